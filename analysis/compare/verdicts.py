@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ import pandas as pd
 
 from analysis.compare.adjustment import CONTROL, Adjustment, PairedCells, adjusted_for_eager, common_adjustment
 from analysis.compare.counts import COUNTED, READ_FOR_COUNTS, judge_counts
+from analysis.compare.findings import count_findings, findings
 from analysis.compare.leaks import LEAK, judge_leaks
 from analysis.compare.noise import learn_noise
+from analysis.compare.outcomes import Outcome as Outcome
 from analysis.compare.repeats import RepeatRows
 from analysis.compare.results import Comparison, plain
 from analysis.compare.tables import compare
@@ -22,7 +24,6 @@ from analysis.compare.transitions import Transition
 from analysis.stats.arrays import Mask, Numbers, Words
 from analysis.stats.verdicts import (
     Difference,
-    Verdict,
     difference,
     false_discovery_rates,
     further_runs,
@@ -46,21 +47,6 @@ _WIDEST = np.log(1000.0)
 _LARGE = np.log(2.0)
 
 _PARTS = ("change", "adjusted", "low", "high", "explained", "q", "more_runs")
-
-
-class Outcome(StrEnum):
-    """The outcome of a cell: a `Verdict` where it passes on both sides, else what became of its status."""
-
-    REGRESSED = Verdict.REGRESSED.value
-    IMPROVED = Verdict.IMPROVED.value
-    UNCHANGED = Verdict.UNCHANGED.value
-    INCONCLUSIVE = Verdict.INCONCLUSIVE.value
-    ENVIRONMENT_CHANGED = "environment_changed"
-    BROKE = "broke"
-    FIXED = "fixed"
-    STILL_FAILING = "still_failing"
-    FLAKY = "flaky"
-    MISSING = "missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +100,15 @@ class Judgement:
         }
 
 
-def decide(counts: Mapping[str, int], fail_on: frozenset[str], max_missing: int | None = None) -> tuple[int, str]:
-    """The exit code of `gate` and its reason, from the number of cells of each outcome.
+def decide(
+    counts: Mapping[str, int],
+    fail_on: frozenset[str],
+    max_missing: int | None = None,
+    regressed: Mapping[str, int] = MappingProxyType({}),
+) -> tuple[int, str]:
+    """Return the exit code of `gate` and its reason, from the number of cells of each outcome.
 
+    `regressed` has the number of cells that regressed in each dimension that counts.
     The code is 0 for a pass, 1 for a failure and 3 where too little was measured to decide.
     """
     missing = counts.get("missing", 0)
@@ -125,21 +117,34 @@ def decide(counts: Mapping[str, int], fail_on: frozenset[str], max_missing: int 
         return 3, "no cell was measured on both sides"
     if max_missing is not None and missing > max_missing:
         return 3, f"{missing} cells are missing, more than the {max_missing} allowed"
-    if failures := {word: counts[word] for word in sorted(fail_on) if counts.get(word)}:
-        return 1, ", ".join(f"{count} {word}" for word, count in failures.items())
+    failures = [f"{counts[word]} {word}" for word in sorted(fail_on) if counts.get(word)]
+    failures += [f"{count} regressed in {dimension}" for dimension, count in regressed.items() if count]
+    if failures:
+        return 1, ", ".join(failures)
     if judged == counts.get("inconclusive", 0) + counts.get("environment_changed", 0):
         return 3, "nothing could be concluded: measure again, or compare within one testbed"
     return 0, "nothing found"
 
 
 def with_verdicts(comparison: Comparison, judgement: Judgement) -> dict[str, Any]:
-    """The comparison as a JSON object with `verdicts` (as `Judgement.to_json`) and, in each of its cells, `verdict`,
-    `verdict_metric`, `held_back` (throttled) and `judged`: per metric its verdict, change, adjusted, low, high, explained
-    (relative), q and more_runs, or null."""
+    """Return the comparison as a JSON object with `verdicts` (as `Judgement.to_json`) and, in each of its cells, `verdict`,
+    `verdict_metric`, `held_back` (throttled), `judged`: per metric its verdict, change, adjusted, low, high, explained
+    (relative), q and more_runs, or null, and `findings`: per dimension its verdict and the metric that tells it best."""
     shown = comparison.to_json()
-    judged = [_cell_json(row) for row in judgement.cells.to_dict("records")]
+    found = [findings(row) for row in cells_with_verdicts(comparison, judgement)]
+    judged = [
+        {**_cell_json(row), "findings": [one.to_json() for one in of_cell]}
+        for row, of_cell in zip(judgement.cells.to_dict("records"), found, strict=True)
+    ]
     cells = [{**cell, **of_cell} for cell, of_cell in zip(shown["cells"], judged, strict=True)]
-    return {**shown, "verdicts": judgement.to_json(), "cells": cells}
+    dimensions = {dimension.value: counts for dimension, counts in count_findings(found).items()}
+    return {**shown, "verdicts": {**judgement.to_json(), "dimensions": dimensions}, "cells": cells}
+
+
+def cells_with_verdicts(comparison: Comparison, judgement: Judgement) -> list[dict[Any, Any]]:
+    """Return the cells of a comparison with what was judged of them, in their order."""
+    rows: list[dict[Any, Any]] = comparison.cells.join(judgement.cells).to_dict("records")
+    return rows
 
 
 def _cell_json(row: Mapping[Any, Any]) -> dict[str, Any]:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from analysis.compare.findings import count_findings, findings
 from analysis.compare.results import Comparison
 from analysis.compare.transitions import Transition
-from analysis.compare.verdicts import Judgement, Outcome, compare_and_judge, decide, with_verdicts
+from analysis.compare.verdicts import (
+    Judgement,
+    Outcome,
+    cells_with_verdicts,
+    compare_and_judge,
+    decide,
+    with_verdicts,
+)
+from analysis.reports.dimensions import finding_words
 from analysis.reports.words import called
 from collector.errors import nearest
+from collector.metrics import Dimension
 from db.engine import open_store
 from db.queries.filters import CellFilter, expand_patterns
 from db.queries.sides import order_note
@@ -19,6 +30,8 @@ from jobs.output.comparison import show_comparison
 from jobs.output.tables import console
 from jobs.output.terminal import print_json, print_lines, tell
 
+#: What `--fail-on` means by a dimension.
+_WORSE = (Outcome.REGRESSED, Outcome.BROKE)
 #: What is shown of the cells that a gate failed on; all of them are in `--json`.
 _NAMED = 20
 
@@ -54,25 +67,52 @@ def _compare(database: str, base: str, new: str, chosen: CellFilter) -> tuple[Co
 
 def _outcomes(_: click.Context, __: click.Parameter, text: str) -> frozenset[str]:
     """The outcomes that `--fail-on` names. Raises `click.UsageError` for none, or one that is no outcome."""
-    known = [outcome.value for outcome in Outcome]
+    known = [*(outcome.value for outcome in Outcome), *(dimension.value for dimension in Dimension)]
     words = frozenset(word.strip() for word in text.split(",") if word.strip())
     if not words:
         raise click.UsageError(f"--fail-on: name at least one of {', '.join(known)}")
     for word in words - set(known):
-        raise click.UsageError(f"--fail-on: no outcome is called {word!r}: {nearest(word, known)}")
+        raise click.UsageError(f"--fail-on: no outcome or dimension is called {word!r}: {nearest(word, known)}")
     return words
 
 
 def fail_on_option(default: str) -> Decorator[Any]:
-    """`--fail-on`: the outcomes that exit code 1 stands for."""
+    """Return `--fail-on`: the outcomes that exit code 1 stands for, and dimensions in which a cell must not regress."""
     return click.option(
         "--fail-on",
         callback=_outcomes,
         default=default,
         metavar="WORD[,WORD...]",
         help="Outcomes: regressed, improved, inconclusive (no clear change), environment_changed, broke, fixed, "
-        "still_failing, flaky or missing.",
+        "still_failing, flaky or missing; or a dimension that must not regress: correctness, latency, memory, compile or "
+        "graphs.",
     )
+
+
+def count_regressed(rows: Sequence[Mapping[Any, Any]], fail_on: frozenset[str]) -> dict[str, int]:
+    """Return how many cells regressed in each dimension that `--fail-on` names."""
+    found = count_findings(map(findings, rows))
+    return {
+        dimension.value: sum(of_dimension.get(outcome.value, 0) for outcome in _WORSE)
+        for dimension, of_dimension in found.items()
+        if dimension.value in fail_on
+    }
+
+
+def failed_lines(rows: Sequence[Mapping[Any, Any]], fail_on: frozenset[str]) -> list[str]:
+    """Return a line for each cell that a gate fails on, with what it fails by, the largest change first."""
+    lines = []
+    for row in rows:
+        bad = [
+            one
+            for one in findings(row)
+            if one.verdict.value in fail_on or (one.dimension.value in fail_on and one.verdict in _WORSE)
+        ]
+        if bad or row["verdict"] in fail_on:
+            verdict = row["verdict"] if row["verdict"] in fail_on else bad[0].verdict.value
+            words = f" ({', '.join(map(finding_words, bad))})" if bad else ""
+            lines.append((max((one.size for one in bad), default=0.0), f"{called(verdict)}: {row['cell']}{words}"))
+    return [line for _, line in sorted(lines, key=lambda item: -item[0])]
 
 
 @click.command(epilog=example("gate main my-branch --fail-on regressed,broke"))
@@ -100,12 +140,9 @@ def gate_command(
     counts = judgement.counts()
     if note := order_note(open_store(database, write=False), comparison.base, comparison.new):
         tell(f"note: {note}")
-    code, reason = decide(counts, fail_on, max_missing)
-    rows = comparison.cells.join(judgement.cells)
-    failed = [
-        f"{called(str(row['verdict']))}: {row['cell']}"
-        for row in rows[rows["verdict"].isin(fail_on)].to_dict("records")
-    ]
+    rows = cells_with_verdicts(comparison, judgement)
+    code, reason = decide(counts, fail_on, max_missing, count_regressed(rows, fail_on))
+    failed = failed_lines(rows, fail_on)
     if as_json:
         facts = {"exit_code": code, "reason": reason, "fail_on": sorted(fail_on), "failed": failed}
         print_json({**facts, **judgement.to_json()})
