@@ -23,6 +23,7 @@ from analysis.compare.tables import compare, summarise
 from analysis.compare.verdicts import READ, Judgement, judge_cells
 from analysis.history.recent import nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
+from analysis.reports.dimensions import dimension_lines
 from analysis.reports.suites import Sure, group_intervals
 from collector.metrics import METRICS
 from dashboard.components.outcomes import with_outcomes
@@ -118,6 +119,11 @@ class Data:
     def judged(self, pair: Pair, filters: CellFilter) -> pd.DataFrame:
         """The cells of `comparison` with their verdicts and outcomes, as `dashboard.components.outcomes` describes them."""
         return with_outcomes(self.comparison(pair, filters).cells, self.judgement(pair).cells)
+
+    @_cached(12)
+    def dimensions(self, pair: Pair, filters: CellFilter) -> list[str]:
+        """Return a line for each dimension, as `analysis.reports.dimensions` describes."""
+        return dimension_lines(self.judged(pair, filters))
 
     @_cached(12)
     def intervals(self, pair: Pair, filters: CellFilter) -> dict[tuple[str, str], Sure]:

@@ -19,6 +19,8 @@ from collector.metrics import METRICS, Dimension
 
 #: The two latencies, which are one finding.
 _WALL, _DEVICE = "compiled_ms", "compiled_kernel_ms"
+#: What of a metric's judgement a finding has.
+_PARTS = ("verdict", "adjusted", "low", "high", "q")
 #: Of several verdicts on one dimension the first that occurs counts.
 _ORDER = (
     *(Outcome.REGRESSED, Outcome.IMPROVED, Outcome.ENVIRONMENT_CHANGED),
@@ -86,6 +88,12 @@ def findings(row: Mapping[Any, Any]) -> tuple[Finding, ...]:
     if Dimension.LATENCY not in found and overall == Outcome.UNCHANGED.value:
         found[Dimension.LATENCY] = Finding(Dimension.LATENCY, Outcome.UNCHANGED)  # the same code, which was not timed
     return tuple(found[dimension] for dimension in Dimension if dimension in found)
+
+
+def of_findings() -> list[str]:
+    """Return the names of the columns that `findings` reads."""
+    judged = [name for name, metric in METRICS.items() if metric.dimension is not None]
+    return ["verdict", "verdict_metric", "testbed_changed", *(f"{name}_{part}" for name in judged for part in _PARTS)]
 
 
 def count_findings(found: Iterable[Iterable[Finding]]) -> dict[Dimension, dict[str, int]]:

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.compare.findings import Finding, count_findings, findings
+import pandas as pd
+
+from analysis.compare.findings import Finding, count_findings, findings, of_findings
 from analysis.compare.outcomes import CHANGES, Outcome
 from analysis.reports.words import called, percent
 from collector.metrics import METRICS, Dimension
 
+#: What of a cell a line names, besides what its findings need.
+_READ = ("model", "phase")
 #: Cells that a line names for each verdict, those that changed most.
 _NAMED = 3
 
 
-def dimension_lines(rows: Sequence[Mapping[Any, Any]]) -> list[str]:
+def dimension_lines(cells: pd.DataFrame) -> list[str]:
     """Return a line for each dimension: how many cells have which verdict, and which changed most.
 
-    `rows` are those of `analysis.compare.verdicts.cells_with_verdicts`.
+    `cells` are those of a comparison with what was judged of them.
     """
-    found = [(row, findings(row)) for row in rows]
+    read = [name for name in (*_READ, *of_findings()) if name in cells]
+    found = [(row, findings(row)) for row in cells[read].to_dict("records")]
     counts = count_findings(of_cell for _, of_cell in found)
     return [f"{dimension.value}: {_tally(dimension, counts[dimension], found)}" for dimension in counts]
 

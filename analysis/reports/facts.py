@@ -14,6 +14,7 @@ from analysis.compare.ranking import ranked
 from analysis.compare.results import Comparison, plain
 from analysis.compare.verdicts import Judgement, Outcome, compare_and_judge, decide, with_verdicts
 from analysis.reports.again import NOTHING_AGAIN, Again, cell_of, find_again
+from analysis.reports.dimensions import dimension_lines
 from analysis.reports.evidence import evidence_of
 from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.reports.suites import SuiteFacts, suite_facts
@@ -86,6 +87,11 @@ class Report:
     def counts(self) -> dict[str, int]:
         """How many cells there are of each outcome."""
         return self.judgement.counts()
+
+    @property
+    def dimensions(self) -> list[str]:
+        """Return a line for each dimension: how many cells have which verdict, and which changed most."""
+        return dimension_lines(self.comparison.cells.join(self.judgement.cells))
 
     @property
     def in_common(self) -> bool:

@@ -11,7 +11,7 @@ from rich.console import Console
 from analysis.compare.ranking import ranked
 from analysis.compare.results import Comparison, Figure, Group, PairedFigure, SideSummary
 from analysis.compare.transitions import Transition
-from analysis.compare.verdicts import Judgement, Outcome, cells_with_verdicts
+from analysis.compare.verdicts import Judgement, Outcome
 from analysis.reports.dimensions import dimension_lines
 from analysis.reports.words import (
     NOTHING,
@@ -75,7 +75,7 @@ def show_comparison(out: Console, comparison: Comparison, judgement: Judgement, 
         say(out, "no cell passes on both sides: nothing to compare in time")
         return
     say(out, f"verdicts: {tally(counts)}")
-    for line in dimension_lines(cells_with_verdicts(comparison, judgement)):
+    for line in dimension_lines(comparison.cells.join(judgement.cells)):
         say(out, f"  {line}")
     say(out, _noise(judgement))
     rows = ranked(comparison, judgement).head(limit)

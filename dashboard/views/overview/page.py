@@ -48,6 +48,7 @@ def _compared(selection: Selection, pair: Pair) -> None:
     draw(
         paragraph("iw-verdict", headline.answer(cells)),
         paragraph("", headline.compared_sentence(cells)),
+        bullets("iw-dimensions", data.dimensions(pair, filters)),
         paragraph("soft", *pair_lines(comparison)),
     )
     lists.broken(data, cells[cells["outcome"] == "broke"])

@@ -1,0 +1,112 @@
+"""A cell's findings: one for each dimension, none hidden by another, by the metric that tells it best."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.compare.findings import count_findings, findings
+from analysis.compare.outcomes import Outcome
+from collector.metrics import METRICS, MIN_EFFECT, Dimension
+
+CONTEXT = {"verdict_metric": None, "testbed_changed": False}
+
+
+def judged(verdict="regressed", **metrics):
+    """A row of a judgement: the overall verdict, and verdict, change and half width of the interval of each metric."""
+    row = {**CONTEXT, "verdict": verdict}
+    for name, (of_metric, change, width) in metrics.items():
+        parts = {"verdict": of_metric, "adjusted": change, "low": change - width, "high": change + width, "q": 0.01}
+        row |= {f"{name}_{part}": value for part, value in parts.items()}
+    return row
+
+
+def by_dimension(row):
+    return {finding.dimension: finding for finding in findings(row)}
+
+
+def test_a_cell_may_be_faster_and_larger():
+    found = by_dimension(
+        judged(
+            compiled_ms=("improved", -0.62, 0.05),
+            compiled_peak_bytes=("regressed", 1.15, 0.01),
+            compile_cold_s=("regressed", 1.91, 0.2),
+        )
+    )
+    assert {dimension: finding.verdict for dimension, finding in found.items()} == {
+        Dimension.CORRECTNESS: Outcome.UNCHANGED,
+        Dimension.LATENCY: Outcome.IMPROVED,
+        Dimension.MEMORY: Outcome.REGRESSED,
+        Dimension.COMPILE: Outcome.REGRESSED,
+    }
+    assert (found[Dimension.MEMORY].metric, found[Dimension.MEMORY].change) == ("compiled_peak_bytes", 1.15)
+
+
+def test_how_much_comes_from_the_narrower_interval():
+    found = by_dimension(judged(compiled_ms=("regressed", 0.29, 0.11), compiled_kernel_ms=("regressed", 0.37, 0.01)))
+    assert (found[Dimension.LATENCY].metric, found[Dimension.LATENCY].change) == ("compiled_kernel_ms", 0.37)
+
+
+@pytest.mark.parametrize(
+    ("wall", "device", "verdict", "metric"),
+    [
+        ("regressed", "unchanged", Outcome.REGRESSED, "compiled_ms"),  # overhead of the host
+        ("unchanged", "regressed", Outcome.UNCHANGED, "compiled_ms"),  # nobody waits for it
+        ("inconclusive", "regressed", Outcome.REGRESSED, "compiled_kernel_ms"),
+        ("inconclusive", "inconclusive", Outcome.INCONCLUSIVE, "compiled_kernel_ms"),
+    ],
+)
+def test_wall_time_decides_and_device_time_where_it_is_open(wall, device, verdict, metric):
+    row = judged(compiled_ms=(wall, 0.03, 0.02), compiled_kernel_ms=(device, 0.03, 0.01))
+    found = by_dimension(row)[Dimension.LATENCY]
+    assert (found.verdict, found.metric) == (verdict, metric)
+
+
+def test_a_latency_that_must_be_seen_again_stays_open():
+    row = judged("inconclusive", compiled_ms=("inconclusive", 0.06, 0.01), compiled_kernel_ms=("unchanged", 0.0, 0.01))
+    assert by_dimension(row | {"verdict_metric": "compiled_ms"})[Dimension.LATENCY].verdict is Outcome.INCONCLUSIVE
+
+
+def test_counts_are_a_dimension_of_their_own():
+    found = by_dimension(judged(compiled_ms=("unchanged", 0.0, 0.01), graph_breaks=("regressed", float("nan"), 0.0)))
+    assert (found[Dimension.GRAPHS].verdict, found[Dimension.GRAPHS].change) == (Outcome.REGRESSED, None)
+    assert found[Dimension.LATENCY].verdict is Outcome.UNCHANGED
+
+
+def test_another_machine_or_library_is_no_change():
+    row = judged(
+        "environment_changed", compiled_ms=("regressed", 0.3, 0.1), compiled_peak_bytes=("unchanged", 0.0, 0.1)
+    )
+    assert by_dimension(row)[Dimension.LATENCY].verdict is Outcome.ENVIRONMENT_CHANGED
+    assert by_dimension(row)[Dimension.MEMORY].verdict is Outcome.UNCHANGED
+    moved = by_dimension(row | {"testbed_changed": True})
+    assert {finding.verdict for finding in moved.values()} == {Outcome.ENVIRONMENT_CHANGED, Outcome.UNCHANGED}
+    other = judged("inconclusive", compiled_ms=("regressed", 0.3, 0.1)) | {"testbed_changed": True}
+    assert by_dimension(other)[Dimension.LATENCY].verdict is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("status", ["broke", "fixed", "still_failing", "flaky", "missing"])
+def test_a_cell_that_does_not_pass_twice_has_its_status_alone(status):
+    (found,) = findings(judged(status, compiled_ms=("regressed", 0.3, 0.1)))
+    assert (found.dimension, found.verdict) == (Dimension.CORRECTNESS, Outcome(status))
+
+
+def test_the_same_code_that_was_not_timed_is_unchanged():
+    assert by_dimension(judged("unchanged"))[Dimension.LATENCY].verdict is Outcome.UNCHANGED
+    assert findings({**CONTEXT, "verdict": None}) == ()
+
+
+def test_findings_are_counted_by_dimension():
+    rows = [
+        judged(compiled_ms=("regressed", 0.3, 0.1), compiled_peak_bytes=("improved", -0.3, 0.1)),
+        judged("unchanged", compiled_ms=("unchanged", 0.0, 0.01)),
+        judged("broke"),
+    ]
+    assert count_findings(map(findings, rows)) == {
+        Dimension.CORRECTNESS: {"unchanged": 2, "broke": 1},
+        Dimension.LATENCY: {"regressed": 1, "unchanged": 1},
+        Dimension.MEMORY: {"improved": 1},
+    }
+
+
+def test_every_metric_that_is_judged_has_a_dimension():
+    assert not [name for name in MIN_EFFECT if METRICS[name].dimension is None]

@@ -1,0 +1,53 @@
+"""A memory regression beside a slower cell, on the shipped nights: every answer of the command line has it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.command_line import ROOT, call, tell
+
+LARGER = {"convnextv2_nano.fcmae_ft_in22k_in1k": 1.155, "mobilevit_s": 0.468, "nfnet_l0": 0.128}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the database of the shipped nights."""
+    made = tmp_path_factory.mktemp("nights")
+    done = call("ingest", str(ROOT / "data" / "nights"), folder=made)
+    assert done.returncode == 0, tell(done)
+    return made
+
+
+def test_json_has_what_became_of_each_dimension(folder):
+    done = call("compare", "latest~1", "latest", "--json", folder=folder)
+    document = json.loads(done.stdout)
+    assert document["verdicts"]["dimensions"]["memory"] == {"regressed": 3, "improved": 5, "unchanged": 57}
+    found = {
+        cell["model"]: finding["change"]
+        for cell in document["cells"]
+        for finding in cell["findings"]
+        if (finding["dimension"], finding["verdict"]) == ("memory", "regressed")
+    }
+    assert found == pytest.approx(LARGER, abs=0.001)
+
+
+def test_compare_and_the_report_name_what_uses_more_memory(folder):
+    for command in (["compare"], ["report", "--format", "markdown"]):
+        done = call(*command[:1], "latest~1", "latest", *command[1:], folder=folder)
+        (line,) = [line for line in done.stdout.splitlines() if "memory: 3 regressed" in line]
+        assert "mobilevit_s +46.8 %" in line
+
+
+def test_a_gate_may_fail_on_a_dimension_and_says_by_how_much(folder):
+    done = call("gate", "latest~1", "latest", "--fail-on", "memory", folder=folder)
+    assert done.returncode == 1
+    lines = [line for line in done.stdout.splitlines() if line.startswith("regressed: ")]
+    assert [line.rpartition("(")[2] for line in lines] == [
+        "peak memory +115.5 %)",
+        "peak memory +46.8 %)",
+        "peak memory +12.8 %)",
+    ]
+    assert "gate: 3 regressed in memory" in done.stdout
+    assert call("gate", "latest~1", "latest", "--fail-on", "compile", folder=folder).returncode == 0
