@@ -136,8 +136,9 @@ class Cost:
     eager_bytes: int | None = None
 
     def completed_by(self, other: Cost) -> Cost:
-        """Return this cost with what `other` knows better: what the model itself took, where this is from other models."""
-        better = self.source not in _OF_THE_MODEL and other.source in _OF_THE_MODEL
+        """Return this cost with what `other` knows better: what the model itself took, where this is from other models, and
+        anything where this is nothing but the default."""
+        better = self.source is Source.DEFAULT or (self.source not in _OF_THE_MODEL and other.source in _OF_THE_MODEL)
         times = other if better else self
         load_bytes = other.load_bytes if self.load_bytes is None else self.load_bytes
         eager_bytes = other.eager_bytes if self.eager_bytes is None else self.eager_bytes
