@@ -65,27 +65,28 @@ def _compare(database: str, base: str, new: str, chosen: CellFilter) -> tuple[Co
         return compare_and_judge(connection, base, new, expand_patterns(connection, chosen))
 
 
-def _outcomes(_: click.Context, __: click.Parameter, text: str) -> frozenset[str]:
-    """The outcomes that `--fail-on` names. Raises `click.UsageError` for none, or one that is no outcome."""
-    known = [*(outcome.value for outcome in Outcome), *(dimension.value for dimension in Dimension)]
+def _outcomes(text: str, dimensions: bool) -> frozenset[str]:
+    """Return the words of `--fail-on`. Raises `click.UsageError` for none, or one that is no outcome and no dimension."""
+    known = [outcome.value for outcome in Outcome] + [one.value for one in Dimension if dimensions]
     words = frozenset(word.strip() for word in text.split(",") if word.strip())
     if not words:
         raise click.UsageError(f"--fail-on: name at least one of {', '.join(known)}")
     for word in words - set(known):
-        raise click.UsageError(f"--fail-on: no outcome or dimension is called {word!r}: {nearest(word, known)}")
+        what = "outcome or dimension" if dimensions else "outcome"
+        raise click.UsageError(f"--fail-on: no {what} is called {word!r}: {nearest(word, known)}")
     return words
 
 
-def fail_on_option(default: str) -> Decorator[Any]:
-    """Return `--fail-on`: the outcomes that exit code 1 stands for, and dimensions in which a cell must not regress."""
+def fail_on_option(default: str, dimensions: bool = False) -> Decorator[Any]:
+    """Return `--fail-on`: the outcomes that exit code 1 stands for, and `dimensions` in which no cell may regress."""
+    more = "; or a dimension in which none may regress: correctness, latency, memory, compile or graphs"
     return click.option(
         "--fail-on",
-        callback=_outcomes,
+        callback=lambda _, __, text: _outcomes(text, dimensions),
         default=default,
         metavar="WORD[,WORD...]",
         help="Outcomes: regressed, improved, inconclusive (no clear change), environment_changed, broke, fixed, "
-        "still_failing, flaky or missing; or a dimension that must not regress: correctness, latency, memory, compile or "
-        "graphs.",
+        f"still_failing, flaky or missing{more if dimensions else ''}.",
     )
 
 
@@ -118,7 +119,7 @@ def failed_lines(rows: Sequence[Mapping[Any, Any]], fail_on: frozenset[str]) -> 
 @click.command(epilog=example("gate main my-branch --fail-on regressed,broke"))
 @click.argument("base")
 @click.argument("new")
-@fail_on_option("regressed,broke,missing")
+@fail_on_option("regressed,broke,missing", dimensions=True)
 @click.option("--max-missing", type=click.IntRange(min=0), help="Exit with 3 if more cells than this are missing.")
 @cell_options
 @db_option

@@ -59,6 +59,9 @@ broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom
 fixed huggingface/t5 inference bfloat16 cuda bs8 default: fail_to_compile -> pass
 missing huggingface/vit inference bfloat16 cuda bs8 default: pass -> missing
 verdicts: 1 no clear change, 1 broke, 1 fixed, 1 missing
+correctness: 1 unchanged, 1 broke, 1 fixed, 1 missing
+latency: 1 no clear change
+compile: 1 no clear change
 noise: not known, no cell was measured twice at one commit: only statuses, leaks and what doubled or halved can be judged; measure one of the sides again
 cell verdict by base new change adjusted 95 % ruled out more runs speedup x cold compile s
 huggingface/bert inference bfloat16 cuda bs8 default no clear change compiled latency 2 ms 2.5 ms +25.0 % +25.0 % - - - 2.00 -> 1.60 10.0 -> 10.0"""  # noqa: E501
