@@ -14,8 +14,8 @@ from typing import Any
 #: Enters a hold of the device.
 Take = Callable[[], AbstractContextManager[None]]
 
-_listeners: list[_FirstCall] = []
-_is_registered = False
+#: What torch 2.8 and later announce as compilations and what is work on the device (`torch._dynamo.callback`).
+_ON_THE_DEVICE = frozenset({"CUDAGRAPH_RECORDING", "TRITON_AUTOTUNING"})
 
 
 class _FirstCall:
@@ -23,29 +23,33 @@ class _FirstCall:
 
     def __init__(self, take: Take) -> None:
         self._take, self._held = take, ExitStack()
-        self._holds = False
+        self._holds = self._is_over = False
 
-    def run(self) -> None:
+    def compilation_ended(self, *said: Any) -> None:
         """Wait for the device, unless this call holds it."""
-        if not self._holds:
+        if not self._holds and not self._is_over and not _uses_device(said):
             self._held.enter_context(self._take())
             self._holds = True
 
-    def compile(self) -> None:
+    def compilation_started(self, *said: Any) -> None:
         """Give the device back, if this call holds it."""
+        if not _uses_device(said):
+            self._give_back()
+
+    def end(self) -> None:
+        """Give the device back and take it no more."""
+        self._is_over = True
+        self._give_back()
+
+    def _give_back(self) -> None:
         if self._holds:
             self._holds = False
             self._held.close()
 
 
-def _started(*_: Any) -> None:
-    for call in _listeners:
-        call.compile()
-
-
-def _ended(*_: Any) -> None:
-    for call in _listeners:
-        call.run()
+def _uses_device(said: tuple[Any, ...]) -> bool:
+    """Return whether what torch says (nothing before 2.8) is of work on the device."""
+    return any(getattr(getattr(one, "callback_trigger", None), "name", "") in _ON_THE_DEVICE for one in said)
 
 
 @contextmanager
@@ -54,17 +58,14 @@ def held_between_compilations(take: Take) -> Iterator[None]:
 
     A torch whose Dynamo tells nothing holds the device for no part of them.
     """
-    global _is_registered
     import torch._dynamo  # late: it imports half of the standard library, which a server without a compiler need not
 
-    if not _is_registered and hasattr(torch._dynamo, "on_compile_start"):
-        torch._dynamo.on_compile_start(_started)
-        torch._dynamo.on_compile_end(_ended)
-        _is_registered = True
     call = _FirstCall(take)
-    _listeners.append(call)
+    if hasattr(torch._dynamo, "on_compile_start"):
+        # Each call anew: `torch._dynamo.reset` forgets all that was registered before.
+        torch._dynamo.on_compile_start(call.compilation_started)
+        torch._dynamo.on_compile_end(call.compilation_ended)
     try:
         yield
     finally:
-        _listeners.remove(call)
-        call.compile()
+        call.end()
