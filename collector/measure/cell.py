@@ -7,7 +7,7 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from statistics import median
@@ -48,10 +48,15 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import AHEAD_OF_TIME, INPUT_BATCH, OWN_BATCH, SIZES, Cell, Measurement, Phase, Stage, Status
 from collector.zoo.builders.user import input_batch
+from collector.zoo.device_use import before_device_use
 from collector.zoo.spec import Built
 
 #: A cell with marked dimensions has its inputs built once more, with `shorter=2`.
 Builder = Callable[..., Built]
+
+
+#: What the first small product of a process takes: cuBLAS's workspace and the allocator's first block.
+_FIRST_PRODUCT_BYTES = 128 << 20
 
 
 class Host(Protocol):
@@ -129,8 +134,8 @@ class _Run:
             self.details["ignored_options"] = effective.ignored
         availability.check(effective, self.cell.device, self.cell.phase, self.cell.dtype)
         self._enter(Stage.LOAD_MODEL)
-        with self._holding("device"):
-            subject, sizes = self._load(build)
+        with ExitStack() as stack:
+            subject, sizes = self._load(build, stack)
         self._enter(Stage.EAGER)
         with self._holding("device"):
             self._eager(subject)
@@ -215,10 +220,24 @@ class _Run:
         self._since, self.at = now, stage
         self.host.stage(stage)
 
-    def _load(self, build: Builder) -> tuple[Subject, TwoSizes | None]:
-        allow_determinism_later(self.cell.device)
+    def _load(self, build: Builder, stack: ExitStack) -> tuple[Subject, TwoSizes | None]:
+        """Build the model, and hold the device in `stack` from where it is used: most of the work is on the CPU."""
+        with self._holding("device", _FIRST_PRODUCT_BYTES):
+            allow_determinism_later(self.cell.device)
+        held: list[None] = []
+
+        def hold() -> None:
+            if not held:
+                held.append(stack.enter_context(self._holding("device")))
+
+        def built(*args: Any, **options: Any) -> Built:
+            with before_device_use(hold):
+                made = build(*args, **options)
+            hold()  # whoever builds a model moves it next
+            return made
+
         seed_everything()
-        subject, sizes = load(self.cell, build, self.settings.optimizer)
+        subject, sizes = load(self.cell, built, self.settings.optimizer)
         if self.cell.batch_size == OWN_BATCH and (batch := input_batch(subject.inputs.args, subject.inputs.kwargs)):
             self.details[INPUT_BATCH] = batch
         self.details["parameters"] = sum(parameter.numel() for parameter in subject.model.parameters())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -18,6 +18,7 @@ from collector.measure.program import Subject
 from collector.metrics import METRICS
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Measurement, Phase, Stage, Status
+from collector.zoo.device_use import begin_device_use
 from collector.zoo.spec import Built
 
 FEW = Settings(rounds=5, warmups=1, sample_limit_s=5)
@@ -289,6 +290,56 @@ def test_what_cannot_be_asked_ends_before_a_model_is_built(config, phase, status
     assert found.status is status
     assert found.failure.stage is Stage.RESOLVE_CONFIG
     assert found.metrics == {}
+
+
+@pytest.mark.parametrize("announces", [False, True])
+def test_a_model_is_built_without_the_device_until_it_is_moved_there(announces):
+    events = []
+
+    class Listening(Alone):
+        @contextmanager
+        def exclusive(self, purpose="measure", needs=None):
+            events.append(purpose)
+            yield
+            events.append("done")
+
+        def stage(self, stage):
+            events.append(stage)
+
+    def build(*args):
+        events.append("build")
+        if announces:
+            begin_device_use()
+            begin_device_use()
+            events.append("build on the device")
+        return builder(tiny)(*args)
+
+    assert measure(CELL, build, FEW, Listening()).measurement.status is Status.PASS
+    loading = events[events.index(Stage.LOAD_MODEL) + 1 : events.index(Stage.EAGER)]
+    moved = ["build", "device", *(["build on the device"] if announces else []), "done"]
+    assert loading == ["device", "done", *moved]
+
+
+def test_a_model_that_fails_while_it_is_built_gives_the_device_back():
+    held = []
+
+    class Listening(Alone):
+        @contextmanager
+        def exclusive(self, purpose="measure", needs=None):
+            held.append(purpose)
+            try:
+                yield
+            finally:
+                held.pop()
+
+    def build(*_):
+        begin_device_use()
+        assert held == ["device"]
+        raise ValueError("no such weight")
+
+    found = measure(CELL, build, FEW, Listening()).measurement
+    assert (found.status, found.failure.message) == (Status.MODEL_FAIL_TO_LOAD, "no such weight")
+    assert held == []
 
 
 def test_stages_are_told_in_order_and_the_device_is_asked_for():
