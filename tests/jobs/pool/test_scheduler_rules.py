@@ -111,12 +111,14 @@ def test_cells_that_can_never_fit_hold_others_up_once_each():
 
 def test_a_cell_that_fits_once_others_end_waits_for_a_bounded_time():
     large = Script([Step("work", 1.0), device(1.0, 79)])
-    small = [Script([device(1.0, 20, 20), Step("work", 50.0)]) for _ in range(60)]
+    # They never ask all at once, which would be the last resort.
+    small = [Script([device(1.0, 20, 20), Step("work", 40.0 + 1.7 * (number % 7))]) for number in range(60)]
     world = World([large, *small], device_slot(4, 80))
     world.run()
     once_each(world)
     (waited,) = [waited for number, _, waited in world.waits if number == 1]
-    assert waited < 30 + 2 * 51
+    assert waited < 30 + 2 * 53
+    assert world.overbooked == 0
 
 
 def test_as_many_cells_that_can_never_fit_as_workers_end():
