@@ -57,6 +57,8 @@ Builder = Callable[..., Built]
 
 #: What the first small product of a process takes: cuBLAS's workspace and the allocator's first block.
 _FIRST_PRODUCT_BYTES = 128 << 20
+#: What a second process takes of the device before it allocates anything (`jobs.pool.gpu_scheduler`).
+_CONTEXT_BYTES = 700_000_000
 
 
 class Host(Protocol):
@@ -444,7 +446,11 @@ class _Run:
         if self.cell.device == "cuda":
             torch.cuda.empty_cache()
         try:
-            found = warm.compile_again(self.cell, self.settings)
+            # The new process runs the model on the device before and after it compiles: neither beside one that measures. What
+            # it is stopped for is no compile time.
+            needs = self._calls_need()
+            with self._holding("device", None if needs is None else needs + _CONTEXT_BYTES):
+                found = warm.compile_again(self.cell, self.settings)
         except warm.NoWarmCompileError as error:
             self.details["no_warm_compile"] = str(error)
             return

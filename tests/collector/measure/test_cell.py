@@ -15,6 +15,7 @@ from torch import nn
 from collector.configs.templates import resolve_config
 from collector.measure.cell import Alone, _Run, measure
 from collector.measure.program import Subject
+from collector.measure.warm import NoWarmCompileError, WarmCompile
 from collector.metrics import METRICS
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Measurement, Phase, Stage, Status
@@ -318,6 +319,33 @@ def test_a_model_is_built_without_the_device_until_it_is_moved_there(announces):
     loading = events[events.index(Stage.LOAD_MODEL) + 1 : events.index(Stage.EAGER)]
     moved = ["build", "device", *(["build on the device"] if announces else []), "done"]
     assert loading == ["device", "done", *moved]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_process_that_compiles_again_runs_while_the_device_is_held(fails, monkeypatch):
+    held = []
+
+    class Listening(Alone):
+        @contextmanager
+        def exclusive(self, purpose="measure", needs=None):
+            held.append(purpose)
+            try:
+                yield
+            finally:
+                held.pop()
+
+    def compile_again(*_):
+        assert held == ["device"]
+        if fails:
+            raise NoWarmCompileError("it hung")
+        return WarmCompile(1.5, (0.0, 2.0), 1)
+
+    monkeypatch.setattr("collector.measure.warm.compile_again", compile_again)
+    found = measure(CELL, builder(tiny), replace(FEW, warm_compile=True), Listening()).measurement
+    assert found.status is Status.PASS
+    assert found.metrics.get("compile_warm_s") == (None if fails else 1.5)
+    assert found.details.get("no_warm_compile") == ("it hung" if fails else None)
+    assert held == []
 
 
 def test_a_model_that_fails_while_it_is_built_gives_the_device_back():
