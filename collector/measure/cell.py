@@ -84,6 +84,10 @@ class Host(Protocol):
         """
         return nullcontext()
 
+    def released(self) -> AbstractContextManager[None]:
+        """Enter to give the device back for some time while it is held."""
+        return nullcontext()
+
 
 class Alone(Host):
     """A host for a cell that has the machine to itself."""
@@ -180,7 +184,7 @@ class _Run:
         """Return how much device memory this cell's correctness stage may use."""
         total = torch.cuda.get_device_properties(0).total_memory if self.cell.device == "cuda" else None
         peak = int(self.metrics.get("eager_peak_bytes", 0))
-        return Room(self._holding, self.cell.device, peak, total, self.host.room_bytes)
+        return Room(self._holding, self.cell.device, peak, total, self.host.room_bytes, self._released)
 
     def _calls_need(self) -> int | None:
         """Return the device memory that eager and compiled calls take at most, as far as that is known before.
@@ -212,6 +216,14 @@ class _Run:
             yield
             synchronize(self.cell.device)
             memory.give_back_unused(self.cell.device)
+
+    @contextmanager
+    def _released(self) -> Iterator[None]:
+        """Give the device back for some time while it is held, with the memory that is not used."""
+        synchronize(self.cell.device)
+        memory.give_back_unused(self.cell.device)
+        with self.host.released():
+            yield
 
     def _enter(self, stage: Stage) -> None:
         now = time.monotonic()

@@ -11,40 +11,36 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-#: Enters a hold of the device.
+#: Enters a hold of the device, or what interrupts one.
 Take = Callable[[], AbstractContextManager[None]]
 
 #: What torch 2.8 and later announce as compilations and what is work on the device (`torch._dynamo.callback`).
 _ON_THE_DEVICE = frozenset({"CUDAGRAPH_RECORDING", "TRITON_AUTOTUNING"})
 
 
-class _FirstCall:
-    """A first call that is under way; it holds the device or compiles."""
+class _Parts:
+    """A context that is entered for some parts of a call, between what torch tells of it."""
 
-    def __init__(self, take: Take) -> None:
-        self._take, self._held = take, ExitStack()
-        self._holds = self._is_over = False
+    def __init__(self, make: Take) -> None:
+        self._make, self._entered = make, ExitStack()
+        self._is_inside = self._is_over = False
 
-    def compilation_ended(self, *said: Any) -> None:
-        """Wait for the device, unless this call holds it."""
-        if not self._holds and not self._is_over and not _uses_device(said):
-            self._held.enter_context(self._take())
-            self._holds = True
+    def enter(self, *said: Any) -> None:
+        """Enter, unless this part is under way."""
+        if not self._is_inside and not self._is_over and not _uses_device(said):
+            self._entered.enter_context(self._make())
+            self._is_inside = True
 
-    def compilation_started(self, *said: Any) -> None:
-        """Give the device back, if this call holds it."""
-        if not _uses_device(said):
-            self._give_back()
+    def leave(self, *said: Any) -> None:
+        """Leave, if this part is under way."""
+        if self._is_inside and not _uses_device(said):
+            self._is_inside = False
+            self._entered.close()
 
     def end(self) -> None:
-        """Give the device back and take it no more."""
+        """Leave and enter no more."""
         self._is_over = True
-        self._give_back()
-
-    def _give_back(self) -> None:
-        if self._holds:
-            self._holds = False
-            self._held.close()
+        self.leave()
 
 
 def _uses_device(said: tuple[Any, ...]) -> bool:
@@ -58,14 +54,29 @@ def held_between_compilations(take: Take) -> Iterator[None]:
 
     A torch whose Dynamo tells nothing holds the device for no part of them.
     """
-    import torch._dynamo  # late: it imports half of the standard library, which a server without a compiler need not
-
-    call = _FirstCall(take)
-    if hasattr(torch._dynamo, "on_compile_start"):
-        # Each call anew: `torch._dynamo.reset` forgets all that was registered before.
-        torch._dynamo.on_compile_start(call.compilation_started)
-        torch._dynamo.on_compile_end(call.compilation_ended)
+    parts = _Parts(take)
+    _listen(parts.leave, parts.enter)
     try:
         yield
     finally:
-        call.end()
+        parts.end()
+
+
+@contextmanager
+def released_while_compiling(release: Take) -> Iterator[None]:
+    """Enter `release()`, which gives the device back, for the compilations in the calls of this context."""
+    parts = _Parts(release)
+    _listen(parts.enter, parts.leave)
+    try:
+        yield
+    finally:
+        parts.end()
+
+
+def _listen(started: Callable[..., None], ended: Callable[..., None]) -> None:
+    """Have torch tell when compilations start and end. Each call anew: `torch._dynamo.reset` forgets what there was."""
+    import torch._dynamo  # late: it imports half of the standard library, which a server without a compiler need not
+
+    if hasattr(torch._dynamo, "on_compile_start"):
+        torch._dynamo.on_compile_start(started)
+        torch._dynamo.on_compile_end(ended)

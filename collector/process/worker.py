@@ -62,6 +62,19 @@ class PipeHost:
         finally:
             self.give_back()
 
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Give the device back for the time of this context, if it is held, and take it again as it was held."""
+        held, self._holds = self._holds, []
+        if held:
+            self._tell_done()
+        try:
+            yield
+        finally:
+            self._holds = held
+            if held:
+                self._ask(held[-1])
+
     def take(self, purpose: str, needs: int | None = None) -> None:
         """Wait until the parent gives the device to this cell; `give_back` ends it."""
         inner = _Hold(purpose, needs)

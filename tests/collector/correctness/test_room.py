@@ -213,3 +213,33 @@ def test_a_twin_takes_no_second_copy_in_the_low_precision():
     assert {dtype for dtype, _ in new} == {torch.float64}
     assert len(new) == 1, "the weight itself, once"
     assert twin.model.weight.dtype is torch.float64
+
+
+class Drops(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, training=True) * 1.0
+
+
+def test_a_second_program_compiles_without_the_device(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    released = []
+
+    @contextmanager
+    def release():
+        released.append("released")
+        yield
+        released.append("taken")
+
+    cell = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 8, Config(template="triton"))
+    seed_everything()
+    subject = Subject(cell, Built(Drops(), (torch.randn(64, 32),), {}, lambda out, _: out.sum()))
+    effective = resolve_config(cell.config, "cpu")
+    outcome = Outcome(Measurement(cell, Status.PASS, "", 0.0))
+    with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
+        compiled = subject.compiled(effective)
+        compiled()
+        check(outcome, subject, compiled, effective, None, Room(release=release))
+    assert outcome.measurement.status is Status.PASS
+    assert outcome.measurement.details["random_outputs"]
+    assert released[:2] == ["released", "taken"]
+    assert len(released) % 2 == 0

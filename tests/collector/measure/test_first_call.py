@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch._dynamo
 
-from collector.measure.first_call import held_between_compilations
+from collector.measure.first_call import held_between_compilations, released_while_compiling
 
 
 class Device:
@@ -177,6 +177,22 @@ def test_what_torch_announces_but_runs_on_the_device_keeps_it(trigger, device):
     first_called(device, lambda x: x.sin(), torch.ones(2), backend=records)
     assert device.noted == [("record", True), ("run", True)]
     assert device.taken == 1
+
+
+def test_what_is_held_is_released_for_each_compilation_alone(device):
+    @contextmanager
+    def release():
+        device.is_held = False
+        yield
+        device.is_held = True
+
+    compiled = torch.compile(lambda x: x.sin(), backend=backend(device))
+    device.is_held = True
+    with released_while_compiling(release):
+        compiled(torch.ones(2))
+        compiled(torch.ones(2))
+    assert device.noted == [("compile", False), ("run", True), ("run", True)]
+    assert device.is_held
 
 
 def test_a_torch_that_tells_nothing_holds_nothing(device, monkeypatch):

@@ -105,6 +105,20 @@ def test_three_holds_in_each_other_return_step_by_step(pipe):
     ]
 
 
+def test_what_is_held_can_be_given_back_for_some_time(pipe):
+    with pipe.host.exclusive("device", 5), pipe.host.exclusive("device", 7):
+        pipe.kept = 4
+        with pipe.host.released():
+            assert pipe.messages[-1] == done(4)
+            with pipe.host.exclusive("tune", 1):
+                assert pipe.messages == [ask("tune", 1)]
+        assert pipe.messages == [done(4), ask("device", 7)]
+    assert pipe.messages == [done(4), ask("device", 5), done(4)]
+    with pipe.host.released():
+        pass
+    assert pipe.messages == [], "nothing was held"
+
+
 @pytest.mark.parametrize("inner", [("device", 1), ("tune", 9)])
 def test_an_exception_gives_every_hold_back(inner, pipe):
     with pytest.raises(ZeroDivisionError), pipe.host.exclusive("device", 5), pipe.host.exclusive(*inner):
