@@ -224,7 +224,8 @@ class CellProcess:
         if "stage" in message:
             self.stage = Stage(message["stage"])
         elif "ask" in message:
-            self.asks, self._asked_at = str(message["ask"]), time.monotonic()
+            # By the cell's own clock, which is this one: while this process ends another cell, it hears nothing.
+            self.asks, self._asked_at = str(message["ask"]), float(message.get("at", time.monotonic()))
             self.needs = message.get("bytes")
         elif "done" in message:
             self.holds, self.keeps = False, int(message.get("bytes") or 0)

@@ -4,7 +4,7 @@ Standard output and error belong to the model and the compiler, so that nothing 
 
     request (standard input, one line)   {"cell": {...}, "settings": {...}}
     report (descriptor --report, lines)  {"stage": "compile"} ... {"outcome": {...}}
-                                         {"ask": "measure", "bytes": 5}, answered on standard input by
+                                         {"ask": "measure", "bytes": 5, "at": 71.5}, answered on standard input by
                                          {"idle_ms": 3.1, "room_bytes": 9}, then {"done": true, "bytes": 2}
 """
 
@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -98,7 +99,7 @@ class PipeHost:
         self._holds.pop()
 
     def _ask(self, hold: _Hold) -> None:
-        self.send({"ask": hold.purpose, "bytes": hold.needs})
+        self.send({"ask": hold.purpose, "bytes": hold.needs, "at": time.monotonic()})
         if not (answer := self._answers.readline()):
             raise SystemExit("the process that started this cell has ended")
         granted = json.loads(answer)

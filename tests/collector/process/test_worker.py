@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 
 import pytest
 
@@ -23,6 +24,8 @@ class Pipe:
     @property
     def messages(self):
         found = [json.loads(line) for line in self._report.getvalue().splitlines()]
+        for ask in (one for one in found if "ask" in one):
+            assert ask.pop("at") <= time.monotonic()
         self._report.seek(0)
         self._report.truncate()
         return found

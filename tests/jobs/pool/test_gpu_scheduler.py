@@ -154,6 +154,21 @@ def test_what_a_cell_waits_for_the_device_counts_against_no_limit(stage):
     assert details(outcomes, 4)["waited_s"] == pytest.approx(tuned.begin - tuned.asked, abs=0.3)
 
 
+def test_a_wait_begins_when_the_cell_asks_and_not_when_it_is_heard(stage, monkeypatch):
+    await_end = Launcher.await_end
+
+    def slow(self, *arguments):
+        time.sleep(0.8)  # as for a process that hangs in its driver
+        await_end(self, *arguments)
+
+    monkeypatch.setattr(Launcher, "await_end", slow)
+    outcomes, trace = stage.play(["work:0.1", "work:0.4,device:0.1,work:0.1"], quiet_slot(2))
+    (span,) = trace.of(2, "device")
+    found = details(outcomes, 2)
+    assert span.begin - span.asked > 0.2
+    assert found["stood_s"] == pytest.approx(span.begin - span.asked, abs=0.05)
+
+
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 def test_what_is_known_of_a_cell_that_died_while_it_waited(stage):
     def named():
