@@ -74,11 +74,14 @@ _NO_MEMORY = (
     "out of memory",  # "CUDA out of memory", "CUDA error: out of memory", "Triton Error [CUDA]: out of memory", NCCL's
     "out_of_memory",  # CUDA_ERROR_OUT_OF_MEMORY, UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY
     "out_of_device_memory",
+    "out_of_host_memory",
     "cudaerrormemoryallocation",
     "hiperroroutofmemory",
     "status_alloc_failed",  # cuBLAS, cuDNN, cuSOLVER, cuSPARSE
     "allocation_failed",  # cuDNN 9 (CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED), cuRAND
     "cufft_alloc_failed",
+    "cusparse_status_insufficient_resources",
+    "cannot allocate memory",  # the kernel's ENOMEM
     "defaultcpuallocator: can't allocate memory",
     "defaultcpuallocator: not enough memory",
     "std::bad_alloc",
@@ -89,6 +92,9 @@ _MAYBE_NO_MEMORY = (
     "status_internal_error",
     "status_execution_failed",
     "cudnn_status_not_supported",
+    "cufft_internal_error",
+    "cufft_setup_failed",
+    "curand_status_initialization_failed",
     "unable to find an engine to execute this computation",
     "find was unable to find an engine",
     "ncclunhandledcudaerror",
@@ -181,7 +187,9 @@ def _raised_for_memory(error: BaseException | None) -> bool:
 
 def _from_compiler(error: BaseException | None) -> bool:
     """True if the compiler raised it: by type, or because the traceback ends inside Dynamo or Inductor."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
         if names & _COMPILERS:
             return True

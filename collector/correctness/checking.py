@@ -23,6 +23,7 @@ from collector.correctness.snapshot import STATE, Snapshot
 from collector.correctness.tolerances import Tolerance, tolerance_for
 from collector.errors import NotCheckedError
 from collector.failures import classify, hint_of_status
+from collector.measure.first_call import released_while_compiling
 from collector.measure.memory import give_back_unused, is_full
 from collector.measure.program import IN_A_ROW, SEED, EagerRuns, Subject
 from collector.process.outcome import Outcome
@@ -105,7 +106,9 @@ def _compare(
         problem = _draws(subject, compiled, effective, runs)
         # What is not random is compared of the timed program, all else of one that draws as eager does.
         steady = {path: made[path] for path in eager if path in made and path not in seed_errors}
-        made = subject.outputs(_drawing_as_eager(subject, compiled, effective)) if not problem else made
+        if not problem:
+            with released_while_compiling(room.release):
+                made = subject.outputs(_drawing_as_eager(subject, compiled, effective))
     if problem:
         _disagree(outcome, Status.FAIL_ACCURACY, problem)
         return

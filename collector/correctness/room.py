@@ -31,7 +31,8 @@ class Room:
     """The device memory of a comparison, in bytes.
 
     `eager_peak` is the most that an eager call holds, weights and inputs included, 0 where that is not known. `total` is the
-    device's memory, `for_cells` what all cells may use together; None where it is not known.
+    device's memory, `for_cells` what all cells may use together; None where it is not known. `release` gives the device back
+    for some time while it is held.
     """
 
     hold: Hold = _no_hold
@@ -39,6 +40,7 @@ class Room:
     eager_peak: int = 0
     total: int | None = None
     for_cells: int | None = None
+    release: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def reserved(self) -> int:

@@ -7,7 +7,7 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from statistics import median
@@ -48,10 +48,17 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import AHEAD_OF_TIME, INPUT_BATCH, OWN_BATCH, SIZES, Cell, Measurement, Phase, Stage, Status
 from collector.zoo.builders.user import input_batch
+from collector.zoo.device_use import before_device_use
 from collector.zoo.spec import Built
 
 #: A cell with marked dimensions has its inputs built once more, with `shorter=2`.
 Builder = Callable[..., Built]
+
+
+#: What the first small product of a process takes: cuBLAS's workspace and the allocator's first block.
+_FIRST_PRODUCT_BYTES = 128 << 20
+#: What a second process takes of the device before it allocates anything (`jobs.pool.gpu_scheduler`).
+_CONTEXT_BYTES = 700_000_000
 
 
 class Host(Protocol):
@@ -75,6 +82,10 @@ class Host(Protocol):
         Purposes: `device` beside other cells that use it; `tune`, `profile` and `measure` while no other cell uses it;
         `choose` and `still` while all other processes stand still.
         """
+        return nullcontext()
+
+    def released(self) -> AbstractContextManager[None]:
+        """Enter to give the device back for some time while it is held."""
         return nullcontext()
 
 
@@ -129,8 +140,8 @@ class _Run:
             self.details["ignored_options"] = effective.ignored
         availability.check(effective, self.cell.device, self.cell.phase, self.cell.dtype)
         self._enter(Stage.LOAD_MODEL)
-        with self._holding("device"):
-            subject, sizes = self._load(build)
+        with ExitStack() as stack:
+            subject, sizes = self._load(build, stack)
         self._enter(Stage.EAGER)
         with self._holding("device"):
             self._eager(subject)
@@ -173,7 +184,7 @@ class _Run:
         """Return how much device memory this cell's correctness stage may use."""
         total = torch.cuda.get_device_properties(0).total_memory if self.cell.device == "cuda" else None
         peak = int(self.metrics.get("eager_peak_bytes", 0))
-        return Room(self._holding, self.cell.device, peak, total, self.host.room_bytes)
+        return Room(self._holding, self.cell.device, peak, total, self.host.room_bytes, self._released)
 
     def _calls_need(self) -> int | None:
         """Return the device memory that eager and compiled calls take at most, as far as that is known before.
@@ -206,6 +217,14 @@ class _Run:
             synchronize(self.cell.device)
             memory.give_back_unused(self.cell.device)
 
+    @contextmanager
+    def _released(self) -> Iterator[None]:
+        """Give the device back for some time while it is held, with the memory that is not used."""
+        synchronize(self.cell.device)
+        memory.give_back_unused(self.cell.device)
+        with self.host.released():
+            yield
+
     def _enter(self, stage: Stage) -> None:
         now = time.monotonic()
         self._note_reserved()
@@ -215,10 +234,24 @@ class _Run:
         self._since, self.at = now, stage
         self.host.stage(stage)
 
-    def _load(self, build: Builder) -> tuple[Subject, TwoSizes | None]:
-        allow_determinism_later(self.cell.device)
+    def _load(self, build: Builder, stack: ExitStack) -> tuple[Subject, TwoSizes | None]:
+        """Build the model, and hold the device in `stack` from where it is used: most of the work is on the CPU."""
+        with self._holding("device", _FIRST_PRODUCT_BYTES):
+            allow_determinism_later(self.cell.device)
+        held: list[None] = []
+
+        def hold() -> None:
+            if not held:
+                held.append(stack.enter_context(self._holding("device")))
+
+        def built(*args: Any, **options: Any) -> Built:
+            with before_device_use(hold):
+                made = build(*args, **options)
+            hold()  # whoever builds a model moves it next
+            return made
+
         seed_everything()
-        subject, sizes = load(self.cell, build, self.settings.optimizer)
+        subject, sizes = load(self.cell, built, self.settings.optimizer)
         if self.cell.batch_size == OWN_BATCH and (batch := input_batch(subject.inputs.args, subject.inputs.kwargs)):
             self.details[INPUT_BATCH] = batch
         self.details["parameters"] = sum(parameter.numel() for parameter in subject.model.parameters())
@@ -425,7 +458,11 @@ class _Run:
         if self.cell.device == "cuda":
             torch.cuda.empty_cache()
         try:
-            found = warm.compile_again(self.cell, self.settings)
+            # The new process runs the model on the device before and after it compiles: neither beside one that measures. What
+            # it is stopped for is no compile time.
+            needs = self._calls_need()
+            with self._holding("device", None if needs is None else needs + _CONTEXT_BYTES):
+                found = warm.compile_again(self.cell, self.settings)
         except warm.NoWarmCompileError as error:
             self.details["no_warm_compile"] = str(error)
             return

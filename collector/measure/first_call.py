@@ -11,41 +11,41 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-#: Enters a hold of the device.
+#: Enters a hold of the device, or what interrupts one.
 Take = Callable[[], AbstractContextManager[None]]
 
-_listeners: list[_FirstCall] = []
-_is_registered = False
+#: What torch 2.8 and later announce as compilations and what is work on the device (`torch._dynamo.callback`).
+_ON_THE_DEVICE = frozenset({"CUDAGRAPH_RECORDING", "TRITON_AUTOTUNING"})
 
 
-class _FirstCall:
-    """A first call that is under way; it holds the device or compiles."""
+class _Parts:
+    """A context that is entered for some parts of a call, between what torch tells of it."""
 
-    def __init__(self, take: Take) -> None:
-        self._take, self._held = take, ExitStack()
-        self._holds = False
+    def __init__(self, make: Take) -> None:
+        self._make, self._entered = make, ExitStack()
+        self._is_inside = self._is_over = False
 
-    def run(self) -> None:
-        """Wait for the device, unless this call holds it."""
-        if not self._holds:
-            self._held.enter_context(self._take())
-            self._holds = True
+    def enter(self, *said: Any) -> None:
+        """Enter, unless this part is under way."""
+        if not self._is_inside and not self._is_over and not _uses_device(said):
+            self._entered.enter_context(self._make())
+            self._is_inside = True
 
-    def compile(self) -> None:
-        """Give the device back, if this call holds it."""
-        if self._holds:
-            self._holds = False
-            self._held.close()
+    def leave(self, *said: Any) -> None:
+        """Leave, if this part is under way."""
+        if self._is_inside and not _uses_device(said):
+            self._is_inside = False
+            self._entered.close()
+
+    def end(self) -> None:
+        """Leave and enter no more."""
+        self._is_over = True
+        self.leave()
 
 
-def _started(*_: Any) -> None:
-    for call in _listeners:
-        call.compile()
-
-
-def _ended(*_: Any) -> None:
-    for call in _listeners:
-        call.run()
+def _uses_device(said: tuple[Any, ...]) -> bool:
+    """Return whether what torch says (nothing before 2.8) is of work on the device."""
+    return any(getattr(getattr(one, "callback_trigger", None), "name", "") in _ON_THE_DEVICE for one in said)
 
 
 @contextmanager
@@ -54,17 +54,29 @@ def held_between_compilations(take: Take) -> Iterator[None]:
 
     A torch whose Dynamo tells nothing holds the device for no part of them.
     """
-    global _is_registered
-    import torch._dynamo  # late: it imports half of the standard library, which a server without a compiler need not
-
-    if not _is_registered and hasattr(torch._dynamo, "on_compile_start"):
-        torch._dynamo.on_compile_start(_started)
-        torch._dynamo.on_compile_end(_ended)
-        _is_registered = True
-    call = _FirstCall(take)
-    _listeners.append(call)
+    parts = _Parts(take)
+    _listen(parts.leave, parts.enter)
     try:
         yield
     finally:
-        _listeners.remove(call)
-        call.compile()
+        parts.end()
+
+
+@contextmanager
+def released_while_compiling(release: Take) -> Iterator[None]:
+    """Enter `release()`, which gives the device back, for the compilations in the calls of this context."""
+    parts = _Parts(release)
+    _listen(parts.enter, parts.leave)
+    try:
+        yield
+    finally:
+        parts.end()
+
+
+def _listen(started: Callable[..., None], ended: Callable[..., None]) -> None:
+    """Have torch tell when compilations start and end. Each call anew: `torch._dynamo.reset` forgets what there was."""
+    import torch._dynamo  # late: it imports half of the standard library, which a server without a compiler need not
+
+    if hasattr(torch._dynamo, "on_compile_start"):
+        torch._dynamo.on_compile_start(started)
+        torch._dynamo.on_compile_end(ended)

@@ -392,9 +392,9 @@ class Subject:
 
 def _widened(tensor: torch.Tensor, device: str, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor of its own in a higher precision, and a parameter where this is one."""
-    detached = tensor.detach()
-    moved = move(detached, device, dtype)
-    own = moved.clone() if moved is detached else moved
+    moved = move(tensor.detach(), device, dtype)
+    # What is as wide already, such as integers, is moved without a copy.
+    own = moved.clone() if (moved.dtype, moved.device) == (tensor.dtype, tensor.device) else moved
     return nn.Parameter(own, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else own
 
 

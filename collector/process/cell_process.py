@@ -161,10 +161,14 @@ class CellProcess:
 
     def move(self, cores: Sequence[int]) -> None:
         """Let every thread of the process run on these cores alone; threads that they start inherit them."""
+        moved: set[str] = set()
         with contextlib.suppress(OSError):  # it has ended
-            for thread in os.listdir(f"/proc/{self.pid}/task"):  # noqa: PTH208 - names, no paths
-                with contextlib.suppress(OSError):
-                    os.sched_setaffinity(int(thread), cores)
+            # Again until there is none left: a thread that has not been moved may start another one meanwhile.
+            while threads := set(os.listdir(f"/proc/{self.pid}/task")) - moved:  # noqa: PTH208 - names, no paths
+                moved |= threads
+                for thread in threads:
+                    with contextlib.suppress(OSError):
+                        os.sched_setaffinity(int(thread), cores)
 
     def stand(self) -> None:
         """Stops every process of the cell (SIGSTOP)."""
@@ -187,8 +191,9 @@ class CellProcess:
         return True
 
     def _stood_s(self, start: float, end: float) -> float:
-        open_span = [(self._stands_since, end)] if self._stands_since is not None else []
-        inside = [(max(begin, start), min(stop, end)) for begin, stop in self.stood + open_span]
+        open_spans = [(self._stands_since, end)] if self._stands_since is not None else []
+        open_spans += [(self._asked_at, end)] if self.asks else []
+        inside = [(max(begin, start), min(stop, end)) for begin, stop in self.stood + open_spans]
         return union_length(inside)  # the spans overlap: a waiting process is stopped like any other
 
     def close(self) -> Outcome:
@@ -219,7 +224,8 @@ class CellProcess:
         if "stage" in message:
             self.stage = Stage(message["stage"])
         elif "ask" in message:
-            self.asks, self._asked_at = str(message["ask"]), time.monotonic()
+            # By the cell's own clock, which is this one: while this process ends another cell, it hears nothing.
+            self.asks, self._asked_at = str(message["ask"]), float(message.get("at", time.monotonic()))
             self.needs = message.get("bytes")
         elif "done" in message:
             self.holds, self.keeps = False, int(message.get("bytes") or 0)

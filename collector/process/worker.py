@@ -4,7 +4,7 @@ Standard output and error belong to the model and the compiler, so that nothing 
 
     request (standard input, one line)   {"cell": {...}, "settings": {...}}
     report (descriptor --report, lines)  {"stage": "compile"} ... {"outcome": {...}}
-                                         {"ask": "measure", "bytes": 5}, answered on standard input by
+                                         {"ask": "measure", "bytes": 5, "at": 71.5}, answered on standard input by
                                          {"idle_ms": 3.1, "room_bytes": 9}, then {"done": true, "bytes": 2}
 """
 
@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,6 +63,19 @@ class PipeHost:
         finally:
             self.give_back()
 
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Give the device back for the time of this context, if it is held, and take it again as it was held."""
+        held, self._holds = self._holds, []
+        if held:
+            self._tell_done()
+        try:
+            yield
+        finally:
+            self._holds = held
+            if held:
+                self._ask(held[-1])
+
     def take(self, purpose: str, needs: int | None = None) -> None:
         """Wait until the parent gives the device to this cell; `give_back` ends it."""
         inner = _Hold(purpose, needs)
@@ -85,7 +99,7 @@ class PipeHost:
         self._holds.pop()
 
     def _ask(self, hold: _Hold) -> None:
-        self.send({"ask": hold.purpose, "bytes": hold.needs})
+        self.send({"ask": hold.purpose, "bytes": hold.needs, "at": time.monotonic()})
         if not (answer := self._answers.readline()):
             raise SystemExit("the process that started this cell has ended")
         granted = json.loads(answer)

@@ -57,7 +57,8 @@ def usage_words(usage: Mapping[str, Any]) -> str:
     cores = [f"{usage['cores']} cores {_percent(usage['cores_busy'])} busy"] if "cores_busy" in usage else []
     workers = f"{usage['workers']} workers " if usage["workers"] > 1 else "the worker "
     spent = ", ".join(f"{_percent(usage[name])} {words}" for name, words in _SPENT)
-    return f"{usage['seconds']:.0f} s: {', '.join([*cores, *device])}; {workers}{spent}"
+    machine = ", ".join([*cores, *device])
+    return f"{usage['seconds']:.0f} s: {machine}{'; ' if machine else ''}{workers}{spent}"
 
 
 _SPENT = (("working", "at work"), ("waiting", "waiting for the device"), ("standing", "standing still"))

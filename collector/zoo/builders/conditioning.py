@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from collector.zoo.device_use import begin_device_use
 from collector.zoo.spec import is_cpu
 
 #: Gains below this pass nothing on in bfloat16 next to a residual stream of magnitude one.
@@ -55,6 +56,8 @@ def settle(model: nn.Module, device: str) -> str:
     Seconds instead of half a minute for a large network. Without that device here it stays on the CPU.
     """
     place = device if not is_cpu(device) and torch.cuda.is_available() else "cpu"
+    if place != "cpu":
+        begin_device_use()
     model.to(place)
     return place
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from collector.own_models import BATCH_ARGUMENTS
 from collector.vocabulary import OWN_BATCH, Phase
+from collector.zoo.device_use import begin_device_use
 from collector.zoo.spec import Built
 
 
@@ -38,6 +39,7 @@ def build(
         TypeError: the function returned something else, or takes none of the arguments' names.
         ValueError: the function takes no `batch_size`, and its inputs are not of the size that was asked for.
     """
+    begin_device_use()  # what the function does is not known
     module_name, _, name = target.partition(":")
     if folder and (place := str(Path(folder).resolve())) not in sys.path:
         sys.path.insert(0, place)

@@ -7,8 +7,10 @@ import shutil
 import time
 
 import pytest
+import torch
 
-from collector.machine.health import is_suspect, why_unhealthy
+from collector.machine import health
+from collector.machine.health import LITTLE_MEMORY, is_suspect, why_unhealthy
 from tests.collector.processes import ROOT, dead, wait_until
 
 #: As torch 2.x, Triton and cuDNN print them.
@@ -92,3 +94,49 @@ def test_a_device_that_hangs_is_given_up_in_time(tmp_path):
     assert checked(tmp_path, code, 1.0) == "it did not answer within 1 s"
     assert time.monotonic() - began < 60  # and not the 600 s that it sleeps
     wait_until(lambda: dead(int((tmp_path / "pid").read_text())))
+
+
+FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 79.18 GiB"
+
+
+@pytest.mark.parametrize(
+    "said", [FULL, "torch.AcceleratorError: CUDA error: out of memory", "Triton Error [CUDA]: out of memory"]
+)
+def test_a_check_that_finds_no_memory_concludes_nothing(tmp_path, said):
+    assert checked(tmp_path, f"import os; os.write(2, {said.encode()!r}); os._exit(1)") is None
+
+
+class Product:
+    """Stands for a tensor on a GPU: its product raises, or has a sum."""
+
+    def __init__(self, total):
+        self.total = total
+
+    def __matmul__(self, _):
+        if isinstance(self.total, Exception):
+            raise self.total
+        return self
+
+    def sum(self):
+        return self.total
+
+
+@pytest.mark.parametrize(
+    ("total", "free_bytes", "ends_with"),
+    [
+        (256.0**3, 0, None),
+        (256.0**3 + 1, 1 << 40, "wrong results"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED"), LITTLE_MEMORY - 1, "out of memory"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED"), LITTLE_MEMORY, RuntimeError),
+        (RuntimeError("CUDA error: unspecified launch failure"), 1 << 40, RuntimeError),
+    ],
+)
+def test_a_product_that_fails_is_the_gpus_fault_unless_it_is_full(total, free_bytes, ends_with, monkeypatch):
+    monkeypatch.setattr(torch, "ones", lambda *_, **__: Product(total))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_bytes, 1 << 40))
+    if ends_with is None:
+        assert health.main() is None
+        return
+    kind, words = (ends_with, "CUDA error") if ends_with is RuntimeError else (SystemExit, ends_with)
+    with pytest.raises(kind, match=words):
+        health.main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -15,9 +15,11 @@ from torch import nn
 from collector.configs.templates import resolve_config
 from collector.measure.cell import Alone, _Run, measure
 from collector.measure.program import Subject
+from collector.measure.warm import NoWarmCompileError, WarmCompile
 from collector.metrics import METRICS
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Measurement, Phase, Stage, Status
+from collector.zoo.device_use import begin_device_use
 from collector.zoo.spec import Built
 
 FEW = Settings(rounds=5, warmups=1, sample_limit_s=5)
@@ -289,6 +291,83 @@ def test_what_cannot_be_asked_ends_before_a_model_is_built(config, phase, status
     assert found.status is status
     assert found.failure.stage is Stage.RESOLVE_CONFIG
     assert found.metrics == {}
+
+
+@pytest.mark.parametrize("announces", [False, True])
+def test_a_model_is_built_without_the_device_until_it_is_moved_there(announces):
+    events = []
+
+    class Listening(Alone):
+        @contextmanager
+        def exclusive(self, purpose="measure", needs=None):
+            events.append(purpose)
+            yield
+            events.append("done")
+
+        def stage(self, stage):
+            events.append(stage)
+
+    def build(*args):
+        events.append("build")
+        if announces:
+            begin_device_use()
+            begin_device_use()
+            events.append("build on the device")
+        return builder(tiny)(*args)
+
+    assert measure(CELL, build, FEW, Listening()).measurement.status is Status.PASS
+    loading = events[events.index(Stage.LOAD_MODEL) + 1 : events.index(Stage.EAGER)]
+    moved = ["build", "device", *(["build on the device"] if announces else []), "done"]
+    assert loading == ["device", "done", *moved]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_process_that_compiles_again_runs_while_the_device_is_held(fails, monkeypatch):
+    held = []
+
+    class Listening(Alone):
+        @contextmanager
+        def exclusive(self, purpose="measure", needs=None):
+            held.append(purpose)
+            try:
+                yield
+            finally:
+                held.pop()
+
+    def compile_again(*_):
+        assert held == ["device"]
+        if fails:
+            raise NoWarmCompileError("it hung")
+        return WarmCompile(1.5, (0.0, 2.0), 1)
+
+    monkeypatch.setattr("collector.measure.warm.compile_again", compile_again)
+    found = measure(CELL, builder(tiny), replace(FEW, warm_compile=True), Listening()).measurement
+    assert found.status is Status.PASS
+    assert found.metrics.get("compile_warm_s") == (None if fails else 1.5)
+    assert found.details.get("no_warm_compile") == ("it hung" if fails else None)
+    assert held == []
+
+
+def test_a_model_that_fails_while_it_is_built_gives_the_device_back():
+    held = []
+
+    class Listening(Alone):
+        @contextmanager
+        def exclusive(self, purpose="measure", needs=None):
+            held.append(purpose)
+            try:
+                yield
+            finally:
+                held.pop()
+
+    def build(*_):
+        begin_device_use()
+        assert held == ["device"]
+        raise ValueError("no such weight")
+
+    found = measure(CELL, build, FEW, Listening()).measurement
+    assert (found.status, found.failure.message) == (Status.MODEL_FAIL_TO_LOAD, "no such weight")
+    assert held == []
 
 
 def test_stages_are_told_in_order_and_the_device_is_asked_for():

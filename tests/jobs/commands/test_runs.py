@@ -1,10 +1,14 @@
 """`inductor-watch runs`: nights, and the runs in them."""
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
 
+from collector.bundle import BundleWriter, read_bundle
+from db.engine import open_store
 from db.ingest import ingest_bundle
 from jobs.commands.runs import runs_command
 from tests.factories import COMMIT_A, COMMIT_B, cell, header, new_store, night, passing, write_bundle
@@ -51,3 +55,67 @@ def test_json_has_a_row_a_run_with_night_and_attempt(listed):
 def test_the_limit_counts_nights_and_a_branch_without_runs_is_told(listed):
     assert len(listed("--limit", "1").splitlines()) == 3
     assert "no runs of branch 'nosuch'" in listed("--branch", "nosuch")
+
+
+USAGE = {
+    **{"seconds": 549.0, "workers": 15, "cores": 16, "cores_busy": 0.81, "gpu_busy": 0.4},
+    **{"gpu_memory_bytes": 31.4e9, "gpu_memory_most_bytes": 72e9, "working": 0.7, "waiting": 0.2, "standing": 0.1},
+}
+WORDS = (
+    "549 s: 16 cores 81 % busy, GPU 40 % busy, GPU memory 31 GB in the mean, 72 GB at most; "
+    "15 workers 70 % at work, 20 % waiting for the device, 10 % standing still"
+)
+
+
+def closed(folder, run_id, usage, **changes):
+    """A bundle whose last line says how its run used the machine."""
+    writer = BundleWriter(folder, header(run_id, testbed=GPU, **changes), [cell()])
+    writer.measurement(passing(cell()))
+    return writer.close("2026-08-01T03:00:00+00:00", usage)
+
+
+def printed(folder, *words):
+    return CliRunner().invoke(runs_command, [*words, "--db", str(folder / "store.db")]).output
+
+
+def test_how_a_run_used_its_machine_is_in_bundle_database_list_and_json(tmp_path):
+    engine = new_store(tmp_path / "store.db")
+    path = closed(tmp_path, "r1", USAGE)
+    assert read_bundle(path).usage == USAGE
+    ingest_bundle(engine, path)
+    engine.dispose()
+    assert printed(tmp_path).splitlines()[1:] == [f"    used in {WORDS}"]
+    (row,) = json.loads(printed(tmp_path, "--json"))
+    assert row["usage"] == USAGE
+
+
+def test_each_run_of_a_night_has_its_own_use(tmp_path):
+    engine = new_store(tmp_path / "store.db")
+    for number in range(2):
+        ingest_bundle(engine, closed(tmp_path, f"g{number}", {**USAGE, "seconds": 100.0 + number}, night="n"))
+    engine.dispose()
+    lines = [line for line in printed(tmp_path).splitlines() if " used by " in line]
+    assert sorted((line.split()[2], line.split()[4]) for line in lines) == [("g0", "100"), ("g1", "101")]
+
+
+@pytest.mark.parametrize("foreign", [{"workers": "many"}, {"seconds": 1.0}, {**USAGE, "cores_busy": "much"}])
+def test_a_use_of_another_version_does_not_end_the_list(foreign, tmp_path):
+    engine = new_store(tmp_path / "store.db")
+    ingest_bundle(engine, closed(tmp_path, "r1", foreign))
+    engine.dispose()
+    assert printed(tmp_path).startswith("r1  main@")
+
+
+def test_an_older_database_gets_the_column_when_it_is_opened_to_write(tmp_path):
+    engine = new_store(tmp_path / "store.db")
+    ingest_bundle(engine, closed(tmp_path, "old", None))
+    engine.dispose()
+    with closing(sqlite3.connect(tmp_path / "store.db")) as raw, raw:
+        for (view,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall():
+            raw.execute(f"DROP VIEW {view}")
+        raw.execute("ALTER TABLE runs DROP COLUMN usage")
+    engine = open_store(tmp_path / "store.db", write=True)
+    ingest_bundle(engine, closed(tmp_path, "new", USAGE, minutes=5))
+    engine.dispose()
+    found = {row["run_id"]: row["usage"] for row in json.loads(printed(tmp_path, "--json"))}
+    assert found == {"old": None, "new": USAGE}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -12,8 +13,19 @@ from pathlib import Path
 import pytest
 
 from collector.bundle import BundleError
-from collector.vocabulary import Config, Phase, Status
-from jobs.plan.cost import DEFAULT_WORKER_S, NEWEST, Cost, CostModel, Estimates, Source, learn_from, read_history
+from collector.vocabulary import Cell, Config, Phase, Status
+from jobs.plan.cost import (
+    DEFAULT_WORKER_S,
+    NEWEST,
+    Cost,
+    CostModel,
+    Estimates,
+    Source,
+    learn_from,
+    read_history,
+    shipped_costs,
+)
+from jobs.plan.schedule import longest_first
 from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, cell, failing, header, passing, write_bundle
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -95,6 +107,28 @@ def test_a_night_without_history_knows_the_memory_of_its_largest_models():
     which = replace(cell("gpt-oss-20b-4layers.decode"), suite="llm", dtype="bfloat16", batch_size=8)
     assert 1e9 < model.estimate(which).load_bytes < 80e9
     assert model.estimate(replace(which, device="cpu")).load_bytes is None
+
+
+def test_the_shipped_costs_are_of_one_gpu_and_plausible():
+    rows = json.loads((ROOT / "jobs" / "plan" / "first_costs.json").read_text())
+    cells = [Cell.from_json(row["cell"]) for row in rows]
+    assert len({cell.cell_id for cell in cells}) == len(cells) > 30
+    assert {cell.device for cell in cells} == {"cuda"}
+    for row, which in zip(rows, cells, strict=True):
+        assert 1 <= row["worker_s"] < 600
+        assert 0 < row["stage_bytes"]["load_model"] < 80e9
+        found = shipped_costs().estimate(which)
+        assert (found.worker_s, found.source) == (row["worker_s"], Source.MEASURED)
+        assert found.load_bytes > 0
+    assert shipped_costs() is shipped_costs()
+
+
+def test_shipped_costs_make_a_first_night_start_with_its_longest_cells():
+    rows = json.loads((ROOT / "jobs" / "plan" / "first_costs.json").read_text())
+    longest = max(rows, key=lambda row: row["worker_s"])
+    cells = [Cell.from_json(row["cell"]) for row in rows]
+    ordered = longest_first(cells, CostModel.of_history([]), 15)
+    assert CostModel.of_history([]).estimate(ordered[0]).worker_s == longest["worker_s"]
 
 
 def test_a_folders_history_is_its_newest_bundles(tmp_path):

@@ -51,8 +51,7 @@ class Actor:
             self.unsent.clear()
 
     def ask(self, name):
-        self.note("ask", name)
-        self.send({"ask": name, "bytes": self.needs})
+        self.send({"ask": name, "bytes": self.needs, "at": self.note("ask", name)})
         answer = self.answers.readline()
         if not answer:
             os._exit(9)

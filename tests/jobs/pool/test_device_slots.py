@@ -15,6 +15,7 @@ from collector.machine.environment import (
     START_VARIABLE,
     WORKERS_VARIABLE,
 )
+from jobs.pool import device_slots
 from jobs.pool.device_slots import (
     Gpu,
     choose_gpus,
@@ -22,8 +23,10 @@ from jobs.pool.device_slots import (
     divide_cores,
     list_gpus,
     make_slots,
+    most_workers,
     parse_cores,
     parse_gpus,
+    quiet_cores,
     visible,
 )
 
@@ -205,3 +208,111 @@ def test_the_driver_lists_gpus_and_the_variable_chooses(text, code, variable, in
     else:
         play_driver(tmp_path, monkeypatch, text, code)
     assert [gpu.index for gpu in list_gpus({} if variable is None else {"CUDA_VISIBLE_DEVICES": variable})] == indexes
+
+
+#: Sixteen cores as two hyper-threads of eight, in the order of the slots; and sixteen without.
+PAIRS = [core for first in range(8) for core in (first, first + 8)]
+SINGLE = list(range(16))
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """Invents a host: its cores' hyper-threads, and its memory in GB."""
+
+    def invent(siblings=(), gigabytes=256, cores=None):
+        monkeypatch.setattr(device_slots, "_CPUS", tmp_path / "cpus")
+        monkeypatch.setattr(device_slots, "_host_bytes", lambda: gigabytes * 1e9)
+        monkeypatch.setattr(device_slots, "cores_of_nodes", dict)
+        for pair in siblings:
+            for core in pair:
+                file = tmp_path / "cpus" / f"cpu{core}" / "topology" / "thread_siblings_list"
+                file.parent.mkdir(parents=True)
+                file.write_text(",".join(map(str, pair)))
+        if cores is not None:
+            monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+
+    return invent
+
+
+def test_the_quiet_cores_are_the_last_core_with_all_its_hyper_threads(host):
+    host([(first, first + 8) for first in range(8)])
+    assert quiet_cores(PAIRS) == [7, 15]
+    assert quiet_cores(PAIRS[:-1]) == [7], "the other one is not this GPU's"
+
+
+def test_without_hyper_threads_one_core_is_quiet(host):
+    host()
+    assert quiet_cores(SINGLE) == [15]
+
+
+@pytest.mark.parametrize(
+    ("cores", "free_bytes", "gigabytes", "gpus", "expected"),
+    [
+        (16, 80 * GIB, 256, 1, 15),
+        (6, 80 * GIB, 256, 1, 5),
+        (5, 80 * GIB, 256, 1, 2),  # too few to keep one free: two cores a worker
+        (2, 80 * GIB, 256, 1, 1),
+        (1, 80 * GIB, 256, 1, 1),
+        (16, 24 * GIB, 256, 1, 8),
+        (16, 1 * GIB, 256, 1, 1),
+        (16, 0, 256, 1, 15),  # zero free bytes: the driver does not know
+        (16, None, 256, 1, 15),
+        (16, 80 * GIB, 16, 1, 8),
+        (16, 80 * GIB, 16, 2, 4),  # the host's memory is for all GPUs
+        (16, 80 * GIB, 1, 1, 1),
+    ],
+)
+def test_as_many_workers_as_cores_and_memory_allow(cores, free_bytes, gigabytes, gpus, expected, host):
+    host(gigabytes=gigabytes)
+    assert most_workers(Gpu(0, "GPU-1", free_bytes, None), list(range(cores)), gpus) == expected
+
+
+def test_a_gpus_workers_have_a_core_each_and_the_last_is_kept_free(host):
+    host([(first, first + 8) for first in range(8)], cores=16)
+    (slot,) = make_slots([A], None, "fork")
+    assert [len(part) for part in slot.cores] == [1] * 14
+    assert list(slot.quiet_cores) == [7, 15]
+    assert sorted([*(core for part in slot.cores for core in part), *slot.quiet_cores]) == SINGLE
+    assert slot.variables[WORKERS_VARIABLE] == "14"
+
+
+def test_several_gpus_have_as_many_workers_each_and_their_own_quiet_core(host):
+    host(cores=16)
+    small = Gpu(1, "GPU-bbbb-1", 12 * GIB, None)
+    first, second = make_slots([A, small], None, "fork")
+    assert [len(slot.cores) for slot in (first, second)] == [4, 4], "the one with the least memory decides"
+    assert [list(slot.quiet_cores) for slot in (first, second)] == [[7], [15]]
+    used = [core for slot in (first, second) for part in (*slot.cores, slot.quiet_cores) for core in part]
+    assert len(used) == len(set(used))
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "each", "quiet"),
+    [
+        (16, 1, [[]], []),  # one worker of one GPU keeps all cores
+        (16, 3, [5, 5, 5], [15]),
+        (16, 15, [1] * 15, [15]),
+        (16, 16, [1] * 16, []),  # who asks for all cores gets them
+        (5, 2, [2, 2], []),
+        (6, 2, [2, 2], [5]),
+    ],
+)
+def test_a_number_that_is_given_is_taken_and_a_core_kept_free_if_one_is_left(cores, workers, each, quiet, host):
+    host(cores=cores)
+    (slot,) = make_slots([A], workers, "fork")
+    assert [part and len(part) for part in slot.cores] == each
+    assert list(slot.quiet_cores) == quiet
+
+
+def test_a_host_without_a_gpu_has_one_worker_with_all_cores(host):
+    host(cores=16)
+    (slot,) = make_slots([], None, "fork")
+    assert (slot.cores, slot.quiet_cores) == ([[]], ())
+    (two,) = make_slots([], 2, "fork")
+    assert ([len(part) for part in two.cores], two.quiet_cores) == ([8, 8], ())
+
+
+def test_the_hosts_memory_is_the_kernels_word_or_no_limit(tmp_path, monkeypatch):
+    assert 1e8 < device_slots._host_bytes() < 1e14
+    monkeypatch.setattr(device_slots, "_read", lambda _: "")
+    assert device_slots._host_bytes() == float("inf")

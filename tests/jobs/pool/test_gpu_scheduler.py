@@ -142,6 +142,45 @@ def test_what_a_cell_stood_counts_against_no_limit_and_no_compile_time(stage):
     assert found.metrics["compile_cold_s"] == pytest.approx(ended - began - stood["stood_s"], abs=0.3)
 
 
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_what_a_cell_waits_for_the_device_counts_against_no_limit(stage):
+    # It is not stopped meanwhile: on a GPU that keeps cores free only its users are.
+    scripts = [*["work:0.1,measure:0.7"] * 3, "work:0.2,tune:0.1"]
+    outcomes, trace = stage.play(scripts, quiet_slot(4), Settings(timeout_s=1.4))
+    all_pass(outcomes, 4)
+    (tuned,) = trace.of(4, "tune")
+    assert tuned.begin - tuned.asked > 1.4
+    assert details(outcomes, 4)["stopped_s"] == 0.0
+    assert details(outcomes, 4)["waited_s"] == pytest.approx(tuned.begin - tuned.asked, abs=0.3)
+
+
+def test_a_wait_begins_when_the_cell_asks_and_not_when_it_is_heard(stage, monkeypatch):
+    await_end = Launcher.await_end
+
+    def slow(self, *arguments):
+        time.sleep(0.8)  # as for a process that hangs in its driver
+        await_end(self, *arguments)
+
+    monkeypatch.setattr(Launcher, "await_end", slow)
+    outcomes, trace = stage.play(["work:0.1", "work:0.4,device:0.1,work:0.1"], quiet_slot(2))
+    (span,) = trace.of(2, "device")
+    found = details(outcomes, 2)
+    assert span.begin - span.asked > 0.2
+    assert found["stood_s"] == pytest.approx(span.begin - span.asked, abs=0.05)
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_what_is_known_of_a_cell_that_died_while_it_waited(stage):
+    def named():
+        time.sleep(0.5 if pids_of(stage, 2, "ask", "tune") else 0.0)
+        return pids_of(stage, 2, "ask", "tune")
+
+    with when(named):
+        outcomes, _ = stage.play(["measure:1.5", "work:0.1,tune:0.1"], quiet_slot(2))
+    assert statuses(outcomes) == {1: Status.PASS, 2: Status.CRASHED}
+    assert details(outcomes, 2)["waited_s"] > 0.4
+
+
 def test_a_cell_that_does_not_come_to_an_end_times_out_and_frees_the_device(stage):
     outcomes, _ = stage.play(["measure:60", "work:0.1,measure:0.1"], 2, Settings(timeout_s=1.0))
     assert statuses(outcomes) == {1: Status.TIMEOUT, 2: Status.PASS}

@@ -1,0 +1,58 @@
+"""The table that a first night plans with, made from bundles."""
+
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner
+
+from benchmarks import first_costs
+from collector.bundle import read_bundle
+from collector.vocabulary import Status
+from jobs.plan.duplicate_programs import SAME_PROGRAM
+from tests.factories import CUDAGRAPHS, cell, failing, header, passing, write_bundle
+
+SIZES = {"load_model": 500, "eager": 800, "correctness": 9000}
+
+
+def measured(which, wall_s, sizes=SIZES, **details):
+    return passing(which, wall_s=wall_s, details={"stage_bytes": sizes, **details})
+
+
+def rows_of(folder, *nights):
+    paths = [write_bundle(folder, header(f"r{number}"), list(night)) for number, night in enumerate(nights)]
+    return paths, first_costs.rows(map(read_bundle, paths))
+
+
+def test_a_cell_is_a_row_with_the_medians_of_its_measurements(tmp_path):
+    _, rows = rows_of(
+        tmp_path,
+        [measured(cell("b"), 40.0, waited_s=10.0), measured(cell("a"), 5.0)],
+        [measured(cell("b"), 34.0, {"load_model": 700})],
+        [measured(cell("b"), 90.0, {"load_model": 600, "eager": 900})],
+    )
+    assert [(row["cell"]["model"], row["worker_s"]) for row in rows] == [("a", 5.0), ("b", 34.0)]
+    assert rows[1]["stage_bytes"] == {"load_model": 600, "eager": 800}
+
+
+def test_what_was_not_measured_whole_is_left_out(tmp_path):
+    _, rows = rows_of(
+        tmp_path,
+        [
+            measured(cell("code"), 5.0, only="code"),
+            measured(cell("copy", CUDAGRAPHS), 5.0, **{SAME_PROGRAM: "another"}),
+            failing(cell("broken"), Status.FAIL_TO_RUN, details={"stage_bytes": SIZES}),
+            passing(cell("cpu", device="cpu"), wall_s=5.0),
+            measured(cell("whole"), 5.0),
+        ],
+    )
+    assert [row["cell"]["model"] for row in rows] == ["whole"]
+
+
+def test_the_command_writes_one_row_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(first_costs, "TABLE", tmp_path / "table.json")
+    paths, rows = rows_of(tmp_path, [measured(cell("a"), 5.0), measured(cell("b"), 6.0)])
+    said = CliRunner().invoke(first_costs.main, list(map(str, paths)), catch_exceptions=False).output
+    assert said == "table.json: 2 cells\n"
+    assert json.loads((tmp_path / "table.json").read_text()) == rows
+    assert len((tmp_path / "table.json").read_text().splitlines()) == 4

@@ -1,0 +1,245 @@
+"""How much device memory a comparison asks for, and which reference it takes."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import nn
+
+from collector.configs.templates import resolve_config
+from collector.correctness.checking import check
+from collector.correctness.room import Room
+from collector.measure.program import Subject, seed_everything
+from collector.process.outcome import Outcome
+from collector.vocabulary import Cell, Config, Measurement, Phase, Status
+from collector.zoo.spec import Built
+
+GB = 10**9
+
+
+def test_what_is_not_known_is_neither_large_nor_asked_for():
+    room = Room()
+    assert (room.reserved, room.for_calls(), room.for_reference(4.0)) == (0, None, None)
+    assert room.is_small(None)
+    assert not room.is_too_large(None)
+    assert Room(eager_peak=4 * GB).is_small(10**15), "nothing is known of the device"
+    assert not Room(eager_peak=4 * GB).is_too_large(10**15)
+
+
+def test_a_reference_grows_with_the_width_of_its_numbers():
+    room = Room(eager_peak=GB, total=80 * GB)
+    double, quadruple = room.for_reference(2.0), room.for_reference(4.0)
+    assert quadruple == 2 * double
+    assert 4 * GB < quadruple < 5 * GB
+    assert GB < room.for_calls() < 3 * GB
+
+
+@pytest.mark.parametrize(
+    ("needs", "total", "for_cells", "is_too_large", "is_small"),
+    [
+        (10 * GB, 80 * GB, 76 * GB, False, True),
+        (40 * GB, 80 * GB, 76 * GB, False, False),
+        (79 * GB, 80 * GB, None, True, False),
+        (10 * GB, 80 * GB, 8 * GB, True, True),  # what is free for the cells decides what can be waited for
+        (10 * GB, None, 8 * GB, True, True),
+    ],
+)
+def test_small_is_of_the_device_and_too_large_of_what_cells_may_have(needs, total, for_cells, is_too_large, is_small):
+    room = Room(total=total, for_cells=for_cells)
+    assert (room.is_too_large(needs), room.is_small(needs)) == (is_too_large, is_small)
+
+
+class Asked:
+    """Records what the device was held for, and in which dtypes the model ran meanwhile."""
+
+    def __init__(self):
+        self.holds, self.is_held = [], False
+
+    @contextmanager
+    def hold(self, purpose, needs):
+        self.holds.append((purpose, needs))
+        self.is_held = True
+        yield
+        self.is_held = False
+
+
+class Linear(nn.Module):
+    """A layer that raises in some dtypes."""
+
+    def __init__(self, errors=None):
+        super().__init__()
+        self.linear, self.errors = nn.Linear(32, 16), errors or {}
+
+    def forward(self, x):
+        if error := self.errors.get(self.linear.weight.dtype):
+            raise error
+        return self.linear(x)
+
+
+def checked(room, errors=None, dtype="bfloat16"):
+    cell = Cell("tests", "tiny", Phase.INFERENCE, dtype, "cpu", 8, Config(backend="eager"))
+    seed_everything()
+    subject = Subject(cell, Built(Linear(errors), (torch.randn(64, 32),), {}, lambda out, _: out.sum()))
+    outcome = Outcome(Measurement(cell, Status.PASS, "", 0.0))
+    check(outcome, subject, subject.eager, resolve_config(cell.config, "cpu"), None, room)
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("peak", "dtype", "for_cells", "by", "growth", "not_taken"),
+    [
+        (1, "bfloat16", 76, "float64", 4.0, {}),
+        (1, "float32", 76, "float64", 2.0, {}),
+        # A large part of the device: float32 is enough for a program in half of it, and nothing else for one in float32.
+        (10, "bfloat16", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
+        (20, "float32", 76, "float64", 2.0, {}),
+        (10, "amp", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
+        # More than anybody could wait for.
+        (40, "bfloat16", 76, "cosine", None, {"no_float32": "more than there is"}),
+        (40, "float32", 76, "cosine", None, {"no_float64": "more than there is"}),
+        (4, "bfloat16", 10, "float32", 2.0, {"no_float64": "more than there is"}),
+    ],
+)
+def test_the_reference_is_the_most_precise_one_that_has_room(peak, dtype, for_cells, by, growth, not_taken):
+    asked = Asked()
+    room = Room(asked.hold, "cpu", peak * GB, 80 * GB, for_cells * GB)
+    outcome = checked(room, dtype=dtype)
+    details = outcome.measurement.details
+    assert (outcome.measurement.status, details["checked_by"]) == (Status.PASS, by)
+    assert asked.holds == ([("device", room.for_reference(growth))] if growth else [])
+    for name, words in not_taken.items():
+        assert words in details[name]
+        assert "GB of device memory" in details[name]
+    assert not outcome.lacked_room, "waiting would have changed nothing"
+
+
+OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+ALLOC = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+NO_KERNEL = NotImplementedError('"addmm_impl" not implemented for this type')
+
+
+@pytest.mark.parametrize(
+    ("errors", "dtype", "by", "lacked"),
+    [
+        ({torch.float64: OOM}, "bfloat16", "float32", ["float64"]),
+        ({torch.float64: NO_KERNEL, torch.float32: OOM}, "bfloat16", "cosine", ["float32"]),
+        ({torch.float64: OOM, torch.float32: ALLOC}, "bfloat16", "cosine", ["float64", "float32"]),
+        ({torch.float64: ALLOC}, "float32", "cosine", ["float64"]),
+        ({torch.float64: NO_KERNEL}, "bfloat16", "float32", []),
+    ],
+)
+def test_memory_that_ran_out_in_any_reference_is_told(errors, dtype, by, lacked):
+    outcome = checked(Room(), errors, dtype)
+    details = outcome.measurement.details
+    assert details["checked_by"] == by
+    assert [name for name in ("float64", "float32") if details.get(f"no_room_for_{name}")] == lacked
+    assert outcome.lacked_room is bool(lacked)
+    assert all(f"no_{str(dtype).removeprefix('torch.')}" in details for dtype in errors)
+
+
+def subject_of(model, dtype="bfloat16", args=None):
+    cell = Cell("tests", "tiny", Phase.INFERENCE, dtype, "cpu", 8, Config(backend="eager"))
+    return Subject(cell, Built(model, args or (torch.randn(4, 8),), {}, lambda out, _: out.sum()))
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, and buffers of every kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
+        self.second.weight = self.first.weight
+        self.register_buffer("counts", torch.arange(8))
+        self.register_buffer("mask", torch.ones(8, dtype=torch.bool))
+        self.register_buffer("turns", torch.full((8,), 1 + 2j, dtype=torch.complex64))
+        self.register_buffer("sparse", torch.eye(8).to_sparse())
+        self.register_buffer("scale", torch.ones(8) / 3)
+
+    def forward(self, x):
+        return self.second(self.first(x)) * self.scale
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_twin_is_a_wider_model_of_its_own_with_the_same_ties(dtype):
+    subject = subject_of(Tied())
+    model, twin = subject.model, subject.twin(dtype).model
+    assert twin.first.weight is twin.second.weight
+    assert isinstance(twin.first.weight, nn.Parameter)
+    assert (twin.first.weight.dtype, twin.scale.dtype, twin.sparse.dtype) == (dtype,) * 3
+    assert (twin.counts.dtype, twin.mask.dtype) == (torch.int64, torch.bool)
+    assert twin.sparse.is_sparse
+    assert torch.equal(twin.sparse.to_dense(), torch.eye(8, dtype=dtype))
+    assert twin.turns.dtype is (torch.complex128 if dtype is torch.float64 else torch.complex64)
+    assert twin.turns[0].item() == 1 + 2j
+    assert torch.equal(twin.first.weight, model.first.weight.to(dtype))
+    ours = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    assert not ours & {id(tensor) for tensor in (*twin.parameters(), *twin.buffers())}
+    with torch.no_grad():
+        twin.first.weight.zero_()
+        twin.counts.zero_()
+        twin.turns.zero_()
+    assert model.first.weight.abs().sum() > 0
+    assert model.counts.sum() == 28
+    assert model.turns[0].item() == 1 + 2j
+
+
+def test_a_twin_of_a_model_in_the_same_precision_shares_nothing():
+    subject = subject_of(Tied(), "float32")
+    twin = subject.twin(torch.float32).model
+    assert twin.first.weight.data_ptr() != subject.model.first.weight.data_ptr()
+    assert twin.counts.data_ptr() != subject.model.counts.data_ptr()
+    assert twin.first.weight is twin.second.weight
+
+
+def test_a_twin_takes_no_second_copy_in_the_low_precision():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    made = []
+
+    class Notes(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor) and out.numel() >= 1 << 16:
+                made.append((out.dtype, out.untyped_storage().data_ptr()))
+            return out
+
+    subject = subject_of(nn.Linear(256, 256, bias=False), args=(torch.randn(4, 256),))
+    held = subject.model.weight.untyped_storage().data_ptr()
+    with Notes():
+        twin = subject.twin(torch.float64)
+    new = {(dtype, place) for dtype, place in made if place != held}
+    assert {dtype for dtype, _ in new} == {torch.float64}
+    assert len(new) == 1, "the weight itself, once"
+    assert twin.model.weight.dtype is torch.float64
+
+
+class Drops(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, training=True) * 1.0
+
+
+def test_a_second_program_compiles_without_the_device(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    released = []
+
+    @contextmanager
+    def release():
+        released.append("released")
+        yield
+        released.append("taken")
+
+    cell = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 8, Config(template="triton"))
+    seed_everything()
+    subject = Subject(cell, Built(Drops(), (torch.randn(64, 32),), {}, lambda out, _: out.sum()))
+    effective = resolve_config(cell.config, "cpu")
+    outcome = Outcome(Measurement(cell, Status.PASS, "", 0.0))
+    with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
+        compiled = subject.compiled(effective)
+        compiled()
+        check(outcome, subject, compiled, effective, None, Room(release=release))
+    assert outcome.measurement.status is Status.PASS
+    assert outcome.measurement.details["random_outputs"]
+    assert released[:2] == ["released", "taken"]
+    assert len(released) % 2 == 0

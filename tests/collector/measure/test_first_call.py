@@ -1,0 +1,204 @@
+"""When a first compiled call holds the device: between compilations, and not while torch compiles."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch._dynamo
+
+from collector.measure.first_call import held_between_compilations, released_while_compiling
+
+
+class Device:
+    """Says of every moment that is noted whether the device was held, and how often it was taken."""
+
+    def __init__(self):
+        self.is_held, self.taken, self.noted = False, 0, []
+
+    @contextmanager
+    def take(self):
+        assert not self.is_held, "it is taken once at a time"
+        self.is_held, self.taken = True, self.taken + 1
+        try:
+            yield
+        finally:
+            self.is_held = False
+
+    def note(self, what):
+        self.noted.append((what, self.is_held))
+
+
+@pytest.fixture
+def device():
+    torch._dynamo.reset()
+    yield Device()
+    torch._dynamo.reset()
+
+
+def backend(device, forward=lambda _: None):
+    """A compiler that notes when it compiles and when its graphs run."""
+
+    def compile_graph(graph, _):
+        device.note("compile")
+        forward(graph)
+
+        def run(*args):
+            device.note("run")
+            return graph(*args)
+
+        return run
+
+    return compile_graph
+
+
+def first_called(device, function, *args, **options):
+    compiled = torch.compile(function, **options)
+    with held_between_compilations(device.take):
+        made = compiled(*args)
+    assert not device.is_held
+    return made
+
+
+def test_one_graph_compiles_without_the_device_and_runs_with_it(device):
+    first_called(device, lambda x: x.sin(), torch.ones(2), backend=backend(device))
+    assert device.noted == [("compile", False), ("run", True)]
+    assert device.taken == 1
+
+
+def test_a_graph_break_gives_the_device_back_for_the_second_graph(device):
+    def breaks(x):
+        y = x.sin()
+        torch._dynamo.graph_break()
+        device_note("between")
+        return y.cos()
+
+    device_note = torch._dynamo.disable(device.note)
+    first_called(device, breaks, torch.ones(2), backend=backend(device))
+    assert device.noted[:2] == [("compile", False), ("run", True)]
+    assert ("between", True) in device.noted
+    assert device.noted[-2:] == [("compile", False), ("run", True)]
+    assert device.taken >= 2
+
+
+def test_a_backward_pass_compiles_without_the_device(device):
+    from torch._dynamo.backends.common import aot_autograd
+
+    def compiler(name):
+        def compile_graph(graph, _):
+            device.note(f"compile {name}")
+
+            def run(args):
+                device.note(f"run {name}")
+                return graph(*args)
+
+            run._boxed_call = True
+            return run
+
+        return compile_graph
+
+    def step(x):
+        return x.sin().sum()
+
+    x = torch.ones(3, requires_grad=True)
+    both = aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"))
+    compiled = torch.compile(step, backend=both)
+    with held_between_compilations(device.take):
+        compiled(x).backward()
+    assert dict(device.noted) == {
+        **{"compile forward": False, "run forward": True},
+        **{"compile backward": False, "run backward": True},
+    }
+    assert not device.is_held
+
+
+def test_an_exception_in_the_compiler_leaves_nothing_held(device):
+    def fails(_):
+        raise RuntimeError("no such kernel")
+
+    with pytest.raises(Exception, match="no such kernel"):
+        first_called(device, lambda x: x.sin(), torch.ones(2), backend=backend(device, fails))
+    assert not device.is_held
+    torch._dynamo.reset()
+    first_called(device, lambda x: x.cos(), torch.ones(2), backend=backend(device))
+    assert device.noted[-2:] == [("compile", False), ("run", True)]
+
+
+def test_an_exception_in_the_program_gives_the_device_back(device):
+    def fails(graph, _):
+        def run(*_):
+            device.note("run")
+            raise RuntimeError("an illegal access")
+
+        return run
+
+    with pytest.raises(RuntimeError, match="an illegal access"):
+        first_called(device, lambda x: x.sin(), torch.ones(2), backend=fails)
+    assert device.noted == [("run", True)]
+    assert not device.is_held
+
+
+def test_what_a_reset_forgets_is_registered_again_and_what_is_over_takes_nothing(device):
+    for factor in (1.0, 2.0):
+        first_called(device, lambda x, factor=factor: x * factor, torch.ones(2), backend=backend(device))
+        torch._dynamo.reset()
+    assert device.noted == [("compile", False), ("run", True)] * 2
+    first_called(device, lambda x: x.cos(), torch.ones(2), backend=backend(device))
+    taken = device.taken
+    torch.compile(lambda x: x.tan(), backend=backend(device))(torch.ones(2))
+    assert device.taken == taken == 3
+    assert device.noted[-2:] == [("compile", False), ("run", False)]
+
+
+def test_a_second_call_without_compilation_takes_nothing(device):
+    compiled = torch.compile(lambda x: x.sin(), backend=backend(device))
+    compiled(torch.ones(2))
+    with held_between_compilations(device.take):
+        compiled(torch.ones(2))
+    assert device.taken == 0
+
+
+@pytest.mark.parametrize("trigger", ["CUDAGRAPH_RECORDING", "TRITON_AUTOTUNING"])
+def test_what_torch_announces_but_runs_on_the_device_keeps_it(trigger, device):
+    from torch._dynamo.callback import CallbackTrigger, callback_handler
+
+    def records(graph, _):
+        def run(*args):
+            with callback_handler.install_callbacks(CallbackTrigger[trigger], "0/0"):
+                device.note("record")
+            device.note("run")
+            return graph(*args)
+
+        return run
+
+    first_called(device, lambda x: x.sin(), torch.ones(2), backend=records)
+    assert device.noted == [("record", True), ("run", True)]
+    assert device.taken == 1
+
+
+def test_what_is_held_is_released_for_each_compilation_alone(device):
+    @contextmanager
+    def release():
+        device.is_held = False
+        yield
+        device.is_held = True
+
+    compiled = torch.compile(lambda x: x.sin(), backend=backend(device))
+    device.is_held = True
+    with released_while_compiling(release):
+        compiled(torch.ones(2))
+        compiled(torch.ones(2))
+    assert device.noted == [("compile", False), ("run", True), ("run", True)]
+    assert device.is_held
+
+
+def test_a_torch_that_tells_nothing_holds_nothing(device, monkeypatch):
+    silent = SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "torch._dynamo", silent)
+    monkeypatch.setattr(torch, "_dynamo", silent)
+    with held_between_compilations(device.take):
+        device.note("call")
+    assert device.noted == [("call", False)]

@@ -1,0 +1,148 @@
+"""How a cell asks its parent for the device: every message on the pipe, for holds inside holds."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+
+import pytest
+
+from collector.process.worker import PipeHost
+from collector.vocabulary import Stage
+
+
+class Pipe:
+    """A host whose parent answers every question at once; `messages` is what it has said since they were last read."""
+
+    def __init__(self, answers=20, **facts):
+        self._report = io.StringIO()
+        granted = {"idle_ms": 3.5, "room_bytes": 80, **facts}
+        self.kept = 0
+        self.host = PipeHost(self._report, io.StringIO((json.dumps(granted) + "\n") * answers), lambda: self.kept)
+
+    @property
+    def messages(self):
+        found = [json.loads(line) for line in self._report.getvalue().splitlines()]
+        for ask in (one for one in found if "ask" in one):
+            assert ask.pop("at") <= time.monotonic()
+        self._report.seek(0)
+        self._report.truncate()
+        return found
+
+
+def ask(purpose, size=None):
+    return {"ask": purpose, "bytes": size}
+
+
+def done(size=0):
+    return {"done": True, "bytes": size}
+
+
+@pytest.fixture
+def pipe():
+    return Pipe()
+
+
+def test_a_hold_is_asked_for_and_given_back_with_what_is_kept(pipe):
+    with pipe.host.exclusive("device", 5):
+        assert pipe.messages == [ask("device", 5)]
+        pipe.kept = 2
+    assert pipe.messages == [done(2)]
+
+
+def test_the_parents_answer_is_known_afterwards():
+    pipe = Pipe(eager_ms=7.5)
+    assert (pipe.host.idle_ms, pipe.host.eager_ms, pipe.host.room_bytes) == (0.0, 0.0, None)
+    with pipe.host.exclusive():
+        assert (pipe.host.idle_ms, pipe.host.eager_ms, pipe.host.room_bytes) == (3.5, 7.5, 80)
+    assert pipe.messages == [ask("measure"), done()]
+
+
+def test_an_answer_without_what_is_newer_is_understood():
+    report = io.StringIO()
+    host = PipeHost(report, io.StringIO('{"idle_ms": 1}\n'))
+    with host.exclusive("tune"):
+        assert (host.idle_ms, host.eager_ms, host.room_bytes) == (1.0, 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "between"),
+    [
+        (("device", 5), ("device", 5), None),
+        (("device", 5), ("device", 3), None),
+        (("device", 5), ("device", None), None),
+        (("tune", 5), ("device", 4), None),
+        (("still", 5), ("measure", 5), None),
+        (("device", 5), ("device", 9), ("device", 9)),
+        (("device", None), ("device", 9), ("device", 9)),
+        (("device", 5), ("tune", None), ("tune", 5)),
+        (("device", 5), ("tune", 9), ("tune", 9)),
+        (("tune", 5), ("device", 9), ("tune", 9)),
+        (("tune", 5), ("profile", 3), ("profile", 5)),
+        (("profile", None), ("measure", None), ("measure", None)),
+        (("measure", 5), ("still", 5), ("still", 5)),
+    ],
+)
+def test_an_inner_hold_swaps_the_outer_one_only_for_more(outer, inner, between, pipe):
+    with pipe.host.exclusive(*outer):
+        pipe.kept = 1
+        with pipe.host.exclusive(*inner):
+            pipe.kept = 2
+            swapped = [ask(*outer), *([done(1), ask(*between)] if between else [])]
+            assert pipe.messages == swapped
+        assert pipe.messages == ([done(2), ask(*outer)] if between else [])
+        pipe.kept = 3
+    assert pipe.messages == [done(3)]
+
+
+def test_three_holds_in_each_other_return_step_by_step(pipe):
+    with pipe.host.exclusive("device", 2):
+        with pipe.host.exclusive("tune", 3), pipe.host.exclusive("device", 1), pipe.host.exclusive("measure", 1):
+            pass
+        with pipe.host.exclusive("device", 1):
+            pass
+    assert pipe.messages == [
+        *(ask("device", 2), done(), ask("tune", 3), done(), ask("measure", 3)),
+        *(done(), ask("tune", 3), done(), ask("device", 2), done()),
+    ]
+
+
+def test_what_is_held_can_be_given_back_for_some_time(pipe):
+    with pipe.host.exclusive("device", 5), pipe.host.exclusive("device", 7):
+        pipe.kept = 4
+        with pipe.host.released():
+            assert pipe.messages[-1] == done(4)
+            with pipe.host.exclusive("tune", 1):
+                assert pipe.messages == [ask("tune", 1)]
+        assert pipe.messages == [done(4), ask("device", 7)]
+    assert pipe.messages == [done(4), ask("device", 5), done(4)]
+    with pipe.host.released():
+        pass
+    assert pipe.messages == [], "nothing was held"
+
+
+@pytest.mark.parametrize("inner", [("device", 1), ("tune", 9)])
+def test_an_exception_gives_every_hold_back(inner, pipe):
+    with pytest.raises(ZeroDivisionError), pipe.host.exclusive("device", 5), pipe.host.exclusive(*inner):
+        raise ZeroDivisionError
+    told = pipe.messages
+    assert told[-1] == done()
+    assert [*map(tuple, told)].count(("done", "bytes")) == [*map(tuple, told)].count(("ask", "bytes"))
+    with pipe.host.exclusive("tune", 1):
+        pass
+    assert pipe.messages == [ask("tune", 1), done()], "nothing of the earlier ones is left"
+
+
+def test_a_cell_whose_parent_has_gone_ends():
+    pipe = Pipe(answers=1)
+    with pytest.raises(SystemExit, match="has ended"), pipe.host.exclusive("device"), pipe.host.exclusive("tune"):
+        raise AssertionError("nobody has given it the device")
+
+
+def test_stages_and_everything_else_are_lines_of_strict_json(pipe):
+    pipe.host.stage(Stage.EAGER)
+    assert pipe.messages == [{"stage": "eager"}]
+    with pytest.raises(ValueError, match="JSON"):
+        pipe.host.send({"value": float("nan")})
+    assert pipe.messages == []

@@ -1,0 +1,160 @@
+"""Whatever cells do, the scheduler's rules hold: random scripts of many cells, in time that is only counted."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector.vocabulary import Stage, Status
+from jobs.pool.gpu_scheduler import CONTEXT_BYTES, DeviceSlot
+from tests.jobs.virtual import Script, Step, World
+
+GB = 10**9
+PURPOSES = ("device", "device", "tune", "tune", "profile", "measure", "still")
+
+
+def device_slot(workers, size=None, quiet=True):
+    """A slot whose memory is `size` GB beside the contexts of its workers."""
+    memory = float("inf") if size is None else workers * CONTEXT_BYTES + size * GB
+    return DeviceSlot([[number] for number in range(workers)], {}, memory, [99] if quiet else ())
+
+
+def random_script(rng, size):
+    steps = []
+    for _ in range(rng.randrange(1, 9)):
+        if rng.random() < 0.4:
+            steps.append(Step("work", rng.choice([0.1, 1.0, 20.0])))
+        else:
+            needs = rng.choice([0, 1, size // 4, size // 2, size, 2 * size]) * GB if rng.random() < 0.8 else None
+            keeps = int(rng.choice([0, 0, 0.5, 1.0]) * (needs or GB))
+            stage = rng.choice([Stage.LOAD_MODEL, Stage.EAGER, Stage.COMPILE, Stage.CORRECTNESS])
+            steps.append(Step(rng.choice(PURPOSES), rng.choice([0.01, 0.3, 3.0]), needs, min(keeps, size * GB), stage))
+    first = rng.choice(["pass"] * 8 + ["oom", "no_room", "crash", "fail_accuracy"])
+    return Script(steps, [first, rng.choice(["pass", "oom"])])
+
+
+def once_each(world):
+    """Every cell has one outcome, and started as often as it is documented."""
+    counts = Counter(outcome.measurement.cell.batch_size for outcome in world.outcomes)
+    assert counts == dict.fromkeys(world.scripts, 1)
+    return {outcome.measurement.cell.batch_size: outcome.measurement.status for outcome in world.outcomes}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 15), st.integers(20, 60), st.booleans(), st.sampled_from([None, 8, 80]))
+def test_every_rule_holds_for_random_cells(seed, workers, count, quiet, size):
+    rng = random.Random(seed)
+    scripts = [random_script(rng, size or 8) for _ in range(count)]
+    known = {number: rng.choice([None, 0.0, GB, 4 * GB, 9e10]) for number in range(1, count + 1)}
+    world = World(scripts, device_slot(workers, size, quiet), lambda cell, _: known[cell.batch_size])
+    world.run()
+    found = once_each(world)
+    for number, script in world.scripts.items():
+        first = script.statuses[0]
+        expected = {"crash": Status.CRASHED, "no_room": Status.PASS}.get(first) or Status(first)
+        if world.attempts[number] == 2:
+            assert first in ("oom", "no_room")
+            expected = Status(script.statuses[1])
+            begin, end = [life[1:] for life in world.lives if life[0] == number][1]
+            others = [life for life in world.lives if life[0] != number]
+            assert not any(start < end and begin < stop for _, start, stop in others), "it is repeated alone"
+        assert found[number] is expected
+        assert world.attempts[number] <= 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9), st.lists(st.floats(0.0, 60.0), min_size=1, max_size=2, unique=True))
+def test_a_fork_server_that_is_lost_in_the_middle_costs_no_outcome(seed, moments):
+    rng = random.Random(seed)
+    scripts = [random_script(rng, 8) for _ in range(20)]
+
+    def lose(world):
+        if world.scheduler._launcher:
+            world.scheduler._launcher.lost = True
+
+    world = World(scripts, device_slot(4, 8), events=dict.fromkeys(moments, lose))
+    world.run()
+    once_each(world)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9), st.floats(0.0, 100.0))
+def test_after_the_budget_who_runs_ends_and_no_other_starts(seed, moment):
+    rng = random.Random(seed)
+    scripts = [random_script(rng, 8) for _ in range(30)]
+    # The pool gives up in every turn from then on.
+    world = World(scripts, device_slot(4, 8), from_then_on={moment: lambda world: world.scheduler.give_up()})
+    world.run()
+    counts = Counter(outcome.measurement.cell.batch_size for outcome in world.outcomes)
+    assert set(counts.values()) <= {1}
+    assert all(begin <= moment + 1e-6 for _, begin, _ in world.lives)
+
+
+def device(seconds, needs=0, keeps=0):
+    return Step("device", seconds, needs * GB, keeps * GB)
+
+
+def test_cells_that_can_never_fit_hold_others_up_once_each():
+    large = Script([Step("work", 1.0), device(1.0, 200)])
+    small = [Script([device(1.0, 1), Step("work", 99.0)]) for _ in range(40)]
+    world = World([large, *small[:20], large, *small[20:]], device_slot(5, 80))
+    world.run()
+    once_each(world)
+    assert world.overbooked == 2
+    assert max(waited for number, _, waited in world.waits if number in (1, 22)) < 30 + 2 * 101
+    assert world.now < (40 / 5 + 2 * 2) * 101
+
+
+def test_a_cell_that_fits_once_others_end_waits_for_a_bounded_time():
+    large = Script([Step("work", 1.0), device(1.0, 79)])
+    # They never ask all at once, which would be the last resort.
+    small = [Script([device(1.0, 20, 20), Step("work", 40.0 + 1.7 * (number % 7))]) for number in range(60)]
+    world = World([large, *small], device_slot(4, 80))
+    world.run()
+    once_each(world)
+    (waited,) = [waited for number, _, waited in world.waits if number == 1]
+    assert waited < 30 + 2 * 53
+    assert world.overbooked == 0
+
+
+def test_as_many_cells_that_can_never_fit_as_workers_end():
+    world = World([Script([device(1.0, 200)])] * 9, device_slot(3, 80))
+    world.run()
+    once_each(world)
+
+
+@pytest.mark.parametrize("workers", [2, 15])
+def test_who_runs_its_model_gets_on_beside_many_tuners(workers):
+    tuner = Script([Step("tune", 0.2), Step("work", 0.01)] * 300)
+    world = World([Script([device(2.0)] * 5)] + [tuner] * (workers - 1), device_slot(workers))
+    world.run()
+    ((_, begin, end),) = [life for life in world.lives if life[0] == 1]
+    assert end - begin < 10 * 13, "it has its turns"
+
+
+def night(is_late):
+    """Sixty programs as they are in the mean of a recorded night, without and with the device while they are built."""
+    rng = random.Random(0)
+    scripts = []
+    for _ in range(60):
+        built, moved, compiled = rng.uniform(0.5, 8), rng.uniform(0.2, 1), rng.uniform(5, 60)
+        tunes = rng.randrange(1, 40)
+        load = [Step("work", built), device(moved, 3, 1)] if is_late else [device(built + moved, 3, 1)]
+        compiling = [Step("work", compiled / tunes), Step("tune", 0.06)] * tunes
+        scripts.append(
+            Script([*load, device(0.5), *compiling, Step("measure", 1.0), Step("profile", 0.3), device(3.0)])
+        )
+    world = World(scripts, device_slot(15))
+    world.run()
+    once_each(world)
+    return world.now, sum(outcome.measurement.details["stopped_s"] for outcome in world.outcomes)
+
+
+def test_a_night_is_shorter_where_models_are_built_without_the_device():
+    (late_s, late_stopped_s), (early_s, early_stopped_s) = night(is_late=True), night(is_late=False)
+    assert late_stopped_s < 0.8 * early_stopped_s
+    assert late_s < early_s

@@ -1,0 +1,140 @@
+"""How a run used its machine: from a kernel and a driver that are invented, to what people read."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from collector.vocabulary import Status
+from jobs.pool import usage
+from jobs.pool.usage import Usage, UsageMeter, busy_share, read_cores, usage_words
+from tests.factories import cell, passing
+
+#: Two cores and the sum of both, in the columns of proc(5): user, nice, system, idle, iowait, irq, softirq, steal, guest.
+STAT = """cpu  300 0 100 500 100 0 0 0 50 0
+cpu0 100 0 50 300 50 0 0 0 50 0
+cpu1 200 0 50 200 50 0 0 0 0 0
+intr 1 2 3
+"""
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    """Writes what the kernel says."""
+    monkeypatch.setattr(usage, "_STAT", tmp_path / "stat")
+    return (tmp_path / "stat").write_text
+
+
+def test_the_kernels_times_are_read_of_the_cores_that_are_asked_for(kernel):
+    kernel(STAT)
+    assert read_cores([1]) == [(250.0, 500.0)]
+    assert read_cores([0, 1]) == [(350.0, 500.0), (250.0, 500.0)], "a guest's time is in the user's already"
+    assert read_cores([7]) == []
+
+
+def test_a_system_without_such_a_file_says_nothing(kernel):
+    assert read_cores([0]) == []
+    assert busy_share([], []) is None
+
+
+def test_the_busy_share_is_that_of_the_time_between_two_readings():
+    assert busy_share([(0.0, 0.0), (10.0, 100.0)], [(5.0, 10.0), (10.0, 110.0)]) == 0.75
+    assert busy_share([(1.0, 2.0)], [(1.0, 2.0)]) is None, "no time has passed"
+
+
+class Driver:
+    """An NVML that says one utilisation after the other."""
+
+    def __init__(self, *looks):
+        self.looks, self.asked = list(looks), []
+
+    def nvmlInit(self):  # noqa: N802 - NVML's name
+        pass
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802
+        self.asked.append(uuid)
+        return uuid
+
+    def nvmlDeviceGetUtilizationRates(self, _):  # noqa: N802
+        return SimpleNamespace(gpu=self.looks[0][0])
+
+    def nvmlDeviceGetMemoryInfo(self, _):  # noqa: N802
+        if len(self.looks) == 1:
+            raise RuntimeError("the driver answers no more")
+        return SimpleNamespace(used=self.looks.pop(0)[1])
+
+
+def measured(wall_s, **details):
+    return passing(cell(), wall_s=wall_s, details=details)
+
+
+def seen(meter, monkeypatch, seconds=10.0):
+    monkeypatch.setattr(meter, "_began", time.monotonic() - seconds)
+    return meter.usage()
+
+
+def test_the_gpu_is_watched_by_its_uuid_until_its_driver_answers_no_more(kernel, monkeypatch):
+    kernel(STAT)
+    driver = Driver((50, 10 * 10**9), (100, 30 * 10**9), (0, 0))
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    monkeypatch.setattr(usage, "_LOOK_S", 0.001)
+    with UsageMeter("GPU-1", [0, 1], 2) as meter:
+        meter._thread.join(10)
+        kernel(STAT.replace("cpu0 100 0 50 300", "cpu0 130 0 50 310"))
+    found = seen(meter, monkeypatch)
+    assert driver.asked == ["GPU-1"]
+    assert (found.gpu_busy, found.gpu_memory_bytes, found.gpu_memory_most_bytes) == (0.75, 20e9, 30e9)
+    assert found.cores_busy == 0.75
+    assert (found.cores, found.workers) == (2, 2)
+
+
+@pytest.mark.parametrize("gpu", [None, "GPU-1"])
+def test_what_a_machine_does_not_tell_is_left_out(gpu, kernel, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with UsageMeter(gpu, [0], 1) as meter:
+        meter._thread.join(10)
+    found = seen(meter, monkeypatch)
+    assert (found.cores_busy, found.gpu_busy, found.gpu_memory_bytes, found.gpu_memory_most_bytes) == (None,) * 4
+    assert set(found.to_json()) == {"seconds", "workers", "cores", "working", "waiting", "standing"}
+    assert str(found) == "10 s: the worker 0 % at work, 0 % waiting for the device, 0 % standing still"
+
+
+def test_the_time_of_the_workers_is_divided_into_work_waiting_and_standing(monkeypatch):
+    meter = UsageMeter(None, [], 2)
+    meter.took(measured(8.0, waited_s=3.0, stopped_s=1.0))
+    meter.took(measured(6.0, waited_s=1.0, stopped_s=2.0))  # more than it waited: bundles are rounded
+    meter.took(measured(2.0))
+    found = seen(meter, monkeypatch)
+    assert found.standing == pytest.approx(3 / 20, abs=1e-3)
+    assert found.waiting == pytest.approx(2 / 20, abs=1e-3)
+    assert found.working == pytest.approx((16 - 5) / 20, abs=1e-3)
+
+
+def test_shares_are_no_more_than_all_there_is(monkeypatch):
+    meter = UsageMeter(None, [], 1)
+    meter.took(measured(99.0, waited_s=99.0, stopped_s=50.0))
+    found = seen(meter, monkeypatch)
+    assert (found.working, found.waiting, found.standing) == (0.0, 1.0, 1.0)
+
+
+WHOLE = Usage(548.61, 15, 16, 0.8123, 0.4, 31.4e9, 72e9, 0.7, 0.2, 0.1)
+
+
+def test_a_usage_is_one_line_and_comes_back_from_json():
+    line = (
+        "549 s: 16 cores 81 % busy, GPU 40 % busy, GPU memory 31 GB in the mean, 72 GB at most; "
+        "15 workers 70 % at work, 20 % waiting for the device, 10 % standing still"
+    )
+    assert str(WHOLE) == usage_words(WHOLE.to_json()) == line
+    assert WHOLE.to_json()["cores_busy"] == 0.8123
+
+
+def test_a_cell_that_crashed_counts_with_what_its_parent_knows(monkeypatch):
+    meter = UsageMeter(None, [], 1)
+    crashed = measured(4.0, waited_s=2.0, stopped_s=2.0, held_s={})
+    crashed.status = Status.CRASHED
+    meter.took(crashed)
+    assert seen(meter, monkeypatch).working == pytest.approx(0.2, abs=1e-3)
