@@ -9,7 +9,7 @@ import traceback
 import click
 
 from collector.errors import ExpectedError
-from collector.masking import mask
+from collector.masking import mask_own
 from jobs.output import terminal
 
 #: Exit codes of errors; 2 is also that of Click for wrong usage.
@@ -44,7 +44,7 @@ def report_error(error: Exception) -> int:
 
 
 def _say(text: str, code: int) -> int:
-    click.echo(f"inductor-watch: {terminal.one_line(' '.join(mask(text).split()))}", err=True)
+    click.echo(f"inductor-watch: {terminal.one_line(' '.join(mask_own(text).split()))}", err=True)
     return code
 
 
