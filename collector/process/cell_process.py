@@ -20,6 +20,7 @@ from collector.failures import HINT_OF_EXIT, hint_of_signal, hint_of_timeout
 from collector.masking import mask_own
 from collector.paths import shorten
 from collector.process.launcher import Launcher, LauncherError
+from collector.process.orphans import strays
 from collector.process.outcome import Outcome
 from collector.process.tokens import PREFIX, VARIABLE, kill_tokens
 from collector.process.worker import STACK_SIGNAL
@@ -185,6 +186,14 @@ class CellProcess:
             os.killpg(self.pid, number)
         except ProcessLookupError:
             return False
+        # A child in a session of its own would go on computing beside the cell that measures. One that is started meanwhile
+        # by a stray is found in the next round.
+        reached: set[int] = set()
+        while new := set(strays(self.pid)) - reached:
+            for pid in new:
+                with contextlib.suppress(OSError):  # it has ended
+                    os.kill(pid, number)
+            reached |= new
         return True
 
     def _stood_s(self, start: float, end: float) -> float:
