@@ -16,6 +16,10 @@ from jobs.output import terminal
 USAGE, INTERNAL = 2, 4
 
 
+class NothingBegunError(KeyboardInterrupt):
+    """An interruption before anything was measured."""
+
+
 def is_bug(error: Exception) -> bool:
     """Whether neither the input nor the machine explains an error."""
     return not isinstance(error, (ExpectedError, OSError, click.ClickException, click.Abort, click.exceptions.Exit))
