@@ -200,6 +200,7 @@ def _mask_assignment(found: re.Match[str]) -> str:
 
 
 def _is_secret_name(name: str) -> bool:
+    name = name.rpartition(".")[2]
     return _NAME.fullmatch(name) is not None or _VARIABLE.fullmatch(name) is not None
 
 
@@ -212,7 +213,7 @@ def _is_plain(value: str, following: str = "") -> bool:
 def mask_fingerprint(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return an environment without variables that are not known to matter, without passwords and tokens."""
     hidden = hidden_variables(data)
-    return {key: mask(item) for key, item in data.items() if key.removeprefix(ENV) not in hidden}
+    return {key: _mask_item(key, item) for key, item in data.items() if key.removeprefix(ENV) not in hidden}
 
 
 def hidden_variables(data: Mapping[str, Any]) -> tuple[str, ...]:

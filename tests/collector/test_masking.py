@@ -117,6 +117,10 @@ def test_words_that_only_resemble_secrets_stay_as_they_are(text):
 
 
 def test_a_value_is_masked_by_the_name_that_a_structure_gives_it():
+    assert mask_fingerprint({"performance.api_key": "SECRET", "torch": "2"}) == {
+        "performance.api_key": "***",
+        "torch": "2",
+    }
     assert mask({"api_key": "SECRET", "key": "kept", "n": {"password": None}}) == {
         "api_key": "***",
         "key": "kept",
