@@ -206,7 +206,7 @@ class KnownCode:
 def _encode(record: Mapping[str, Any]) -> bytes:
     line = json.dumps(record, separators=(",", ":"), allow_nan=False)
     own = own_secrets()
-    if may_tell_secret(line) or own:
+    if record["record"] != "text" and (own or may_tell_secret(line)):
         line = json.dumps(mask_own(record), separators=(",", ":"), allow_nan=False)
     return line.encode() + b"\n"
 
@@ -299,7 +299,7 @@ def _header(path: Path, line: bytes | None, secrets: list[str]) -> tuple[int, Ru
 
 def _masked(record: Any, line: bytes, number: int, secrets: list[str]) -> Any:
     """Return a record without secrets, which older versions wrote down; `secrets` gets a line for what is left out."""
-    if not isinstance(record, Mapping):
+    if not isinstance(record, Mapping) or record.get("record") == "text":  # which is packed
         return record
     if record.get("record") == "environment" and isinstance(data := record.get("data"), Mapping):
         if hidden := hidden_variables(data):

@@ -84,22 +84,21 @@ _PLAIN = re.compile(r"(?i:none|null|true|false|yes|no|on|off|\*+|[-+]?[\d.]+)|[a
 #: Parts of texts that are worth a closer look, in small letters.
 _SIGNS = (
     *(
-        "gh",
-        "glp",
-        "gld",
-        "glr",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "github_pat_",
+        "glpat-",
+        "glptt-",
+        "gldt-",
+        "glrt-",
         "hf_",
         "akia",
         "asia",
-        "aiza",
-        "ya29",
-        "xox",
-        "pypi-",
-        "npm_",
-        "sk-",
-        "eyj",
-        "private key",
     ),
+    *("aiza", "ya29", "xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "pypi-", "npm_", "sk-", "eyj"),
     *(
         "token",
         "key",
@@ -107,9 +106,9 @@ _SIGNS = (
         "passw",
         "passphrase",
         "pass=",
-        "pass'",
-        'pass"',
-        "pwd",
+        "_pass'",
+        '_pass"',
+        "_pwd",
         "auth",
         "credential",
         "bearer",
@@ -117,6 +116,8 @@ _SIGNS = (
 )
 #: The fewest characters of a secret that is looked for by its value: shorter ones are parts of other words.
 _SHORTEST = 8
+#: The fewest characters of a text that is, or names and tells, a token.
+_SHORTEST_TOKEN = 16
 MASK = "***"
 
 
@@ -184,6 +185,8 @@ def _mask_item(key: Any, item: Any) -> Any:
 def _mask_text(text: str) -> str:
     if ":/" in text:
         text = _WEBHOOK.sub(rf"\1/{MASK}", _QUERY.sub(rf"\1{MASK}", _USER.sub(r"\1", text)))
+    if len(text) < _SHORTEST_TOKEN and "=" not in text and ":" not in text:
+        return text
     small = text.lower()
     if not any(sign in small for sign in _SIGNS):
         return text
