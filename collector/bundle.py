@@ -29,7 +29,7 @@ from typing import IO, Any
 from collector.bundle_file import both_paths, create, pack, path_of, read_lines, take_up
 from collector.code import Code, pack_text
 from collector.errors import BundleError as BundleError
-from collector.masking import hidden_variables, mask, mask_fingerprint, may_tell_secret
+from collector.masking import hidden_variables, mask, mask_fingerprint, mask_own, may_tell_secret, own_secrets
 from collector.vocabulary import Cell, Measurement
 
 FORMAT = 2
@@ -205,8 +205,9 @@ class KnownCode:
 
 def _encode(record: Mapping[str, Any]) -> bytes:
     line = json.dumps(record, separators=(",", ":"), allow_nan=False)
-    if may_tell_secret(line):
-        line = json.dumps(mask(record), separators=(",", ":"), allow_nan=False)
+    own = own_secrets()
+    if record["record"] != "text" and (own or may_tell_secret(line)):
+        line = json.dumps(mask_own(record), separators=(",", ":"), allow_nan=False)
     return line.encode() + b"\n"
 
 
@@ -216,7 +217,7 @@ class BundleContents:
 
     `usage` is how the last attempt used its machine (`jobs.pool.usage`), empty where that is not known. `attempt` is 1, and
     one more with every `resume`. `places` has the attempt and the line number of each measurement: of two of one cell the
-    greater counts. `secrets` says which lines have what is not told: passwords in addresses, and variables that may be secret
+    greater counts. `secrets` says which lines have what is not told: passwords and tokens, and variables that may be secret
     (`collector.masking`). `codes` are as `collector.code.Code.to_json`; `texts` are packed.
     """
 
@@ -298,14 +299,14 @@ def _header(path: Path, line: bytes | None, secrets: list[str]) -> tuple[int, Ru
 
 def _masked(record: Any, line: bytes, number: int, secrets: list[str]) -> Any:
     """Return a record without secrets, which older versions wrote down; `secrets` gets a line for what is left out."""
-    if not isinstance(record, Mapping):
+    if not isinstance(record, Mapping) or record.get("record") == "text":  # which is packed
         return record
     if record.get("record") == "environment" and isinstance(data := record.get("data"), Mapping):
         if hidden := hidden_variables(data):
             secrets.append(f"line {number} has the variables {', '.join(hidden)}")
         record = {**record, "data": mask_fingerprint(data)}
     if may_tell_secret(line.decode("utf-8", "replace")) and (masked := mask(record)) != record:
-        secrets.append(f"line {number} has a password in an address")
+        secrets.append(f"line {number} has a password or a token")
         return masked
     return record
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 from collector.errors import ConfigError, NotCheckedError, NotCompiledError, UnavailableError
+from collector.masking import mask_own
 from collector.vocabulary import Failure, Stage, Status
 
 _BY_STAGE = {
@@ -113,7 +114,8 @@ def classify(error: BaseException, stage: Stage, is_full: bool = False) -> tuple
     hint = (
         next((hint for part, hint in _HINTS if part in message), None) or _hint_of_type(error) or hint_of_status(status)
     )
-    return status, Failure(stage, type(error).__qualname__, shortened(message), hint)
+    # Masked before it is cut: half an address or a token is not recognised.
+    return status, Failure(stage, type(error).__qualname__, shortened(str(mask_own(message))), hint)
 
 
 def shortened(message: str) -> str:

@@ -1,9 +1,10 @@
-"""What a bundle, a database and a report never tell: variables that may hold a secret, and passwords in addresses."""
+"""What a bundle, a database and a report never tell: variables that may hold a secret, passwords and tokens."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 #: The part of a fingerprint's key before the name of a variable.
@@ -34,8 +35,90 @@ _LIST = """
 _KNOWN = frozenset(_LIST.split())
 #: User and password of an address. A path made of an address has one slash left.
 _USER = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*:/{1,3})[^\s/?#\"<>]*@")
-#: A value of an address's query that its name calls secret.
-_QUERY = re.compile(rf"([?&][\w.-]*(?:{_SECRET.pattern}|signature)[\w.-]*=)[^\s&#\"'<>]+", re.IGNORECASE)
+#: A value of an address's query that its name calls secret; `author` and `keyword` are no such names.
+_QUERY = re.compile(rf"([?&][\w.-]*(?:{_SECRET.pattern}|signature|sig)s?(?![a-z])[\w.-]*=)[^\s&#\"'<>]+", re.IGNORECASE)
+#: Addresses that let everybody who has them write.
+_WEBHOOK = re.compile(r"(https://(?:hooks\.slack\.com/\w+|discord(?:app)?\.com/api/webhooks))/[\w/-]+")
+#: Tokens that their form gives away, whatever they are called: of GitHub, GitLab, Hugging Face, AWS, Google, Slack, PyPI, npm,
+#: OpenAI and Anthropic, JSON web tokens, and private keys. Names of classes such as hf_Qwen2ForCausalLM are none.
+_TOKEN = re.compile(
+    r"""\b(?:
+    gh[pousr]_[A-Za-z0-9]{16,} | github_pat_\w{20,} | gl(?:pat|ptt|dt|rt)-[\w-]{16,}
+    | hf_(?![A-Za-z0-9]*(?:For[A-Z]|Model))(?:[A-Za-z0-9]{32,}|(?=[A-Za-z]*\d)[A-Za-z0-9]{20,})
+    | (?:AKIA|ASIA)[A-Z0-9]{16}\b | AIza[\w-]{35} | ya29\.[\w-]{20,} | xox[abeoprs]-[\w-]{10,}
+    | pypi-[\w-]{50,} | npm_[A-Za-z0-9]{36} | sk-(?:(?:proj|svcacct|ant-\w+)-[\w-]{16,}|[A-Za-z0-9]{32,})
+    | eyJ[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]*)?
+    )|-----BEGIN[ A-Z]*PRIVATE\ KEY-----.*?(?:-----END[ A-Z]*PRIVATE\ KEY-----|\Z)""",
+    re.VERBOSE | re.DOTALL,
+)
+#: What a header says after its name.
+_HEADER = re.compile(
+    r"""((?i:\b(?:proxy-)?authorization|\bx-[\w-]*(?:key|token)|\bprivate-token)['"]?\s*[:=]\s*['"]?)(?:\w+\s+)?[^\s'",;]+"""
+    r"|\b((?i:bearer)\s+)(?=[^\s'\"]*\d)[\w.~+/=-]{12,}"
+)
+#: What follows an option of a command line.
+_FLAG = re.compile(r"(--(?:[\w-]*-)?(?:password|passwd|token|secret|api-key)\s+)(?=[^\s'\"]*\D)(?!-)[^\s'\"]+")
+#: `password: value`, where the value is no type and no word.
+_COLON = re.compile(
+    r"\b((?:(?i:password|passwd|passphrase|(?:api|access|secret)[_ -]key|secret)|[A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD)):[ \t]+)"
+    r"(?=\S*\d)[^\s,'\"]{4,}"
+)
+#: A name, a sign that a value follows, and the value: `NAME=value`, `'NAME': 'value'`, `('NAME', 'value')`.
+_ASSIGNMENT = re.compile(
+    r"""(?P<name>\b[A-Za-z][\w-]*)(?P<sign>=|\\?["']\s*(?:[:=]|,(?=\s*\\?["']))\s*)"""
+    r"""(?P<value>(?P<quote>\\?["'])(?:(?!(?P=quote)).)+|[^\s,;&'"<>(){}\[\]\\$%][^\s,;&'"<>)\]}\\]*)"""
+)
+#: Names of what is secret wherever a text gives it a value, in any letters, and further ones of variables, in large letters.
+_NAME = re.compile(
+    r"(?:.*[_-])?(?:password|passwd|passphrase|(?:api|access|private|secret|signing|encryption)[_-]?key(?:[_-]id)?|secret"
+    r"|(?:access|auth|refresh|bearer|api|hub|hf|github|gitlab|client|session)[_-]?token|client[_-]?secret|credentials)",
+    re.IGNORECASE,
+)
+_VARIABLE = re.compile(
+    r"[A-Z0-9_]*(?:(?<!PAD_)(?<!BOS_)(?<!EOS_)(?<!SEP_)(?<!UNK_)(?<!CLS_)(?<!MASK_)(?<!IMAGE_)TOKEN|SECRET|PASSWORD|PASSWD"
+    r"|(?<!CACHE)(?<!SORT)(?<!PRIMARY)(?<!FOREIGN)(?<!PUBLIC)(?<!DISPATCH)(?<!PGO)_KEY|APIKEY|_AUTH|CREDENTIALS?|_PWD"
+    r"|(?:DB|SMTP|MAIL|USER|ADMIN|ROOT|REDIS|PG|POSTGRES|MYSQL|PROXY|GIT)_?PASS)"
+)
+#: Values that hide nothing: switches, numbers, names of a program's own variables.
+_PLAIN = re.compile(r"(?i:none|null|true|false|yes|no|on|off|\*+|[-+]?[\d.]+)|[a-z_][a-z_.]*(?:[\[(].*|(?=[,)(\[]))")
+#: Parts of texts that are worth a closer look, in small letters.
+_SIGNS = (
+    *(
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "github_pat_",
+        "glpat-",
+        "glptt-",
+        "gldt-",
+        "glrt-",
+        "hf_",
+        "akia",
+        "asia",
+    ),
+    *("aiza", "ya29", "xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "pypi-", "npm_", "sk-", "eyj"),
+    *(
+        "token",
+        "key",
+        "secret",
+        "passw",
+        "passphrase",
+        "pass=",
+        "_pass'",
+        '_pass"',
+        "_pwd",
+        "auth",
+        "credential",
+        "bearer",
+    ),
+)
+#: The fewest characters of a secret that is looked for by its value: shorter ones are parts of other words.
+_SHORTEST = 8
+#: The fewest characters of a text that is, or names and tells, a token.
+_SHORTEST_TOKEN = 16
+MASK = "***"
 
 
 def is_recorded(name: str) -> bool:
@@ -44,27 +127,96 @@ def is_recorded(name: str) -> bool:
 
 
 def may_tell_secret(line: str) -> bool:
-    """Return whether a line of JSON may have an address with a password, so that it is worth a closer look."""
-    return ":/" in line and ("@" in line or _QUERY.search(line) is not None)
+    """Return whether a line of JSON may have a secret, so that it is worth a closer look."""
+    small = line.lower()
+    return (":/" in line and ("@" in line or "hook" in line or "?" in line)) or any(sign in small for sign in _SIGNS)
 
 
 def mask(value: Any) -> Any:
-    """Return the text, or the structure of texts, without the users and passwords of addresses."""
+    """Return the text, or the structure of texts, without passwords, tokens and the users of addresses."""
     if isinstance(value, str):
-        if ":/" not in value:
-            return value
-        return _QUERY.sub(r"\1***", _USER.sub(r"\1", value))
+        return _mask_text(value)
     if isinstance(value, Mapping):
-        return {mask(key): mask(item) for key, item in value.items()}
+        return {mask(key): _mask_item(key, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [mask(item) for item in value]
     return value
 
 
+def mask_own(value: Any, environ: Mapping[str, str] = os.environ) -> Any:
+    """Return what `mask` returns, without the values that this process's environment calls secret either."""
+    own = own_secrets(environ)
+    return mask(_replace(value, own) if own else value)
+
+
+def own_secrets(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the values that an environment calls secret, the longest first: those of variables that are named so.
+
+    Switches, numbers, paths and plain words are none: they are parts of other texts.
+    """
+    found = {value for name, value in environ.items() if _is_secret_name(name) and not _is_word(value)}
+    return tuple(sorted(found, key=lambda text: (-len(text), text)))
+
+
+def _is_word(value: str) -> bool:
+    if len(value) < _SHORTEST or value.startswith("/") or value.isdigit():
+        return True
+    return value.islower() and re.sub("[_-]", "", value).isalpha() and len(value) < 2 * _SHORTEST
+
+
+def _replace(value: Any, secrets: Iterable[str]) -> Any:
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, MASK)
+        return value
+    if isinstance(value, Mapping):
+        return {key: _replace(item, secrets) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace(item, secrets) for item in value]
+    return value
+
+
+def _mask_item(key: Any, item: Any) -> Any:
+    if isinstance(item, str) and isinstance(key, str) and _is_secret_name(key) and not _is_plain(item):
+        return MASK
+    return mask(item)
+
+
+def _mask_text(text: str) -> str:
+    if ":/" in text:
+        text = _WEBHOOK.sub(rf"\1/{MASK}", _QUERY.sub(rf"\1{MASK}", _USER.sub(r"\1", text)))
+    if len(text) < _SHORTEST_TOKEN and "=" not in text and ":" not in text:
+        return text
+    small = text.lower()
+    if not any(sign in small for sign in _SIGNS):
+        return text
+    text = _HEADER.sub(lambda found: (found[1] or found[2]) + MASK, _TOKEN.sub(MASK, text))
+    text = _COLON.sub(rf"\1{MASK}", _FLAG.sub(rf"\1{MASK}", text))
+    return _ASSIGNMENT.sub(_mask_assignment, text) if "=" in text or "'" in text or '"' in text else text
+
+
+def _mask_assignment(found: re.Match[str]) -> str:
+    quote, value = found["quote"] or "", found["value"]
+    if not _is_secret_name(found["name"]) or _is_plain(value.removeprefix(quote), found.string[found.end() :][:1]):
+        return found[0]
+    return f"{found['name']}{found['sign']}{quote}{MASK}"
+
+
+def _is_secret_name(name: str) -> bool:
+    name = name.rpartition(".")[2]
+    return _NAME.fullmatch(name) is not None or _VARIABLE.fullmatch(name) is not None
+
+
+def _is_plain(value: str, following: str = "") -> bool:
+    """Return whether a value hides nothing, before what follows in a text: a switch, a number, `<s>`, `[PAD]`, a variable."""
+    found = _PLAIN.match(value + following)
+    return not value or value[0] in "<[$%" or (found is not None and found.end() >= len(value))
+
+
 def mask_fingerprint(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an environment without variables that are not known to matter and without passwords in addresses."""
+    """Return an environment without variables that are not known to matter, without passwords and tokens."""
     hidden = hidden_variables(data)
-    return {key: mask(item) for key, item in data.items() if key.removeprefix(ENV) not in hidden}
+    return {key: _mask_item(key, item) for key, item in data.items() if key.removeprefix(ENV) not in hidden}
 
 
 def hidden_variables(data: Mapping[str, Any]) -> tuple[str, ...]:

@@ -11,7 +11,13 @@ from collector.vocabulary import OWN_BATCH, Cell, Config
 #: Names of models that a command line takes for nothing but a name, wherever they come from.
 _NAME = re.compile(r"[\w+][\w.+/-]*", re.ASCII)
 #: Inductor's options by which a config would have a program run, or code be loaded from a folder.
-_PROGRAM = re.compile(r"cxx|nvcc|hipcc|compiler|command|cmd|exe$|linker|launcher|_dir$|_path$|_home$|root$")
+_PROGRAM = re.compile(
+    r"cxx|nvcc|hipcc|compiler|command|cmd|exe$|linker|launcher|_dir$|_path$|_home$|root$|logpath$|lib|library$|_output$|_spec$"
+)
+#: Values that can be given to any option: Inductor puts some into the command line of a compiler, where a blank begins the
+#: next argument, and `-wrapper` names a program.
+_WORD = re.compile(r"[\w.][\w.,:+-]*|", re.ASCII)
+_LEVEL = re.compile(r"-?O\w+|\d")
 
 
 def repro_command(cell: Cell) -> str:
@@ -33,11 +39,17 @@ def repro_command(cell: Cell) -> str:
 
 
 def program_key(config: Config) -> str:
-    """Return the option of a config that names a program or a folder of code; empty where none does."""
-    for key, value in config.overrides.items():
-        if isinstance(value, str) and ("/" in value or _PROGRAM.search(key.rpartition(".")[2])):
-            return key
-    return ""
+    """Return the option of a config that names a program or a folder of code, or could; empty where none does."""
+    return next((key for key, value in config.overrides.items() if isinstance(value, str) and _may_run(key, value)), "")
+
+
+def _may_run(key: str, value: str) -> bool:
+    name = key.rpartition(".")[2]
+    if "/" in value or _PROGRAM.search(name):
+        return True
+    if name.endswith("opt_level"):
+        return not _LEVEL.fullmatch(value)
+    return not name.endswith("regex") and not _WORD.fullmatch(value)
 
 
 def _comment(text: str) -> str:

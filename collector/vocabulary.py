@@ -126,10 +126,18 @@ class Config:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Config:
-        """The inverse of `to_json`. Raises `ValueError` for a field it does not know."""
+        """The inverse of `to_json`. Raises `ValueError` for a field it does not know or a value that is no plain one."""
         unknown = sorted(set(data) - {f.name for f in fields(cls)})
         if unknown:
             raise ValueError(f"a config has no field {', '.join(unknown)}")
+        if not (
+            all(isinstance(data.get(name), str | None) for name in ("backend", "template", "mode"))
+            and isinstance(data.get("dynamic"), bool | str | None)
+            and isinstance(data.get("freezing"), bool | None)
+            and isinstance(data.get("fullgraph", False), bool)
+            and all(isinstance(value, OptionValue) for value in dict(data.get("overrides", {})).values())
+        ):
+            raise ValueError("a config has a value of another kind")
         return cls(**data)
 
     @property

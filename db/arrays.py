@@ -59,5 +59,5 @@ class PackedText(TypeDecorator[str]):
         return None if value is None else zlib.compress(value.encode("utf-8", "replace"), 6)
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
-        """Decompress on the way out, without passwords in addresses."""
+        """Decompress on the way out, without passwords and tokens."""
         return None if value is None else str(mask(zlib.decompress(value).decode("utf-8", "replace")))

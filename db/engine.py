@@ -191,6 +191,8 @@ def _check_version(engine: Engine, shown: str, *, write: bool, older: bool) -> N
     if write:
         _check_encoding(engine, shown)
         migrate.upgrade(engine)
+    elif older and version is not None:
+        return  # as it is: `db rebuild` reads what it knows of it
     elif is_empty:
         raise StoreError(f"{shown} is empty: {_FILL_IT}")
     else:

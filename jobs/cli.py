@@ -12,7 +12,7 @@ import click
 
 from collector.errors import nearest
 from jobs import tool_version
-from jobs.errors import is_bug, report_error
+from jobs.errors import NothingBegunError, is_bug, report_error
 from jobs.options import DATABASE
 
 #: By verb the module whose VERB_command it is, and its line of help.
@@ -105,8 +105,9 @@ def main() -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        measures = sys.argv[1:2] in (["run"], ["nightly"], ["resume"])
+    except (click.Abort, KeyboardInterrupt) as error:
+        is_begun = not isinstance(error.__cause__, NothingBegunError)  # of Click's own error
+        measures = sys.argv[1:2] in (["run"], ["nightly"], ["resume"]) and is_begun
         what = ": what was measured is in the bundle, `inductor-watch resume` measures the rest" if measures else ""
         click.echo(f"interrupted{what}", err=True)
         code = 130

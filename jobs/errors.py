@@ -9,11 +9,15 @@ import traceback
 import click
 
 from collector.errors import ExpectedError
-from collector.masking import mask
+from collector.masking import mask_own
 from jobs.output import terminal
 
 #: Exit codes of errors; 2 is also that of Click for wrong usage.
 USAGE, INTERNAL = 2, 4
+
+
+class NothingBegunError(KeyboardInterrupt):
+    """An interruption before anything was measured."""
 
 
 def is_bug(error: Exception) -> bool:
@@ -44,7 +48,7 @@ def report_error(error: Exception) -> int:
 
 
 def _say(text: str, code: int) -> int:
-    click.echo(f"inductor-watch: {terminal.one_line(' '.join(mask(text).split()))}", err=True)
+    click.echo(f"inductor-watch: {terminal.one_line(' '.join(mask_own(text).split()))}", err=True)
     return code
 
 

@@ -60,5 +60,5 @@ def _vanishing(pairs: PairedCells, name: str) -> tuple[Mask, Mask]:
     gone, came = (base_least > 0) & (new_most == 0), (base_most == 0) & (new_least > 0)
     if other := _INSTEAD.get(name):
         (_, other_base), (_, other_new) = pairs.extremes(other)
-        gone, came = gone & ~(other_new > 0), came & ~(other_base > 0)
+        gone, came = gone & (other_new == 0), came & (other_base == 0)
     return gone, came

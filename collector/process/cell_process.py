@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from collector.failures import HINT_OF_EXIT, hint_of_signal, hint_of_timeout
+from collector.masking import mask_own
 from collector.paths import shorten
 from collector.process.launcher import Launcher, LauncherError
+from collector.process.orphans import strays
 from collector.process.outcome import Outcome
 from collector.process.tokens import PREFIX, VARIABLE, kill_tokens
 from collector.process.worker import STACK_SIGNAL
@@ -188,6 +190,14 @@ class CellProcess:
             os.killpg(self.pid, number)
         except ProcessLookupError:
             return False
+        # A child in a session of its own would go on computing beside the cell that measures. One that is started meanwhile
+        # by a stray is found in the next round.
+        reached: set[int] = set()
+        while new := set(strays(self.pid)) - reached:
+            for pid in new:
+                with contextlib.suppress(OSError):  # it has ended
+                    os.kill(pid, number)
+            reached |= new
         return True
 
     def _stood_s(self, start: float, end: float) -> float:
@@ -276,7 +286,8 @@ class CellProcess:
                 del self._log[:-_LOG_KEPT]
 
     def _tail(self) -> str:
-        return bytes(self._log[-_TAIL_KEPT:]).decode("utf-8", "replace")
+        # Masked before it is cut: half a secret is not recognised.
+        return str(mask_own(bytes(self._log[-2 * _TAIL_KEPT :]).decode("utf-8", "replace")))[-_TAIL_KEPT:]
 
     def _write(self, message: Mapping[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError):  # the process has just died; `finished` notices that
@@ -299,12 +310,12 @@ class CellProcess:
 
 
 def tell_no_paths(measurement: Measurement) -> None:
-    """Removes the host's folders from all texts of a measurement, since a bundle may be shared."""
-    measurement.details = shorten(measurement.details)
-    measurement.log_tail = shorten(measurement.log_tail)
+    """Remove the host's folders and secrets from all texts of a measurement, since a bundle may be shared."""
+    measurement.details = shorten(mask_own(measurement.details))
+    measurement.log_tail = shorten(mask_own(measurement.log_tail))
     if measurement.failure:
-        measurement.failure.message = shorten(measurement.failure.message)
-        measurement.failure.hint = shorten(measurement.failure.hint)
+        measurement.failure.message = shorten(mask_own(measurement.failure.message))
+        measurement.failure.hint = shorten(mask_own(measurement.failure.hint))
 
 
 def cell_environment(environ: Mapping[str, str], folder: Path, token: str) -> dict[str, str]:

@@ -28,13 +28,32 @@ def become_subreaper() -> None:
 
 def children() -> Iterator[int]:
     """Yield the children of this process, zombies among them."""
-    own = str(os.getpid())
+    own = os.getpid()
+    return (pid for pid, parent, _ in _processes() if parent == own)
+
+
+def strays(pid: int) -> list[int]:
+    """Return the processes below one that are not of its group, so that no signal to the group reaches them."""
+    below: dict[int, list[tuple[int, int]]] = {}
+    for child, parent, group in _processes():
+        below.setdefault(parent, []).append((child, group))
+    found, waiting = list[int](), [pid]
+    while waiting:
+        for child, group in below.pop(waiting.pop(), ()):
+            waiting.append(child)
+            if group != pid:
+                found.append(child)
+    return found
+
+
+def _processes() -> Iterator[tuple[int, int, int]]:
+    """Yield the number, parent and group of every process."""
     for name in os.listdir("/proc"):  # noqa: PTH208 - a Path object per process would take longer than all else
         if name.isdigit():
             with suppress(OSError):  # it has ended
                 # The name of the program, in brackets, may hold anything: state and parent come after the last bracket.
-                if Path(f"/proc/{name}/stat").read_text(errors="replace").rpartition(")")[2].split()[1] == own:
-                    yield int(name)
+                _, parent, group = Path(f"/proc/{name}/stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
+                yield int(name), int(parent), int(group)
 
 
 def kill_orphans(kept: Container[int]) -> None:

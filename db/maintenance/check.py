@@ -139,7 +139,7 @@ _NAMES = {
 
 
 def _secrets(conn: Connection) -> Iterator[Finding]:
-    """Rows that hold what is masked when it is read: variables that may be secret, and passwords in addresses."""
+    """Rows that hold what is masked when it is read: variables that may be secret, passwords and tokens."""
     for table in Base.metadata.sorted_tables:
         for column in table.columns:
             if (raw := _unmasked(column)) is None:
@@ -174,7 +174,7 @@ def _secrets_in(value: Any) -> str:
     hidden = hidden_variables(value) if isinstance(value, dict) else ()
     if hidden:
         return f"the variables {', '.join(hidden)}"
-    return "a password in an address" if mask(value) != value else ""
+    return "a password or a token" if mask(value) != value else ""
 
 
 def _samples(run: int) -> Any:

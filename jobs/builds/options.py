@@ -103,6 +103,13 @@ def import_commits(clone: Path, refs: Sequence[str], names: RunNames, database: 
         tell(line)
 
 
+overlays_option = click.option(
+    "--overlays",
+    type=FOLDER,
+    default=SourceOptions().overlays,
+    envvar="INDUCTOR_WATCH_OVERLAYS",
+    help="Folder in which a commit's Python files are laid over the installed torch.",
+)
 _OVERLAYS = (
     click.option("--python-only", is_flag=True, help="Leave out files of a commit that need a build of torch."),
     click.option(
@@ -112,13 +119,7 @@ _OVERLAYS = (
         metavar="SHA",
         help="The clone's commit that the installed torch was built from [what torch says].",
     ),
-    click.option(
-        "--overlays",
-        type=FOLDER,
-        default=SourceOptions().overlays,
-        envvar="INDUCTOR_WATCH_OVERLAYS",
-        help="Folder in which a commit's Python files are laid over the installed torch.",
-    ),
+    overlays_option,
 )
 #: How commits are measured without a build.
 overlay_options = as_one("source", SourceOptions, *_OVERLAYS)

@@ -20,7 +20,7 @@ from jobs.bisect.judges import OF_COMPILING, MetricJudge, StatusJudge
 from jobs.bisect.search import Answer, Bisection, BisectionLog
 from jobs.bisect.sources import Checkouts, Overlays, TorchBuilds, builds_between, commits_between
 from jobs.builds.environment import Environments
-from jobs.builds.options import BuildOptions, SourceOptions, build_options, overlay_options
+from jobs.builds.options import BuildOptions, SourceOptions, build_options, overlay_options, overlays_option
 from jobs.measuring_options import (
     batch_size_option,
     device_option,
@@ -238,6 +238,7 @@ def _why(answer: Answer, is_status: bool) -> str:
 @storage_options
 @json_option
 @models_file_option
+@overlays_option
 def explain_command(
     run: str,
     cell: str,
@@ -246,6 +247,7 @@ def explain_command(
     storage: Storage,
     as_json: bool,
     models_file: str,
+    overlays: Path,
 ) -> None:
     """Name the part of the compiler with which a cell fails: back-end, subsystem, and operator or pass.
 
@@ -256,7 +258,7 @@ def explain_command(
     run_id, cell_id = failing_cell(open_store(storage.database, write=False), run, cell, chosen)
     path = bundle_named(storage.out, run_id)
     store = None if storage.no_store else storing(storage.database)
-    explanation = explain(path, cell_id, timeout_s, local_models(models_file, [cell]))
+    explanation = explain(path, cell_id, timeout_s, local_models(models_file, [cell]), overlays)
     kept = keep(path, cell_id, explanation)
     if store:
         store(kept)

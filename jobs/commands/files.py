@@ -181,11 +181,11 @@ def import_command(
 def _show(report: ImportReport) -> None:
     for file in report.files:
         read = f"{file.file}: {several(file.rows, 'row')}, {several(file.values, 'value')}"
-        click.echo(file.problem or read, err=bool(file.problem))
+        print_lines([file.problem or read], err=bool(file.problem))
     for problem in report.problems:
-        click.echo(problem, err=True)
+        print_lines([problem], err=True)
     for run in report.runs:
-        click.echo(_line(run))
+        print_lines([_line(run)])
     if report.is_empty:
         click.echo("nothing could be imported", err=True)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import click
 
 from collector.own_models import is_user_model
 from collector.vocabulary import Config
-from jobs.builds.options import SourceOptions, source_options
+from jobs.builds.options import SourceOptions, overlays_option, source_options
 from jobs.measuring_options import (
     config_options,
     max_hours_option,
@@ -17,8 +18,9 @@ from jobs.measuring_options import (
     naming_options,
     replicates_option,
     selection_options,
+    shared_tuning_option,
 )
-from jobs.options import POSITIVE, Storage, example, repeatable, storage_options
+from jobs.options import FOLDER, POSITIVE, Storage, example, repeatable, storage_options
 from jobs.plan.again import Rounds, check_arguments, plans_again
 from jobs.plan.local_models import local_models
 from jobs.plan.planning import planned_run
@@ -108,12 +110,24 @@ def run_command(
 @click.option("--retry-failed", is_flag=True, help="Measure failed cells again, too; the new outcome counts.")
 @models_file_option
 @repeatable("model", "models", "A model of your own that the run measures, as module:function")
+@overlays_option
+@click.option("--trace", type=FOLDER, help="The run's folder for traces, where it is not below the current one.")
+@shared_tuning_option
 def resume_command(
-    run: str | None, storage: Storage, budget_s: float, retry_failed: bool, models_file: str, models: tuple[str, ...]
+    run: str | None,
+    storage: Storage,
+    budget_s: float,
+    retry_failed: bool,
+    models_file: str,
+    models: tuple[str, ...],
+    overlays: Path,
+    trace: Path | None,
+    shared_tuning: str,
 ) -> None:
     """Go on with a run that was killed, interrupted or out of time; without RUN the newest unfinished one.
 
-    Its bundle has all options that it began with, but for the definitions of your own models.
+    Its bundle has all options that it began with, but for the definitions of your own models. A folder that it names is used
+    if it is below the current one, or named here.
     """
     unfinished = find_night(storage.out, run, retry_failed)
     if not unfinished:
@@ -121,7 +135,10 @@ def resume_command(
         click.echo(f"nothing left to do: every planned cell {where} is measured")
         return
     local = local_models(models_file, models)
-    unfinished = [replace(item, budget_s=budget_s, own_models=local) for item in unfinished]
+    folders = tuple(Path(folder) for folder in (trace, shared_tuning) if folder)
+    unfinished = [
+        replace(item, budget_s=budget_s, own_models=local, overlays=(overlays,), folders=folders) for item in unfinished
+    ]
     run_ids, _ = resume_and_store(unfinished, testbeds_of(unfinished, serve=True), storage.target)
     if not storage.no_store:
         print_night(storage.database, run_ids)

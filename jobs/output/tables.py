@@ -11,6 +11,7 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from collector.masking import mask
 from jobs.output.terminal import one_line
 
 #: Columns of numbers whose heading names no unit.
@@ -77,5 +78,5 @@ def plain(line: str) -> Text:
 
 
 def say(out: Console, line: str) -> None:
-    """Prints a line as it is; what is longer than the terminal is wide goes on in the next one."""
-    out.print(plain(line), soft_wrap=True)
+    """Print a line as it is, but for secrets; what is longer than the terminal is wide goes on in the next one."""
+    out.print(plain(str(mask(line))), soft_wrap=True)

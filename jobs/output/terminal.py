@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from collector.masking import mask
+
 #: Characters of one line; a name of 10 kB fills no screen.
 _LONGEST = 2000
 
@@ -36,7 +38,7 @@ def print_lines(lines: Iterable[str], err: bool = False, most: int | None = None
     """Prints each text as one line; of more than `most` how many others there are."""
     lines = list(lines)
     for line in lines[:most]:
-        click.echo(one_line(line), err=err)
+        click.echo(one_line(mask(line)), err=err)
     if most is not None and len(lines) > most:
         click.echo(f"... and {len(lines) - most} more (--json has all)", err=err)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from collector.errors import ConfigError
+from collector.masking import mask_own
 from collector.own_models import USER, OwnModel, is_user_model
 from collector.repro import program_key
 from collector.vocabulary import Cell
@@ -67,4 +68,5 @@ def check_local(cells: Iterable[Cell], local: Mapping[str, OwnModel], told: Iter
 
 
 def _what(model: OwnModel) -> tuple[object, ...]:
-    return model.target, dict(model.arguments), model.tolerance
+    # A bundle has no secrets.
+    return model.target, mask_own(dict(model.arguments)), model.tolerance

@@ -253,7 +253,12 @@ def measure(request: Request) -> None:
         own = request.requested.settings.own_models
         local = local_models(request.selection.models_file, request.selection.models) | {one.name: one for one in own}
         local |= local_models("", [cell.model for cell in request.cells])
-        if runs := [replace(run, own_models=local) for run in find_night(folder, None)]:
+        settings, overlay = request.requested.settings, request.requested.execution.overlay
+        folders = tuple(Path(name) for name in (settings.trace, settings.shared_tuning) if name)
+        overlays = (Path(overlay),) if overlay else ()
+        if runs := [
+            replace(run, own_models=local, overlays=overlays, folders=folders) for run in find_night(folder, None)
+        ]:
             resume_and_store(runs, testbeds_of(runs, serve=True), None)
         return
     if not request.left_s:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import click
 
+from jobs.errors import NothingBegunError
 from jobs.output.terminal import one_line, tell
 from jobs.pool.device_slots import choose_gpus, list_gpus
 from jobs.pool.gpu_scheduler import DeviceSlot
@@ -140,7 +141,10 @@ def _acquire(device: str) -> int | None:
             name = "this host's processor" if device == _PROCESSOR else f"GPU {one_line(device, 60)}"
             tell(f"{name} is measured on by {holder or 'another run'}: waiting until that has ended")
             told, is_told = holder, True
-        time.sleep(_LOOK_S)
+        try:
+            time.sleep(_LOOK_S)
+        except KeyboardInterrupt as error:
+            raise NothingBegunError from error
 
 
 def _path(device: str, folder: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from collector.bundle import BundleContents, BundleWriter, read_bundle
+from collector.bundle import BundleContents, BundleWriter, RunHeader, read_bundle
 from collector.errors import ExpectedError
 from collector.explanation import EXPLAINABLE, Explanation
 from collector.own_models import OwnModel
@@ -65,10 +65,22 @@ def _named(rows: pd.DataFrame) -> str:
     return the_first(["{} {} {} {}: {}".format(*row) for row in rows[columns].fillna("missing").to_numpy()])
 
 
-def explain(path: Path, cell_id: str, timeout_s: float, local: Mapping[str, OwnModel]) -> Explanation:
+def _without_folders(header: RunHeader) -> RunHeader:
+    """Return the header of a run that would write no traces and share no tuning."""
+    asked = header.asked or {}
+    settings = asked.get("settings")
+    if not isinstance(settings, Mapping):
+        return header
+    return replace(header, asked={**asked, "settings": {**settings, "trace": "", "shared_tuning": ""}})
+
+
+def explain(
+    path: Path, cell_id: str, timeout_s: float, local: Mapping[str, OwnModel], overlays: Path | None = None
+) -> Explanation:
     """Has torch's compiler bisector explain a cell of a bundle, with the options of its run. Nothing is written.
 
-    Of a user's own models only the `local` ones are called.
+    Of a user's own models only the `local` ones are called, and torch is imported from no other folder than those in
+    `overlays`.
 
     Raises:
         ConfigError: the bundle lacks the run's options, or this machine has another torch than measured the cell.
@@ -80,14 +92,21 @@ def explain(path: Path, cell_id: str, timeout_s: float, local: Mapping[str, OwnM
     if cell.config.backend != "inductor":
         raise NotExplainableError(f"{cell}: torch's compiler bisector takes back-end inductor only")
     check_local([cell], local)
-    asked = Unfinished(path, replace(contents, planned=[cell]), own_models=local, retry_failed=True).requested
-    requested = replace(asked, settings=replace(asked.settings, own_models=tuple(local.values())))
+    # Nothing is kept of these compilations: neither traces nor what was tuned.
+    run = Unfinished(
+        path,
+        replace(contents, planned=[cell], header=_without_folders(contents.header)),
+        retry_failed=True,
+        own_models=local,
+        overlays=(overlays,) if overlays else (),
+    )
+    requested = replace(run.requested, settings=replace(run.requested.settings, own_models=tuple(local.values())))
     execution = replace(requested.execution, workers=1, gpus=None)
     check_torch(contents.header, Wheel.installed().commit)
     with holding_for(cell.device, None):
         (testbed,) = find_testbeds(cell.device, execution, serve=True)
         testbed.import_for([cell])
-        settings = replace(requested.settings, explain=True, timeout_s=timeout_s, trace="")
+        settings = replace(requested.settings, explain=True, timeout_s=timeout_s)
         scheduler = scheduler_for(testbed, [cell], settings, cell_variables(execution.start))
         with closing(Pool([scheduler]).run()) as outcomes:
             ((_, outcome),) = outcomes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from collector.errors import ConfigError
 from collector.machine.environment import extract_testbed
 from collector.own_models import USER, OwnModel
 from collector.vocabulary import NOT_APPLICABLE, Status
+from jobs.output.terminal import one_line
 from jobs.plan.duplicate_programs import Work, plan_work
 from jobs.plan.local_models import check_local
 from jobs.pool.requested_options import RequestedOptions
@@ -25,7 +26,9 @@ _SETTLED = NOT_APPLICABLE | {Status.PASS, Status.CONFIG_ERROR}
 class Unfinished:
     """A run that may have something left to do, and how it is resumed.
 
-    `own_models` are the definitions of this machine: those in the bundle are never called.
+    `own_models` are the definitions of this machine: those in the bundle are never called. `overlays` are the folders in
+    which this machine lays commits over its torch, `folders` those that it lets runs write to besides the current one: torch
+    is imported from none other, and nothing is written elsewhere, whatever the bundle names.
     """
 
     path: Path
@@ -33,6 +36,8 @@ class Unfinished:
     retry_failed: bool = False
     budget_s: float = float("inf")
     own_models: Mapping[str, OwnModel] = field(default_factory=dict)
+    overlays: tuple[Path, ...] = ()
+    folders: tuple[Path, ...] = ()
 
     def work(self, contents: BundleContents) -> Work:
         """What is left to do of a run when its bundle holds `contents`."""
@@ -53,7 +58,7 @@ class Unfinished:
 
         Raises:
             ConfigError: the bundle lacks its options or has those of another version, or a cell of it calls what only the
-                bundle defines.
+                bundle defines, or it names a folder that this machine does not.
         """
         try:
             asked = RequestedOptions.from_json(self.contents.header.asked or {}, self.budget_s)
@@ -62,11 +67,25 @@ class Unfinished:
                 f"{self.path} lacks the options of its run, or has those of another version of inductor-watch: "
                 "start a new run with `nightly`"
             ) from error
+        _check_folder(self.path, "--overlays", asked.execution.overlay, self.overlays)
+        for option, folder in (("--trace", asked.settings.trace), ("--shared-tuning", asked.settings.shared_tuning)):
+            _check_folder(self.path, option, folder, (Path(), *self.folders))
         cells = self.work(self.contents).cells
         check_local(cells, self.own_models, asked.settings.own_models)
         named = {cell.model for cell in cells if cell.suite == USER}
         own_models = tuple(model for name, model in self.own_models.items() if name in named)
         return replace(asked, settings=replace(asked.settings, own_models=own_models))
+
+
+def _check_folder(bundle: Path, option: str, folder: str, allowed: Iterable[Path]) -> None:
+    """Raise `ConfigError` for a folder that a bundle names and that is in none of the allowed ones."""
+    place = Path(folder).resolve()
+    if folder and not any(place.is_relative_to(path.expanduser().resolve()) for path in allowed):
+        own = place.parent if option == "--overlays" else folder
+        raise ConfigError(
+            f"{bundle} names {one_line(folder, 200)}, and a folder that only a bundle names is not used: if it is yours, "
+            f"pass {option} {one_line(str(own), 200)}"
+        )
 
 
 def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> list[Unfinished]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from collector.bundle import BundleWriter, RunHeader
 from collector.machine.environment import environment_id, extract_testbed
-from collector.masking import mask
+from collector.masking import mask_own
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement
@@ -59,20 +59,20 @@ def make_header(
     settings = requested.settings if requested else Settings()
     return RunHeader(
         run_id=new_run_id(),
-        branch=names.branch or branch_of(str(environment["torch"])),
+        branch=str(mask_own(names.branch or branch_of(str(environment["torch"])))),
         commit=names.commit or str(environment["torch_git"]),
         testbed=extract_testbed(environment) | settings.testbed(),
         started_at=now(),
-        repo=str(mask(names.repo)),
+        repo=str(mask_own(names.repo)),
         trigger=names.trigger,
-        label=str(mask(names.label)),
+        label=str(mask_own(names.label)),
         commit_date=names.commit_date,
-        commit_title=names.commit_title,
+        commit_title=mask_own(names.commit_title),
         tool_version=tool_version(),
         # The commit may be named otherwise: `resume` compares torch itself.
         asked=requested.to_json() | {"torch_git": environment["torch_git"]} if requested else None,
         night=names.night,
-        ci_url=str(mask(job_url())),
+        ci_url=str(mask_own(job_url())),
         branch_start=names.branch_start,
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from collector.masking import hidden_variables, is_recorded, mask, mask_fingerprint
+from collector.masking import hidden_variables, is_recorded, mask, mask_fingerprint, mask_own, may_tell_secret
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,81 @@ def test_an_address_is_told_without_its_user_and_password(text, told):
 @pytest.mark.parametrize("text", ["main@abc", "/a/b@c", "https://host/a@b", "git@host:o/r", "a: b@c", "x/y://"])
 def test_what_has_no_password_stays_as_it_is(text):
     assert mask(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "401 for ghp_SECRETabcdefghijklmnopqrst1 today",
+            "hf_SECRETabcdefghijklmnopqrstuvwxyz12",
+            "AKIASECRETABCDEF1234",
+        ),
+        *("glpat-SECRETabcdefghijklm", "xoxb-SECRET12345-abc", "sk-proj-SECRETabcdefghijkl123"),
+        "eyJhbGciOiJIUzI1NiJ9.eyJSECRETiOiIxMjM0In0.abcSECRET-_x",
+        *("Authorization: Bearer SECRET", "{'Authorization': 'token SECRET'}", "Bearer SECRETabcdef123456"),
+        *("curl -H 'PRIVATE-TOKEN: SECRET'", "git clone --token SECRET", "password: SECRET1"),
+        *(
+            "environ({'REGISTRY_PASSWORD': 'SECRET', 'HOME': '/root'})",
+            "[('MY_TOKEN', 'SECRET')]",
+            "OPENAI_API_KEY=SECRET",
+        ),
+        *("login(password=SECRET1)", '{"api_key": "SECRET"}', r'"{\"api_key\": \"SECRET\"}"', "HF_TOKEN='SECRET"),
+        *("https://h/x?sig=SECRET&a=1", "https://hooks.slack.com/services/T0/B0/SECRET"),
+        "-----BEGIN RSA PRIVATE KEY-----\nSECRET\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_a_token_or_a_password_is_masked_wherever_it_stands(text):
+    assert "SECRET" not in mask(text)
+    assert mask(mask(text)) == mask(text)
+    assert may_tell_secret(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "fix-token-ids",
+            "TokenDrop",
+            "Fix auth tokens in X",
+            "[dynamo] Rename the key=value guard",
+            "Author: A <a@b.c>",
+        ),
+        *("num_key_value_heads=8", "past_key_values=None", "pad_token_id=0", "bos_token='<s>'", "PAD_TOKEN='[PAD]'"),
+        *("max_new_tokens=128", "TOKENIZERS_PARALLELISM=false", "TORCHINDUCTOR_DISABLED_PASSES=a,b", "KEY_STRIDE=64"),
+        *("hf_DistilBertForQuestionAnswering", "hf_Qwen2ForSequenceClassification", "hf_distil_whisper"),
+        *("cache_key='fabcdef0123'", "DISPATCH_KEY='CUDA'", "f(password=password, token=token)", "use_auth_token=None"),
+        *(
+            "login(api_key=os.environ['X'])",
+            "api_key: str | None",
+            "no credentials: see docs",
+            "Basic arithmetic operations",
+        ),
+        *("https://h/x?author=me&keyword=cat", "task-learning-rate-scheduler-with-warmup", "eyJmdWxsZ3JhcGgiOnRydWV9"),
+    ],
+)
+def test_words_that_only_resemble_secrets_stay_as_they_are(text):
+    assert mask(text) == text
+
+
+def test_a_value_is_masked_by_the_name_that_a_structure_gives_it():
+    assert mask_fingerprint({"performance.api_key": "SECRET", "torch": "2"}) == {
+        "performance.api_key": "***",
+        "torch": "2",
+    }
+    assert mask({"api_key": "SECRET", "key": "kept", "n": {"password": None}}) == {
+        "api_key": "***",
+        "key": "kept",
+        "n": {"password": None},
+    }
+
+
+def test_values_that_the_environment_calls_secret_are_masked():
+    environ = {
+        "REGISTRY_PASSWORD": "hunter2-x",
+        "USE_TOKEN": "true",
+        "CACHE_AUTH": "inductor",
+        "SSH_KEY": "/root/.ssh/id",
+    }
+    told = mask_own({"a": ["said hunter2-x, true, inductor, /root/.ssh/id"]}, environ)
+    assert told == {"a": ["said ***, true, inductor, /root/.ssh/id"]}

@@ -55,9 +55,9 @@ def test_an_old_bundle_is_read_without_its_secrets(old_bundle):
     assert contents.header.label == "LABEL https://host/simple"
     assert contents.environments["0123456789ab"] == {"env.TORCHINDUCTOR_MAX_AUTOTUNE": "1", "torch": "2.13.0"}
     assert contents.secrets == [
-        "line 1 has a password in an address",
+        "line 1 has a password or a token",
         f"line 3 has the variables {HIDDEN}",
-        "line 5 has a password in an address",
+        "line 5 has a password or a token",
     ]
 
 
@@ -88,5 +88,5 @@ def test_old_rows_are_masked_on_reading_and_found_by_the_check(store, old_bundle
     found = [item.text for item in check_store(store)]
     assert {line.partition(":")[0].split()[0] for line in found} == {"environments", "runs", "measurements", "commits"}
     assert f"environments 0123456789ab: data has the variables {HIDDEN}" in found
-    assert "runs r1: label has a password in an address" in found
+    assert "runs r1: label has a password or a token" in found
     assert "SECRET" not in repr(found)

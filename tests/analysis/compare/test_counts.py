@@ -13,6 +13,11 @@ NONE = {"graphs": 1.0, "graph_breaks": 0.0, "recompiles": 0.0, "fallbacks": 0.0,
 NONE |= {"kernels_generated": 17.0, "kernels_extern": 4.0}
 
 
+def known(metrics):
+    """Those that are not None: NULL in a database."""
+    return {name: value for name, value in metrics.items() if value is not None}
+
+
 @pytest.fixture
 def nights(store, tmp_path):
     """A store with a night for each argument: the counts of all its cells, a list for replicates."""
@@ -20,7 +25,7 @@ def nights(store, tmp_path):
     def make(*counts):
         for number, of_night in enumerate(counts):
             made = [
-                passing(cell(model), metrics=NONE | each, minutes=100 * number, replicate=replicate)
+                passing(cell(model), metrics=known(NONE | each), minutes=100 * number, replicate=replicate)
                 for replicate, each in enumerate(of_night if isinstance(of_night, list) else [of_night])
                 for model in MODELS
             ]
@@ -44,6 +49,9 @@ def nights(store, tmp_path):
         ("kernels_generated", 17.0, 9.0, None),
         ("kernels_generated", 17.0, 0.0, None),  # a library's kernels are left
         ("graph_breaks", 2.0, 2.0, None),
+        ("graph_breaks", None, 6.0, None),
+        ("recompiles", 8.0, None, None),
+        ("graphs", 1.0, None, None),
     ],
 )
 def test_a_count_that_changed_is_named(nights, metric, base, new, verdict):
@@ -54,6 +62,12 @@ def test_a_count_that_changed_is_named(nights, metric, base, new, verdict):
         assert set(row["verdict_metric"]) == {metric}
     # Without a verdict nothing could be concluded: the times of two nights alone tell too little.
     assert decide(judgement.counts(), frozenset({"regressed"}))[0] == {"regressed": 1, "improved": 0, None: 3}[verdict]
+
+
+def test_kernels_of_libraries_that_nobody_counted_are_not_none(nights):
+    _, judgement, row = judged(nights({}, {"kernels_generated": 0.0, "kernels_extern": None}))
+    assert [word for word in row["kernels_generated_verdict"] if word is not None] == []
+    assert "regressed" not in judgement.counts()
 
 
 def test_no_kernels_at_all_are_a_regression(nights):

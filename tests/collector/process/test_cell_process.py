@@ -13,6 +13,7 @@ import pytest
 
 from collector.process.cell_process import CellProcess
 from collector.process.launcher import Launcher, LauncherError
+from collector.process.orphans import strays
 from collector.process.outcome import Outcome
 from collector.process.tokens import LENGTH, PLACEHOLDER, VARIABLE, processes_with_token
 from collector.settings import Settings
@@ -116,6 +117,25 @@ def test_children_that_left_the_group_are_killed_with_their_cell(with_custom, te
         found = process.close().measurement
     assert found.failure.exception == "Interrupted"
     wait_until(lambda: nothing_left(temp, token), 3)
+
+
+def test_a_child_in_a_session_of_its_own_stands_with_its_cell(with_custom, temp):
+    process = with_custom(
+        "import os, subprocess, sys, time\n"
+        "if os.environ.pop('START_A_CHILD', None):\n"
+        f"    subprocess.Popen([sys.executable, '-S', '-c', {HANGING!r}], start_new_session=True)\n"
+        "    time.sleep(600)\n",
+        START_A_CHILD="1",
+    )
+    try:
+        wait_until(lambda: len(strays(process.pid)) == 1)
+        (child,) = strays(process.pid)
+        process.stand()
+        wait_until(lambda: state(child) == "T")
+        process.go_on()
+        wait_until(lambda: state(child) in "RSD")
+    finally:
+        process.close()
 
 
 def test_a_flood_of_output_neither_blocks_the_cell_nor_fills_memory(with_custom):

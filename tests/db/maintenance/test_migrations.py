@@ -106,6 +106,33 @@ def test_a_rebuild_keeps_what_people_wrote_in_an_older_database(old_store, tmp_p
     new.dispose()
 
 
+@pytest.mark.parametrize("version", ["0007", "0008"])
+def test_a_rebuild_reads_a_database_that_was_not_upgraded(version, store, location, tmp_path):
+    bundle = night(tmp_path, "r1", minutes=0, commit=COMMIT_A, cells=[cell()])
+    ingest_bundle(store, bundle)
+    with store.begin() as conn:
+        conn.execute(
+            text("INSERT INTO tags (repo, name, sha) VALUES ('pytorch/pytorch', 'v1', :sha)"), {"sha": COMMIT_A}
+        )
+        conn.execute(text("DROP VIEW results"))
+        conn.execute(text("ALTER TABLE measurements DROP COLUMN fallbacks"))
+        conn.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+    old = open_store(location, write=False, older=True)
+    assert rebuild(tmp_path / "new.db", [bundle], old).lost == ()
+    old.dispose()
+    new = open_store(tmp_path / "new.db", write=False)
+    with new.connect() as conn:
+        assert conn.execute(select(Tag.name, Tag.sha)).all() == [("v1", COMMIT_A)]
+    new.dispose()
+    with store.connect() as conn:
+        assert migrate.current(conn) == version
+    engine = open_store(location, write=True)
+    assert migrate.current(engine) == migrate.VERSIONS[-1]
+    with engine.connect() as conn:
+        assert not migrate.missing_columns(conn)
+    engine.dispose()
+
+
 def test_a_server_that_sorts_by_another_language_still_gives_the_same_order(postgres):
     url = postgres.blank("TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'")
     engine = open_store(url, write=True)

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.cli import VERBS, app, main
+from jobs.errors import NothingBegunError
 
 
 def parse(command, words, name):
@@ -56,15 +57,16 @@ def test_every_option_says_what_it_is_for(verb):
 
 
 @pytest.mark.parametrize(
-    ("verb", "said"),
+    ("verb", "is_waiting", "said"),
     [
-        ("compare", "interrupted\n"),
-        ("run", "interrupted: what was measured is in the bundle, `inductor-watch resume` measures the rest\n"),
+        ("compare", False, "interrupted\n"),
+        ("run", True, "interrupted\n"),
+        ("run", False, "interrupted: what was measured is in the bundle, `inductor-watch resume` measures the rest\n"),
     ],
 )
-def test_ctrl_c_speaks_of_resume_only_where_something_was_measured(verb, said, monkeypatch, capsys):
+def test_ctrl_c_speaks_of_resume_only_where_something_was_measured(verb, is_waiting, said, monkeypatch, capsys):
     def interrupt(**how):
-        raise KeyboardInterrupt
+        raise click.Abort from (NothingBegunError() if is_waiting else KeyboardInterrupt())
 
     monkeypatch.setattr(app, "main", interrupt)
     monkeypatch.setattr("sys.argv", ["inductor-watch", verb])

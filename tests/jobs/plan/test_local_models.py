@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,13 +110,60 @@ def test_a_command_never_holds_a_definition(name):
     assert "\n" not in command
 
 
-@pytest.mark.parametrize(("key", "value"), [("cpp.cxx", "sh"), ("cuda.cutlass_dir", "here"), ("anything", "/opt/x")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("cpp.cxx", "sh"), ("cuda.cutlass_dir", "here"), ("anything", "/opt/x"), ("cpp.march", "native -wrapper sh")),
+        *(
+            ("aot_inductor.compile_wrapper_opt_level", "B."),
+            ("cuda.arch", "@x"),
+            ("cuda.compile_opt_level", "-fplugin=x"),
+        ),
+    ],
+)
 def test_a_config_that_names_a_program_is_not_taken_from_a_bundle(key, value):
     cell = Cell("huggingface", "T5Small", Phase.INFERENCE, "float32", "cpu", 1, Config(overrides={key: value}))
     assert key in refusal(cell, {})
     assert repro_command(cell) == f"# the config names a program or a folder: {key}"
-    harmless = Config(overrides={"max_autotune_gemm_backends": "TRITON", "triton.cudagraphs": True})
-    assert refusal(Cell("huggingface", "T5Small", Phase.INFERENCE, "float32", "cpu", 1, harmless), {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("max_autotune_gemm_backends", "CUTLASS,ATEN"), ("triton.cudagraphs", True), ("cpp.march", "x86-64-v3")),
+        *(
+            ("cutlass.compile_opt_level", "-O1"),
+            ("cutlass.cutlass_op_allowlist_regex", "a (b|c)+"),
+            ("cpp.simdlen", None),
+        ),
+    ],
+)
+def test_an_option_that_names_no_program_is_taken_from_a_bundle(key, value):
+    cell = Cell("huggingface", "T5Small", Phase.INFERENCE, "float32", "cpu", 1, Config(overrides={key: value}))
+    assert refusal(cell, {}) == ""
+
+
+def test_a_config_takes_plain_values_only():
+    for bad in ({"cpp.cxx": [None, "sh"]}, {"a": {"b": 1}}, [["a", []]]):
+        with pytest.raises((ValueError, TypeError)):
+            Config.from_json({"overrides": bad})
+    with pytest.raises(ValueError, match="another kind"):
+        Config.from_json({"fullgraph": "yes"})
+
+
+def test_resume_uses_no_folder_that_only_a_bundle_names(tmp_path, monkeypatch):
+    cells, places = [Cell("a", "m", Phase.INFERENCE, "float32", "cpu", 1, Config(backend="eager"))], tmp_path / "places"
+    monkeypatch.chdir(tmp_path)
+    for key, name, option in (("pace", "overlay", "--overlays"), ("settings", "trace", "--trace")):
+        asked = RequestedOptions().to_json()
+        asked[key][name] = str(places / "x" if name == "overlay" else tmp_path.parent / "elsewhere")
+        folder = tmp_path / name
+        write_bundle(folder, header(f"of-{name}", asked=asked), [], planned=cells, closed=False)
+        (run,) = find_night(folder, None)
+        with pytest.raises(ConfigError, match=f"is not used: if it is yours, pass {option}"):
+            _ = run.requested
+        run = replace(run, overlays=(places,), folders=(tmp_path.parent / "elsewhere",))
+        assert run.requested.settings.trace or run.requested.execution.overlay
 
 
 def test_another_definition_than_the_bundles_is_not_mixed_in():

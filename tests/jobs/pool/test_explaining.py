@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -84,9 +85,15 @@ def folder(tmp_path, overlay):
     return tmp_path
 
 
+def execution_of(bundle):
+    return RequestedOptions.from_json(read_bundle(bundle).header.asked).execution
+
+
 def explain(folder, *words):
     path = os.pathsep.join([str(folder), *sys.path])
-    return call("explain", *words, "--db", "watch.db", folder=folder, PYTHONPATH=path)
+    overlay = next((told.overlay for told in map(execution_of, (folder / "runs").glob("r1.*"))), "")
+    overlays = str(Path(overlay or folder / "x").parent)
+    return call("explain", *words, "--db", "watch.db", folder=folder, PYTHONPATH=path, INDUCTOR_WATCH_OVERLAYS=overlays)
 
 
 def told(folder, database):
