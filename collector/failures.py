@@ -45,6 +45,7 @@ _BY_STATUS = {
     Status.MODEL_FAIL_TO_LOAD: "the model's own code failed while the model was built: the end of the log has the stack",
     Status.EAGER_FAIL: "the model fails without any compiler: the end of the log has the stack",
     Status.NOT_CHECKED: "a limit of the check and no fault of the model: return tensors in lists, tuples or dicts",
+    Status.ILL_CONDITIONED: "near ties (between experts, say) that rounding decides: more rows, another seed, or float32",
     Status.NOT_COMPILED: "TORCH_LOGS=+dynamo says what Dynamo did; suppress_errors, TORCHDYNAMO_DISABLE and stances hide errors",
     Status.FAIL_TO_COMPILE: "the end of the log has the stack; TORCHDYNAMO_VERBOSE=1 and TORCH_LOGS=+dynamo,+inductor log more",
     Status.FAIL_TO_RUN: "eager ran, the compiled program did not: --backend aot_eager tells whether Inductor is to blame",

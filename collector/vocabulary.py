@@ -19,6 +19,7 @@ class Status(StrEnum):
     FAIL_ACCURACY = "fail_accuracy"
     NONDETERMINISTIC = "nondeterministic"
     NOT_CHECKED = "not_checked"
+    ILL_CONDITIONED = "ill_conditioned"
     NOT_COMPILED = "not_compiled"
     FAIL_TO_COMPILE = "fail_to_compile"
     FAIL_TO_RUN = "fail_to_run"
@@ -33,7 +34,7 @@ class Status(StrEnum):
 
 
 #: Statuses that mean "cannot be measured or checked here" and not "went wrong". They do not count in a pass rate.
-NOT_APPLICABLE = frozenset({Status.UNAVAILABLE, Status.SKIPPED, Status.NOT_CHECKED})
+NOT_APPLICABLE = frozenset({Status.UNAVAILABLE, Status.SKIPPED, Status.NOT_CHECKED, Status.ILL_CONDITIONED})
 
 
 class Phase(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -20,12 +20,13 @@ from collector.correctness.norms import rmse
 from collector.correctness.parts import KIND
 from collector.correctness.room import Room
 from collector.correctness.snapshot import STATE, Snapshot
+from collector.correctness.ties import LEAST_SHARE, Ties, jumping, nudge, part_ties
 from collector.correctness.tolerances import Tolerance, tolerance_for
 from collector.errors import NotCheckedError
 from collector.failures import classify, hint_of_status
 from collector.measure.first_call import released_while_compiling
 from collector.measure.memory import give_back_unused, is_full
-from collector.measure.program import IN_A_ROW, SEED, EagerRuns, Subject
+from collector.measure.program import IN_A_ROW, SEED, EagerRuns, Subject, deterministic_algorithms
 from collector.process.outcome import Outcome
 from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, Stage, Status
 
@@ -127,14 +128,84 @@ def _compare(
             if path not in seed_errors or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
     tolerance = tolerance_for(replace(cell, dtype=subject.lowest_dtype), own_tolerance)
-    with checking():
-        agreement = compare(eager, made, reference, tolerance)
-        problem = compare({path: eager[path] for path in steady}, steady, reference, tolerance).problem
+    judge = _Judge(outcome, subject, room, tolerance, reference)
+    agreement = judge.compare(eager, made)
     _note(outcome, agreement, by)
+    problem = None
+    if outcome.measurement.status is Status.PASS and steady:
+        problem = judge.compare({path: eager[path] for path in steady}, steady).problem
     if outcome.measurement.status is Status.PASS and not problem:
-        problem = _problem_later(subject, compiled, runs, made, reference, tolerance, is_library)
+        problem = _problem_later(judge, compiled, runs, made, is_library)
     if outcome.measurement.status is Status.PASS and problem:
         _disagree(outcome, Status.FAIL_ACCURACY, problem)
+    if outcome.measurement.status is Status.PASS and judge.share < LEAST_SHARE:
+        _disagree(outcome, Status.ILL_CONDITIONED, judge.not_firm())
+
+
+@dataclass(slots=True)
+class _Judge:
+    """Compares snapshots, and where they do not agree once more without what eager itself decides by rounding.
+
+    `share` is the smallest share of rows that was compared.
+    """
+
+    outcome: Outcome
+    subject: Subject
+    room: Room
+    tolerance: Tolerance
+    reference: Snapshot | None
+    share: float = 1.0
+    told: dict[str, str] = field(default_factory=dict)
+
+    def compare(self, eager: Snapshot, made: Snapshot, known: Snapshot | None = None, calls: int = 1) -> Agreement:
+        """Compare what a number of calls made with what eager's did, by `known` in place of the whole reference."""
+        reference = self.reference if known is None else known
+        with checking():
+            agreement = compare(eager, made, reference, self.tolerance)
+            doubtful = dict.fromkeys(agreement.wrong)
+            if not agreement.problem or doubtful:
+                # An error of eager's own that is a jump would allow any error of that size.
+                doubtful |= dict.fromkeys(jumping(eager, reference))
+        if not doubtful:
+            return agreement
+        ties = self._ties(eager, made, reference, tuple(doubtful), calls)
+        if ties is None:
+            return agreement
+        with checking():
+            firm = compare(ties.eager, ties.compiled, ties.reference, self.tolerance)
+        if firm.problem or ties.problem:
+            return replace(agreement, problem=ties.problem or firm.problem)
+        self.share = min(self.share, ties.share)
+        self.told |= ties.told
+        self.outcome.measurement.details["near_ties"] = dict(islice(self.told.items(), _NAMED))
+        return firm
+
+    def not_firm(self) -> str:
+        """Say that too little is left to compare."""
+        path, rows = next(iter(self.told.items()))
+        return f"eager's own outputs jump when weights move by one unit in the last place: {path}: {rows}"
+
+    def _ties(
+        self, eager: Snapshot, made: Snapshot, reference: Snapshot | None, wrong: tuple[str, ...], calls: int
+    ) -> Ties | None:
+        device = self.outcome.measurement.cell.device
+        give_back_unused(device)
+        try:
+            with self.room.hold("device", self.room.for_reference(1.0)), deterministic_algorithms(strict=False):
+                twin = self.subject.twin()
+
+                def run(number: int) -> Snapshot:
+                    nudge(twin.model, self.subject.model, number, self.subject.computes_in)
+                    return twin.outputs(twin.eager, calls=calls)
+
+                return part_ties(eager, made, reference, wrong, self.tolerance, run)
+        except Exception as error:
+            self.outcome.measurement.details["no_near_ties"] = f"{type(error).__name__}: {str(error)[:300]}"
+            if classify(error, Stage.CORRECTNESS, is_full(device))[0] is Status.OOM:
+                self.outcome.lacked_room = True
+            return None
+        finally:
+            give_back_unused(device)
 
 
 def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
@@ -184,19 +255,14 @@ def _touched(runs: EagerRuns, made: Snapshot) -> str | None:
 
 
 def _problem_later(
-    subject: Subject,
-    compiled: Callable[[], Any],
-    runs: EagerRuns,
-    made: Snapshot,
-    reference: Snapshot | None,
-    tolerance: Tolerance,
-    is_library: bool,
+    judge: _Judge, compiled: Callable[[], Any], runs: EagerRuns, made: Snapshot, is_library: bool
 ) -> str | None:
     """Say what is wrong with the last of several compiled calls in a row; None where it is as right as the first.
 
     Not asked where each call draws other numbers, of a library, which keeps its own buffers from call to call, and where calls
     change parameters, which are kept for the first calls only.
     """
+    subject = judge.subject
     parameters = {path for path, _ in subject.state.parameters()}
     if runs.seed_errors or is_library or parameters & runs.written:
         return None
@@ -209,8 +275,9 @@ def _problem_later(
         if runs.later is None and not identical(made, later):
             return None
         # What another state changes has another reference, which would have to be called as often.
-        known = {path: exact for path, exact in (reference or {}).items() if eager.get(path) is runs.outputs.get(path)}
-        problem = compare(eager, later, known, tolerance).problem
+        reference = judge.reference or {}
+        known = {path: exact for path, exact in reference.items() if eager.get(path) is runs.outputs.get(path)}
+    problem = judge.compare(eager, later, known, IN_A_ROW).problem
     return f"after {IN_A_ROW} calls in a row: {problem}" if problem else None
 
 

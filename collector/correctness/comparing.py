@@ -57,7 +57,7 @@ class Agreement:
     `cosine` the smallest cosine similarity of a compiled and an eager tensor. `by_cosine` counts the floating tensors that
     were judged without a reference; `noisy` the gradients that eager itself does not know to within half their size, and of
     which only size and error could be judged. `unchecked` says of parts that could not be compared why. `tails` has the worst
-    element and the worst slice as shares of what is allowed.
+    element and the worst slice as shares of what is allowed. `wrong` has the paths of the outputs that do not agree.
     """
 
     problem: str | None
@@ -68,6 +68,7 @@ class Agreement:
     noisy: int = 0
     unchecked: dict[str, str] = field(default_factory=dict)
     tails: dict[str, float] = field(default_factory=dict)
+    wrong: tuple[str, ...] = ()
 
 
 def identical(first: Snapshot, second: Snapshot) -> str | None:
@@ -126,10 +127,12 @@ def compare(eager: Snapshot, compiled: Snapshot, reference: Snapshot | None, tol
         noisy=work.noisy,
         unchecked=work.unchecked,
         tails={"element": work.worst.element, "slice": work.worst.slice} if work.worst.judged else {},
+        wrong=tuple(path for path, problem in judged.items() if problem),
     )
 
 
-def _group(path: str) -> str:
+def group_of(path: str) -> str:
+    """Return what an output is: the loss, a gradient, state, or an output of the model."""
     return next((group for group in (LOSS, GRADIENT, STATE) if path.startswith(group)), "output")
 
 
@@ -138,7 +141,7 @@ def _floors(eager: Snapshot) -> dict[str, float]:
     floors: dict[str, float] = {}
     for path, value in eager.items():
         if is_float(value):
-            group = _group(path)
+            group = group_of(path)
             floors[group] = max(floors.get(group, 0.0), _FLOOR * rms_of(value))
     return floors
 
@@ -212,7 +215,7 @@ class _Comparison:
         eager, compiled = widened(eager), widened(compiled)
         exact = widened(exact) if isinstance(exact, torch.Tensor) else exact
         return _elsewhere(eager, compiled) or self._floats(
-            _group(path), replace(_Floats.of(eager, compiled, exact), step=step)
+            group_of(path), replace(_Floats.of(eager, compiled, exact), step=step)
         )
 
     def _floats(self, group: str, of: _Floats) -> str | None:

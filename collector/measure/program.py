@@ -163,6 +163,13 @@ class Subject:
         return torch.float32 if self._cell.dtype in _AUTOCAST else _DTYPES[self._cell.dtype]
 
     @property
+    def computes_in(self) -> torch.dtype | None:
+        """The dtype in which autocast computes; None where each tensor's own counts."""
+        if self._cell.dtype not in _AUTOCAST:
+            return None
+        return _AUTOCAST[self._cell.dtype] or torch.get_autocast_dtype(self._cell.device)
+
+    @property
     def lowest_dtype(self) -> str:
         """The dtype of the cell; with `as_is` the least precise floating one of weights and inputs, float32 if there is none."""
         if self._cell.dtype != AS_IS:
@@ -175,10 +182,7 @@ class Subject:
 
     @property
     def _computes_in_float16(self) -> bool:
-        if self._cell.dtype in _AUTOCAST:
-            used = _AUTOCAST[self._cell.dtype] or torch.get_autocast_dtype(self._cell.device)
-            return used is torch.float16
-        return self.lowest_dtype == "float16"
+        return self.computes_in is torch.float16 or self.lowest_dtype == "float16"
 
     def moved(self, given: Built | Inputs) -> Inputs:
         """Inputs on the device, in the dtype of the cell."""
@@ -316,10 +320,14 @@ class Subject:
             later = {path: first[path] if same_values(first.get(path), leaf) else leaf for path, leaf in later.items()}
             return later if identical(first, later) else None
 
-    def twin(self, dtype: torch.dtype) -> Subject:
-        """A copy in a higher precision without autocast, for the reference. It starts from the kept state."""
+    def twin(self, dtype: torch.dtype | None = None) -> Subject:
+        """Copy it into a higher precision without autocast, for the reference, or as it is, for runs of other weights.
+
+        The copy starts from the kept state.
+        """
         twin = object.__new__(Subject)
-        twin._cell, twin._training, twin._loss = replace(self._cell, dtype="float32"), self._training, self._loss
+        twin._cell = replace(self._cell, dtype="float32") if dtype else self._cell
+        twin._training, twin._loss = self._training, self._loss
         # Gradients are not copied: the copy computes its own.
         self.release_gradients()
         self.state.put_back()
@@ -390,8 +398,8 @@ class Subject:
             yield
 
 
-def _widened(tensor: torch.Tensor, device: str, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor of its own in a higher precision, and a parameter where this is one."""
+def _widened(tensor: torch.Tensor, device: str, dtype: torch.dtype | None) -> torch.Tensor:
+    """Return a tensor of its own, in a higher precision if one is given, and a parameter where this is one."""
     moved = move(tensor.detach(), device, dtype)
     # What is as wide already, such as integers, is moved without a copy.
     own = moved.clone() if (moved.dtype, moved.device) == (tensor.dtype, tensor.device) else moved

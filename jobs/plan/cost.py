@@ -33,7 +33,7 @@ DEFAULT_WORKER_S = 25.0
 NEWEST = 20
 
 #: Such a cell ended before any work: it costs next to nothing itself and says nothing about another.
-_NO_WORK = (NOT_APPLICABLE | {Status.CONFIG_ERROR}) - {Status.NOT_CHECKED}
+_NO_WORK = (NOT_APPLICABLE | {Status.CONFIG_ERROR}) - {Status.NOT_CHECKED, Status.ILL_CONDITIONED}
 
 #: Device, suite, model, phase: what the configs of a model are compared within.
 ModelKey = tuple[str, str, str, Phase]

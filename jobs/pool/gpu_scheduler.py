@@ -48,7 +48,7 @@ from jobs.pool.disturbance import DisturbanceCheck
 _SURELY_NOT_THE_DEVICE = frozenset(
     {
         *(Status.PASS, Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.FAIL_ACCURACY),
-        *(Status.OOM, Status.NOT_COMPILED, Status.NOT_CHECKED),
+        *(Status.OOM, Status.NOT_COMPILED, Status.NOT_CHECKED, Status.ILL_CONDITIONED),
     }
 )
 #: Fork servers that a scheduler may lose in a run before it gives up.

@@ -28,6 +28,7 @@ _STATUSES: dict[Status, str] = {
     Status.FAIL_ACCURACY: "the compiled outputs are too far from the reference, or from eager where there is none",
     Status.NONDETERMINISTIC: "two eager runs differ even with deterministic kernels, so there is nothing to compare with",
     Status.NOT_CHECKED: "the outputs are of a kind that cannot be compared: neither right nor wrong",
+    Status.ILL_CONDITIONED: "rounding decides most of eager's own outputs, as near ties between experts: neither right nor wrong",
     Status.NOT_COMPILED: "no error, and no compiled graph either: all of the model ran in eager",
     Status.FAIL_TO_COMPILE: "compiling raised an error",
     Status.FAIL_TO_RUN: "it compiled, and calling it raised an error",

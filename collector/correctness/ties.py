@@ -1,0 +1,359 @@
+"""Decisions that rounding makes: near ties between experts, between largest values, or beside a threshold.
+
+A mixture of experts sends a token to the best few of its experts. Where two are nearly equally good, eager in bfloat16 and
+eager in float32 choose different ones, and the outputs of that token have little in common. A right compiled program chooses
+again otherwise, so that no comparison with one run of eager is fair. Which outputs hang on such a decision is eager's
+property, not the compiled program's: eager is run with weights that are moved by up to two units in the last place, which is
+about what rounding does. What jumps from run to run is not firm. All else is compared as everywhere, and what is not firm must
+at least be no further off than eager's own jumps, and like some run of eager as often as these are like each other.
+
+Outputs are looked at by rows, the vectors along the last dimension: a token's. Integers are looked at one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from collector.correctness.comparing import group_of
+from collector.correctness.norms import is_float
+from collector.correctness.snapshot import Snapshot, widened
+from collector.correctness.tolerances import Tolerance
+
+#: How far the weights of each run are moved at most, in units of the last place. In bfloat16 half a unit makes errors 1.15
+#: times as large as eager's own, a whole one 2 times, two units 3 times. The larger ones find ties that rounding to a coarse
+#: grid always decides in one way: with half and whole units alone one right program of 20 failed, with these none of 100.
+NUDGES = (0.5, 1.0, 2.0) * 8
+#: How many runs there are in a row until one is nudged as far again.
+_KINDS = 3
+#: The share of rows that must be left to compare, else nothing is known of the outputs.
+LEAST_SHARE = 0.5
+#: Elements of a row from which its error is steady: all of eager's errors are within a factor of 2 then.
+_MANY = 16
+#: Times the usual error of a row from which it jumps: in rows of many elements, and of few.
+_JUMP, _JUMP_OF_FEW = 3.0, 10.0
+#: How far the usual error of one row may be above that of all rows before it is taken for a jump in most runs.
+_UNEVEN = 3.0
+#: Times eager's largest jump that a jump of the compiled program may be.
+_LARGER = 3.0
+#: How often it may differ from all of eager's runs: times as often as one of these from the others, and so many rows, or such
+#: a share of those that are not firm, more.
+_MORE, _ROWS, _SHARE = 2, 2, 0.1
+#: The ratio of errors of two runs, nudged as far, from which a whole tensor is not firm.
+_SPREAD = 2.0
+#: Elements of a tensor whose error is steady from run to run.
+_ENOUGH = 64
+#: The error of a row whose infinities are elsewhere; finite, for the sake of quantiles.
+_ELSEWHERE = 1e100
+#: Elements compared at a time.
+_CHUNK = 1 << 22
+
+#: Makes the outputs of the eager run of this number.
+NudgedRun = Callable[[int], Snapshot]
+
+
+def nudge(model: nn.Module, start: nn.Module, number: int, computes_in: torch.dtype | None) -> None:
+    """Give a model the weights of another one, each moved by up to `NUDGES[number]` units in the last place.
+
+    Only matrices and larger ones: all that is computed from them moves with them, while a frequency or a scale may count more
+    than rounding does. `computes_in` is autocast's dtype.
+    """
+    with torch.no_grad():
+        for index, (weight, own) in enumerate(zip(model.parameters(), start.parameters(), strict=True)):
+            weight.copy_(own)
+            if weight.dim() < 2 or not weight.is_floating_point() or weight.element_size() < 2:
+                continue
+            unit = NUDGES[number] * torch.finfo(computes_in or weight.dtype).eps
+            generator = torch.Generator(weight.device).manual_seed(number * 1_000_003 + index)
+            moves = torch.empty(weight.shape, dtype=torch.float32, device=weight.device)
+            moves.uniform_(1 - unit, 1 + unit, generator=generator)
+            weight.copy_(moves.mul_(own) if own.dtype is not torch.float64 else moves.double().mul_(own))
+
+
+@dataclass(slots=True)
+class Ties:
+    """What is left to compare where eager's outputs jump.
+
+    The snapshots hold the firm rows of each output that did not agree, and all else as it was. `problem` says why the rest
+    cannot be near ties. `told` has for each output how many rows are not compared, `share` the smallest share of rows that are
+    compared in the outputs, the loss, the gradients, or the state.
+    """
+
+    eager: Snapshot
+    compiled: Snapshot
+    reference: Snapshot | None
+    problem: str | None = None
+    told: dict[str, str] = field(default_factory=dict)
+    share: float = 1.0
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """One output: the errors of its rows in each run, and which of them jump."""
+
+    base: torch.Tensor
+    wide: bool
+    #: By how much a row is larger than the median row, 1 at least: its errors are too.
+    scale: torch.Tensor
+    errors: list[torch.Tensor] = field(default_factory=list)
+    other_shape: bool = False
+    jumps: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+    usual: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+    spread: float = 1.0
+
+    def decide(self) -> None:
+        """Find the rows that jump from run to run."""
+        errors = torch.stack(self.errors) / self.scale
+        if not is_float(self.base):
+            self.jumps, self.usual = errors.amax(0) > 0, torch.zeros(errors.shape[1])
+            return
+        self.jumps = torch.zeros(errors.shape[1], dtype=torch.bool)
+        groups = [errors[1 + first :: _KINDS] for first in range(_KINDS)]
+        for number, group in enumerate(groups):
+            own = group.quantile(0.25, 0)
+            live = own > 0
+            of_all = float(own[live].median()) if bool(live.any()) else 0.0
+            usual = own.clamp(max=_UNEVEN * of_all)
+            self.jumps |= group.amax(0) > (_JUMP if self.wide else _JUMP_OF_FEW) * usual
+            if number == 0:
+                self.jumps |= errors[0] > (_JUMP if self.wide else _JUMP_OF_FEW) * usual
+                self.usual = usual.clamp(min=of_all) * self.scale
+        for group in groups:
+            firm = group[:, ~self.jumps].square().sum(1).sqrt()
+            least = float(firm.min())
+            if self.base.numel() >= _ENOUGH and least > 0:
+                self.spread = max(self.spread, float(firm.max()) / least)
+
+    def yardstick(self) -> int:
+        """Return the number of the run whose firm rows are furthest off, of eager as it is and the gentlest runs."""
+        if not is_float(self.base):
+            return 0
+        firm = torch.stack(self.errors)[:, ~self.jumps].square().sum(1)
+        gentle = [0, *range(1, len(firm), _KINDS)]
+        furthest: int = max(gentle, key=lambda number: float(firm[number]))
+        return furthest
+
+    def live(self) -> int:
+        """Count the rows that any rounding reaches: of floating ones those with an error in some run."""
+        if not is_float(self.base):
+            return int(self.jumps.numel())
+        return max(1, int((torch.stack(self.errors).amax(0) > 0).sum()))
+
+
+def jumping(eager: Snapshot, reference: Snapshot | None) -> tuple[str, ...]:
+    """Return the paths of the outputs in which eager is far off in some rows and near in most, or has other integers."""
+    leaves = {path: _leaf(eager.get(path), exact) for path, exact in (reference or {}).items()}
+    return tuple(path for path, leaf in leaves.items() if leaf is not None and _jumps(eager[path], leaf))
+
+
+def _jumps(value: object, leaf: _Leaf) -> bool:
+    if leaf.other_shape or not isinstance(value, torch.Tensor):
+        return leaf.other_shape
+    if not is_float(leaf.base):
+        return any(bool(errors.any()) for errors in leaf.errors)
+    errors = _row_errors(value, leaf.base) / leaf.scale
+    live = errors[errors > 0]
+    return leaf.wide and len(live) > 1 and float(live.max()) > 2 * _JUMP * float(live.median())
+
+
+def part_ties(
+    eager: Snapshot,
+    compiled: Snapshot,
+    reference: Snapshot | None,
+    wrong: tuple[str, ...],
+    tolerance: Tolerance,
+    run: NudgedRun,
+) -> Ties | None:
+    """Set aside what is not firm in outputs that do not agree; None where all of eager's outputs are firm.
+
+    `wrong` are the paths of the outputs that do not agree.
+    """
+    leaves = {path: _leaf(value, (reference or {}).get(path)) for path, value in eager.items()}
+    known = {path: leaf for path, leaf in leaves.items() if leaf is not None}
+    for made in (eager, *_runs(run)):
+        for path, leaf in list(known.items()):
+            value = made.get(path)
+            if not isinstance(value, torch.Tensor):
+                del known[path]
+            elif value.shape == leaf.base.shape:
+                leaf.errors.append(_row_errors(value, leaf.base))
+            else:
+                leaf.other_shape = True
+    for leaf in known.values():
+        if not leaf.other_shape:
+            leaf.decide()
+    if not any(leaf.other_shape or bool(leaf.jumps.any()) or leaf.spread > _SPREAD for leaf in known.values()):
+        return None
+    return _Parting(eager, compiled, reference, known, tolerance).parted(wrong, run)
+
+
+@dataclass(slots=True)
+class _Parting:
+    eager: Snapshot
+    compiled: Snapshot
+    reference: Snapshot | None
+    leaves: dict[str, _Leaf]
+    tolerance: Tolerance
+
+    def parted(self, wrong: tuple[str, ...], run: NudgedRun) -> Ties | None:
+        """Set the rows aside, and judge them by all runs; None where an output differs in more than its values."""
+        ties = Ties(dict(self.eager), dict(self.compiled), dict(self.reference) if self.reference else None)
+        of_other_shapes = [path for path in wrong if path in self.leaves and self.leaves[path].other_shape]
+        of_one_shape = [path for path in wrong if path not in of_other_shapes]
+        if not all(self._has_form_of_eager(path) for path in of_one_shape):
+            return None
+        for path in of_other_shapes:
+            ties.told[path] = "all, since its shape differs between runs of eager"
+            self._drop(ties, path)
+        lost = dict.fromkeys(of_other_shapes, 1.0) | self._judged(ties, of_one_shape, run)
+        for group in {group_of(path) for path in self.leaves}:
+            shares = [1 - lost.get(path, 0.0) for path in self.leaves if group_of(path) == group]
+            ties.share = min(ties.share, sum(shares) / len(shares))
+        return ties
+
+    def _has_form_of_eager(self, path: str) -> bool:
+        eager, made = self.eager[path], self.compiled[path]
+        return (
+            path in self.leaves
+            and isinstance(eager, torch.Tensor)
+            and isinstance(made, torch.Tensor)
+            and (made.dtype, made.shape) == (eager.dtype, eager.shape)
+        )
+
+    def _judged(self, ties: Ties, paths: list[str], run: NudgedRun) -> dict[str, float]:
+        """Run eager again for the rows that jump, and return which share of each output is not compared."""
+        rows: dict[str, list[torch.Tensor]] = {path: [] for path in paths}
+        yardsticks = {path: self.leaves[path].yardstick() for path in paths}
+        worst: Snapshot = {}
+        for number, snapshot in enumerate((self.eager, *_runs(run))):
+            for path in paths:
+                value = snapshot[path]
+                if isinstance(value, torch.Tensor):
+                    rows[path].append(_rows(value)[self.leaves[path].jumps.to(value.device)].cpu())
+                    worst |= {path: value} if number == yardsticks[path] else {}
+        lost = {}
+        for path in paths:
+            leaf = self.leaves[path]
+            unlike = self._unmatched(ties, path, rows[path])
+            lost[path] = unlike / leaf.live()
+            if bool(leaf.jumps.any()):
+                ties.told[path] = (
+                    f"{int(leaf.jumps.sum())} of {leaf.jumps.numel()} rows, {unlike} unlike every eager run"
+                )
+            elif leaf.spread > _SPREAD:
+                ties.told[path] = f"eager's own error varies by {leaf.spread:.1f}"
+            self._keep_firm(ties, path, worst[path])
+        return lost
+
+    def _unmatched(self, ties: Ties, path: str, runs: list[torch.Tensor]) -> int:
+        """Count the rows of the compiled program that are like none of eager's; notes what no near tie explains."""
+        leaf = self.leaves[path]
+        if not bool(leaf.jumps.any()):
+            return 0
+        base, made = (_rows(value)[leaf.jumps.to(value.device)].cpu() for value in (leaf.base, self._made(path)))
+        near = leaf.usual[leaf.jumps]
+        if is_float(leaf.base):
+            size = float(_wide(base).square().mean().sqrt())
+            near = self.tolerance.multiplier_for((1000,)) * near + self.tolerance.tol / 10 * size
+        known = [base, *runs]
+        counts = [
+            int(_unlike(row, [other for place, other in enumerate(known) if place != number], near).sum())
+            for number, row in enumerate(known)
+        ]
+        unlike = _unlike(made, known, near)
+        count, allowed = int(unlike.sum()), _MORE * max(counts) + max(_ROWS, _SHARE * len(near))
+        if count > allowed:
+            unlike_all = f"{count} of {len(near)} rows of near ties are unlike every eager run"
+            ties.problem = f"{path}: {unlike_all}, of an eager run at most {max(counts)}"
+        most = max(float(_row_errors_of(row, base).max()) for row in runs)
+        worst = float(_row_errors_of(made, base).max())
+        if is_float(leaf.base) and worst > _LARGER * most + float(near.max()):
+            ties.problem = f"{path}: an error of {worst:.3g} in a row of a near tie, eager's largest {most:.3g}"
+        return count
+
+    def _made(self, path: str) -> torch.Tensor:
+        made = self.compiled[path]
+        return made if isinstance(made, torch.Tensor) else torch.empty(0)
+
+    def _keep_firm(self, ties: Ties, path: str, worst: object) -> None:
+        """Leave the firm rows of an output; eager's are those of the run with the largest error in them."""
+        firm = ~self.leaves[path].jumps
+        if not bool(firm.any()) or not isinstance(worst, torch.Tensor):
+            self._drop(ties, path)
+            return
+        # A row that jumps moves the others a little, through attention or a norm: by how much, eager's runs show.
+        ties.eager[path] = _firm(worst, firm)
+        ties.compiled[path] = _firm(self._made(path), firm)
+        if ties.reference is not None and isinstance(exact := ties.reference.get(path), torch.Tensor):
+            ties.reference[path] = _firm(exact, firm)
+
+    @staticmethod
+    def _drop(ties: Ties, path: str) -> None:
+        for snapshot in (ties.eager, ties.compiled, ties.reference or {}):
+            snapshot.pop(path, None)
+
+
+def _runs(run: NudgedRun) -> Iterator[Snapshot]:
+    return (run(number) for number in range(len(NUDGES)))
+
+
+def _leaf(value: object, exact: object) -> _Leaf | None:
+    if not isinstance(value, torch.Tensor) or not value.numel():
+        return None
+    wide = value.dim() > 1 and value.shape[-1] >= _MANY
+    if not is_float(value):
+        ones = torch.ones(value.numel(), dtype=torch.float64)
+        leaf = _Leaf(value, wide, ones, other_shape=isinstance(exact, torch.Tensor) and exact.shape != value.shape)
+        if isinstance(exact, torch.Tensor) and not leaf.other_shape:
+            leaf.errors.append(_row_errors(exact, value))
+        return leaf
+    usable = isinstance(exact, torch.Tensor) and exact.shape == value.shape
+    base = exact if usable and isinstance(exact, torch.Tensor) else value
+    finite = torch.nan_to_num(widened(base), nan=0.0, posinf=0.0, neginf=0.0)
+    sizes = _row_errors(finite, torch.zeros_like(finite))
+    filled = sizes[sizes > 0]
+    leaf = _Leaf(base, wide, (sizes / filled.median()).clamp(min=1.0) if len(filled) else torch.ones_like(sizes))
+    leaf.other_shape = isinstance(exact, torch.Tensor) and not usable
+    return leaf
+
+
+def _rows(value: torch.Tensor) -> torch.Tensor:
+    """View a tensor as rows: the vectors along its last dimension, or single elements of integers and of one dimension."""
+    value = widened(value)
+    return value.reshape(-1, value.shape[-1]) if is_float(value) and value.dim() > 1 else value.reshape(-1, 1)
+
+
+def _firm(value: torch.Tensor, firm: torch.Tensor) -> torch.Tensor:
+    if bool(firm.all()):
+        return value
+    rows = _rows(value)[firm.to(value.device)].to(value.dtype)
+    return rows if is_float(value) and value.dim() > 1 else rows.reshape(-1)
+
+
+def _wide(rows: torch.Tensor) -> torch.Tensor:
+    return torch.nan_to_num(rows.double(), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _row_errors(value: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
+    rows, others = _rows(value), _rows(base)
+    step = max(1, _CHUNK // rows.shape[1])
+    pairs = zip(rows.split(step), others.split(step), strict=True)
+    return torch.cat([_row_errors_of(*pair).cpu() for pair in pairs])
+
+
+def _row_errors_of(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """Compute the root mean square difference of each row; infinite where other elements are finite, one of other integers."""
+    others = others.to(rows.device)
+    if not rows.is_floating_point():
+        return (rows != others).any(1).double()
+    error = (_wide(rows) - _wide(others)).square().mean(1).sqrt()
+    elsewhere = (rows.isfinite() != others.isfinite()) | (rows.isinf() & (rows.double() != others.double()))
+    return error.masked_fill(elsewhere.any(1), _ELSEWHERE)
+
+
+def _unlike(rows: torch.Tensor, others: list[torch.Tensor], near: torch.Tensor) -> torch.Tensor:
+    nearest = torch.stack([_row_errors_of(rows, other) for other in others]).amin(0)
+    return nearest > near

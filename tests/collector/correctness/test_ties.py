@@ -1,0 +1,153 @@
+"""Near ties that rounding decides: right programs never fail by them, wrong ones do not hide behind them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+
+from collector.correctness.ties import LEAST_SHARE, jumping, part_ties
+from collector.correctness.tolerances import Tolerance
+from collector.vocabulary import NOT_APPLICABLE, Phase, Status
+from tests.collector.correctness.test_checking import checked
+
+WIDTH, EXPERTS = 32, 8
+LOW = Tolerance(1e-3, 3.0)
+
+
+class Experts(nn.Module):
+    """Sends each row to two of its experts; compiled, it rounds elsewhere, and may be wrong."""
+
+    def __init__(self, wrong):
+        super().__init__()
+        self.router, self.wrong = nn.Linear(WIDTH, EXPERTS), wrong
+        self.experts = nn.Parameter(torch.randn(EXPERTS, WIDTH, WIDTH) / WIDTH**0.5)
+
+    def forward(self, x):
+        compiled = torch.compiler.is_compiling()
+        wrong, experts, wide = self.wrong if compiled else "", self.experts, x.float() if compiled else x
+        scores = wide @ self.router.weight.to(wide.dtype).t()
+        scores = scores if wrong == "no bias" else scores + self.router.bias.to(scores.dtype)
+        shares, chosen = scores.softmax(-1).topk(2, -1)
+        shares = (shares / shares.sum(-1, keepdim=True)).to(x.dtype)
+        if wrong == "an expert too large":
+            experts = torch.cat([experts[:1] * 1.1, experts[1:]])
+        if wrong == "experts swapped":
+            experts = experts.flip(0)
+        made = torch.einsum("rkio,ri->rko", experts[chosen].to(wide.dtype), wide).to(x.dtype)
+        return x + (made * shares[..., None]).sum(1)
+
+
+class Mixture(nn.Module):
+    def __init__(self, wrong="", layers=2):
+        super().__init__()
+        self.first, self.wrong = nn.Linear(32, WIDTH), wrong
+        self.layers = nn.ModuleList(Experts(wrong) for _ in range(layers))
+        self.head = nn.Linear(WIDTH, 100)
+
+    def forward(self, x):
+        x = self.first(x)
+        for layer in self.layers:
+            x = layer(nn.functional.layer_norm(x, (WIDTH,)))
+        out = self.head(x)
+        if not torch.compiler.is_compiling():
+            return out * 1.0
+        if self.wrong == "last column zero":
+            return torch.cat([out[:, :-1], torch.zeros_like(out[:, -1:])], 1)
+        return out * (1.1 if self.wrong == "too large" else 1.0)
+
+
+def mixed(seed, wrong="", rows=8, dtype="bfloat16", phase=Phase.INFERENCE):
+    torch.manual_seed(seed)
+    model = Mixture(wrong)
+    return checked(model, phase, dtype, inputs=torch.randn(rows, 32))
+
+
+@pytest.mark.parametrize(("rows", "named"), [(8, 1), (40, 6)])
+def test_right_mixtures_never_fail_and_name_the_rows_of_near_ties(rows, named):
+    found = [mixed(seed, rows=rows) for seed in range(16)]
+    assert Counter(one.status for one in found) == {Status.PASS: 16}, [one.failure for one in found if one.failure]
+    told = [one.details["near_ties"]["output"] for one in found if "near_ties" in one.details]
+    assert len(told) >= named
+    assert all(f" of {rows} rows, " in rows_told for rows_told in told)
+
+
+@pytest.mark.parametrize("wrong", ["experts swapped", "no bias", "last column zero", "too large"])
+def test_wrong_mixtures_fail_beside_near_ties(wrong):
+    assert Counter(mixed(seed, wrong).status for seed in range(5)) == {Status.FAIL_ACCURACY: 5}
+
+
+def test_one_wrong_expert_of_eight_is_found_in_enough_rows():
+    found = Counter(mixed(seed, "an expert too large", rows=64).status for seed in range(8))
+    assert found[Status.FAIL_ACCURACY] >= 7
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "amp"])
+def test_training_steps_of_mixtures_are_compared(dtype):
+    for seed in range(2):
+        right, wrong = (mixed(seed, which, 32, dtype, Phase.TRAINING) for which in ("", "experts swapped"))
+        assert right.status in (Status.PASS, Status.ILL_CONDITIONED), right.failure
+        assert wrong.status is Status.FAIL_ACCURACY
+
+
+class Largest(nn.Module):
+    """Returns the index of the largest score; compiled, computed with other rounding, or one too far."""
+
+    def __init__(self, wrong=False):
+        super().__init__()
+        self.linear, self.wrong = nn.Linear(32, 50), wrong
+
+    def forward(self, x):
+        if not torch.compiler.is_compiling():
+            return self.linear(x).argmax(-1)
+        scores = x.double() @ self.linear.weight.double().t() + self.linear.bias.double()
+        return scores.argmax(-1) + int(self.wrong)
+
+
+def test_an_index_that_rounding_decides_is_set_aside():
+    found = checked(Largest(), dtype="bfloat16", inputs=torch.randn(400, 32))
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert " of 400 rows, 0 unlike every eager run" in found.details["near_ties"]["output"]
+    assert checked(Largest(wrong=True), dtype="bfloat16", inputs=torch.randn(400, 32)).status is Status.FAIL_ACCURACY
+
+
+def test_outputs_that_rounding_decides_in_every_row_are_ill_conditioned_or_fail():
+    assert Status.ILL_CONDITIONED in NOT_APPLICABLE
+    exact = torch.randn(64, 32, dtype=torch.float64)
+    runs = [torch.randn(64, 32, generator=torch.Generator().manual_seed(seed)) for seed in range(26)]
+    for run in runs[1::2]:
+        run.copy_(exact)  # half of the runs jump everywhere, each elsewhere
+    ties = part_ties({"output": exact.float()}, {"output": runs[0]}, {"output": exact}, ("output",), LOW, made_by(runs))
+    assert ties is not None and ties.problem is None
+    assert ties.share < LEAST_SHARE and "output" not in ties.eager
+    far = {"output": runs[0] * 100}
+    ties = part_ties({"output": exact.float()}, far, {"output": exact}, ("output",), LOW, made_by(runs))
+    assert ties is not None and "in a row of a near tie, eager's largest" in ties.problem
+
+
+def made_by(runs):
+    return lambda number: {"output": runs[number + 1]}
+
+
+def test_a_firm_model_has_no_near_ties():
+    exact = torch.randn(64, 32, dtype=torch.float64)
+    noisy = [exact.float() + 1e-4 * torch.randn(64, 32) for _ in range(26)]
+    assert jumping({"output": noisy[0]}, {"output": exact}) == ()
+    wrong = {"output": noisy[0] * 1.1}
+    assert part_ties({"output": noisy[0]}, wrong, {"output": exact}, ("output",), LOW, made_by(noisy)) is None
+
+
+def test_jumps_of_eager_are_seen_without_another_run():
+    exact = torch.randn(64, 32, dtype=torch.float64)
+    eager = exact.float() + 1e-4 * torch.randn(64, 32)
+    eager[5] += 0.1
+    assert jumping({"output": eager}, {"output": exact}) == ("output",)
+    large = exact.clone()
+    large[5] *= 1000
+    eager = (large + 1e-4 * large.abs().mean(1, keepdim=True) * torch.randn(64, 32)).float()
+    assert jumping({"output": eager}, {"output": large}) == ()
+    chosen = torch.arange(9)
+    assert jumping({"output": chosen}, {"output": chosen}) == ()
+    assert jumping({"output": chosen}, {"output": chosen.flip(0)}) == ("output",)
