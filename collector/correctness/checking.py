@@ -129,8 +129,20 @@ def _compare(
         }
     tolerance = tolerance_for(replace(cell, dtype=subject.lowest_dtype), own_tolerance)
     judge = _Judge(outcome, subject, room, tolerance, reference)
-    agreement = judge.compare(eager, made)
-    _note(outcome, agreement, by)
+    _note(outcome, judge.compare(eager, made), by)
+    _conclude(outcome, judge, compiled, runs, (eager, made, steady), is_library)
+
+
+def _conclude(
+    outcome: Outcome,
+    judge: _Judge,
+    compiled: Callable[[], Any],
+    runs: EagerRuns,
+    snapshots: tuple[Snapshot, Snapshot, Snapshot],
+    is_library: bool,
+) -> None:
+    """Compare what is not random of the timed program, and later calls; `snapshots` are eager's, the program's, and these."""
+    eager, made, steady = snapshots
     problem = None
     if outcome.measurement.status is Status.PASS and steady:
         problem = judge.compare({path: eager[path] for path in steady}, steady).problem
