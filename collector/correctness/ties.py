@@ -20,7 +20,7 @@ from torch import nn
 
 from collector.correctness.comparing import group_of
 from collector.correctness.norms import is_float
-from collector.correctness.snapshot import Snapshot, widened
+from collector.correctness.snapshot import GRADIENT, Snapshot, widened
 from collector.correctness.tolerances import Tolerance
 
 #: How far the weights of each run are moved at most, in units of the last place. In bfloat16 half a unit makes errors 1.15
@@ -44,6 +44,9 @@ _LARGER = 3.0
 _MORE, _ROWS, _SHARE = 2, 2, 0.1
 #: The ratio of errors of two runs, nudged as far, from which a whole tensor is not firm.
 _SPREAD = 2.0
+#: The error of eager, as a share of the size, from which the reference is not used, and the one that turns a tensor so far that
+#: the cosine is below PyTorch's bound of 0.99.
+_UNUSABLE, _OTHER = 0.5, 0.14
 #: Elements of a tensor whose error is steady from run to run.
 _ENOUGH = 64
 #: The error of a row whose infinities are elsewhere; finite, for the sake of quantiles.
@@ -98,11 +101,15 @@ class _Leaf:
     wide: bool
     #: By how much a row is larger than the median row, 1 at least: its errors are too.
     scale: torch.Tensor
+    #: Whether there is no reference, so that eager stands in for it.
+    is_eager: bool = False
     errors: list[torch.Tensor] = field(default_factory=list)
     other_shape: bool = False
     jumps: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     usual: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     spread: float = 1.0
+    #: Whether the gentlest runs already make something else of it.
+    is_noise: bool = False
 
     def decide(self) -> None:
         """Find the rows that jump from run to run."""
@@ -121,6 +128,10 @@ class _Leaf:
             if number == 0:
                 self.jumps |= errors[0] > (_JUMP if self.wide else _JUMP_OF_FEW) * usual
                 self.usual = usual.clamp(min=of_all) * self.scale
+        own_size = float(_wide(widened(self.base)).square().mean().sqrt())
+        of_runs = torch.stack(self.errors).square().mean(1).sqrt()
+        is_unknown = self.is_eager or float(of_runs[0]) > _UNUSABLE * own_size
+        self.is_noise = is_unknown and float(of_runs[1::_KINDS].median()) > _OTHER * own_size
         for group in groups:
             firm = group[:, ~self.jumps].square().sum(1).sqrt()
             least = float(firm.min())
@@ -185,7 +196,9 @@ def part_ties(
     for leaf in known.values():
         if not leaf.other_shape:
             leaf.decide()
-    if not any(leaf.other_shape or bool(leaf.jumps.any()) or leaf.spread > _SPREAD for leaf in known.values()):
+    if not any(
+        leaf.other_shape or leaf.is_noise or bool(leaf.jumps.any()) or leaf.spread > _SPREAD for leaf in known.values()
+    ):
         return None
     return _Parting(eager, compiled, reference, known, tolerance).parted(wrong, run)
 
@@ -208,7 +221,11 @@ class _Parting:
         for path in of_other_shapes:
             ties.told[path] = "all, since its shape differs between runs of eager"
             self._drop(ties, path)
-        lost = dict.fromkeys(of_other_shapes, 1.0) | self._judged(ties, of_one_shape, run)
+        noise = [path for path in of_one_shape if self.leaves[path].is_noise and group_of(path) != GRADIENT]
+        for path in noise:
+            self._judge_noise(ties, path)
+        firm = [path for path in of_one_shape if path not in noise]
+        lost = dict.fromkeys((*of_other_shapes, *noise), 1.0) | self._judged(ties, firm, run)
         for group in {group_of(path) for path in self.leaves}:
             shares = [1 - lost.get(path, 0.0) for path in self.leaves if group_of(path) == group]
             ties.share = min(ties.share, sum(shares) / len(shares))
@@ -222,6 +239,16 @@ class _Parting:
             and isinstance(made, torch.Tensor)
             and (made.dtype, made.shape) == (eager.dtype, eager.shape)
         )
+
+    def _judge_noise(self, ties: Ties, path: str) -> None:
+        """Set an output aside that is another one in each run; it may be no further off, and no larger, than those are."""
+        leaf = self.leaves[path]
+        made = float(_row_errors(self._made(path), leaf.base).square().mean().sqrt())
+        most = float(torch.stack(leaf.errors).square().mean(1).sqrt().max())
+        if made > _LARGER * most:
+            ties.problem = f"{path}: RMSE {made:.3g}, that of eager under other weights {most:.3g} at most"
+        ties.told[path] = "all, since eager is another one in each run"
+        self._drop(ties, path)
 
     def _judged(self, ties: Ties, paths: list[str], run: NudgedRun) -> dict[str, float]:
         """Run eager again for the rows that jump, and return which share of each output is not compared."""
@@ -315,7 +342,8 @@ def _leaf(value: object, exact: object) -> _Leaf | None:
     finite = torch.nan_to_num(widened(base), nan=0.0, posinf=0.0, neginf=0.0)
     sizes = _row_errors(finite, torch.zeros_like(finite))
     filled = sizes[sizes > 0]
-    leaf = _Leaf(base, wide, (sizes / filled.median()).clamp(min=1.0) if len(filled) else torch.ones_like(sizes))
+    scale = (sizes / filled.median()).clamp(min=1.0) if len(filled) else torch.ones_like(sizes)
+    leaf = _Leaf(base, wide, scale, is_eager=base is value)
     leaf.other_shape = isinstance(exact, torch.Tensor) and not usable
     return leaf
 

@@ -127,6 +127,28 @@ def test_outputs_that_rounding_decides_in_every_row_are_ill_conditioned_or_fail(
     assert ties is not None and "in a row of a near tie, eager's largest" in ties.problem
 
 
+class Chaotic(nn.Module):
+    """Turns each rounding into another output; compiled, it rounds elsewhere."""
+
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.linear, self.factor = nn.Linear(32, 64), factor
+
+    def forward(self, x):
+        if not torch.compiler.is_compiling():
+            return (self.linear(x) * 600).sin()
+        made = x.float() @ self.linear.weight.float().t() + self.linear.bias.float()
+        return ((made * 600).sin() * self.factor).to(self.linear.weight.dtype)
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.ILL_CONDITIONED), (20.0, Status.FAIL_ACCURACY)])
+def test_an_output_that_is_another_one_in_each_run_is_ill_conditioned(factor, status):
+    found = checked(Chaotic(factor), dtype="bfloat16")
+    assert found.status is status, found.failure
+    if status is Status.ILL_CONDITIONED:
+        assert "output: all, since eager is another one in each run" in found.failure.message
+
+
 def made_by(runs):
     return lambda number: {"output": runs[number + 1]}
 
