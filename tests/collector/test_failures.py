@@ -165,7 +165,7 @@ def test_what_the_collector_itself_says_is_taken_at_its_word(error, status):
 def test_all_else_is_named_by_its_stage(stage, status):
     assert status_of(ValueError("no"), stage) is status
     assert status_of(InductorError(ValueError("no"), None)) is Status.FAIL_TO_COMPILE
-    assert len(classify(ValueError("x" * 9999), stage)[1].message) == 2000
+    assert 1000 < len(classify(ValueError("x" * 9999), stage)[1].message) <= 2000
 
 
 COMMAND = "CppCompileError: C++ compile error\n\nCommand:\ng++ " + "-Iinclude " * 400

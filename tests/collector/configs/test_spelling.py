@@ -98,7 +98,7 @@ def test_a_value_is_a_word_a_number_or_text(text, value):
         Config(),
         Config(template="cudagraphs", overrides={"graph_partition": False}),
         Config(mode="max-autotune-no-cudagraphs", freezing=True, fullgraph=True),
-        Config(overrides={"cpp.gemm_cache_blocking": "it's; $HOME"}),
+        Config(overrides={"test_configs.autotune_choice_name_regex": "it's; $HOME"}),
         Config(backend="eager", dynamic=True),
     ],
 )

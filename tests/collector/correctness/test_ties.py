@@ -65,7 +65,7 @@ def mixed(seed, wrong="", rows=8, dtype="bfloat16", phase=Phase.INFERENCE):
     return checked(model, phase, dtype, inputs=torch.randn(rows, 32))
 
 
-@pytest.mark.parametrize(("rows", "named"), [(8, 1), (40, 6)])
+@pytest.mark.parametrize(("rows", "named"), [(8, 1), pytest.param(40, 6, marks=pytest.mark.slow)])
 def test_right_mixtures_never_fail_and_name_the_rows_of_near_ties(rows, named):
     found = [mixed(seed, rows=rows) for seed in range(16)]
     assert Counter(one.status for one in found) == {Status.PASS: 16}, [one.failure for one in found if one.failure]
@@ -79,11 +79,13 @@ def test_wrong_mixtures_fail_beside_near_ties(wrong):
     assert Counter(mixed(seed, wrong).status for seed in range(5)) == {Status.FAIL_ACCURACY: 5}
 
 
+@pytest.mark.slow
 def test_one_wrong_expert_of_eight_is_found_in_enough_rows():
     found = Counter(mixed(seed, "an expert too large", rows=64).status for seed in range(8))
     assert found[Status.FAIL_ACCURACY] >= 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "amp"])
 def test_training_steps_of_mixtures_are_compared(dtype):
     for seed in range(2):

@@ -59,6 +59,7 @@ def test_run_again_calls_no_model_that_only_a_bundle_defines(folder):
     assert not (folder / "called").exists()
 
 
+@pytest.mark.slow
 def test_run_again_measures_what_models_toml_defines(folder):
     (folder / "mine.py").write_text(
         "import torch\ndef known():\n"
@@ -73,6 +74,7 @@ def test_run_again_measures_what_models_toml_defines(folder):
     assert not (folder / "called").exists()
 
 
+@pytest.mark.slow
 def test_a_plan_file_of_a_report_defines_no_model(folder):
     words = ("report", "latest~1", "latest", "--db", "watch.db", "--again-plan", "again.json", "--format", "json")
     done = call(*words, folder=folder)
