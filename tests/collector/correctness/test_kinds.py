@@ -57,7 +57,7 @@ class Makes(nn.Module):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_right_output_of_an_unusual_kind_passes(kind, dtype):
     if dtype == "bfloat16" and kind in ("complex", "conjugated"):
-        pytest.skip("torch has no FFT in bfloat16")
+        pytest.skip("this torch has no FFT in bfloat16")
     found = checked(Makes(kind), dtype=dtype)
     assert (found.status, found.failure) == (Status.PASS, None)
     assert "not_compared" not in found.details
