@@ -3,8 +3,8 @@
 With empty caches every process builds and runs a probe for each instruction set before its first C++ kernel: ten seconds and
 more that say nothing about a model. On a host that runs torch's own builds, a probe only finds out whether the C++ compiler
 knows the instructions. So the compiler is asked once; if it knows them, the cells of a run trust the CPU's flags. The probes of
-AVX512 BF16 (torch 2.9), AVX512 VNNI (2.10) and AMX run all the same, each with a Python that imports torch: 37 s of a core on
-an H100's host with AMX. A fork server runs them before its first cell, and the cells inherit what they found.
+AVX512 BF16 (torch 2.9), AVX512 VNNI (2.10) and AMX run all the same, each with a Python that imports torch. A fork server
+runs them before its first cell, and the cells inherit what they found.
 """
 
 from __future__ import annotations
