@@ -7,8 +7,9 @@ Each rule measures the same processes, as many side by side as there are cores:
     alone    one cell at a time, with all cores
     all      every other cell is stopped whenever the cell has the GPU to itself; it stays on its own core
     users    the cells that use the GPU are stopped; it stays on its own core
-    quiet    the same, and the cell moves to two cores that are kept free
-    product  the same, and every other cell is stopped for latencies alone: what the product does
+    quiet    the same, and the cell moves to the core that is kept free
+    latencies  the same, and every other cell is stopped while latencies are taken
+    product  as the product does: every other cell is stopped while a library's product is timed
 
 The table has the spread of each quantity over the processes of a cell, as standard deviation of its logarithm in per cent, the
 medians beside those of `all`, how many processes chose the most frequent set of kernels, and the seconds that the rule took.
@@ -47,7 +48,7 @@ CELLS = (
     ("llm", "Llama-3.2-1B.decode", "cudagraphs"),
     ("modern", "dlrm", "max_autotune"),
 )
-RULES = ("all", "users", "quiet", "product", "alone")
+RULES = ("all", "users", "quiet", "latencies", "product", "alone")
 QUANTITIES = ("compiled_kernel_ms", "compiled_ms", "eager_kernel_ms", "eager_ms")
 
 
@@ -55,6 +56,12 @@ class Quiet(GpuScheduler):
     """A scheduler that stops the users of the GPU alone."""
 
     all_stand = frozenset()
+
+
+class Latencies(GpuScheduler):
+    """A scheduler that stops every other cell while latencies are taken."""
+
+    all_stand = frozenset({"measure"})
 
 
 class Users(Quiet):
@@ -77,7 +84,7 @@ def measured(
 ) -> list[dict[str, Any]]:
     """Measure the cells under a rule; one JSON object each, which is written at once."""
     slot = slot_for(rule, workers)
-    kind = {"users": Users, "quiet": Quiet}.get(rule, GpuScheduler)
+    kind = {"users": Users, "quiet": Quiet, "latencies": Latencies}.get(rule, GpuScheduler)
     scheduler = kind(cells, settings, slot, os.environ, preload_for(cells, "cuda"), memory_of(CostModel.of_history([])))
     used = [core for part in slot.cores for core in part] or sorted(os.sched_getaffinity(0))
     rows, began = [], time.monotonic()

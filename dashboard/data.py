@@ -23,7 +23,7 @@ from analysis.compare.tables import compare, summarise
 from analysis.compare.verdicts import READ, Judgement, judge_cells
 from analysis.history.recent import nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
-from analysis.reports.dimensions import dimension_lines
+from analysis.reports.finding_lines import dimension_lines
 from analysis.reports.suites import Sure, group_intervals
 from collector.metrics import METRICS
 from dashboard.components.outcomes import with_outcomes
@@ -122,7 +122,7 @@ class Data:
 
     @_cached(12)
     def dimensions(self, pair: Pair, filters: CellFilter) -> list[str]:
-        """Return a line for each dimension, as `analysis.reports.dimensions` describes."""
+        """Return a line for each dimension, as `analysis.reports.finding_lines` describes."""
         return dimension_lines(self.judged(pair, filters))
 
     @_cached(12)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare.outcomes import CHANGES, CONCLUSIVE, OF_STATUS, Outcome
+from analysis.compare.cell_outcome import CHANGES, CONCLUSIVE, OF_STATUS, Outcome
 from analysis.compare.results import plain
 from collector.metrics import METRICS, Dimension
 

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from analysis.compare.adjustment import CONTROL, Adjustment, PairedCells, adjusted_for_eager, common_adjustment
+from analysis.compare.cell_outcome import Outcome as Outcome
 from analysis.compare.counts import COUNTED, READ_FOR_COUNTS, judge_counts
 from analysis.compare.findings import count_findings, findings
 from analysis.compare.leaks import LEAK, judge_leaks
 from analysis.compare.noise import learn_noise
-from analysis.compare.outcomes import Outcome as Outcome
 from analysis.compare.repeats import RepeatRows
 from analysis.compare.results import Comparison, plain
 from analysis.compare.tables import compare

@@ -14,8 +14,8 @@ from analysis.compare.ranking import ranked
 from analysis.compare.results import Comparison, plain
 from analysis.compare.verdicts import Judgement, Outcome, compare_and_judge, decide, with_verdicts
 from analysis.reports.again import NOTHING_AGAIN, Again, cell_of, find_again
-from analysis.reports.dimensions import dimension_lines
 from analysis.reports.evidence import evidence_of
+from analysis.reports.finding_lines import dimension_lines
 from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.reports.suites import SuiteFacts, suite_facts
 from analysis.reports.words import tally

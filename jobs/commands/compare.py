@@ -18,7 +18,7 @@ from analysis.compare.verdicts import (
     decide,
     with_verdicts,
 )
-from analysis.reports.dimensions import finding_words
+from analysis.reports.finding_lines import finding_words
 from analysis.reports.words import called
 from collector.errors import nearest
 from collector.metrics import Dimension

@@ -12,7 +12,7 @@ from analysis.compare.ranking import ranked
 from analysis.compare.results import Comparison, Figure, Group, PairedFigure, SideSummary
 from analysis.compare.transitions import Transition
 from analysis.compare.verdicts import Judgement, Outcome
-from analysis.reports.dimensions import dimension_lines
+from analysis.reports.finding_lines import dimension_lines
 from analysis.reports.words import (
     NOTHING,
     called,

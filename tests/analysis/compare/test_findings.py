@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from analysis.compare.cell_outcome import Outcome
 from analysis.compare.findings import count_findings, findings
-from analysis.compare.outcomes import Outcome
 from collector.metrics import METRICS, MIN_EFFECT, Dimension
 
 CONTEXT = {"verdict_metric": None, "testbed_changed": False}

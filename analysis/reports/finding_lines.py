@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.compare.cell_outcome import CHANGES, Outcome
 from analysis.compare.findings import Finding, count_findings, findings, of_findings
-from analysis.compare.outcomes import CHANGES, Outcome
 from analysis.reports.words import called, percent
 from collector.metrics import METRICS, Dimension
 
