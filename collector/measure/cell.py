@@ -66,12 +66,14 @@ class Host(Protocol):
 
     `idle_ms`: the shortest `collector.machine.idle` probe of the run on this device so far, 0 if there was none.
     `eager_ms`: the least eager latency of this model in the run so far, 0 if there was none. `room_bytes`: the device memory
-    that all cells may use together; None where nobody has said.
+    that all cells may use together; None where nobody has said. `promised_bytes`: of these what this cell may take in the last
+    hold for which it could not say its needs; None for no limit.
     """
 
     idle_ms: float
     eager_ms: float
     room_bytes: int | None
+    promised_bytes: int | None
 
     def stage(self, stage: Stage) -> None:
         """Receives the stage of the cell, so that a crash or a time-out can be attributed."""
@@ -93,7 +95,7 @@ class Alone(Host):
     """A host for a cell that has the machine to itself."""
 
     idle_ms = eager_ms = 0.0
-    room_bytes = None
+    room_bytes = promised_bytes = None
 
     def stage(self, stage: Stage) -> None:
         """Does nothing."""
@@ -143,7 +145,7 @@ class _Run:
         with ExitStack() as stack:
             subject, sizes = self._load(build, stack)
         self._enter(Stage.EAGER)
-        with self._holding("device"):
+        with self._as_promised():
             self._eager(subject)
         self._enter(Stage.COMPILE)
         compiled = self._compile(subject, effective)
@@ -189,10 +191,14 @@ class _Run:
     def _calls_need(self) -> int | None:
         """Return the device memory that eager and compiled calls take at most, as far as that is known before.
 
-        A compiled call has the peak of an eager one, plus half for a cudagraph's pool and for what the allocator cannot reuse.
+        Above what stays between calls a compiled one has the peak of an eager one, plus half of the whole peak for a cudagraph's
+        pool and for what the allocator cannot reuse.
         """
-        peak = self.metrics.get("eager_peak_bytes")
-        return None if peak is None else int(1.5 * peak) + memory.reserved(self.cell.device)
+        peak, device = self.metrics.get("eager_peak_bytes"), self.cell.device
+        if peak is None:
+            return None
+        above = max(0, int(peak) - (memory.allocated(device) or 0))
+        return memory.reserved(device) + above + int(peak) // 2
 
     def _note_reserved(self) -> None:
         """Record the most device memory that the allocator reserved, in this stage and in all: the next run plans with it."""
@@ -216,6 +222,12 @@ class _Run:
             yield
             synchronize(self.cell.device)
             memory.give_back_unused(self.cell.device)
+
+    @contextmanager
+    def _as_promised(self) -> Iterator[None]:
+        """Hold the device with no more memory than was promised, where this process cannot know what it needs."""
+        with self._holding("device"), memory.limited(self.cell.device, lambda: self.host.promised_bytes):
+            yield
 
     @contextmanager
     def _released(self) -> Iterator[None]:
@@ -242,7 +254,7 @@ class _Run:
 
         def hold() -> None:
             if not held:
-                held.append(stack.enter_context(self._holding("device")))
+                held.append(stack.enter_context(self._as_promised()))
 
         def built(*args: Any, **options: Any) -> Built:
             with before_device_use(hold):

@@ -6,7 +6,8 @@ fifty compiled calls without eager ones between them are made to measure it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
@@ -80,6 +81,30 @@ def give_back_unused(device: str) -> None:
     """Return to the device what torch's allocator keeps for later, so that other processes can have it."""
     if device == "cuda" and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+@contextmanager
+def limited(device: str, limit: Callable[[], int | None]) -> Iterator[None]:
+    """Let torch's allocator take no more than `limit()` bytes of device memory in this context, in all; None for no limit.
+
+    Raises `torch.OutOfMemoryError` at the end also where an allocation failed that nobody told of: a library that has no room
+    for its workspace takes a slower way, and keeps to it.
+    """
+    if device != "cuda" or (size := limit()) is None:
+        yield
+        return
+    failed = _failed_allocations()
+    torch.cuda.set_per_process_memory_fraction(min(1.0, size / torch.cuda.mem_get_info()[1]))
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    if _failed_allocations() > failed:
+        raise torch.OutOfMemoryError(f"an allocation failed within the {size / 1e9:.1f} GB that were promised")
+
+
+def _failed_allocations() -> int:
+    return int(torch.cuda.memory_stats().get("num_ooms", 0))
 
 
 def is_full(device: str) -> bool:

@@ -62,6 +62,9 @@ class CellProcess:
         #: when it gave the device back.
         self.needs: int | None = None
         self.keeps = 0
+        #: The most that it has asked for, and what it was promised last where it could not know: None for no limit.
+        self.most_asked = 0
+        self.promised: float | None = None
         self.began = time.monotonic()
         #: Spans in which the process stood still or waited for a grant; neither the time limit nor compile time counts them.
         self.stood: list[tuple[float, float]] = []
@@ -149,17 +152,34 @@ class CellProcess:
         """Return for how many seconds the process has asked for the device; 0 if it does not."""
         return time.monotonic() - self._asked_at if self.asks else 0.0
 
-    def grant(self, idle_ms: float = 0.0, room_bytes: float = float("inf"), eager_ms: float = 0.0) -> None:
+    def describe(self) -> str:
+        """Return in a few words what the process is doing, and for how long it has waited."""
+        took_s = time.monotonic() - self.began
+        words = f"{self.cell} in {self.stage} ({took_s:.0f} s"
+        if self.asks:
+            needs = "" if self.needs is None else f" with {self.needs / 1e9:.1f} GB"
+            words += f", waits {self.asked_s:.0f} s for the device ({self.asks}){needs}"
+        return f"{words})"
+
+    def grant(
+        self,
+        idle_ms: float = 0.0,
+        room_bytes: float = float("inf"),
+        eager_ms: float = 0.0,
+        promised: float | None = None,
+    ) -> None:
         """Give the device to the process.
 
         `idle_ms` is the duration of the idle probe on an idle device, `room_bytes` the device memory of all cells together,
-        `eager_ms` the least eager latency of the model so far.
+        `eager_ms` the least eager latency of the model so far, `promised` the most memory that this process may take.
         """
         self.stood.append((self._asked_at, time.monotonic()))
         self.purpose, self._granted_at = self.asks or "", time.monotonic()
         self.asks, self.holds = None, True
-        room = int(room_bytes) if math.isfinite(room_bytes) else None
-        self._write({"idle_ms": idle_ms, "eager_ms": eager_ms, "room_bytes": room})
+        self.promised = promised
+        facts = {"room_bytes": room_bytes, "promised_bytes": math.inf if promised is None else promised}
+        known = {name: int(size) if math.isfinite(size) else None for name, size in facts.items()}
+        self._write({"idle_ms": idle_ms, "eager_ms": eager_ms, **known})
 
     def move(self, cores: Sequence[int]) -> None:
         """Let every thread of the process run on these cores alone; threads that they start inherit them."""
@@ -237,6 +257,7 @@ class CellProcess:
             # By the cell's own clock, which is this one: while this process ends another cell, it hears nothing.
             self.asks, self._asked_at = str(message["ask"]), float(message.get("at", time.monotonic()))
             self.needs = message.get("bytes")
+            self.most_asked = max(self.most_asked, self.needs or 0)
         elif "done" in message:
             self.holds, self.keeps = False, int(message.get("bytes") or 0)
             spent = self.held_s.get(self.purpose, 0.0) + time.monotonic() - self._granted_at

@@ -44,6 +44,7 @@ class PipeHost:
         self._holds: list[_Hold] = []
         self.idle_ms = self.eager_ms = 0.0
         self.room_bytes: int | None = None
+        self.promised_bytes: int | None = None
 
     def send(self, message: dict[str, Any]) -> None:
         """Write one line and flush it."""
@@ -104,7 +105,7 @@ class PipeHost:
             raise SystemExit("the process that started this cell has ended")
         granted = json.loads(answer)
         self.idle_ms, self.eager_ms = float(granted["idle_ms"]), float(granted.get("eager_ms", 0.0))
-        self.room_bytes = granted.get("room_bytes")
+        self.room_bytes, self.promised_bytes = granted.get("room_bytes"), granted.get("promised_bytes")
 
     def _tell_done(self) -> None:
         self.send({"done": True, "bytes": self.reserved()})

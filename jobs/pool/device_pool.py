@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import wait
 from typing import Any
@@ -12,13 +12,24 @@ from collector.process.cell_process import CellProcess
 from collector.process.outcome import Outcome
 from jobs.pool.gpu_scheduler import GpuScheduler
 
+#: Seconds without an outcome after which a run says what its cells are doing.
+_SILENCE_S = 120.0
+
 
 class Pool:
     """Runs schedulers side by side; `run` yields (index of the scheduler, outcome) in the order in which they come."""
 
-    def __init__(self, schedulers: Sequence[GpuScheduler], budget_s: float = float("inf")) -> None:
-        self._schedulers = list(schedulers)
+    def __init__(
+        self,
+        schedulers: Sequence[GpuScheduler],
+        budget_s: float = float("inf"),
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._schedulers, self._notice = list(schedulers), notice
+        for scheduler in self._schedulers:
+            scheduler.notice = notice
         self._deadline = time.monotonic() + budget_s
+        self._heard_at = time.monotonic()
 
     def run(self) -> Generator[tuple[int, Outcome]]:
         """Measures every cell; after the budget's seconds no new one starts. Closing the iterator ends all processes.
@@ -41,7 +52,15 @@ class Pool:
                 self._wait()
                 for index, scheduler in enumerate(self._schedulers):
                     for outcome in scheduler.turn():
+                        self._heard_at = time.monotonic()
                         yield index, outcome
+                self._break_silence()
+
+    def _break_silence(self) -> None:
+        if time.monotonic() - self._heard_at > _SILENCE_S:
+            self._heard_at = time.monotonic()
+            under_way = [process.describe() for scheduler in self._schedulers for process in scheduler.active]
+            self._notice(f"nothing ended for {_SILENCE_S:.0f} s; under way: {'; '.join(under_way) or 'nothing'}")
 
     def _wait(self) -> None:
         owners: dict[Any, CellProcess] = {

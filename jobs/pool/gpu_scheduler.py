@@ -17,9 +17,11 @@ compilers Inductor rejected faster library calls (docs/results.md). Where no cor
 each purpose. The time for which a cell was stopped or waited is subtracted
 from its compile time.
 
-Memory is promised, not measured: a cell that asks waits until what it needs fits beside what the others keep or were
-promised. A cell that ran out of memory beside others is measured again alone, one that was disturbed is measured again
-while all others stand still (`jobs.pool.disturbance`).
+Memory is promised, not measured (`jobs.pool.memory_plan`): a cell starts where its peak, and that of each other one, fits
+beside what the others keep between their calls; it then waits until what it needs fits beside what the others keep or were
+promised. A cell that ran out of what it was promised before it knew its needs starts again with more, one that ran out of
+memory beside others is measured again alone, one that was disturbed is measured again while all others stand still
+(`jobs.pool.disturbance`).
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from collector.process.tokens import PREFIX
 from collector.settings import Settings
 from collector.vocabulary import Cell, Stage, Status
 from jobs.pool.disturbance import DisturbanceCheck
+from jobs.pool.memory_plan import CONTEXT_BYTES, MemoryOf, MemoryPlan
 
 _SURELY_NOT_THE_DEVICE = frozenset(
     {
@@ -54,13 +57,10 @@ _SURELY_NOT_THE_DEVICE = frozenset(
 #: Fork servers that a scheduler may lose in a run before it gives up.
 _SERVERS = 3
 
-#: What a process takes of a device before it allocates anything: CUDA's context, the kernels of torch and of libraries. On
-#: an H100 with torch 2.11 nvidia-smi shows 0.5 to 0.7 GB.
-CONTEXT_BYTES = 700e6
-#: Part of the device's memory that a model may take to load and to run in eager mode where nobody knows.
-_UNKNOWN_PART = 1 / 8
 #: What tuning takes beside the weights: the inputs and outputs of one operator, and the buffer that flushes the L2 cache.
 _TUNING_BYTES = 2e9
+#: Stages in which a cell cannot know its needs itself.
+_UNKNOWN = frozenset({Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL, Stage.EAGER})
 #: Purposes for which all other cells stand still, and not only those that use the device.
 _ALL_STAND = frozenset({"choose", "still"})
 #: Seconds that a cell waits for memory before no other cell is started.
@@ -70,9 +70,6 @@ _PATIENCE_S = 30.0
 #: one of 183 programs on 15 workers, played from recorded cells, turns of half a second after each one made it 4 % longer, and
 #: these make no difference.
 _ALONE_S, _TURN_S = 2.0, 0.2
-
-#: Bytes of device memory that a cell needs in a stage, or None if that is not known.
-MemoryOf = Callable[[Cell, Stage], float | None]
 
 
 class LostDeviceError(ExpectedError):
@@ -122,7 +119,9 @@ class GpuScheduler:
         #: Holds the folders of the cells. `close` removes it; its name is known before it is made, so that no signal can
         #: come between the two.
         self._folder = Path(tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
-        self._preload, self._memory_of = preload, memory_of
+        self._preload, self._memory = preload, MemoryPlan(slot.memory_bytes, memory_of)
+        #: Is told in a line why a cell is measured again.
+        self.notice: Callable[[str], None] = lambda _: None
         self._free = [list(cores) for cores in slot.cores]
         self._active: dict[CellProcess, list[int]] = {}
         self._queue: list[CellProcess] = []
@@ -201,9 +200,14 @@ class GpuScheduler:
                 beside_others = process in self._ran_beside_others
                 outcome = self._end(process)
                 self._check_device(outcome)
-                if _lacked_room(outcome) and beside_others:
+                self._memory.learn(outcome.measurement)
+                if self._memory.grow(outcome.measurement, process.promised or self._slot.memory_bytes):
+                    self._waiting.insert(0, process.cell)
+                    self.notice(f"{process.cell} needs more memory than it was promised: it starts again with more")
+                elif _lacked_room(outcome) and beside_others:
                     # Beside others it proves nothing: the memory may have been theirs.
                     self._alone.append(process.cell)
+                    self.notice(f"{process.cell} lacked memory beside others: it is measured again alone")
                 else:
                     again = self._disturbance.judge(outcome.measurement)
                     self._in_quiet.update(cell.cell_id for cell in again)
@@ -229,13 +233,23 @@ class GpuScheduler:
         return None if fitting is None else self._waiting.pop(fitting)
 
     def _fits(self, cell: Cell) -> bool:
-        needs = CONTEXT_BYTES + self._estimate(cell, Stage.LOAD_MODEL) if cell.device == "cuda" else 0.0
-        return not self._active or needs <= self._free_bytes()
+        """Return whether the peaks of this cell and of those under way, one at a time, fit beside what the others keep."""
+        if not self._active or cell.device != "cuda":
+            return True
+        rests = [self._rests(one) for one in self._active]
+        peaks = [max(self._memory.most(one.cell), one.most_asked + CONTEXT_BYTES) for one in self._active]
+        rests.append(CONTEXT_BYTES + self._memory.needs(cell, Stage.LOAD_MODEL))
+        peaks.append(self._memory.most(cell))
+        rises = [max(0.0, peak - rest) for peak, rest in zip(peaks, rests, strict=True)]
+        return sum(rests) + max(rises) <= self._slot.memory_bytes
 
-    def _estimate(self, cell: Cell, stage: Stage) -> float:
-        """Return the bytes that a cell needs in a stage in which it cannot know itself."""
-        known = self._memory_of(cell, stage)
-        return self._slot.memory_bytes * _UNKNOWN_PART if known is None else known
+    def _rests(self, process: CellProcess) -> float:
+        """Return the memory that a cell keeps between its calls: before it has loaded its model, what that will take."""
+        if process.cell.device != "cuda":
+            return 0.0
+        is_loaded = process.stage not in (Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL)
+        weights = 0.0 if is_loaded else self._memory.needs(process.cell, Stage.LOAD_MODEL)
+        return CONTEXT_BYTES + max(process.keeps, weights)
 
     def _free_bytes(self, without: CellProcess | None = None) -> float:
         """Return the memory that no active cell but `without` has or was promised."""
@@ -250,8 +264,9 @@ class GpuScheduler:
             return 0.0
         if process.needs is not None:
             return process.needs
-        unknown = process.stage in (Stage.START, Stage.LOAD_MODEL, Stage.EAGER)
-        return self._estimate(process.cell, process.stage) if unknown else process.keeps + _TUNING_BYTES
+        if process.stage in _UNKNOWN:
+            return self._memory.needs(process.cell, process.stage)
+        return process.keeps + _TUNING_BYTES
 
     def _has_room(self, process: CellProcess) -> bool:
         needs = max(self._needs(process), process.keeps) + (CONTEXT_BYTES if process.cell.device == "cuda" else 0.0)
@@ -259,6 +274,13 @@ class GpuScheduler:
             return True
         # All wait for each other, or this one needs more than there is: estimates may be too high, so the first one tries.
         return not self._holders and len(self._queue) == len(self._active) and process is self._queue[0]
+
+    def _promised(self, process: CellProcess) -> float | None:
+        """Return the bytes that a cell gets in all where it cannot know its needs; all if it is the only one."""
+        if process.cell.device != "cuda" or process.needs is not None or process.stage not in _UNKNOWN:
+            return None
+        is_only = len(self._slot.cores) == 1 or (len(self._active) == 1 and not self._waiting)
+        return self._slot.memory_bytes if is_only else max(self._needs(process), process.keeps)
 
     def _may_start(self) -> bool:
         if any(self._stops_all(process, process.purpose) for process in self._holders):
@@ -333,7 +355,7 @@ class GpuScheduler:
         process.go_on()
         self._holders.add(process)
         eager_ms = self._disturbance.eager_ms(process.cell)
-        process.grant(self._disturbance.idle_ms, self._slot.memory_bytes, eager_ms)
+        process.grant(self._disturbance.idle_ms, self._slot.memory_bytes, eager_ms, self._promised(process))
 
     def _stops_all(self, process: CellProcess, purpose: str | None) -> bool:
         if purpose in (None, "", "device"):

@@ -24,7 +24,8 @@ from jobs.plan.carrying import SAME_CODE_AS, Known
 from jobs.plan.duplicate_programs import Work, copy_for
 from jobs.pool.device_lock import holding_slots
 from jobs.pool.device_pool import Pool
-from jobs.pool.gpu_scheduler import GpuScheduler, LostDeviceError, MemoryOf
+from jobs.pool.gpu_scheduler import GpuScheduler, LostDeviceError
+from jobs.pool.memory_plan import MemoryOf
 from jobs.pool.requested_options import RequestedOptions, RunNames
 from jobs.pool.testbeds import Testbed, preload_for
 from jobs.pool.usage import Usage, UsageMeter
@@ -102,10 +103,12 @@ def measure_devices(
     listen: Listener,
     variables: Mapping[str, str],
     memory_of: MemoryOf = lambda *_: None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> Result:
     """Does the work of all devices side by side and closes their bundles; all have the same execution options.
 
-    `variables` are added to each cell's environment; `memory_of` returns the bytes of device memory that a cell needs in a stage.
+    `variables` are added to each cell's environment; `memory_of` returns the bytes of device memory that a cell needs in a stage;
+    `notice` is told in a line why a cell is measured again, and what is under way where nothing has ended for some time.
     What the budget or a lost GPU leaves out stays missing. After an interruption the bundles stay open, with all that was
     measured.
 
@@ -113,7 +116,7 @@ def measure_devices(
         LauncherError: the processes that start the cells keep dying.
     """
     with holding_slots(run.testbed.slot for run in runs):
-        return _measure(runs, settings, listen, variables, memory_of)
+        return _measure(runs, settings, listen, variables, memory_of, notice)
 
 
 def _measure(
@@ -122,6 +125,7 @@ def _measure(
     listen: Listener,
     variables: Mapping[str, str],
     memory_of: MemoryOf,
+    notice: Callable[[str], None],
 ) -> Result:
     lost = None
     meters = [meter_of(run.testbed) for run in runs]
@@ -135,7 +139,8 @@ def _measure(
         with ExitStack() as stack:
             for meter in meters:
                 stack.enter_context(meter)
-            outcomes = stack.enter_context(closing(Pool(schedulers, runs[0].testbed.execution.budget_s).run()))
+            pool = Pool(schedulers, runs[0].testbed.execution.budget_s, notice)
+            outcomes = stack.enter_context(closing(pool.run()))
             for index, outcome in outcomes:
                 meters[index].took(outcome.measurement)
                 cell_id, details = outcome.measurement.cell.cell_id, outcome.measurement.details

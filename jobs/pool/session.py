@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,8 +20,8 @@ from jobs.plan.cost import CostModel, learn_from, read_history
 from jobs.plan.duplicate_programs import plan_work
 from jobs.plan.planning import NothingToDoError, Plan
 from jobs.plan.schedule import longest_first, shares
-from jobs.pool.gpu_scheduler import MemoryOf
 from jobs.pool.host import cell_variables
+from jobs.pool.memory_plan import MemoryOf
 from jobs.pool.progress import RunProgress
 from jobs.pool.requested_options import RequestedOptions, RunNames
 from jobs.pool.resuming import Unfinished
@@ -109,7 +110,7 @@ def _measure(
         console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
     total = sum(run.work.total for run in runs)
     progress, variables = RunProgress(console, total), cell_variables(execution.start)
-    result = measure_devices(ordered, settings, progress.took, variables, memory_of(model))
+    result = measure_devices(ordered, settings, progress.took, variables, memory_of(model), partial(say, console))
     if execution.carried_nights:
         say(console, progress.carried_words())
     for line in progress.unavailable_words():

@@ -13,9 +13,10 @@ from unittest.mock import patch
 
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import Cell, Config, Measurement, Phase, Stage, Status
+from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status
 from jobs.pool import gpu_scheduler
-from jobs.pool.gpu_scheduler import CONTEXT_BYTES, DeviceSlot, GpuScheduler
+from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
+from jobs.pool.memory_plan import CONTEXT_BYTES
 
 #: Virtual seconds in which nobody gets on: more than the scheduler's patience with a cell that waits for memory.
 _STUCK_S = 300.0
@@ -31,6 +32,8 @@ class Step:
     needs: int | None = 0
     keeps: int = 0
     stage: Stage = Stage.COMPILE
+    #: What it takes where it cannot say its needs: more than it was promised ends the cell.
+    takes: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class VirtualCell:
         world.attempts[cell.batch_size] += 1
         self.stage, self.asks, self.holds, self.purpose = Stage.START, None, False, ""
         self.needs: int | None = None
+        self.promised: float | None = None
+        self.most_asked, self.is_short = 0, False
         self.keeps, self.asked_at, self.stopped, self.finished, self.at = 0, 0.0, False, False, -1
         self.held_s: dict[str, float] = {}
         self.descriptors: list[int] = []
@@ -86,7 +91,7 @@ class VirtualCell:
         if self.holds:
             self.held_s[self.purpose] = self.held_s.get(self.purpose, 0.0) + seconds
         if self.left_s <= _TINY_S:
-            if self._status == "crash" and self.at == len(self.script.steps) - 1:
+            if self.is_short or (self._status == "crash" and self.at == len(self.script.steps) - 1):
                 self.finished = True  # it holds what it holds
                 return
             self.keeps, self.holds = (self.script.steps[self.at].keeps if self.holds else self.keeps), False
@@ -101,6 +106,7 @@ class VirtualCell:
         self.left_s, self.stage = max(step.seconds, 1e-6), step.stage
         if step.name != "work":
             self.asks, self.asked_at, self.needs = step.name, self.world.now, step.needs
+            self.most_asked = max(self.most_asked, step.needs or 0)
 
     @property
     def _status(self) -> str:
@@ -109,11 +115,14 @@ class VirtualCell:
     def pump(self) -> None:
         pass
 
-    def grant(self, idle_ms: float, room_bytes: float, eager_ms: float) -> None:
+    def grant(self, idle_ms: float, room_bytes: float, eager_ms: float, promised: float | None) -> None:
         assert self.asks, "it gets what it asks for"
         self.world.waits.append((self.cell.batch_size, self.asks, self.asked_s))
-        self.purpose, self.asks, self.holds = self.asks, None, True
+        self.purpose, self.asks, self.holds, self.promised = self.asks, None, True, promised
         self.world.check_memory(self)
+        step = self.script.steps[self.at]
+        self.is_short = promised is not None and step.takes > promised
+        self.left_s = _TINY_S if self.is_short else self.left_s
 
     def stand(self) -> None:
         self.stopped = True
@@ -128,6 +137,8 @@ class VirtualCell:
         status = {"crash": "crashed", "no_room": "pass"}.get(self._status, self._status)
         status = status if self.finished else "crashed"
         found = Measurement(self.cell, Status(status), "", self.world.now - self.began)
+        if self.is_short:
+            found.status, found.failure = Status.OOM, Failure(self.stage, "OutOfMemoryError", "more than was promised")
         found.details |= {"waited_s": self.waited_s + self.stopped_s, "stopped_s": self.stopped_s}
         self.world.lives.append((self.cell.batch_size, self.began, self.world.now))
         return Outcome(found, lacked_room=self._status == "no_room")

@@ -52,10 +52,11 @@ def test_a_hold_is_asked_for_and_given_back_with_what_is_kept(pipe):
 
 
 def test_the_parents_answer_is_known_afterwards():
-    pipe = Pipe(eager_ms=7.5)
-    assert (pipe.host.idle_ms, pipe.host.eager_ms, pipe.host.room_bytes) == (0.0, 0.0, None)
-    with pipe.host.exclusive():
-        assert (pipe.host.idle_ms, pipe.host.eager_ms, pipe.host.room_bytes) == (3.5, 7.5, 80)
+    pipe = Pipe(eager_ms=7.5, promised_bytes=9)
+    host = pipe.host
+    assert (host.idle_ms, host.eager_ms, host.room_bytes, host.promised_bytes) == (0.0, 0.0, None, None)
+    with host.exclusive():
+        assert (host.idle_ms, host.eager_ms, host.room_bytes, host.promised_bytes) == (3.5, 7.5, 80, 9)
     assert pipe.messages == [ask("measure"), done()]
 
 

@@ -116,10 +116,10 @@ def test_the_shipped_costs_are_of_one_gpu_and_plausible():
     assert {cell.device for cell in cells} == {"cuda"}
     for row, which in zip(rows, cells, strict=True):
         assert 1 <= row["worker_s"] < 600
-        assert 0 < row["stage_bytes"]["load_model"] < 80e9
+        assert 0 < row["stage_bytes"]["eager"] < 80e9
         found = shipped_costs().estimate(which)
         assert (found.worker_s, found.source) == (row["worker_s"], Source.MEASURED)
-        assert found.load_bytes > 0
+        assert found.eager_bytes > 0
     assert shipped_costs() is shipped_costs()
 
 

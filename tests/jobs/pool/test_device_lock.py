@@ -85,7 +85,9 @@ def test_a_wait_can_be_interrupted():
     with holding_for("cpu", None), another() as second:
         second.stderr.readline()
         second.send_signal(signal.SIGINT)
-        assert second.wait(10) == -signal.SIGINT
+        second.communicate(timeout=10)
+        # Python ends by the signal only for KeyboardInterrupt itself; this is one that says that nothing was begun.
+        assert second.returncode in (1, -signal.SIGINT)
 
 
 def test_a_child_uses_what_its_parent_holds():

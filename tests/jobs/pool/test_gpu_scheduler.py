@@ -20,9 +20,10 @@ from collector.process.launcher import Launcher, Preload
 from collector.settings import Settings
 from collector.vocabulary import Stage as VocabularyStage
 from collector.vocabulary import Status
-from jobs.pool import gpu_scheduler
+from jobs.pool import device_pool, gpu_scheduler
 from jobs.pool.device_pool import Pool
-from jobs.pool.gpu_scheduler import CONTEXT_BYTES, DeviceSlot, GpuScheduler, LostDeviceError
+from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, LostDeviceError
+from jobs.pool.memory_plan import CONTEXT_BYTES
 from tests.collector.processes import EARLY, EARLY_STATUS, LONG, servers
 from tests.jobs.acting import (
     CORES,
@@ -363,7 +364,7 @@ def test_holders_need_no_more_memory_than_there_is(stage):
 
 
 def test_who_waits_for_memory_stops_no_smaller_cell(stage):
-    scripts = ["needs:8/8,device:1.0", "needs:9/0,device:0.1", *["needs:1/0,device:0.1"] * 3]
+    scripts = ["needs:8/8,device:1.3", "work:0.3,needs:9/0,device:0.1", *["work:0.3,needs:1/0,device:0.1"] * 3]
     outcomes, trace = played_on_gpu(stage, scripts, 10)
     all_pass(outcomes, 5)
     large, (waits,) = trace.of(1, "device")[0], trace.of(2, "device")
@@ -408,6 +409,16 @@ def test_a_lack_of_memory_beside_others_is_measured_again_alone(first, stage):
     for begin, end in again:
         others = [life for lives in trace.lives.values() for life in lives if life != (begin, end)]
         assert not any(start < end and begin < stop for start, stop in others)
+
+
+def test_a_run_that_is_silent_says_what_its_cells_do(stage, monkeypatch):
+    monkeypatch.setattr(device_pool, "_SILENCE_S", 0.2)
+    told = []
+    cells = of_gpu(["stage:compile,needs:90/0,device:0.9", "stage:eager,needs:20/0,work:0.2,device:0.1"])
+    list(Pool([stage.scheduler(cells, slot(2, memory_bytes=1e11))], notice=told.append).run())
+    assert all(line.startswith("nothing ended for 0 s; under way: ") for line in told)
+    assert any("in compile (0 s)" in line for line in told)
+    assert any("in eager (0 s, waits 0 s for the device (device) with 20.0 GB)" in line for line in told)
 
 
 def test_two_devices_hold_their_devices_at_once(stage):

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.vocabulary import Stage, Status
-from jobs.pool.gpu_scheduler import CONTEXT_BYTES, DeviceSlot
+from jobs.pool.gpu_scheduler import DeviceSlot
+from jobs.pool.memory_plan import CONTEXT_BYTES
 from tests.jobs.virtual import Script, Step, World
 
 GB = 10**9
@@ -158,3 +159,52 @@ def test_a_night_is_shorter_where_models_are_built_without_the_device():
     (late_s, late_stopped_s), (early_s, early_stopped_s) = night(is_late=True), night(is_late=False)
     assert late_stopped_s < 0.8 * early_stopped_s
     assert late_s < early_s
+
+
+def of_nobody(_cell, _stage):
+    """Nothing is known of any cell."""
+
+
+def unknown(takes, seconds=20.0):
+    """A cell whose eager form takes so many GB, and that knows it from then on."""
+    eager = Step("device", 0.3, None, GB, Stage.EAGER, takes * GB)
+    return Script(
+        [Step("device", 1.0, None, GB, Stage.LOAD_MODEL, GB), eager, Step("work", seconds), device(1.0, takes)]
+    )
+
+
+def test_who_needs_more_than_was_promised_starts_again_and_disturbs_nobody():
+    sizes = [1, 2, 30, 3, 70, 4, 12, 1, 1, 6, 2, 40]
+    world = World([unknown(size) for size in sizes], device_slot(6, 80), of_nobody)
+    told = []
+    world.scheduler.notice = told.append
+    world.run()
+    assert set(once_each(world).values()) == {Status.PASS}
+    assert world.overbooked == 0
+    large = {number for number, size in enumerate(sizes, 1) if size > (80 + 6 * 0.7) / 16}
+    assert {number for number, attempts in world.attempts.items() if attempts > 1} == large
+    assert len(told) == sum(attempts - 1 for attempts in world.attempts.values())
+    assert all("starts again with more" in line for line in told)
+
+
+def test_a_cell_that_no_device_holds_ends_as_out_of_memory_and_the_rest_goes_on():
+    world = World([unknown(200), *[unknown(2) for _ in range(8)]], device_slot(4, 80), of_nobody)
+    world.run()
+    found = once_each(world)
+    assert found.pop(1) is Status.OOM
+    assert set(found.values()) == {Status.PASS}
+
+
+def test_large_cells_wait_until_they_fit_and_hold_nobody_up():
+    def known(cell, stage):
+        return (16 if cell.batch_size in (1, 2, 3) else 1) * GB if stage is Stage.EAGER else GB
+
+    load = Step("device", 1.0, None, GB, Stage.LOAD_MODEL)
+    large = Script([load, Step("work", 60.0), device(2.0, 23)])
+    small = Script([load, Step("work", 60.0), device(2.0, 1)])
+    world = World([large] * 3 + [small] * 21, device_slot(7, 24), known)
+    world.run()
+    once_each(world)
+    assert world.overbooked == 0
+    # The small ones on seven workers, then the large ones in turn.
+    assert world.now < (21 / 7 + 3) * 64

@@ -1,0 +1,79 @@
+"""What cells will need of a device's memory: from earlier runs, from the cells of this one, else a part of the device.
+
+A cell knows what it needs once its eager form has run. Before that this plan tells; a cell that needs more than it says ends
+with `oom` at its own limit, before anything was compiled, and starts again with twice as much. No neighbour notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from collector.vocabulary import Cell, Measurement, Stage, Status
+
+#: What a process takes of a device before it allocates anything: CUDA's context, the kernels of torch and of libraries. On
+#: an H100 with torch 2.11 nvidia-smi shows 0.5 to 0.7 GB.
+CONTEXT_BYTES = 700e6
+#: Part of the device's memory that a model may take where nobody knows, to load and to run in eager mode.
+_UNKNOWN_PART = {Stage.LOAD_MODEL: 1 / 32, Stage.EAGER: 1 / 16}
+#: By how much a process may need more than another one of the same cell did: the allocator's fragments.
+_MARGIN = 1.1
+#: What a cell asks for at most while it compiles and is timed, as a multiple of what its eager form takes
+#: (`collector.measure.cell`).
+_CALLS = 1.5
+
+#: Bytes of device memory that a cell needs in a stage, or None if that is not known.
+MemoryOf = Callable[[Cell, Stage], float | None]
+
+_Key = tuple[str, str, str, str, int, Stage]
+
+
+class MemoryPlan:
+    """The bytes that cells need in the stages in which they cannot know themselves.
+
+    `total` is what all cells may have together, `memory_of` tells what earlier runs recorded.
+    """
+
+    def __init__(self, total: float, memory_of: MemoryOf) -> None:
+        #: What one cell may have beside its context.
+        self._most, self._memory_of = max(0.0, total - CONTEXT_BYTES), memory_of
+        #: What cells of this run have shown, by model and stage: earlier runs may have had less.
+        self._shown: dict[_Key, float] = {}
+
+    def needs(self, cell: Cell, stage: Stage) -> float:
+        """Return the bytes of a cell to load its model, or to run it in eager mode; 0 on a CPU."""
+        if cell.device != "cuda":
+            return 0.0
+        stage = stage if stage is Stage.EAGER else Stage.LOAD_MODEL
+        told = [self._memory_of(cell, stage), self._shown.get(_key(cell, stage))]
+        known = [size for size in told if size is not None]
+        return min(_MARGIN * max(known) if known else self._most * _UNKNOWN_PART[stage], self._most)
+
+    def most(self, cell: Cell) -> float:
+        """Return the bytes that a cell needs at its peak, as far as that can be known before it runs."""
+        if cell.device != "cuda":
+            return 0.0
+        calls = _CALLS * self.needs(cell, Stage.EAGER)
+        return CONTEXT_BYTES + min(self._most, max(self.needs(cell, Stage.LOAD_MODEL), calls))
+
+    def learn(self, measurement: Measurement) -> None:
+        """Keep what a cell took for others of its model."""
+        recorded = measurement.details.get("stage_bytes", {})
+        for stage in (Stage.LOAD_MODEL, Stage.EAGER):
+            if measurement.status is Status.PASS and stage.value in recorded:
+                key = _key(measurement.cell, stage)
+                self._shown[key] = max(float(recorded[stage.value]), self._shown.get(key, 0.0))
+
+    def grow(self, measurement: Measurement, promised: float) -> bool:
+        """Return whether a cell ran out of what it was promised before it knew its needs, and promise twice as much."""
+        failure = measurement.failure
+        if measurement.status is not Status.OOM or failure is None or promised >= self._most:
+            return False
+        if failure.stage not in (Stage.LOAD_MODEL, Stage.EAGER):
+            return False
+        more = max(2 * promised, self._most * _UNKNOWN_PART[failure.stage])
+        self._shown[_key(measurement.cell, failure.stage)] = more / _MARGIN
+        return True
+
+
+def _key(cell: Cell, stage: Stage) -> _Key:
+    return cell.suite, cell.model, cell.phase.value, cell.dtype, cell.batch_size, stage
