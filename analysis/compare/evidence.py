@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.compare.environment_diff import environment_differences
-from analysis.compare.results import EnvironmentDifference
+from analysis.compare.environment_diff import EnvironmentDifference, environment_differences
 from collector.metrics import METRICS
 
 #: Inductor numbers its kernels within a program, so that one fusion more renames all that follow.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from analysis.compare.results import Comparison
+from analysis.compare.comparison import Comparison
 from dashboard.components import code_host
 from dashboard.components.formats import moment
 from dashboard.components.markup import joined

@@ -30,7 +30,7 @@ from jobs.regressions.channels import NotDeliveredError, channels_of, tell_chann
 from jobs.regressions.notices import due, notice_of
 from jobs.regressions.opening import open_from_sides
 from jobs.regressions.recording import record_alerts
-from jobs.regressions.text import atom, change_of, info_json, record_json, record_text
+from jobs.regressions.text import atom, change_of, dimension_of, info_json, record_json, record_text
 
 #: What `close --as` says, and the state that it means.
 _CLOSINGS = {"fixed": "fixed", "expected": "expected", "false-alarm": "false_alarm"}
@@ -56,7 +56,7 @@ _moving = together(_ids, _note, _author, _owner, _link, db_option)
 def regressions_command() -> None:
     """The records of what got worse. ID is a record's name or a unique beginning of it.
 
-    A record has a pinned base and clears itself never: a person closes it, or `detect` finds that it is fixed.
+    A record keeps its base and never closes by itself: a person closes it, or `detect` finds that it is fixed.
     """
 
 
@@ -74,10 +74,12 @@ def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -
     if not records:
         click.echo("no records" if with_closed else "no open records (--all shows closed ones)")
         return
-    table = FittingTable(("id", "state", "cell", "kind", "change", "onset", "since", "owner"))
+    table = FittingTable(
+        ("id", "state", "cell", "dimension", "kind", "change", "onset", "since", "owner"), spare=("kind",)
+    )
     for info, name in ((one.info, one.name) for one in records):
         onset = f"{info.branch}@{(info.onset_commit or '')[:10]}"
-        known = (info.regression_id, info.state, name, info.kind, change_of(info), onset)
+        known = (info.regression_id, info.state, name, dimension_of(info), info.kind, change_of(info), onset)
         since = f"{info.onset_at:%Y-%m-%d}" if info.onset_at else "-"
         table.add_row(*known, since, info.owner)
     console().print(table)
@@ -144,7 +146,7 @@ def detect(branch: str | None, author: str, database: str, as_json: bool) -> Non
 @db_option
 @json_option
 def open_(base: str, new: str, cells: tuple[str, ...], text: str, author: str, database: str, as_json: bool) -> None:
-    """Open a record for every cell that regressed or broke from BASE to NEW, or for those named."""
+    """Open a record for each dimension in which a cell regressed or broke from BASE to NEW, or for the cells named."""
     engine = open_store(database, write=True)
     done = open_from_sides(engine, base, new, cells, at=datetime.now(UTC), author=author, text=text)
     if as_json:

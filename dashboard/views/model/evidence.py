@@ -232,7 +232,7 @@ def _metric_row(metric: str, values: Sequence[float | None], verdict: CellVerdic
     if len(values) < 2:
         return cells
     base, new = values
-    change = (verdict.change(metric) if verdict else None) or changes.change(metric, base, new)
+    change = (verdict.change(metric) if verdict else None) or changes.unjudged(base, new)
     size, interval, word = change_cells(change)
     if base is None or new is None:
         size = ABSENT

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from markupsafe import Markup
 
-from analysis.compare.results import Counts, Figure, Group, SuiteChange, SuiteSummary
+from analysis.compare.suite_groups import Counts, Figure, Group, SuiteChange, SuiteSummary
 from analysis.compare.transitions import Transition
-from analysis.reports.suites import NOT_SURE, Sure, name_of
 from collector.metrics import METRICS
 from dashboard import url
 from dashboard.components import changes
@@ -35,8 +34,8 @@ def sections(items: Iterable[Item]) -> dict[str, list[Item]]:
     return of_setting
 
 
-def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]) -> Markup:
-    """All tables of one section; `intervals` is what `analysis.reports.suites.group_intervals` returns."""
+def section_tables(items: Sequence[Item]) -> Markup:
+    """All tables of one section."""
     tables = [_matrix(items, "pass rate", "passing cells of those measured", _pass_cell)]
     for metric, note in TABLES.items():
         having = [item for item in items if _has(item, metric)]
@@ -44,7 +43,7 @@ def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]
             continue
 
         def figure(item: Item, metric: str = metric) -> Cell:
-            return _figure_cell(item, metric, intervals.get((name_of(item.group), metric), NOT_SURE))
+            return _figure_cell(item, metric)
 
         tables.append(_matrix(having, METRICS[metric].title, note, figure))
     # How wide a table must be to show all its suites, in rem; where two do not fit side by side there is one a line.
@@ -118,7 +117,7 @@ def _tally(numbers: dict[str, int]) -> str:
     return ", ".join(f"{number_of} {word}" for word, number_of in numbers.items() if number_of)
 
 
-def _figure_cell(item: Item, metric: str, sure: Sure) -> Cell:
+def _figure_cell(item: Item, metric: str) -> Cell:
     if isinstance(item, SuiteSummary):
         return Cell(_average(metric, item.figures[metric], item.counts))
     figure = item.figures[metric]
@@ -126,7 +125,7 @@ def _figure_cell(item: Item, metric: str, sure: Sure) -> Cell:
         # Nothing passes on both sides: what one side has is shown, and no change.
         sides = [_average(metric, figure.base_all, item.base), _average(metric, figure.new_all, item.new)]
         return Cell(joined(_ARROW, dict.fromkeys(sides)))
-    change = changes.averaged(metric, figure.ratio, sure[0], sure[1])
+    change = changes.averaged(item.changes[metric])
     shown = joined(_ARROW, [number(metric, figure.base), number(metric, figure.new)])
     if change is None:
         return Cell(shown)

@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.compare.code import changes, explained, kernel_evidence, kernel_times
-from analysis.compare.tables import summarise
+from analysis.compare.comparing import summarise
 from analysis.history.alerts_evidence import explanation_of
 from analysis.history.series import read_series
 from analysis.reports.evidence import evidence_of
@@ -149,10 +149,10 @@ def nights(tmp_path_factory):
 
 
 def test_a_cell_of_known_code_is_unchanged_and_says_of_which_night(nights):
-    comparison, judgement, cells = judging.judged(nights)
+    comparison, cells = judging.judged(nights)
     assert cells["code"].to_dict() == {"same": "same code as n0", "other": "1 kernel changed", "both": "same code"}
     assert cells["verdict"].to_dict() == {"same": "unchanged", "other": "inconclusive", "both": "inconclusive"}
-    assert cells.loc["same", "verdict_metric"] is None and judgement.counts()["unchanged"] == 1
+    assert cells.loc["same", "verdict_metric"] is None and comparison.counts()["unchanged"] == 1
     assert "1 of 3 cells of new were not timed again: same code as n0 (1)" in comparison.notes
     assert "generated code: 2 of 3 cells have the same on both sides" in comparison.notes
     shown = {one["model"]: one for one in comparison.to_json()["cells"]}
@@ -179,13 +179,13 @@ def test_a_cell_that_was_not_timed_makes_no_point_and_no_average_of_others(night
 
 
 def test_the_kernels_behind_a_change_are_named_with_their_share(nights):
-    row = judging.judged(nights)[2].loc["other"].to_dict()
+    other = judging.cell_of(judging.judged(nights)[0], "other")
     with nights.connect() as conn:
-        lines = evidence_of(conn, row)
+        lines = evidence_of(conn, other)
     assert "generated code: 1 kernel changed" in lines
     changed = "2 x, 1.000 ms -> 2 x, 1.210 ms (+0.210 ms, 100 % of the loss, its code changed)"
     assert f"kernel {SUM.name}: {changed}" in lines
-    assert explanation_of(nights, "n0", "n1", row["cell_id"]) == (
+    assert explanation_of(nights, "n0", "n1", other.cell.cell_id) == (
         "generated code: 1 kernel changed",
         f"{SUM.name} +0.21 ms, 100 % of the loss (changed)",
     )
@@ -196,7 +196,7 @@ def test_the_same_code_under_other_libraries_proves_nothing(store, tmp_path):
     for number, changed in enumerate(({}, {"source": "branch"}, {"cublas": "13.2"})):
         found = measured("bert", "one", TIMED if not number else {"compile_cold_s": 10.0}, environment_id=f"e{number}")
         coded_night(store, tmp_path, number, [found], environment=before | changed)
-    verdicts = [judging.judged(store, "n0", new)[2].loc["bert", "verdict"] for new in ("n1", "n2")]
+    verdicts = [judging.judged(store, "n0", new)[1].loc["bert", "verdict"] for new in ("n1", "n2")]
     assert verdicts == ["unchanged", "inconclusive"]
 
 
@@ -209,7 +209,7 @@ def test_a_loss_after_a_carried_night_is_explained_by_the_night_that_timed_the_c
     )
     for number, found in enumerate(nights):
         coded_night(store, tmp_path, number, [found])
-    row = judging.judged(store, "n1", "n2")[2].loc["bert"].to_dict()
+    bert = judging.cell_of(judging.judged(store, "n1", "n2")[0], "bert")
     with store.connect() as conn:
-        assert any("+0.500 ms, 100 % of the loss" in line for line in evidence_of(conn, row))
-    assert explanation_of(store, "n1", "n2", row["cell_id"])[1].startswith(f"{SUM.name} +0.5 ms, 100 %")
+        assert any("+0.500 ms, 100 % of the loss" in line for line in evidence_of(conn, bert))
+    assert explanation_of(store, "n1", "n2", bert.cell.cell_id)[1].startswith(f"{SUM.name} +0.5 ms, 100 %")
