@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -13,7 +13,7 @@ import torch
 
 from collector.configs.templates import Effective
 from collector.correctness.comparing import Agreement, compare, identical, without_numbers
-from collector.correctness.draws import wrong_draws
+from collector.correctness.draws import slight, wrong_draws
 from collector.correctness.layout import other_strides, wrong_form
 from collector.correctness.limits import checking
 from collector.correctness.norms import rmse
@@ -102,14 +102,21 @@ def _compare(
         details["other_strides"] = dict(islice(other.items(), _NAMED))
     problem = wrong_form(runs.layout, subject.layout, minds_memory=not is_library) or _touched(runs, made)
     steady: Snapshot = {}
+    with checking():
+        slightly = slight(eager, seed_errors)
     if seed_errors and not problem:
         details["random_outputs"] = True
-        problem = _draws(subject, compiled, effective, runs)
-        # What is not random is compared of the timed program, all else of one that draws as eager does.
-        steady = {path: made[path] for path in eager if path in made and path not in seed_errors}
-        if not problem:
+        drawing = _drawing_as_eager(subject, compiled, effective)
+
+        def as_eager(seed: int) -> Snapshot:
             with released_while_compiling(room.release):
-                made = subject.outputs(_drawing_as_eager(subject, compiled, effective))
+                return subject.outputs(drawing, seed)
+
+        problem = _draws(subject, compiled, as_eager, effective, runs)
+        # What is hardly random is compared of the timed program, all else of one that draws as eager does.
+        steady = {path: made[path] for path in eager if path in made and (path not in seed_errors or path in slightly)}
+        if not problem:
+            made = as_eager(SEED)
     if problem:
         _disagree(outcome, Status.FAIL_ACCURACY, problem)
         return
@@ -128,7 +135,7 @@ def _compare(
             if path not in seed_errors or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
     tolerance = tolerance_for(replace(cell, dtype=subject.lowest_dtype), own_tolerance)
-    judge = _Judge(outcome, subject, room, tolerance, reference)
+    judge = _Judge(outcome, subject, room, tolerance, reference, slightly)
     _note(outcome, judge.compare(eager, made), by)
     _conclude(outcome, judge, compiled, runs, (eager, made, steady), is_library)
 
@@ -166,6 +173,7 @@ class _Judge:
     room: Room
     tolerance: Tolerance
     reference: Snapshot | None
+    slight: Mapping[str, float]
     share: float = 1.0
     told: dict[str, str] = field(default_factory=dict)
 
@@ -173,7 +181,7 @@ class _Judge:
         """Compare what a number of calls made with what eager's did, by `known` in place of the whole reference."""
         reference = self.reference if known is None else known
         with checking():
-            agreement = compare(eager, made, reference, self.tolerance)
+            agreement = compare(eager, made, reference, self.tolerance, self.slight)
             doubtful = dict.fromkeys(agreement.wrong)
             if not agreement.problem or doubtful:
                 # An error of eager's own that is a jump would allow any error of that size.
@@ -184,7 +192,7 @@ class _Judge:
         if ties is None:
             return agreement
         with checking():
-            firm = compare(ties.eager, ties.compiled, ties.reference, self.tolerance)
+            firm = compare(ties.eager, ties.compiled, ties.reference, self.tolerance, self.slight)
         if firm.problem or ties.problem:
             return replace(agreement, problem=ties.problem or firm.problem)
         self.share = min(self.share, ties.share)
@@ -244,12 +252,18 @@ def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
         _disagree(outcome, Status.FAIL_ACCURACY, agreement.problem)
 
 
-def _draws(subject: Subject, compiled: Callable[[], Any], effective: Effective, runs: EagerRuns) -> str | None:
+def _draws(
+    subject: Subject,
+    compiled: Callable[[], Any],
+    as_eager: Callable[[int], Snapshot],
+    effective: Effective,
+    runs: EagerRuns,
+) -> str | None:
     """What the timed program draws otherwise than eager; other back-ends than Inductor call eager's operators."""
     if not effective.config.is_inductors:
         return None
     eager, timed = partial(subject.outputs, subject.eager), partial(subject.outputs, compiled)
-    return wrong_draws(eager, timed, runs.outputs, runs.seed_errors, SEED + 2)
+    return wrong_draws(eager, timed, as_eager, runs.outputs, runs.seed_errors, SEED + 2)
 
 
 def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: Effective) -> Callable[[], Any]:
