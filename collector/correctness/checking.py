@@ -176,6 +176,7 @@ class _Judge:
     slight: Mapping[str, float]
     share: float = 1.0
     told: dict[str, str] = field(default_factory=dict)
+    ties_lacked_room: bool = False
 
     def compare(self, eager: Snapshot, made: Snapshot, known: Snapshot | None = None, calls: int = 1) -> Agreement:
         """Compare what a number of calls made with what eager's did, by `known` in place of the whole reference."""
@@ -190,6 +191,7 @@ class _Judge:
             return agreement
         ties = self._ties(eager, made, reference, tuple(doubtful), calls)
         if ties is None:
+            self.outcome.lacked_room |= self.ties_lacked_room and agreement.problem is not None
             return agreement
         with checking():
             firm = compare(ties.eager, ties.compiled, ties.reference, self.tolerance, self.slight)
@@ -222,7 +224,7 @@ class _Judge:
         except Exception as error:
             self.outcome.measurement.details["no_near_ties"] = f"{type(error).__name__}: {str(error)[:300]}"
             if classify(error, Stage.CORRECTNESS, is_full(device))[0] is Status.OOM:
-                self.outcome.lacked_room = True
+                self.ties_lacked_room = True
             return None
         finally:
             give_back_unused(device)
@@ -318,6 +320,7 @@ def _reference(outcome: Outcome, subject: Subject, room: Room) -> tuple[str, Sna
     """
     cell, details = outcome.measurement.cell, outcome.measurement.details
     higher = {"float64": torch.float64} | ({"float32": torch.float32} if cell.dtype != "float32" else {})
+    ran_out = False
     for name, dtype in higher.items():
         give_back_unused(cell.device)
         needs = room.for_reference(dtype.itemsize / _width(subject.lowest_dtype))
@@ -332,12 +335,12 @@ def _reference(outcome: Outcome, subject: Subject, room: Room) -> tuple[str, Sna
                 return name, _outputs_of_twin(subject, dtype)
         except Exception as error:
             details[f"no_{name}"] = f"{type(error).__name__}: {str(error)[:300]}"
-            # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
             if classify(error, Stage.CORRECTNESS, is_full(cell.device))[0] is Status.OOM:
-                details[f"no_room_for_{name}"] = True
-                outcome.lacked_room = True
+                details[f"no_room_for_{name}"] = ran_out = True
         finally:
             give_back_unused(cell.device)
+    # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
+    outcome.lacked_room |= ran_out
     return BY_COSINE, None
 
 
