@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -13,7 +13,7 @@ import torch
 
 from collector.configs.templates import Effective
 from collector.correctness.comparing import Agreement, compare, identical, without_numbers
-from collector.correctness.draws import wrong_draws
+from collector.correctness.draws import slight, wrong_draws
 from collector.correctness.layout import other_strides, wrong_form
 from collector.correctness.limits import checking
 from collector.correctness.norms import rmse
@@ -102,14 +102,21 @@ def _compare(
         details["other_strides"] = dict(islice(other.items(), _NAMED))
     problem = wrong_form(runs.layout, subject.layout, minds_memory=not is_library) or _touched(runs, made)
     steady: Snapshot = {}
+    with checking():
+        slightly = slight(eager, seed_errors)
     if seed_errors and not problem:
         details["random_outputs"] = True
-        problem = _draws(subject, compiled, effective, runs)
-        # What is not random is compared of the timed program, all else of one that draws as eager does.
-        steady = {path: made[path] for path in eager if path in made and path not in seed_errors}
-        if not problem:
+        drawing = _drawing_as_eager(subject, compiled, effective)
+
+        def as_eager(seed: int) -> Snapshot:
             with released_while_compiling(room.release):
-                made = subject.outputs(_drawing_as_eager(subject, compiled, effective))
+                return subject.outputs(drawing, seed)
+
+        problem = _draws(subject, compiled, as_eager, effective, runs)
+        # What is hardly random is compared of the timed program, all else of one that draws as eager does.
+        steady = {path: made[path] for path in eager if path in made and (path not in seed_errors or path in slightly)}
+        if not problem:
+            made = as_eager(SEED)
     if problem:
         _disagree(outcome, Status.FAIL_ACCURACY, problem)
         return
@@ -128,7 +135,7 @@ def _compare(
             if path not in seed_errors or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
     tolerance = tolerance_for(replace(cell, dtype=subject.lowest_dtype), own_tolerance)
-    judge = _Judge(outcome, subject, room, tolerance, reference)
+    judge = _Judge(outcome, subject, room, tolerance, reference, slightly)
     _note(outcome, judge.compare(eager, made), by)
     _conclude(outcome, judge, compiled, runs, (eager, made, steady), is_library)
 
@@ -166,14 +173,16 @@ class _Judge:
     room: Room
     tolerance: Tolerance
     reference: Snapshot | None
+    slight: Mapping[str, float]
     share: float = 1.0
     told: dict[str, str] = field(default_factory=dict)
+    ties_lacked_room: bool = False
 
     def compare(self, eager: Snapshot, made: Snapshot, known: Snapshot | None = None, calls: int = 1) -> Agreement:
         """Compare what a number of calls made with what eager's did, by `known` in place of the whole reference."""
         reference = self.reference if known is None else known
         with checking():
-            agreement = compare(eager, made, reference, self.tolerance)
+            agreement = compare(eager, made, reference, self.tolerance, self.slight)
             doubtful = dict.fromkeys(agreement.wrong)
             if not agreement.problem or doubtful:
                 # An error of eager's own that is a jump would allow any error of that size.
@@ -182,9 +191,10 @@ class _Judge:
             return agreement
         ties = self._ties(eager, made, reference, tuple(doubtful), calls)
         if ties is None:
+            self.outcome.lacked_room |= self.ties_lacked_room and agreement.problem is not None
             return agreement
         with checking():
-            firm = compare(ties.eager, ties.compiled, ties.reference, self.tolerance)
+            firm = compare(ties.eager, ties.compiled, ties.reference, self.tolerance, self.slight)
         if firm.problem or ties.problem:
             return replace(agreement, problem=ties.problem or firm.problem)
         self.share = min(self.share, ties.share)
@@ -214,7 +224,7 @@ class _Judge:
         except Exception as error:
             self.outcome.measurement.details["no_near_ties"] = f"{type(error).__name__}: {str(error)[:300]}"
             if classify(error, Stage.CORRECTNESS, is_full(device))[0] is Status.OOM:
-                self.outcome.lacked_room = True
+                self.ties_lacked_room = True
             return None
         finally:
             give_back_unused(device)
@@ -244,12 +254,18 @@ def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
         _disagree(outcome, Status.FAIL_ACCURACY, agreement.problem)
 
 
-def _draws(subject: Subject, compiled: Callable[[], Any], effective: Effective, runs: EagerRuns) -> str | None:
+def _draws(
+    subject: Subject,
+    compiled: Callable[[], Any],
+    as_eager: Callable[[int], Snapshot],
+    effective: Effective,
+    runs: EagerRuns,
+) -> str | None:
     """What the timed program draws otherwise than eager; other back-ends than Inductor call eager's operators."""
     if not effective.config.is_inductors:
         return None
     eager, timed = partial(subject.outputs, subject.eager), partial(subject.outputs, compiled)
-    return wrong_draws(eager, timed, runs.outputs, runs.seed_errors, SEED + 2)
+    return wrong_draws(eager, timed, as_eager, runs.outputs, runs.seed_errors, SEED + 2)
 
 
 def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: Effective) -> Callable[[], Any]:
@@ -304,6 +320,7 @@ def _reference(outcome: Outcome, subject: Subject, room: Room) -> tuple[str, Sna
     """
     cell, details = outcome.measurement.cell, outcome.measurement.details
     higher = {"float64": torch.float64} | ({"float32": torch.float32} if cell.dtype != "float32" else {})
+    ran_out = False
     for name, dtype in higher.items():
         give_back_unused(cell.device)
         needs = room.for_reference(dtype.itemsize / _width(subject.lowest_dtype))
@@ -318,12 +335,12 @@ def _reference(outcome: Outcome, subject: Subject, room: Room) -> tuple[str, Sna
                 return name, _outputs_of_twin(subject, dtype)
         except Exception as error:
             details[f"no_{name}"] = f"{type(error).__name__}: {str(error)[:300]}"
-            # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
             if classify(error, Stage.CORRECTNESS, is_full(cell.device))[0] is Status.OOM:
-                details[f"no_room_for_{name}"] = True
-                outcome.lacked_room = True
+                details[f"no_room_for_{name}"] = ran_out = True
         finally:
             give_back_unused(cell.device)
+    # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
+    outcome.lacked_room |= ran_out
     return BY_COSINE, None
 
 

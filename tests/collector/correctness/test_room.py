@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from collector.configs.templates import resolve_config
+from collector.correctness import checking
 from collector.correctness.checking import check
 from collector.correctness.room import Room
 from collector.measure.program import Subject, seed_everything
@@ -78,12 +79,16 @@ class Linear(nn.Module):
         return self.linear(x)
 
 
-def checked(room, errors=None, dtype="bfloat16"):
+def checked(room, errors=None, dtype="bfloat16", model=None):
     cell = Cell("tests", "tiny", Phase.INFERENCE, dtype, "cpu", 8, Config(backend="eager"))
     seed_everything()
-    subject = Subject(cell, Built(Linear(errors), (torch.randn(64, 32),), {}, lambda out, _: out.sum()))
+    model = model or Linear(errors)
+    subject = Subject(cell, Built(model, (torch.randn(64, 32),), {}, lambda out, _: out.sum()))
     outcome = Outcome(Measurement(cell, Status.PASS, "", 0.0))
-    check(outcome, subject, subject.eager, resolve_config(cell.config, "cpu"), None, room)
+    torch._dynamo.reset()
+    effective = resolve_config(cell.config, "cpu")
+    compiled = subject.compiled(effective) if isinstance(model, Wrong) else subject.eager
+    check(outcome, subject, compiled, effective, None, room)
     return outcome
 
 
@@ -130,13 +135,37 @@ NO_KERNEL = NotImplementedError('"addmm_impl" not implemented for this type')
         ({torch.float64: NO_KERNEL}, "bfloat16", "float32", []),
     ],
 )
-def test_memory_that_ran_out_in_any_reference_is_told(errors, dtype, by, lacked):
+def test_memory_that_ran_out_counts_where_no_reference_decided(errors, dtype, by, lacked):
     outcome = checked(Room(), errors, dtype)
     details = outcome.measurement.details
     assert details["checked_by"] == by
     assert [name for name in ("float64", "float32") if details.get(f"no_room_for_{name}")] == lacked
-    assert outcome.lacked_room is bool(lacked)
+    assert outcome.lacked_room is (by == "cosine"), "the cell is measured again where more memory could tell more"
     assert all(f"no_{str(dtype).removeprefix('torch.')}" in details for dtype in errors)
+
+
+class Wrong(nn.Module):
+    """A layer of which a compiled form returns something else."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.linear, self.factor = nn.Linear(32, 16), factor
+
+    def forward(self, x):
+        return self.linear(x) * (self.factor if torch.compiler.is_compiling() else 1.0)
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (0.5, Status.FAIL_ACCURACY)])
+def test_memory_that_ran_out_for_near_ties_counts_where_the_cell_does_not_pass(monkeypatch, factor, status):
+    def no_room(*_):
+        raise OOM
+
+    monkeypatch.setattr(checking, "part_ties", no_room)
+    monkeypatch.setattr(checking, "jumping", lambda *_: ("output",))
+    outcome = checked(Room(), model=Wrong(factor))
+    assert outcome.measurement.status is status
+    assert "OutOfMemoryError" in outcome.measurement.details["no_near_ties"]
+    assert outcome.lacked_room is (status is not Status.PASS)
 
 
 def subject_of(model, dtype="bfloat16", args=None):
