@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -113,13 +113,24 @@ def figures(beside, waits):
     return {name: outcome.metrics[name] for name in names}, outcome.details["idle_probe"]
 
 
-def in_a_process(beside, waits=True):
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
-        return processes.submit(figures, beside, waits).result()
+def has_torch():
+    """Whether torch is imported, as it is by whoever runs a function of this module."""
+    return "torch" in sys.modules
 
 
 @pytest.fixture(scope="module")
-def alone(neighbour):
+def in_a_process():
+    """Runs `figures`, each time in another process. All four import torch first, and at the same time."""
+    context = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        processes = [stack.enter_context(ProcessPoolExecutor(1, context)) for _ in range(4)]
+        for ready in [process.submit(has_torch) for process in processes]:
+            assert ready.result()
+        yield lambda beside, waits=True: processes.pop().submit(figures, beside, waits).result()
+
+
+@pytest.fixture(scope="module")
+def alone(neighbour, in_a_process):
     """The times of two processes on an idle GPU that is as warm as behind the neighbour's queue."""
     return [in_a_process(Beside(neighbour, signal.SIGUSR2))[0] for _ in range(2)]
 
@@ -156,14 +167,14 @@ def test_the_neighbour_stops_before_the_measurement_and_goes_on_after_it():
 
 
 @pytest.mark.gpu
-def test_a_stopped_neighbours_queue_is_waited_for(neighbour, alone):
+def test_a_stopped_neighbours_queue_is_waited_for(neighbour, alone, in_a_process):
     beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1))
     print(f"alone {alone}, beside a stopped neighbour with two seconds queued {beside}, probe {probe}")  # noqa: T201
     assert slower(beside, alone) == []
 
 
 @pytest.mark.gpu
-def test_without_the_wait_the_neighbour_is_in_the_figures(neighbour, alone):
+def test_without_the_wait_the_neighbour_is_in_the_figures(neighbour, alone, in_a_process):
     beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1), waits=False)
     print(f"alone {alone}, without the wait {beside}, probe {probe}")  # noqa: T201
     assert "compiled_ms" in slower(beside, alone)
