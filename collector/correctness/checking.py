@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from collector.correctness.comparing import Agreement, compare, identical, witho
 from collector.correctness.draws import slight, wrong_draws
 from collector.correctness.layout import other_strides, wrong_form
 from collector.correctness.limits import checking
-from collector.correctness.norms import rmse
+from collector.correctness.norms import rms_of, rmse
 from collector.correctness.parts import KIND
 from collector.correctness.reference import reference_of
 from collector.correctness.room import Room
@@ -33,6 +34,8 @@ from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, 
 _LARGEST_SHARE = 1e6
 #: Parts of the outputs that are named where they could not be compared, or have other strides.
 _NAMED = 20
+#: What another seed may change, over the size, for a reference to judge although it draws numbers of its own.
+_HARDLY = 0.01
 _LOST = "{}: no longer what it was when it was compiled, and eager does not write to it: an earlier call did"
 _MORE_MEMORY = (
     "a limit of the check and no fault of the model: a smaller --batch-size, or a GPU or host with more memory"
@@ -135,7 +138,9 @@ def _compare(
         reference = {
             path: exact
             for path, exact in reference.items()
-            if path not in seed_errors or 2 * seed_errors[path] < rmse(eager.get(path), exact)
+            if path not in seed_errors
+            or slightly.get(path, math.inf) <= _HARDLY * rms_of(exact)
+            or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
     tolerance = tolerance_for(replace(cell, dtype=subject.lowest_dtype), own_tolerance)
     judge = _Judge(outcome, subject, room, tolerance, reference, slightly, lacked=found.lacked)

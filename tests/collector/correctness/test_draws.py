@@ -239,7 +239,7 @@ class Accident(nn.Module):
 def test_values_are_compared_where_randomness_is_an_accident(factor, status, phase):
     found = checked(Accident(factor), phase)
     assert found.status is status, found.failure
-    assert found.details["random_outputs"]
+    assert (found.details["random_outputs"], found.details["checked_by"]) == (True, "float64")
 
 
 def test_the_timed_program_is_compared_too_where_randomness_is_an_accident(monkeypatch):
