@@ -60,7 +60,8 @@ class Agreement:
     `cosine` the smallest cosine similarity of a compiled and an eager tensor. `by_cosine` counts the floating tensors that
     were judged without a reference; `noisy` the gradients that eager itself does not know to within half their size, and of
     which only size and error could be judged. `unchecked` says of parts that could not be compared why. `tails` has the worst
-    element and the worst slice as shares of what is allowed. `wrong` has the paths of the outputs that do not agree.
+    element and the worst slice as shares of what is allowed. `wrong` has the paths of the outputs that do not agree, `unsure`
+    those of them of which a reference might say otherwise.
     """
 
     problem: str | None
@@ -72,6 +73,12 @@ class Agreement:
     unchecked: dict[str, str] = field(default_factory=dict)
     tails: dict[str, float] = field(default_factory=dict)
     wrong: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether a reference might say otherwise of all that is wrong."""
+        return bool(self.wrong) and set(self.wrong) <= set(self.unsure)
 
 
 def identical(first: Snapshot, second: Snapshot) -> str | None:
@@ -127,7 +134,9 @@ def compare(
         path: work.checked_leaf(path, wanted, compiled[path], (reference or {}).get(path))
         for path, wanted in eager.items()
     }
-    problems = [f"{path}: {problem}" for path, problem in judged.items() if problem]
+    # What is wrong for certain comes first.
+    wrong = sorted((path for path, problem in judged.items() if problem), key=lambda path: path in work.unsure)
+    problems = [f"{path}: {judged[path]}" for path in wrong]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return Agreement(
         problem=problems[0] + more if problems else None,
@@ -138,7 +147,8 @@ def compare(
         noisy=work.noisy,
         unchecked=work.unchecked,
         tails={"element": work.worst.element, "slice": work.worst.slice} if work.worst.judged else {},
-        wrong=tuple(path for path, problem in judged.items() if problem),
+        wrong=tuple(wrong),
+        unsure=tuple(work.unsure),
     )
 
 
@@ -199,13 +209,18 @@ class _Comparison:
     noisy: int = 0
     unchecked: dict[str, str] = field(default_factory=dict)
     worst: Tails = field(default_factory=Tails)
+    unsure: list[str] = field(default_factory=list)
 
     def checked_leaf(self, path: str, eager: object, compiled: object, exact: object) -> str | None:
         """As `leaf`, but notes what cannot be compared instead of raising."""
         try:
             if isinstance(eager, Opaque) and eager == compiled:
                 raise TypeError(f"no tensors are found in a {eager.kind}")
-            return self.leaf(path, eager, compiled, exact)
+            by_cosine = self.by_cosine
+            problem = self.leaf(path, eager, compiled, exact)
+            if problem and self.by_cosine > by_cosine:
+                self.unsure.append(path)
+            return problem
         except Exception as error:
             if not is_limit(error):
                 raise
@@ -225,9 +240,11 @@ class _Comparison:
             if torch.equal(eager, compiled):
                 return None
             return f"{int((eager != compiled).sum())} of {eager.numel()} values differ"
-        step = torch.finfo(eager.dtype).eps
+        step, device = torch.finfo(eager.dtype).eps, eager.device
         eager, compiled = widened(eager), widened(compiled)
-        exact = widened(exact) if isinstance(exact, torch.Tensor) else exact
+        if isinstance(exact, torch.Tensor):
+            # One at a time: a reference that was made on the host has no room on the device as a whole.
+            exact = widened(exact).to(device)
         return _elsewhere(eager, compiled) or self._floats(
             group_of(path), replace(_Floats.of(eager, compiled, exact), step=step, moved=self.slight.get(path, 0.0))
         )

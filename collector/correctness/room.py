@@ -18,6 +18,9 @@ _MARGIN = 1.1
 #: Snapshots of outputs that are held beside the peak of a call, as multiples of that peak at most.
 _SNAPSHOTS = 1.5
 
+#: Part of the host's free memory that a reference on the host's processor may take: cells beside this one need some as well.
+_HOST_PART = 0.5
+
 #: Enters a hold of the device for a purpose, with so many bytes in all.
 Hold = Callable[[str, int | None], AbstractContextManager[None]]
 
@@ -32,7 +35,8 @@ class Room:
 
     `eager_peak` is the most that an eager call holds, weights and inputs included, 0 where that is not known. `total` is the
     device's memory, `for_cells` what all cells may use together; None where it is not known. `release` gives the device back
-    for some time while it is held.
+    for some time while it is held. `host_memory` tells how many bytes of the host's memory are left; None for a cell that uses no
+    other device, and so has no other place for a reference.
     """
 
     hold: Hold = _no_hold
@@ -41,6 +45,7 @@ class Room:
     total: int | None = None
     for_cells: int | None = None
     release: Callable[[], AbstractContextManager[None]] = nullcontext
+    host_memory: Callable[[], int | None] | None = None
 
     @property
     def reserved(self) -> int:
@@ -63,3 +68,11 @@ class Room:
     def is_small(self, needs: int | None) -> bool:
         """Return whether so many bytes are a small part of the device."""
         return needs is None or self.total is None or needs <= _SMALL_PART * self.total
+
+    def on_host(self, growth: float) -> int | None:
+        """Return what a reference on the host's processor needs of the host's memory; None where that is not known."""
+        return int(_SNAPSHOTS * growth * self.eager_peak) if self.eager_peak else None
+
+    def fits_on_host(self, needs: int | None, left: int | None) -> bool:
+        """Return whether so many bytes of the host's memory may be taken where so many are left."""
+        return needs is None or left is None or needs <= _HOST_PART * left

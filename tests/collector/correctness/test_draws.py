@@ -239,7 +239,7 @@ class Accident(nn.Module):
 def test_values_are_compared_where_randomness_is_an_accident(factor, status, phase):
     found = checked(Accident(factor), phase)
     assert found.status is status, found.failure
-    assert found.details["random_outputs"]
+    assert (found.details["random_outputs"], found.details["checked_by"]) == (True, "float64")
 
 
 def test_the_timed_program_is_compared_too_where_randomness_is_an_accident(monkeypatch):
@@ -247,6 +247,32 @@ def test_the_timed_program_is_compared_too_where_randomness_is_an_accident(monke
     monkeypatch.setattr(checking, "_drawing_as_eager", lambda subject, *_: subject.eager)
     assert checked(Accident(1.06)).status is Status.FAIL_ACCURACY
     assert checked(Accident(1.0)).status is Status.PASS
+
+
+class Shifts(nn.Module):
+    """Has a bias that a softmax takes away, so that its gradient is rounding alone; compiled, it rounds elsewhere."""
+
+    def __init__(self, factor, drop=0.5):
+        super().__init__()
+        self.linear, self.shift = nn.Linear(32, 32, bias=False), nn.Parameter(torch.zeros(64, 1))
+        nn.init.normal_(self.linear.weight)
+        self.factor, self.drop = factor, drop
+
+    def forward(self, x):
+        x = nn.functional.dropout(x, self.drop) / 20
+        if not torch.compiler.is_compiling():
+            return (self.linear(x) + self.shift).softmax(-1) * 1.0
+        wide = nn.functional.linear(x.float(), self.linear.weight.float())
+        # Where the gradient is: what goes back through this has the factor.
+        shift = self.shift * self.factor + (self.shift - self.shift * self.factor).detach()
+        return ((wide + shift.float()).softmax(-1) * 1.0).to(x.dtype)
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1e5, Status.FAIL_ACCURACY)])
+def test_a_gradient_of_rounding_noise_needs_no_direction_where_numbers_are_random(factor, status):
+    found = checked(Shifts(factor), Phase.TRAINING, "bfloat16")
+    assert found.details["random_outputs"]
+    assert found.status is status, found.failure
 
 
 def test_other_back_ends_are_not_asked(monkeypatch):

@@ -8,6 +8,7 @@ from torch import nn
 
 from collector.correctness import checking, tails
 from collector.correctness.comparing import compare
+from collector.correctness.reference import Reference
 from collector.correctness.tolerances import Tolerance
 from collector.vocabulary import Status
 from tests.collector.correctness.test_checking import checked
@@ -91,7 +92,7 @@ class Head(nn.Module):
 )
 def test_a_cell_with_a_wrong_tail_fails(wrong, status, missing, monkeypatch):
     if missing:
-        monkeypatch.setattr(checking, "_reference", lambda *_: ("cosine", None))
+        monkeypatch.setattr(checking, "reference_of", lambda *_: Reference())
     found = checked(Head(wrong), dtype="bfloat16")
     assert found.status is status, found.failure
     if not missing:
