@@ -36,9 +36,18 @@ def problem(eager, made, exact=None, tolerance=LOW, path="x"):
     return compare({path: eager}, {path: made}, reference, tolerance).problem
 
 
-@pytest.fixture(params=["float64", "none"])
-def reference(request):
-    return request.param == "float64"
+@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=str)
+def outputs(request):
+    return logits(error=0.01 if request.param is torch.bfloat16 else 1e-6, dtype=request.param)
+
+
+@pytest.fixture(scope="module", params=["float64", "none"])
+def right(request, outputs):
+    """Outputs of eager and of a right program, and the float64 reference or None."""
+    eager, made, exact = outputs
+    reference = exact if request.param == "float64" else None
+    assert problem(eager, made, reference) is None
+    return eager, made, reference
 
 
 def changed(made, how):
@@ -59,13 +68,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize("how", WRONG)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_a_root_mean_square_does_not_show_fails(how, dtype, reference):
-    eager, made, exact = logits(error=0.01 if dtype is torch.bfloat16 else 1e-6, dtype=dtype)
-    assert problem(eager, made, exact if reference else None) is None
+def test_what_a_root_mean_square_does_not_show_fails(how, right):
+    eager, made, reference = right
     wrong = changed(made, WRONG[how])
     assert float((wrong.double() - made.double()).square().mean().sqrt()) < 0.03, "no RMSE rule finds it"
-    assert problem(eager, wrong, exact if reference else None) is not None
+    assert problem(eager, wrong, reference) is not None
 
 
 class Head(nn.Module):
