@@ -15,7 +15,9 @@ _SMALL_PART = 0.25
 _PART = 0.95
 #: What an estimate is short of: the allocator's fragments and the workspaces of libraries.
 _MARGIN = 1.1
-#: Snapshots of outputs that are held beside the peak of a call, as multiples of that peak at most.
+#: Snapshots of outputs, gradients and state that are held beside a call, as multiples of what stays between calls.
+_KEPT = 3
+#: What a reference on the host's processor takes beside its own peak for such snapshots, as a multiple of that peak.
 _SNAPSHOTS = 1.5
 
 #: Part of the host's free memory that a reference on the host's processor may take: cells beside this one need some as well.
@@ -53,8 +55,14 @@ class Room:
         return int(torch.cuda.memory_reserved()) if self.device == "cuda" else 0
 
     def for_calls(self) -> int | None:
-        """Return what eager and compiled calls need whose outputs are kept, in all; None where that is not known."""
-        return int((1 + _SNAPSHOTS) * self.eager_peak) + self.reserved if self.eager_peak else None
+        """Return what eager and compiled calls need whose outputs are kept, in all; None where that is not known.
+
+        Outputs, gradients and state of a few calls are about as large as what stays between calls, each.
+        """
+        if not self.eager_peak:
+            return None
+        stays = int(torch.cuda.memory_allocated()) if self.device == "cuda" else 0
+        return self.reserved + int(_MARGIN * max(0, self.eager_peak - stays)) + _KEPT * stays
 
     def for_reference(self, growth: float) -> int | None:
         """Return what a reference needs whose numbers are `growth` times as wide, in all; None where that is not known."""

@@ -181,7 +181,13 @@ class World:
             return VirtualCell(self, cell, cores)
 
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        fakes = {"time": clock, "CellProcess": start, "Launcher": VirtualLauncher, "why_unhealthy": lambda _: None}
+        fakes = {
+            "stand_together": lambda cells: [one.stand() for one in cells],
+            "time": clock,
+            "CellProcess": start,
+            "Launcher": VirtualLauncher,
+            "why_unhealthy": lambda _: None,
+        }
         with patch.multiple(gpu_scheduler, **fakes):
             try:
                 still_s = 0.0
