@@ -10,6 +10,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import torch
+
 from collector.configs.templates import Effective
 from collector.correctness.comparing import Agreement, compare, identical, without_numbers
 from collector.correctness.draws import slight, wrong_draws
@@ -142,10 +144,14 @@ def _compare(
             or slightly.get(path, math.inf) <= _HARDLY * rms_of(exact)
             or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
-    tolerance = tolerance_for(replace(cell, dtype=subject.lowest_dtype), own_tolerance)
+    tolerance = tolerance_for(replace(cell, dtype=subject.lowest_dtype), own_tolerance, _allows_tf32())
     judge = _Judge(outcome, subject, room, tolerance, reference, slightly, lacked=found.lacked)
     _note(judge, judge.compare(eager, made), found.by)
     _conclude(outcome, judge, compiled, runs, (eager, made, steady), is_library)
+
+
+def _allows_tf32() -> bool:
+    return bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
 
 
 def _conclude(
