@@ -240,7 +240,7 @@ class World:
         assert not any(other.holds and not other.stopped for other in others if not other.finished)
         quiet = self.slot.quiet_cores
         repeated = one.cell.cell_id in self.scheduler._in_quiet
-        if one.purpose == "still" or not quiet or repeated:
+        if one.purpose in ("choose", "still") or not quiet or repeated:
             assert not any(other.runs for other in others)
         else:
             assert not any(other.stopped for other in others if not other.holds), "who compiles goes on"

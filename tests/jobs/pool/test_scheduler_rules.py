@@ -15,7 +15,7 @@ from jobs.pool.memory_plan import CONTEXT_BYTES
 from tests.jobs.virtual import Script, Step, World
 
 GB = 10**9
-PURPOSES = ("device", "device", "tune", "tune", "profile", "measure", "still")
+PURPOSES = ("device", "device", "tune", "tune", "profile", "measure", "choose", "still")
 
 
 def device_slot(workers, size=None, quiet=True):
