@@ -37,16 +37,9 @@ test:
 slow:
 	@python=$$($(BOOTSTRAP) --dev) && $$python -m pytest -m "slow and not gpu" $(PYTEST)
 
-# Each file in a process of its own: what crashes in one, or holds memory, is none of the others' business. The Python needs
-# torch for CUDA and pytest; without PYTHON=... it is that of .venv.
+# Each file in a process of its own. The Python needs torch for CUDA and pytest; without PYTHON=... it is that of .venv.
 gpu:
-	@python=$(if $(filter file,$(origin PYTHON)),$$($(BOOTSTRAP) --dev),$(PYTHON)) || exit 1; status=0; told=""; \
-	    $$python -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' || { echo "no GPU here: nothing was run"; exit 1; }; \
-	    for file in $$(grep -rl --include='test_*.py' 'mark\.gpu' tests | sort); do \
-	        echo "== $$file"; $$python -m pytest -m gpu $$file $(PYTEST); code=$$?; \
-	        if [ $$code -eq 0 ]; then word=passed; else word="FAILED with exit code $$code"; status=1; fi; \
-	        told="$$told\n$$file: $$word"; \
-	    done; printf "%b\n" "$$told"; exit $$status
+	@python=$(if $(filter file,$(origin PYTHON)),$$($(BOOTSTRAP) --dev),$(PYTHON)) && exec $$python scripts/gpu_tests.py $(PYTEST)
 
 # The dashboard in a real browser, slow tests too; SCREENSHOTS=FOLDER keeps a picture of every page.
 browser:

@@ -321,6 +321,8 @@ class Measurement:
 #: `BY_COSINE` where at least one floating tensor had to be compared with eager's alone.
 CHECKED_BY = "checked_by"
 BY_COSINE = "cosine"
+#: Behind the precision of a reference that had no room on the device.
+ON_THE_CPU = "on the CPU"
 
 
 def status_words(status: str, details: Mapping[str, Any]) -> str:

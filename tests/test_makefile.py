@@ -1,56 +1,101 @@
-"""`make gpu`: each file with tests for a GPU has a process of its own, and one that crashes stops no other."""
+"""`make gpu`: each file with tests for a GPU has a pytest of its own, one that crashes stops no other, and none is left."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from scripts.gpu_tests import marked_files
+from tests.collector.processes import dead, wait_until
+
 ROOT = Path(__file__).parents[1]
-#: Stands for a Python: has a GPU or none, notes which files it is to test, and fails or crashes in two of them.
-PYTHON = """#!/bin/sh
-case "$1" in -c) exit {no_gpu};; esac
-echo "$@" >> {notes}
-case "$*" in *test_memory*) kill -SEGV $$;; *test_autotuning*) exit 1;; esac
+#: Stands for torch.
+TORCH = "class cuda:\n    is_available = staticmethod(lambda: {has_gpu})\n"
+MARK = "@pytest.mark." + "gpu\n"
+FILES = {
+    "test_crashes.py": f"import os, pytest\n{MARK}def test_it():\n    os.kill(os.getpid(), 11)\n",
+    "test_fails.py": f"import pytest\n{MARK}def test_it():\n    assert False\n{MARK}def test_other():\n    pass\n",
+    "test_passes.py": f"import pytest\n{MARK}def test_it():\n    pass\n{MARK}def test_known():\n    pytest.xfail('torch')\n"
+    f"{MARK}def test_skipped():\n    pytest.skip('no reason')\n",
+    "test_unmarked.py": "def test_it():\n    assert False\n",
+}
+#: Starts a program that goes on for long, and waits in a test for it; its fixture takes its time to end.
+HANGS = f"""import os, pathlib, pytest, subprocess, sys, time
+@pytest.fixture
+def child():
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    pathlib.Path("pids").write_text(f"{{os.getpid()}} {{process.pid}} ")
+    yield process
+    pathlib.Path("ended").touch()
+{MARK}def test_it(child):
+    child.wait()
 """
 
 
 @pytest.fixture
-def make(tmp_path):
+def place(tmp_path):
+    """A repository with a torch that has a GPU, and no tests yet."""
     if not shutil.which("make"):
         pytest.skip("needs make")
-
-    def run(no_gpu):
-        program, notes = tmp_path / "python", tmp_path / "notes"
-        program.write_text(PYTHON.format(no_gpu=no_gpu, notes=notes))
-        program.chmod(0o755)
-        command = ["make", "gpu", f"PYTHON={program}"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        return done, notes.read_text().splitlines() if notes.exists() else []
-
-    return run
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "torch.py").write_text(TORCH.format(has_gpu=True))
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -q -p no:cacheprovider\nmarkers = gpu\n")
+    return tmp_path
 
 
-def test_gpu_tests_run_file_by_file_and_all_are_reported(make):
-    done, noted = make(no_gpu=0)
-    marked = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py") if _is_marked(path)}
-    assert {line.split()[-1] for line in noted} == marked
-    assert len(noted) == len(marked) > 5
-    assert all(line.startswith("-m pytest -m gpu tests/") for line in noted)
-    told = dict(line.split(": ", 1) for line in done.stdout.splitlines() if line.startswith("tests/"))
-    assert told.keys() == marked
-    failed = {path.rpartition("/")[2]: word for path, word in told.items() if word != "passed"}
-    assert failed == {"test_memory.py": "FAILED with exit code 139", "test_autotuning.py": "FAILED with exit code 1"}
+def command(*options):
+    return ["make", "--no-print-directory", "-f", str(ROOT / "Makefile"), "gpu", f"PYTHON={sys.executable}", *options]
+
+
+def test_gpu_tests_run_file_by_file_and_all_are_reported(place):
+    for name, text in FILES.items():
+        (place / "tests" / name).write_text(text)
+    done = subprocess.run(command(), cwd=place, capture_output=True, text=True, check=False)
+    assert re.sub(r"\d+ s\b", "N s", done.stdout).splitlines()[-5:] == [
+        "",
+        "tests/test_crashes.py: FAILED with exit code 139 in N s (0 tests passed)",
+        "tests/test_fails.py: FAILED with exit code 1 in N s (1 test passed, 1 failed)",
+        "tests/test_passes.py: passed in N s (1 test passed, 1 expected to fail, 1 skipped)",
+        "in all: 2 tests passed, 1 failed, 1 expected to fail, 1 skipped in 3 files, N s",
+    ]
     assert done.returncode != 0
 
 
-def test_without_a_gpu_nothing_counts_as_passed(make):
-    done, noted = make(no_gpu=1)
-    assert (noted, done.stdout) == ([], "no GPU here: nothing was run\n")
+def test_options_go_to_pytest_and_what_passes_ends_well(place):
+    (place / "tests" / "test_fails.py").write_text(FILES["test_fails.py"])
+    done = subprocess.run(command("PYTEST=-k other"), cwd=place, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "in all: 1 test passed in 1 file," in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_make_is_ended(place, number):
+    (place / "tests" / "test_hangs.py").write_text(HANGS)
+    with subprocess.Popen(command(), cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as make:
+        pids = place / "pids"
+        wait_until(lambda: pids.exists() and pids.read_text().endswith(" "), 60)
+        os.kill(make.pid, number)
+    wait_until(lambda: all(dead(int(pid)) for pid in pids.read_text().split()), 30)
+    assert (place / "ended").exists()
+
+
+def test_without_a_gpu_nothing_counts_as_passed(place):
+    (place / "torch.py").write_text(TORCH.format(has_gpu=False))
+    done = subprocess.run(command(), cwd=place, capture_output=True, text=True, check=False)
+    assert done.stdout == "no GPU here: nothing was run\n"
     assert done.returncode != 0
 
 
-def _is_marked(path):
-    return "mark." + "gpu" in path.read_text()
+def test_every_test_for_a_gpu_is_found():
+    files = marked_files(ROOT / "tests")
+    assert len(files) > 5
+    assert str(ROOT / "tests/collector/machine/test_full_gpu.py") in files
+    assert __file__ not in files

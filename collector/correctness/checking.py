@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -13,11 +14,12 @@ import torch
 
 from collector.configs.templates import Effective
 from collector.correctness.comparing import Agreement, compare, identical, without_numbers
-from collector.correctness.draws import wrong_draws
+from collector.correctness.draws import slight, wrong_draws
 from collector.correctness.layout import other_strides, wrong_form
 from collector.correctness.limits import checking
-from collector.correctness.norms import rmse
+from collector.correctness.norms import rms_of, rmse
 from collector.correctness.parts import KIND
+from collector.correctness.reference import reference_of
 from collector.correctness.room import Room
 from collector.correctness.snapshot import STATE, Snapshot
 from collector.correctness.ties import LEAST_SHARE, Ties, jumping, nudge, part_ties
@@ -34,7 +36,12 @@ from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, 
 _LARGEST_SHARE = 1e6
 #: Parts of the outputs that are named where they could not be compared, or have other strides.
 _NAMED = 20
+#: What another seed may change, over the size, for a reference to judge although it draws numbers of its own.
+_HARDLY = 0.01
 _LOST = "{}: no longer what it was when it was compiled, and eager does not write to it: an earlier call did"
+_MORE_MEMORY = (
+    "a limit of the check and no fault of the model: a smaller --batch-size, or a GPU or host with more memory"
+)
 _NO_NUMBERS = "eager's own numbers overflow or divide by zero, without any compiler: another dtype, or other weights"
 
 
@@ -102,14 +109,21 @@ def _compare(
         details["other_strides"] = dict(islice(other.items(), _NAMED))
     problem = wrong_form(runs.layout, subject.layout, minds_memory=not is_library) or _touched(runs, made)
     steady: Snapshot = {}
+    with checking():
+        slightly = slight(eager, seed_errors)
     if seed_errors and not problem:
         details["random_outputs"] = True
-        problem = _draws(subject, compiled, effective, runs)
-        # What is not random is compared of the timed program, all else of one that draws as eager does.
-        steady = {path: made[path] for path in eager if path in made and path not in seed_errors}
-        if not problem:
+        drawing = _drawing_as_eager(subject, compiled, effective)
+
+        def as_eager(seed: int) -> Snapshot:
             with released_while_compiling(room.release):
-                made = subject.outputs(_drawing_as_eager(subject, compiled, effective))
+                return subject.outputs(drawing, seed)
+
+        problem = _draws(subject, compiled, as_eager, effective, runs)
+        # What is hardly random is compared of the timed program, all else of one that draws as eager does.
+        steady = {path: made[path] for path in eager if path in made and (path not in seed_errors or path in slightly)}
+        if not problem:
+            made = as_eager(SEED)
     if problem:
         _disagree(outcome, Status.FAIL_ACCURACY, problem)
         return
@@ -120,17 +134,24 @@ def _compare(
         subject.state.complete([eager, made])
         subject.state.put_back()  # the reference is a copy of what stands there
     subject.state.let_rest_go()
-    by, reference = _reference(outcome, subject, room)
+    found = reference_of(outcome, subject, room)
+    reference = found.outputs
     if reference is not None:
         reference = {
             path: exact
             for path, exact in reference.items()
-            if path not in seed_errors or 2 * seed_errors[path] < rmse(eager.get(path), exact)
+            if path not in seed_errors
+            or slightly.get(path, math.inf) <= _HARDLY * rms_of(exact)
+            or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
-    tolerance = tolerance_for(replace(cell, dtype=subject.lowest_dtype), own_tolerance)
-    judge = _Judge(outcome, subject, room, tolerance, reference)
-    _note(outcome, judge.compare(eager, made), by)
+    tolerance = tolerance_for(replace(cell, dtype=subject.lowest_dtype), own_tolerance, _allows_tf32())
+    judge = _Judge(outcome, subject, room, tolerance, reference, slightly, lacked=found.lacked)
+    _note(judge, judge.compare(eager, made), found.by)
     _conclude(outcome, judge, compiled, runs, (eager, made, steady), is_library)
+
+
+def _allows_tf32() -> bool:
+    return bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
 
 
 def _conclude(
@@ -143,13 +164,10 @@ def _conclude(
 ) -> None:
     """Compare what is not random of the timed program, and later calls; `snapshots` are eager's, the program's, and these."""
     eager, made, steady = snapshots
-    problem = None
     if outcome.measurement.status is Status.PASS and steady:
-        problem = judge.compare({path: eager[path] for path in steady}, steady).problem
-    if outcome.measurement.status is Status.PASS and not problem:
-        problem = _problem_later(judge, compiled, runs, made, is_library)
-    if outcome.measurement.status is Status.PASS and problem:
-        _disagree(outcome, Status.FAIL_ACCURACY, problem)
+        judge.conclude(judge.compare({path: eager[path] for path in steady}, steady))
+    if outcome.measurement.status is Status.PASS:
+        judge.conclude(_later(judge, compiled, runs, made, is_library))
     if outcome.measurement.status is Status.PASS and judge.share < LEAST_SHARE:
         _disagree(outcome, Status.ILL_CONDITIONED, judge.not_firm())
 
@@ -158,7 +176,7 @@ def _conclude(
 class _Judge:
     """Compares snapshots, and where they do not agree once more without what eager itself decides by rounding.
 
-    `share` is the smallest share of rows that was compared.
+    `share` is the smallest share of rows that was compared. `lacked` says what the check had no memory or time for.
     """
 
     outcome: Outcome
@@ -166,14 +184,25 @@ class _Judge:
     room: Room
     tolerance: Tolerance
     reference: Snapshot | None
+    slight: Mapping[str, float]
     share: float = 1.0
     told: dict[str, str] = field(default_factory=dict)
+    lacked: str | None = None
+    ties_lacked_room: bool = False
+
+    def conclude(self, agreement: Agreement) -> None:
+        """Give the cell the status of outputs that do not agree: a failure, or none where a reference might say otherwise."""
+        if agreement.problem and self.lacked and agreement.is_unsure:
+            problem = f"{agreement.problem}, and no reference can tell: {self.lacked}"
+            _disagree(self.outcome, Status.NOT_CHECKED, problem, _MORE_MEMORY)
+        elif agreement.problem:
+            _disagree(self.outcome, Status.FAIL_ACCURACY, agreement.problem)
 
     def compare(self, eager: Snapshot, made: Snapshot, known: Snapshot | None = None, calls: int = 1) -> Agreement:
         """Compare what a number of calls made with what eager's did, by `known` in place of the whole reference."""
         reference = self.reference if known is None else known
         with checking():
-            agreement = compare(eager, made, reference, self.tolerance)
+            agreement = compare(eager, made, reference, self.tolerance, self.slight)
             doubtful = dict.fromkeys(agreement.wrong)
             if not agreement.problem or doubtful:
                 # An error of eager's own that is a jump would allow any error of that size.
@@ -182,15 +211,26 @@ class _Judge:
             return agreement
         ties = self._ties(eager, made, reference, tuple(doubtful), calls)
         if ties is None:
-            return agreement
+            return self._without_ties(agreement, eager, reference) if agreement.problem else agreement
         with checking():
-            firm = compare(ties.eager, ties.compiled, ties.reference, self.tolerance)
+            firm = compare(ties.eager, ties.compiled, ties.reference, self.tolerance, self.slight)
         if firm.problem or ties.problem:
+            if not ties.problem:
+                agreement = replace(agreement, wrong=firm.wrong, unsure=firm.unsure)
             return replace(agreement, problem=ties.problem or firm.problem)
         self.share = min(self.share, ties.share)
         self.told |= ties.told
         self.outcome.measurement.details["near_ties"] = dict(islice(self.told.items(), _NAMED))
         return firm
+
+    def _without_ties(self, agreement: Agreement, eager: Snapshot, reference: Snapshot | None) -> Agreement:
+        """Note of outputs that do not agree, and that may hang on near ties, that nothing could tell these."""
+        why = self.outcome.measurement.details.get("no_near_ties")
+        self.outcome.lacked_room |= self.ties_lacked_room
+        if why is None:
+            return agreement
+        self.lacked = self.lacked or f"eager could not be run with other weights: {why}"
+        return replace(agreement, unsure=(*agreement.unsure, *jumping(eager, reference)))
 
     def not_firm(self) -> str:
         """Say that too little is left to compare."""
@@ -214,14 +254,15 @@ class _Judge:
         except Exception as error:
             self.outcome.measurement.details["no_near_ties"] = f"{type(error).__name__}: {str(error)[:300]}"
             if classify(error, Stage.CORRECTNESS, is_full(device))[0] is Status.OOM:
-                self.outcome.lacked_room = True
+                self.ties_lacked_room = True
             return None
         finally:
             give_back_unused(device)
 
 
-def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
+def _note(judge: _Judge, agreement: Agreement, by: str) -> None:
     """Records an agreement, and the status where there is none or it is not known."""
+    outcome = judge.outcome
     details = outcome.measurement.details
     if agreement.rmse_ratio is not None:
         outcome.measurement.metrics["error_rmse_ratio"] = agreement.rmse_ratio
@@ -240,16 +281,21 @@ def _note(outcome: Outcome, agreement: Agreement, by: str) -> None:
         path, why = next(iter(agreement.unchecked.items()))
         more = f" (and {len(agreement.unchecked) - 1} more)" if len(agreement.unchecked) > 1 else ""
         _disagree(outcome, Status.NOT_CHECKED, f"{path}: {why}{more}")
-    if agreement.problem:
-        _disagree(outcome, Status.FAIL_ACCURACY, agreement.problem)
+    judge.conclude(agreement)
 
 
-def _draws(subject: Subject, compiled: Callable[[], Any], effective: Effective, runs: EagerRuns) -> str | None:
+def _draws(
+    subject: Subject,
+    compiled: Callable[[], Any],
+    as_eager: Callable[[int], Snapshot],
+    effective: Effective,
+    runs: EagerRuns,
+) -> str | None:
     """What the timed program draws otherwise than eager; other back-ends than Inductor call eager's operators."""
     if not effective.config.is_inductors:
         return None
     eager, timed = partial(subject.outputs, subject.eager), partial(subject.outputs, compiled)
-    return wrong_draws(eager, timed, runs.outputs, runs.seed_errors, SEED + 2)
+    return wrong_draws(eager, timed, as_eager, runs.outputs, runs.seed_errors, SEED + 2)
 
 
 def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: Effective) -> Callable[[], Any]:
@@ -266,78 +312,31 @@ def _touched(runs: EagerRuns, made: Snapshot) -> str | None:
     return f"{touched}: the compiled program changes it, eager leaves it alone" if touched else None
 
 
-def _problem_later(
-    judge: _Judge, compiled: Callable[[], Any], runs: EagerRuns, made: Snapshot, is_library: bool
-) -> str | None:
-    """Say what is wrong with the last of several compiled calls in a row; None where it is as right as the first.
+def _later(judge: _Judge, compiled: Callable[[], Any], runs: EagerRuns, made: Snapshot, is_library: bool) -> Agreement:
+    """Compare the last of several compiled calls in a row.
 
     Not asked where each call draws other numbers, of a library, which keeps its own buffers from call to call, and where calls
     change parameters, which are kept for the first calls only.
     """
-    subject = judge.subject
+    subject, agrees = judge.subject, Agreement(None, None, None, 0)
     parameters = {path for path, _ in subject.state.parameters()}
     if runs.seed_errors or is_library or parameters & runs.written:
-        return None
+        return agrees
     later = subject.outputs(compiled, calls=IN_A_ROW)
     with checking():
         if problem := _touched(runs, later) or next((_LOST.format(path) for path in subject.state.lost()), None):
-            return problem
+            return replace(agrees, problem=problem)
         eager = dict(runs.later or runs.outputs)
         subject.state.complete([eager, later])
         if runs.later is None and not identical(made, later):
-            return None
+            return agrees
         # What another state changes has another reference, which would have to be called as often.
         reference = judge.reference or {}
         known = {path: exact for path, exact in reference.items() if eager.get(path) is runs.outputs.get(path)}
-    problem = judge.compare(eager, later, known, IN_A_ROW).problem
-    return f"after {IN_A_ROW} calls in a row: {problem}" if problem else None
+    agreement = judge.compare(eager, later, known, IN_A_ROW)
+    problem = agreement.problem and f"after {IN_A_ROW} calls in a row: {agreement.problem}"
+    return replace(agreement, problem=problem)
 
 
 def _without_state(snapshot: Snapshot) -> Snapshot:
     return {path: value for path, value in snapshot.items() if not path.startswith(STATE)}
-
-
-def _reference(outcome: Outcome, subject: Subject, room: Room) -> tuple[str, Snapshot | None]:
-    """Return the name and the outputs of the reference; none where the model runs in no higher precision.
-
-    It is the most precise one, except that a program in reduced precision has a small one where float64 takes much memory.
-    """
-    cell, details = outcome.measurement.cell, outcome.measurement.details
-    higher = {"float64": torch.float64} | ({"float32": torch.float32} if cell.dtype != "float32" else {})
-    for name, dtype in higher.items():
-        give_back_unused(cell.device)
-        needs = room.for_reference(dtype.itemsize / _width(subject.lowest_dtype))
-        if name != list(higher)[-1] and not room.is_small(needs):
-            details[f"no_{name}"] = f"it would take {_gigabytes(needs)} of device memory: float32 is precise enough"
-            continue
-        if room.is_too_large(needs):
-            details[f"no_{name}"] = f"it would take {_gigabytes(needs)} of device memory, more than there is"
-            continue
-        try:
-            with room.hold("device", needs):
-                return name, _outputs_of_twin(subject, dtype)
-        except Exception as error:
-            details[f"no_{name}"] = f"{type(error).__name__}: {str(error)[:300]}"
-            # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
-            if classify(error, Stage.CORRECTNESS, is_full(cell.device))[0] is Status.OOM:
-                details[f"no_room_for_{name}"] = True
-                outcome.lacked_room = True
-        finally:
-            give_back_unused(cell.device)
-    return BY_COSINE, None
-
-
-def _width(dtype: str) -> int:
-    """Return the bytes of an element of the least precise dtype in a cell; autocast computes in two bytes."""
-    known = getattr(torch, dtype, None)
-    return known.itemsize if isinstance(known, torch.dtype) else 2
-
-
-def _gigabytes(size: int | None) -> str:
-    return f"{(size or 0) / 1e9:.1f} GB"
-
-
-def _outputs_of_twin(subject: Subject, dtype: torch.dtype) -> Snapshot:
-    # The twin is freed when this returns.
-    twin = subject.twin(dtype)
-    return twin.outputs(twin.eager)

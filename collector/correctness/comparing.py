@@ -16,6 +16,7 @@ A reference is used for a tensor only where eager agrees with it (`_USABLE`).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,6 +46,8 @@ _NOISY_LENGTH = 2.0
 #: In 8 bits a last bit of the computation decides now and then about a step of an eighth or a quarter of the value. One value
 #: in `_FLIPS` squared that rounds the other way makes a root mean square error of one `_FLIPS`th of a step.
 _FLIPS, _COARSE = 16.0, 0.1
+#: Times the change by another seed that a tensor may be off where that is little: three programs draw, each its own numbers.
+_MOVES = 3.0
 #: The widest tolerance at which elements are compared one by one. PyTorch's wider ones are meant for error norms.
 _CLOSE = 1e-2
 
@@ -57,7 +60,8 @@ class Agreement:
     `cosine` the smallest cosine similarity of a compiled and an eager tensor. `by_cosine` counts the floating tensors that
     were judged without a reference; `noisy` the gradients that eager itself does not know to within half their size, and of
     which only size and error could be judged. `unchecked` says of parts that could not be compared why. `tails` has the worst
-    element and the worst slice as shares of what is allowed. `wrong` has the paths of the outputs that do not agree.
+    element and the worst slice as shares of what is allowed. `wrong` has the paths of the outputs that do not agree, `unsure`
+    those of them of which a reference might say otherwise.
     """
 
     problem: str | None
@@ -69,6 +73,12 @@ class Agreement:
     unchecked: dict[str, str] = field(default_factory=dict)
     tails: dict[str, float] = field(default_factory=dict)
     wrong: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether a reference might say otherwise of all that is wrong."""
+        return bool(self.wrong) and set(self.wrong) <= set(self.unsure)
 
 
 def identical(first: Snapshot, second: Snapshot) -> str | None:
@@ -103,20 +113,30 @@ def without_numbers(made: Snapshot) -> str | None:
     return None
 
 
-def compare(eager: Snapshot, compiled: Snapshot, reference: Snapshot | None, tolerance: Tolerance) -> Agreement:
+def compare(
+    eager: Snapshot,
+    compiled: Snapshot,
+    reference: Snapshot | None,
+    tolerance: Tolerance,
+    slight: Mapping[str, float] | None = None,
+) -> Agreement:
     """Compares compiled outputs with eager's: by the reference where it is usable, else by cosine similarity and length.
 
-    Structure, dtype and shape must be equal; integers and booleans exactly; NaN and infinities in the same places.
+    Structure, dtype and shape must be equal; integers and booleans exactly; NaN and infinities in the same places. `slight` has
+    the tensors that another seed changes a little, with the root mean square of that change: so much more is allowed, and their
+    worst elements are not judged, since an accident changes few of them.
     """
     if eager.keys() != compiled.keys():
         odd = sorted(eager.keys() ^ compiled.keys())
         return Agreement(f"outputs differ in structure at {odd[0]}", None, None, 0)
-    work = _Comparison(tolerance, _floors(eager))
+    work = _Comparison(tolerance, _floors(eager), slight or {})
     judged = {
         path: work.checked_leaf(path, wanted, compiled[path], (reference or {}).get(path))
         for path, wanted in eager.items()
     }
-    problems = [f"{path}: {problem}" for path, problem in judged.items() if problem]
+    # What is wrong for certain comes first.
+    wrong = sorted((path for path, problem in judged.items() if problem), key=lambda path: path in work.unsure)
+    problems = [f"{path}: {judged[path]}" for path in wrong]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return Agreement(
         problem=problems[0] + more if problems else None,
@@ -127,7 +147,8 @@ def compare(eager: Snapshot, compiled: Snapshot, reference: Snapshot | None, tol
         noisy=work.noisy,
         unchecked=work.unchecked,
         tails={"element": work.worst.element, "slice": work.worst.slice} if work.worst.judged else {},
-        wrong=tuple(path for path, problem in judged.items() if problem),
+        wrong=tuple(wrong),
+        unsure=tuple(work.unsure),
     )
 
 
@@ -159,6 +180,8 @@ class _Floats:
     own: float
     #: The distance of two neighbouring values of the dtype, as a share of the value.
     step: float = 0.0
+    #: The root mean square by which another seed changes it a little.
+    moved: float = 0.0
 
     @classmethod
     def of(cls, eager: torch.Tensor, compiled: torch.Tensor, exact: Any) -> _Floats:
@@ -179,19 +202,25 @@ class _Comparison:
 
     tolerance: Tolerance
     floors: dict[str, float]
+    slight: Mapping[str, float] = field(default_factory=dict)
     ratios: list[float] = field(default_factory=list)
     cosines: list[float] = field(default_factory=list)
     by_cosine: int = 0
     noisy: int = 0
     unchecked: dict[str, str] = field(default_factory=dict)
     worst: Tails = field(default_factory=Tails)
+    unsure: list[str] = field(default_factory=list)
 
     def checked_leaf(self, path: str, eager: object, compiled: object, exact: object) -> str | None:
         """As `leaf`, but notes what cannot be compared instead of raising."""
         try:
             if isinstance(eager, Opaque) and eager == compiled:
                 raise TypeError(f"no tensors are found in a {eager.kind}")
-            return self.leaf(path, eager, compiled, exact)
+            by_cosine = self.by_cosine
+            problem = self.leaf(path, eager, compiled, exact)
+            if problem and self.by_cosine > by_cosine:
+                self.unsure.append(path)
+            return problem
         except Exception as error:
             if not is_limit(error):
                 raise
@@ -211,11 +240,13 @@ class _Comparison:
             if torch.equal(eager, compiled):
                 return None
             return f"{int((eager != compiled).sum())} of {eager.numel()} values differ"
-        step = torch.finfo(eager.dtype).eps
+        step, device = torch.finfo(eager.dtype).eps, eager.device
         eager, compiled = widened(eager), widened(compiled)
-        exact = widened(exact) if isinstance(exact, torch.Tensor) else exact
+        if isinstance(exact, torch.Tensor):
+            # One at a time: a reference that was made on the host has no room on the device as a whole.
+            exact = widened(exact).to(device)
         return _elsewhere(eager, compiled) or self._floats(
-            group_of(path), replace(_Floats.of(eager, compiled, exact), step=step)
+            group_of(path), replace(_Floats.of(eager, compiled, exact), step=step, moved=self.slight.get(path, 0.0))
         )
 
     def _floats(self, group: str, of: _Floats) -> str | None:
@@ -242,6 +273,8 @@ class _Comparison:
         if of.eager.numel() < SMALL and self._close(of):
             return None
         if wrong <= allowed:
+            if of.moved:
+                return None
             free = max(min(self.tolerance.tol, _CLOSE), of.step)
             size, multiplier = max(of.exact_size, floor), self.tolerance.multiplier_for(of.eager.shape)
             allowed_for = Allowed(size, multiplier, free, jumps=group == GRADIENT)
@@ -267,9 +300,11 @@ class _Comparison:
             self.cosines.append(cosine)  # A tensor that fails by its direction counts, however small it is.
             return f"cosine similarity {cosine:.4f}, below {_COSINE}"
         slack = _LENGTH * self.tolerance.multiplier_for(of.eager.shape)
-        if abs(made - of.size) <= slack * of.size:
-            return self._tails(judge_differences(of.eager, of.compiled, of.size, rmse(of.compiled, of.eager)))
-        return f"{made / of.size:.3g} times as large as eager's, allowed {1 - slack:.2f} to {1 + slack:.2f}"
+        if abs(made - of.size) > slack * of.size:
+            return f"{made / of.size:.3g} times as large as eager's, allowed {1 - slack:.2f} to {1 + slack:.2f}"
+        if of.moved:
+            return None
+        return self._tails(judge_differences(of.eager, of.compiled, of.size, rmse(of.compiled, of.eager)))
 
     def _tails(self, found: Tails) -> str | None:
         self.worst.judged += 1
@@ -282,6 +317,7 @@ class _Comparison:
         return (
             self.tolerance.multiplier_for(of.eager.shape) * of.own
             + max(self.tolerance.tol / 10, rounding) * of.exact_size
+            + _MOVES * of.moved
         )
 
     def _close(self, of: _Floats) -> bool:

@@ -37,10 +37,13 @@ def rms_of(value: object) -> float:
 
 
 def rmse(value: object, exact: object) -> float:
-    """Compute the root mean square error, `sqrt(mean((value - exact)^2))`; infinite for what is no tensor of one shape."""
+    """Compute the root mean square error, `sqrt(mean((value - exact)^2))`; infinite for what is no tensor of one shape.
+
+    `exact` may be on another device.
+    """
     if not isinstance(value, torch.Tensor) or not isinstance(exact, torch.Tensor) or value.shape != exact.shape:
         return math.inf
-    total = sum((finite(a) - finite(b)).square().sum() for a, b in chunks(value, exact))
+    total = sum((finite(a) - finite(b.to(a.device))).square().sum() for a, b in chunks(value, exact))
     return math.sqrt(float(total) / value.numel())
 
 

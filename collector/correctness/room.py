@@ -15,8 +15,13 @@ _SMALL_PART = 0.25
 _PART = 0.95
 #: What an estimate is short of: the allocator's fragments and the workspaces of libraries.
 _MARGIN = 1.1
-#: Snapshots of outputs that are held beside the peak of a call, as multiples of that peak at most.
+#: Snapshots of outputs, gradients and state that are held beside a call, as multiples of what stays between calls.
+_KEPT = 3
+#: What a reference on the host's processor takes beside its own peak for such snapshots, as a multiple of that peak.
 _SNAPSHOTS = 1.5
+
+#: Part of the host's free memory that a reference on the host's processor may take: cells beside this one need some as well.
+_HOST_PART = 0.5
 
 #: Enters a hold of the device for a purpose, with so many bytes in all.
 Hold = Callable[[str, int | None], AbstractContextManager[None]]
@@ -32,7 +37,8 @@ class Room:
 
     `eager_peak` is the most that an eager call holds, weights and inputs included, 0 where that is not known. `total` is the
     device's memory, `for_cells` what all cells may use together; None where it is not known. `release` gives the device back
-    for some time while it is held.
+    for some time while it is held. `host_memory` tells how many bytes of the host's memory are left; None for a cell that uses no
+    other device, and so has no other place for a reference.
     """
 
     hold: Hold = _no_hold
@@ -41,6 +47,7 @@ class Room:
     total: int | None = None
     for_cells: int | None = None
     release: Callable[[], AbstractContextManager[None]] = nullcontext
+    host_memory: Callable[[], int | None] | None = None
 
     @property
     def reserved(self) -> int:
@@ -48,8 +55,14 @@ class Room:
         return int(torch.cuda.memory_reserved()) if self.device == "cuda" else 0
 
     def for_calls(self) -> int | None:
-        """Return what eager and compiled calls need whose outputs are kept, in all; None where that is not known."""
-        return int((1 + _SNAPSHOTS) * self.eager_peak) + self.reserved if self.eager_peak else None
+        """Return what eager and compiled calls need whose outputs are kept, in all; None where that is not known.
+
+        Outputs, gradients and state of a few calls are about as large as what stays between calls, each.
+        """
+        if not self.eager_peak:
+            return None
+        stays = int(torch.cuda.memory_allocated()) if self.device == "cuda" else 0
+        return self.reserved + int(_MARGIN * max(0, self.eager_peak - stays)) + _KEPT * stays
 
     def for_reference(self, growth: float) -> int | None:
         """Return what a reference needs whose numbers are `growth` times as wide, in all; None where that is not known."""
@@ -63,3 +76,11 @@ class Room:
     def is_small(self, needs: int | None) -> bool:
         """Return whether so many bytes are a small part of the device."""
         return needs is None or self.total is None or needs <= _SMALL_PART * self.total
+
+    def on_host(self, growth: float) -> int | None:
+        """Return what a reference on the host's processor needs of the host's memory; None where that is not known."""
+        return int(_SNAPSHOTS * growth * self.eager_peak) if self.eager_peak else None
+
+    def fits_on_host(self, needs: int | None, left: int | None) -> bool:
+        """Return whether so many bytes of the host's memory may be taken where so many are left."""
+        return needs is None or left is None or needs <= _HOST_PART * left

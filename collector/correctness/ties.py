@@ -47,6 +47,8 @@ _SPREAD = 2.0
 #: The error of eager, as a share of the size, from which the reference is not used, and the one that turns a tensor so far that
 #: the cosine is below PyTorch's bound of 0.99.
 _UNUSABLE, _OTHER = 0.5, 0.14
+#: The same of a gradient without a usable reference, half as much: it is compared all the same, by its error.
+_NOISY = 0.07
 #: Elements of a tensor whose error is steady from run to run.
 _ENOUGH = 64
 #: The error of a row whose infinities are elsewhere; finite, for the sake of quantiles.
@@ -111,7 +113,7 @@ class _Leaf:
     #: Whether the gentlest runs already make something else of it.
     is_noise: bool = False
 
-    def decide(self) -> None:
+    def decide(self, is_gradient: bool) -> None:
         """Find the rows that jump from run to run."""
         errors = torch.stack(self.errors) / self.scale
         if not is_float(self.base):
@@ -131,7 +133,8 @@ class _Leaf:
         own_size = float(_wide(widened(self.base)).square().mean().sqrt())
         of_runs = torch.stack(self.errors).square().mean(1).sqrt()
         is_unknown = self.is_eager or float(of_runs[0]) > _UNUSABLE * own_size
-        self.is_noise = is_unknown and float(of_runs[1::_KINDS].median()) > _OTHER * own_size
+        noise = _NOISY if is_gradient and self.is_eager else _OTHER
+        self.is_noise = is_unknown and float(of_runs[1::_KINDS].median()) > noise * own_size
         for group in groups:
             firm = group[:, ~self.jumps].square().sum(1).sqrt()
             least = float(firm.min())
@@ -193,9 +196,9 @@ def part_ties(
                 leaf.errors.append(_row_errors(value, leaf.base))
             else:
                 leaf.other_shape = True
-    for leaf in known.values():
+    for path, leaf in known.items():
         if not leaf.other_shape:
-            leaf.decide()
+            leaf.decide(group_of(path) == GRADIENT)
     if not any(
         leaf.other_shape or leaf.is_noise or bool(leaf.jumps.any()) or leaf.spread > _SPREAD for leaf in known.values()
     ):
@@ -221,11 +224,17 @@ class _Parting:
         for path in of_other_shapes:
             ties.told[path] = "all, since its shape differs between runs of eager"
             self._drop(ties, path)
-        noise = [path for path in of_one_shape if self.leaves[path].is_noise and group_of(path) != GRADIENT]
+        # A gradient of noise that has a reference was compared by it as far as it can be (`collector.correctness.comparing`).
+        noise = [
+            path
+            for path in of_one_shape
+            if self.leaves[path].is_noise and (group_of(path) != GRADIENT or self.leaves[path].is_eager)
+        ]
         for path in noise:
             self._judge_noise(ties, path)
         firm = [path for path in of_one_shape if path not in noise]
-        lost = dict.fromkeys((*of_other_shapes, *noise), 1.0) | self._judged(ties, firm, run)
+        unknown = [path for path in noise if group_of(path) != GRADIENT]
+        lost = dict.fromkeys((*of_other_shapes, *unknown), 1.0) | self._judged(ties, firm, run)
         for group in {group_of(path) for path in self.leaves}:
             shares = [1 - lost.get(path, 0.0) for path in self.leaves if group_of(path) == group]
             ties.share = min(ties.share, sum(shares) / len(shares))

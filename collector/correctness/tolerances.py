@@ -16,6 +16,9 @@ from collector.vocabulary import Cell, Phase
 #: Tensors with fewer elements have a noisy RMSE (`torch._dynamo.utils.same`).
 SMALL = 1000
 
+#: A tenth of a `tol` is the share of a tensor's size that any error may have; 2^-10 is the distance of two neighbouring numbers
+#: in TensorFloat-32, which has ten bits behind the point (NVIDIA A100 whitepaper).
+_TF32 = 10 * 2.0**-10
 #: For suites that PyTorch does not have.
 _DEFAULT = 1e-3
 
@@ -72,14 +75,19 @@ class Tolerance:
         return max(3.0, self.multiplier) if numel < SMALL or of_a_point else self.multiplier
 
 
-def tolerance_for(cell: Cell, own: float | None = None) -> Tolerance:
+def tolerance_for(cell: Cell, own: float | None = None, allows_tf32: bool = False) -> Tolerance:
     """The tolerance that PyTorch gives the cell, or one with the `own` tol that a user gives their model.
+
+    Where a float32 program may multiply in TensorFloat-32, a library takes it for one shape or memory format and not for
+    another: eager may have computed the same in float32. Then an error of TensorFloat-32's own rounding is allowed (`_TF32`).
 
     The multiplier is 3 in reduced precision and from a `tol` of 2e-2, else 2.
     Under autocast PyTorch takes 2 for the gradients, which are float32: it has passed most of those by `allclose` before.
     They are as noisy as what they are computed from, and get 3 here.
     """
     tol = _tol(cell) if own is None else own
+    if own is None and allows_tf32 and cell.dtype == "float32" and cell.device == "cuda":
+        tol = max(tol, _TF32)
     return Tolerance(tol, 3.0 if cell.dtype != "float32" or tol >= 2e-2 else 2.0)
 
 

@@ -22,6 +22,7 @@ from collector.correctness.checking import check
 from collector.correctness.room import Room
 from collector.failures import classify
 from collector.machine.environment import environment_id, fingerprint
+from collector.machine.host_memory import available_bytes
 from collector.machine.idle import SLOW_HOST, IdleProbe
 from collector.machine.telemetry import Watcher, throttled
 from collector.measure import autotuning, counters, memory, profiling, warm
@@ -186,7 +187,8 @@ class _Run:
         """Return how much device memory this cell's correctness stage may use."""
         total = torch.cuda.get_device_properties(0).total_memory if self.cell.device == "cuda" else None
         peak = int(self.metrics.get("eager_peak_bytes", 0))
-        return Room(self._holding, self.cell.device, peak, total, self.host.room_bytes, self._released)
+        host_memory = available_bytes if self.cell.device == "cuda" else None
+        return Room(self._holding, self.cell.device, peak, total, self.host.room_bytes, self._released, host_memory)
 
     def _calls_need(self) -> int | None:
         """Return the device memory that eager and compiled calls take at most, as far as that is known before.

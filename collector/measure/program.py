@@ -159,6 +159,11 @@ class Subject:
         self.eager: Callable[[], Any] = self._step(self._loss_of if self._training else self.model, update)
 
     @property
+    def phase(self) -> Phase:
+        """Whether a call is a forward pass or a training step."""
+        return self._cell.phase
+
+    @property
     def _dtype(self) -> torch.dtype | None:
         return torch.float32 if self._cell.dtype in _AUTOCAST else _DTYPES[self._cell.dtype]
 
@@ -320,13 +325,14 @@ class Subject:
             later = {path: first[path] if same_values(first.get(path), leaf) else leaf for path, leaf in later.items()}
             return later if identical(first, later) else None
 
-    def twin(self, dtype: torch.dtype | None = None) -> Subject:
+    def twin(self, dtype: torch.dtype | None = None, device: str | None = None) -> Subject:
         """Copy it into a higher precision without autocast, for the reference, or as it is, for runs of other weights.
 
-        The copy starts from the kept state.
+        The copy starts from the kept state. It is on the same device unless another one is given.
         """
         twin = object.__new__(Subject)
-        twin._cell = replace(self._cell, dtype="float32") if dtype else self._cell
+        device = device or self._cell.device
+        twin._cell = replace(self._cell, dtype="float32" if dtype else self._cell.dtype, device=device)
         twin._training, twin._loss = self._training, self._loss
         # Gradients are not copied: the copy computes its own.
         self.release_gradients()
@@ -334,13 +340,13 @@ class Subject:
         # Each tensor goes straight into the higher precision: a copy of the model as it is would take memory as well.
         every = [*self.model.parameters(), *self.model.buffers()]
         held = [tensor for tensor in every if type(tensor) in (torch.Tensor, nn.Parameter)]
-        wide = deepcopy(self.model, {id(tensor): _widened(tensor, self._cell.device, dtype) for tensor in held})
-        twin.model = cast(wide, self._cell.device, dtype)
+        wide = deepcopy(self.model, {id(tensor): _widened(tensor, device, dtype) for tensor in held})
+        twin.model = cast(wide, device, dtype)
         twin.layout = NOTHING
         twin._looks_at_graph, twin._made, twin._keeps_outputs = False, [], False
-        twin._args = move(self._args, self._cell.device, dtype)
-        twin._kwargs = move(self._kwargs, self._cell.device, dtype)
-        twin._targets = move(self._targets, self._cell.device, dtype)
+        twin._args = move(self._args, device, dtype)
+        twin._kwargs = move(self._kwargs, device, dtype)
+        twin._targets = move(self._targets, device, dtype)
         twin.state = State(twin.model, (twin._args, twin._kwargs, twin._targets))
         twin._scale = self._scale
         twin.eager = twin._step(twin._loss_of if twin._training else twin.model, None)
@@ -400,7 +406,8 @@ class Subject:
 
 def _widened(tensor: torch.Tensor, device: str, dtype: torch.dtype | None) -> torch.Tensor:
     """Return a tensor of its own, in a higher precision if one is given, and a parameter where this is one."""
-    moved = move(tensor.detach(), device, dtype)
+    # A step at a time: on the way to the host it would be widened in the device's memory.
+    moved = move(move(tensor.detach(), device, None), device, dtype)
     # What is as wide already, such as integers, is moved without a copy.
     own = moved.clone() if (moved.dtype, moved.device) == (tensor.dtype, tensor.device) else moved
     return nn.Parameter(own, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else own

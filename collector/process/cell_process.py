@@ -11,7 +11,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ class CellProcess:
         #: The purpose of the last grant.
         self.purpose, self._granted_at = "", 0.0
         self._stands_since: float | None = None
+        self._stopped_strays: set[int] = set()
         self._asked_at = 0.0
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._outcome: Outcome | None = None
@@ -118,7 +119,9 @@ class CellProcess:
         for line in self._report_lines():
             self._take(json.loads(line))
         self._drain_log()
-        if self._outcome is None and self.left_s() <= 0:
+        # Standing still only lengthens the time: how long it was, in hundreds of spans, is asked for late.
+        is_late = time.monotonic() - self.began > self.settings.timeout_s
+        if self._outcome is None and is_late and self.left_s() <= 0:
             said = f"not done after {self.settings.timeout_s:g} s"
             self._outcome = self._lost(Status.TIMEOUT, "TimeoutError", said, hint_of_timeout(self.stage))
             self._ask_where()
@@ -194,31 +197,39 @@ class CellProcess:
 
     def stand(self) -> None:
         """Stops every process of the cell (SIGSTOP)."""
-        if self._stands_since is None and self._signal_all(signal.SIGSTOP):
-            self._stands_since = time.monotonic()
+        stand_together([self])
 
     def go_on(self) -> None:
         """Continues the processes, and records for how long they stood still."""
-        if self._stands_since is not None:
-            self.stops.append((self._stands_since, time.monotonic()))
-            self.stood.append(self.stops[-1])
-            self._stands_since = None
-            self._signal_all(signal.SIGCONT)
+        if self._stands_since is None:
+            return
+        self.stops.append((self._stands_since, time.monotonic()))
+        self.stood.append(self.stops[-1])
+        self._stands_since = None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGCONT)
+        for pid in self._stopped_strays:
+            _send(pid, signal.SIGCONT)
+        self._stopped_strays.clear()
 
-    def _signal_all(self, number: signal.Signals) -> bool:
+    def _stop_group(self) -> bool:
+        """Stop the group of the process; return whether that is new."""
+        if self._stands_since is not None:
+            return False
         try:
-            os.killpg(self.pid, number)
+            os.killpg(self.pid, signal.SIGSTOP)
         except ProcessLookupError:
             return False
-        # A child in a session of its own would go on computing beside the cell that measures. One that is started meanwhile
-        # by a stray is found in the next round.
-        reached: set[int] = set()
-        while new := set(strays(self.pid)) - reached:
-            for pid in new:
-                with contextlib.suppress(OSError):  # it has ended
-                    os.kill(pid, number)
-            reached |= new
+        self._stands_since = time.monotonic()
         return True
+
+    def _stop_strays(self, pids: Iterable[int]) -> bool:
+        """Stop processes that are in a session of their own; return whether there was a new one."""
+        new = set(pids) - self._stopped_strays
+        for pid in new:
+            _send(pid, signal.SIGSTOP)
+        self._stopped_strays |= new
+        return bool(new)
 
     def _stood_s(self, start: float, end: float) -> float:
         open_spans = [(self._stands_since, end)] if self._stands_since is not None else []
@@ -330,6 +341,18 @@ class CellProcess:
         return Measurement(self.cell, status, self._started_at, wall_s, failure=failure, details=self._costs())
 
 
+def stand_together(cells: Iterable[CellProcess]) -> None:
+    """Stop every process of these cells (SIGSTOP), with one look at what runs on this host for all of them.
+
+    A child in a session of its own would go on computing beside the cell that measures. One that is started meanwhile by
+    such a child is found in another look.
+    """
+    stopped = {cell.pid: cell for cell in cells if cell._stop_group()}
+    while stopped:
+        found = strays(stopped)
+        stopped = {pid: cell for pid, cell in stopped.items() if cell._stop_strays(found[pid])}
+
+
 def tell_no_paths(measurement: Measurement) -> None:
     """Remove the host's folders and secrets from all texts of a measurement, since a bundle may be shared."""
     measurement.details = shorten(mask_own(measurement.details))
@@ -354,6 +377,11 @@ def _read(descriptor: int) -> bytes:
         return os.read(descriptor, 65536)
     except BlockingIOError:
         return b""
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(OSError):  # it has ended
+        os.kill(pid, number)
 
 
 def _close_quietly(action: Callable[[], object]) -> None:

@@ -16,8 +16,8 @@ class Outcome:
     `code` is a `collector.code.Code` as JSON, `texts` are its texts by id.
 
     `compile_windows`: begin and end of each compilation on the monotonic clock, by metric; the parent subtracts the time
-    for which the process stood still in between. `lacked_room`: there was no memory for the float64 reference, which
-    proves nothing beside other cells, so the cell is measured again alone.
+    for which the process stood still in between. `lacked_room`: for want of memory no reference decided, or near ties could
+    not be told, which proves nothing beside other cells, so the cell is measured again alone.
     """
 
     measurement: Measurement

@@ -14,6 +14,7 @@ import argparse
 import faulthandler
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -179,9 +180,16 @@ def tell_where_on_request() -> None:
     faulthandler.register(STACK_SIGNAL, 2, all_threads=True)
 
 
+def write_no_core() -> None:
+    """Makes a crash leave no core file: that of a process with a GPU may have gigabytes, and ends the cell late."""
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+
+
 def work(report_descriptor: int) -> NoReturn:
     """Serves the request on standard input and ends the process."""
     tell_where_on_request()
+    write_no_core()
     with os.fdopen(report_descriptor, "w", encoding="utf-8") as report:
         host = PipeHost(report, sys.stdin)
         try:

@@ -39,7 +39,7 @@ from types import MappingProxyType
 
 from collector.errors import ExpectedError
 from collector.machine.health import is_suspect, why_unhealthy
-from collector.process.cell_process import CellProcess
+from collector.process.cell_process import CellProcess, stand_together
 from collector.process.launcher import Launcher, LauncherError, Preload
 from collector.process.outcome import Outcome
 from collector.process.tokens import PREFIX
@@ -63,7 +63,8 @@ _TUNING_BYTES = 2e9
 _UNKNOWN = frozenset({Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL, Stage.EAGER})
 #: Purposes for which all other cells stand still, and not only those that use the device.
 _ALL_STAND = frozenset({"choose", "still"})
-#: Seconds that a cell waits for memory before no other cell is started.
+#: Seconds that a cell waits for memory before it is kept for it, and before no other cell is started.
+_LONG_S = 3.0
 _PATIENCE_S = 30.0
 #: Seconds for which cells may have the device alone, one after the other, while another one stands still that loads or runs
 #: its model, and those for which it then goes on. The time that cells have alone is what limits a night of many workers: in
@@ -275,6 +276,22 @@ class GpuScheduler:
         # All wait for each other, or this one needs more than there is: estimates may be too high, so the first one tries.
         return not self._holders and len(self._queue) == len(self._active) and process is self._queue[0]
 
+    def _is_kept_for_another(self, process: CellProcess) -> bool:
+        """Return whether a cell has waited for so long that what it needs is kept for it, and this one does not fit beside it.
+
+        Without that small calls would take each other's place for ever. It must fit beside what all others keep.
+        """
+        for other in self._queue:
+            if other is process or other.asked_s < _LONG_S or self._has_room(other):
+                continue
+            rests = sum(self._rests(one) for one in self._active if one is not other)
+            more = self._needs(other) - other.keeps
+            if self._needs(other) + CONTEXT_BYTES + rests > self._slot.memory_bytes:
+                continue
+            if max(self._needs(process), process.keeps) + CONTEXT_BYTES + more > self._free_bytes(process):
+                return process.asked_s <= other.asked_s
+        return False
+
     def _promised(self, process: CellProcess) -> float | None:
         """Return the bytes that a cell gets in all where it cannot know its needs; all if it is the only one."""
         if process.cell.device != "cuda" or process.needs is not None or process.stage not in _UNKNOWN:
@@ -315,7 +332,8 @@ class GpuScheduler:
         # Measurements go first: they are short and the last thing a cell needs before its worker is free again.
         self._queue.sort(key=lambda process: process.asks in ("device", "tune", "choose"))
         for process in list(self._queue):
-            if not self._held_alone() and not self._waits_for_turn(process) and self._has_room(process):
+            may_use = not self._held_alone() and not self._waits_for_turn(process)
+            if may_use and self._has_room(process) and not self._is_kept_for_another(process):
                 self._queue.remove(process)
                 self._give(process)
         if not self._held_alone():
@@ -345,10 +363,10 @@ class GpuScheduler:
                 self._alone_s = 0.0  # nobody stands still, or those that do have just had as long as a turn
             self._alone_at = now
             all_stand = self._stops_all(process, process.asks)
-            for other in self._active:
-                if other is not process and (all_stand or other.holds):
-                    other.stand()
-                elif other is not process:
+            others = [other for other in self._active if other is not process]
+            stand_together(other for other in others if all_stand or other.holds)
+            for other in others:
+                if not all_stand and not other.holds:
                     other.go_on()  # what was stopped for the last one need not stand for this one
             if self._slot.quiet_cores:
                 process.move(self._slot.quiet_cores)

@@ -13,10 +13,12 @@ from collector.vocabulary import Cell, Measurement, Stage, Status
 #: What a process takes of a device before it allocates anything: CUDA's context, the kernels of torch and of libraries. On
 #: an H100 with torch 2.11 nvidia-smi shows 0.5 to 0.7 GB.
 CONTEXT_BYTES = 700e6
-#: Part of the device's memory that a model may take where nobody knows, to load and to run in eager mode.
+#: Part of the device's memory that a model may take where nobody knows, to load and to run in eager mode, and the bytes that this
+#: is at least: on a GPU with 24 GB free a 32nd would have most models of a billion weights start four times.
 _UNKNOWN_PART = {Stage.LOAD_MODEL: 1 / 32, Stage.EAGER: 1 / 16}
-#: By how much a process may need more than another one of the same cell did: the allocator's fragments.
-_MARGIN = 1.1
+_LEAST_BYTES = {Stage.LOAD_MODEL: 2e9, Stage.EAGER: 4e9}
+#: By how much a process may need more than another of the same cell: the allocator's fragments, a library's workspace.
+_MARGIN, _MORE_BYTES = 1.1, 256e6
 #: What a cell asks for at most while it compiles and is timed, as a multiple of what its eager form takes
 #: (`collector.measure.cell`).
 _CALLS = 1.5
@@ -46,7 +48,7 @@ class MemoryPlan:
         stage = stage if stage is Stage.EAGER else Stage.LOAD_MODEL
         told = [self._memory_of(cell, stage), self._shown.get(_key(cell, stage))]
         known = [size for size in told if size is not None]
-        return min(_MARGIN * max(known) if known else self._most * _UNKNOWN_PART[stage], self._most)
+        return min(_MARGIN * max(known) + _MORE_BYTES if known else self._unknown(stage), self._most)
 
     def most(self, cell: Cell) -> float:
         """Return the bytes that a cell needs at its peak, as far as that can be known before it runs."""
@@ -70,9 +72,12 @@ class MemoryPlan:
             return False
         if failure.stage not in (Stage.LOAD_MODEL, Stage.EAGER):
             return False
-        more = max(2 * promised, self._most * _UNKNOWN_PART[failure.stage])
-        self._shown[_key(measurement.cell, failure.stage)] = more / _MARGIN
+        more = max(2 * promised, self._unknown(failure.stage))
+        self._shown[_key(measurement.cell, failure.stage)] = (more - _MORE_BYTES) / _MARGIN
         return True
+
+    def _unknown(self, stage: Stage) -> float:
+        return max(self._most * _UNKNOWN_PART[stage], _LEAST_BYTES[stage])
 
 
 def _key(cell: Cell, stage: Stage) -> _Key:

@@ -181,7 +181,13 @@ class World:
             return VirtualCell(self, cell, cores)
 
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        fakes = {"time": clock, "CellProcess": start, "Launcher": VirtualLauncher, "why_unhealthy": lambda _: None}
+        fakes = {
+            "stand_together": lambda cells: [one.stand() for one in cells],
+            "time": clock,
+            "CellProcess": start,
+            "Launcher": VirtualLauncher,
+            "why_unhealthy": lambda _: None,
+        }
         with patch.multiple(gpu_scheduler, **fakes):
             try:
                 still_s = 0.0
@@ -234,7 +240,7 @@ class World:
         assert not any(other.holds and not other.stopped for other in others if not other.finished)
         quiet = self.slot.quiet_cores
         repeated = one.cell.cell_id in self.scheduler._in_quiet
-        if one.purpose == "still" or not quiet or repeated:
+        if one.purpose in ("choose", "still") or not quiet or repeated:
             assert not any(other.runs for other in others)
         else:
             assert not any(other.stopped for other in others if not other.holds), "who compiles goes on"

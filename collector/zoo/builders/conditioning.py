@@ -77,7 +77,8 @@ def spread_output(layer: nn.Module, std: float) -> None:
 
 
 #: Zero would let the compiler remove the operation, and the measured program would not be the one people train. With this
-#: probability the random numbers are drawn, and no element is ever dropped (nor scaled: 1 - 1e-30 rounds to 1).
+#: probability the random numbers are drawn, and no element is dropped (nor scaled: 1 - 1e-30 rounds to 1), but for one of 2^25
+#: in eager on CUDA and one of 2^31 in Inductor there, where a number comes out as 1 or 0 (`collector.correctness.draws`).
 PROBABILITY = 1e-30
 
 

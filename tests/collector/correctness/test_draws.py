@@ -35,12 +35,17 @@ class Adds(nn.Module):
         return x + torch.randn_like(x)
 
 
-def compared(model, program=None, phase=Phase.INFERENCE):
-    """The outcome of a model whose timed program is another one, drawn from as Inductor's is."""
+def compared(model, program=None, phase=Phase.INFERENCE, control=None):
+    """The outcome of a model whose timed program is another one, drawn from as Inductor's is.
+
+    `control` stands for the program that draws as eager does.
+    """
     seed_everything()
     cell = Cell("tests", "tiny", phase, "float32", "cpu", 8, INDUCTOR)
     subject = Subject(cell, Built(model, (torch.randn(64, 32),), {}, lambda out, _: out.square().mean()))
     other = Subject(cell, Built(program or model, subject.inputs.args, {}, lambda out, _: out.square().mean()))
+
+    third = Subject(cell, Built(control or model, subject.inputs.args, {}, lambda out, _: out.square().mean()))
 
     def compiled():
         torch.rand(7)  # from here on it draws other numbers than eager
@@ -50,7 +55,8 @@ def compared(model, program=None, phase=Phase.INFERENCE):
     runs = subject.eager_runs()
     return wrong_draws(
         lambda seed: subject.outputs(subject.eager, seed),
-        lambda seed: subject.outputs(compiled, seed),
+        lambda seed: other.outputs(compiled, seed),
+        lambda seed: third.outputs(third.eager, seed),
         found,
         runs.seed_errors,
         SEED + 2,
@@ -121,9 +127,9 @@ def test_numbers_that_one_seed_does_not_fix_fail():
     def seeded(seed):
         return {"x": torch.randn(2000, generator=torch.Generator().manual_seed(seed))}
 
-    said = wrong_draws(seeded, lambda seed: {"x": torch.randn(2000, generator=free)}, first, made, 0)
+    said = wrong_draws(seeded, lambda seed: {"x": torch.randn(2000, generator=free)}, seeded, first, made, 0)
     assert said == "x: one seed gives other values in each call"
-    assert wrong_draws(seeded, lambda seed: seeded(seed + 99), first, made, 0) is None
+    assert wrong_draws(seeded, lambda seed: seeded(seed + 99), seeded, first, made, 0) is None
 
 
 def test_runs_are_few_and_more_only_to_confirm():
@@ -133,11 +139,62 @@ def test_runs_are_few_and_more_only_to_confirm():
         seeds.append(seed)
         return {"x": torch.randn(2000, generator=torch.Generator().manual_seed(seed))}
 
-    wrong_draws(run, run, {"x": torch.ones(2000)}, ["x"], 0)
+    wrong_draws(run, run, run, {"x": torch.ones(2000)}, ["x"], 0)
     assert len(seeds) == 2 * (1 + SEEDS) + 2
     seeds.clear()
-    wrong_draws(run, lambda seed: {"x": 2 * run(seed)["x"]}, {"x": torch.ones(2000)}, ["x"], 0)
-    assert len(seeds) == 4 * (1 + SEEDS) + 2
+    wrong_draws(run, lambda seed: {"x": 2 * run(seed)["x"]}, run, {"x": torch.ones(2000)}, ["x"], 0)
+    assert len(seeds) == 6 * (1 + SEEDS) + 2, "the program that draws as eager does is asked at the end"
+
+
+class Seldom(nn.Module):
+    """Drops one element of 20,000, as eager's CUDA dropout drops one of 2^25 whatever its probability."""
+
+    def __init__(self, share=5e-5, factor=1.0):
+        super().__init__()
+        self.linear, self.share, self.factor = nn.Linear(32, 32), share, factor
+
+    def forward(self, x):
+        x = x.repeat(16, 1)
+        return self.linear(x * (torch.rand_like(x) >= self.share)) * self.factor
+
+
+def seldom(share, factor=1.0):
+    torch.manual_seed(0)
+    return Seldom(share, factor)
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("share", [0.0, 2e-6])
+def test_a_program_that_does_not_share_an_accident_of_eager_passes(phase, share):
+    assert compared(seldom(5e-5), seldom(share), phase) is None
+    assert compared(seldom(share), seldom(5e-5), phase) is None, "nor the other way round"
+
+
+def test_the_size_of_what_is_hardly_random_is_still_judged():
+    assert "times as large" in compared(seldom(5e-4), seldom(0.0, factor=1.1))
+
+
+class Rounds(nn.Module):
+    """Makes a gradient that is zero but for rounding, whose size each right program has for itself."""
+
+    def __init__(self, noise):
+        super().__init__()
+        self.bias, self.noise = nn.Parameter(torch.zeros(64, 32)), noise
+        self.weight = nn.Parameter(torch.ones(64, 32))
+
+    def forward(self, x):
+        x = nn.functional.dropout(x, 0.5) * self.weight
+        return x + (self.bias - self.bias.detach()) * self.noise * torch.randn_like(x)
+
+
+def test_gradients_of_rounding_noise_are_no_draws():
+    assert compared(Rounds(1e-4), Rounds(2e-4), Phase.TRAINING) is None
+    assert "times as large" in compared(Rounds(0.5), Rounds(1.0), Phase.TRAINING)
+
+
+def test_what_the_program_that_draws_as_eager_shows_too_is_no_draw():
+    assert compared(Adds(), Wide(), control=Wide()) is None
+    assert "times as large" in compared(Adds(), Wide(), control=Uniform())
 
 
 @pytest.mark.parametrize("phase", list(Phase))
@@ -161,6 +218,61 @@ def test_inductors_own_generator_is_checked(broken, status, phase, tmp_path, mon
     assert found.details["random_outputs"]
     if broken:
         assert "random in eager, and the same under 10 seeds" in found.failure.message
+
+
+class Accident(nn.Module):
+    """Drops one element of 20,000 in eager and none where it is compiled, and is off by a factor there."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.linear, self.factor = nn.Linear(32, 32), factor
+
+    def forward(self, x):
+        x = x.repeat(16, 1)
+        if torch.compiler.is_compiling():
+            return self.linear(x) * self.factor
+        return self.linear(x * (torch.rand_like(x) >= 5e-5))
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.06, Status.FAIL_ACCURACY)])
+def test_values_are_compared_where_randomness_is_an_accident(factor, status, phase):
+    found = checked(Accident(factor), phase)
+    assert found.status is status, found.failure
+    assert (found.details["random_outputs"], found.details["checked_by"]) == (True, "float64")
+
+
+def test_the_timed_program_is_compared_too_where_randomness_is_an_accident(monkeypatch):
+    monkeypatch.setattr(checking, "_draws", lambda *_: None)
+    monkeypatch.setattr(checking, "_drawing_as_eager", lambda subject, *_: subject.eager)
+    assert checked(Accident(1.06)).status is Status.FAIL_ACCURACY
+    assert checked(Accident(1.0)).status is Status.PASS
+
+
+class Shifts(nn.Module):
+    """Has a bias that a softmax takes away, so that its gradient is rounding alone; compiled, it rounds elsewhere."""
+
+    def __init__(self, factor, drop=0.5):
+        super().__init__()
+        self.linear, self.shift = nn.Linear(32, 32, bias=False), nn.Parameter(torch.zeros(64, 1))
+        nn.init.normal_(self.linear.weight)
+        self.factor, self.drop = factor, drop
+
+    def forward(self, x):
+        x = nn.functional.dropout(x, self.drop) / 20
+        if not torch.compiler.is_compiling():
+            return (self.linear(x) + self.shift).softmax(-1) * 1.0
+        wide = nn.functional.linear(x.float(), self.linear.weight.float())
+        # Where the gradient is: what goes back through this has the factor.
+        shift = self.shift * self.factor + (self.shift - self.shift * self.factor).detach()
+        return ((wide + shift.float()).softmax(-1) * 1.0).to(x.dtype)
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1e5, Status.FAIL_ACCURACY)])
+def test_a_gradient_of_rounding_noise_needs_no_direction_where_numbers_are_random(factor, status):
+    found = checked(Shifts(factor), Phase.TRAINING, "bfloat16")
+    assert found.details["random_outputs"]
+    assert found.status is status, found.failure
 
 
 def test_other_back_ends_are_not_asked(monkeypatch):

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from collector.configs.templates import resolve_config
+from collector.correctness import checking, reference
 from collector.correctness.checking import check
 from collector.correctness.room import Room
 from collector.measure.program import Subject, seed_everything
@@ -78,12 +79,16 @@ class Linear(nn.Module):
         return self.linear(x)
 
 
-def checked(room, errors=None, dtype="bfloat16"):
-    cell = Cell("tests", "tiny", Phase.INFERENCE, dtype, "cpu", 8, Config(backend="eager"))
+def checked(room, errors=None, dtype="bfloat16", model=None, device="cpu", phase=Phase.INFERENCE):
+    cell = Cell("tests", "tiny", phase, dtype, device, 8, Config(backend="eager"))
     seed_everything()
-    subject = Subject(cell, Built(Linear(errors), (torch.randn(64, 32),), {}, lambda out, _: out.sum()))
+    model = model or Linear(errors)
+    subject = Subject(cell, Built(model, (torch.randn(64, 32),), {}, lambda out, _: out.float().square().mean()))
     outcome = Outcome(Measurement(cell, Status.PASS, "", 0.0))
-    check(outcome, subject, subject.eager, resolve_config(cell.config, "cpu"), None, room)
+    torch._dynamo.reset()
+    effective = resolve_config(cell.config, device)
+    compiled = subject.compiled(effective) if isinstance(model, Wrong) else subject.eager
+    check(outcome, subject, compiled, effective, None, room)
     return outcome
 
 
@@ -130,13 +135,191 @@ NO_KERNEL = NotImplementedError('"addmm_impl" not implemented for this type')
         ({torch.float64: NO_KERNEL}, "bfloat16", "float32", []),
     ],
 )
-def test_memory_that_ran_out_in_any_reference_is_told(errors, dtype, by, lacked):
+def test_memory_that_ran_out_counts_where_no_reference_decided(errors, dtype, by, lacked):
     outcome = checked(Room(), errors, dtype)
     details = outcome.measurement.details
     assert details["checked_by"] == by
     assert [name for name in ("float64", "float32") if details.get(f"no_room_for_{name}")] == lacked
-    assert outcome.lacked_room is bool(lacked)
+    assert outcome.lacked_room is (by == "cosine"), "the cell is measured again where more memory could tell more"
     assert all(f"no_{str(dtype).removeprefix('torch.')}" in details for dtype in errors)
+
+
+class Wrong(nn.Module):
+    """A layer of which a compiled form returns something else."""
+
+    def __init__(self, factor, errors=None):
+        super().__init__()
+        self.linear, self.factor, self.errors = nn.Linear(32, 16), factor, errors or {}
+
+    def forward(self, x):
+        if not torch.is_autocast_enabled("cpu") and (error := self.errors.get(self.linear.weight.dtype)):
+            raise error
+        return self.linear(x) * (self.factor if torch.compiler.is_compiling() else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("factor", "jumps", "status"),
+    [(1.0, True, Status.PASS), (0.5, True, Status.NOT_CHECKED), (0.5, False, Status.FAIL_ACCURACY)],
+)
+def test_memory_that_ran_out_for_near_ties_counts_where_the_cell_does_not_pass(monkeypatch, factor, jumps, status):
+    def no_room(*_):
+        raise OOM
+
+    monkeypatch.setattr(checking, "part_ties", no_room)
+    monkeypatch.setattr(checking, "jumping", lambda *_: ("output",) if jumps else ())
+    outcome = checked(Room(), model=Wrong(factor))
+    assert outcome.measurement.status is status
+    assert "OutOfMemoryError" in outcome.measurement.details["no_near_ties"]
+    assert outcome.lacked_room is (status is not Status.PASS)
+
+
+class Released:
+    """Records what runs while the device is given back."""
+
+    def __init__(self):
+        self.is_released, self.seen = False, []
+
+    @contextmanager
+    def __call__(self):
+        self.is_released = True
+        yield
+        self.is_released = False
+
+
+FULL = {torch.float64: OOM, torch.float32: OOM}
+
+
+def small(host=100 * GB, peak=8 * GB, **fields):
+    """A device of which an eager call takes a half."""
+    return Room(eager_peak=peak, total=16 * GB, host_memory=lambda: host, **fields)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "by"),
+    [("bfloat16", "float32 on the CPU"), ("amp", "float32 on the CPU"), ("float32", "float64 on the CPU")],
+)
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.1, Status.FAIL_ACCURACY)])
+def test_a_reference_without_room_on_the_device_is_made_on_the_host(dtype, by, factor, status):
+    release, asked = Released(), Asked()
+    model = Wrong(factor)
+    model.register_forward_pre_hook(
+        lambda module, _: release.seen.append((module.linear.weight.dtype, release.is_released))
+    )
+    outcome = checked(small(release=release, hold=asked.hold), dtype=dtype, model=model)
+    found = outcome.measurement
+    assert (found.status, found.details["checked_by"]) == (status, by)
+    assert "more than there is" in found.details[f"no_{by.split()[0]}"]
+    assert "error_rmse_ratio" in found.metrics
+    wide = torch.float64 if dtype == "float32" else torch.float32
+    assert [dtype for dtype, is_released in release.seen if is_released] == [wide]
+    assert not outcome.lacked_room, "the host decided"
+
+
+class Ties(Wrong):
+    """Sends each row through one of two layers, and returns which, its values, and an integer."""
+
+    def __init__(self, factor):
+        super().__init__(factor)
+        self.gate, self.other = nn.Linear(32, 2), nn.Linear(32, 16)
+
+    def forward(self, x):
+        chosen = self.gate(x).argmax(-1)
+        return torch.where((chosen == 0)[:, None], super().forward(x), self.other(x)), chosen
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("kind", [Wrong, Ties])
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.1, Status.FAIL_ACCURACY)])
+def test_a_reference_on_the_host_judges_outputs_on_the_device(kind, phase, factor, status):
+    model = kind(factor) if kind is Wrong or phase is Phase.INFERENCE else Wrong(factor)
+    found = checked(small(device="cuda"), model=model, device="cuda", phase=phase).measurement
+    assert (found.status, found.details["checked_by"]) == (status, "float32 on the CPU"), found.failure
+
+
+def test_a_reference_is_made_on_the_host_where_the_device_was_full():
+    class Fills(nn.Module):
+        """Has no room for its first two runs in a higher precision."""
+
+        def __init__(self):
+            super().__init__()
+            self.linear, self.ran = nn.Linear(32, 16), []
+
+        def __deepcopy__(self, memo):
+            copy = Fills()
+            copy.load_state_dict(self.state_dict())
+            copy.ran = self.ran
+            return copy
+
+        def forward(self, x):
+            if self.linear.weight.dtype is not torch.bfloat16:
+                self.ran.append(self.linear.weight.dtype)
+                if len(self.ran) < 3:
+                    raise OOM
+            return self.linear(x)
+
+    model = Fills()
+    outcome = checked(Room(host_memory=lambda: None), model=model)
+    details = outcome.measurement.details
+    assert model.ran == [torch.float64, torch.float32, torch.float32]
+    assert details["checked_by"] == "float32 on the CPU"
+    assert details["no_room_for_float32"]
+    assert not outcome.lacked_room
+
+
+@pytest.mark.parametrize(
+    ("room", "errors", "why", "lacked"),
+    [
+        (
+            small(host=8 * GB),
+            {},
+            "MemoryError: it would take 24.0 GB of the host's memory, which has 8.0 GB left",
+            False,
+        ),
+        (small(), {torch.float32: NO_KERNEL}, 'NotImplementedError: "addmm_impl" not implemented', False),
+        (Room(host_memory=lambda: None), FULL, "OutOfMemoryError", True),
+        (Room(), FULL, None, True),
+    ],
+)
+@pytest.mark.parametrize("factor", [1.0, -1.0])
+def test_without_any_reference_a_disagreement_is_no_failure(room, errors, why, lacked, factor):
+    outcome = checked(room, model=Wrong(factor, errors))
+    found = outcome.measurement
+    assert found.details["checked_by"] == "cosine"
+    assert ("no_float32_on_cpu" in found.details) is bool(why)
+    assert (why or "") in found.details.get("no_float32_on_cpu", "")
+    assert outcome.lacked_room is lacked
+    if factor == 1.0:
+        assert found.status is Status.PASS
+        return
+    assert found.status is Status.NOT_CHECKED
+    assert "cosine similarity -1.0000, below 0.99, and no reference can tell: " in found.failure.message
+    assert (why or "OutOfMemoryError") in found.failure.message
+    assert "memory" in found.failure.hint
+
+
+@pytest.mark.parametrize("errors", [{}, dict.fromkeys(FULL, NO_KERNEL)])
+def test_a_disagreement_is_a_failure_where_memory_is_not_what_lacks(errors):
+    found = checked(Room(), model=Wrong(-1.0, errors)).measurement
+    assert found.status is Status.FAIL_ACCURACY
+
+
+def test_what_is_wrong_for_certain_is_a_failure_without_a_reference_too():
+    class Infinite(Wrong):
+        def forward(self, x):
+            out = super().forward(x)
+            return (out, out.masked_fill(out > 0, torch.inf)) if torch.compiler.is_compiling() else (out, out * 1.0)
+
+    outcome = checked(small(host=0), model=Infinite(-1.0))
+    assert outcome.measurement.status is Status.FAIL_ACCURACY
+    assert "values are NaN or infinite" in outcome.measurement.failure.message
+
+
+def test_a_reference_on_the_host_is_given_up_after_some_time(monkeypatch):
+    monkeypatch.setattr(reference, "CPU_LIMIT_S", 0.0)
+    found = checked(small()).measurement
+    assert (found.status, found.details["checked_by"]) == (Status.PASS, "cosine")
+    assert found.details["no_float32_on_cpu"].startswith("TooSlowError: more than 0 s on the host's processor")
 
 
 def subject_of(model, dtype="bfloat16", args=None):

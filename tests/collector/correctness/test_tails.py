@@ -8,6 +8,7 @@ from torch import nn
 
 from collector.correctness import checking, tails
 from collector.correctness.comparing import compare
+from collector.correctness.reference import Reference
 from collector.correctness.tolerances import Tolerance
 from collector.vocabulary import Status
 from tests.collector.correctness.test_checking import checked
@@ -35,9 +36,18 @@ def problem(eager, made, exact=None, tolerance=LOW, path="x"):
     return compare({path: eager}, {path: made}, reference, tolerance).problem
 
 
-@pytest.fixture(params=["float64", "none"])
-def reference(request):
-    return request.param == "float64"
+@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=str)
+def outputs(request):
+    return logits(error=0.01 if request.param is torch.bfloat16 else 1e-6, dtype=request.param)
+
+
+@pytest.fixture(scope="module", params=["float64", "none"])
+def right(request, outputs):
+    """Outputs of eager and of a right program, and the float64 reference or None."""
+    eager, made, exact = outputs
+    reference = exact if request.param == "float64" else None
+    assert problem(eager, made, reference) is None
+    return eager, made, reference
 
 
 def changed(made, how):
@@ -58,13 +68,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize("how", WRONG)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_a_root_mean_square_does_not_show_fails(how, dtype, reference):
-    eager, made, exact = logits(error=0.01 if dtype is torch.bfloat16 else 1e-6, dtype=dtype)
-    assert problem(eager, made, exact if reference else None) is None
+def test_what_a_root_mean_square_does_not_show_fails(how, right):
+    eager, made, reference = right
     wrong = changed(made, WRONG[how])
     assert float((wrong.double() - made.double()).square().mean().sqrt()) < 0.03, "no RMSE rule finds it"
-    assert problem(eager, wrong, exact if reference else None) is not None
+    assert problem(eager, wrong, reference) is not None
 
 
 class Head(nn.Module):
@@ -91,7 +99,7 @@ class Head(nn.Module):
 )
 def test_a_cell_with_a_wrong_tail_fails(wrong, status, missing, monkeypatch):
     if missing:
-        monkeypatch.setattr(checking, "_reference", lambda *_: ("cosine", None))
+        monkeypatch.setattr(checking, "reference_of", lambda *_: Reference())
     found = checked(Head(wrong), dtype="bfloat16")
     assert found.status is status, found.failure
     if not missing:

@@ -66,3 +66,18 @@ def test_few_elements_and_points_get_a_larger_multiplier(shape, expected):
 
 def test_a_small_tensor_never_gets_less_than_its_model():
     assert Tolerance(1e-3, 20.0).multiplier_for((1,)) == 20.0
+
+
+@pytest.mark.parametrize(
+    ("which", "own", "tol"),
+    [
+        (cell("user", "mine", dtype="float32"), None, 10 / 1024),
+        (cell("user", "mine", dtype="float32"), 1e-4, 1e-4),
+        (cell("user", "mine", dtype="float32", device="cpu"), None, 1e-3),
+        (cell("user", "mine"), None, 1e-3),
+        (cell("timm", "inception_v3", Phase.TRAINING, "float32"), None, 4e-2),
+    ],
+)
+def test_a_float32_program_on_a_gpu_may_round_as_tensorfloat_32_does(which, own, tol):
+    assert tolerance_for(which, own, allows_tf32=True).tol == tol
+    assert tolerance_for(which, own).tol == (own or tolerance_for(which).tol)

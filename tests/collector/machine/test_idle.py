@@ -10,20 +10,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from collector.machine.idle import IdleProbe
-from collector.measure.cell import Alone, measure
+from collector.measure.cell import measure
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.spec import Built
+from tests.collector.hosts import ListeningHost
+from tests.collector.processes import state, wait_until
 
 #: At a signal it queues about two seconds of float64 products and stops itself: at once, or at SIGUSR2 when they are done.
 NEIGHBOUR = """
@@ -45,39 +46,62 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
+#: Says when it has got its signal, and stops itself. It has no GPU.
+STOPS_ITSELF = """
+import os, signal
+def stop(*_):
+    print("stops", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+signal.signal(signal.SIGUSR1, stop)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
 #: Processes alone differ by up to 7 % in these five profiled calls; a queue that is not waited for doubles the figures.
 MARGIN = 1.1
 CELL = Cell("tests", "layers", Phase.INFERENCE, "float32", "cuda", 64, Config())
 
 
+@contextmanager
+def started(program):
+    """A process that has said it is ready."""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.fixture(scope="module")
 def neighbour():
-    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "ready\n"
-    yield process.pid
-    process.kill()
-    process.wait()
+    with started(NEIGHBOUR) as process:
+        yield process.pid
 
 
-class Beside(Alone):
+class Beside(ListeningHost):
     """As in a pool: right before the measurement the neighbour gets its signal, works and is stopped."""
 
     def __init__(self, pid, number):
+        super().__init__()
         self.pid, self.signal = pid, number
 
-    @contextmanager
-    def exclusive(self, purpose="measure"):
+    def before(self, purpose):
         if purpose == "measure":
             os.kill(self.pid, self.signal)
-            while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-                time.sleep(0.001)
-        yield
+            wait_until(lambda: state(self.pid) == "T", 30)
+
+    def after(self, purpose):
         os.kill(self.pid, signal.SIGCONT)
 
 
 def layers(batch_size, phase, device):
     model = nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(24)), nn.GELU())
     return Built(model, (torch.randn(4096, 2048),), {}, lambda output, _: output.sum())
+
+
+def small(batch_size, phase, device):
+    return Built(nn.Linear(16, 16), (torch.randn(batch_size, 16),), {}, lambda output, _: output.sum())
 
 
 def figures(beside, waits):
@@ -89,13 +113,24 @@ def figures(beside, waits):
     return {name: outcome.metrics[name] for name in names}, outcome.details["idle_probe"]
 
 
-def in_a_process(beside, waits=True):
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
-        return processes.submit(figures, beside, waits).result()
+def has_torch():
+    """Whether torch is imported, as it is by whoever runs a function of this module."""
+    return "torch" in sys.modules
 
 
 @pytest.fixture(scope="module")
-def alone(neighbour):
+def in_a_process():
+    """Runs `figures`, each time in another process. All four import torch first, and at the same time."""
+    context = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        processes = [stack.enter_context(ProcessPoolExecutor(1, context)) for _ in range(4)]
+        for ready in [process.submit(has_torch) for process in processes]:
+            assert ready.result()
+        yield lambda beside, waits=True: processes.pop().submit(figures, beside, waits).result()
+
+
+@pytest.fixture(scope="module")
+def alone(neighbour, in_a_process):
     """The times of two processes on an idle GPU that is as warm as behind the neighbour's queue."""
     return [in_a_process(Beside(neighbour, signal.SIGUSR2))[0] for _ in range(2)]
 
@@ -113,15 +148,33 @@ def test_only_a_slower_figure_counts_as_disturbed():
     assert slower({"eager_ms": 2.8, "compiled_ms": 1.2}, alone) == ["compiled_ms"]
 
 
+def test_the_neighbour_stops_before_the_measurement_and_goes_on_after_it():
+    stands = []
+
+    class Looking(Beside):
+        def after(self, purpose):
+            stands.append((purpose, state(self.pid) == "T"))
+            super().after(purpose)
+
+    cell = replace(CELL, device="cpu", batch_size=4, config=Config(backend="eager"))
+    with started(STOPS_ITSELF) as neighbour:
+        found = measure(cell, small, Settings(rounds=5, warmups=1), Looking(neighbour.pid, signal.SIGUSR1)).measurement
+        assert found.status is Status.PASS, found.failure
+        assert stands.count(("measure", True)) == 1
+        assert {stopped for purpose, stopped in stands if purpose != "measure"} == {False}
+        assert neighbour.stdout.readline() == "stops\n"
+        wait_until(lambda: state(neighbour.pid) == "S")
+
+
 @pytest.mark.gpu
-def test_a_stopped_neighbours_queue_is_waited_for(neighbour, alone):
+def test_a_stopped_neighbours_queue_is_waited_for(neighbour, alone, in_a_process):
     beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1))
     print(f"alone {alone}, beside a stopped neighbour with two seconds queued {beside}, probe {probe}")  # noqa: T201
     assert slower(beside, alone) == []
 
 
 @pytest.mark.gpu
-def test_without_the_wait_the_neighbour_is_in_the_figures(neighbour, alone):
+def test_without_the_wait_the_neighbour_is_in_the_figures(neighbour, alone, in_a_process):
     beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1), waits=False)
     print(f"alone {alone}, without the wait {beside}, probe {probe}")  # noqa: T201
     assert "compiled_ms" in slower(beside, alone)

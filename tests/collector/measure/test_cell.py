@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -21,6 +20,7 @@ from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Measurement, Phase, Stage, Status
 from collector.zoo.device_use import begin_device_use
 from collector.zoo.spec import Built
+from tests.collector.hosts import ListeningHost
 
 FEW = Settings(rounds=5, warmups=1, sample_limit_s=5)
 #: Dynamo without Inductor: whatever does not depend on generated kernels is asked of this, it compiles in no time.
@@ -295,17 +295,8 @@ def test_what_cannot_be_asked_ends_before_a_model_is_built(config, phase, status
 
 @pytest.mark.parametrize("announces", [False, True])
 def test_a_model_is_built_without_the_device_until_it_is_moved_there(announces):
-    events = []
-
-    class Listening(Alone):
-        @contextmanager
-        def exclusive(self, purpose="measure", needs=None):
-            events.append(purpose)
-            yield
-            events.append("done")
-
-        def stage(self, stage):
-            events.append(stage)
+    host = ListeningHost()
+    events = host.events
 
     def build(*args):
         events.append("build")
@@ -315,73 +306,47 @@ def test_a_model_is_built_without_the_device_until_it_is_moved_there(announces):
             events.append("build on the device")
         return builder(tiny)(*args)
 
-    assert measure(CELL, build, FEW, Listening()).measurement.status is Status.PASS
+    assert measure(CELL, build, FEW, host).measurement.status is Status.PASS
     loading = events[events.index(Stage.LOAD_MODEL) + 1 : events.index(Stage.EAGER)]
-    moved = ["build", "device", *(["build on the device"] if announces else []), "done"]
-    assert loading == ["device", "done", *moved]
+    moved = ["build", "device", *(["build on the device"] if announces else []), "given back"]
+    assert loading == ["device", "given back", *moved]
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_process_that_compiles_again_runs_while_the_device_is_held(fails, monkeypatch):
-    held = []
-
-    class Listening(Alone):
-        @contextmanager
-        def exclusive(self, purpose="measure", needs=None):
-            held.append(purpose)
-            try:
-                yield
-            finally:
-                held.pop()
+    host = ListeningHost()
 
     def compile_again(*_):
-        assert held == ["device"]
+        assert host.held == ["device"]
         if fails:
             raise NoWarmCompileError("it hung")
         return WarmCompile(1.5, (0.0, 2.0), 1)
 
     monkeypatch.setattr("collector.measure.warm.compile_again", compile_again)
-    found = measure(CELL, builder(tiny), replace(FEW, warm_compile=True), Listening()).measurement
+    found = measure(CELL, builder(tiny), replace(FEW, warm_compile=True), host).measurement
     assert found.status is Status.PASS
     assert found.metrics.get("compile_warm_s") == (None if fails else 1.5)
     assert found.details.get("no_warm_compile") == ("it hung" if fails else None)
-    assert held == []
+    assert host.held == []
 
 
 def test_a_model_that_fails_while_it_is_built_gives_the_device_back():
-    held = []
-
-    class Listening(Alone):
-        @contextmanager
-        def exclusive(self, purpose="measure", needs=None):
-            held.append(purpose)
-            try:
-                yield
-            finally:
-                held.pop()
+    host = ListeningHost()
 
     def build(*_):
         begin_device_use()
-        assert held == ["device"]
+        assert host.held == ["device"]
         raise ValueError("no such weight")
 
-    found = measure(CELL, build, FEW, Listening()).measurement
+    found = measure(CELL, build, FEW, host).measurement
     assert (found.status, found.failure.message) == (Status.MODEL_FAIL_TO_LOAD, "no such weight")
-    assert held == []
+    assert host.held == []
 
 
 def test_stages_are_told_in_order_and_the_device_is_asked_for():
-    told = []
-
-    class Listening(Alone):
-        def stage(self, stage):
-            told.append(stage)
-
-        def exclusive(self, purpose="measure", needs=None):
-            told.append(purpose)
-            return nullcontext()
-
-    assert measure(CELL, builder(tiny), FEW, Listening()).measurement.status is Status.PASS
+    host = ListeningHost()
+    assert measure(CELL, builder(tiny), FEW, host).measurement.status is Status.PASS
+    told = host.events
     assert [item for item in told if isinstance(item, Stage)] == [
         *(Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL, Stage.EAGER, Stage.COMPILE),
         *(Stage.TIMING, Stage.CORRECTNESS, Stage.DONE),

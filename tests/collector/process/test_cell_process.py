@@ -128,8 +128,8 @@ def test_a_child_in_a_session_of_its_own_stands_with_its_cell(with_custom, temp)
         START_A_CHILD="1",
     )
     try:
-        wait_until(lambda: len(strays(process.pid)) == 1)
-        (child,) = strays(process.pid)
+        wait_until(lambda: len(strays([process.pid])[process.pid]) == 1)
+        (child,) = strays([process.pid])[process.pid]
         process.stand()
         wait_until(lambda: state(child) == "T")
         process.go_on()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -147,3 +149,10 @@ def test_stages_and_everything_else_are_lines_of_strict_json(pipe):
     with pytest.raises(ValueError, match="JSON"):
         pipe.host.send({"value": float("nan")})
     assert pipe.messages == []
+
+
+def test_a_crash_leaves_no_core_file():
+    code = "import resource as limits; from collector.process.worker import write_no_core as call; call(); "
+    code += "print(limits.getrlimit(limits.RLIMIT_CORE))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("(0, ")

@@ -15,7 +15,7 @@ from jobs.pool.memory_plan import CONTEXT_BYTES
 from tests.jobs.virtual import Script, Step, World
 
 GB = 10**9
-PURPOSES = ("device", "device", "tune", "tune", "profile", "measure", "still")
+PURPOSES = ("device", "device", "tune", "tune", "profile", "measure", "choose", "still")
 
 
 def device_slot(workers, size=None, quiet=True):
@@ -208,3 +208,15 @@ def test_large_cells_wait_until_they_fit_and_hold_nobody_up():
     assert world.overbooked == 0
     # The small ones on seven workers, then the large ones in turn.
     assert world.now < (21 / 7 + 3) * 64
+
+
+def test_small_calls_do_not_take_the_place_of_a_large_one_for_ever():
+    large = Script([Step("work", 5.0), device(10.0, 50)])
+    # One of them, at least, always holds 5 GB of the 80: never are 50 free by chance.
+    small = [Script([device(1.0 + 0.13 * number, 5, 1)] * 40) for number in range(13)]
+    world = World([large, *small], device_slot(14, 80))
+    world.run()
+    once_each(world)
+    (waited,) = [waited for number, _, waited in world.waits if number == 1]
+    assert waited < 6
+    assert world.overbooked == 0

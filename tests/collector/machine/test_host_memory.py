@@ -1,0 +1,47 @@
+"""The host memory that is left, by the kernel and by a container's limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from collector.machine.host_memory import available_bytes
+
+GB = 1 << 30
+MEMINFO = f"MemTotal: {64 * GB >> 10} kB\nMemAvailable: {20 * GB >> 10} kB\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        ({}, None),
+        ({"proc/meminfo": MEMINFO}, 20 * GB),
+        ({"proc/meminfo": "MemTotal: 5 kB\n"}, None),
+        ({"proc/meminfo": MEMINFO, "sys/fs/cgroup/memory.max": "max\n"}, 20 * GB),
+        (
+            {
+                "proc/meminfo": MEMINFO,
+                "sys/fs/cgroup/memory.max": f"{16 * GB}\n",
+                "sys/fs/cgroup/memory.current": f"{15 * GB}\n",
+                "sys/fs/cgroup/memory.stat": f"anon 7\ninactive_file {4 * GB}\n",
+            },
+            5 * GB,
+        ),
+        (
+            {
+                "proc/meminfo": MEMINFO,
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{8 * GB}",
+                "sys/fs/cgroup/memory/memory.usage_in_bytes": f"{9 * GB}",
+            },
+            0,
+        ),
+    ],
+)
+def test_the_least_that_anything_allows_is_left(tmp_path, files, left):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert available_bytes(tmp_path) == left
+
+
+def test_this_machine_has_memory_left():
+    assert 0 < available_bytes() < 1 << 50
