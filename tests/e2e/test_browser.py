@@ -11,7 +11,7 @@ WIDE_ENOUGH = 390
 def test_from_the_overview_to_compare_to_a_model_and_back(page):  # noqa: F811
     page.goto("/")
     settled(page)
-    assert "worst gpt2" in page.locator(".iw-verdict").inner_text()
+    assert "gpt2 cudagraphs)" in page.locator(".iw-verdict").inner_text()
     page.get_by_role("link", name="6 regressed").click()
     page.wait_for_url("**/compare?*outcome=regressed*")
     settled(page)
