@@ -13,8 +13,9 @@ from analysis.compare.findings import Finding
 from analysis.compare.suite_groups import SHOWN_AS_NONE, Counts
 from analysis.stats.shrinkage import FEWEST
 from analysis.stats.verdicts import MOST_RUNS
-from collector.metrics import METRICS, Dimension
+from collector.metrics import METRICS, MIN_EFFECT, Dimension
 from db.errors import counted
+from db.queries.side_rows import CellState
 from db.queries.sides import Side
 from db.runs import device_name
 
@@ -30,6 +31,8 @@ _CALLED = {
 _LARGE_BYTES = ((1e9, 1e9, "{:.2f} GB"), (1e6, 1e6, "{:.0f} MB"))
 #: Cells that a line names for each verdict, those that changed most.
 _NAMED = 3
+#: A compiled program with a smaller speedup is slower than eager by more than a latency's smallest effect.
+_NO_GAIN = 1 / (1 + MIN_EFFECT["compiled_ms"])
 #: The order of a sentence's claims.
 _CLAIMED = (Outcome.BROKE, Outcome.REGRESSED, Outcome.FIXED, Outcome.IMPROVED)
 
@@ -142,12 +145,33 @@ def undecided_words(one: CellComparison, finding: Finding) -> str:
     return ", ".join(filter(None, (ruled_out(judged.low, judged.high), further_runs(judged.more_runs))))
 
 
+def eager_words(state: CellState) -> str:
+    """`slower than eager (0.59x)` where the compiled program is; empty elsewhere."""
+    speedup = state.values.get("speedup") if state.passes else None
+    return f"slower than eager ({speedup:.2f}x)" if speedup is not None and speedup < _NO_GAIN else ""
+
+
+def _eager_line(comparison: Comparison) -> list[str]:
+    """Return a line on the cells of new in which compiling does not pay; none where there is no such cell."""
+    slower = [one for one in comparison.cells if eager_words(one.new)]
+    worst = sorted(slower, key=lambda one: one.new.values["speedup"])
+    if not worst:
+        return []
+    named = ", ".join(f"{_model(one)} {one.new.values['speedup']:.2f}x" for one in worst[:_NAMED])
+    before = sum(bool(eager_words(one.base)) for one in comparison.cells)
+    words = f"slower than eager: {counted(len(worst), 'cell')} of new ({named}{', ...' if len(worst) > _NAMED else ''})"
+    return [f"{words}, {before} of base"]
+
+
 def dimension_lines(comparison: Comparison) -> list[str]:
-    """Return a line for each dimension: how many cells have which verdict, and which changed most."""
+    """Return a line for each dimension: how many cells have which verdict, and which changed most.
+
+    The last line names the cells that are slower than eager, if any are.
+    """
     return [
         f"{dimension.value}: " + ", ".join(_counted_verdict(comparison, dimension, *item) for item in counts.items())
         for dimension, counts in comparison.dimensions().items()
-    ]
+    ] + _eager_line(comparison)
 
 
 def _counted_verdict(comparison: Comparison, dimension: Dimension, word: str, count: int) -> str:

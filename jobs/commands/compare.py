@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from analysis.compare.cell_outcome import VERDICTS, WORSE
+from analysis.compare.cell_outcome import OF_STATUS, VERDICTS, WORSE
 from analysis.compare.comparing import compare_named
 from analysis.compare.comparison import Comparison
 from analysis.compare.verdicts import decide
@@ -88,19 +88,23 @@ def count_regressed(comparison: Comparison, fail_on: frozenset[str]) -> dict[str
 
 
 def failed_lines(comparison: Comparison, fail_on: frozenset[str]) -> list[str]:
-    """Return a line for each cell that a gate fails on, with what it fails by, the largest change first."""
+    """Return a line for each cell that a gate fails on, with what it fails by: statuses, then the largest change first."""
     lines = []
     for one in comparison.cells:
-        bad = [
-            finding
-            for finding in one.findings
-            if finding.verdict.value in fail_on or (finding.dimension.value in fail_on and finding.verdict in WORSE)
-        ]
+        bad = sorted(
+            (
+                finding
+                for finding in one.findings
+                if finding.verdict.value in fail_on or (finding.dimension.value in fail_on and finding.verdict in WORSE)
+            ),
+            key=lambda finding: -finding.size,
+        )
         if bad or one.outcome.verdict in fail_on:
             verdict = one.outcome.verdict if one.outcome.verdict in fail_on else bad[0].verdict
             words = f" ({', '.join(map(finding_words, bad))})" if bad else ""
-            lines.append((max((each.size for each in bad), default=0.0), f"{called(str(verdict))}: {one.cell}{words}"))
-    return [line for _, line in sorted(lines, key=lambda item: -item[0])]
+            size = bad[0].size if bad else 0.0
+            lines.append((verdict not in OF_STATUS, -size, f"{called(str(verdict))}: {one.cell}{words}"))
+    return [line for *_, line in sorted(lines)]
 
 
 @click.command(epilog=example("gate main my-branch --fail-on regressed,broke"))

@@ -20,6 +20,7 @@ from analysis.present import (
     called,
     describe_side,
     dimension_lines,
+    eager_words,
     interval,
     noise_line,
     pass_rate,
@@ -28,7 +29,7 @@ from analysis.present import (
     undecided_words,
     value,
 )
-from collector.metrics import METRICS
+from collector.metrics import METRICS, Dimension
 from collector.vocabulary import batch_word
 from db.queries.side_rows import CellState
 from jobs.output.tables import FittingTable, say
@@ -104,11 +105,14 @@ def show_comparison(out: Console, comparison: Comparison, limit: int) -> None:
 
 def _suites(comparison: Comparison) -> FittingTable:
     headings = ("suite", "phase", "config", "pass rate", "paired", *(heading for _, heading, _ in _FIGURES))
-    table = FittingTable(headings, spare=("paired", "device speedup x", "compression x", "pass rate"))
+    # Device time is the steadier one; some suites have none.
+    is_timed = any(suite.figures["device_speedup"].n for suite in comparison.suites)
+    noisy = "speedup x" if is_timed else "device speedup x"
+    table = FittingTable(headings, spare=("paired", noisy, "compression x", "cold compile s", "pass rate"))
     for suite in comparison.suites:
         name, phase, config = _group(suite.group)
         shown = config if config == suite.base_config else f"{suite.base_config} -> {config}"
-        rates = f"{pass_rate(suite.base)} -> {pass_rate(suite.new)}"
+        rates = " -> ".join(dict.fromkeys((pass_rate(suite.base), pass_rate(suite.new))))
         figures = [_pair(suite.figures[metric], digits) for metric, _, digits in _FIGURES]
         table.add_row(name, phase, shown, rates, str(suite.figures["speedup"].n), *figures)
     return table
@@ -136,10 +140,16 @@ def _cells(rows: Sequence[tuple[CellComparison, Finding]], verdict: Outcome, *, 
             value(metric, one.new.values.get(metric or "")),
             percent(judged.shown if judged else None),
             interval(judged.low, judged.high).replace(" .. ", "..").removesuffix(" %") if judged else NOTHING,
-            (undecided_words(one, finding) if verdict is Outcome.INCONCLUSIVE else beside_words(finding)) or NOTHING,
+            _beside(one, finding, verdict) or NOTHING,
             *([one.code or NOTHING] if code else []),
         )
     return table
+
+
+def _beside(one: CellComparison, finding: Finding, verdict: Outcome) -> str:
+    told = undecided_words(one, finding) if verdict is Outcome.INCONCLUSIVE else beside_words(finding)
+    eager = eager_words(one.new) if finding.dimension is Dimension.LATENCY else ""
+    return ", ".join(filter(None, (told, eager)))
 
 
 def _short(one: CellComparison) -> str:

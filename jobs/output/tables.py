@@ -42,18 +42,27 @@ class FittingTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draws as many columns as fit."""
         wide = options.update(max_width=10 * _UNLIMITED)
+
+        def fits(table: Table) -> bool:
+            return console.measure(table, options=wide).maximum <= options.max_width
+
+        if fits(self._drawn()):
+            yield self._drawn()
+            return
         order = [*self.spare, *(name for name in reversed(self.headings[2:]) if name not in self.spare)]
         left_out: list[str] = []
-        while order and console.measure(self._drawn(left_out, _NAMES), options=wide).maximum > options.max_width:
+        while order and not fits(self._drawn(left_out, _NAMES, is_narrow=True)):
             left_out.append(order.pop(0))
-        yield self._drawn(left_out)
+        yield Text("")
+        yield self._drawn(left_out, is_narrow=True)
         if left_out:
             names = ", ".join(name for name in self.headings if name in left_out)
             yield Text(f"left out for want of room: {names} (a wider terminal, or a larger COLUMNS, shows all)")
 
-    def _drawn(self, left_out: Sequence[str], first_width: int | None = None) -> Table:
-        """The columns that are not left out; the first one has at most `first_width` letters."""
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    def _drawn(self, left_out: Sequence[str] = (), first_width: int | None = None, *, is_narrow: bool = False) -> Table:
+        """Return the columns that are not left out; the first one has at most `first_width` letters."""
+        padding = (0, 0, 0, 0) if is_narrow else (0, 1, 0, 0)
+        table = Table(box=box.SIMPLE_HEAD, show_edge=not is_narrow, pad_edge=False, padding=padding)
         shown = [index for index, heading in enumerate(self.headings) if heading not in left_out]
         for index in shown:
             heading, is_first = self.headings[index], index == 0
