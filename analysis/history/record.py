@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from analysis.compare.adjustment import CONTROL
 from analysis.history.alerts_evidence import explanation_of
-from collector.repro import repro_command
+from analysis.rerun_command import stored_repro
 from collector.vocabulary import Cell
 from db.commits.ranges import CommitEntry, commit_range
 from db.connecting import Source, connected
@@ -23,6 +23,7 @@ class Record:
     """A record with its cell and its blame range. `unknown` says why there is no blame range.
 
     `kernels` says of a slower cell what became of its generated code, and which kernels explain the loss.
+    `repro` is the command that measures the cell as the onset did; empty where its config cannot be read.
     """
 
     info: RegressionInfo
@@ -31,16 +32,12 @@ class Record:
     commits: tuple[CommitEntry, ...]
     unknown: str
     kernels: tuple[str, ...] = ()
+    repro: str = ""
 
     @property
     def name(self) -> str:
         """The name of the cell, or its id where this version cannot read its config."""
         return str(self.cell) if self.cell else self.info.cell_id
-
-    @property
-    def repro(self) -> str:
-        """The command that measures the cell again; empty where this version cannot read its config."""
-        return repro_command(self.cell) if self.cell else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +73,8 @@ def record_of(conn: Connection, info: RegressionInfo) -> Record:
     if info.metric in CONTROL and info.base_run and info.onset_run:
         kernels = explanation_of(conn, info.base_run, info.onset_run, info.cell_id)
     of_record = cell_of(conn, info.cell_id)
-    return Record(info, of_record, distance, commits, unknown, kernels)
+    repro = stored_repro(conn, of_record, info.onset_run) if of_record else ""
+    return Record(info, of_record, distance, commits, unknown, kernels, repro)
 
 
 def cell_of(source: Source, cell_id: str) -> Cell | None:

@@ -20,8 +20,9 @@ from analysis.present import dimension_lines, sentence
 from analysis.reports.again import NOTHING_AGAIN, Again, cell_of, find_again
 from analysis.reports.evidence import evidence_of
 from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
+from analysis.rerun_command import repro_as
 from collector.metrics import METRICS
-from collector.repro import repro_command
+from collector.vocabulary import Config
 from db.queries.details import configs_of
 from db.queries.filters import EVERYTHING, CellFilter
 
@@ -160,9 +161,7 @@ def build_report(
     sides, names = (comparison.base, comparison.new), [one.cell for one in comparison.cells]
     requests = configs_of(conn, {name.config_id for name in names})
     links = {name.cell_id: cell_link(dashboard, *sides, name, configs) if dashboard else "" for name in names}
-    repros = {
-        name.cell_id: repro_command(cell_of(name, requests)) if name.config_id in requests else "" for name in names
-    }
+    repros = {one.cell.cell_id: _repro(comparison, one, requests) for one in comparison.cells}
     exit_code, reason = decide(comparison.counts(), FAIL_ON)
     return Report(
         comparison=comparison,
@@ -176,6 +175,16 @@ def build_report(
         links=links,
         repros=repros,
     )
+
+
+def _repro(comparison: Comparison, one: CellComparison, requests: Mapping[str, Config]) -> str:
+    """Return the command that measures a cell as new did, or as base did if new did not; empty for an unreadable config."""
+    if one.cell.config_id not in requests:
+        return ""
+    state = one.new if one.new.run_id else one.base
+    runs = {run.run_id: run for side in (comparison.base, comparison.new) for run in side.runs}
+    used = comparison.environments.get(state.environment_id or "", {})
+    return repro_as(cell_of(one.cell, requests), runs.get(state.run_id or ""), used)
 
 
 def _rows(

@@ -14,6 +14,7 @@ from analysis.compare.verdicts import decide
 from analysis.reports.again import NOTHING_AGAIN
 from analysis.reports.facts import Report, build_report
 from analysis.reports.markdown import code
+from analysis.rerun_command import as_check
 from db.engine import open_store
 from db.errors import counted
 from db.queries.filters import EVERYTHING
@@ -154,7 +155,7 @@ def _with_commands(report: Report, command: str) -> Report:
     """The report with this command in place of `run`, which would measure the installed torch."""
 
     def of_check(repro: str) -> str:
-        return repro.replace("inductor-watch run", command, 1)
+        return as_check(repro, command)
 
     rows = tuple(replace(row, repro=of_check(row.repro)) for row in report.rows)
     repros = {cell_id: of_check(repro) for cell_id, repro in report.repros.items()}

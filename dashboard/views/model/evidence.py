@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from analysis.compare import evidence
 from analysis.compare.changes import direction
 from analysis.compare.leaks import LEAK
+from analysis.rerun_command import stored_repro
 from collector.explanation import Explanation
 from collector.metrics import METRICS
-from collector.repro import repro_command
 from collector.vocabulary import sizes_of
 from dashboard.components import changes, charts
 from dashboard.components.downloads import download, file_name
@@ -197,8 +197,10 @@ def reasons(halves: Sequence[Half]) -> None:
 def repro(data: Data, halves: Sequence[Half]) -> None:
     """The command that measures the cell again."""
     st.header("Reproduce", anchor=False)
-    cells = [half.cell for half in halves if half.cell]
-    for command in dict.fromkeys(map(repro_command, cells)):
+    with data.engine.connect() as conn:
+        measured = [(half.cell, half.measured and half.measured.run_id) for half in halves if half.cell]
+        commands = dict.fromkeys(stored_repro(conn, cell, run_id) for cell, run_id in measured)
+    for command in commands:
         st.code(command, language="bash", wrap_lines=True)
 
 

@@ -16,8 +16,8 @@ from analysis.compare.transitions import Transition
 from analysis.history.record import cell_of
 from analysis.present import beside_words
 from analysis.reports.permalinks import cell_query
+from analysis.rerun_command import stored_repro
 from collector.metrics import METRICS
-from collector.repro import repro_command
 from dashboard import url
 from dashboard.components import heading
 from dashboard.components.changes import judged
@@ -65,16 +65,15 @@ def _line(data: Data, one: CellComparison) -> None:
         if menu.open:
             log = details.evidence(data.engine, run_id, cell_id)[1]
             menu.code(log or "No log was stored.", language=None, wrap_lines=True, height="content")
-        if command := _command(data, cell_id):
+        if command := _command(data, cell_id, run_id):
             heading.button(f"command_{cell_id}", "Copy command", "Copied.", text=command, title=command)
 
 
-def _command(data: Data, cell_id: str) -> str:
+def _command(data: Data, cell_id: str, run_id: str) -> str:
     """The command that measures the cell again; empty where another version's request cannot be read."""
-    cell = cell_of(data.engine, cell_id)
-    if cell is None:
-        return ""
-    return repro_command(cell)
+    with data.engine.connect() as conn:
+        cell = cell_of(conn, cell_id)
+        return stored_repro(conn, cell, run_id) if cell else ""
 
 
 def lost(comparison: Comparison) -> None:
