@@ -198,7 +198,7 @@ def repro(data: Data, halves: Sequence[Half]) -> None:
     """The command that measures the cell again."""
     st.header("Reproduce", anchor=False)
     with data.engine.connect() as conn:
-        measured = [(half.cell, half.measured and half.measured.run_id) for half in halves if half.cell]
+        measured = [(half.cell, half.measured.run_id if half.measured else None) for half in halves if half.cell]
         commands = dict.fromkeys(stored_repro(conn, cell, run_id) for cell, run_id in measured)
     for command in commands:
         st.code(command, language="bash", wrap_lines=True)
