@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection
 
 from collector.code import NAME_OF_SOURCE
-from collector.configs.backend_flags import BackendFlags
 from collector.repro import repro_command
-from collector.settings import OPTIMIZERS
 from collector.vocabulary import Cell
 from db.queries.details import environment
 from db.queries.details import measurement as stored_measurement
 from db.runs import RunInfo, find_runs
 from db.schema import Run
 
+#: The switches of `collector.configs.backend_flags` with their defaults, and the optimizers of `collector.settings` that a
+#: step can end with: both modules import torch, which reports and pages do without.
+SWITCHES = {"tf32_matmul": True, "tf32_cudnn": True, "reduced_math_attention": True, "cudnn_benchmark": False}
+STEPPED_BY = ("sgd", "adam")
 _SHA = re.compile(r"[0-9a-fA-F]{6,40}")
 #: What a check chooses itself.
 _OF_A_RUN = re.compile(r" --(?:source|shared-tuning) \S+")
@@ -37,12 +38,11 @@ def repro_as(cell: Cell, run: RunInfo | None, used: Mapping[str, Any]) -> str:
     words += ["--shared-tuning", "tuning"] if run.testbed.get("tuning") == "shared" else []
     flags = run.testbed.get("flags")
     if isinstance(flags, str):
-        switches = asdict(BackendFlags())
-        states = {name: name in flags.split() for name in switches}
-        changed = (f"{name}={'on' if is_on else 'off'}" for name, is_on in states.items() if is_on != switches[name])
+        states = {name: name in flags.split() for name in SWITCHES}
+        changed = (f"{name}={'on' if is_on else 'off'}" for name, is_on in states.items() if is_on != SWITCHES[name])
         words += [word for flag in changed for word in ("--flag", flag)]
     optimizer = run.testbed.get("optimizer")
-    words += ["--optimizer", optimizer] if optimizer in OPTIMIZERS and optimizer != OPTIMIZERS[0] else []
+    words += ["--optimizer", optimizer] if optimizer in STEPPED_BY else []
     return f"{command} {shlex.join(words)}" if words else command
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 import pytest
 
-from analysis.rerun_command import as_check, repro_as
+from analysis.rerun_command import STEPPED_BY, SWITCHES, as_check, repro_as
+from collector.configs.backend_flags import BackendFlags
+from collector.settings import OPTIMIZERS
 from db.runs import RunInfo
 from tests.factories import cell
 
@@ -35,6 +38,11 @@ def test_the_options_of_the_run_stand_behind_those_of_the_cell(measured, used, w
     command = repro_as(cell("bert"), measured, used)
     assert command.startswith(PLAIN)
     assert (words in command) if words else "--source" not in command and "--optimizer" not in command
+
+
+def test_switches_and_optimizers_are_those_of_the_collector():
+    assert asdict(BackendFlags()) == SWITCHES
+    assert ("none", *STEPPED_BY) == OPTIMIZERS
 
 
 def test_a_check_chooses_commits_and_tuning_itself():
