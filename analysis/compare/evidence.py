@@ -26,22 +26,6 @@ REASONS = {
 REST = "(other)"
 
 
-@dataclass(frozen=True, slots=True)
-class KernelChange:
-    """Kernels of one name: launches and milliseconds per call on either side; None where a side has none of it."""
-
-    name: str
-    base_launches: float | None
-    base_ms: float | None
-    new_launches: float | None
-    new_ms: float | None
-
-    @property
-    def change_ms(self) -> float:
-        """How much longer the new side spends in it; a kernel that a side does not have takes no time there."""
-        return (self.new_ms or 0.0) - (self.base_ms or 0.0)
-
-
 #: A kernel's name, launches and milliseconds per call.
 ListedKernel = tuple[str, float, float]
 

@@ -8,9 +8,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.code import CodeChanges, changes, explained, kernel_evidence, kernel_times
-from analysis.compare.evidence import COUNTS, REST, KernelChange, count_differences, differences, reason_differences
+from analysis.compare.code import CodeChanges, changes, kernel_evidence
+from analysis.compare.evidence import COUNTS, REST, count_differences, differences, reason_differences
 from analysis.compare.findings import WALL
+from analysis.compare.kernel_groups import KernelGroup, compared_kernels, explained
 from analysis.present import percent
 from collector.explanation import Explanation
 from collector.vocabulary import status_words
@@ -120,17 +121,13 @@ def _code_changes(conn: Connection, row: CellComparison) -> CodeChanges | None:
 
 
 def _kernel_changes(base: Mapping[str, Any], new: Mapping[str, Any], code: CodeChanges | None) -> list[str]:
-    """The kernels whose time changed, with their share where they explain the change of the device time."""
-    times = kernel_times(base, new, code)
+    """Return the kernels whose time changed, with their share where they explain the change of the device time."""
+    groups = compared_kernels(base, new, code)
     parts = {part.name: part.part for part in explained(base, new, code)}
-    total = max(sum(one.base_ms or 0.0 for one, _ in times), sum(one.new_ms or 0.0 for one, _ in times))
+    total = max(sum(one.base_ms or 0.0 for one in groups), sum(one.new_ms or 0.0 for one in groups))
     least = max(_LEAST_PART * total, 1e-9)
-    lines = [
-        f"kernel {_kernel(one, parts.get(one.name, ''), what)}"
-        for one, what in times
-        if one.name != REST and abs(one.change_ms) >= least
-    ]
-    return _first(lines, "kernels")
+    changed = [one for one in groups if one.name != REST and abs(one.change_ms) >= least]
+    return _first([_kernel(one, parts.get(one.name, "")) for one in changed], "kernels")
 
 
 def _tuning_changes(base: Mapping[str, Any], new: Mapping[str, Any], code: CodeChanges) -> list[str]:
@@ -150,10 +147,18 @@ def _first(lines: list[str], what: str) -> list[str]:
     return lines[:_MOST] + more
 
 
-def _kernel(item: KernelChange, part: str, what: str) -> str:
-    base, new = _launches(item.base_launches, item.base_ms), _launches(item.new_launches, item.new_ms)
-    about = ", ".join(text for text in (f"{item.change_ms:+.3f} ms", part, what and f"its code {what}") if text)
-    return f"{item.name}: {base} -> {new} ({about})"
+def _kernel(group: KernelGroup, part: str) -> str:
+    about = ", ".join(text for text in (part, group.what and f"its code {group.what}") if text)
+    if group.is_refused:
+        return f"{group.words}{f', {about}' if about else ''}"
+    base, new = (
+        f"at most {ms:.3f} ms" if group.unlisted == side else _launches(launches, ms)
+        for side, launches, ms in (
+            ("base", group.base_launches, group.base_ms),
+            ("new", group.new_launches, group.new_ms),
+        )
+    )
+    return f"kernel {group.name}: {base} -> {new} ({', '.join(filter(None, (f'{group.change_ms:+.3f} ms', about)))})"
 
 
 def _launches(launches: float | None, ms: float | None) -> str:

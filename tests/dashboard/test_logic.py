@@ -7,7 +7,7 @@ import pytest
 
 from analysis.compare import evidence, suite_groups
 from analysis.compare.cell_outcome import Outcome
-from analysis.compare.code import pair_kernels
+from analysis.compare.kernel_groups import group_kernels
 from analysis.present import called
 from analysis.stats.bootstrap import Interval
 from dashboard import url
@@ -143,9 +143,9 @@ def test_only_what_is_shown_to_have_changed_has_a_colour():
 def test_kernels_of_one_family_are_added_up_whatever_their_number():
     base = [["triton_poi_fused_add_0", 2, 0.5], ["triton_poi_fused_add_7", 1, 0.25]]
     new = [["triton_poi_fused_add_1", 3, 1.0], ["gemm_2", 1, 0.1], ["broken"]]
-    listed = pair_kernels(*(evidence.listed_kernels({"eager_kernels": kernels}, "eager") for kernels in (base, new)))
-    assert [(item.name, item.base_launches, item.change_ms) for item, _ in listed] == [
-        ("triton_poi_fused_add", 3, 0.25),
+    listed = group_kernels(*(evidence.listed_kernels({"eager_kernels": kernels}, "eager") for kernels in (base, new)))
+    assert [(item.name, item.base_launches, item.change_ms) for item in listed] == [
+        ("2 fused add kernels became 1", 3, 0.25),
         ("gemm_2", None, 0.1),
     ]
 

@@ -10,8 +10,9 @@ from itertools import zip_longest
 
 import streamlit as st
 
-from analysis.compare.code import CAME, CHANGED, WENT, CodeChanges, KernelEvidence, changes, explained, kernel_evidence
+from analysis.compare.code import CAME, CHANGED, WENT, CodeChanges, KernelEvidence, changes, kernel_evidence
 from analysis.compare.evidence import stem
+from analysis.compare.kernel_groups import explained
 from collector.code import KERNEL, Code, Graph, Kernel
 from dashboard import url
 from dashboard.components.downloads import download, file_name

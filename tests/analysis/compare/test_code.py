@@ -2,8 +2,9 @@
 
 import pytest
 
-from analysis.compare.code import changes, explained, kernel_evidence, kernel_times
+from analysis.compare.code import changes, kernel_evidence
 from analysis.compare.comparing import summarise
+from analysis.compare.kernel_groups import compared_kernels, explained
 from analysis.history.alerts_evidence import explanation_of
 from analysis.history.series import read_series
 from analysis.reports.evidence import evidence_of
@@ -84,12 +85,12 @@ def test_kernels_of_one_name_in_two_graphs_are_one_entry_since_the_profiler_adds
     first, second = Kernel("triton_poi_fused_0", "1" * 16), Kernel("triton_poi_fused_0", "2" * 16)
     moved = renamed(second, "triton_poi_fused_1")
     found = changes(code("one", [first], [second]), code("two", [first, moved]))
-    rows = kernel_times(
+    rows = compared_kernels(
         details(("triton_poi_fused_0", 2, 1.0)),
         details(("triton_poi_fused_0", 1, 0.5), (moved.name, 1, 0.5)),
         found,
     )
-    assert [(one.base_ms, one.new_ms, what) for one, what in rows] == [(1.0, 1.0, "")]
+    assert [(one.base_ms, one.new_ms, one.what) for one in rows] == [(1.0, 1.0, "")]
 
 
 def test_a_kernel_below_those_that_are_listed_is_no_explanation():
@@ -98,6 +99,33 @@ def test_a_kernel_below_those_that_are_listed_is_no_explanation():
     before = details((ADD.name, 1, 1.0), (MM, 1, 0.20), ("(other)", 5, 0.5))
     after = details((ADD.name, 1, 1.3), (SUM.name, 1, 0.21), ("(other)", 5, 0.49))
     assert [part.name for part in explained(before, after, found)] == [ADD.name]
+
+
+def test_one_fused_kernel_that_became_four_is_one_group_and_shares_make_100():
+    """The softmax of RobertaForCausalLM between nights b and c of `data/nights`, with the other kernels that changed."""
+    ops = "_safe_softmax_add_arange_exp_expand_ge_prepare_softmax_online_scalar_tensor_sub_unsqueeze_view_where"
+    rest = ops.replace("exp_", "", 1).replace("sub_", "")
+    before = details(
+        *((f"triton_per_fused_{ops}_4", 12, 0.81), ("triton_poi_fused_gelu_view_8", 12, 0.45), ("gemm", 9, 4.0)),
+        *(("triton_poi_fused_clone_view_5", 1, 0.05), ("(other)", 4, 0.1)),
+    )
+    after = details(
+        (f"triton_poi_fused_{ops.replace('prepare_softmax_online_', '')}_10", 12, 0.80),
+        *((f"triton_per_fused_{rest}_{number}", 12, 0.36) for number in (8, 9)),
+        (f"triton_per_fused_{rest.replace('prepare_softmax_online_', '')}_7", 12, 0.36),
+        *(("triton_poi_fused_gelu_view_16", 12, 0.62), ("gemm", 9, 3.99), ("(other)", 6, 0.20)),
+    )
+    softmax, gelu, others = explained(before, after)
+    assert softmax.text == "1 fused softmax kernel (0.81 ms) became 4 (1.88 ms), 84 % of the loss"
+    assert gelu.text == "triton_poi_fused_gelu_view +0.17 ms, 13 % of the loss"
+    assert sum(part.share for part in (softmax, gelu, others)) == pytest.approx(1)
+    (unlisted,) = (one for one in compared_kernels(before, after) if one.unlisted)
+    assert (unlisted.name, unlisted.new_ms, unlisted.change_ms) == ("triton_poi_fused_clone_view", 0.05, 0.0)
+
+
+def test_of_one_kernel_that_became_two_neither_is_the_changed_one():
+    two = [renamed(SUM, "triton_red_fused_sum_1", "d" * 16), renamed(SUM, "triton_red_fused_sum_2", "e" * 16)]
+    assert sorted(what for _, what in whats(changes(code("one", [SUM]), code("two", two)))) == ["came", "came", "went"]
 
 
 def test_a_kernel_tuned_to_another_configuration_is_shown_though_its_text_is_the_same():
