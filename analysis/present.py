@@ -92,15 +92,22 @@ def tally(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {called(word)}" for word, count in counts.items())
 
 
+def commit_title(side: Side) -> str:
+    """Return the title of a side's one commit; empty where it has several, or a title is not known."""
+    titles = {run.commit_title or "" for run in side.runs}
+    return titles.pop() if len(titles) == len(side.commits) == 1 else ""
+
+
 def describe_side(side: Side) -> str:
-    """Return a side in one line: branch, commit, night or runs, where and when."""
+    """Return a side in one line: branch, commit, night or runs, where and when, and the title of its one commit."""
     newest = side.runs[0]
     names = ", ".join([*side.releases, *side.run_ids[:3]]) + (", ..." if len(side.runs) > 3 else "")
     what = side.title if len(side.nights) == 1 else f"{newest.branch}@{newest.commit[:10]} ({names})"
     device = device_name(newest.testbed) or "unknown testbed"
     labels = sorted({run.label for run in side.runs if run.label})
     label = f" [{', '.join(labels)}]" if labels else ""
-    return f"{what}, {newest.started_at:%Y-%m-%d %H:%M} UTC, {device}{label}"
+    title = f": {titled}" if (titled := commit_title(side)) else ""
+    return f"{what}, {newest.started_at:%Y-%m-%d %H:%M} UTC, {device}{label}{title}"
 
 
 def whole_percent(part: int, whole: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from dashboard import data, hud_links, selection, url
-from dashboard.components import empty_states, sidebar, style
+from dashboard.components import code_host, empty_states, sidebar, style
 from dashboard.components.markup import alert
 from db.errors import SideError, StoreError
 
@@ -54,6 +54,7 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
             "No runs yet", "The database is there and holds no runs. Fill it, then reload:", empty_states.FILL
         )
         return
+    code_host.LOCAL.set(store.local_commits())
     notes = _from_hud()
     with st.sidebar:
         # Links with the shared part of the address, which Streamlit's own menu would drop.

@@ -34,6 +34,7 @@ from db.queries.details import checked_by_cosine
 from db.queries.filters import EVERYTHING, CellFilter, check_filter
 from db.queries.repeats import rows_of_runs
 from db.queries.sides import Side
+from db.runs import local_commits
 from db.schema import HISTORY_METRICS
 
 #: The metrics that the model page draws over time.
@@ -188,6 +189,11 @@ class Data:
         rows = queries.side_rows(self.engine, self.side(run_id), metrics=())
         programs = rows[rows["config_id"].isin(default)]["program_id"].dropna()
         return str(programs.iloc[0]) if programs.nunique() == 1 else None
+
+    @_cached(4)
+    def local_commits(self) -> frozenset[str]:
+        """The commits of local clones, which no host has."""
+        return local_commits(self.engine)
 
     @_cached(4)
     def records(self, with_closed: bool) -> list[Listed]:

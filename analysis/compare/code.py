@@ -1,4 +1,4 @@
-"""The generated code of two measurements side by side: which kernels came, went or changed.
+"""The generated code of two measurements side by side: which kernels were added, removed or changed.
 
 Kernels are matched by their text first, then by their names without the number at the end. No query lives here.
 """
@@ -18,7 +18,7 @@ SAME = "same code"
 WRAPPER = "wrapper changed"
 #: Of code whose text the database does not have.
 DIFFERENT = "code changed"
-CAME, WENT, CHANGED = "came", "went", "changed"
+CAME, WENT, CHANGED = "added", "removed", "changed"
 
 #: Characters of a kernel's name that the profiler and the record of autotuning keep.
 _NAME = 160
@@ -45,7 +45,7 @@ class KernelPair:
 
     @property
     def what(self) -> str:
-        """`came`, `went` or `changed`; empty where the text is the same."""
+        """`added`, `removed` or `changed`; empty where the text is the same."""
         if self.base is None or self.new is None:
             return CAME if self.new else WENT
         return "" if self.base.text_id == self.new.text_id else CHANGED
@@ -53,19 +53,19 @@ class KernelPair:
 
 @dataclass(frozen=True, slots=True)
 class CodeChanges:
-    """What became of the generated code. `pairs` has all kernels: those of the new side in their order, then those that went."""
+    """What became of the generated code. `pairs` has all kernels: those of the new side in their order, then the removed ones."""
 
     same: bool
     pairs: tuple[KernelPair, ...]
 
     @property
     def kernels(self) -> tuple[KernelPair, ...]:
-        """The kernels that came, went or changed."""
+        """The kernels that were added, removed or changed."""
         return tuple(pair for pair in self.pairs if pair.what)
 
     @property
     def words(self) -> str:
-        """`same code`, `3 kernels changed` (those that came or went included) or `wrapper changed`."""
+        """`same code`, `3 kernels changed` (added and removed ones included) or `wrapper changed`."""
         if self.same:
             return SAME
         return f"{counted(len(self.kernels), 'kernel')} changed" if self.kernels else WRAPPER

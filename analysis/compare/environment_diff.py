@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from analysis.compare.cell_comparison import CellComparison
+from collector.code import NAME_OF_SOURCE
 from collector.vocabulary import canonical_json
 from db.queries.sides import Side
 from db.runs import RunInfo
@@ -112,9 +114,19 @@ def run_notes(*sides: Side) -> list[str]:
 def _values(fingerprints: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
     by_key: dict[str, set[str]] = {}
     for fingerprint in fingerprints:
+        torch = f"torch {str(fingerprint.get('torch', '')).partition('+')[0]}"
         for key, value in _flat(fingerprint):
-            by_key.setdefault(key, set()).add(value if isinstance(value, str) else canonical_json(value))
+            text = value if isinstance(value, str) else canonical_json(value)
+            by_key.setdefault(key, set()).add(_source_words(text, torch) if key == NAME_OF_SOURCE else text)
     return by_key
+
+
+def _source_words(text: str, torch: str) -> str:
+    """`torch 2.11.0, unpatched` or `8 files of da9bfb0c0e over torch 2.11.0`, from what an overlay calls itself."""
+    match = re.fullmatch(r"(\d+) files of (\S+) over (\w+)(.*)", text)
+    if not match:
+        return text
+    return f"{torch}, unpatched" if match[1] == "0" else f"{match[1]} files of {match[2]} over {torch}{match[4]}"
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -126,7 +138,7 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _spell_differences(pairs: Mapping[tuple[str, str], int], known: Mapping[str, Mapping[str, Any]]) -> str:
-    """`gpu_index in 12 cells (0 against 1 and 2), ...`: key by key what differs between the testbeds, base against new."""
+    """`gpu_index in 12 cells (0 in base, 1 and 2 in new), ...`: key by key what differs between the testbeds."""
     counts: Counter[str] = Counter()
     values: dict[str, tuple[set[str], set[str]]] = {}
     for (base, new), cells in pairs.items():
@@ -140,7 +152,9 @@ def _spell_differences(pairs: Mapping[tuple[str, str], int], known: Mapping[str,
     for key in sorted(counts):
         base_values, new_values = (" and ".join(sorted(side)) for side in values[key])
         each = (
-            f"{base_values} against {new_values}" if base_values != new_values else f"each on another of {new_values}"
+            f"{base_values} in base, {new_values} in new"
+            if base_values != new_values
+            else f"each on another of {new_values}"
         )
         words.append(f"{key} in {counts[key]} cell{'s' * (counts[key] > 1)} ({each})")
     return ", ".join(words)

@@ -37,7 +37,7 @@ _CALLED = (
 class KernelGroup:
     """Kernels of the same operations on both sides: names, launches and milliseconds per call.
 
-    `what` became of their code: `came`, `went` or `changed`; empty if that is nothing, or not known. `unlisted` is the side
+    `what` became of their code: `added`, `removed` or `changed`; empty if that is nothing, or not known. `unlisted` is the side
     whose profile lists only kernels that take longer: its time is a guess, the most that it can be.
     """
 

@@ -44,6 +44,7 @@ def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> E
         "figure": _figure,
         "metric_name": lambda metric: METRICS[metric].title if metric else present.NOTHING,
         "pass_rate": present.pass_rate,
+        "commit_title": present.commit_title,
         "several": counted,
         "beside": present.beside_words,
         "tally": present.tally,

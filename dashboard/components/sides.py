@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 
 from analysis.compare.comparison import Comparison
+from analysis.present import commit_title
 from dashboard.components import code_host
 from dashboard.components.formats import moment
 from dashboard.components.markup import joined
@@ -39,7 +40,7 @@ def describe(side: Side) -> Markup:
     """A side in a few words, with links to its commits: what it is of, when its newest run started, its devices and labels."""
     labels = dict.fromkeys(run.label for run in side.runs if run.label)
     devices = dict.fromkeys(device_name(run.testbed) or run.testbed_id for run in side.runs)
-    parts = [_title(side), f"{moment(side.runs[0].started_at)} UTC", *devices, *labels]
+    parts = [_title(side), commit_title(side), f"{moment(side.runs[0].started_at)} UTC", *devices, *labels]
     return joined(" · ", parts)
 
 

@@ -1,4 +1,4 @@
-"""The model page's generated code: which kernels came, went or changed, and their sources and wrappers side by side."""
+"""The model page's generated code: which kernels were added, removed or changed, and their sources and wrappers side by side."""
 
 from __future__ import annotations
 

@@ -46,14 +46,14 @@ def test_equal_code_is_the_same_and_nothing_changed():
 def test_a_kernel_more_renames_others_and_changes_none_of_them():
     new = code("two", [ADD, Kernel("triton_poi_fused_mul_1", "c" * 16), renamed(SUM, "triton_red_fused_sum_2")])
     found = changes(code("one", [ADD, SUM]), new)
-    assert whats(found) == [(ADD.name, ""), ("triton_poi_fused_mul_1", "came"), ("triton_red_fused_sum_2", "")]
+    assert whats(found) == [(ADD.name, ""), ("triton_poi_fused_mul_1", "added"), ("triton_red_fused_sum_2", "")]
     assert found.words == "1 kernel changed"
 
 
 def test_another_text_under_the_same_name_changed_and_what_is_left_over_went():
     other = renamed(SUM, "triton_red_fused_sum_0", "d" * 16)
     found = changes(code("one", [ADD, SUM]), code("two", [other]))
-    assert whats(found) == [(other.name, "changed"), (ADD.name, "went")]
+    assert whats(found) == [(other.name, "changed"), (ADD.name, "removed")]
     assert found.words == "2 kernels changed"
 
 
@@ -74,7 +74,7 @@ def test_a_kernel_that_explains_a_loss_is_named_with_its_share_whatever_its_numb
     )
     part, came = explained(before, after, changes(base, new))
     assert part.text == "triton_red_fused_sum_2 +0.21 ms, 84 % of the loss (changed)"
-    assert came.text == "triton_poi_fused_mul_0 +0.04 ms, 16 % of the loss (came)"
+    assert came.text == "triton_poi_fused_mul_0 +0.04 ms, 16 % of the loss (added)"
     assert explained(after, before, changes(new, base))[0].text.endswith("_1 -0.21 ms, 84 % of the gain (changed)")
     # Without code the names without their numbers do the same.
     assert explained(before, after)[0].share == pytest.approx(0.84)
@@ -125,7 +125,11 @@ def test_one_fused_kernel_that_became_four_is_one_group_and_shares_make_100():
 
 def test_of_one_kernel_that_became_two_neither_is_the_changed_one():
     two = [renamed(SUM, "triton_red_fused_sum_1", "d" * 16), renamed(SUM, "triton_red_fused_sum_2", "e" * 16)]
-    assert sorted(what for _, what in whats(changes(code("one", [SUM]), code("two", two)))) == ["came", "came", "went"]
+    assert sorted(what for _, what in whats(changes(code("one", [SUM]), code("two", two)))) == [
+        "added",
+        "added",
+        "removed",
+    ]
 
 
 def test_a_kernel_tuned_to_another_configuration_is_shown_though_its_text_is_the_same():

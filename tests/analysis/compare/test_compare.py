@@ -330,7 +330,9 @@ def test_a_cell_without_a_measurement_was_on_no_other_testbed(store, put):
     found = compare(store, base, new)
     assert {model: one.testbed_changed for model, one in by_model(found).items()} == {"a": True, "b": None, "c": None}
     assert "1 of 1 cuda cells" in found.notes[0]
-    assert "driver in 1 cell (1.0 against 2.0), start in 1 cell (nothing against fork)" in found.notes[0]
+    assert (
+        "driver in 1 cell (1.0 in base, 2.0 in new), start in 1 cell (nothing in base, fork in new)" in found.notes[0]
+    )
 
 
 def test_two_configs_of_a_night_may_have_been_on_two_gpus(store, put):

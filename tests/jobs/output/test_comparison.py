@@ -50,8 +50,8 @@ def shown(engine, limit=20):
 
 
 GOLDEN = """\
-base main@a1a1a1a1a1 (base), 2026-08-01 02:00 UTC, Synthetic GPU [synthetic test data]
-new main@b2b2b2b2b2 (new), 2026-08-01 03:00 UTC, Synthetic GPU [synthetic test data]
+base main@a1a1a1a1a1 (base), 2026-08-01 02:00 UTC, Synthetic GPU [synthetic test data]: Make it faster (#154667)
+new main@b2b2b2b2b2 (new), 2026-08-01 03:00 UTC, Synthetic GPU [synthetic test data]: Make it faster (#154667)
 New is worse than base: 1 model broke (gpt2). Better: 1 model fixed (t5). Undecided: 1 of 4 models. Missing: 1 cell.
 correctness: 1 unchanged, 1 broke, 1 fixed, 1 missing
 latency: 1 no clear change
