@@ -14,10 +14,10 @@ from analysis.compare.comparison import Comparison
 from analysis.compare.findings import Finding
 from analysis.compare.transitions import Transition
 from analysis.history.record import cell_of
-from analysis.present import beside_words
+from analysis.present import beside_words, eager_words
 from analysis.reports.permalinks import cell_query
 from analysis.rerun_command import stored_repro
-from collector.metrics import METRICS
+from collector.metrics import METRICS, Dimension
 from dashboard import url
 from dashboard.components import heading
 from dashboard.components.changes import judged
@@ -43,7 +43,8 @@ def changes(comparison: Comparison) -> None:
     note = f"the first {_CHANGES} of {len(found)}, what regressed first" if len(found) > _CHANGES else ""
     head = ["cell", "metric", "base", "new", "change", "95 %", "verdict", "beside"]
     rows = [_change_row(*item) for item in found[:_CHANGES]]
-    draw(table("Changed most", head, rows, note=note, numbers=range(2, 7)))
+    drawn = table("Changed most", head, rows, note=note, numbers=range(2, 7))
+    draw(Markup('<div class="iw-list">{}</div>').format(drawn))
 
 
 def broken(data: Data, cells: Sequence[CellComparison]) -> None:
@@ -131,8 +132,17 @@ def _missing(title: str, cells: Sequence[CellName]) -> None:
 def _change_row(one: CellComparison, finding: Finding) -> tuple[str, ...]:
     metric = finding.metric or ""
     values = [number(metric, state.values.get(metric)) for state in (one.base, one.new)]
-    beside = span("soft", beside_words(finding))
-    return named(one.cell), METRICS[metric].title, *values, *change_cells(judged(one, metric)), beside
+    eager = eager_words(one.new) if finding.dimension is Dimension.LATENCY else ""
+    beside = span("soft", ", ".join(filter(None, (beside_words(finding), eager))))
+    return _short_name(one.cell), METRICS[metric].title, *values, *change_cells(judged(one, metric)), beside
+
+
+def _short_name(cell: CellName) -> Markup:
+    """A cell as a link on one line; a pointer at it shows where it belongs."""
+    phase = "" if cell.phase == "inference" else cell.phase
+    name = joined(" ", [cell.model, span("soft", " ".join(filter(None, (phase, cell.config))))])
+    where = f"{cell.suite}, {cell.phase}, {cell.dtype}, {cell.device}"
+    return Markup('<a href="{}" target="_self" title="{}">{}</a>').format(_model_link(cell), where, name)
 
 
 def named(cell: CellName) -> Markup:

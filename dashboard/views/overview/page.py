@@ -49,12 +49,13 @@ def _compared(selection: Selection, pair: Pair) -> None:
     draw(
         paragraph("iw-verdict", headline.answer(comparison)),
         paragraph("", headline.compared_sentence(comparison)),
-        bullets("iw-dimensions", dimension_lines(comparison)),
         paragraph("soft", *pair_lines(comparison)),
+        groups.grid(comparison.suites),
     )
     lists.broken(data, comparison.of(Outcome.BROKE))
     lists.lost(comparison)
     lists.changes(comparison)
+    draw(bullets("iw-dimensions", dimension_lines(comparison)))
     if drawn := intervals.figure(comparison):
         fold = st.expander(drawn.alt, key="intervals", on_change="rerun")
         if fold.open:
@@ -79,7 +80,8 @@ def _alone(selection: Selection) -> None:
         empty_states.neighbours(summary.side, selection.data.nights_with(selection.filters), "")
         return
     counts = headline.total(suite.counts for suite in summary.suites)
-    draw(paragraph("iw-verdict", headline.alone_sentence(counts)), paragraph("soft", describe(summary.side)))
+    sentence = paragraph("iw-verdict", headline.alone_sentence(counts))
+    draw(sentence, paragraph("soft", describe(summary.side)), groups.grid(summary.suites))
     recent = selection.data.recent(selection.fixed_new, selection.filters, headline.ALONE)
     headline.draw_cards(headline.alone_cards(summary.cells, counts), recent)
     if url.get("base") == NOTHING:
@@ -92,9 +94,14 @@ def _alone(selection: Selection) -> None:
 
 
 def _tables(sections: dict[str, list[groups.Item]]) -> None:
-    for title, items in sections.items():
-        st.header(markdown(title), anchor=False)
-        draw(groups.section_tables(items))
+    """Draws every average of every group, folded: the grid has what most people look for."""
+    fold = st.expander("All averages with their intervals", key="averages", on_change="rerun")
+    if not fold.open:
+        return
+    with fold:
+        for title, items in sections.items():
+            st.header(markdown(title), anchor=False)
+            draw(groups.section_tables(items))
 
 
 def _notes(notes: Sequence[str]) -> None:
