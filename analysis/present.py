@@ -158,16 +158,28 @@ def eager_words(state: CellState) -> str:
     return f"slower than eager ({speedup:.2f}x)" if speedup is not None and speedup < _NO_GAIN else ""
 
 
-def _eager_line(comparison: Comparison) -> list[str]:
-    """Return a line on the cells of new in which compiling does not pay; none where there is no such cell."""
-    slower = [one for one in comparison.cells if eager_words(one.new)]
-    worst = sorted(slower, key=lambda one: one.new.values["speedup"])
+def slower_than_eager(comparison: Comparison) -> tuple[int, str]:
+    """Return how many cells of new are slower than eager, and a text that names the worst; 0 and nothing for none."""
+    worst = sorted((one for one in comparison.cells if eager_words(one.new)), key=lambda one: one.new.values["speedup"])
     if not worst:
-        return []
+        return 0, ""
     named = ", ".join(f"{_model(one)} {one.new.values['speedup']:.2f}x" for one in worst[:_NAMED])
     before = sum(bool(eager_words(one.base)) for one in comparison.cells)
-    words = f"slower than eager: {counted(len(worst), 'cell')} of new ({named}{', ...' if len(worst) > _NAMED else ''})"
-    return [f"{words}, {before} of base"]
+    return len(worst), f"{named}{', ...' if len(worst) > _NAMED else ''}; {before} of base"
+
+
+def verdict_counts(comparison: Comparison) -> list[tuple[Dimension, list[tuple[Outcome, str, str]]]]:
+    """Return for each dimension each verdict, `3 regressed`, and which cells changed most, empty for no change."""
+    return [
+        (
+            dimension,
+            [
+                (Outcome(word), f"{count} {called(word)}", _most_changed(comparison, dimension, Outcome(word)))
+                for word, count in counts.items()
+            ],
+        )
+        for dimension, counts in comparison.dimensions().items()
+    ]
 
 
 def dimension_lines(comparison: Comparison) -> list[str]:
@@ -175,19 +187,20 @@ def dimension_lines(comparison: Comparison) -> list[str]:
 
     The last line names the cells that are slower than eager, if any are.
     """
-    return [
-        f"{dimension.value}: " + ", ".join(_counted_verdict(comparison, dimension, *item) for item in counts.items())
-        for dimension, counts in comparison.dimensions().items()
-    ] + _eager_line(comparison)
+    lines = [
+        f"{dimension.value}: " + ", ".join(f"{words} ({most})" if most else words for _, words, most in counts)
+        for dimension, counts in verdict_counts(comparison)
+    ]
+    slower, named = slower_than_eager(comparison)
+    return [*lines, *([f"slower than eager: {counted(slower, 'cell')} of new ({named})"] if slower else [])]
 
 
-def _counted_verdict(comparison: Comparison, dimension: Dimension, word: str, count: int) -> str:
-    words = f"{count} {called(word)}"
-    if Outcome(word) not in CHANGES:
-        return words
-    found = _of(comparison, dimension, Outcome(word))
+def _most_changed(comparison: Comparison, dimension: Dimension, verdict: Outcome) -> str:
+    if verdict not in CHANGES:
+        return ""
+    found = _of(comparison, dimension, verdict)
     named = ", ".join(f"{_model(one)} {percent(finding.change)}" for one, finding in found[:_NAMED])
-    return f"{words} ({named}{', ...' if len(found) > _NAMED else ''})"
+    return f"{named}{', ...' if len(found) > _NAMED else ''}"
 
 
 def _of(comparison: Comparison, dimension: Dimension, verdict: Outcome) -> list[tuple[CellComparison, Finding]]:

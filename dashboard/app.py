@@ -24,6 +24,7 @@ def pages() -> list[st.Page]:
         st.Page("views/overview/page.py", title="Overview", icon=":material/grid_view:", default=True),
         st.Page("views/compare/page.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
         st.Page("views/model/page.py", title="Model", icon=":material/stethoscope:", url_path="model"),
+        st.Page("views/commit/page.py", title="Commit", icon=":material/commit:", url_path="commit"),
         st.Page("views/trends/page.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
         st.Page("views/regressions/page.py", title="Regressions", icon=":material/flag:", url_path="regressions"),
         st.Page("views/runs/page.py", title="Runs", icon=":material/event_available:", url_path="runs"),

@@ -18,6 +18,7 @@ import pandas as pd
 import streamlit as st
 from sqlalchemy import Engine
 
+from analysis.compare.causes import Cause, causes
 from analysis.compare.comparing import SideSummary, compare, summarise
 from analysis.compare.comparison import Comparison
 from analysis.compare.verdicts import READ
@@ -106,6 +107,12 @@ class Data:
         """Two sides, cell by cell; a filter hides cells and changes no verdict. Raises `FilterError` for what is not there."""
         check_filter(self.engine, filters)
         return self._comparison(pair).only(filters)
+
+    @_cached(12)
+    def causes(self, pair: Pair, filters: CellFilter) -> list[Cause]:
+        """What changed between two sides, grouped by what explains it."""
+        with connected(self.engine) as conn:
+            return causes(conn, self.comparison(pair, filters))
 
     @_cached(64)
     def rows_of_run(self, run: int) -> pd.DataFrame:

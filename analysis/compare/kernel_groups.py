@@ -109,11 +109,18 @@ class KernelGroup:
         times = {key: getattr(self, key) for key in ("base_launches", "base_ms", "new_launches", "new_ms")}
         return {"name": self.name, **times}
 
-    def _kernels(self, side: Sequence[ListedKernel]) -> str:
-        longest = max(side, key=lambda kernel: kernel[2])[0]
-        operations = _operations(longest) or ""
+    @property
+    def called(self) -> str:
+        """What it does, `fused softmax`, by its longest kernel; the name of a library's kernel."""
+        longest = max((*self.base, *self.new), key=lambda kernel: kernel[2])[0]
+        operations = _operations(longest)
+        if not operations:
+            return stem(longest)
         called = next((word for word in _CALLED if word in operations), " ".join(operations.split("_")[:3]))
-        return counted(len(side), f"fused {called.replace('_', ' ').replace('rsqrt', 'norm')} kernel")
+        return f"fused {called.replace('_', ' ').replace('rsqrt', 'norm').strip()}"
+
+    def _kernels(self, side: Sequence[ListedKernel]) -> str:
+        return counted(len(side), f"{self.called} kernel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +133,7 @@ class KernelShare:
     what: str
     is_loss: bool
     words: str
+    called: str = ""
 
     @property
     def part(self) -> str:
@@ -153,7 +161,7 @@ def explained(
         return ()
     named = sorted((one for one in groups if one.name != REST), key=lambda one: -one.change_ms / total)
     parts = [
-        KernelShare(one.name, one.change_ms, one.change_ms / total, one.what, total > 0, one.words)
+        KernelShare(one.name, one.change_ms, one.change_ms / total, one.what, total > 0, one.words, one.called)
         for one in named[:MOST]
         if one.change_ms / total >= LEAST_SHARE
     ]

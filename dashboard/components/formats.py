@@ -36,6 +36,11 @@ def milliseconds(value: float) -> str:
     return f"{value:.{digits}f}"
 
 
+def seconds(value: float | None) -> str:
+    """Seconds to a hundredth, with the unit."""
+    return ABSENT if value is None else f"{value:.2f}{THIN}s"
+
+
 def signed(value: float | None, digits: int = 1, unit: str = "%") -> str:
     """A change with its sign: `+3.7 %`, `-0.4 %`, and no sign for a zero."""
     if value is None or math.isnan(value):

@@ -67,6 +67,8 @@ SHEET = """
 .iw td:has(.iw-mono) { min-width: 9rem; }
 .iw-narrow { max-width: 56rem; }
 .iw-narrower { max-width: 30rem; }
+.iw ul.iw-dimensions a { text-decoration: underline; text-underline-offset: 3px; text-decoration-thickness: 1px; }
+.iw ul.iw-dimensions { padding-left: 1.1rem; }
 .iw ul.iw-sides, .iw ul.iw-notes { list-style: none; padding: 0; }
 .iw ul.iw-sides li { margin: 0 0 .2rem; }
 .iw ul.iw-short { gap: .5rem 1.6rem; }

@@ -55,12 +55,12 @@ def test_compare_puts_what_broke_first_and_then_the_largest_change(open_app, two
     assert table["outcome"].tolist()[0] == "\N{MULTIPLICATION X} broke pass → fail_to_compile"
     assert table["model"].tolist()[0] == "opt inference, huggingface, bfloat16"
     assert all(name.startswith("gpt2") for name in table["model"][1:7])
-    regressed = r"\N{MULTIPLICATION X} regressed device time \+20.% \(compiled latency \+2\d\.\d.%\)"
+    regressed = r"\N{MULTIPLICATION X} regressed device time \+20.%"
     assert re.fullmatch(regressed, table["outcome"].tolist()[1])
     latency = table["compiled latency"].tolist()[1]
-    base, new, change, low, high, *measured = (float(part) for part in re.findall(r"[-+]?\d+\.\d+", latency))
+    base, new, change, low, high = (float(part) for part in re.findall(r"[-+]?\d+\.\d+", latency))
     assert 10 < low < change < high < 30
-    assert new / base == pytest.approx(1 + (measured or [change])[0] / 100, abs=0.002)
+    assert new / base == pytest.approx(1 + change / 100, abs=0.01)
     assert re.fullmatch(r"[\d.]+.ms→\N{EN DASH}", table["device time"].tolist()[0])
     link = re.search(r'<th scope="row"><a href="([^"]*)" target="_self">opt</a>', text_of(app))[1]
     assert link.startswith("./model?") and "model=huggingface/opt" in link and "config=cudagraphs" in link

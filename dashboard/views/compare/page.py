@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 import pandas as pd
 import streamlit as st
+from markupsafe import Markup
 
 from analysis.compare.cell_comparison import CellComparison
 from analysis.present import noise_line
 from analysis.reports.permalinks import cell_query
-from collector.metrics import METRICS
+from collector.metrics import METRICS, Dimension
 from collector.vocabulary import BY_COSINE, CHECKED_BY, status_words
 from dashboard import url
 from dashboard.components import changes, downloads, heading, outcomes
@@ -89,7 +90,7 @@ def _compared(selection: Selection, pair: Pair) -> None:
     chosen = () if pair.configs else tuple(name for name in url.get_all("config") if name in configs)
     filters = replace(selection.filters, configs=chosen or selection.filters.configs)
     offer = partial(downloads.offer, selection, filters, pair.configs)
-    kept = rows.compared_order(kept, url.get("sort") if url.get("sort") in _orders() else "")
+    kept = rows.compared_order(kept, url.get("sort") if url.get("sort") in _orders() else "", url.get("dimension"))
     first = kept[: _limit()]
     sides = (
         _with_checks(data, [one.base for one in first], pair.base),
@@ -120,7 +121,7 @@ def _filtered(cells: Sequence[CellComparison], *, with_config: bool) -> list[Cel
     """Draws the filters of a comparison's table and applies them."""
     # Bundles of earlier versions have no generated code.
     with_code = any(one.code for one in cells)
-    columns = st.columns(5 + with_code)
+    columns = st.columns(6 + with_code)
     kept = _matching(cells, with_config=with_config, columns=columns)
     orders = _orders()
     value = known("sort", orders, "")
@@ -128,12 +129,20 @@ def _filtered(cells: Sequence[CellComparison], *, with_config: bool) -> list[Cel
     if with_code:
         kinds = Counter(map(rows.code_kind, kept))
         names = {key: f"{title} ({kinds[key]})" for key, title in rows.CODES.items()}
-        wanted = _pick_many(columns[4], "code", "Generated code", names)
+        wanted = _pick_many(columns[5], "code", "Generated code", names)
         kept = [one for one in kept if rows.code_kind(one) in wanted] if wanted else kept
-    tally = Counter(one.outcome.value for one in kept)
+    dimension = _dimension()
+    dimensions = {"": "all together", **{one.value: one.value for one in Dimension}}
+    select("dimension", "Dimension", list(dimensions), dimension, names=dimensions, where=columns[3])
+    verdicts = {one.cell.cell_id: rows.verdict(one, dimension) for one in kept}
+    tally = Counter(verdict.value for verdict in verdicts.values() if verdict)
     names = {key: f"{title} ({tally[key]})" for key, title in outcomes.OUTCOMES.items()}
-    wanted = _pick_many(columns[3], "outcome", "Outcomes", names)
-    return [one for one in kept if one.outcome in wanted] if wanted else kept
+    wanted = _pick_many(columns[4], "outcome", "Outcomes", names) or list(outcomes.OUTCOMES)
+    return [one for one in kept if verdicts[one.cell.cell_id] in wanted]
+
+
+def _dimension() -> str:
+    return known("dimension", ["", *Dimension], "")
 
 
 def _pick_many(where: Any, key: str, title: str, names: dict[str, str], placeholder: str = "any") -> list[str]:
@@ -143,7 +152,9 @@ def _pick_many(where: Any, key: str, title: str, names: dict[str, str], placehol
 
 
 def _metrics() -> list[str]:
-    return [name for name in rows.COLUMNS if name in url.get_all("columns")] or list(rows.USUAL)
+    picked = [name for name in rows.COLUMNS if name in url.get_all("columns")]
+    of_dimension = [name for name in rows.COLUMNS if METRICS[name].dimension == url.get("dimension")]
+    return picked or of_dimension or list(rows.USUAL)
 
 
 def _orders() -> dict[str, str]:
@@ -205,7 +216,8 @@ def _table(
             on_click="ignore",
         )
         offer()
-    draw(table("Cells", list(shown), zip(*shown.values(), strict=True)))
+    cells = table("Cells", list(shown), zip(*shown.values(), strict=True))
+    draw(Markup('<div class="iw-list">{}</div>').format(cells))
 
 
 def _cell_link(cell: CellName) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -10,8 +11,10 @@ from markupsafe import Markup
 
 from analysis.compare.adjustment import CONTROL
 from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_outcome import Outcome
 from analysis.compare.code import SAME, WRAPPER
 from analysis.compare.leaks import LEAK
+from analysis.present import eager_words
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import batch_words
 from dashboard.components.changes import ChangeWords, judged, unjudged
@@ -36,14 +39,24 @@ COLUMNS = (
 USUAL = COLUMNS[:4]
 #: What may have become of generated code, and what it is called. The key is also what the address says.
 CODES = {"kernels": "kernels changed", "wrapper": WRAPPER, "same": SAME, "unknown": "not known"}
+#: What stands in brackets behind a change: the columns have it, too.
+_BESIDE = re.compile(r" \([^)]*\)")
 _ORDER = tuple(dict.fromkeys(("broke", "missing", "regressed", "improved", "inconclusive", *OUTCOMES)))
 
 
-def compared_order(cells: Sequence[CellComparison], sort: str = "") -> list[CellComparison]:
+def verdict(one: CellComparison, dimension: str) -> Outcome | None:
+    """Return the verdict on a cell in a dimension, or on the whole cell; None where the dimension has none."""
+    if not dimension:
+        return one.outcome
+    found = (finding.verdict for finding in one.findings if finding.dimension == dimension)
+    return next(found, None)
+
+
+def compared_order(cells: Sequence[CellComparison], sort: str = "", dimension: str = "") -> list[CellComparison]:
     """Return the cells, what broke first, or by `sort`: `model`, a metric's name, or `-` and that name.
 
     By default: broke, missing, regressed, improved, no clear change, then the rest, and within each the largest change
-    first. By a metric the largest increase is first, with `-` the largest decrease.
+    first. By a metric the largest increase is first, with `-` the largest decrease. With a `dimension` its changes count.
     """
     metric = sort.removeprefix("-")
     if metric in METRICS:
@@ -57,8 +70,13 @@ def compared_order(cells: Sequence[CellComparison], sort: str = "") -> list[Cell
         ]
     if sort:
         return sorted(cells, key=lambda one: (one.cell.model, str(one.cell)))
-    size = {one.cell.cell_id: one.leading.size if one.leading else 0.0 for one in cells}
-    return sorted(cells, key=lambda one: (_ORDER.index(one.outcome), -size[one.cell.cell_id], str(one.cell)))
+
+    def place(one: CellComparison) -> tuple[int, float, str]:
+        of_dimension = (finding for finding in one.findings if finding.dimension == dimension)
+        finding = next(of_dimension, None) or one.leading
+        return _ORDER.index(verdict(one, dimension) or one.outcome), -finding.size if finding else 0.0, str(one.cell)
+
+    return sorted(cells, key=place)
 
 
 def compared(
@@ -137,8 +155,12 @@ def _names(cells: Sequence[CellName], rows: Sequence[CellName], link: Link) -> C
 def _outcome(one: CellComparison) -> Markup:
     parts = []
     for outcome, detail in said(one):
-        parts += [f"{glyph(outcome)} {OUTCOMES[outcome]}".lstrip(), span("soft", detail) if detail else ""]
-    return lines(*parts)
+        words = f"{glyph(outcome)} {OUTCOMES[outcome]}".lstrip()
+        short = detail.partition(", ")[0] if outcome is Outcome.INCONCLUSIVE else _BESIDE.sub("", detail)
+        shown = lines(words, span("soft", short) if short else "")
+        parts.append(Markup('<span title="{}">{}</span>').format(detail, shown) if detail != short else shown)
+    eager = eager_words(one.new)
+    return lines(*parts, span("soft", eager) if eager else "")
 
 
 def _metric(one: CellComparison, metric: str) -> Cell:
@@ -155,15 +177,23 @@ def _metric(one: CellComparison, metric: str) -> Cell:
         return Cell(lines(values, difference), f"n {known.look}" if known and known.look != "calm" else "n")
     known = judged(one, metric) if metric in MIN_EFFECT else unjudged(base, new)
     css = "n" if known is None or known.look == "calm" else f"n {known.look}"
-    return Cell(lines(values, *_change_lines(one, metric, known)), css)
+    about = _about(one, metric, known)
+    shown = lines(values, *_change_lines(known))
+    return Cell(Markup('<span title="{}">{}</span>').format(about, shown) if about else shown, css)
 
 
-def _change_lines(one: CellComparison, metric: str, known: ChangeWords | None) -> list[Markup]:
-    """The change with its interval; where the machine's part was removed, a line says so; and how many runs it is of."""
+def _change_lines(known: ChangeWords | None) -> list[Markup]:
+    """Return the change with its interval, on one line."""
     if known is None:
         return []
     parts = [span("soft", part) for part in known.intervals]
-    sizes = lines(known.size, *parts) if len(parts) > 1 else joined(" ", (known.size, *parts))
+    adjusted = span("soft", "adjusted") if len(parts) > 1 else ""  # base and new do not show this change
+    return [joined(" ", (known.size, adjusted, *parts[:1]))]
+
+
+def _about(one: CellComparison, metric: str, known: ChangeWords | None) -> str:
+    """Return what a pointer at a change shows: the change as measured, that of eager beside it, and how many runs it is of."""
     of = one.judged.get(metric)
     runs = [of.base_runs or 0, of.new_runs or 0] if of and metric in CONTROL else [0, 0]
-    return [sizes, span("soft", f"mean of {runs[0]:.0f} / {runs[1]:.0f} runs") if max(runs) > 1 else Markup("")]
+    mean = f"mean of {runs[0]:.0f} / {runs[1]:.0f} runs" if max(runs) > 1 else ""
+    return ", ".join(filter(None, (*(known.intervals[1:] if known else ()), mean)))

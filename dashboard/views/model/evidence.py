@@ -11,6 +11,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from analysis.compare import evidence
+from analysis.compare.causes import pass_times
 from analysis.compare.changes import direction
 from analysis.compare.leaks import LEAK
 from analysis.rerun_command import stored_repro
@@ -19,7 +20,7 @@ from collector.metrics import METRICS
 from collector.vocabulary import sizes_of
 from dashboard.components import changes, charts
 from dashboard.components.downloads import download, file_name
-from dashboard.components.formats import ABSENT, count, moment, number, signed
+from dashboard.components.formats import ABSENT, count, moment, number, seconds, signed
 from dashboard.components.markup import (
     bullets,
     change_cells,
@@ -44,6 +45,8 @@ _SHOWN = (
     *("cudagraph_skips", "kernels_generated", "kernels_extern", "error_rmse_ratio", "cosine"),
     *("compile_warm_s", "compile_instructions", "leak_bytes_per_call", "over_static"),
 )
+#: Passes of the compiler that are shown.
+_PASSES = 12
 _OF_RUNS = ("compiled_ms", "eager_ms", "compiled_kernel_ms", "compile_cold_s")
 _LOG = (
     "Nothing more is stored. A bundle keeps the last 8 KiB of a log. A cell that passes has a log only if TORCH_LOGS asked "
@@ -75,6 +78,24 @@ def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
     if caption := " ".join(part for part in parts if part):
         with st.expander("How is this decided?"):
             st.caption(caption)
+
+
+def compile_passes(halves: Sequence[Half]) -> None:
+    """Draws how long each pass of the compiler took, the largest change first."""
+    of_sides = [half.measured.details if half.measured else {} for half in halves]
+    times = pass_times(of_sides[0], of_sides[-1])
+    if not times:
+        return
+    rows: list[tuple[str, ...]] = [
+        (one.name, seconds(one.base_s), seconds(one.new_s), signed(one.change_s, 2, "s")) for one in times
+    ]
+    head = ["pass", *(half.role for half in halves), "change"]
+    if len(halves) < 2:
+        times.sort(key=lambda one: -(one.new_s or 0.0))
+        rows, head = [(one.name, seconds(one.new_s)) for one in times], ["pass", halves[0].role]
+    note = "dynamo holds aot_autograd, which holds inductor and the passes on graphs"
+    shown = table("Compile time by pass", head, rows[:_PASSES], note=note, numbers=range(1, 4))
+    draw(Markup('<div class="iw-narrow">{}</div>').format(shown))
 
 
 def runs(choice: Choice, halves: Sequence[Half]) -> None:

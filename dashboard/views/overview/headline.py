@@ -17,7 +17,7 @@ from analysis.compare.cell_outcome import Look, Outcome
 from analysis.compare.comparison import Comparison
 from analysis.compare.suite_groups import Counts, average_change
 from analysis.history.recent import RATE
-from analysis.present import sentence_parts
+from analysis.present import sentence_parts, slower_than_eager, verdict_counts
 from analysis.reports.permalinks import cell_query
 from analysis.stats.averages import geomean
 from collector.metrics import METRICS
@@ -53,6 +53,23 @@ def answer(comparison: Comparison) -> Markup:
         return anchor(url.link("model", **cell_query(one.cell)), f"{one.cell.model} {one.cell.config}")
 
     return Markup("").join(sentence_parts(comparison, named))
+
+
+def dimensions(comparison: Comparison) -> list[Markup]:
+    """Return a line for each dimension; each number leads to its cells."""
+    lines = []
+    for dimension, counts in verdict_counts(comparison):
+        parts = [
+            anchor(url.link("compare", dimension=dimension.value, outcome=verdict.value), words)
+            + (f" ({most})" if most else "")
+            for verdict, words, most in counts
+        ]
+        lines.append(Markup("{}: {}").format(dimension.value, joined(", ", parts)))
+    slower, named = slower_than_eager(comparison)
+    if slower:
+        words = anchor(url.link("compare", columns="speedup", sort="-speedup"), count(slower, "cell") + " of new")
+        lines.append(Markup("slower than eager: {} ({})").format(words, named))
+    return lines
 
 
 def compared_sentence(comparison: Comparison) -> Markup:

@@ -41,10 +41,14 @@ def changes(comparison: Comparison) -> None:
     if not found:
         return
     note = f"the first {_CHANGES} of {len(found)}, what regressed first" if len(found) > _CHANGES else ""
+    draw(change_table("Changed most", found[:_CHANGES], note))
+
+
+def change_table(title: str, changed: Iterable[tuple[CellComparison, Finding]], note: str = "") -> Markup:
+    """Return a table with a line for each change."""
     head = ["cell", "metric", "base", "new", "change", "95 %", "verdict", "beside"]
-    rows = [_change_row(*item) for item in found[:_CHANGES]]
-    drawn = table("Changed most", head, rows, note=note, numbers=range(2, 7))
-    draw(Markup('<div class="iw-list">{}</div>').format(drawn))
+    drawn = table(title, head, [_change_row(*item) for item in changed], note=note, numbers=range(2, 7))
+    return Markup('<div class="iw-list">{}</div>').format(drawn)
 
 
 def broken(data: Data, cells: Sequence[CellComparison]) -> None:
@@ -130,11 +134,16 @@ def _missing(title: str, cells: Sequence[CellName]) -> None:
 
 
 def _change_row(one: CellComparison, finding: Finding) -> tuple[str, ...]:
-    metric = finding.metric or ""
+    metric = finding.metric
+    if metric is None:
+        words = span(finding.verdict.look, finding.verdict.value)
+        return _short_name(one.cell), "status", one.base.status or "", one.new.status or "", "", "", words, ""
     values = [number(metric, state.values.get(metric)) for state in (one.base, one.new)]
+    change = judged(one, metric)
+    change = change._replace(intervals=change.intervals[:1]) if change else None
     eager = eager_words(one.new) if finding.dimension is Dimension.LATENCY else ""
     beside = span("soft", ", ".join(filter(None, (beside_words(finding), eager))))
-    return _short_name(one.cell), METRICS[metric].title, *values, *change_cells(judged(one, metric)), beside
+    return _short_name(one.cell), METRICS[metric].title, *values, *change_cells(change), beside
 
 
 def _short_name(cell: CellName) -> Markup:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.compare.cell_outcome import Outcome
-from analysis.present import dimension_lines, noise_line
+from analysis.present import noise_line
 from dashboard import url
 from dashboard.components import changes, charts, empty_states, heading
 from dashboard.components.markup import anchor, bullets, draw, markdown, paragraph, soft
@@ -55,7 +55,7 @@ def _compared(selection: Selection, pair: Pair) -> None:
     lists.broken(data, comparison.of(Outcome.BROKE))
     lists.lost(comparison)
     lists.changes(comparison)
-    draw(bullets("iw-dimensions", dimension_lines(comparison)))
+    draw(bullets("iw-dimensions", headline.dimensions(comparison)))
     if drawn := intervals.figure(comparison):
         fold = st.expander(drawn.alt, key="intervals", on_change="rerun")
         if fold.open:
