@@ -198,6 +198,11 @@ class Data:
         return str(programs.iloc[0]) if programs.nunique() == 1 else None
 
     @_cached(4)
+    def commit_titles(self) -> dict[str, str]:
+        """The titles of the commits that were measured, by sha."""
+        return {run.commit: run.commit_title for night in self.nights() for run in night.runs if run.commit_title}
+
+    @_cached(4)
     def local_commits(self) -> frozenset[str]:
         """The commits of local clones, which no host has."""
         return local_commits(self.engine)

@@ -7,11 +7,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from analysis.history.record import Listed, Record
+from analysis.history.record import Listed, Record, dimension_of
 from analysis.present import NOTHING, percent, value
 from analysis.reports.permalinks import address
 from analysis.reports.templating import render_page, render_text
-from collector.metrics import METRICS, Dimension
 from db.commits.ranges import CommitEntry
 from db.regressions.records import RegressionInfo
 
@@ -25,12 +24,6 @@ def change_of(info: RegressionInfo) -> str:
         return NOTHING
     change = percent(info.new_value / info.base_value - 1) if info.base_value > 0 else NOTHING
     return f"{value(info.metric, info.base_value)} -> {value(info.metric, info.new_value)}, {change}"
-
-
-def dimension_of(info: RegressionInfo) -> str:
-    """Return the dimension that got worse: that of its metric, correctness where a status changed."""
-    dimension = METRICS[info.metric].dimension if info.metric else Dimension.CORRECTNESS
-    return dimension.value if dimension else NOTHING
 
 
 def by_onset(infos: Iterable[RegressionInfo]) -> dict[tuple[str, ...], list[RegressionInfo]]:
