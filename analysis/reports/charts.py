@@ -16,7 +16,9 @@ from analysis.compare.suite_groups import SuiteChange
 from analysis.present import called, interval, percent
 from analysis.reports.facts import SHOWN, Report
 from collector.metrics import METRICS
+from collector.vocabulary import batch_word
 from db.errors import one_line
+from db.queries.cell_names import CellName
 
 #: The names of the charts, as `report --chart` takes them.
 CHARTS = ("changes", "suites")
@@ -34,7 +36,7 @@ IN_PAGE = {
 SCALE = 2.0
 
 #: Rows of a chart: more would not be read.
-_ROWS = 40
+_ROWS = 25
 #: What the chart of changes shows, in this order.
 _OUTCOMES = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED)
 #: Pixels: all columns together without names and labels, the most that a name or label takes, a row's height.
@@ -181,9 +183,27 @@ def _sides(report: Report) -> str:
 
 def _changes(report: Report) -> tuple[list[str], list[Mark]]:
     """Each finding that is not unchanged and has a change, the worst first."""
-    rows = [(row.cell, row.compared, row.finding) for outcome in _OUTCOMES for row in report.of(outcome)]
-    rows = [row for row in rows if row[2].judged and row[2].judged.shown is not None]
-    return [name for name, _, _ in rows], [mark(at, finding) for at, (_, _, finding) in enumerate(rows)]
+    rows = [(row.compared.cell, row.finding) for outcome in _OUTCOMES for row in report.of(outcome)]
+    rows = [row for row in rows if row[1].judged and row[1].judged.shown is not None]
+    return _short_names([cell for cell, _ in rows]), [mark(at, finding) for at, (_, finding) in enumerate(rows)]
+
+
+def _short_names(cells: Sequence[CellName]) -> list[str]:
+    """Return the model of each cell with what tells it from the others: the table below has whole names."""
+    axes = [name for name in ("phase", "dtype", "device", "config") if len({getattr(cell, name) for cell in cells}) > 1]
+    if len({(cell.phase, cell.dtype) for cell in cells}) == len({cell.phase for cell in cells}):
+        axes = [name for name in axes if name != "dtype"]  # the phase says it
+    sizes = {(cell.model, cell.phase, cell.config): cell.batch_size for cell in cells}
+    return [
+        " ".join(
+            [
+                cell.model,
+                *(getattr(cell, name) for name in axes),
+                *([batch_word(cell.batch_size)] if sizes[cell.model, cell.phase, cell.config] != cell.batch_size else []),
+            ]
+        )
+        for cell in cells
+    ]
 
 
 def mark(row: int, finding: Finding, column: str = _DIRECTIONS) -> Mark:
