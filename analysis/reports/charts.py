@@ -199,7 +199,11 @@ def _short_names(cells: Sequence[CellName]) -> list[str]:
             [
                 cell.model,
                 *(getattr(cell, name) for name in axes),
-                *([batch_word(cell.batch_size)] if sizes[cell.model, cell.phase, cell.config] != cell.batch_size else []),
+                *(
+                    [batch_word(cell.batch_size)]
+                    if sizes[cell.model, cell.phase, cell.config] != cell.batch_size
+                    else []
+                ),
             ]
         )
         for cell in cells
