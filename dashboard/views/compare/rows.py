@@ -15,7 +15,7 @@ from analysis.compare.cell_outcome import Outcome
 from analysis.compare.code import SAME, WRAPPER
 from analysis.compare.leaks import LEAK
 from analysis.present import eager_words
-from collector.metrics import METRICS, MIN_EFFECT
+from collector.metrics import METRICS, MIN_EFFECT, Place, shown_in
 from collector.vocabulary import batch_words
 from dashboard.components.changes import ChangeWords, judged, unjudged
 from dashboard.components.formats import ABSENT, number
@@ -32,11 +32,7 @@ Link = Callable[[CellName], str]
 T = TypeVar("T", CellComparison, CellState)
 
 #: What can be shown, in the table's order, and what is shown unless somebody picks.
-COLUMNS = (
-    *("compiled_ms", "compiled_kernel_ms", "compile_cold_s", "compiled_peak_bytes", "device_speedup", "speedup"),
-    *("compression", LEAK, "compile_warm_s", "compile_instructions", "graph_breaks", "cudagraph_skips"),
-)
-USUAL = COLUMNS[:4]
+COLUMNS, USUAL = shown_in(Place.COLUMN, Place.COMPARE), shown_in(Place.COLUMN)
 #: What may have become of generated code, and what it is called. The key is also what the address says.
 CODES = {"kernels": "kernels changed", "wrapper": WRAPPER, "same": SAME, "unknown": "not known"}
 #: What stands in brackets behind a change: the columns have it, too.

@@ -16,7 +16,7 @@ from analysis.compare.changes import direction
 from analysis.compare.leaks import LEAK
 from analysis.rerun_command import stored_repro
 from collector.explanation import Explanation
-from collector.metrics import METRICS
+from collector.metrics import METRICS, Place, shown_in
 from collector.vocabulary import sizes_of
 from dashboard.components import changes, charts
 from dashboard.components.downloads import download, file_name
@@ -39,12 +39,7 @@ from dashboard.views.model.choice import Choice, Half
 from dashboard.views.model.verdict import CellVerdict
 from db.queries import details
 
-_SHOWN = (
-    *("compiled_kernel_ms", "eager_kernel_ms", "device_speedup", "compiled_ms", "eager_ms", "speedup"),
-    *("compile_cold_s", "compiled_peak_bytes", "eager_peak_bytes", "compression", "graph_breaks", "recompiles"),
-    *("cudagraph_skips", "kernels_generated", "kernels_extern", "error_rmse_ratio", "cosine"),
-    *("compile_warm_s", "compile_instructions", "leak_bytes_per_call", "over_static"),
-)
+_SHOWN = shown_in(*Place)
 #: Passes of the compiler that are shown.
 _PASSES = 12
 _OF_RUNS = ("compiled_ms", "eager_ms", "compiled_kernel_ms", "compile_cold_s")
