@@ -185,10 +185,10 @@ def _changes(report: Report) -> tuple[list[str], list[Mark]]:
     """Each finding that is not unchanged and has a change, the worst first."""
     rows = [(row.compared.cell, row.finding) for outcome in _OUTCOMES for row in report.of(outcome)]
     rows = [row for row in rows if row[1].judged and row[1].judged.shown is not None]
-    return _short_names([cell for cell, _ in rows]), [mark(at, finding) for at, (_, finding) in enumerate(rows)]
+    return short_names([cell for cell, _ in rows]), [mark(at, finding) for at, (_, finding) in enumerate(rows)]
 
 
-def _short_names(cells: Sequence[CellName]) -> list[str]:
+def short_names(cells: Sequence[CellName]) -> list[str]:
     """Return the model of each cell with what tells it from the others: the table below has whole names."""
     axes = [name for name in ("phase", "dtype", "device", "config") if len({getattr(cell, name) for cell in cells}) > 1]
     if len({(cell.phase, cell.dtype) for cell in cells}) == len({cell.phase for cell in cells}):

@@ -84,6 +84,10 @@ SHEET = """
   [data-testid="stMainBlockContainer"] { padding: 3rem 1rem 3rem; }
   .iw th, .iw td { padding: .25rem .4rem; }
   .iw tbody th { min-width: 8.5rem; }
+  .iw .iw-list tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 8.5rem; max-width: 10rem; }
+  .iw .iw-changes :is(th, td):is(:nth-child(3), :nth-child(4)) { display: none; }
+  .st-key-intervals [data-testid="stVerticalBlock"] { overflow-x: auto; }
+  .st-key-intervals [data-testid="stVegaLiteChart"] { min-width: 32rem; }
 }
 </style>
 """

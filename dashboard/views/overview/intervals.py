@@ -5,7 +5,7 @@ from __future__ import annotations
 from analysis.compare.cell_outcome import Outcome
 from analysis.compare.comparison import Comparison
 from analysis.present import percent
-from analysis.reports.charts import mark, plot
+from analysis.reports.charts import mark, plot, short_names
 from dashboard.components import palette
 from dashboard.components.charts import Figure
 
@@ -22,8 +22,7 @@ def figure(comparison: Comparison) -> Figure | None:
     known = [(one, finding) for one, finding in found if finding.judged and finding.judged.low is not None]
     if not (shown := known[:_ROWS]):
         return None
-    with_phase = len({one.cell.phase for one, _ in shown}) > 1
-    names = [" ".join((one.cell.model, one.cell.config, *([one.cell.phase] * with_phase))) for one, _ in shown]
+    names = short_names([one.cell for one, _ in shown])
     marks = [mark(row, finding, "") for row, (_, finding) in enumerate(shown)]
     colors = palette.colors()
     drawn = plot(marks, names, {"worse": colors.bad, "better": colors.series[0], "calm": palette.NEUTRAL})

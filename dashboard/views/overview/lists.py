@@ -48,7 +48,7 @@ def change_table(title: str, changed: Iterable[tuple[CellComparison, Finding]], 
     """Return a table with a line for each change."""
     head = ["cell", "metric", "base", "new", "change", "95 %", "verdict", "beside"]
     drawn = table(title, head, [_change_row(*item) for item in changed], note=note, numbers=range(2, 7))
-    return Markup('<div class="iw-list">{}</div>').format(drawn)
+    return Markup('<div class="iw-list iw-changes">{}</div>').format(drawn)
 
 
 def broken(data: Data, cells: Sequence[CellComparison]) -> None:
