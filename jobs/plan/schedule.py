@@ -70,11 +70,13 @@ def predict(cells: Sequence[Cell], model: CostModel, workers: int) -> Prediction
 
 
 def longest_first(cells: Sequence[Cell], model: CostModel, workers: int, budget_s: float = float("inf")) -> list[Cell]:
-    """The cells with the longest first, so that no worker is left alone with one at the end.
+    """Return the cells with the longest first, so that no worker is left alone with one at the end.
 
-    Where the budget may cut the plan short, its own order is kept: that order says what matters most.
+    Cells that hold a GPU alone for more of their time than the mean are spread evenly among the others: only one of them
+    can hold it, and workers that are all at such cells wait for each other. Where the budget may cut the plan short, its
+    own order is kept: that order says what matters most.
     """
-    ordered = sorted(cells, key=lambda cell: -model.estimate(cell).worker_s)
+    ordered = _spread(sorted(cells, key=lambda cell: -model.estimate(cell).worker_s), model)
     if budget_s < _SPARE * predict(ordered, model, workers).total_s:
         return list(cells)
     return ordered
@@ -113,6 +115,23 @@ def last_places(
         if (place := place_of(run.header.testbed)) is not None:
             last = {group_of(item.cell): place for item in run.measurements} | last
     return last
+
+
+def _spread(cells: Sequence[Cell], model: CostModel) -> list[Cell]:
+    """Merge the cells that hold the GPU alone for long with the others, at the same pace by the time of their workers."""
+    costs = [model.estimate(cell) for cell in cells]
+    alone_s = [(cost.alone_s or 0.0) if cell.device != "cpu" else 0.0 for cell, cost in zip(cells, costs, strict=True)]
+    total_s = sum(cost.worker_s for cost in costs)
+    holds = [part * total_s > sum(alone_s) * cost.worker_s for part, cost in zip(alone_s, costs, strict=True)]
+    started: dict[bool, float] = defaultdict(float)
+    all_s: dict[bool, float] = defaultdict(float)
+    for cost, holding in zip(costs, holds, strict=True):
+        all_s[holding] += cost.worker_s
+    keys = []
+    for cost, holding in zip(costs, holds, strict=True):
+        keys.append(started[holding] / (all_s[holding] or 1.0))
+        started[holding] += cost.worker_s
+    return [cells[index] for index in sorted(range(len(cells)), key=keys.__getitem__)]
 
 
 def _assign(costs: Mapping[Group, float], gpus: int, kept: Mapping[Group, int]) -> dict[Group, int]:

@@ -71,6 +71,18 @@ def test_a_budget_counts_the_cells_that_have_started():
     assert [predict(slow, known, 2).started_within(budget) for budget in (9, 19, 20)] == [2, 2, 4]
 
 
+@pytest.mark.parametrize(("device", "places"), [("cuda", [0, 3, 6, 9]), ("cpu", [0, 1, 2, 3])])
+def test_cells_that_hold_a_gpu_alone_for_long_are_spread_over_the_night(device, places):
+    cells = [cell(f"m{number:03}", device=device) for number in range(12)]
+    items = [
+        passing(which, wall_s=40.0 - number, details={"held_s": {"choose": 20.0 if number < 4 else 1.0}})
+        for number, which in enumerate(cells)
+    ]
+    ordered = names(longest_first(cells, CostModel.learn(items), 4))
+    assert [ordered.index(number) for number in range(4)] == pytest.approx(places, abs=1)
+    assert sorted(ordered) == list(range(12))
+
+
 @given(SECONDS, st.integers(1, 6))
 @settings(max_examples=60, deadline=None)
 def test_longest_first_loses_no_cell_and_keeps_the_workers_busy(seconds, workers):
