@@ -28,6 +28,10 @@ Group = tuple[str, str, str]
 _SPARE = 1.2
 #: By how much the longest share may exceed the best division so that groups stay where they were.
 _STICKY = 1.1
+#: By how much the predicted time of a plan whose long cells are spread may exceed that with all of them first.
+_MIXED = 1.02
+#: The part of a plan's time within which its long cells start: the short ones after it fill the gaps at the end.
+_LONG_WITHIN = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +76,16 @@ def predict(cells: Sequence[Cell], model: CostModel, workers: int) -> Prediction
 def longest_first(cells: Sequence[Cell], model: CostModel, workers: int, budget_s: float = float("inf")) -> list[Cell]:
     """Return the cells with the longest first, so that no worker is left alone with one at the end.
 
-    Cells that hold a GPU alone for more of their time than the mean are spread evenly among the others: only one of them
-    can hold it, and workers that are all at such cells wait for each other. Where the budget may cut the plan short, its
-    own order is kept: that order says what matters most.
+    Among them come the others, so that not all workers are at the longest cells at once, which tune most and wait for
+    each other, and so that an interrupted night has more than its longest cells; unless that makes the whole longer.
+    Where the budget may cut the plan short, its own order is kept: that order says what matters most.
     """
-    ordered = _spread(sorted(cells, key=lambda cell: -model.estimate(cell).worker_s), model)
-    if budget_s < _SPARE * predict(ordered, model, workers).total_s:
+    ordered = sorted(cells, key=lambda cell: -model.estimate(cell).worker_s)
+    total_s = predict(ordered, model, workers).total_s
+    if budget_s < _SPARE * total_s:
         return list(cells)
-    return ordered
+    mixed = _mixed(ordered, model)
+    return mixed if predict(mixed, model, workers).total_s <= _MIXED * total_s else ordered
 
 
 def shares(
@@ -117,21 +123,17 @@ def last_places(
     return last
 
 
-def _spread(cells: Sequence[Cell], model: CostModel) -> list[Cell]:
-    """Merge the cells that hold the GPU alone for long with the others, at the same pace by the time of their workers."""
-    costs = [model.estimate(cell) for cell in cells]
-    alone_s = [(cost.alone_s or 0.0) if cell.device != "cpu" else 0.0 for cell, cost in zip(cells, costs, strict=True)]
-    total_s = sum(cost.worker_s for cost in costs)
-    holds = [part * total_s > sum(alone_s) * cost.worker_s for part, cost in zip(alone_s, costs, strict=True)]
-    started: dict[bool, float] = defaultdict(float)
-    all_s: dict[bool, float] = defaultdict(float)
-    for cost, holding in zip(costs, holds, strict=True):
-        all_s[holding] += cost.worker_s
-    keys = []
-    for cost, holding in zip(costs, holds, strict=True):
-        keys.append(started[holding] / (all_s[holding] or 1.0))
-        started[holding] += cost.worker_s
-    return [cells[index] for index in sorted(range(len(cells)), key=keys.__getitem__)]
+def _mixed(ordered: Sequence[Cell], model: CostModel) -> list[Cell]:
+    """Return the cells with those that take longer than the mean spread over the first four fifths of the plan's time."""
+    seconds = [model.estimate(cell).worker_s for cell in ordered]
+    mean = sum(seconds) / (len(seconds) or 1)
+    total_s = {True: sum(took for took in seconds if took > mean) / _LONG_WITHIN}
+    total_s[False] = sum(took for took in seconds if took <= mean)
+    places, placed_s = [], {True: 0.0, False: 0.0}
+    for took in seconds:
+        places.append(placed_s[took > mean] / (total_s[took > mean] or 1.0))
+        placed_s[took > mean] += took
+    return [ordered[index] for index in sorted(range(len(ordered)), key=places.__getitem__)]
 
 
 def _assign(costs: Mapping[Group, float], gpus: int, kept: Mapping[Group, int]) -> dict[Group, int]:
