@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.compare.adjustment import PairedCells
+from analysis.compare.adjustment import CellPairs, PairedCells
 from analysis.compare.repeats import RepeatRows
-from analysis.compare.transitions import Transition
 from analysis.compare.verdicts import judge_pairs
 from analysis.history.first import judge_first
 from analysis.history.series import Point, SeriesTable
@@ -65,17 +64,12 @@ def latencies(world: World, random: np.random.Generator) -> npt.NDArray[np.float
 
 def judged(world: World, values: npt.NDArray[np.float64]) -> pd.DataFrame:
     """What the product says of the newest night against the one before, a row a model."""
-    ids = _names(world)
-    cells = pd.DataFrame(
-        {
-            **{f"cell_id_{side}": ids for side in ("base", "new")},
-            **{f"environment_id_{side}": "synthetic" for side in ("base", "new")},
-            "transition": Transition.BOTH_PASS.value,
-            "testbed_changed": False,
-        }
-    )
     base, new = (_side(world, night) for night in (world.nights - 2, world.nights - 1))
-    return judge_pairs(PairedCells(_rows(world, values), base, new, cells), {"compiled_ms": _SMALLEST}).cells
+    pairs = PairedCells(_rows(world, values), base, new, CellPairs.of_ids(_names(world)))
+    latency = judge_pairs(pairs, {"compiled_ms": _SMALLEST}).metrics["compiled_ms"]
+    return pd.DataFrame(
+        {"compiled_ms_verdict": latency.verdict, "compiled_ms_low": latency.low, "compiled_ms_high": latency.high}
+    )
 
 
 def judged_in_history(world: World, values: npt.NDArray[np.float64]) -> pd.DataFrame:

@@ -23,7 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.compare.verdicts import Outcome, compare_and_judge
+from analysis.compare.cell_outcome import Outcome
+from analysis.compare.comparing import compare_named
 from benchmarks.process_noise import reused_all
 from collector.bundle import BundleContents, BundleWriter, read_bundle
 from collector.vocabulary import Measurement, Status
@@ -131,8 +132,8 @@ def verdicts_of(
                 writer.measurement(item)
             ingest_bundle(engine, writer.close((started + timedelta(hours=1)).isoformat()))
         for number in range(len(others)):
-            comparison, judgement = compare_and_judge(engine, f"process-{number}", f"process-{len(others)}")
-            yield dict(zip(comparison.cells["cell_id"], judgement.cells["verdict"], strict=True))
+            comparison = compare_named(engine, f"process-{number}", f"process-{len(others)}")
+            yield {one.cell.cell_id: one.outcome.verdict for one in comparison.cells}
         engine.dispose()
 
 

@@ -27,6 +27,23 @@ class Dimension(StrEnum):
     GRAPHS = "graphs"
 
 
+class Section(StrEnum):
+    """The tables of docs/metrics.md."""
+
+    LATENCY = "Latency"
+    COMPILE = "Compile time and counters"
+    MEMORY = "Memory"
+    CORRECTNESS = "Correctness"
+
+
+class Place(StrEnum):
+    """Where the dashboard shows a metric; each place has those of the places before it, too."""
+
+    COLUMN = "a column of Compare"
+    COMPARE = "a column of Compare if it is asked for"
+    MODEL = "the page of a model"
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One measured quantity.
@@ -37,7 +54,9 @@ class Metric:
         min_effect: the smallest relative change that matters; None for a metric that is not judged by its noise.
         is_count: whether differences are told instead of ratios, since a count may be 0.
         dimension: what a change of it is a finding about; None for what is derived from other metrics or only shown.
-        meaning: the definition, as in docs/metrics.md.
+        meaning: the definition; `how` it is measured, and where it is `absent`. docs/metrics.md is made of these.
+        control: the metric of the eager run in the same process, which shows how fast the machine was.
+        shown: where the dashboard shows it, in the order of `rank`; None where it does not.
     """
 
     name: str
@@ -49,77 +68,151 @@ class Metric:
     is_count: bool = False
     dimension: Dimension | None = None
     meaning: str = ""
+    section: Section = Section.LATENCY
+    shown: Place | None = None
+    rank: int = 0
+    control: str = ""
+    how: str = ""
+    absent: str = ""
 
 
 # fmt: off
 _ALL = (
     Metric("eager_ms", "ms", "lower", "eager latency", average="geomean",
-           meaning="median wall-clock latency of one eager call, device synchronised before and after"),
+           meaning="median wall-clock latency of one eager call, device synchronised before and after",
+           section=Section.LATENCY, shown=Place.MODEL, rank=14,
+           how="`--samples` rounds (30), eager and compiled in turn and in changing order, device idle before and after, "
+               "garbage collection off; all samples kept"),
     Metric("compiled_ms", "ms", "lower", "compiled latency", min_effect=0.02, average="geomean",
            dimension=Dimension.LATENCY,
-           meaning="median wall-clock latency of one compiled call, interleaved with the eager ones"),
+           meaning="median wall-clock latency of one compiled call, interleaved with the eager ones",
+           section=Section.LATENCY, shown=Place.COLUMN, rank=1, control="eager_ms",
+           how="the same rounds"),
     Metric("speedup", "x", "higher", "speedup", average="geomean",
-           meaning="eager_ms over compiled_ms of the same process"),
+           meaning="eager_ms over compiled_ms of the same process",
+           section=Section.LATENCY, shown=Place.COMPARE, rank=6),
     Metric("eager_kernel_ms", "ms", "lower", "eager device time",
-           meaning="time per eager call in which the device was busy, from a profiler pass of its own"),
+           meaning="time per eager call in which the device was busy, from a profiler pass of its own",
+           section=Section.LATENCY, shown=Place.MODEL, rank=13,
+           how="union of all device intervals of a call under the profiler, in a pass of its own: the median of five "
+               "calls",
+           absent="on a CPU"),
     Metric("compiled_kernel_ms", "ms", "lower", "device time", min_effect=0.02, average="geomean",
            dimension=Dimension.LATENCY,
-           meaning="time per compiled call in which the device was busy, from the same pass"),
+           meaning="time per compiled call in which the device was busy, from the same pass",
+           section=Section.LATENCY, shown=Place.COLUMN, rank=2, control="eager_kernel_ms",
+           how="the same pass",
+           absent="on a CPU"),
     Metric("device_speedup", "x", "higher", "device speedup", average="geomean",
-           meaning="eager_kernel_ms over compiled_kernel_ms: free of launch overhead and of host noise"),
+           meaning="eager_kernel_ms over compiled_kernel_ms: free of launch overhead and of host noise",
+           section=Section.LATENCY, shown=Place.COMPARE, rank=5,
+           absent="on a CPU"),
     Metric("compile_cold_s", "s", "lower", "cold compile", min_effect=0.05, average="mean",
            dimension=Dimension.COMPILE,
-           meaning="first compiled call less a warm one, all caches empty"),
+           meaning="first compiled call less a warm one, all caches empty",
+           section=Section.COMPILE, shown=Place.COLUMN, rank=3,
+           how="time for which the process stood or waited for the device is taken out"),
     Metric("eager_peak_bytes", "B", "lower", "eager peak memory",
-           meaning="most device memory the allocator held during warm eager calls, weights and inputs included"),
+           meaning="most device memory the allocator held during warm eager calls, weights and inputs included",
+           section=Section.MEMORY, shown=Place.MODEL, rank=15,
+           how="`torch.cuda.max_memory_allocated`; on a CPU the profiler's memory events, on top of the weights",
+           absent="on a CPU if the profiler saw no allocation"),
     Metric("compiled_peak_bytes", "B", "lower", "peak memory", min_effect=0.02,
            dimension=Dimension.MEMORY,
-           meaning="the same for the compiled calls after the first, cudagraph recording included"),
+           meaning="the same for the compiled calls after the first, cudagraph recording included",
+           section=Section.MEMORY, shown=Place.COLUMN, rank=4,
+           how="over four calls",
+           absent="as above"),
     Metric("compression", "x", "higher", "compression", average="geomean",
-           meaning="eager_peak_bytes over compiled_peak_bytes"),
+           meaning="eager_peak_bytes over compiled_peak_bytes",
+           section=Section.MEMORY, shown=Place.COMPARE, rank=7,
+           absent="as above"),
     Metric("graphs", "", "neither", "graphs", is_count=True,
            dimension=Dimension.GRAPHS,
-           meaning="graphs that Dynamo captured"),
+           meaning="graphs that Dynamo captured",
+           section=Section.COMPILE,
+           how="Dynamo's counter, over the whole cell"),
     Metric("graph_breaks", "", "lower", "graph breaks", is_count=True,
            dimension=Dimension.GRAPHS,
-           meaning="times Dynamo had to leave a graph"),
+           meaning="times Dynamo had to leave a graph",
+           section=Section.COMPILE, shown=Place.COMPARE, rank=11,
+           how="Dynamo's counter"),
     Metric("recompiles", "", "lower", "recompiles", is_count=True,
            dimension=Dimension.GRAPHS,
-           meaning="times a frame was compiled again because a guard failed"),
+           meaning="times a frame was compiled again because a guard failed",
+           section=Section.COMPILE, shown=Place.MODEL, rank=16,
+           how="compilation metrics with a `recompile_reason`; of a `dynamic` config at both sizes"),
     Metric("fallbacks", "", "lower", "fallbacks", is_count=True,
            dimension=Dimension.GRAPHS,
-           meaning="frames that run in eager because their compilation failed or reached its limit of recompilations"),
+           meaning="frames that run in eager because their compilation failed or reached its limit of recompilations",
+           section=Section.COMPILE,
+           how="compilation metrics with a `fail_type` that is no graph break; errors show here under `suppress_errors` "
+               "alone, else they end the cell"),
     Metric("cudagraph_skips", "", "lower", "cudagraph skips", is_count=True,
            dimension=Dimension.GRAPHS,
-           meaning="graphs that asked for a cudagraph and did not get one"),
+           meaning="graphs that asked for a cudagraph and did not get one",
+           section=Section.COMPILE, shown=Place.COMPARE, rank=12,
+           how="Inductor's counter"),
     Metric("cudagraph_partitions", "", "neither", "cudagraph partitions", is_count=True,
-           meaning="cudagraph partitions, where this torch counts them"),
+           meaning="cudagraph partitions, where this torch counts them",
+           section=Section.COMPILE,
+           how="Inductor's counter",
+           absent="before torch 2.11, which does not count them; where there are none"),
     Metric("kernels_generated", "", "neither", "generated kernels", is_count=True,
            dimension=Dimension.GRAPHS,
-           meaning="kernels that Inductor generated"),
+           meaning="kernels that Inductor generated",
+           section=Section.COMPILE, shown=Place.MODEL, rank=17,
+           how="Inductor's metrics"),
     Metric("kernels_extern", "", "neither", "library calls", is_count=True,
            dimension=Dimension.GRAPHS,
-           meaning="calls that Inductor left to a library (ATen, cuBLAS, cuDNN)"),
+           meaning="calls that Inductor left to a library (ATen, cuBLAS, cuDNN)",
+           section=Section.COMPILE, shown=Place.MODEL, rank=18,
+           how="Inductor's counter"),
     Metric("error_rmse_ratio", "x", "lower", "error ratio",
-           meaning="worst RMSE against the reference of the compiled outputs over that of the eager ones"),
+           meaning="worst RMSE against the reference of the compiled outputs over that of the eager ones",
+           section=Section.CORRECTNESS, shown=Place.MODEL, rank=19,
+           how="over all floating tensors above a thousandth of the largest of their group, where the reference is usable",
+           absent="without a reference (`no_float64` says why); where eager is exact"),
     Metric("cosine", "", "higher", "cosine",
-           meaning="smallest cosine similarity of a compiled output to its eager counterpart"),
+           meaning="smallest cosine similarity of a compiled output to its eager counterpart",
+           section=Section.CORRECTNESS, shown=Place.MODEL, rank=20,
+           how="in float64, over the finite values",
+           absent="without floating outputs; `nondeterministic` cells"),
     Metric("leak_bytes_per_call", "B", "lower", "leak per call",
            dimension=Dimension.MEMORY,
            meaning="device memory that stays allocated after a compiled call; "
-                   "counted over 50 calls where the timed ones left any"),
+                   "counted over 50 calls where the timed ones left any",
+           section=Section.MEMORY, shown=Place.COMPARE, rank=8,
+           how="allocated memory before the timed rounds and after the profile is compared: not grown, the leak is 0; "
+               "grown, fifty compiled calls are made for it",
+           absent="on a CPU, where torch's allocator keeps no account"),
     Metric("compile_warm_s", "s", "lower", "warm compile", min_effect=0.05,
            dimension=Dimension.COMPILE,
-           meaning="first compiled call less a later one in a new process that finds all caches full"),
+           meaning="first compiled call less a later one in a new process that finds all caches full",
+           section=Section.COMPILE, shown=Place.COMPARE, rank=9,
+           how="`--warm-compile`; the process first imports what the measuring one had imported, so that neither time "
+               "holds imports; standing is taken out",
+           absent="without the option; where the second process fails (`no_warm_compile` says why)"),
     # The margin of most counts in PyTorch's own check (benchmarks/dynamo/pr_time_benchmarks/expected_results.csv).
     Metric("over_static", "x", "lower", "over static", average="geomean",
-           meaning="compiled_ms of a dynamic program over that of a static one, at the worse of the two sizes"),
+           meaning="compiled_ms of a dynamic program over that of a static one, at the worse of the two sizes",
+           section=Section.LATENCY, shown=Place.MODEL, rank=21,
+           how="eager, static and dynamic in turn at each size, see [measuring.md](measuring.md#dynamic-shapes)",
+           absent="for configs other than `dynamic`"),
     Metric("compile_instructions", "", "lower", "compile instructions", min_effect=0.015,
            dimension=Dimension.COMPILE,
-           meaning="user-space instructions that the compiling thread retired in the first compiled call"),
+           meaning="user-space instructions that the compiling thread retired in the first compiled call",
+           section=Section.COMPILE, shown=Place.COMPARE, rank=10,
+           how="torch's counter (Linux perf events); compile workers and other threads are not counted; a stop costs none",
+           absent="where perf events are not allowed, as in most containers"),
 )
 # fmt: on
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 #: The smallest relative change that matters, for each metric that is judged by its noise.
 MIN_EFFECT: dict[str, float] = {metric.name: metric.min_effect for metric in _ALL if metric.min_effect is not None}
+
+
+def shown_in(*places: Place) -> tuple[str, ...]:
+    """Return the metrics that the dashboard shows in these places, in their order."""
+    return tuple(metric.name for metric in sorted(_ALL, key=lambda metric: metric.rank) if metric.shown in places)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from dashboard import data, hud_links, selection, url
-from dashboard.components import empty_states, sidebar, style
+from dashboard.components import code_host, empty_states, sidebar, style
 from dashboard.components.markup import alert
 from db.errors import SideError, StoreError
 
@@ -24,6 +24,7 @@ def pages() -> list[st.Page]:
         st.Page("views/overview/page.py", title="Overview", icon=":material/grid_view:", default=True),
         st.Page("views/compare/page.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
         st.Page("views/model/page.py", title="Model", icon=":material/stethoscope:", url_path="model"),
+        st.Page("views/commit/page.py", title="Commit", icon=":material/commit:", url_path="commit"),
         st.Page("views/trends/page.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
         st.Page("views/regressions/page.py", title="Regressions", icon=":material/flag:", url_path="regressions"),
         st.Page("views/runs/page.py", title="Runs", icon=":material/event_available:", url_path="runs"),
@@ -54,6 +55,7 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
             "No runs yet", "The database is there and holds no runs. Fill it, then reload:", empty_states.FILL
         )
         return
+    code_host.LOCAL.set(store.local_commits())
     notes = _from_hud()
     with st.sidebar:
         # Links with the shared part of the address, which Streamlit's own menu would drop.

@@ -18,16 +18,13 @@ import pandas as pd
 import streamlit as st
 from sqlalchemy import Engine
 
-from analysis.compare.results import Comparison, SideSummary
-from analysis.compare.tables import compare, summarise
-from analysis.compare.verdicts import READ, Judgement, judge_cells
+from analysis.compare.causes import Cause, causes
+from analysis.compare.comparing import SideSummary, compare, summarise
+from analysis.compare.comparison import Comparison
+from analysis.compare.verdicts import READ
 from analysis.history.recent import nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
-from analysis.reports.finding_lines import dimension_lines
-from analysis.reports.suites import Sure, group_intervals
 from collector.metrics import METRICS
-from dashboard.components.outcomes import with_outcomes
-from dashboard.views.overview.groups import TABLES
 from dashboard.views.trends import levels
 from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
@@ -35,9 +32,10 @@ from db.queries import cells as queries
 from db.queries import series
 from db.queries.cell_names import cell_names
 from db.queries.details import checked_by_cosine
-from db.queries.filters import EVERYTHING, CellFilter
+from db.queries.filters import EVERYTHING, CellFilter, check_filter
 from db.queries.repeats import rows_of_runs
 from db.queries.sides import Side
+from db.runs import local_commits
 from db.schema import HISTORY_METRICS
 
 #: The metrics that the model page draws over time.
@@ -101,34 +99,25 @@ class Data:
         return summarise(self.engine, self.side(side), filters)
 
     @_cached(12)
-    def comparison(self, pair: Pair, filters: CellFilter) -> Comparison:
-        """Two sides, cell by cell. Raises `FilterError` where a config is not there."""
-        return compare(self.engine, self.side(pair.base), self.side(pair.new), filters, pair.configs)
+    def _comparison(self, pair: Pair) -> Comparison:
+        return compare(self.engine, self.side(pair.base), self.side(pair.new), pair.configs, read=self.rows_of_run)
 
     @_cached(12)
-    def judgement(self, pair: Pair) -> Judgement:
-        """The verdicts of all cells of two sides, by cell_id: a filter hides cells and changes no verdict."""
-        return judge_cells(self.engine, self.comparison(pair, EVERYTHING), read=self.rows_of_run)
+    def comparison(self, pair: Pair, filters: CellFilter = EVERYTHING) -> Comparison:
+        """Two sides, cell by cell; a filter hides cells and changes no verdict. Raises `FilterError` for what is not there."""
+        check_filter(self.engine, filters)
+        return self._comparison(pair).only(filters)
+
+    @_cached(12)
+    def causes(self, pair: Pair, filters: CellFilter) -> list[Cause]:
+        """What changed between two sides, grouped by what explains it."""
+        with connected(self.engine) as conn:
+            return causes(conn, self.comparison(pair, filters))
 
     @_cached(64)
     def rows_of_run(self, run: int) -> pd.DataFrame:
         """What verdicts look at of a run: the noise behind any two nights is learned from the same 30 nights, mostly."""
         return rows_of_runs(self.engine, [run], READ)
-
-    @_cached(12)
-    def judged(self, pair: Pair, filters: CellFilter) -> pd.DataFrame:
-        """The cells of `comparison` with their verdicts and outcomes, as `dashboard.components.outcomes` describes them."""
-        return with_outcomes(self.comparison(pair, filters).cells, self.judgement(pair).cells)
-
-    @_cached(12)
-    def dimensions(self, pair: Pair, filters: CellFilter) -> list[str]:
-        """Return a line for each dimension, as `analysis.reports.finding_lines` describes."""
-        return dimension_lines(self.judged(pair, filters))
-
-    @_cached(12)
-    def intervals(self, pair: Pair, filters: CellFilter) -> dict[tuple[str, str], Sure]:
-        """The intervals of the averages of `comparison`, as `analysis.reports.suites.group_intervals` describes."""
-        return group_intervals(self.judged(pair, filters), TABLES)
 
     @_cached(12)
     def history(self, suite: str, model: str) -> pd.DataFrame:
@@ -207,6 +196,16 @@ class Data:
         rows = queries.side_rows(self.engine, self.side(run_id), metrics=())
         programs = rows[rows["config_id"].isin(default)]["program_id"].dropna()
         return str(programs.iloc[0]) if programs.nunique() == 1 else None
+
+    @_cached(4)
+    def commit_titles(self) -> dict[str, str]:
+        """The titles of the commits that were measured, by sha."""
+        return {run.commit: run.commit_title for night in self.nights() for run in night.runs if run.commit_title}
+
+    @_cached(4)
+    def local_commits(self) -> frozenset[str]:
+        """The commits of local clones, which no host has."""
+        return local_commits(self.engine)
 
     @_cached(4)
     def records(self, with_closed: bool) -> list[Listed]:

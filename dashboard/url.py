@@ -17,7 +17,21 @@ from db.errors import nearest, one_line
 SHARED = ("base", "new", "device", "phase", "dtype", "suite", "configs", "since", "until", "by")
 #: What belongs to one page or another. The page says of any other key that nothing reads it.
 _OF_PAGES = (
-    *("mode", "from", "to", "q", "config", "columns", "outcome", "rows", "sort", "model", "setting", "versus"),
+    *(
+        "mode",
+        "from",
+        "to",
+        "q",
+        "config",
+        "columns",
+        "dimension",
+        "outcome",
+        "rows",
+        "sort",
+        "model",
+        "setting",
+        "versus",
+    ),
     *("branch", "metric", "log", "dates", "closed", "record", "state", "runs", "kernels", "kernel", "code", "sources"),
 )
 #: Keys with few values: these, besides none.

@@ -17,6 +17,7 @@ from db.dimensions import branch_key, cell_keys, commit_key, ensure, record_keys
 from db.errors import StoreError, one_line
 from db.generated_code import store_code
 from db.incoming import Incoming, IncomingMeasurement, read_incoming
+from db.night_names import unique_night
 from db.queries.moments import from_epoch
 from db.queries.sides import A_DAY_S
 from db.schema import Commit, Evidence, Planned, Run, Samples, Testbed, measurements
@@ -34,7 +35,7 @@ class IngestReport:
     `damage` lists what of the bundle could not be read or kept, a line each; it is empty for a sound bundle. `secrets` lists
     what was left out since it may be secret (`collector.masking`), `replaced` the measurements of which two bundles of the run
     say different things, with both. `newer` is the stored run of the branch that started last, where a new run started before
-    it, and `out_of_order` says so in words.
+    it, and `out_of_order` says so in words. `renamed_night` is the name of its night where another night has the given one.
     """
 
     run_id: str
@@ -49,6 +50,7 @@ class IngestReport:
     replaced: tuple[str, ...] = ()
     newer: str = ""
     out_of_order: str = ""
+    renamed_night: str = ""
 
 
 #: A cell, by the database's number, and a replicate.
@@ -99,7 +101,8 @@ def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
     changed = bool(run_changed or newly_planned or new or updated)
     if changed:
         refresh(conn, run)
-    of_run = conn.execute(select(Run.planned, Run.finished_at).where(Run.id == run)).one()
+    of_run = conn.execute(select(Run.planned, Run.finished_at, Run.night).where(Run.id == run)).one()
+    is_new_name = run_changed and of_run.night != incoming.run["night"]
     return IngestReport(
         run_id=incoming.run["run_id"],
         new=len(new),
@@ -113,14 +116,15 @@ def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
         replaced=tuple(first_damage(replaced)),
         newer=newer.run_id if newer else "",
         out_of_order=_out_of_order(incoming, newer) if newer else "",
+        renamed_night=of_run.night if is_new_name else "",
     )
 
 
 def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool]:
     """The run's number, and whether its row changed."""
-    row = incoming.run
-    known = conn.execute(select(Run).where(Run.run_id == row["run_id"])).first()
+    known = conn.execute(select(Run).where(Run.run_id == incoming.run["run_id"])).first()
     commit = commit_key(conn, incoming.commit)
+    row = {**incoming.run, "night": unique_night(conn, incoming.run, commit)}
     (testbed,) = ensure(conn, Testbed, ("testbed_id",), [incoming.testbed]).values()
     branch_key(conn, incoming.commit["repo"], row["branch"], incoming.branch_start)
     if known is None:

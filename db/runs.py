@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, func, select
 
+from collector.code import NAME_OF_SOURCE
 from db.connecting import Source, connected
 from db.queries.moments import moment_of
 from db.schema import Commit, Environment, Run, Testbed, measurements
@@ -151,6 +152,24 @@ def _torch() -> ScalarSelect[str]:
     first = select(row.environment).where(row.run == Run.id).order_by(row.cell).limit(1).correlate(Run)
     query = select(torch).where(Environment.id == first.scalar_subquery(), sha == Commit.sha)
     return query.correlate(Run, Commit).scalar_subquery()
+
+
+def local_commits(source: Source) -> frozenset[str]:
+    """Return the commits of a local clone: laid over a wheel, of no imported main line and no pull request.
+
+    Their repository's host does not have them.
+    """
+    row = measurements.c
+    first = select(row.environment).where(row.run == Run.id).order_by(row.cell).limit(1).correlate(Run)
+    query = (
+        select(Commit.sha)
+        .join(Run, Run.commit == Commit.id)
+        .join(Environment, Environment.id == first.scalar_subquery())
+        .where(Commit.position.is_(None), Commit.pr_number.is_(None))
+        .where(Environment.data[NAME_OF_SOURCE].as_string().is_not(None))
+    )
+    with connected(source) as conn:
+        return frozenset(conn.execute(query.distinct()).scalars())
 
 
 def _release(torch: str | None) -> str:

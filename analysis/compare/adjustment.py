@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +11,6 @@ import pandas as pd
 
 from analysis.compare.noise import Noise, common_moves, learn_noise
 from analysis.compare.repeats import RepeatRows
-from analysis.compare.transitions import Transition
 from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY
 from analysis.stats.repeats import common_drift, unrest
@@ -51,17 +50,50 @@ class Adjustment:
     doubt: Numbers
 
 
-class PairedCells:
-    """The cells of a comparison (`analysis.compare.pairing.pair`) with the runs that the store holds of them."""
+@dataclass(frozen=True, slots=True)
+class CellPairs:
+    """What is judged, an entry for each cell.
 
-    def __init__(self, rows: RepeatRows, base: Side, new: Side, cells: pd.DataFrame) -> None:
+    Attributes:
+        ids: of base and of new the cell_id, None where the side does not expect the cell.
+        passes: whether it passes on both sides.
+        same_testbed: whether both sides are known to have measured it on one testbed.
+        same_code: whether both sides are known to have generated one code.
+        timed_in: of base and of new the night whose times count for a cell that was not timed again; None for none. Where
+            both sides have the same code that says enough.
+        shown: of metrics with an exact rule the values of base and of new, NaN for none.
+    """
+
+    ids: tuple[Sequence[str | None], Sequence[str | None]]
+    passes: Mask
+    same_testbed: Mask
+    same_code: Mask
+    timed_in: tuple[Sequence[str | None], Sequence[str | None]]
+    shown: Mapping[str, tuple[Numbers, Numbers]] = field(default_factory=dict)
+
+    @classmethod
+    def of_ids(cls, ids: Sequence[str]) -> CellPairs:
+        """Return cells that pass on both sides of one testbed, and of whose code nothing is known."""
+        yes, no = np.ones(len(ids), dtype=bool), np.zeros(len(ids), dtype=bool)
+        none = [None] * len(ids)
+        return cls((ids, ids), yes, yes, no, (none, none))
+
+    def __len__(self) -> int:
+        return len(self.passes)
+
+
+class PairedCells:
+    """The cells of a comparison with the runs that the store holds of them."""
+
+    def __init__(self, rows: RepeatRows, base: Side, new: Side, cells: CellPairs) -> None:
         self.rows, self.cells = rows, cells
         self.sides = {"base": base, "new": new}
         self._known: dict[str, tuple[SideValues, SideValues]] = {}
         self._moves: dict[str, Numbers] = {}
         #: The index of each cell in `rows.cells`, -1 for none.
         self._indices: dict[str, Labels] = {
-            name: rows.cells.get_indexer(pd.Index(cells[f"cell_id_{name}"])) for name in self.sides
+            name: rows.cells.get_indexer(pd.Index(np.array(ids, dtype=object)))
+            for name, ids in zip(self.sides, cells.ids, strict=True)
         }
 
     def values(self, metric: str) -> tuple[SideValues, SideValues]:
@@ -84,15 +116,11 @@ class PairedCells:
 
     @cached_property
     def _timed_in(self) -> dict[str, dict[str, Mask]]:
-        """Of each side the nights whose times count for cells that were not timed again, and which cells these are.
-
-        Where both sides have the same code that says enough.
-        """
-        found: dict[str, dict[str, Mask]] = {name: {} for name in self.sides}
-        for name in self.sides if "same_code_as_base" in self.cells else ():
-            nights = self.cells[f"same_code_as_{name}"].where(self.cells["code_changed"].eq(True))
-            found[name] = {night: nights.eq(night).to_numpy(dtype=bool) for night in nights.dropna().unique()}
-        return found
+        """Of each side the nights whose times count for cells that were not timed again, and which cells these are."""
+        return {
+            name: {night: np.array([one == night for one in nights]) for night in dict.fromkeys(nights) if night}
+            for name, nights in zip(self.sides, self.cells.timed_in, strict=True)
+        }
 
     def moved(self, metric: str) -> Numbers:
         """The change of a metric from base to new, of ln."""
@@ -125,12 +153,6 @@ class PairedCells:
         earlier, later = sorted(runs, key=lambda of_side: int(of_side[-1]))
         return int(earlier[-1]), int(later[0])
 
-    @cached_property
-    def passes_twice(self) -> Mask:
-        """The cells that pass on both sides."""
-        passes: Mask = self.cells["transition"].eq(Transition.BOTH_PASS.value).to_numpy(dtype=bool)
-        return passes
-
     def common_moves(self, control: str) -> Numbers:
         """The same as `drift`, of every run that the noise is learned from: `analysis.compare.noise.common_moves`."""
         of_device = CONTROL["compiled_kernel_ms"]
@@ -150,8 +172,7 @@ class PairedCells:
 
     def _drift(self, control: str) -> float | None:
         # Another testbed differs by more than a slow night.
-        here = self.cells["testbed_changed"].eq(False).to_numpy(dtype=bool)
-        moved = self.moved(control)[here]
+        moved = self.moved(control)[self.cells.same_testbed]
         return common_drift(moved) if np.isfinite(moved).any() else None
 
 
@@ -178,7 +199,7 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
     is the noise. Where eager runs moved further than their repeats do, the machine was disturbed, and so were the compiled runs.
     """
     control, throttled = CONTROL[metric], pairs.throttled
-    same_config = (pairs.cells["cell_id_base"] == pairs.cells["cell_id_new"]).to_numpy(dtype=bool)
+    same_config = np.array([base == new for base, new in zip(*pairs.cells.ids, strict=True)], dtype=bool)
     wanted = same_config & (throttled | (metric == WAITS_FOR_HOST))
     if not wanted.any():
         return noise, common

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from analysis.compare.adjustment import PairedCells
+from analysis.compare.judged import JudgedMetric
 from analysis.stats.arrays import Mask
 from analysis.stats.verdicts import Verdict, words_where
 from collector.metrics import METRICS
@@ -22,32 +21,23 @@ _INSTEAD = {"kernels_generated": "kernels_extern"}
 READ_FOR_COUNTS = tuple(sorted({*COUNTED, *_INSTEAD.values()}))
 
 
-def judge_counts(pairs: PairedCells, compared: Mask) -> dict[str, Any]:
-    """The columns of each of `COUNTED` in a `Judgement`, of the cells compared.
+def judge_counts(pairs: PairedCells) -> dict[str, JudgedMetric]:
+    """Judge each of `COUNTED` of which values are shown, of the cells that pass on both sides.
 
     `regressed` where a count of `RISING` is larger in every run of new than in any of base, or one of `VANISHING` is 0 in all
     runs of new and in none of base; `improved` the other way round. No verdict where neither holds: that no more graphs break
     says nothing about a cell whose times are open.
     """
-    columns: dict[str, Any] = {}
-    for name in COUNTED:
-        if f"{name}_base" not in pairs.cells:
-            continue
+    judged = {}
+    for name in (name for name in COUNTED if name in pairs.cells.shown):
         worse, better = _rising(pairs, name) if name in RISING else _vanishing(pairs, name)
-        is_changed = compared & (worse | better)
+        is_changed = pairs.cells.passes & (worse | better)
         words = np.where(worse, Verdict.REGRESSED.value, Verdict.IMPROVED.value)
-        base, new = (pairs.cells[f"{name}_{side}"].to_numpy(dtype=float) for side in ("base", "new"))
+        base, new = pairs.cells.shown[name]
         with np.errstate(divide="ignore", invalid="ignore"):
             change = np.where(is_changed & (base > 0), new / base - 1, np.nan)
-        columns |= {
-            f"{name}_verdict": words_where(is_changed, words),
-            f"{name}_change": change,
-            f"{name}_adjusted": change,
-            **{
-                f"{name}_{part}": np.full(len(words), np.nan) for part in ("low", "high", "explained", "q", "more_runs")
-            },
-        }
-    return columns
+        judged[name] = JudgedMetric.of_rule(name, words_where(is_changed, words), change)
+    return judged
 
 
 def _rising(pairs: PairedCells, name: str) -> tuple[Mask, Mask]:

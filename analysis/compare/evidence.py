@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.compare.environment_diff import environment_differences
-from analysis.compare.results import EnvironmentDifference
+from analysis.compare.environment_diff import EnvironmentDifference, environment_differences
 from collector.metrics import METRICS
 
 #: Inductor numbers its kernels within a program, so that one fusion more renames all that follow.
@@ -25,22 +24,6 @@ REASONS = {
 }
 #: What the collector calls the kernels that it does not list one by one.
 REST = "(other)"
-
-
-@dataclass(frozen=True, slots=True)
-class KernelChange:
-    """Kernels of one name: launches and milliseconds per call on either side; None where a side has none of it."""
-
-    name: str
-    base_launches: float | None
-    base_ms: float | None
-    new_launches: float | None
-    new_ms: float | None
-
-    @property
-    def change_ms(self) -> float:
-        """How much longer the new side spends in it; a kernel that a side does not have takes no time there."""
-        return (self.new_ms or 0.0) - (self.base_ms or 0.0)
 
 
 #: A kernel's name, launches and milliseconds per call.

@@ -7,93 +7,103 @@ one (`analysis.compare.verdicts`); this module makes one finding of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from analysis.compare.cell_outcome import CHANGES, CONCLUSIVE, OF_STATUS, Outcome
-from analysis.compare.results import plain
+from analysis.compare.judged import Judged
 from collector.metrics import METRICS, Dimension
 
 #: The two latencies, which are one finding.
-_WALL, _DEVICE = "compiled_ms", "compiled_kernel_ms"
-#: What of a metric's judgement a finding has.
-_PARTS = ("verdict", "adjusted", "low", "high", "q")
+WALL, DEVICE = "compiled_ms", "compiled_kernel_ms"
 #: Of several verdicts on one dimension the first that occurs counts.
-_ORDER = (
+ORDER = (
     *(Outcome.REGRESSED, Outcome.IMPROVED, Outcome.ENVIRONMENT_CHANGED),
     *(Outcome.INCONCLUSIVE, Outcome.UNCHANGED),
 )
+#: The dimensions by what a user waits for first.
+_FIRST = (Dimension.LATENCY, Dimension.MEMORY, Dimension.GRAPHS, Dimension.COMPILE, Dimension.CORRECTNESS)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What became of a cell in one dimension, by the metric that tells it best.
 
-    `change` is relative to base (0.02 is 2 %), without the machine's part, with its 95 % interval `low` to `high`; `q` is the
-    false discovery rate. Without a metric the status or the generated code decided.
+    `judged` is that metric, `beside` the other latency. Without a metric the status or the generated code decided.
     """
 
     dimension: Dimension
     verdict: Outcome
-    metric: str | None = None
-    change: float | None = None
-    low: float | None = None
-    high: float | None = None
-    q: float | None = None
+    judged: Judged | None = None
+    beside: Judged | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; every key is there."""
-        return {name: getattr(self, name) for name in self.__slots__}
+    @property
+    def metric(self) -> str | None:
+        """The metric that tells it best."""
+        return self.judged.metric if self.judged else None
+
+    @property
+    def change(self) -> float | None:
+        """The relative change (0.02 is 2 %) without the machine's part."""
+        return self.judged.adjusted if self.judged else None
 
     @property
     def size(self) -> float:
-        """Return how large the change is, for sorting."""
-        return abs(self.change) if self.change is not None else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """One metric of a cell."""
-
-    metric: str
-    verdict: Outcome
-    change: float | None
-    low: float | None
-    high: float | None
-    q: float | None
+        """How large the change is, for sorting; infinite for one that has no ratio, since it began at 0."""
+        if self.judged is None:
+            return 0.0
+        begins_at_zero = self.verdict in CHANGES and self.judged.shown is None
+        return float("inf") if begins_at_zero else abs(self.judged.shown or 0.0)
 
     @property
-    def width(self) -> float:
-        """Return the width of the interval; infinite where there is none."""
-        return float("inf") if self.low is None or self.high is None else self.high - self.low
+    def is_host_overhead(self) -> bool:
+        """Whether the calls take longer or shorter while the device is busy for as long as before."""
+        is_wall = self.metric == WALL and self.verdict in CHANGES
+        return is_wall and self.beside is not None and self.beside.verdict is Outcome.UNCHANGED
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Where it stands among the findings of its cell, what matters most first: a status, then a change, then latency."""
+        place = CHANGES.index(self.verdict) + 1 if self.verdict in CHANGES else 0 if self.verdict in OF_STATUS else 3
+        return place, _FIRST.index(self.dimension)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object; every key is there."""
+        parts = {name: getattr(self.judged, name, None) for name in ("low", "high", "q")}
+        return {
+            **{"dimension": self.dimension, "verdict": self.verdict, "metric": self.metric, "change": self.change},
+            **parts,
+        }
 
 
-def findings(row: Mapping[Any, Any]) -> tuple[Finding, ...]:
-    """Return a cell's findings, in the order of the dimensions, from its row of `Judgement.cells` and of the comparison's."""
-    overall = row["verdict"]
-    if not isinstance(overall, str):
+def findings(
+    outcome: Outcome, metric: str | None, judged: Mapping[str, Judged], *, moved: bool = False
+) -> tuple[Finding, ...]:
+    """Return a cell's findings, in the order of the dimensions; none where nothing can be said of the cell.
+
+    `metric` decided the outcome. `moved`: the sides measured the cell on different testbeds.
+    """
+    if outcome.verdict is None:
         return ()
-    if overall in OF_STATUS:
-        return (Finding(Dimension.CORRECTNESS, Outcome(overall)),)
+    if outcome.verdict in OF_STATUS:
+        return (Finding(Dimension.CORRECTNESS, outcome.verdict),)
     found = {Dimension.CORRECTNESS: Finding(Dimension.CORRECTNESS, Outcome.UNCHANGED)}
-    for dimension, judged in _by_dimension(row).items():
-        verdict = _latency(row, judged) if dimension is Dimension.LATENCY else _first(one.verdict for one in judged)
-        shown = min((one for one in judged if one.verdict is verdict), key=lambda one: one.width, default=judged[0])
+    for dimension, of_dimension in _by_dimension(judged).items():
+        # Where a change of wall time must be seen in a second run, latency stays open.
+        is_open = outcome is Outcome.INCONCLUSIVE and metric == WALL
+        verdict = _latency(judged, is_open) if dimension is Dimension.LATENCY else _first(of_dimension)
+        shown = min((one for one in of_dimension if one.verdict is verdict), key=_width, default=of_dimension[0])
+        beside = next((one for one in of_dimension if one is not shown), None)
         found[dimension] = Finding(
-            dimension, _elsewhere(row, verdict), shown.metric, shown.change, shown.low, shown.high, shown.q
+            dimension,
+            _elsewhere(outcome, verdict, moved),
+            shown,
+            beside if dimension is Dimension.LATENCY else None,
         )
-    if Dimension.LATENCY not in found and overall == Outcome.UNCHANGED.value:
+    if Dimension.LATENCY not in found and outcome is Outcome.UNCHANGED:
         found[Dimension.LATENCY] = Finding(Dimension.LATENCY, Outcome.UNCHANGED)  # the same code, which was not timed
     return tuple(found[dimension] for dimension in Dimension if dimension in found)
-
-
-def of_findings() -> list[str]:
-    """Return the names of the columns that `findings` reads."""
-    judged = [name for name, metric in METRICS.items() if metric.dimension is not None]
-    return ["verdict", "verdict_metric", "testbed_changed", *(f"{name}_{part}" for name in judged for part in _PARTS)]
 
 
 def count_findings(found: Iterable[Iterable[Finding]]) -> dict[Dimension, dict[str, int]]:
@@ -110,42 +120,34 @@ def count_findings(found: Iterable[Iterable[Finding]]) -> dict[Dimension, dict[s
     }
 
 
-def _by_dimension(row: Mapping[Any, Any]) -> dict[Dimension, list[_Judged]]:
-    by_dimension: dict[Dimension, list[_Judged]] = {}
-    for name, metric in METRICS.items():
-        verdict = row.get(f"{name}_verdict")
-        if metric.dimension is None or not isinstance(verdict, str):
-            continue
-        change, low, high, q = (_number(row.get(f"{name}_{part}")) for part in ("adjusted", "low", "high", "q"))
-        by_dimension.setdefault(metric.dimension, []).append(_Judged(name, Outcome(verdict), change, low, high, q))
+def _by_dimension(judged: Mapping[str, Judged]) -> dict[Dimension, list[Judged]]:
+    by_dimension: dict[Dimension, list[Judged]] = {}
+    for name, one in judged.items():
+        if (dimension := METRICS[name].dimension) is not None:
+            by_dimension.setdefault(dimension, []).append(one)
     return by_dimension
 
 
-def _latency(row: Mapping[Any, Any], judged: list[_Judged]) -> Outcome:
-    """Return the verdict on latency: wall time is what a user waits for, device time decides where that is open.
-
-    It stays open where a change of wall time must be seen in a second run (`analysis.compare.verdicts`).
-    """
-    if row["verdict"] == Outcome.INCONCLUSIVE.value and row.get("verdict_metric") == _WALL:
+def _latency(judged: Mapping[str, Judged], is_open: bool) -> Outcome:
+    """Return the verdict on latency: wall time is what a user waits for, device time decides where that is open."""
+    verdicts = {name: judged[name].verdict for name in (WALL, DEVICE) if name in judged}
+    if is_open:
         return Outcome.INCONCLUSIVE
-    verdicts = {one.metric: one.verdict for one in judged}
-    if verdicts.get(_WALL) in CONCLUSIVE:
-        return verdicts[_WALL]
-    return verdicts.get(_DEVICE, verdicts.get(_WALL, Outcome.INCONCLUSIVE))
+    if verdicts.get(WALL) in CONCLUSIVE:
+        return verdicts[WALL]
+    return verdicts.get(DEVICE, verdicts.get(WALL, Outcome.INCONCLUSIVE))
 
 
-def _first(verdicts: Iterable[Outcome]) -> Outcome:
-    return min(verdicts, key=_ORDER.index)
+def _first(of_dimension: Sequence[Judged]) -> Outcome:
+    return min((one.verdict for one in of_dimension), key=ORDER.index)
 
 
-def _elsewhere(row: Mapping[Any, Any], verdict: Outcome) -> Outcome:
+def _width(one: Judged) -> tuple[float, bool]:
+    return one.width, one.metric == WALL  # device time is the steadier one
+
+
+def _elsewhere(outcome: Outcome, verdict: Outcome, moved: bool) -> Outcome:
     """Return the verdict where machine or libraries differ between the sides, as that of the whole cell was changed."""
-    moved = row.get("testbed_changed") is True
-    if row["verdict"] == Outcome.ENVIRONMENT_CHANGED.value and (moved or verdict in CHANGES):
+    if outcome is Outcome.ENVIRONMENT_CHANGED and (moved or verdict in CHANGES):
         return Outcome.ENVIRONMENT_CHANGED
     return Outcome.INCONCLUSIVE if moved else verdict
-
-
-def _number(value: Any) -> float | None:
-    known = plain(value) if value is not None and not pd.isna(value) else None
-    return None if known is None else float(known)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from analysis.compare.adjustment import PairedCells
-from analysis.stats.arrays import Mask, Numbers
+from analysis.compare.judged import JudgedMetric
+from analysis.stats.arrays import Numbers
 from analysis.stats.verdicts import Verdict, words_where
 
 #: The metric: bytes that stay allocated with every compiled call.
@@ -18,15 +17,15 @@ BLOCK = 512.0
 PART = 0.02
 
 
-def judge_leaks(pairs: PairedCells, compared: Mask) -> dict[str, Any]:
-    """The columns of `LEAK` in a `Judgement`, of the cells compared.
+def judge_leaks(pairs: PairedCells) -> JudgedMetric:
+    """Judge `LEAK`, whose values must be shown, of the cells that pass on both sides.
 
     A side leaks what all its runs leak: `regressed` where the least of new's runs is above the greatest of base's by a block
     and 2 % at least, `improved` the other way round, `unchanged` where all runs of both sides lie within that. Else the runs
     of a side disagree (a cache that was filled, a buffer that was allocated once): `inconclusive` until there is one more run.
     """
     (base_least, base_most), (new_least, new_most) = pairs.extremes(LEAK)
-    is_judged = compared & np.isfinite(base_least) & np.isfinite(new_least)
+    is_judged = pairs.cells.passes & np.isfinite(base_least) & np.isfinite(new_least)
     with np.errstate(invalid="ignore"):
         grew = new_least - base_most >= _threshold(base_most)
         shrank = base_least - new_most >= _threshold(new_most)
@@ -37,15 +36,11 @@ def judge_leaks(pairs: PairedCells, compared: Mask) -> dict[str, Any]:
         [Verdict.REGRESSED.value, Verdict.IMPROVED.value, Verdict.UNCHANGED.value],
         Verdict.INCONCLUSIVE.value,
     )
-    ratio = pairs.cells[f"{LEAK}_ratio"].to_numpy(dtype=float)
-    change = np.where(is_judged & (base_most > 0), ratio - 1, np.nan)
-    return {
-        f"{LEAK}_verdict": words_where(is_judged, words),
-        f"{LEAK}_change": change,
-        f"{LEAK}_adjusted": change,
-        **{f"{LEAK}_{name}": np.full(len(words), np.nan) for name in ("low", "high", "explained", "q")},
-        f"{LEAK}_more_runs": np.where(is_judged & (words == Verdict.INCONCLUSIVE.value), 1.0, np.nan),
-    }
+    base, new = pairs.cells.shown[LEAK]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        change = np.where(is_judged & (base_most > 0) & (base > 0), new / base - 1, np.nan)
+    more_runs = np.where(is_judged & (words == Verdict.INCONCLUSIVE.value), 1.0, np.nan)
+    return JudgedMetric.of_rule(LEAK, words_where(is_judged, words), change, more_runs)
 
 
 def _threshold(leaked: Numbers) -> Numbers:

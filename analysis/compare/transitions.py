@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-import numpy as np
-import pandas as pd
-
-from collector.vocabulary import NOT_APPLICABLE, Status
+from db.queries.side_rows import CellState
 
 
 class Transition(StrEnum):
@@ -25,23 +22,17 @@ class Transition(StrEnum):
     LEFT = "left"  # not planned in new
 
 
-def transitions(cells: pd.DataFrame) -> pd.Series:
-    """The transition of every row, from its columns expected_base, expected_new, status_base and status_new."""
-    base, new = cells["status_base"], cells["status_new"]
-    passed, still_passes = base == Status.PASS.value, new == Status.PASS.value
-    not_applicable = [status.value for status in NOT_APPLICABLE]
-    # The first rule that holds counts.
-    rules = {
-        Transition.ENTERED: ~cells["expected_base"],
-        Transition.LEFT: ~cells["expected_new"],
-        Transition.MISSING_IN_BOTH: base.isna() & new.isna(),
-        Transition.MISSING: new.isna(),
-        Transition.MISSING_IN_BASE: base.isna(),
-        Transition.NOT_APPLICABLE: base.isin(not_applicable) | new.isin(not_applicable),
-        Transition.BOTH_PASS: passed & still_passes,
-        Transition.BROKE: passed,
-        Transition.FIXED: still_passes,
-    }
-    masks = [mask.to_numpy(dtype=bool) for mask in rules.values()]
-    words = np.select(masks, [transition.value for transition in rules], Transition.STILL_FAILING.value)
-    return pd.Series(words.astype(object), cells.index)
+def transition(base: CellState, new: CellState) -> Transition:
+    """Return what became of a cell from base to new; the first rule that holds counts."""
+    rules = (
+        (Transition.ENTERED, not base.is_expected),
+        (Transition.LEFT, not new.is_expected),
+        (Transition.MISSING_IN_BOTH, base.status is None and new.status is None),
+        (Transition.MISSING, new.status is None),
+        (Transition.MISSING_IN_BASE, base.status is None),
+        (Transition.NOT_APPLICABLE, base.is_not_applicable or new.is_not_applicable),
+        (Transition.BOTH_PASS, base.passes and new.passes),
+        (Transition.BROKE, base.passes),
+        (Transition.FIXED, new.passes),
+    )
+    return next((word for word, holds in rules if holds), Transition.STILL_FAILING)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.compare.results import EnvironmentDifference
+from analysis.compare.environment_diff import EnvironmentDifference
 from analysis.history.changes import Certainty, Change, Direction, Span
 from analysis.history.series import Point
 from analysis.history.timelines import History, judge_history

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from analysis.compare.adjustment import CONTROL
-from analysis.compare.code import CodeChanges, KernelShare, changes, explained, kernel_times
-from analysis.compare.evidence import KernelChange, ReasonDifference, count_differences, reason_differences
+from analysis.compare.code import CodeChanges, changes
+from analysis.compare.evidence import REST, ReasonDifference, count_differences, reason_differences
+from analysis.compare.kernel_groups import KernelGroup, KernelShare, compared_kernels, explained
 from analysis.history.changes import Change
 from db.connecting import Source, connected
 from db.queries.code import code_of, with_kernels
@@ -35,14 +36,14 @@ class Evidence:
     counts: dict[str, tuple[float, float]]
     code: str | None
     explained: tuple[KernelShare, ...]
-    kernels: tuple[KernelChange, ...]
+    kernels: tuple[KernelGroup, ...]
     reasons: tuple[ReasonDifference, ...]
     control: dict[str, Any] | None
     exception: str | None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
-        return asdict(self)
+        return {**asdict(self), "kernels": [one.to_json() for one in self.kernels]}
 
 
 def evidence_of(source: Source, change: Change) -> Evidence | None:
@@ -55,8 +56,11 @@ def evidence_of(source: Source, change: Change) -> Evidence | None:
             return None
         code = code_changes(conn, base.run_id, onset.run_id, change.cell_id)
     # A kernel that only takes longer is left out: the metric shows that.
-    times = [one for one, _ in kernel_times(base.details, onset.details, code)]
-    kernels = [one for one in times if one.base_launches != one.new_launches]
+    kernels = [
+        one
+        for one in compared_kernels(base.details, onset.details, code)
+        if one.name != REST and not one.unlisted and one.base_launches != one.new_launches
+    ]
     control = CONTROL.get(change.metric, "")
     before, after = base.metrics.get(control), onset.metrics.get(control)
     return Evidence(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from analysis.compare.results import EnvironmentDifference
+from analysis.compare.environment_diff import EnvironmentDifference
 from analysis.history.series import Point
 from analysis.stats.levels import LevelChange
 from collector.own_models import names_another_model

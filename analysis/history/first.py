@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pandas as pd
 
-from analysis.compare.adjustment import PairedCells
+from analysis.compare.adjustment import CellPairs, PairedCells
+from analysis.compare.judged import JudgedMetric
 from analysis.compare.repeats import RepeatRows
-from analysis.compare.transitions import Transition
 from analysis.compare.verdicts import READ, judge_pairs
 from analysis.history.series import Point, SeriesTable
 from analysis.stats.arrays import Numbers
@@ -40,18 +39,21 @@ def judge_first(
     counts, times the number of places (Bonferroni). p is 1 where the change is less than what matters.
     `ratio` is as measured; p is of what the eager runs do not explain. A series whose noise is not known is left out.
     """
-    cells = _cells(cell_ids)
+    cells = CellPairs.of_ids(cell_ids)
     judged = []
     for at in range(1, len(table.points)):
         pairs = PairedCells(rows, _side(table.points[:at]), _side(table.points[at:]), cells)
-        judged.append(judge_pairs(pairs, min_effects).cells)
-    return {metric: _likeliest(table.values[metric], metric, least, judged) for metric, least in min_effects.items()}
+        judged.append(judge_pairs(pairs, min_effects).metrics)
+    return {
+        metric: _likeliest(table.values[metric], least, [metrics[metric] for metrics in judged])
+        for metric, least in min_effects.items()
+    }
 
 
-def _likeliest(table: Numbers, metric: str, least: float, judged: Sequence[pd.DataFrame]) -> dict[int, LevelChange]:
+def _likeliest(table: Numbers, least: float, judged: Sequence[JudgedMetric]) -> dict[int, LevelChange]:
     """By row of the table the change at the place with the smallest p; entry i of `judged` is of place i + 1."""
     adjusted, low, high, explained, p = (
-        np.array([cells[f"{metric}_{name}"] for cells in judged])
+        np.array([getattr(of_place, name) for of_place in judged])
         for name in ("adjusted", "low", "high", "explained", "p")
     )
     tried = np.isfinite(p).sum(axis=0)
@@ -73,18 +75,6 @@ def _likeliest(table: Numbers, metric: str, least: float, judged: Sequence[pd.Da
             is_over=before != after and is_nearer(float(values[measured[-1]]), before, after),
         )
     return changes
-
-
-def _cells(cell_ids: Sequence[str]) -> pd.DataFrame:
-    """The cells as pairs with themselves, one testbed's."""
-    return pd.DataFrame(
-        {
-            **{f"cell_id_{side}": cell_ids for side in ("base", "new")},
-            **{f"environment_id_{side}": None for side in ("base", "new")},
-            "transition": Transition.BOTH_PASS.value,
-            "testbed_changed": False,
-        }
-    )
 
 
 def _side(points: tuple[Point, ...]) -> Side:

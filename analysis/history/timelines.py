@@ -12,8 +12,8 @@ import numpy as np
 
 from analysis.compare.adjustment import CONTROL
 from analysis.compare.changes import direction
+from analysis.compare.environment_diff import EnvironmentDifference
 from analysis.compare.evidence import differences
-from analysis.compare.results import EnvironmentDifference
 from analysis.history.changes import Certainty, Change, Direction, Span
 from analysis.history.first import first_changes
 from analysis.history.series import Point, SeriesTable, read_series

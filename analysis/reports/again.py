@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.compare.ranking import ranked
-from analysis.compare.results import Comparison
-from analysis.compare.verdicts import Judgement, Outcome
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_outcome import Outcome
+from analysis.compare.comparison import Comparison
 from collector.repro import program_key
 from collector.vocabulary import Cell, Config, Phase
 from db.errors import counted
+from db.queries.cell_names import CellName
 
 #: What one more run confirms or clears up.
 _ONCE = (Outcome.REGRESSED, Outcome.BROKE, Outcome.FLAKY)
@@ -78,46 +78,45 @@ class Again:
 NOTHING_AGAIN = Again((), 0, 0, 0, 0)
 
 
-def find_again(comparison: Comparison, judgement: Judgement, configs: Mapping[str, Config]) -> Again:
+def find_again(comparison: Comparison, configs: Mapping[str, Config]) -> Again:
     """Inconclusive cells with the runs that their verdict asks for; what regressed, broke or is flaky once more.
 
-    `judgement` is of the comparison's cells, `configs` are the requests by `config_id`.
+    `configs` are the requests by `config_id`.
     """
     counts = {"too_noisy": 0, "elsewhere": 0, "missing": 0, "unreadable": 0}
     cells = []
-    for row in ranked(comparison, judgement, tuple(Outcome)).to_dict("records"):
+    for row in comparison.cells:
         runs, left = _runs(row)
+        config_id = row.cell.config_id
         if left:
             counts[left] += 1
-        elif runs and (row["config_id"] not in configs or program_key(configs[row["config_id"]])):
+        elif runs and (config_id not in configs or program_key(configs[config_id])):
             counts["unreadable"] += 1
         elif runs:
-            cells.append(AgainCell(str(row["cell"]), cell_of(row, configs), runs, str(row["verdict"])))
+            cells.append(AgainCell(str(row.cell), cell_of(row.cell, configs), runs, row.outcome.value))
     return Again(tuple(sorted(cells, key=lambda item: (-item.runs, item.name))), **counts)
 
 
-def cell_of(row: Mapping[Any, Any], configs: Mapping[str, Config]) -> Cell:
-    """The collector's value of a compared cell."""
-    names = (str(row["suite"]), str(row["model"]), Phase(row["phase"]), str(row["dtype"]), str(row["device"]))
-    return Cell(*names, int(row["batch_size"]), configs[row["config_id"]])
+def cell_of(name: CellName, configs: Mapping[str, Config]) -> Cell:
+    """Return the collector's value of a compared cell."""
+    axes = name.suite, name.model, Phase(name.phase), name.dtype, name.device, name.batch_size
+    return Cell(*axes, configs[name.config_id])
 
 
-def _runs(row: Mapping[Any, Any]) -> tuple[int, str]:
+def _runs(row: CellComparison) -> tuple[int, str]:
     """How often a cell is to be measured again, or the word for why that does not help; 0 and nothing: no need."""
-    verdict = row["verdict"]
-    if verdict == Outcome.MISSING:
+    if row.outcome.verdict is Outcome.MISSING:
         return 0, "missing"
-    if row["model_changed"]:
+    if row.model_changed:
         return 0, ""  # of which nothing can be told
-    if verdict == Outcome.ENVIRONMENT_CHANGED or (verdict == Outcome.INCONCLUSIVE and row["testbed_changed"] is True):
+    if row.outcome is Outcome.ENVIRONMENT_CHANGED or (row.outcome is Outcome.INCONCLUSIVE and row.testbed_changed):
         return 0, "elsewhere"
-    if verdict in _ONCE:
+    if row.outcome in _ONCE:
         return 1, ""
-    if verdict != Outcome.INCONCLUSIVE:
+    if row.outcome is not Outcome.INCONCLUSIVE:
         return 0, ""
-    # By the metric that the cell is shown by, as `compare` prints it.
-    needed = row[f"{row['by']}_more_runs"]
-    if math.isnan(needed):
+    needed = row.more_runs
+    if needed is None:
         return 1, ""  # nothing is known of the noise: a second run is where that begins
     # At the limit the interval is narrow enough, and one more run moves the estimate.
     return (0, "too_noisy") if needed == float("inf") else (max(1, int(needed)), "")

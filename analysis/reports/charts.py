@@ -10,12 +10,15 @@ from typing import Any
 
 import altair as alt
 
-from analysis.compare.verdicts import Outcome
-from analysis.reports.facts import CellFacts, Report
-from analysis.reports.suites import SHOWN, VERDICT_LOOKS, Look, SuiteFacts
-from analysis.reports.words import called, interval, percent
+from analysis.compare.cell_outcome import Look, Outcome
+from analysis.compare.findings import Finding
+from analysis.compare.suite_groups import SuiteChange
+from analysis.present import called, interval, percent
+from analysis.reports.facts import SHOWN, Report
 from collector.metrics import METRICS
+from collector.vocabulary import batch_word
 from db.errors import one_line
+from db.queries.cell_names import CellName
 
 #: The names of the charts, as `report --chart` takes them.
 CHARTS = ("changes", "suites")
@@ -33,7 +36,7 @@ IN_PAGE = {
 SCALE = 2.0
 
 #: Rows of a chart: more would not be read.
-_ROWS = 40
+_ROWS = 25
 #: What the chart of changes shows, in this order.
 _OUTCOMES = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED)
 #: Pixels: all columns together without names and labels, the most that a name or label takes, a row's height.
@@ -69,6 +72,7 @@ def svg(report: Report, chart: str, colors: Mapping[str, str] = ON_PAPER) -> str
 
     Raises `PictureError` where vl-convert is not installed.
     """
+    worse, _, better = report.sentence.partition(". ")
     if chart == "suites":
         title, note = (
             "Suites: change from base to new",
@@ -77,14 +81,15 @@ def svg(report: Report, chart: str, colors: Mapping[str, str] = ON_PAPER) -> str
         columns, (names, marks) = list(SHOWN.values()), _suites(report)
     else:
         title, note = (
-            report.sentence,
+            worse,
             "adjusted change from base to new and its 95 % interval; filled where it is known",
         )
         columns, (names, marks) = [_DIRECTIONS], _changes(report)
     if not marks:
         return ""
     left = f"; the first {_ROWS} of {len(names)}" if len(names) > _ROWS else ""
-    return draw(title, [_sides(report), note + left], columns, names[:_ROWS], marks, colors)
+    notes = [*([better] if better and title == worse else []), _sides(report), note + left]
+    return draw(title, notes, columns, names[:_ROWS], marks, colors)
 
 
 def draw(
@@ -177,33 +182,57 @@ def _sides(report: Report) -> str:
 
 
 def _changes(report: Report) -> tuple[list[str], list[Mark]]:
-    """Each cell that is not unchanged and has a change, the worst first."""
-    cells = [cell for outcome in _OUTCOMES for cell in report.of(outcome) if cell.change is not None and cell.metric]
-    return [cell.cell for cell in cells], [_change(row, cell) for row, cell in enumerate(cells)]
+    """Each finding that is not unchanged and has a change, the worst first."""
+    rows = [(row.compared.cell, row.finding) for outcome in _OUTCOMES for row in report.of(outcome)]
+    rows = [row for row in rows if row[1].judged and row[1].judged.shown is not None]
+    return short_names([cell for cell, _ in rows]), [mark(at, finding) for at, (_, finding) in enumerate(rows)]
 
 
-def _change(row: int, cell: CellFacts) -> Mark:
-    # The interval is of the adjusted change. A cell that was not judged has none.
-    change = cell.change if cell.adjusted is None else cell.adjusted
-    label = f"{percent(change)} {METRICS[str(cell.metric)].title}, {called(cell.verdict)}"
-    return Mark(row, _DIRECTIONS, change or 0.0, cell.low, cell.high, VERDICT_LOOKS.get(cell.verdict, "calm"), label)
+def short_names(cells: Sequence[CellName]) -> list[str]:
+    """Return the model of each cell with what tells it from the others: the table below has whole names."""
+    axes = [name for name in ("phase", "dtype", "device", "config") if len({getattr(cell, name) for cell in cells}) > 1]
+    if len({(cell.phase, cell.dtype) for cell in cells}) == len({cell.phase for cell in cells}):
+        axes = [name for name in axes if name != "dtype"]  # the phase says it
+    sizes = {(cell.model, cell.phase, cell.config): cell.batch_size for cell in cells}
+    return [
+        " ".join(
+            [
+                cell.model,
+                *(getattr(cell, name) for name in axes),
+                *(
+                    [batch_word(cell.batch_size)]
+                    if sizes[cell.model, cell.phase, cell.config] != cell.batch_size
+                    else []
+                ),
+            ]
+        )
+        for cell in cells
+    ]
+
+
+def mark(row: int, finding: Finding, column: str = _DIRECTIONS) -> Mark:
+    """The mark of a finding that has a change. The interval is of the adjusted change."""
+    judged = finding.judged
+    assert judged is not None  # noqa: S101 -- it has a change
+    label = f"{percent(judged.shown)} {METRICS[judged.metric].title}, {called(finding.verdict)}"
+    return Mark(row, column, judged.shown or 0.0, judged.low, judged.high, finding.verdict.look, label)
 
 
 def _suites(report: Report) -> tuple[list[str], list[Mark]]:
     """Each suite and config that has an average on both sides."""
-    rows = [suite for suite in report.suites if any(suite.paired.figures[name].change is not None for name in SHOWN)]
-    groups = (suite.paired.group for suite in rows)
+    rows = [suite for suite in report.suites if any(suite.figures[name].change is not None for name in SHOWN)]
+    groups = (suite.group for suite in rows)
     names = [f"{group.suite} {group.phase} {group.dtype} {group.device} {group.config}" for group in groups]
     return names, [mark for row, suite in enumerate(rows) for mark in _averages(row, suite)]
 
 
-def _averages(row: int, suite: SuiteFacts) -> Iterable[Mark]:
+def _averages(row: int, suite: SuiteChange) -> Iterable[Mark]:
     for metric, column in SHOWN.items():
-        change, within = suite.paired.figures[metric].change, suite.intervals[metric]
-        if change is None:
+        found = suite.changes[metric]
+        if found is None:
             continue
-        low, high = (within.low - 1, within.high - 1) if within else (None, None)
-        yield Mark(row, column, change, low, high, suite.looks[metric], percent(change))
+        low, high = (found.interval.low - 1, found.interval.high - 1) if found.interval else (None, None)
+        yield Mark(row, column, found.ratio - 1, low, high, found.look, percent(found.ratio - 1))
 
 
 def _y(count: int, side: str, texts: Mapping[int, str]) -> alt.Y:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
 from sqlalchemy import Connection
 
-from analysis.compare.code import CodeChanges, changes, explained, kernel_evidence, kernel_times
-from analysis.compare.evidence import COUNTS, REST, KernelChange, count_differences, differences, reason_differences
-from analysis.reports.words import percent
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.code import CodeChanges, changes, kernel_evidence
+from analysis.compare.evidence import COUNTS, REST, count_differences, differences, reason_differences
+from analysis.compare.findings import WALL
+from analysis.compare.kernel_groups import KernelGroup, compared_kernels, explained
+from analysis.present import percent
 from collector.explanation import Explanation
-from collector.vocabulary import Status, status_words
+from collector.vocabulary import status_words
 from db.queries.code import codes, with_kernels
 from db.queries.details import evidence, program, throttled_by
+from db.queries.side_rows import CellState
 
 _SIDES = ("base", "new")
 #: Lines of one kind.
@@ -27,14 +30,14 @@ _EAGER_PART = 0.02
 _ANOTHER_MODEL = 0.2
 
 
-def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
-    """One line for each thing that the two measurements of a compared cell differ in; `row` is of
-    `analysis.compare.pairing.pair`."""
-    base, new = (_details(conn, row, side) for side in _SIDES)
-    options = [_options(conn, row[f"program_id_{side}"]) for side in _SIDES]
+def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
+    """Return one line for each thing that the two measurements of a compared cell differ in."""
+    sides = row.base, row.new
+    base, new = (_details(conn, state) for state in sides)
+    options = [_options(conn, state.program_id) for state in sides]
     code = _code_changes(conn, row)
     lines = [
-        *_failure(row),
+        *_failure(row.new),
         *_explained(new),
         *_count_changes(row),
         *_reason_changes(base, new),
@@ -43,7 +46,7 @@ def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
         *(_tuning_changes(base, new, code) if code else []),
         *_option_changes(*options),
         *eager_lines(row),
-        *(["measured on another testbed"] if row["testbed_changed"] is True else []),
+        *(["measured on another testbed"] if row.testbed_changed else []),
         *_throttled(base, new),
         *_disturbed(base, new),
         *_weakly_checked(row, base, new),
@@ -51,26 +54,22 @@ def evidence_of(conn: Connection, row: Mapping[Any, Any]) -> tuple[str, ...]:
     return tuple(lines) or ("nothing that is recorded of the two measurements differs but their times",)
 
 
-def _details(conn: Connection, row: Mapping[Any, Any], side: str) -> dict[str, Any]:
-    run_id, cell_id = row[f"run_id_{side}"], row[f"cell_id_{side}"]
-    if not isinstance(run_id, str) or not isinstance(cell_id, str):
+def _details(conn: Connection, state: CellState) -> dict[str, Any]:
+    if state.run_id is None or state.cell_id is None:
         return {}
-    return with_kernels(conn, cell_id, evidence(conn, run_id, cell_id, int(row[f"replicate_{side}"]))[0])
+    return with_kernels(conn, state.cell_id, evidence(conn, state.run_id, state.cell_id, state.replicate)[0])
 
 
-def _options(conn: Connection, program_id: Any) -> dict[str, Any]:
-    return (program(conn, program_id) if isinstance(program_id, str) else None) or {}
+def _options(conn: Connection, program_id: str | None) -> dict[str, Any]:
+    return (program(conn, program_id) if program_id else None) or {}
 
 
-def _failure(row: Mapping[Any, Any]) -> list[str]:
+def _failure(new: CellState) -> list[str]:
     """Why the new side did not pass."""
-    if row["status_new"] == Status.PASS.value:
+    if new.passes:
         return []
-    parts = [
-        str(row[f"{name}_new"]) for name in ("stage", "exception", "message") if isinstance(row[f"{name}_new"], str)
-    ]
-    hint = row["hint_new"]
-    return [": ".join(parts) + (f" ({hint})" if isinstance(hint, str) else "")] if parts else []
+    parts = [part for part in (new.stage, new.exception, new.message) if part is not None]
+    return [": ".join(parts) + (f" ({new.hint})" if new.hint is not None else "")] if parts else []
 
 
 def _explained(new: Mapping[str, Any]) -> list[str]:
@@ -79,9 +78,9 @@ def _explained(new: Mapping[str, Any]) -> list[str]:
     return [str(explanation)] if explanation else []
 
 
-def _count_changes(row: Mapping[Any, Any]) -> list[str]:
-    sides = ({name: row[f"{name}_{side}"] for name in COUNTS if not pd.isna(row[f"{name}_{side}"])} for side in _SIDES)
-    return [f"{COUNTS[name]}: {base:.0f} -> {new:.0f}" for name, (base, new) in count_differences(*sides).items()]
+def _count_changes(row: CellComparison) -> list[str]:
+    differing = count_differences(row.base.values, row.new.values)
+    return [f"{COUNTS[name]}: {base:.0f} -> {new:.0f}" for name, (base, new) in differing.items()]
 
 
 def _throttled(*details: Mapping[str, Any]) -> list[str]:
@@ -97,9 +96,10 @@ def _disturbed(*details: Mapping[str, Any]) -> list[str]:
     return [f"the measurement of {side} was disturbed: {reason}" for side, reason in reasons if reason]
 
 
-def _weakly_checked(row: Mapping[Any, Any], *details: Mapping[str, Any]) -> list[str]:
+def _weakly_checked(row: CellComparison, *details: Mapping[str, Any]) -> list[str]:
     """Which side's pass no reference vouches for."""
-    statuses = [(side, str(row[f"status_{side}"]), of_side) for side, of_side in zip(_SIDES, details, strict=True)]
+    states = row.base, row.new
+    statuses = [(side, str(state.status), of) for side, state, of in zip(_SIDES, states, details, strict=True)]
     return [
         f"{side}: {words}" for side, status, of_side in statuses if (words := status_words(status, of_side)) != status
     ]
@@ -113,25 +113,21 @@ def _reason_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
     return [f"{head}: {text}" for head, texts in lines.items() for text in texts[:_MOST]]
 
 
-def _code_changes(conn: Connection, row: Mapping[Any, Any]) -> CodeChanges | None:
+def _code_changes(conn: Connection, row: CellComparison) -> CodeChanges | None:
     """What became of the generated code; None where a side has none."""
-    ids = [row[f"code_id_{side}"] for side in _SIDES]
-    known = codes(conn, ids) if all(isinstance(code_id, str) for code_id in ids) else {}
-    return changes(known[ids[0]], known[ids[1]]) if all(code_id in known for code_id in ids) else None
+    before, after = row.base.code_id, row.new.code_id
+    known = codes(conn, [before, after]) if before and after else {}
+    return changes(known[before], known[after]) if before in known and after in known else None
 
 
 def _kernel_changes(base: Mapping[str, Any], new: Mapping[str, Any], code: CodeChanges | None) -> list[str]:
-    """The kernels whose time changed, with their share where they explain the change of the device time."""
-    times = kernel_times(base, new, code)
+    """Return the kernels whose time changed, with their share where they explain the change of the device time."""
+    groups = compared_kernels(base, new, code)
     parts = {part.name: part.part for part in explained(base, new, code)}
-    total = max(sum(getattr(one, f"{side}_ms") or 0.0 for one, _ in times) for side in _SIDES)
+    total = max(sum(one.base_ms or 0.0 for one in groups), sum(one.new_ms or 0.0 for one in groups))
     least = max(_LEAST_PART * total, 1e-9)
-    lines = [
-        f"kernel {_kernel(one, parts.get(one.name, ''), what)}"
-        for one, what in times
-        if one.name != REST and abs(one.change_ms) >= least
-    ]
-    return _first(lines, "kernels")
+    changed = [one for one in groups if one.name != REST and abs(one.change_ms) >= least]
+    return _first([_kernel(one, parts.get(one.name, "")) for one in changed], "kernels")
 
 
 def _tuning_changes(base: Mapping[str, Any], new: Mapping[str, Any], code: CodeChanges) -> list[str]:
@@ -151,10 +147,18 @@ def _first(lines: list[str], what: str) -> list[str]:
     return lines[:_MOST] + more
 
 
-def _kernel(item: KernelChange, part: str, what: str) -> str:
-    base, new = _launches(item.base_launches, item.base_ms), _launches(item.new_launches, item.new_ms)
-    about = ", ".join(text for text in (f"{item.change_ms:+.3f} ms", part, what and f"its code {what}") if text)
-    return f"{item.name}: {base} -> {new} ({about})"
+def _kernel(group: KernelGroup, part: str) -> str:
+    about = ", ".join(text for text in (part, group.what and f"its code {group.what}") if text)
+    if group.is_refused:
+        return f"{group.words}{f', {about}' if about else ''}"
+    base, new = (
+        f"at most {ms:.3f} ms" if group.unlisted == side else _launches(launches, ms)
+        for side, launches, ms in (
+            ("base", group.base_launches, group.base_ms),
+            ("new", group.new_launches, group.new_ms),
+        )
+    )
+    return f"kernel {group.name}: {base} -> {new} ({', '.join(filter(None, (f'{group.change_ms:+.3f} ms', about)))})"
 
 
 def _launches(launches: float | None, ms: float | None) -> str:
@@ -169,19 +173,15 @@ def _option_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
     return _first(lines, "options")
 
 
-def eager_lines(row: Mapping[Any, Any]) -> list[str]:
-    """What the eager runs beside them say of two measurements; nothing where they moved by less than 2 %.
-
-    `row` has eager_ms_base and eager_ms_new (ms; None or NaN where not measured), and may have compiled_ms_change,
-    compiled_ms_adjusted and compiled_ms_explained (relative) of a `Judgement`.
-    """
-    base, new = row["eager_ms_base"], row["eager_ms_new"]
-    if not (base and new and base > 0 and new > 0) or abs(new / base - 1) < _EAGER_PART:
+def eager_lines(row: CellComparison) -> list[str]:
+    """What the eager runs beside them say of two measurements; nothing where they moved by less than 2 %."""
+    base, new = (state.values.get("eager_ms") or 0.0 for state in (row.base, row.new))
+    if not (base > 0 and new > 0) or abs(new / base - 1) < _EAGER_PART:
         return []
     change = new / base - 1
     asked = ": another model?" if abs(change) >= _ANOTHER_MODEL else ""
     lines = [f"eager of the same processes: {base:.4g} ms -> {new:.4g} ms ({100 * change:+.1f} %){asked}"]
-    if abs(row.get("compiled_ms_explained", float("nan"))) >= _EAGER_PART:
-        change, adjusted = (percent(row[f"compiled_ms_{name}"]) for name in ("change", "adjusted"))
-        lines.append(f"compiled: {change} as measured, {adjusted} adjusted for eager")
+    wall = row.judged.get(WALL)
+    if wall and abs(wall.explained or 0.0) >= _EAGER_PART:
+        lines.append(f"compiled: {percent(wall.change)} as measured, {percent(wall.adjusted)} adjusted for eager")
     return lines

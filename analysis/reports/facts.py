@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import pandas as pd
 from sqlalchemy import Connection
 
-from analysis.compare.ranking import ranked
-from analysis.compare.results import Comparison, plain
-from analysis.compare.verdicts import Judgement, Outcome, compare_and_judge, decide, with_verdicts
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_outcome import Outcome
+from analysis.compare.comparing import compare_named
+from analysis.compare.comparison import Comparison
+from analysis.compare.findings import Finding
+from analysis.compare.suite_groups import SuiteChange
+from analysis.compare.verdicts import decide
+from analysis.present import dimension_lines, sentence
 from analysis.reports.again import NOTHING_AGAIN, Again, cell_of, find_again
 from analysis.reports.evidence import evidence_of
-from analysis.reports.finding_lines import dimension_lines
 from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
-from analysis.reports.suites import SuiteFacts, suite_facts
-from analysis.reports.words import tally
-from collector.repro import repro_command
-from db.errors import counted
+from analysis.rerun_command import repro_as
+from collector.metrics import METRICS
+from collector.vocabulary import Config
 from db.queries.details import configs_of
 from db.queries.filters import EVERYTHING, CellFilter
 
@@ -31,73 +33,85 @@ ORDER = (
     *(Outcome.REGRESSED, Outcome.BROKE, Outcome.MISSING, Outcome.FLAKY, Outcome.IMPROVED, Outcome.FIXED),
     *(Outcome.INCONCLUSIVE, Outcome.STILL_FAILING, Outcome.ENVIRONMENT_CHANGED),
 )
-#: Cells with evidence beside them: looking it up takes a few queries each.
+#: Findings with evidence beside them: looking it up takes a few queries each.
 EXPLAINED = (Outcome.REGRESSED, Outcome.BROKE, Outcome.IMPROVED)
 _MOST_EXPLAINED = 200
+#: The averages of the table of suites and what they are called: compression is eager over compiled peak memory.
+SHOWN = {name: METRICS[name].title for name in ("speedup", "compile_cold_s", "compression")}
 
 
 @dataclass(frozen=True, slots=True)
-class CellFacts:
-    """A cell that is not unchanged. Values are in the metric's unit, changes relative (0.02 is 2 %).
+class ReportRow:
+    """A finding of a cell that is not unchanged, with the dashboard's page of the cell and the command that measures it.
 
-    `change` is new over base, `adjusted` the same without the machine's part, `low` to `high` the 95 % interval of that.
+    A cell that changed in several dimensions has a row for each; `evidence` is beside the first of them.
     """
 
-    cell: str
-    cell_id: str
-    config: str
-    verdict: str
-    metric: str | None
-    base: float | None
-    new: float | None
-    change: float | None
-    adjusted: float | None
-    low: float | None
-    high: float | None
-    status_base: str | None
-    status_new: str | None
+    compared: CellComparison
+    finding: Finding
     link: str
     repro: str
     evidence: tuple[str, ...] = ()
+
+    @property
+    def cell(self) -> str:
+        """The name of the cell."""
+        return str(self.compared.cell)
+
+    @property
+    def base(self) -> float | None:
+        """The value of base, in the metric's unit."""
+        return self.compared.base.values.get(self.finding.metric or "")
+
+    @property
+    def new(self) -> float | None:
+        """The value of new, in the metric's unit."""
+        return self.compared.new.values.get(self.finding.metric or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """A comparison with its verdicts, and what they mean in words.
 
-    `cells` are in the order of `ORDER`, the largest change of each kind first. `exit_code` and `reason` are what `gate` would
-    say. `across` names the base and the new config where two configs of one side are compared. `links` and `repros` have
-    the dashboard's page and the command of every compared cell, by cell_id; empty texts where there is none.
+    `rows` are in the order of `ORDER`, the largest change of each kind first. `exit_code` and `reason` are what `gate` would
+    say. `links` and `repros` have the dashboard's page and the command of every compared cell, by cell_id; empty texts where
+    there is none.
     """
 
     comparison: Comparison
-    judgement: Judgement
     sentence: str
     exit_code: int
     reason: str
     link: str
-    suites: tuple[SuiteFacts, ...]
-    cells: tuple[CellFacts, ...]
+    rows: tuple[ReportRow, ...]
     again: Again
-    across: tuple[str, str] | None
     links: Mapping[str, str]
     repros: Mapping[str, str]
 
     @property
+    def across(self) -> tuple[str, str] | None:
+        """The base and the new config where two configs of one side are compared."""
+        return self.comparison.configs
+
+    @property
     def counts(self) -> dict[str, int]:
         """How many cells there are of each outcome."""
-        return self.judgement.counts()
+        return self.comparison.counts()
 
     @property
     def dimensions(self) -> list[str]:
-        """Return a line for each dimension: how many cells have which verdict, and which changed most."""
-        return dimension_lines(self.comparison.cells.join(self.judgement.cells))
+        """A line for each dimension: how many cells have which verdict, and which changed most."""
+        return dimension_lines(self.comparison)
+
+    @property
+    def suites(self) -> tuple[SuiteChange, ...]:
+        """The groups of which both sides have measured something, in the order of their names."""
+        return tuple(suite for suite in self.comparison.suites if suite.base.measured and suite.new.measured)
 
     @property
     def in_common(self) -> bool:
         """Whether some cell is expected on both sides."""
-        cells = self.comparison.cells
-        return bool((cells["expected_base"] & cells["expected_new"]).any())
+        return self.comparison.in_common
 
     @property
     def again_command(self) -> str:
@@ -112,20 +126,21 @@ class Report:
         report = shlex.join(["inductor-watch", "report", *sides, *words, "--again-plan", "again.json"])
         return f"{report}\ninductor-watch run --again again.json"
 
-    def of(self, outcome: Outcome) -> tuple[CellFacts, ...]:
-        """The cells of one outcome."""
-        return tuple(cell for cell in self.cells if cell.verdict == outcome.value)
+    def of(self, outcome: Outcome) -> tuple[ReportRow, ...]:
+        """The findings of one verdict."""
+        return tuple(row for row in self.rows if row.finding.verdict is outcome)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys: that of the comparison with its verdicts, and what this report adds."""
-        document = with_verdicts(self.comparison, self.judgement)
-        evidence = {cell.cell_id: list(cell.evidence) for cell in self.cells}
+        document = self.comparison.to_json()
+        evidence = {row.compared.cell.cell_id: list(row.evidence) for row in self.rows if row.evidence}
         for cell in document["cells"]:
             cell_id = cell["cell_id"]
             cell |= {"link": self.links[cell_id], "repro": self.repros[cell_id], "evidence": evidence.get(cell_id, [])}
-        intervals = {suite.paired.group: suite.to_json() for suite in self.suites}
+        measured = {suite.group for suite in self.suites}
         for entry, suite in zip(document["suites"], self.comparison.suites, strict=True):
-            entry["intervals"] = intervals.get(suite.group, {})
+            changes = {name: suite.changes[name] for name in SHOWN} if suite.group in measured else {}
+            entry["intervals"] = {name: one and one.interval and asdict(one.interval) for name, one in changes.items()}
         own = {name: getattr(self, name) for name in ("sentence", "exit_code", "reason", "link", "across")}
         return {**own, **document, "again": self.again.to_json()}
 
@@ -138,82 +153,50 @@ def build_report(
     dashboard: str = "",
     configs: tuple[str, str] | None = None,
 ) -> Report:
-    """Compares and judges two sides, or two configs of one, and gathers what a report says; see `compare_and_judge`.
+    """Compares and judges two sides, or two configs of one, and gathers what a report says; see `compare_named`.
 
     `dashboard` is the address that links begin with.
     """
-    comparison, judgement = compare_and_judge(conn, base, new, filters, configs)
-    sides = comparison.base, comparison.new
-    rows = comparison.cells.to_dict("records")
-    requests = configs_of(conn, comparison.cells["config_id"].dropna())
-    links = {row["cell_id"]: cell_link(dashboard, *sides, row, configs) if dashboard else "" for row in rows}
-    repros = {
-        row["cell_id"]: repro_command(cell_of(row, requests)) if row["config_id"] in requests else "" for row in rows
-    }
-    counts = judgement.counts()
-    exit_code, reason = decide(counts, FAIL_ON)
+    comparison = compare_named(conn, base, new, filters, configs)
+    sides, names = (comparison.base, comparison.new), [one.cell for one in comparison.cells]
+    requests = configs_of(conn, {name.config_id for name in names})
+    links = {name.cell_id: cell_link(dashboard, *sides, name, configs) if dashboard else "" for name in names}
+    repros = {one.cell.cell_id: _repro(comparison, one, requests) for one in comparison.cells}
+    exit_code, reason = decide(comparison.counts(), FAIL_ON)
     return Report(
         comparison=comparison,
-        judgement=judgement,
-        sentence=_sentence(counts, exit_code, reason),
+        sentence=f"Nothing can be said of new against base: {reason}." if exit_code == 3 else sentence(comparison),
         exit_code=exit_code,
         reason=reason,
         link=comparison_link(dashboard, *sides, configs) if dashboard else "",
-        suites=suite_facts(comparison, judgement),
-        cells=_cells(conn, ranked(comparison, judgement, ORDER), links, repros),
+        rows=_rows(conn, comparison, links, repros),
         # More runs of two sides settle what is open between them; of two configs of one side they would be the same.
-        again=NOTHING_AGAIN if configs else find_again(comparison, judgement, requests),
-        across=configs,
+        again=NOTHING_AGAIN if configs else find_again(comparison, requests),
         links=links,
         repros=repros,
     )
 
 
-def _sentence(counts: Mapping[str, int], exit_code: int, reason: str) -> str:
-    """The verdict on the whole, in one sentence."""
-    bad = {word: counts[word] for word in ("regressed", "broke", "missing") if counts.get(word)}
-    rest = tally({word: count for word, count in counts.items() if word not in bad})
-    if exit_code == 3:
-        return f"Nothing can be said of new against base: {reason}."
-    if exit_code == 0:
-        return f"New is no worse than base as far as this comparison can tell: {rest}."
-    worse = {word: count for word, count in bad.items() if word != "missing"}
-    verdict = "New is worse than base" if worse else "Not all that was planned was measured"
-    return f"{verdict}: {tally(bad)}" + (
-        f"; the rest: {rest}." if rest else f" of {counted(sum(bad.values()), 'cell')}."
-    )
+def _repro(comparison: Comparison, one: CellComparison, requests: Mapping[str, Config]) -> str:
+    """Return the command that measures a cell as new did, or as base did if new did not; empty for an unreadable config."""
+    if one.cell.config_id not in requests:
+        return ""
+    state = one.new if one.new.run_id else one.base
+    runs = {run.run_id: run for side in (comparison.base, comparison.new) for run in side.runs}
+    used = comparison.environments.get(state.environment_id or "", {})
+    return repro_as(cell_of(one.cell, requests), runs.get(state.run_id or ""), used)
 
 
-def _cells(
-    conn: Connection, rows: pd.DataFrame, links: Mapping[str, str], repros: Mapping[str, str]
-) -> tuple[CellFacts, ...]:
-    cells: list[CellFacts] = []
-    explained = 0
-    for row in rows.to_dict("records"):
-        is_explained = row["verdict"] in EXPLAINED and explained < _MOST_EXPLAINED
-        explained += is_explained
-        evidence = evidence_of(conn, row) if is_explained else ()
-        cells.append(_facts(row, links[row["cell_id"]], repros[row["cell_id"]], evidence))
-    return tuple(cells)
-
-
-def _facts(row: Mapping[Any, Any], link: str, repro: str, evidence: Sequence[str]) -> CellFacts:
-    metric = plain(row["by"])
-    values: dict[str, float | None] = dict.fromkeys(("base", "new", "change", "adjusted", "low", "high"))
-    if metric is not None:
-        values = {name: plain(row[f"{metric}_{name}"]) for name in values}
-        ratio = plain(row[f"{metric}_ratio"])
-        values["change"] = None if ratio is None else ratio - 1
-    return CellFacts(
-        cell=str(row["cell"]),
-        cell_id=str(row["cell_id"]),
-        config=str(row["config"]),
-        verdict=str(row["verdict"]),
-        metric=metric,
-        status_base=plain(row["status_base"]),
-        status_new=plain(row["status_new"]),
-        link=link,
-        repro=repro,
-        evidence=tuple(evidence),
-        **values,
-    )
+def _rows(
+    conn: Connection, comparison: Comparison, links: Mapping[str, str], repros: Mapping[str, str]
+) -> tuple[ReportRow, ...]:
+    rows: list[ReportRow] = []
+    explained: set[str] = set()
+    for one, finding in comparison.ranked_findings(ORDER):
+        cell_id = one.cell.cell_id
+        evidence: tuple[str, ...] = ()
+        if finding.verdict in EXPLAINED and cell_id not in explained and len(explained) < _MOST_EXPLAINED:
+            explained.add(cell_id)
+            evidence = evidence_of(conn, one)
+        rows.append(ReportRow(one, finding, links[cell_id], repros[cell_id], evidence))
+    return tuple(rows)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from analysis.compare.verdicts import Outcome
+from analysis.compare.cell_outcome import Outcome
 from analysis.reports.charts import CHARTS, IN_PAGE, PictureError, svg
-from analysis.reports.facts import Report
-from analysis.reports.suites import SHOWN
+from analysis.reports.facts import SHOWN, Report
 from analysis.reports.templating import render_page
 
 #: Rows of a table: a browser lays out some thousand rows well. The rest is counted only.

@@ -13,10 +13,10 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
+from analysis.present import tally
 from analysis.reports.facts import Report
 from analysis.reports.templating import environment
-from analysis.reports.words import tally
-from db.errors import one_line
+from db.errors import counted, one_line
 
 #: GitHub's limits: a step's summary is 1 MiB, the body of a comment or an issue 65,536 characters.
 SUMMARY_BYTES = 1 << 20
@@ -111,6 +111,9 @@ def _headline(report: Report) -> str:
     bad = {word: count for word, count in report.counts.items() if word in ("regressed", "broke", "missing")}
     if report.exit_code == 3:
         return "nothing to judge"
+    if undecided := report.counts.get("inconclusive"):
+        open_words = f"{counted(undecided, 'cell')} undecided"
+        return f"{tally(bad)}, {open_words}" if bad else open_words
     return tally(bad) or "nothing got worse"
 
 

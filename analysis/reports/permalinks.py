@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 from urllib.parse import urlencode
 
+from db.queries.cell_names import CellName
 from db.queries.sides import Side
 
 
@@ -32,9 +32,7 @@ def comparison_link(dashboard: str, base: Side, new: Side, across: tuple[str, st
     return address(f"{dashboard.rstrip('/')}/compare", query)
 
 
-def cell_link(
-    dashboard: str, base: Side, new: Side, cell: Mapping[Any, Any], across: tuple[str, str] | None = None
-) -> str:
+def cell_link(dashboard: str, base: Side, new: Side, cell: CellName, across: tuple[str, str] | None = None) -> str:
     """The page of one cell (see `cell_query`) of two sides, or of two configs of one side."""
     query = _sides(base, new) | cell_query(cell)
     if across:
@@ -42,10 +40,10 @@ def cell_link(
     return address(f"{dashboard.rstrip('/')}/model", query)
 
 
-def cell_query(cell: Mapping[Any, Any]) -> dict[str, list[str]]:
+def cell_query(cell: CellName) -> dict[str, list[str]]:
     """What the model page's address has of a cell: suite, model, phase, dtype, device, batch_size and config."""
-    setting = ",".join(str(cell[name]) for name in ("phase", "dtype", "device", "batch_size"))
-    return {"model": [f"{cell['suite']}/{cell['model']}"], "setting": [setting], "config": [str(cell["config"])]}
+    setting = ",".join(map(str, cell.axes[2:]))
+    return {"model": [f"{cell.suite}/{cell.model}"], "setting": [setting], "config": [cell.config]}
 
 
 def _sides(base: Side, new: Side) -> dict[str, list[str]]:

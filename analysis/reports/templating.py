@@ -11,11 +11,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from analysis.compare.results import Group
-from analysis.compare.verdicts import Outcome
-from analysis.reports import words
-from analysis.reports.facts import ORDER, CellFacts
-from analysis.reports.suites import SHOWN
+from analysis import present
+from analysis.compare.cell_outcome import Outcome
+from analysis.compare.suite_groups import Group
+from analysis.reports.facts import ORDER, SHOWN, ReportRow
 from collector.metrics import METRICS
 from db.errors import counted, one_line
 
@@ -38,19 +37,21 @@ def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> E
     env.globals.update(order=ORDER, unfolded=UNFOLDED, by_status=BY_STATUS, averages=SHOWN)
     # The texts of these filters are our own, made of numbers, units and the names of metrics.
     own: dict[str, Callable[..., str]] = {
-        "value": lambda number, metric: words.value(metric, number),
-        "percent": words.percent,
-        "interval": words.interval,
-        "ruled_out": words.ruled_out,
+        "value": lambda number, metric: present.value(metric, number),
+        "percent": present.percent,
+        "interval": present.interval,
+        "ruled_out": present.ruled_out,
         "figure": _figure,
-        "metric_name": lambda metric: METRICS[metric].title if metric else words.NOTHING,
-        "pass_rate": words.pass_rate,
+        "metric_name": lambda metric: METRICS[metric].title if metric else present.NOTHING,
+        "pass_rate": present.pass_rate,
+        "commit_title": present.commit_title,
         "several": counted,
-        "tally": words.tally,
+        "beside": present.beside_words,
+        "tally": present.tally,
     }
     env.filters.update({name: _markup(function) for name, function in own.items()})
-    env.filters.update(called=words.called, titled=lambda text: words.called(text).capitalize(), setting=_setting)
-    env.filters.update(commands=_commands, short_sha=_short_sha, stamp=_stamp, describe_side=words.describe_side)
+    env.filters.update(called=present.called, titled=lambda text: present.called(text).capitalize(), setting=_setting)
+    env.filters.update(commands=_commands, short_sha=_short_sha, stamp=_stamp, describe_side=present.describe_side)
     env.filters.update(filters)
     return env
 
@@ -102,6 +103,7 @@ def _stamp(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _commands(cells: Sequence[CellFacts]) -> Iterable[str]:
+def _commands(rows: Sequence[ReportRow]) -> Iterable[str]:
     """The commands of the cells that have no evidence (the others show theirs beside it), each once."""
-    return list(dict.fromkeys(cell.repro for cell in cells if cell.repro and not cell.evidence))
+    explained = {row.cell for row in rows if row.evidence}
+    return list(dict.fromkeys(row.repro for row in rows if row.repro and row.cell not in explained))

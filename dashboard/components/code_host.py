@@ -7,6 +7,7 @@ Nothing else that a person or a bundle wrote becomes an address. The page asks t
 from __future__ import annotations
 
 import re
+from contextvars import ContextVar
 
 from markupsafe import Markup, escape
 
@@ -16,6 +17,8 @@ _HOST = "https://github.com"
 _REPO = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,37}[A-Za-z0-9])?/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
 _SHA = re.compile(r"[0-9a-f]{7,64}")
 _THREAD = re.compile(re.escape(_HOST) + r"/([^/\s]+/[^/\s]+)/((?:pull|issues)/[1-9][0-9]{0,8})")
+#: Commits of local clones, which get no link. Each run of the script sets them for its own store.
+LOCAL: ContextVar[frozenset[str]] = ContextVar("local_commits", default=frozenset())
 #: Digits of a sha that are shown.
 SHOWN = 10
 
@@ -24,14 +27,14 @@ def commit(repo: str, sha: str | None, absent: str = "") -> Markup:
     """The first digits of a sha, with a link to the commit where there can be one."""
     if not sha:
         return escape(absent)
-    return _link(repo, f"commit/{sha}", sha[:SHOWN], "commit", linked=_SHA.fullmatch(sha) is not None)
+    return _link(repo, f"commit/{sha}", sha[:SHOWN], "commit", linked=_is_hosted(sha))
 
 
 def commits(repo: str, base: str | None, new: str | None) -> Markup:
     """`base...new` with a link to what landed between the two; the one commit where they are the same."""
     if not (base and new) or base == new:
         return commit(repo, new or base)
-    linked = all(_SHA.fullmatch(sha) for sha in (base, new))
+    linked = all(map(_is_hosted, (base, new)))
     shown = f"{base[:SHOWN]}...{new[:SHOWN]}"
     return _link(repo, f"compare/{base}...{new}", shown, "commits between", linked=linked)
 
@@ -55,6 +58,10 @@ def between(base: Side, new: Side) -> Markup:
     if len(repos) == len(base.commits) == len(new.commits) == 1 and base.commits != new.commits:
         return commits(repos.pop(), base.commits[0], new.commits[0])
     return Markup("")
+
+
+def _is_hosted(sha: str) -> bool:
+    return _SHA.fullmatch(sha) is not None and sha not in LOCAL.get()
 
 
 def _link(repo: str, path: str, shown: str, what: str, *, linked: bool = True) -> Markup:

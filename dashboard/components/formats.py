@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from analysis.reports.words import whole_percent
+from analysis.present import NOTHING, value, whole_percent
 from collector.metrics import METRICS
 
 #: Stands for "not measured".
@@ -15,20 +15,12 @@ _MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
 
 
-def number(metric: str, value: float | None) -> str:
+def number(metric: str, found: float | None) -> str:
     """A metric's value with its unit."""
-    if value is None or math.isnan(value):
-        return ABSENT
-    match METRICS[metric].unit:
-        case "ms":
-            return f"{milliseconds(value)}{THIN}ms"
-        case "s":
-            return f"{value:.1f}{THIN}s"
-        case "B":
-            return f"{value:,.0f}{THIN}B" if value < 1e6 else f"{value / 1e9:.2f}{THIN}GB"
-        case "x":
-            return f"{value:.2f}\N{MULTIPLICATION SIGN}"
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3f}"
+    shown = value(metric, found)
+    if METRICS[metric].unit == "x":
+        shown = shown.replace("x", "\N{MULTIPLICATION SIGN}")
+    return ABSENT if shown == NOTHING else shown.replace(" ", THIN)
 
 
 def axis_of(metric: str, title: str, unit: str = "") -> tuple[float, str]:
@@ -42,6 +34,11 @@ def milliseconds(value: float) -> str:
     """Four digits that matter, no unit."""
     digits = 1 if value >= 100 else 2 if value >= 10 else 3
     return f"{value:.{digits}f}"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds to a hundredth, with the unit."""
+    return ABSENT if value is None else f"{value:.2f}{THIN}s"
 
 
 def signed(value: float | None, digits: int = 1, unit: str = "%") -> str:

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from collector.vocabulary import NOT_APPLICABLE, Status, status_words
-from dashboard.components.changes import Change
+from dashboard.components.changes import ChangeWords
 
 #: Characters with a meaning in Markdown, Streamlit's colours, icons and formulas included.
 _MARKDOWN = frozenset(r"\`*_{}[]()<>#+-.!|~$:&")
@@ -63,7 +63,7 @@ def lines(*parts: str) -> Markup:
     return joined("<br>", parts)
 
 
-def change_cells(change: Change | None) -> list[Markup | str]:
+def change_cells(change: ChangeWords | None) -> list[Markup | str]:
     """The cells of a change: its size with glyph and sign, its interval, and the word."""
     if change is None:
         return ["", "", ""]

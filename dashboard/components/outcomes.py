@@ -1,122 +1,66 @@
-"""One word for what became of a cell, and how many cells there are of each."""
+"""What became of a cell, in words: each dimension that changed, or its status, or what is ruled out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-import pandas as pd
-
-from analysis.compare.transitions import Transition
-from analysis.compare.verdicts import JUDGED, Outcome
-from analysis.reports.suites import VERDICT_LOOKS, Look
-from analysis.reports.words import called, ruled_out
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_outcome import CHANGES, Look, Outcome
+from analysis.compare.findings import Finding
+from analysis.present import beside_words, called, undecided_words
 from collector.metrics import METRICS
-from dashboard.components.changes import judged
-from dashboard.components.formats import count, signed
+from dashboard.components.formats import signed
+from db.queries.side_rows import CellState
 
 #: In the order in which they are worth a look. The key is also what the address says.
 OUTCOMES = {
-    "broke": "broke",
-    "regressed": "regressed",
-    "flaky": "flaky",
-    "missing": "missing in new",
-    "still_failing": "still failing",
-    "improved": "improved",
-    "fixed": "fixed",
-    "inconclusive": called("inconclusive"),
-    "unchanged": "unchanged",
-    "environment_changed": "environment changed",
-    "missing_in_base": "missing in base",
-    "missing_in_both": "missing in both",
-    "not_applicable": "not applicable",
-    "entered": "only planned in new",
-    "left": "only planned in base",
-}
-#: Outcomes that are neither good nor bad have no colour. The glyphs say the same without one.
-LOOKS: dict[str, Look] = {"broke": "worse", "regressed": "worse", "improved": "better", "fixed": "better"}
-GLYPHS = {"worse": "\N{MULTIPLICATION X}", "better": "\N{CHECK MARK}", "inconclusive": "?", "unchanged": "="}
-CHANGED = (Outcome.REGRESSED.value, Outcome.IMPROVED.value)
-
-
-def with_outcomes(cells: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a comparison with what `analysis.compare.verdicts` says of each cell; `verdicts` go by cell_id.
-
-    All columns of `verdicts`, and:
-    - outcome, a key of `OUTCOMES`
-    - outcome_metric and outcome_change (the absolute natural logarithm of its ratio): the metric that decided, else the
-      one by which the comparison ranks; absent in cells that do not pass on both sides
-    - more_runs: how many more runs of each side would settle an inconclusive cell; infinite for too many, NaN where runs
-      do not help
-    - comparable: whether the machine is the same, so that a metric's verdict may be shown as one
-    """
-    # The copy has one block a type: of hundreds of blocks, as a verdict's column is one, rows are taken slowly.
-    joined = cells.join(verdicts, on="cell_id").copy()
-    passing = joined["transition"] == Transition.BOTH_PASS.value
-    verdict = joined["verdict"].where(joined["verdict"].notna(), Outcome.INCONCLUSIVE.value)
-    outcome = joined["transition"].where(~(passing | (verdict == Outcome.FLAKY.value)), verdict)
-    moved = joined["testbed_changed"].eq(True)
-    decided = outcome.isin(CHANGED) | joined["rank_metric"].isna()
-    metric = joined["verdict_metric"].where(decided, joined["rank_metric"]).where(passing)
-    unsettled = (outcome == Outcome.INCONCLUSIVE.value) & ~moved
-    return joined.assign(
-        outcome=outcome,
-        outcome_metric=metric,
-        outcome_change=np.abs(np.log1p(_of_metric(joined, metric, "adjusted"))),
-        more_runs=_of_metric(joined, metric, "more_runs").where(unsettled),
-        comparable=passing & ~moved & (outcome != Outcome.ENVIRONMENT_CHANGED.value),
+    outcome.value: called(outcome)
+    for outcome in (
+        *(Outcome.BROKE, Outcome.REGRESSED, Outcome.FLAKY, Outcome.MISSING, Outcome.STILL_FAILING, Outcome.IMPROVED),
+        *(Outcome.FIXED, Outcome.INCONCLUSIVE, Outcome.UNCHANGED, Outcome.ENVIRONMENT_CHANGED),
+        *(Outcome.MISSING_IN_BASE, Outcome.MISSING_IN_BOTH, Outcome.NOT_APPLICABLE, Outcome.ENTERED, Outcome.LEFT),
     )
+}
+#: The glyphs say without a colour what the colour says.
+_GLYPHS = {"worse": "\N{MULTIPLICATION X}", "better": "\N{CHECK MARK}"}
+_CALM_GLYPHS = {Outcome.INCONCLUSIVE: "?", Outcome.UNCHANGED: "="}
 
 
-def _of_metric(cells: pd.DataFrame, metric_of: pd.Series, name: str) -> pd.Series:
-    """The value of column `name` of each cell's own metric."""
-    values = pd.Series(np.nan, index=cells.index, dtype=float)
-    for metric in (metric for metric in JUDGED if f"{metric}_{name}" in cells):
-        values = values.where(metric_of != metric, cells[f"{metric}_{name}"].astype(float))
-    return values
+def glyph(outcome: Outcome) -> str:
+    """Return the glyph of an outcome; empty where it has none."""
+    return _GLYPHS.get(outcome.look) or _CALM_GLYPHS.get(outcome, "")
 
 
-def said(row: Mapping[Any, Any]) -> tuple[str, str]:
-    """The outcome of a cell (a row of `with_outcomes`), and what decided: metrics that changed, statuses, or what is ruled out.
+def look(one: CellComparison) -> Look:
+    """Return the look of a cell: one that is faster and larger is neither good nor bad."""
+    looks = {outcome.look for outcome, _ in said(one)}
+    return looks.pop() if len(looks) == 1 else "calm"
 
-    The second text may be empty.
+
+def said(one: CellComparison) -> list[tuple[Outcome, str]]:
+    """Return what became of a cell, and by what: metrics that changed, statuses, or what is ruled out.
+
+    A cell that changed for the worse and for the better has both. The second text may be empty.
     """
-    outcome = row["outcome"]
-    sides = (status(row[f"status_{side}"], is_expected=row[f"expected_{side}"]) for side in ("base", "new"))
-    statuses = " → ".join(dict.fromkeys(sides))
+    if one.changes and one.is_comparable:
+        return [
+            (verdict, ", ".join(_change(finding) for finding in one.changes if finding.verdict is verdict))
+            for verdict in CHANGES
+            if any(finding.verdict is verdict for finding in one.changes)
+        ]
+    statuses = " → ".join(dict.fromkeys((status(one.base), status(one.new))))
     detail = "" if statuses == "pass" else statuses
-    if outcome in VERDICT_LOOKS:
-        detail = ", ".join(_changed(row))
-    elif outcome == "inconclusive" and row.get("testbed_changed") not in (None, False):
-        detail = "measured on another testbed"
-    elif outcome == "inconclusive":
-        limits = (row.get(f"{row['outcome_metric']}_{end}", np.nan) for end in ("low", "high"))
-        detail = ", ".join(filter(None, (ruled_out(*limits), _runs(row["more_runs"]))))
-    return OUTCOMES[outcome], detail
+    if one.outcome is Outcome.INCONCLUSIVE and one.leading:
+        detail = undecided_words(one, one.leading)
+    return [(one.outcome, detail)]
 
 
-def status(status: object, *, is_expected: bool) -> str:
-    """The status of a cell on a side, or that it has none."""
-    return status if isinstance(status, str) else "missing" if is_expected else "not planned"
+def status(state: CellState) -> str:
+    """Return the status of a cell on a side, or that it has none."""
+    return state.status or ("missing" if state.is_expected else "not planned")
 
 
-def _changed(row: Mapping[Any, Any]) -> list[str]:
-    """Each metric with a verdict of its own, the one that decided first: `compiled latency -88 %`, `cold compile +263 %`."""
-    metrics = [metric for metric in JUDGED if row.get(f"{metric}_verdict") in VERDICT_LOOKS]
-    metrics.sort(key=lambda metric: metric != row["outcome_metric"])
-    sizes = {metric: each.of_verdict - 1 for metric in metrics if (each := judged(metric, row))}
-    # What was nothing before has no ratio.
-    return [
-        f"{METRICS[name].title} {'' if np.isnan(size) else signed(100 * size, 0)}".rstrip()
-        for name, size in sizes.items()
-    ]
-
-
-def _runs(more: float) -> str:
-    """Further runs of each side until the interval is as narrow as the smallest change that counts; 0 is narrow already."""
-    if np.isnan(more):
-        return ""
-    if not more:
-        return "at the limit of what matters"
-    return "over 50 more runs of each side" if np.isinf(more) else f"{count(int(more), 'more run')} of each side"
+def _change(finding: Finding) -> str:
+    """`device time -88 %`; what was nothing before has no ratio."""
+    title = METRICS[finding.metric].title if finding.metric else finding.dimension.value
+    size = f" {signed(100 * finding.change, 0)}" if finding.change is not None else ""
+    beside = beside_words(finding)
+    return f"{title}{size}{f' ({beside})' if beside else ''}"

@@ -14,8 +14,8 @@ NEUTRAL = "#7c8794"
 class Colors:
     """The colours of charts on a light or a dark page.
 
-    `series` are Okabe and Ito's, which people with any colour vision tell apart, six as nobody tells more apart. `bad` marks
-    what is wrong; base and new are neither good nor bad.
+    `series` begin with Okabe and Ito's and end with two that differ in lightness: six that are told apart with any colour
+    vision. `bad` marks what is wrong; base and new are neither good nor bad.
     """
 
     series: tuple[str, ...]
@@ -26,11 +26,11 @@ class Colors:
 
 COLORS = {
     "light": Colors(
-        ("#0072B2", "#C77F00", "#009E73", "#B8568F", "#3A8FC0", "#C24E00"),
+        ("#0072B2", "#C77F00", "#009E73", "#B8568F", "#4D4D4D", "#8C1C13"),
         *("#7a828c", "#00795a", "#B44A00"),
     ),
     "dark": Colors(
-        ("#56B4E9", "#E69F00", "#2BC79A", "#CC79A7", "#F0E442", "#F08040"),
+        ("#56B4E9", "#E69F00", "#2BC79A", "#CC79A7", "#F0E442", "#E8E8E8"),
         *("#9aa3ad", "#35c79d", "#ffb077"),
     ),
 }

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from analysis.compare.results import Comparison
+from analysis.compare.comparison import Comparison
+from analysis.present import commit_title
+from analysis.reports.permalinks import fixed_side
+from dashboard import url
 from dashboard.components import code_host
 from dashboard.components.formats import moment
-from dashboard.components.markup import joined
+from dashboard.components.markup import anchor, joined
 from db.queries.sides import Side
 from db.runs import RunInfo, describe_places, device_name
 
@@ -39,7 +42,9 @@ def describe(side: Side) -> Markup:
     """A side in a few words, with links to its commits: what it is of, when its newest run started, its devices and labels."""
     labels = dict.fromkeys(run.label for run in side.runs if run.label)
     devices = dict.fromkeys(device_name(run.testbed) or run.testbed_id for run in side.runs)
-    parts = [_title(side), f"{moment(side.runs[0].started_at)} UTC", *devices, *labels]
+    titled = commit_title(side)
+    title = anchor(url.link("commit", new=fixed_side(side), base=""), titled) if titled else ""
+    parts = [_title(side), title, f"{moment(side.runs[0].started_at)} UTC", *devices, *labels]
     return joined(" · ", parts)
 
 

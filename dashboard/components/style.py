@@ -51,25 +51,43 @@ SHEET = """
   background: color-mix(in srgb, var(--iw-worse) 15%, transparent); }
 .iw .tag.pass { background: color-mix(in srgb, var(--iw-better) 12%, transparent); }
 .iw .tag.missing { border-style: dashed; border-color: var(--iw-soft); }
-.iw p.iw-verdict { font-size: 1.12rem; line-height: 1.5; margin: 0 0 .2rem; max-width: 75ch; }
+.iw p.iw-verdict { font-size: 1.05rem; line-height: 1.4; margin: 0 0 .2rem; max-width: 110ch; }
 .iw p.iw-verdict a, .iw p.iw-links a { text-decoration: underline; text-underline-offset: 3px; text-decoration-thickness: 1px; }
 .iw small { color: var(--iw-soft); }
 .iw-grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, var(--iw-least, 27rem)), 1fr));
   gap: 1.3rem 2rem;
   align-items: start; }
+.iw-short { gap: .5rem 1.6rem; }
+.iw .iw-short th, .iw .iw-short td { padding: .16rem .22rem; font-size: .78rem; white-space: nowrap; }
+.iw-short tbody th, .iw-short tbody th:has(.soft), .iw-short td:not(.n):has(.soft) { min-width: 0; }
+.iw .iw-short td .worse { font-weight: 600; }
+.iw-list tbody th, .iw-list td { white-space: nowrap; padding: .2rem .5rem; }
+.iw .iw-list tbody th, .iw .iw-list td { min-width: 0; }
 .iw-mono { font-family: var(--st-code-font, monospace); font-size: .8rem; overflow-wrap: anywhere; }
 .iw td:has(.iw-mono) { min-width: 9rem; }
 .iw-narrow { max-width: 56rem; }
 .iw-narrower { max-width: 30rem; }
+.iw ul.iw-dimensions a { text-decoration: underline; text-underline-offset: 3px; text-decoration-thickness: 1px; }
+.iw ul.iw-dimensions { padding-left: 1.1rem; }
 .iw ul.iw-sides, .iw ul.iw-notes { list-style: none; padding: 0; }
 .iw ul.iw-sides li { margin: 0 0 .2rem; }
-.iw ul.iw-mono { padding-left: 1.2rem; }
+.iw ul.iw-short { gap: .5rem 1.6rem; }
+.iw .iw-short th, .iw .iw-short td { padding: .16rem .22rem; font-size: .78rem; white-space: nowrap; }
+.iw-short tbody th, .iw-short tbody th:has(.soft), .iw-short td:not(.n):has(.soft) { min-width: 0; }
+.iw .iw-short td .worse { font-weight: 600; }
+.iw-list tbody th, .iw-list td { white-space: nowrap; padding: .2rem .5rem; }
+.iw .iw-list tbody th, .iw .iw-list td { min-width: 0; }
+.iw-mono { padding-left: 1.2rem; }
 .iw-state { border-left: 3px solid var(--iw-soft); padding: .35rem 0 .35rem 1rem; max-width: 75ch; }
 .iw-state h1 { font-size: 1.35rem; padding: 0; margin: 0 0 .15rem; }
 @media (max-width: 640px) {
   [data-testid="stMainBlockContainer"] { padding: 3rem 1rem 3rem; }
   .iw th, .iw td { padding: .25rem .4rem; }
   .iw tbody th { min-width: 8.5rem; }
+  .iw .iw-list tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 8.5rem; max-width: 10rem; }
+  .iw .iw-changes :is(th, td):is(:nth-child(3), :nth-child(4)) { display: none; }
+  .st-key-intervals [data-testid="stVerticalBlock"] { overflow-x: auto; }
+  .st-key-intervals [data-testid="stVegaLiteChart"] { min-width: 32rem; }
 }
 </style>
 """

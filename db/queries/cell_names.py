@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import pandas as pd
@@ -17,6 +18,36 @@ CELL_COLUMNS = ("cell_id", "suite", "model", "phase", "dtype", "device", "batch_
 
 #: What `cell_names` gives.
 CellNames: TypeAlias = pd.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class CellName:
+    """What names a cell: the values of `CELL_COLUMNS`."""
+
+    cell_id: str
+    suite: str
+    model: str
+    phase: str
+    dtype: str
+    device: str
+    batch_size: int
+    config: str
+    config_id: str
+
+    def __str__(self) -> str:
+        """Write the cell as `collector.vocabulary.Cell` writes itself."""
+        batch = batch_word(self.batch_size)
+        return f"{self.suite}/{self.model} {self.phase} {self.dtype} {self.device} {batch} {self.config}"
+
+    @property
+    def axes(self) -> tuple[str, str, str, str, str, int]:
+        """Return the cell without its config."""
+        return self.suite, self.model, self.phase, self.dtype, self.device, self.batch_size
+
+    @property
+    def place(self) -> tuple[str | int, ...]:
+        """Return what cells are sorted by."""
+        return *self.axes, self.config, self.config_id
 
 
 def names_query() -> Query:

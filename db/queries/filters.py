@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, or_, select
 
@@ -13,6 +13,9 @@ from db.connecting import Source, connected
 from db.errors import FilterError, nearest, one_line
 from db.schema import CellRow, ConfigRow, Model, results, summaries
 from db.texts import clean
+
+if TYPE_CHECKING:
+    from db.queries.cell_names import CellName
 
 #: The columns that name a cell but for its config, by field of `CellFilter`.
 _OF_CELL = {
@@ -49,6 +52,12 @@ class CellFilter:
         """For the WHERE of a select that joins summaries and configs; models cannot be asked for."""
         columns = {name: summaries.c[name.removesuffix("s")] for name in _OF_CELL if name != "models"}
         return [*self._among(columns), *self._of_config(ConfigRow.name, ConfigRow.config_id)]
+
+    def matches(self, cell: CellName) -> bool:
+        """Whether it lets a cell through."""
+        asked = ((getattr(self, name), getattr(cell, name.removesuffix("s"))) for name in _OF_CELL)
+        of_config = not self.configs or cell.config in self.configs or cell.config_id in self.configs
+        return of_config and all(not names or value in names for names, value in asked)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import pandas as pd
 from sqlalchemy import select
 
 from collector.metrics import METRICS
-from db.connecting import Source, connected, framed
-from db.queries.cell_names import CELL_COLUMNS, names_query
+from collector.vocabulary import NOT_APPLICABLE, Status
+from db.connecting import Query, Source, connected, framed
+from db.queries.cell_names import CELL_COLUMNS, CellName, names_query
+from db.queries.code import same_code_as
 from db.queries.filters import EVERYTHING, CellFilter
+from db.queries.moments import moment_of
 from db.queries.sides import Side
 from db.schema import CellRow, ConfigRow, Environment, Model, Planned, measurements, results
 
@@ -22,16 +27,105 @@ MEASURED_COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class CellState:
+    """A cell on one side of a comparison: its newest measurement there, as far as there is one.
+
+    Attributes:
+        cell: its name; None where the side neither planned nor measured it.
+        status: None where it was planned and never measured, as everything below.
+        started_at: when the measurement began, in UTC; `wall_s` is how many seconds it took.
+        spread: the robust relative spread of the samples of `compiled_ms`.
+        values: by metric, in the metric's unit, what was measured.
+        same_code_as: the night whose result counts for a cell that was not timed again, since its code is known.
+    """
+
+    cell: CellName | None = None
+    run_id: str | None = None
+    testbed_id: str | None = None
+    replicate: int | None = None
+    status: str | None = None
+    started_at: datetime | None = None
+    wall_s: float | None = None
+    program_id: str | None = None
+    environment_id: str | None = None
+    code_id: str | None = None
+    stage: str | None = None
+    exception: str | None = None
+    message: str | None = None
+    hint: str | None = None
+    spread: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    same_code_as: str | None = None
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the side planned the cell, or measured it without a plan."""
+        return self.cell is not None
+
+    @property
+    def cell_id(self) -> str | None:
+        """Return the id of the cell; None where the side does not expect it."""
+        return self.cell.cell_id if self.cell else None
+
+    @property
+    def passes(self) -> bool:
+        """Whether it was measured and passed."""
+        return self.status == Status.PASS.value
+
+    @property
+    def is_not_applicable(self) -> bool:
+        """Whether it is unavailable, skipped or was not checked."""
+        return self.status in NOT_APPLICABLE
+
+
+#: A cell that a side does not expect.
+NOT_PLANNED = CellState()
+
+
+def side_cells(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> list[CellState]:
+    """Return the cells that a side expects, sorted by suite, model and config.
+
+    Of several measurements of a cell (by several runs of the side, or as replicates of one run) the one that started last
+    counts.
+    """
+    width, own = len(CELL_COLUMNS), len(CELL_COLUMNS) + len(MEASURED_COLUMNS) - len(METRICS)
+    with connected(source) as conn:
+        rows, _ = _rows(conn, side, filters, tuple(METRICS))
+        states = [_state(row[:width], row[width:own], row[own:]) for row in rows]
+        if not any(state.code_id and "compiled_ms" not in state.values for state in states):
+            return states
+        nights = same_code_as(conn, side.keys)
+    keys = [(state.run_id, state.cell_id, state.replicate) for state in states]
+    return [
+        replace(state, same_code_as=night) if (night := nights.get(key)) else state  # type: ignore[arg-type]
+        for key, state in zip(keys, states, strict=True)
+    ]
+
+
+def _state(names: Sequence[Any], measured: Sequence[Any], metrics: Sequence[Any]) -> CellState:
+    run_id, testbed_id, replicate, status, started_at, *others = measured
+    values = {name: value for name, value in zip(METRICS, metrics, strict=True) if value is not None}
+    fields: tuple[Any, ...] = (run_id, testbed_id, replicate, status, moment_of(started_at), *others, values)
+    return CellState(CellName(*names), *fields)
+
+
 def side_rows(
     source: Source, side: Side, filters: CellFilter = EVERYTHING, *, metrics: Sequence[str] = tuple(METRICS)
 ) -> pd.DataFrame:
-    """A row per expected cell, sorted by suite, model and config: `CELL_COLUMNS`, then `MEASURED_COLUMNS`.
+    """Return the cells of `side_cells` as a frame of `CELL_COLUMNS` and `MEASURED_COLUMNS`, for exports.
 
-    `status` is None where a cell was planned and never measured. Of several measurements of a cell (by several runs of
-    the side, or as replicates of one run) the one that started last counts. `spread` is the robust relative spread of
-    the `compiled_ms` samples. `started_at` is in UTC, latencies are in ms, peaks in bytes. Of the metrics only those
-    that `metrics` names are read. Raises `KeyError` for a metric that does not exist.
+    Of the metrics only those that `metrics` names are read. Raises `KeyError` for a metric that does not exist.
     """
+    rows, query = _rows(source, side, filters, metrics)
+    table = framed(rows, query.selected_columns)
+    return table.assign(
+        started_at=pd.to_datetime(table["started_at"], unit="s", utc=True), replicate=table["replicate"].astype("Int64")
+    )
+
+
+def _rows(source: Source, side: Side, filters: CellFilter, metrics: Sequence[str]) -> tuple[list[Sequence[Any]], Query]:
+    """Return a row for each expected cell in the order of their names, and the select whose columns the rows have."""
     unwanted = METRICS.keys() - {METRICS[name].name for name in metrics}
     columns = [*CELL_COLUMNS, *(name for name in MEASURED_COLUMNS if name not in unwanted)]
     query = select(*(results.c[name] for name in columns)).where(results.c.run_id.in_(side.run_ids))
@@ -44,11 +138,7 @@ def side_rows(
     rows: dict[str, Sequence[Any]] = {row[0]: row for row in measured}  # by cell_id: the newest of several remains
     for names in expected:
         rows.setdefault(names[0], (*names, *absent))
-    in_order = sorted(rows.values(), key=lambda row: tuple(row[1 : len(CELL_COLUMNS)]))
-    table = framed(in_order, query.selected_columns)
-    return table.assign(
-        started_at=pd.to_datetime(table["started_at"], unit="s", utc=True), replicate=table["replicate"].astype("Int64")
-    )
+    return sorted(rows.values(), key=lambda row: tuple(row[1 : len(CELL_COLUMNS)])), query
 
 
 def side_environments(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> dict[str, dict[str, Any]]:

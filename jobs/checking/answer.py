@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from analysis.compare.verdicts import Outcome, decide
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_outcome import Outcome
+from analysis.compare.verdicts import decide
 from analysis.reports.again import NOTHING_AGAIN
 from analysis.reports.facts import Report, build_report
 from analysis.reports.markdown import code
+from analysis.rerun_command import as_check
 from db.engine import open_store
 from db.errors import counted
 from db.queries.filters import EVERYTHING
@@ -77,15 +80,15 @@ def build_answer(
     check.judge()
     needs = check.needs()
     exit_code, reason = _decide(check, report.counts, fail_on)
-    is_timed = report.comparison.cells[["compiled_ms_base", "compiled_ms_new"]].notna().all(axis=1)
-    changed = report.comparison.cells.get("code_changed")
-    same = 0 if changed is None else int(((changed == False) & ~is_timed).sum())  # noqa: E712 - None is neither
+    cells = report.comparison.cells
+    is_timed = ["compiled_ms" in one.base.values and "compiled_ms" in one.new.values for one in cells]
+    same = sum(has_same_code(one) and not timed for one, timed in zip(cells, is_timed, strict=True))
     return report, Answer(
         exit_code=exit_code,
         reason=reason,
         cells=len(needs),
         same_code=same,
-        timed=int(is_timed.sum()),
+        timed=sum(is_timed),
         open=sum(word not in SETTLED for word in needs.values()),
         files=len(files),
         acting=tuple(check.acting),
@@ -105,21 +108,21 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
     unconfirmed = [
         row
         for row in rows
-        if row["verdict"] in fail_on
-        and is_unconfirmed(row, check.timed[str(row["cell_id"])] + check.compiled[str(row["cell_id"])])
+        if row.outcome.verdict in fail_on
+        and is_unconfirmed(row, check.timed[row.cell.cell_id] + check.compiled[row.cell.cell_id])
     ]
-    confirmed = Counter(counts) - Counter(str(row["verdict"]) for row in unconfirmed)
+    confirmed = Counter(counts) - Counter(row.outcome.value for row in unconfirmed)
     exit_code, reason = decide({**confirmed, "unchanged": confirmed["unchanged"] + len(unconfirmed)}, fail_on)
     rises = [line for name, words in _COUNTED.items() if (line := _more(rows, name, words))]
     if rises and Outcome.REGRESSED in fail_on:
-        told = sum(row["verdict"] == Outcome.REGRESSED and row["verdict_metric"] in _COUNTED for row in rows)
+        told = sum(row.outcome is Outcome.REGRESSED and row.metric in _COUNTED for row in rows)
         beside = decide(confirmed - Counter({Outcome.REGRESSED.value: told}), fail_on)
         return 1, "; ".join([*rises, *([beside[1]] if beside[0] == 1 else [])])
     if exit_code:
         return exit_code, reason
     if unconfirmed:
         return 3, f"compile time changed in {counted(len(unconfirmed), 'cell')}, not yet confirmed: raise --minutes"
-    others = [row["verdict"] for row in check.rows.values() if check.acting or not has_same_code(row)]
+    others = [row.outcome for row in check.rows.values() if check.acting or not has_same_code(row)]
     undecided = others.count(Outcome.INCONCLUSIVE)
     longer = sum(word is Need.COMPILE and _is_longer(check.rows[cell_id]) for cell_id, word in check.needs().items())
     if longer:
@@ -133,14 +136,14 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
     return 0, f"{reason}; {counted(undecided, 'cell')} not decided" if undecided else reason
 
 
-def _is_longer(row: Mapping[Any, Any]) -> bool:
-    return any(isinstance(row[f"{name}_verdict"], str) and row[f"{name}_change"] > 0 for name in OF_COMPILING)
+def _is_longer(row: CellComparison) -> bool:
+    return any(name in row.judged and (row.judged[name].change or 0) > 0 for name in OF_COMPILING)
 
 
-def _more(rows: Iterable[Mapping[Any, Any]], name: str, words: str) -> str:
+def _more(rows: Iterable[CellComparison], name: str, words: str) -> str:
     """`2 cells have more graph breaks (0 -> 6)`; empty where none has. The verdict is that of `analysis.compare.counts`."""
-    regressed = [row for row in rows if row.get(f"{name}_verdict") == Outcome.REGRESSED]
-    worse = [(row[f"{name}_base"], row[f"{name}_new"]) for row in regressed]
+    regressed = [row for row in rows if name in row.judged and row.judged[name].verdict is Outcome.REGRESSED]
+    worse = [(row.base.values[name], row.new.values[name]) for row in regressed]
     if not worse:
         return ""
     before, after = max(worse, key=lambda pair: pair[1] - pair[0])
@@ -152,8 +155,8 @@ def _with_commands(report: Report, command: str) -> Report:
     """The report with this command in place of `run`, which would measure the installed torch."""
 
     def of_check(repro: str) -> str:
-        return repro.replace("inductor-watch run", command, 1)
+        return as_check(repro, command)
 
-    cells = tuple(replace(cell, repro=of_check(cell.repro)) for cell in report.cells)
+    rows = tuple(replace(row, repro=of_check(row.repro)) for row in report.rows)
     repros = {cell_id: of_check(repro) for cell_id, repro in report.repros.items()}
-    return replace(report, cells=cells, repros=repros, again=NOTHING_AGAIN)
+    return replace(report, rows=rows, repros=repros, again=NOTHING_AGAIN)

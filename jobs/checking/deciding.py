@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
-import pandas as pd
-
-from analysis.compare.verdicts import Outcome
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_outcome import CHANGES, Outcome
+from analysis.compare.judged import Judged
 from collector.metrics import MIN_EFFECT
-from collector.vocabulary import Status
+from db.queries.side_rows import CellState
 
 #: Compilations of each side after which a compile time that is still open stays open.
 MOST_COMPILES = 6
@@ -26,7 +24,6 @@ _PATIENCE = 4
 #: Two passes of one commit on an H200, eight workers each, differed by up to 22 %, and by 31 % beside another GPU's work.
 _SUSPICIOUS, _LARGE = 0.6, math.log(1.25)
 
-_CHANGES = (Outcome.REGRESSED, Outcome.IMPROVED)
 #: Metrics of compiling, and of running, the one that decides first.
 OF_COMPILING = ("compile_cold_s", "compile_instructions")
 _OF_RUNNING = ("compiled_ms", "compiled_kernel_ms")
@@ -38,7 +35,7 @@ class Need(StrEnum):
     NOTHING = "nothing"
     COMPILE = "compile"
     TIME = "time"
-    #: Decided, but whoever tuned for both sides has no compile time yet to compare the other one's with.
+    #: The verdict is final, but only one side has a compile time without autotuning. Compile the other side again.
     COMPARE_COMPILING = "compare compiling"
 
 
@@ -46,64 +43,64 @@ class Need(StrEnum):
 SETTLED = (Need.NOTHING, Need.COMPARE_COMPILING)
 
 
-def need(row: Mapping[Any, Any], timed: int, compiled: int, is_acting: bool) -> Need:
-    """What a cell needs after it was timed in `timed` rounds and only compiled in `compiled` others.
+def need(row: CellComparison, timed: int, compiled: int, is_acting: bool) -> Need:
+    """Return what a cell needs after it was timed in `timed` rounds and only compiled in `compiled` others.
 
-    `row` is of a comparison with its judgement. `is_acting`: files differ that act at run time, so equal code proves
-    nothing.
+    `is_acting`: files differ that act at run time, so equal code proves nothing.
     """
-    verdict = row["verdict"]
-    if verdict in (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY):
+    if row.outcome in (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY):
         if (timed or compiled) >= _CONFIRMED:
             return Need.NOTHING
         return Need.TIME if timed else Need.COMPILE
-    if not (row["status_base"] == row["status_new"] == Status.PASS.value):
+    if not row.passes:
         return Need.NOTHING
     if (is_acting or not has_same_code(row)) and _is_time_open(row, timed):
         return Need.TIME
-    if lacks_compile_time(row, "base") or lacks_compile_time(row, "new"):
+    if lacks_compile_time(row.base) or lacks_compile_time(row.new):
         return Need.COMPARE_COMPILING if timed + compiled <= _CONFIRMED else Need.NOTHING
     return Need.COMPILE if any(_is_open(row, name, timed + compiled) for name in OF_COMPILING) else Need.NOTHING
 
 
-def has_same_code(row: Mapping[Any, Any]) -> bool:
+def has_same_code(row: CellComparison) -> bool:
     """Whether both sides generated the same code. Not known counts as no."""
-    return row.get("code_changed") is False
+    return row.code_changed is False
 
 
-def is_unconfirmed(row: Mapping[Any, Any], rounds: int) -> bool:
+def is_unconfirmed(row: CellComparison, rounds: int) -> bool:
     """Whether the verdict is of a compile time, and too few rounds show it."""
-    return row["verdict_metric"] in OF_COMPILING and rounds < CONFIRMED_COMPILING
+    return row.metric in OF_COMPILING and rounds < CONFIRMED_COMPILING
 
 
-def lacks_compile_time(row: Mapping[Any, Any], side: str) -> bool:
-    """Whether `base` or `new` has compiled, but only while it tuned, which is no compile time (`collector.measure.cell`)."""
-    return bool(pd.isna(row[f"compile_cold_s_{side}"]))
+def lacks_compile_time(state: CellState) -> bool:
+    """Whether a side has compiled, but only while it tuned, which is no compile time (`collector.measure.cell`)."""
+    return "compile_cold_s" not in state.values
 
 
-def _is_time_open(row: Mapping[Any, Any], timed: int) -> bool:
-    verdicts = {name: row[f"{name}_verdict"] for name in _OF_RUNNING if isinstance(row[f"{name}_verdict"], str)}
-    if not timed or not verdicts:
+def _is_time_open(row: CellComparison, timed: int) -> bool:
+    judged = [row.judged[name] for name in _OF_RUNNING if name in row.judged]
+    if not timed or not judged:
         return not timed
     # Wall-clock time decides, and device time where that is inconclusive, as for the verdict of the cell.
-    decided = [name for name, word in verdicts.items() if word != Outcome.INCONCLUSIVE]
-    changed = {row[f"{name}_verdict"] for name in (*decided[:1], "compiled_peak_bytes")} & set(_CHANGES)
-    if decided and row["verdict"] != Outcome.INCONCLUSIVE:
+    decided = [one for one in judged if one.verdict is not Outcome.INCONCLUSIVE]
+    memory = row.judged.get("compiled_peak_bytes")
+    changed = {one.verdict for one in (*decided[:1], memory) if one} & set(CHANGES)
+    if decided and row.outcome is not Outcome.INCONCLUSIVE:
         return bool(changed) and timed < _CONFIRMED
-    return timed < _PATIENCE or any(row[f"{name}_more_runs"] != float("inf") for name in verdicts)
+    return timed < _PATIENCE or any(one.more_runs != float("inf") for one in judged)
 
 
-def _is_open(row: Mapping[Any, Any], name: str, rounds: int) -> bool:
+def _is_open(row: CellComparison, name: str, rounds: int) -> bool:
     """Whether a metric of compiling differs by what matters, and another compilation may show that it is no chance."""
-    word, change = row[f"{name}_verdict"], row[f"{name}_change"]
-    if not isinstance(word, str) or pd.isna(change) or abs(change) <= MIN_EFFECT[name]:
+    judged = row.judged.get(name)
+    if judged is None or judged.change is None or abs(judged.change) <= MIN_EFFECT[name]:
         return False
-    if word in _CHANGES:
+    if judged.verdict in CHANGES:
         return rounds < CONFIRMED_COMPILING
-    return word == Outcome.INCONCLUSIVE and rounds < MOST_COMPILES and _is_suspicious(row, name)
+    return judged.verdict is Outcome.INCONCLUSIVE and rounds < MOST_COMPILES and _is_suspicious(judged)
 
 
-def _is_suspicious(row: Mapping[Any, Any], name: str) -> bool:
-    adjusted, low, high = (math.log1p(row[f"{name}_{end}"]) for end in ("adjusted", "low", "high"))
-    likely = math.inf if math.isnan(high - low) else _SUSPICIOUS * (high - low) / 2  # the noise may not be known yet
-    return abs(adjusted) >= min(likely, _LARGE)
+def _is_suspicious(judged: Judged) -> bool:
+    likely = math.inf  # the noise may not be known yet
+    if judged.low is not None and judged.high is not None:
+        likely = _SUSPICIOUS * (math.log1p(judged.high) - math.log1p(judged.low)) / 2
+    return abs(math.log1p(judged.adjusted or 0.0)) >= min(likely, _LARGE)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import click
 
-from analysis.compare.verdicts import Outcome, compare_and_judge
-from analysis.reports.words import percent
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_outcome import Outcome
+from analysis.compare.comparing import compare_named
+from analysis.present import finding_words
 from collector.bundle import BundleError, check_bundle
 from collector.metrics import METRICS
 from collector.settings import Settings
@@ -50,7 +51,7 @@ class Check:
     timed: Counter[str] = field(default_factory=Counter)
     compiled: Counter[str] = field(default_factory=Counter)
     rounds: int = 0
-    rows: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    rows: dict[str, CellComparison] = field(default_factory=dict)
 
     @property
     def left_s(self) -> float:
@@ -80,7 +81,7 @@ class Check:
         """What the next round is for, and its cells: those to be timed before those to be compiled, new ones at the end."""
         needs = self.needs()
         known = [cell for cell in self.cells if cell.cell_id in needs]
-        known.sort(key=lambda cell: self.rows[cell.cell_id].get("code_changed") is not True)
+        known.sort(key=lambda cell: self.rows[cell.cell_id].code_changed is not True)
         for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
             if cells := [cell for cell in known if needs[cell.cell_id] is word]:
                 return word, cells
@@ -96,7 +97,9 @@ class Check:
         first, second = (self.base, self.new) if self.rounds % 2 == 0 else (self.new, self.base)
         if word is Need.COMPARE_COMPILING:
             for side in (first, second):
-                lacking = [cell for cell in cells if lacks_compile_time(self.rows[cell.cell_id], side.word)]
+                rows = {cell.cell_id: self.rows[cell.cell_id] for cell in cells}
+                states = {key: row.base if side.word == "base" else row.new for key, row in rows.items()}
+                lacking = [cell for cell in cells if lacks_compile_time(states[cell.cell_id])]
                 self._measure(side, lacking, self.left_s)
             measured = {cell.cell_id for cell in cells}
         else:
@@ -125,19 +128,19 @@ class Check:
     def judge(self) -> None:
         """Compares and judges what the store has of both sides. Without a run of each there is nothing to compare."""
         with open_store(self.storage.database, write=False).connect() as connection, suppress(SideError):
-            comparison, judgement = compare_and_judge(connection, self.base.night, self.new.night)
-            rows = comparison.cells.join(judgement.cells).to_dict("records")
-            self.rows = {str(row["cell_id"]): row for row in rows}
+            comparison = compare_named(connection, self.base.night, self.new.night)
+            self.rows = {row.cell.cell_id: row for row in comparison.cells}
 
     def _tell_round(self) -> None:
         """The partial answer: how many cells are decided, and a line for each that has just got a verdict to look at."""
         before = self.rows
         self.judge()
         for cell_id, row in self.rows.items():
-            if row["verdict"] in _TOLD and row["verdict"] != before.get(cell_id, {}).get("verdict"):
-                tell(f"{row['verdict']}: {row['cell']}{_change(row)}")
+            was = before[cell_id].outcome if cell_id in before else None
+            if row.outcome in _TOLD and row.outcome is not was:
+                tell(f"{row.outcome}: {row.cell}{_change(row)}")
         still = sum(word not in SETTLED for word in self.needs().values()) + len(self._unreached())
-        counts = Counter(row["verdict"] for row in self.rows.values())
+        counts = Counter(row.outcome for row in self.rows.values())
         same = sum(has_same_code(row) for row in self.rows.values())
         parts = [f"{len(self.cells) - still} decided, {still} open", *(f"{counts[word]} {word}" for word in _TOLD)]
         parts.append(f"same code in {same} of {counted(len(self.rows), 'cell')}")
@@ -154,14 +157,17 @@ class Check:
                 click.echo(put(path))
 
 
-def _change(row: Mapping[Any, Any]) -> str:
-    """`, compiled latency +4.1 %`: the metric that decided and its change, of a count both values; else empty."""
-    metric = row["verdict_metric"]
-    if not isinstance(metric, str):
-        return ""
-    if METRICS[metric].is_count:
-        return f", {METRICS[metric].title} {row[f'{metric}_base']:.0f} -> {row[f'{metric}_new']:.0f}"
-    return f", {METRICS[metric].title} {percent(row[f'{metric}_adjusted'])}"
+def _change(row: CellComparison) -> str:
+    """`, device time +4.1 %`: each change, what matters most first, of a count both values; else empty."""
+    parts = [""]
+    for finding in row.changes:
+        name = finding.metric or ""
+        values = (row.base.values.get(name), row.new.values.get(name))
+        if METRICS[name].is_count and None not in values:
+            parts.append(f"{METRICS[name].title} {values[0]:.0f} -> {values[1]:.0f}")
+        else:
+            parts.append(finding_words(finding))
+    return ", ".join(parts)
 
 
 @contextmanager

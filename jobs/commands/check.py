@@ -142,7 +142,7 @@ def _write(report: Report, answer: Answer, form: str, output: Path | None) -> No
 def _text(report: Report, answer: Answer) -> str:
     out = Console(file=StringIO(), width=console().width)
     with out.capture() as captured:
-        show_comparison(out, report.comparison, report.judgement, _ROWS)
+        show_comparison(out, report.comparison, _ROWS)
         for line in answer.lines():
             say(out, line)
     return captured.get()

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from analysis.compare.findings import count_findings, findings
-from analysis.compare.results import Comparison
-from analysis.compare.transitions import Transition
-from analysis.compare.verdicts import (
-    Judgement,
-    Outcome,
-    cells_with_verdicts,
-    compare_and_judge,
-    decide,
-    with_verdicts,
-)
-from analysis.reports.finding_lines import finding_words
-from analysis.reports.words import called
+from analysis.compare.cell_outcome import OF_STATUS, VERDICTS, WORSE
+from analysis.compare.comparing import compare_named
+from analysis.compare.comparison import Comparison
+from analysis.compare.verdicts import decide
+from analysis.present import called, finding_words, sentence
 from collector.errors import nearest
 from collector.metrics import Dimension
 from db.engine import open_store
@@ -30,8 +21,6 @@ from jobs.output.comparison import show_comparison
 from jobs.output.tables import console
 from jobs.output.terminal import print_json, print_lines, tell
 
-#: What `--fail-on` means by a dimension.
-_WORSE = (Outcome.REGRESSED, Outcome.BROKE)
 #: What is shown of the cells that a gate failed on; all of them are in `--json`.
 _NAMED = 20
 
@@ -49,25 +38,24 @@ def compare_command(base: str, new: str, chosen: CellFilter, limit: int, databas
     A side is `latest` (the newest night), `latest~1` (the night before), a night, a run id, a commit, a branch, a tag, or
     branch@commit.
     """
-    comparison, judgement = _compare(database, base, new, chosen)
+    comparison = _compare(database, base, new, chosen)
     if as_json:
-        print_json(with_verdicts(comparison, judgement))
+        print_json(comparison.to_json())
     else:
-        show_comparison(console(), comparison, judgement, limit)
-    one_sided = (Transition.ENTERED, Transition.LEFT)
-    if len(comparison.with_transition(*one_sided)) == len(comparison.cells):
+        show_comparison(console(), comparison, limit)
+    if not comparison.in_common:
         click.echo("inductor-watch: the two sides have no cell in common", err=True)
         raise SystemExit(3)
 
 
-def _compare(database: str, base: str, new: str, chosen: CellFilter) -> tuple[Comparison, Judgement]:
+def _compare(database: str, base: str, new: str, chosen: CellFilter) -> Comparison:
     with open_store(database, write=False).connect() as connection:
-        return compare_and_judge(connection, base, new, expand_patterns(connection, chosen))
+        return compare_named(connection, base, new, expand_patterns(connection, chosen))
 
 
 def _outcomes(text: str, dimensions: bool) -> frozenset[str]:
     """Return the words of `--fail-on`. Raises `click.UsageError` for none, or one that is no outcome and no dimension."""
-    known = [outcome.value for outcome in Outcome] + [one.value for one in Dimension if dimensions]
+    known = [outcome.value for outcome in VERDICTS] + [one.value for one in Dimension if dimensions]
     words = frozenset(word.strip() for word in text.split(",") if word.strip())
     if not words:
         raise click.UsageError(f"--fail-on: name at least one of {', '.join(known)}")
@@ -90,30 +78,33 @@ def fail_on_option(default: str, dimensions: bool = False) -> Decorator[Any]:
     )
 
 
-def count_regressed(rows: Sequence[Mapping[Any, Any]], fail_on: frozenset[str]) -> dict[str, int]:
+def count_regressed(comparison: Comparison, fail_on: frozenset[str]) -> dict[str, int]:
     """Return how many cells regressed in each dimension that `--fail-on` names."""
-    found = count_findings(map(findings, rows))
     return {
-        dimension.value: sum(of_dimension.get(outcome.value, 0) for outcome in _WORSE)
-        for dimension, of_dimension in found.items()
+        dimension.value: sum(counts.get(outcome.value, 0) for outcome in WORSE)
+        for dimension, counts in comparison.dimensions().items()
         if dimension.value in fail_on
     }
 
 
-def failed_lines(rows: Sequence[Mapping[Any, Any]], fail_on: frozenset[str]) -> list[str]:
-    """Return a line for each cell that a gate fails on, with what it fails by, the largest change first."""
+def failed_lines(comparison: Comparison, fail_on: frozenset[str]) -> list[str]:
+    """Return a line for each cell that a gate fails on, with what it fails by: statuses, then the largest change first."""
     lines = []
-    for row in rows:
-        bad = [
-            one
-            for one in findings(row)
-            if one.verdict.value in fail_on or (one.dimension.value in fail_on and one.verdict in _WORSE)
-        ]
-        if bad or row["verdict"] in fail_on:
-            verdict = row["verdict"] if row["verdict"] in fail_on else bad[0].verdict.value
+    for one in comparison.cells:
+        bad = sorted(
+            (
+                finding
+                for finding in one.findings
+                if finding.verdict.value in fail_on or (finding.dimension.value in fail_on and finding.verdict in WORSE)
+            ),
+            key=lambda finding: -finding.size,
+        )
+        if bad or one.outcome.verdict in fail_on:
+            verdict = one.outcome.verdict if one.outcome.verdict in fail_on else bad[0].verdict
             words = f" ({', '.join(map(finding_words, bad))})" if bad else ""
-            lines.append((max((one.size for one in bad), default=0.0), f"{called(verdict)}: {row['cell']}{words}"))
-    return [line for _, line in sorted(lines, key=lambda item: -item[0])]
+            size = bad[0].size if bad else 0.0
+            lines.append((verdict not in OF_STATUS, -size, f"{called(str(verdict))}: {one.cell}{words}"))
+    return [line for *_, line in sorted(lines)]
 
 
 @click.command(epilog=example("gate main my-branch --fail-on regressed,broke"))
@@ -137,18 +128,16 @@ def gate_command(
 
     Too little is no cell in common, only cells without a clear change, or more missing than --max-missing.
     """
-    comparison, judgement = _compare(database, base, new, chosen)
-    counts = judgement.counts()
+    comparison = _compare(database, base, new, chosen)
     if note := order_note(open_store(database, write=False), comparison.base, comparison.new):
         tell(f"note: {note}")
-    rows = cells_with_verdicts(comparison, judgement)
-    code, reason = decide(counts, fail_on, max_missing, count_regressed(rows, fail_on))
-    failed = failed_lines(rows, fail_on)
+    code, reason = decide(comparison.counts(), fail_on, max_missing, count_regressed(comparison, fail_on))
+    failed = failed_lines(comparison, fail_on)
     if as_json:
         facts = {"exit_code": code, "reason": reason, "fail_on": sorted(fail_on), "failed": failed}
-        print_json({**facts, **judgement.to_json()})
+        print_json({**facts, **comparison.verdicts_json()})
     else:
-        click.echo(", ".join(f"{count} {called(word)}" for word, count in counts.items()) or "neither side has a cell")
+        click.echo(sentence(comparison) if comparison.cells else "neither side has a cell")
         print_lines(failed, most=_NAMED)
         click.echo(f"gate: {reason}")
     raise SystemExit(code)

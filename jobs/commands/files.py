@@ -97,6 +97,8 @@ def _ingest(engine: Engine, path: Path, as_json: bool) -> IngestReport:
     print_lines((f"{path}: {problem}; what was whole is in the database" for problem in report.damage), err=True)
     print_lines((f"{path}: {line}: not stored, and the file still has it" for line in report.secrets), err=True)
     print_lines((f"{path}: {line}" for line in report.replaced), err=True)
+    if report.renamed_night:
+        tell(f"{path}: another night has its name: this one is night {report.renamed_night}")
     return report
 
 

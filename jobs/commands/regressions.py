@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from analysis.history.alerts import survey
-from analysis.history.record import Listed, listed, record_of
+from analysis.history.record import Listed, by_commit, dimension_of, listed, record_of
 from analysis.reports.facts import build_report
 from collector.output_file import write_output
 from db.engine import open_store
@@ -24,7 +24,7 @@ from jobs.git.authors import default_author
 from jobs.github.api import GitHub, check_repo
 from jobs.github.issues import issues_of, publish_issues
 from jobs.options import OUTPUT_FILE, branch_option, dashboard_option, db_option, example, json_option, together
-from jobs.output.tables import FittingTable, console
+from jobs.output.tables import FittingTable, console, say
 from jobs.output.terminal import print_json, print_lines
 from jobs.regressions.channels import NotDeliveredError, channels_of, tell_channels
 from jobs.regressions.notices import due, notice_of
@@ -56,7 +56,7 @@ _moving = together(_ids, _note, _author, _owner, _link, db_option)
 def regressions_command() -> None:
     """The records of what got worse. ID is a record's name or a unique beginning of it.
 
-    A record has a pinned base and clears itself never: a person closes it, or `detect` finds that it is fixed.
+    A record keeps its base and never closes by itself: a person closes it, or `detect` finds that it is fixed.
     """
 
 
@@ -66,7 +66,7 @@ def regressions_command() -> None:
 @db_option
 @json_option
 def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -> None:
-    """Records, the one opened last first; open ones unless --all."""
+    """Records by the commit of their onset, newest first, the largest change first; open ones unless --all."""
     records = _records(database, branch, with_closed)
     if as_json:
         print_json([info_json(one.info, one.name) for one in records])
@@ -74,13 +74,16 @@ def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -
     if not records:
         click.echo("no records" if with_closed else "no open records (--all shows closed ones)")
         return
-    table = FittingTable(("id", "state", "cell", "kind", "change", "onset", "since", "owner"))
-    for info, name in ((one.info, one.name) for one in records):
-        onset = f"{info.branch}@{(info.onset_commit or '')[:10]}"
-        known = (info.regression_id, info.state, name, info.kind, change_of(info), onset)
-        since = f"{info.onset_at:%Y-%m-%d}" if info.onset_at else "-"
-        table.add_row(*known, since, info.owner)
-    console().print(table)
+    out = console()
+    for group in by_commit(records):
+        since = f", {group.onset_at:%Y-%m-%d}" if group.onset_at else ""
+        say(out, f"{group.branch}@{(group.commit or '')[:10]}{since}: {group.tally}")
+        table = FittingTable(("id", "state", "cell", "dimension", "kind", "change", "owner"), spare=("kind", "owner"))
+        for info, name in ((one.info, one.name) for one in group.records):
+            table.add_row(
+                info.regression_id, info.state, name, dimension_of(info), info.kind, change_of(info), info.owner
+            )
+        out.print(table)
 
 
 def _records(database: str, branch: str | None, with_closed: bool) -> list[Listed]:
@@ -144,7 +147,7 @@ def detect(branch: str | None, author: str, database: str, as_json: bool) -> Non
 @db_option
 @json_option
 def open_(base: str, new: str, cells: tuple[str, ...], text: str, author: str, database: str, as_json: bool) -> None:
-    """Open a record for every cell that regressed or broke from BASE to NEW, or for those named."""
+    """Open a record for each dimension in which a cell regressed or broke from BASE to NEW, or for the cells named."""
     engine = open_store(database, write=True)
     done = open_from_sides(engine, base, new, cells, at=datetime.now(UTC), author=author, text=text)
     if as_json:

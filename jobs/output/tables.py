@@ -15,11 +15,9 @@ from collector.masking import mask
 from jobs.output.terminal import one_line
 
 #: Columns of numbers whose heading names no unit.
-_NUMBERS = frozenset(
-    ("paired", "pass rate", "base", "new", "change", "adjusted", "ruled out", "more runs", "cells", "worker-hours")
-)
-#: Where there is little room the first column, of names, is broken into lines of this length.
-_NAMES = 28
+_NUMBERS = frozenset(("paired", "pass rate", "base", "new", "change", "adjusted", "more runs", "cells", "worker-hours"))
+#: Where there is little room the first column, of names, is broken into lines of this length, and columns of words of that.
+_NAMES, _FOLDED = 20, 11
 #: Wider than any table of ours: what goes to a file is not cut.
 _UNLIMITED = 400
 
@@ -28,11 +26,13 @@ _UNLIMITED = 400
 class FittingTable:
     """A table that leaves out columns where it finds no room for all, and names them: `spare` ones first, then the last.
 
-    Columns of numbers (by the unit in their heading) are set to the right.
+    Columns of numbers (by the unit in their heading) are set to the right. `folded` columns of words are broken into lines
+    where there is little room.
     """
 
     headings: Sequence[str]
     spare: Sequence[str] = ()
+    folded: Sequence[str] = ()
     rows: list[list[Text]] = field(default_factory=list)
 
     def add_row(self, *cells: str) -> None:
@@ -42,25 +42,36 @@ class FittingTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draws as many columns as fit."""
         wide = options.update(max_width=10 * _UNLIMITED)
+
+        def fits(table: Table) -> bool:
+            return console.measure(table, options=wide).maximum <= options.max_width
+
+        if fits(self._drawn()):
+            yield self._drawn()
+            return
         order = [*self.spare, *(name for name in reversed(self.headings[2:]) if name not in self.spare)]
         left_out: list[str] = []
-        while order and console.measure(self._drawn(left_out, _NAMES), options=wide).maximum > options.max_width:
+        while order and not fits(self._drawn(left_out, _NAMES, is_narrow=True)):
             left_out.append(order.pop(0))
-        yield self._drawn(left_out)
+        yield Text("")
+        yield self._drawn(left_out, is_narrow=True)
         if left_out:
             names = ", ".join(name for name in self.headings if name in left_out)
             yield Text(f"left out for want of room: {names} (a wider terminal, or a larger COLUMNS, shows all)")
 
-    def _drawn(self, left_out: Sequence[str], first_width: int | None = None) -> Table:
-        """The columns that are not left out; the first one has at most `first_width` letters."""
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    def _drawn(self, left_out: Sequence[str] = (), first_width: int | None = None, *, is_narrow: bool = False) -> Table:
+        """Return the columns that are not left out; the first one has at most `first_width` letters."""
+        padding = (0, 0, 0, 0) if is_narrow else (0, 1, 0, 0)
+        table = Table(box=box.SIMPLE_HEAD, show_edge=not is_narrow, pad_edge=False, padding=padding)
         shown = [index for index, heading in enumerate(self.headings) if heading not in left_out]
         for index in shown:
             heading, is_first = self.headings[index], index == 0
             is_number = heading.endswith((" x", " s", " ms", "%")) or heading in _NUMBERS
-            width = first_width if is_first else None
+            is_folded = heading in self.folded
+            width = first_width if is_first else _FOLDED if is_folded and first_width else None
             justify: JustifyMethod = "right" if is_number else "left"
-            table.add_column(heading, justify=justify, no_wrap=not is_first, overflow="fold", max_width=width)
+            no_wrap = not is_first and not is_folded
+            table.add_column(heading, justify=justify, no_wrap=no_wrap, overflow="fold", max_width=width)
         for row in self.rows:
             table.add_row(*(row[index] for index in shown))
         return table

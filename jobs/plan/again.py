@@ -147,13 +147,12 @@ def check_arguments(named: Sequence[str], again: bool, is_selected: bool) -> Non
 
 def _of_sides(base: str, new: str, database: str) -> tuple[Again, tuple[Side, Side]]:
     """What to measure again of two sides, and the sides."""
-    from analysis.compare.verdicts import compare_and_judge
+    from analysis.compare.comparing import compare_named
     from analysis.reports.again import find_again
     from db.engine import open_store
     from db.queries.details import configs_of
 
     with open_store(database, write=False).connect() as connection:
-        comparison, judgement = compare_and_judge(connection, base, new)
-        cells = comparison.cells
-        again = find_again(comparison, judgement, configs_of(connection, cells["config_id"].dropna()))
+        comparison = compare_named(connection, base, new)
+        again = find_again(comparison, configs_of(connection, {one.cell.config_id for one in comparison.cells}))
     return again, (comparison.base, comparison.new)

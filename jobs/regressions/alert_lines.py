@@ -9,7 +9,7 @@ from analysis.history.alerts import Alert
 from analysis.history.alerts_evidence import Evidence
 from analysis.history.changes import Certainty, Change
 from analysis.history.drift import Drift
-from analysis.reports.words import interval, percent, value
+from analysis.present import interval, percent, value
 from db.errors import counted
 from jobs.output.terminal import one_line, the_first
 from jobs.regressions.text import commit_line

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 from analysis.history.alerts import Alert
 from analysis.history.changes import Certainty, Change, Direction
 from analysis.history.recovery import RUNS, Standing, Timeline, standing
-from analysis.reports.words import interval, percent
+from analysis.present import interval, percent
 from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS
 from db.connecting import changing

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from analysis.history.record import Listed, Record
+from analysis.history.record import Listed, Record, dimension_of
+from analysis.present import NOTHING, percent, value
 from analysis.reports.permalinks import address
 from analysis.reports.templating import render_page, render_text
-from analysis.reports.words import NOTHING, percent, value
 from db.commits.ranges import CommitEntry
 from db.regressions.records import RegressionInfo
 
@@ -86,7 +86,7 @@ def record_json(record: Record) -> dict[str, Any]:
 
 def info_json(info: RegressionInfo, name: str) -> dict[str, Any]:
     """The record alone with its history, and the cell as people write it."""
-    return {**asdict(info), "cell": name, "is_open": info.is_open}
+    return {**asdict(info), "dimension": dimension_of(info), "cell": name, "is_open": info.is_open}
 
 
 def atom(records: Sequence[Listed], dashboard: str = "") -> str:

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
+from analysis.compare.adjustment import CONTROL
 from collector.measure import counters
 from collector.metrics import METRICS
+from scripts.metrics_page import with_tables
 from tests.collector.processes import ROOT
 
 PAGE = (ROOT / "docs/metrics.md").read_text()
-#: Rows of the page's tables of metrics: name -> (unit, better, definition).
-ROWS = {
-    name: (unit.strip(), better, definition.strip().replace("`", ""))
-    for name, unit, better, definition in re.findall(
-        r"^\| `(\w+)` \|([^|]*)\|\s*(lower|higher|neither)\s*\|([^|]*)\|", PAGE, re.MULTILINE
-    )
-}
 
 
-def test_the_page_defines_every_metric_and_no_other():
-    assert set(ROWS) == METRICS.keys()
+def test_the_page_is_made_of_the_table_of_metrics():
+    """`python -m scripts.metrics_page` writes it."""
+    assert with_tables(PAGE) == PAGE
 
 
-@pytest.mark.parametrize("metric", METRICS.values(), ids=lambda metric: metric.name)
-def test_unit_direction_and_definition_are_those_of_the_list(metric):
-    assert ROWS[metric.name] == (metric.unit, metric.better, metric.meaning)
+def test_each_control_of_the_table_is_the_one_that_comparisons_use():
+    assert {metric.name: metric.control for metric in METRICS.values() if metric.control} == CONTROL
 
 
 def test_the_page_explains_every_phase_of_compiling_and_no_other():

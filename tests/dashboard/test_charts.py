@@ -57,7 +57,7 @@ def test_nothing_is_drawn_before_it_is_asked_for(open_app, two_nights, monkeypat
 def test_a_models_page_follows_the_question_and_shows_kernels_beside_eagers(open_app, two_nights):
     app = open_app(two_nights, "model", model="huggingface/gpt2", kernels="beside")
     said = plain(app)
-    parts = ["Regressed: compiled latency", "Metrics", "Kernels", "Compiled beside eager", "History", "Reproduce"]
+    parts = ["Regressed: device time", "Metrics", "Kernels", "Compiled beside eager", "History", "Reproduce"]
     places = [said.casefold().index(part.casefold()) for part in parts]
     assert places == sorted(places)
     assert "at::native::add" in said and "100%" in said and "70%" in said
@@ -79,7 +79,7 @@ def test_the_report_knows_filters_and_links(two_nights):
     store = open_store(two_nights, write=False)
     filters = replace(EVERYTHING, suites=("timm",))
     found = downloads._built(store, "night-0", "night-1", filters, None, "http://127.0.0.1:1/iw")
-    assert {cell.cell.partition("/")[0] for cell in found.cells} <= {"timm"}
+    assert {cell.cell.partition("/")[0] for cell in found.rows} <= {"timm"}
     assert found.comparison.filters == filters
     assert found.link == "http://127.0.0.1:1/iw/compare?base=night-0&new=night-1"
     across = downloads._built(store, "night-1", "night-1", EVERYTHING, ("default", "cudagraphs"), "")

@@ -41,6 +41,13 @@ def test_what_is_no_sha_is_no_link(sha):
     assert "<a" not in found and "<script>" not in found
 
 
+def test_a_commit_of_a_local_clone_is_no_link():
+    code_host.LOCAL.set(frozenset({OTHER}))
+    assert "<a" not in code_host.commit("pytorch/pytorch", OTHER) + code_host.commits("pytorch/pytorch", SHA, OTHER)
+    assert "<a" in code_host.commit("pytorch/pytorch", SHA)
+    code_host.LOCAL.set(frozenset())
+
+
 def test_one_commit_on_both_ends_is_no_range():
     assert "/compare/" not in code_host.commits("pytorch/pytorch", SHA, SHA)
     assert code_host.between(Side("a", "run", (run(),)), Side("b", "run", (run(),))) == ""

@@ -92,7 +92,7 @@ def test_compare_says_what_became_of_the_code_and_filters_by_it(open_app, store)
 def test_model_shows_the_kernels_that_differ_and_how(open_app, store):
     app = open_app(store, "model", model="huggingface/gpt2")
     said = plain(app)
-    assert "2 kernels changed: 1 came, 1 changed; 1 unchanged." in said
+    assert "2 kernels changed: 1 added, 1 changed; 1 unchanged." in said
     assert "triton_red_fused_sum_2 +0.21 ms, 84 % of the loss (changed)" in said
     assert "XBLOCK: 64" in said and "XBLOCK: 8" in said and "mul, sum" in said
     assert "<script>" not in text_of(app), "names of a database are escaped"

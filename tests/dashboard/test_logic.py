@@ -5,16 +5,16 @@ import math
 import pandas as pd
 import pytest
 
-from analysis.compare import evidence
-from analysis.compare.code import pair_kernels
-from analysis.compare.verdicts import Outcome
-from analysis.reports.words import called
+from analysis.compare import evidence, suite_groups
+from analysis.compare.cell_outcome import Outcome
+from analysis.compare.kernel_groups import group_kernels
+from analysis.present import called
 from analysis.stats.bootstrap import Interval
-from collector.metrics import MIN_EFFECT
 from dashboard import url
 from dashboard.components import changes, formats, outcomes
 from dashboard.components.markup import markdown
 from dashboard.views.compare import rows
+from tests.analysis.compare import cells
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,22 @@ def test_a_share_is_never_rounded_up_to_all_and_a_change_has_a_sign():
     ],
 )
 def test_an_average_is_coloured_by_the_metrics_own_sense_where_the_interval_excludes_none(
-    metric, found, ends, look, word
+    monkeypatch, metric, found, ends, look, word
 ):
-    shown = changes.averaged(metric, found, Interval(*ends, models=9), ("better", "worse"))
-    assert (shown.look, shown.word) == (look, word)
-    assert shown.interval.startswith("[") and changes.averaged(metric, found, None, ()).interval == ""
-    for allowed in ((), {"better", "worse"} - {look}):
-        assert changes.averaged(metric, found, Interval(*ends, models=9), allowed).look == "calm"
+    def change(verdict):
+        values = ({metric: 1.0}, {metric: found})
+        decides = {"speedup": "compiled_ms", "compression": "compiled_peak_bytes"}.get(metric, metric)
+        (one,) = [cells.compared(values=values, judged=[cells.of(decides, verdict, 0.1)])]
+        within = Interval(*ends, models=9)
+        monkeypatch.setattr(suite_groups, "geomean_interval", lambda *_: within)
+        monkeypatch.setattr(suite_groups, "sums_interval", lambda *_: within)
+        return suite_groups.average_change(metric, [one])
+
+    likewise = {"better": "improved", "worse": "regressed", "calm": "regressed"}[look]
+    shown = changes.averaged(change(likewise))
+    assert (shown.look, shown.word) == (look, word) and shown.interval.startswith("[")
+    for other in {"improved", "regressed", "unchanged"} - {likewise}:
+        assert changes.averaged(change(other)).look == "calm"
 
 
 @pytest.mark.parametrize(
@@ -73,79 +82,70 @@ def test_an_average_is_coloured_by_the_metrics_own_sense_where_the_interval_excl
     [("regressed", "worse"), ("improved", "better"), ("unchanged", "calm"), ("inconclusive", "calm")],
 )
 def test_a_judged_change_has_the_verdicts_word_and_its_interval(verdict, look):
-    record = {
-        "compiled_ms_verdict": verdict,
-        "compiled_ms_change": 0.25,
-        "compiled_ms_adjusted": 0.2,
-        "compiled_ms_low": 0.05,
-        "compiled_ms_high": 0.3,
-        "eager_ms_ratio": 1.04,
-    }
-    found = changes.judged("compiled_ms", record)
+    latency = cells.of("compiled_ms", verdict, 0.25, adjusted=0.2, low=0.05, high=0.3)
+    values = {"eager_ms": 1.0}, {"eager_ms": 1.04}
+    one = cells.compared(verdict, "compiled_ms", [latency], values=values)
+    found = changes.judged(one, "compiled_ms")
     assert (found.text, found.interval, found.look) == (
-        f"▲ +25.0\u202f% {called(verdict)}",
-        "eager +4.0, adjusted +20.0 [+5.0, +30.0]",
+        f"▲ +20.0\u202f% {called(verdict)}",
+        "[+5.0, +30.0], measured +25.0, eager +4.0",
         look,
     )
-    muted = changes.judged("compiled_ms", record, comparable=False)
+    muted = changes.judged(cells.compared("inconclusive", None, [latency], values=values, moved=True), "compiled_ms")
     assert (muted.look, muted.word, muted.interval) == ("calm", "", found.interval)
 
 
-def paired(verdict=None, metric=None, **changes_of):
-    """One cell of a comparison and its row of a judgement, as both come out of `analysis`."""
-    cell = {"cell_id": "a", "transition": "both_pass", "testbed_changed": False, "rank_metric": "compiled_kernel_ms"}
-    told = {f"{name}_{part}": math.nan for name in MIN_EFFECT for part in ("adjusted", "more_runs")}
-    told |= {"compiled_kernel_ms_adjusted": 0.1, "compiled_kernel_ms_more_runs": 4.0, "compiled_ms_adjusted": 0.2}
-    judged = pd.DataFrame([told | {"verdict": verdict, "verdict_metric": metric}], index=["a"], dtype=object)
-    return outcomes.with_outcomes(pd.DataFrame([cell | changes_of]), judged).iloc[0]
+LATENCIES = [
+    cells.of("compiled_kernel_ms", "inconclusive", 0.1, more_runs=4.0),
+    cells.of("compiled_ms", "inconclusive", 0.2),
+]
+
+
+def test_a_cell_that_is_faster_and_larger_is_said_to_be_both():
+    judged = [cells.of("compiled_kernel_ms", "improved", -0.62), cells.of("compile_cold_s", "regressed", 1.91)]
+    one = cells.compared("regressed", "compile_cold_s", judged)
+    told = [(outcome.value, detail.replace("\u202f", " ")) for outcome, detail in outcomes.said(one)]
+    assert told == [
+        ("regressed", "cold compile +191 %"),
+        ("improved", "device time \N{MINUS SIGN}62 %"),
+    ]
+    assert outcomes.look(one) == "calm" and outcomes.look(cells.compared("regressed", None, judged[1:])) == "worse"
 
 
 @pytest.mark.parametrize(
-    ("verdict", "changes_of", "outcome", "shown_by"),
+    ("outcome", "statuses", "detail"),
     [
-        ("regressed", {}, "regressed", "compiled_ms"),
-        ("unchanged", {}, "unchanged", "compiled_kernel_ms"),
-        ("inconclusive", {}, "inconclusive", "compiled_kernel_ms"),
-        ("environment_changed", {}, "environment_changed", "compiled_kernel_ms"),
-        (None, {"rank_metric": None}, "inconclusive", None),
-        ("broke", {"transition": "broke"}, "broke", None),
-        ("flaky", {"transition": "broke"}, "flaky", None),
-        ("missing", {"transition": "missing_in_both"}, "missing_in_both", None),
-        (None, {"transition": "entered"}, "entered", None),
+        ("broke", ("pass", "oom"), "pass → oom"),
+        ("flaky", ("pass", "oom"), "pass → oom"),
+        ("missing_in_both", (None, None), "missing"),
+        ("unchanged", ("pass", "pass"), ""),
     ],
 )
-def test_an_outcome_is_the_verdict_and_where_there_is_none_what_became_of_the_cell(
-    verdict, changes_of, outcome, shown_by
-):
-    found = paired(verdict, "compiled_ms" if verdict else None, **changes_of)
-    assert found["outcome"] == outcome and outcome in outcomes.OUTCOMES
-    assert (found["outcome_metric"] if isinstance(found["outcome_metric"], str) else None) == shown_by
+def test_a_status_is_said_where_a_cell_does_not_pass_twice(outcome, statuses, detail):
+    assert outcomes.said(cells.compared(outcome, statuses=statuses)) == [(Outcome(outcome), detail)]
 
 
 def test_more_runs_are_advised_for_what_is_inconclusive_on_one_machine():
-    assert paired("inconclusive", "compiled_ms")["more_runs"] == 4
-    assert math.isnan(paired("unchanged", "compiled_ms")["more_runs"])
-    moved = paired("inconclusive", "compiled_ms", testbed_changed=True)
-    assert math.isnan(moved["more_runs"]) and not moved["comparable"]
-    sides = {
-        f"{name}_{side}": value for name, value in (("status", "pass"), ("expected", True)) for side in ("base", "new")
-    }
-    assert outcomes.said({**moved, **sides})[1] == "measured on another testbed"
+    assert cells.compared("inconclusive", "compiled_ms", LATENCIES).more_runs == 4
+    assert cells.compared("unchanged", "compiled_ms", LATENCIES).more_runs is None
+    moved = cells.compared("inconclusive", "compiled_ms", LATENCIES, moved=True)
+    assert moved.more_runs is None and not moved.is_comparable
+    assert outcomes.said(moved)[0][1] == "measured on another testbed"
 
 
 def test_only_what_is_shown_to_have_changed_has_a_colour():
-    assert {outcomes.LOOKS.get(name, "calm") for name in ("inconclusive", "missing", "environment_changed")} == {"calm"}
-    assert outcomes.LOOKS["regressed"] == outcomes.LOOKS["broke"] == "worse"
-    assert outcomes.LOOKS["improved"] == outcomes.LOOKS["fixed"] == "better"
-    assert {outcome.value for outcome in Outcome} <= set(outcomes.OUTCOMES)
+    assert {Outcome(name).look for name in ("inconclusive", "missing", "environment_changed")} == {"calm"}
+    assert Outcome.REGRESSED.look == Outcome.BROKE.look == "worse"
+    assert Outcome.IMPROVED.look == Outcome.FIXED.look == "better"
+    assert {outcome.value for outcome in Outcome} == set(outcomes.OUTCOMES)
 
 
 def test_kernels_of_one_family_are_added_up_whatever_their_number():
     base = [["triton_poi_fused_add_0", 2, 0.5], ["triton_poi_fused_add_7", 1, 0.25]]
     new = [["triton_poi_fused_add_1", 3, 1.0], ["gemm_2", 1, 0.1], ["broken"]]
-    listed = pair_kernels(*(evidence.listed_kernels({"eager_kernels": kernels}, "eager") for kernels in (base, new)))
-    assert [(item.name, item.base_launches, item.change_ms) for item, _ in listed] == [
-        ("triton_poi_fused_add", 3, 0.25),
+    listed = group_kernels(*(evidence.listed_kernels({"eager_kernels": kernels}, "eager") for kernels in (base, new)))
+    assert [(item.name, item.base_launches, item.change_ms) for item in listed] == [
+        ("2 fused add kernels became 1", 3, 0.25),
         ("gemm_2", None, 0.1),
     ]
 

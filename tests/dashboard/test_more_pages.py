@@ -13,6 +13,7 @@ from collector.metrics import METRICS
 from collector.vocabulary import Status
 from dashboard.views.runs.night_rows import coverage_table, silent_days
 from dashboard.views.trends.levels import joined, paired, points, steps
+from tests.analysis.compare import cells
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran, text_of
 
@@ -50,17 +51,12 @@ def test_nothing_is_due_where_nights_come_as_they_like(days, branch):
 
 
 def test_coverage_counts_what_was_planned_and_never_shows_a_zero_for_it():
-    cells = pd.DataFrame(
-        [
-            ("timm", "a", "pass"),
-            ("timm", "a", None),
-            ("timm", "a", "fail_to_compile"),
-            ("timm", "a", "unavailable"),
-            ("huggingface", "b", "pass"),
-        ],
-        columns=["suite", "config", "status"],
-    )
-    found = coverage_table(cells, "inference")
+    ended = [("timm", "a", status) for status in ("pass", None, "fail_to_compile", "unavailable")]
+    states = [
+        cells.state(cells.name(suite=suite, config=config), status)
+        for suite, config, status in [*ended, ("huggingface", "b", "pass")]
+    ]
+    found = coverage_table(states, "inference")
     assert "3 of 4" in found and "1 failed" in found and "1 missing" in found and "1 not applicable" in found
     assert found.count("not planned") == 2
 

@@ -2,11 +2,11 @@
 
 import re
 
-import pandas as pd
 import pytest
 
-from analysis.compare.results import Counts
+from analysis.compare.suite_groups import Counts
 from dashboard.views.overview import headline
+from tests.analysis.compare import cells
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran
 from tests.factories import cell
@@ -76,19 +76,17 @@ def test_the_history_of_a_model_is_of_the_gpu_it_was_on(open_app, moved):
     assert "2 runs on other testbeds left out." in said
 
 
-def measured(which, started, device_ms, status="pass"):
-    axes = {name: getattr(which, name) for name in ("suite", "model", "dtype", "device", "batch_size")}
-    told = {"run_id": "r", "program_id": "p", "compiled_ms": 1.0, "compiled_kernel_ms": device_ms}
-    ratios = {"device_speedup": device_ms, "speedup": 1.0}
-    return {**axes, "phase": "inference", "status": status, "started_at": started, **told, **ratios}
+def measured(model, started, device_ms):
+    values = {"compiled_ms": 1.0, "compiled_kernel_ms": device_ms, "device_speedup": device_ms, "speedup": 1.0}
+    return cells.state(cells.name(model), values=values, program_id="p", started_at=started)
 
 
 def test_a_program_under_two_names_weighs_once_in_an_average_and_counts_twice():
-    twice = [measured(cell("a"), 1, 4.0), measured(cell("a"), 1, 4.0), measured(cell("b"), 1, 1.0)]
-    again = measured(cell("b"), 2, 1.0)  # measured again is no copy
+    twice = [measured("a", 1, 4.0), measured("a", 1, 4.0), measured("b", 1, 1.0)]
+    again = measured("b", 2, 1.0)  # measured again is no copy
     counts = Counts(4, 4, 4, 0, 0)
-    shown = headline.alone_cards(pd.DataFrame([*twice, again]), counts)
+    shown = headline.alone_cards([*twice, again], counts)
     cards = {card.title: (card.figure, card.note) for card in shown}
     assert cards["Passing"][1] == "4 of 4 measured"
     assert cards["Device speedup"] == ("1.59\N{MULTIPLICATION SIGN}", "geometric mean, 3 cells, equal programs once")
-    assert all("once" not in card.note for card in headline.alone_cards(pd.DataFrame([twice[0], again]), counts))
+    assert all("once" not in card.note for card in headline.alone_cards([twice[0], again], counts))

@@ -13,12 +13,17 @@ def test_overview_says_in_words_and_figures_what_changed(open_app, two_nights):
     app = open_app(two_nights)
     said = plain(app)
     assert app.title[0].value == "Overview"
-    regressed = r"1 regressed \([\w ]+ \+1\d\.\d.% to \+2\d\.\d.%, worst gpt2 \w+\)"
-    assert re.search(rf"Look: of 6 models, 1 broke, {regressed}, 1 fixed, 3 unchanged\.", said)
+    latency = r"latency in 1 of 6 models \(\+2\d\.\d.%, gpt2 \w+\)"
+    assert re.search(rf"New is worse than base: 1 model broke \(opt cudagraphs\), {latency}\.", said)
+    assert "Better: 1 model fixed (t5 cudagraphs)." in said
     counted = re.search(r"24 cells: ([^.]*)\.", said)[1]
     assert sum(map(int, re.findall(r"\d+", counted))) == 24
     assert stores.LABEL in said
-    assert [heading.value for heading in app.header] == ["Inference, bfloat16, cuda", "Training, amp, cuda"]
+    assert [heading.value for heading in unfolded(app, "averages").header] == [
+        "Inference, bfloat16, cuda",
+        "Training, amp, cuda",
+    ]
+    said = plain(app)
     assert "75\u202f% 3/4" in said and "1 failed" in said
     assert "BackendCompilerFailed in compile: no kernel fits" in said
     assert re.search(r"Noise from run to run: .*latency \d\.\d", said) and "repeats" in said
@@ -50,11 +55,12 @@ def test_compare_puts_what_broke_first_and_then_the_largest_change(open_app, two
     assert table["outcome"].tolist()[0] == "\N{MULTIPLICATION X} broke pass → fail_to_compile"
     assert table["model"].tolist()[0] == "opt inference, huggingface, bfloat16"
     assert all(name.startswith("gpt2") for name in table["model"][1:7])
-    regressed = r"\N{MULTIPLICATION X} regressed compiled latency \+2\d.%(, device time \+20.%)?"
+    regressed = r"\N{MULTIPLICATION X} regressed device time \+20.%"
     assert re.fullmatch(regressed, table["outcome"].tolist()[1])
     latency = table["compiled latency"].tolist()[1]
-    base, new, change, *_, low, high = (float(part) for part in re.findall(r"[-+]?\d+\.\d+", latency))
-    assert 10 < low < change < high < 30 and new / base == pytest.approx(1 + change / 100, abs=0.002)
+    base, new, change, low, high = (float(part) for part in re.findall(r"[-+]?\d+\.\d+", latency))
+    assert 10 < low < change < high < 30
+    assert new / base == pytest.approx(1 + change / 100, abs=0.01)
     assert re.fullmatch(r"[\d.]+.ms→\N{EN DASH}", table["device time"].tolist()[0])
     link = re.search(r'<th scope="row"><a href="([^"]*)" target="_self">opt</a>', text_of(app))[1]
     assert link.startswith("./model?") and "model=huggingface/opt" in link and "config=cudagraphs" in link

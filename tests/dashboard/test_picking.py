@@ -142,7 +142,7 @@ def test_the_pass_rate_of_a_night_is_of_the_measured_cells_of_all_its_runs(open_
     assert (found["value"].tolist(), found["models"].tolist()) == ([pytest.approx(100 * 5 / 8)], [8])
     assert counted(joined({"main": runs}), MODELS)["value"].tolist() == [5]
     app = open_app(titled, "trends", metric=RATE, by="day")
-    assert app.selectbox(key="metric_widget").value == RATE
+    assert app.multiselect(key="metric_widget").value == [RATE]
     said = alts(app)
     assert any("pass rate of huggingface over 4 days: cudagraphs from 100 % to 100 %" in line for line in said), said
 

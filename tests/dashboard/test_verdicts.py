@@ -1,20 +1,20 @@
 """The verdicts on the pages: those of the command line, whatever is filtered, and in words a person can act on."""
 
+import math
 import re
+from dataclasses import replace
 
-import numpy as np
-import pandas as pd
 import pytest
 
-from analysis.compare.verdicts import compare_and_judge
-from analysis.reports.suites import group_intervals
+from analysis.compare.cell_outcome import Outcome
+from analysis.compare.comparing import compare_named
+from analysis.compare.suite_groups import compare_groups
 from collector.metrics import MIN_EFFECT
-from dashboard.components import outcomes
 from dashboard.data import Data, Pair
 from dashboard.views.compare import rows
 from dashboard.views.overview import groups, headline
 from db.engine import open_store
-from db.queries.filters import EVERYTHING
+from tests.analysis.compare import cells
 from tests.dashboard import stores
 from tests.dashboard.conftest import cells_of, plain
 
@@ -24,24 +24,20 @@ PAIR = Pair("night-0", "night-1")
 def looks_of(cells):
     """The classes of each metric's fields."""
     shown = rows.compared(cells, cells, rows.COLUMNS, lambda _: "")
-    return {name: {field.css for field in shown[name]} for name in shown.columns[3:]}
+    return {name: {field.css for field in shown[name]} for name in list(shown)[3:]}
 
 
 @pytest.fixture(scope="module")
 def judged(two_nights):
-    """The two nights' cells with outcomes, and the judgement of the command line."""
+    """The two nights' comparison as pages have it, and that of the command line."""
     engine = open_store(two_nights, write=False)
-    data = Data(engine, str(two_nights))
-    cells = data.comparison(PAIR, EVERYTHING).cells
-    told = compare_and_judge(engine, "night-0", "night-1")[1]
-    yield outcomes.with_outcomes(cells, data.judgement(PAIR).cells), told
+    yield Data(engine, str(two_nights)).comparison(PAIR), compare_named(engine, "night-0", "night-1")
     engine.dispose()
 
 
 def test_the_pages_count_what_the_command_line_counts(judged):
-    cells, told = judged
-    counted = {name: number for name, number in cells["outcome"].value_counts().items() if name != "not_applicable"}
-    assert counted == told.counts() and counted["regressed"] == 6
+    shown, told = judged
+    assert shown.counts() == told.counts() and told.counts()["regressed"] == 6
 
 
 def test_a_filter_hides_cells_and_changes_no_verdict(open_app, two_nights):
@@ -58,7 +54,7 @@ def test_a_filter_hides_cells_and_changes_no_verdict(open_app, two_nights):
 def test_where_no_noise_is_known_the_page_says_what_to_do(open_app, tmp_path):
     store = stores.fill_gpus(tmp_path / "once.db", tmp_path, (1, 1))
     said = plain(open_app(store))
-    assert "Nothing got worse. Of 6 models, 6 no clear change." in said
+    assert "Undecided: 6 of 6 models." in said and "Nothing" not in said.partition("Undecided")[0]
     assert "24 cells: 23 no clear change, 1 not applicable." in said
     assert "is not known yet" in said and "Measure one side again" in said
 
@@ -67,47 +63,57 @@ def test_where_no_noise_is_known_the_page_says_what_to_do(open_app, tmp_path):
     ("more", "said"),
     [
         ([3.0, 5.0, 40.0], " (5 more runs of each side would settle most)"),
-        ([1.0, 1.0, np.inf], " (1 more run of each side would settle most)"),
-        ([3.0, np.inf, np.inf], " (even 50 more runs of each side would not settle most)"),
-        ([0.0, np.nan, 4.0], " (even 50 more runs of each side would not settle most)"),
-        ([np.nan, np.nan], ""),
+        ([1.0, 1.0, math.inf], " (1 more run of each side would settle most)"),
+        ([3.0, math.inf, math.inf], " (even 50 more runs of each side would not settle most)"),
+        ([0.0, None, 4.0], " (even 50 more runs of each side would not settle most)"),
+        ([None, None], ""),
     ],
 )
-def test_the_sentence_says_what_would_settle_most(more, said):
-    cells = pd.DataFrame({"outcome": "inconclusive", "more_runs": more, "expected_base": True, "expected_new": True})
-    sentence = re.sub(r"<[^>]+>", "", headline.compared_sentence(cells))
+def test_the_sentence_says_what_would_settle_most(judged, more, said):
+    latencies = [cells.of("compiled_ms", "inconclusive", 0.01, more_runs=number) for number in more]
+    undecided = tuple(cells.compared("inconclusive", "compiled_ms", [one]) for one in latencies)
+    sentence = re.sub(r"<[^>]+>", "", headline.compared_sentence(replace(judged[0], cells=undecided)))
     assert sentence == f"{len(more)} cells: {len(more)} no clear change{said}."
 
 
+def test_nothing_is_said_to_be_fine_where_all_is_undecided(judged):
+    undecided = cells.compared("inconclusive", None, [cells.of("compiled_ms", "inconclusive", 0.117)])
+    both = replace(judged[0], cells=(undecided, cells.compared(cell=cells.name("gpt2"))))
+    assert headline.answer(replace(both, cells=both.cells[:1])) == "Undecided: 1 of 1 model."
+    assert headline.answer(both) == "Nothing is known to have got worse. Undecided: 1 of 2 models."
+    assert headline.answer(replace(both, cells=both.cells[1:])) == "Nothing got worse. Unchanged: 1 model."
+
+
 def test_the_table_goes_from_what_broke_to_what_stayed_and_the_csv_has_everything(judged):
-    found = judged[0].iloc[rows.compared_order(judged[0])]
-    assert list(dict.fromkeys(found["outcome"]))[:2] == ["broke", "regressed"]
-    changes = found[found["outcome"] == "regressed"]["outcome_change"].tolist()
+    found = rows.compared_order(judged[0].cells)
+    assert list(dict.fromkeys(one.outcome.value for one in found))[:2] == ["broke", "regressed"]
+    changes = [one.leading.size for one in found if one.outcome == "regressed"]
     assert changes == sorted(changes, reverse=True)
-    head = rows.csv(found).decode().partition("\n")[0].split(",")
+    head = rows.csv(judged[0].to_frame()).decode().partition("\n")[0].split(",")
     parts = ("verdict", "change", "low", "high", "q", "more_runs")
     assert {f"{metric}_{part}" for metric in MIN_EFFECT for part in parts} <= set(head)
 
 
 def test_only_a_metrics_own_verdict_colours_its_change_and_none_on_another_machine(judged):
-    cells = judged[0][judged[0]["outcome"] == "regressed"]
-    here = looks_of(cells)
+    found = judged[0].of(Outcome.REGRESSED)
+    here = looks_of(found)
     assert here["compiled latency"] == here["device time"] == {"n worse"}
     assert here["speedup"] == here["peak memory"] == {"n"}
-    assert looks_of(cells.assign(comparable=False))["compiled latency"] == {"n"}
+    moved = [replace(one, new=replace(one.new, testbed_id="another")) for one in found]
+    assert looks_of(moved)["compiled latency"] == {"n"}
 
 
 @pytest.mark.parametrize(("models", "has_one"), [(4, False), (5, True)])
 def test_an_average_has_an_interval_from_five_models_on(models, has_one):
-    axes = {"suite": "timm", "phase": "inference", "dtype": "amp", "device": "cuda", "config_id": "c"}
-    told = {"transition": "both_pass", "testbed_changed": [False] * (models - 1) + [True]}
-    told |= {f"{metric}_verdict": "regressed" for metric in MIN_EFFECT}
-    values = {f"{metric}_{side}": level for metric in groups.TABLES for side, level in (("base", 2.0), ("new", 2.2))}
-    cells = pd.DataFrame(axes | told | values | {"model": [f"model{number}" for number in range(models)]})
-    found = group_intervals(cells, groups.TABLES)
-    assert {metric for _, metric in found} == set(groups.TABLES)
-    assert all((within is not None) == has_one for within, _ in found.values())
-    assert {metric: set(allowed) for (_, metric), (_, allowed) in found.items()} == {
-        **{metric: {"worse"} for metric in groups.TABLES},
-        "compile_cold_s": set(),  # one model moved to another machine
-    }
+    def slower(number):
+        judged = [cells.of(metric, "regressed", 0.1) for metric in MIN_EFFECT]
+        values = (dict.fromkeys(groups.TABLES, level) for level in (2.0, 2.2 + number / 100))
+        moved = number == models - 1  # one model moved to another machine
+        name = cells.name(f"model{number}", suite="timm")
+        return cells.compared("regressed", None, judged, values=tuple(values), moved=moved, cell=name)
+
+    (suite,) = compare_groups([slower(number) for number in range(models)])
+    found = {metric: suite.changes[metric] for metric in groups.TABLES}
+    assert all((change.interval is not None) == has_one for change in found.values())
+    # What is better if it is larger did not change likewise; and of times on two machines nothing is said.
+    assert {change.look for change in found.values()} == {"calm"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from analysis.compare.tables import summarise
+from analysis.compare.comparing import summarise
 from db.queries import cells as queries
 
 
@@ -24,9 +24,8 @@ def answers(engine: Engine) -> dict[str, Any]:
         found[f"history of {model}"] = history.to_json(date_format="iso")
     for run in runs:
         summary = summarise(engine, queries.resolve_side(engine, run.run_id))
-        cells = summary.cells.to_json(date_format="iso", double_precision=15)
-        found[f"run {run.run_id}"] = summary.side.to_json(), summary.suites, summary.notes, cells
-        for cell_id in summary.cells["cell_id"]:
+        found[f"run {run.run_id}"] = summary.side.to_json(), summary.suites, summary.notes, summary.cells
+        for cell_id in (state.cell_id for state in summary.cells):
             found[f"{run.run_id} {cell_id}"] = (
                 queries.measurement(engine, run.run_id, cell_id),
                 {name: list(values) for name, values in queries.samples(engine, run.run_id, cell_id).items()},

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.compare.verdicts import compare_and_judge
+from analysis.compare.comparing import compare_named
 from db.ingest import OtherRunError, ingest_bundle
 from db.queries.sides import order_note, resolve_side
 from tests.factories import TESTBED, cell, header, night, passing, write_bundle
@@ -35,12 +35,12 @@ def test_a_run_that_is_older_than_the_newest_is_said_to_be(nights):
 
 def test_two_older_nights_are_not_judged_without_a_word(nights):
     store, _ = nights
-    comparison, _ = compare_and_judge(store, "latest~1", "latest")
+    comparison = compare_named(store, "latest~1", "latest")
     assert (comparison.base.nights, comparison.new.nights) == (("r1",), ("r2",))
     assert comparison.notes[0].startswith(
         "night r3 was stored last, but by the clock of its host it began on 2025-08-03"
     )
-    named, _ = compare_and_judge(store, "r1", "r2")
+    named = compare_named(store, "r1", "r2")
     assert not any("stored last" in note for note in named.notes)
 
 

@@ -7,7 +7,7 @@ from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.queries.cells import list_nights, list_runs, resolve_side, revision, side_rows
 from db.runs import describe_places
-from tests.factories import COMMIT_A, TESTBED, at, cell, failing, header, night, passing, write_bundle
+from tests.factories import COMMIT_A, COMMIT_B, TESTBED, at, cell, failing, header, night, passing, write_bundle
 
 GPUS = [{**TESTBED, "gpu": "A GPU", "gpu_index": index, "node": "here"} for index in range(3)]
 
@@ -57,6 +57,18 @@ def test_a_bundle_that_tells_its_night_at_last_is_a_change_and_then_none(store, 
     assert [ingest_bundle(store, path).changed for _ in range(2)] == [True, False]
     assert revision(store) == before + 1
     assert resolve_side(store, "n").run_ids == ("r1",)
+
+
+def test_two_nights_of_one_name_stay_two_and_keep_their_names(store, tmp_path):
+    """Runs that pause for hours, or are of another commit, are another night."""
+    stored = [("g0", 0, COMMIT_A), ("g1", 20, COMMIT_A), ("late", 40 * 60, COMMIT_A), ("late2", 40 * 60 + 9, COMMIT_A)]
+    for name, minutes, sha in [*stored, ("other", 30, COMMIT_B)]:
+        path = write_bundle(tmp_path, header(name, minutes=minutes, night="a", commit=sha), [passing(cell())])
+        told = [ingest_bundle(store, path).renamed_night for _ in range(2)]
+        assert told == ["" if name in ("g0", "g1") else resolve_side(store, name).nights[0], ""]
+    assert resolve_side(store, "a").run_ids == ("g1", "g0")
+    assert resolve_side(store, "a@20260802-1800").run_ids == ("late2", "late")
+    assert resolve_side(store, "other").nights == ("a@20260801-023000",)
 
 
 def test_twins_count_as_cells_and_the_night_as_their_sum(store, tmp_path):

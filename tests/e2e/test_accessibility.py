@@ -13,6 +13,7 @@ PAGES = (
     "compare",
     "compare?mode=configs&from=triton&to=cudagraphs",
     "model?model=huggingface/gpt2",
+    "commit",
     "trends",
     "regressions",
     "runs",

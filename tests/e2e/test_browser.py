@@ -11,8 +11,8 @@ WIDE_ENOUGH = 390
 def test_from_the_overview_to_compare_to_a_model_and_back(page):  # noqa: F811
     page.goto("/")
     settled(page)
-    assert "worst gpt2" in page.locator(".iw-verdict").inner_text()
-    page.get_by_role("link", name="6 regressed").click()
+    assert "gpt2 cudagraphs)" in page.locator(".iw-verdict").inner_text()
+    page.get_by_role("link", name="6 regressed").first.click()
     page.wait_for_url("**/compare?*outcome=regressed*")
     settled(page)
     assert "6 cells that match, of 24" in page.get_by_test_id("stMain").inner_text()
@@ -45,7 +45,7 @@ def test_the_picker_takes_a_commit_and_the_address_follows(page):  # noqa: F811
 
 def test_every_page_fits_a_narrow_screen(page):  # noqa: F811
     page.set_viewport_size({"width": WIDE_ENOUGH, "height": 800})
-    for place in ("/", "/compare", "/model?model=huggingface/gpt2"):
+    for place in ("/", "/compare", "/commit", "/model?model=huggingface/gpt2"):
         page.goto(place)
         settled(page)
         page.wait_for_timeout(400)

@@ -78,7 +78,7 @@ def test_the_same_code_twice_compares_in_pairs(filled):
 def test_a_comparison_is_a_table_for_people_too(filled):
     done = call("compare", *TWICE, "--config", "triton", folder=filled[0])
     assert done.returncode == 0, tell(done)
-    assert "noise from run to run" in done.stdout
+    assert "Noise from run to run" in done.stdout
     assert "pass rate" in done.stdout
     assert "nan" not in done.stdout.lower()
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import pandas as pd
 import streamlit as st
-from numpy.typing import NDArray
+from markupsafe import Markup
 
+from analysis.compare.cell_comparison import CellComparison
+from analysis.present import noise_line
 from analysis.reports.permalinks import cell_query
-from collector.metrics import METRICS
+from collector.metrics import METRICS, Dimension
 from collector.vocabulary import BY_COSINE, CHECKED_BY, status_words
 from dashboard import url
 from dashboard.components import changes, downloads, heading, outcomes
@@ -26,7 +27,10 @@ from dashboard.data import Data, Pair
 from dashboard.selection import Selection, current
 from dashboard.views.compare import rows
 from db.errors import FilterError
+from db.queries.cell_names import CellName
+from db.queries.side_rows import CellState
 
+T = TypeVar("T", CellComparison, CellState)
 #: Rows that are shown unless all are asked for: a table takes longer than all else on the page.
 _QUICK_ROWS = 100
 
@@ -42,17 +46,19 @@ def page(selection: Selection) -> None:
         side = selection.fixed_new
         cells = selection.data.summary(side, selection.filters).cells
         soft(describe(selection.new) + ". One side alone: pick a base at the left to see changes.")
-        kept = _filtered(cells, with_outcome=False)
-        order = rows.alone_order(kept)
-        shown = _with_checks(selection.data, kept.iloc[order[: _limit()]], {"": side})
-        _table(rows.alone(shown, kept, _metrics(), _model_link), kept, order, len(cells), lambda: None)
+        kept = _matching(cells)
+        kept.sort(key=lambda state: state.passes)  # what does not pass first
+        shown = _with_checks(selection.data, kept[: _limit()], side)
+        frame = partial(pd.DataFrame, [_state_row(state) for state in kept])
+        _table(rows.alone(shown, kept, _metrics(), _cell_link), len(kept), len(cells), frame, lambda: None)
     else:
         _compared(selection, selection.pair)
 
 
 def _across_configs(selection: Selection) -> None:
     side = selection.fixed_new
-    names = sorted(set(selection.data.summary(side, selection.filters).cells["config"]))
+    cells = selection.data.summary(side, selection.filters).cells
+    names = sorted({state.cell.config for state in cells if state.cell})
     if len(names) < 2:
         soft(describe(selection.new) + f" has {count(len(names), 'config')} under these filters: two are needed.")
         return
@@ -74,50 +80,69 @@ def _pick_config(where: Any, key: str, title: str, default: str, names: list[str
 def _compared(selection: Selection, pair: Pair) -> None:
     """Two sides, or two configs of one. Raises `FilterError` where a config is not there."""
     data = selection.data
-    comparison, judgement = data.comparison(pair, selection.filters), data.judgement(pair)
+    comparison = data.comparison(pair, selection.filters)
     heads = pair_lines(comparison)
     if pair.configs:
         heads = [describe(comparison.new) + f": {pair.configs[0]} against {pair.configs[1]}"]
-    soft(*heads, changes.noise_line(judgement), *comparison.notes)
-    cells = data.judged(pair, selection.filters)
-    kept = _filtered(cells, with_outcome=True, with_config=pair.configs is None)
-    chosen = () if pair.configs else tuple(name for name in url.get_all("config") if (cells["config"] == name).any())
+    soft(*heads, noise_line(comparison), *comparison.notes)
+    kept = _filtered(comparison.cells, with_config=pair.configs is None)
+    configs = {one.cell.config for one in comparison.cells}
+    chosen = () if pair.configs else tuple(name for name in url.get_all("config") if name in configs)
     filters = replace(selection.filters, configs=chosen or selection.filters.configs)
     offer = partial(downloads.offer, selection, filters, pair.configs)
-    order = rows.compared_order(kept, url.get("sort") if url.get("sort") in _orders() else "")
-    shown = _with_checks(data, kept.iloc[order[: _limit()]], {"_base": pair.base, "_new": pair.new})
-    _table(rows.compared(shown, kept, _metrics(), _model_link), kept, order, len(cells), offer)
+    kept = rows.compared_order(kept, url.get("sort") if url.get("sort") in _orders() else "", url.get("dimension"))
+    first = kept[: _limit()]
+    sides = (
+        _with_checks(data, [one.base for one in first], pair.base),
+        _with_checks(data, [one.new for one in first], pair.new),
+    )
+    shown = [replace(one, base=base, new=new) for one, base, new in zip(first, *sides, strict=True)]
+    frame = replace(comparison, cells=tuple(kept)).to_frame
+    _table(rows.compared(shown, kept, _metrics(), _model_link(pair)), len(kept), len(comparison.cells), frame, offer)
     with st.expander("How is this decided?"):
         st.caption(f"{changes.SHOWN} {changes.RULE}")
 
 
-def _filtered(cells: pd.DataFrame, *, with_outcome: bool, with_config: bool = True) -> pd.DataFrame:
-    """Draws the filters of the table and applies them."""
-    # Bundles of earlier versions have no generated code.
-    with_code = with_outcome and bool(cells["code"].notna().any())
-    columns = st.columns(3 + 2 * with_outcome + with_code)
+def _matching(cells: Sequence[T], *, with_config: bool = True, columns: Sequence[Any] = ()) -> list[T]:
+    """Draws the filters that every table has and applies them."""
+    columns = columns or st.columns(3)
     words = url.get("q")
     columns[0].text_input(
         "Filter", key=url.bind("q", words), on_change=url.changed, args=("q",), placeholder="model, suite, config"
     )
-    configs = _pick_many(columns[1], "config", "Configs", {name: name for name in sorted(cells["config"].unique())})
+    names = sorted({one.cell.config for one in cells if one.cell})
+    configs = _pick_many(columns[1], "config", "Configs", {name: name for name in names})
     heads = {name: METRICS[name].title for name in rows.COLUMNS}
     _pick_many(columns[2], "columns", "Columns", heads, placeholder="the usual four")
-    kept = rows.matching(cells, words, configs if with_config else [])
-    if not with_outcome:
-        return kept
+    return rows.matching(cells, words, configs if with_config else [])
+
+
+def _filtered(cells: Sequence[CellComparison], *, with_config: bool) -> list[CellComparison]:
+    """Draws the filters of a comparison's table and applies them."""
+    # Bundles of earlier versions have no generated code.
+    with_code = any(one.code for one in cells)
+    columns = st.columns(6 + with_code)
+    kept = _matching(cells, with_config=with_config, columns=columns)
     orders = _orders()
     value = known("sort", orders, "")
     select("sort", "Sort by", list(orders), value, names=orders, where=columns[-1])
     if with_code:
-        kinds = rows.code_kinds(kept)
-        names = {key: f"{title} ({(kinds == key).sum()})" for key, title in rows.CODES.items()}
-        wanted = _pick_many(columns[4], "code", "Generated code", names)
-        kept = kept[kinds.isin(wanted)] if wanted else kept
-    tally = Counter(kept["outcome"])
+        kinds = Counter(map(rows.code_kind, kept))
+        names = {key: f"{title} ({kinds[key]})" for key, title in rows.CODES.items()}
+        wanted = _pick_many(columns[5], "code", "Generated code", names)
+        kept = [one for one in kept if rows.code_kind(one) in wanted] if wanted else kept
+    dimension = _dimension()
+    dimensions = {"": "all together", **{one.value: one.value for one in Dimension}}
+    select("dimension", "Dimension", list(dimensions), dimension, names=dimensions, where=columns[3])
+    verdicts = {one.cell.cell_id: rows.verdict(one, dimension) for one in kept}
+    tally = Counter(verdict.value for verdict in verdicts.values() if verdict)
     names = {key: f"{title} ({tally[key]})" for key, title in outcomes.OUTCOMES.items()}
-    wanted = _pick_many(columns[3], "outcome", "Outcomes", names)
-    return kept[kept["outcome"].isin(wanted)] if wanted else kept
+    wanted = _pick_many(columns[4], "outcome", "Outcomes", names) or list(outcomes.OUTCOMES)
+    return [one for one in kept if verdicts[one.cell.cell_id] in wanted]
+
+
+def _dimension() -> str:
+    return known("dimension", ["", *Dimension], "")
 
 
 def _pick_many(where: Any, key: str, title: str, names: dict[str, str], placeholder: str = "any") -> list[str]:
@@ -127,7 +152,9 @@ def _pick_many(where: Any, key: str, title: str, names: dict[str, str], placehol
 
 
 def _metrics() -> list[str]:
-    return [name for name in rows.COLUMNS if name in url.get_all("columns")] or list(rows.USUAL)
+    picked = [name for name in rows.COLUMNS if name in url.get_all("columns")]
+    of_dimension = [name for name in rows.COLUMNS if METRICS[name].dimension == url.get("dimension")]
+    return picked or of_dimension or list(rows.USUAL)
 
 
 def _orders() -> dict[str, str]:
@@ -143,32 +170,38 @@ def _limit() -> int | None:
     return None if url.choice("rows") else _QUICK_ROWS
 
 
-def _with_checks(data: Data, shown: pd.DataFrame, sides: Mapping[str, str]) -> pd.DataFrame:
-    """The rows in an order of their own, with statuses that say which passes were checked by cosine alone."""
-    statuses = {}
-    for suffix, side in sides.items():
-        measured = [shown[f"{name}{suffix}"] for name in ("run_id", "cell_id", "replicate", "status")]
-        weak = data.checked_by_cosine(side, frozenset(measured[1].dropna()))
-        statuses[f"status{suffix}"] = [
-            status_words(status, {CHECKED_BY: BY_COSINE}) if (run, cell, replicate) in weak else status
-            for run, cell, replicate, status in zip(*measured, strict=True)
-        ]
-    return shown.assign(**statuses).reset_index(drop=True)
+def _with_checks(data: Data, states: Sequence[CellState], side: str) -> list[CellState]:
+    """The states of a side with statuses that say which passes were checked by cosine alone."""
+    weak = data.checked_by_cosine(side, frozenset(state.cell_id for state in states if state.cell_id))
+    words = {CHECKED_BY: BY_COSINE}
+    return [
+        replace(state, status=status_words(state.status, words))
+        if state.status and (state.run_id, state.cell_id, state.replicate) in weak
+        else state
+        for state in states
+    ]
+
+
+def _state_row(state: CellState) -> dict[str, Any]:
+    """A cell of one side for a spreadsheet."""
+    row = asdict(state)
+    names, values = row.pop("cell"), row.pop("values")
+    return {**(names or {}), **row, **{metric: values.get(metric) for metric in METRICS}}
 
 
 def _table(
-    shown: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.intp], total: int, offer: Callable[[], None]
+    shown: rows.Columns, matched: int, total: int, frame: Callable[[], pd.DataFrame], offer: Callable[[], None]
 ) -> None:
-    """Draws the rows of `shown`, the first of `cells` in their order, and what can be done with all of them."""
-    if shown.empty:
+    """Draws the first of `matched` rows, and what can be done with all of them, which `frame` makes."""
+    count_shown = len(shown["model"])
+    if not count_shown:
         soft("No cell is left: nothing was planned on these sides." if not total else "No cell matches these filters.")
         return
-    matched = len(cells)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         caption = st.container(width="content")
         if matched > _QUICK_ROWS:
             switch("rows", f"Show all {matched:,} rows", "all")
-        first = f"The first {len(shown):,} of " if len(shown) < matched else ""
+        first = f"The first {count_shown:,} of " if count_shown < matched else ""
         of_all = f" that match, of {total:,}" if matched < total else ""
         caption.caption(
             f"{first}{count(matched, 'cell')}{of_all}. A model's name opens it; Tab and Enter do the same.",
@@ -176,22 +209,27 @@ def _table(
         )
         st.download_button(
             "CSV",
-            data=lambda: rows.csv(cells.iloc[order]),
+            data=lambda: rows.csv(frame()),
             file_name="comparison.csv",
             mime="text/csv",
             icon=":material/download:",
             on_click="ignore",
         )
         offer()
-    draw(table("Cells", [str(name) for name in shown], shown.itertuples(index=False, name=None)))
+    cells = table("Cells", list(shown), zip(*shown.values(), strict=True))
+    draw(Markup('<div class="iw-list">{}</div>').format(cells))
 
 
-def _model_link(cell: Mapping[Any, Any]) -> str:
-    query = cell_query(cell)
-    if url.choice("mode"):
-        configs = [str(cell[name]) for name in ("config_base", "config_new") if isinstance(cell[name], str)]
-        query |= {"config": configs, "versus": ["configs"] if len(configs) == 2 else []}
-    return url.link("model", **query)
+def _cell_link(cell: CellName) -> str:
+    return url.link("model", **cell_query(cell))
+
+
+def _model_link(pair: Pair) -> rows.Link:
+    """The address of a cell's page, with both configs where two configs are compared."""
+    if not pair.configs:
+        return _cell_link
+    both: dict[str, Any] = {"config": list(pair.configs), "versus": ["configs"]}
+    return lambda cell: url.link("model", **(cell_query(cell) | both))
 
 
 page(current())

@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from analysis.history.record import cell_of
 from analysis.reports.permalinks import fixed_side as fixed
-from collector.metrics import METRICS
 from collector.vocabulary import INPUT_BATCH, Cell, Status, batch_words
 from dashboard import url
 from dashboard.components import charts, code_host, empty_states, heading
@@ -63,7 +62,7 @@ class Half:
     cell: Cell | None
     measured: MeasurementInfo | None
     why: str = ""
-    values: Mapping[str, float | None] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
     count: int = 0
 
     @property
@@ -127,27 +126,26 @@ def halves(selection: Selection, choice: Choice) -> list[Half]:
 
 def _half(selection: Selection, side: Side, choice: Choice, config: str, title: str, role: str) -> Half:
     # The summary of the whole side is cached, and other pages read it too.
-    rows = selection.data.summary(fixed(side), EVERYTHING).cells
-    rows = rows[(rows["model"] == choice.model) & (rows["suite"] == choice.suite) & (rows["config"] == config)]
-    rows = rows[_in_setting(rows, choice.setting)]
+    states = selection.data.summary(fixed(side), EVERYTHING).cells
+    wanted = (choice.suite, choice.model, *choice.setting)
+    found = (state for state in states if state.cell and (state.cell.axes, state.cell.config) == (wanted, config))
     engine, known_ids = selection.data.engine, choice.history["cell_id"][choice.history["config"] == config]
     which = cell_of(engine, str(known_ids.iloc[0])) if len(known_ids) else None
-    if rows.empty or not isinstance(rows.iloc[0]["run_id"], str):
-        return Half(role, title, side, which, None, "not planned" if rows.empty else "missing")
-    row = rows.iloc[0]
-    measured = details.measurement(engine, row["run_id"], row["cell_id"])
-    values = {name: float(row[name]) if pd.notna(row[name]) else None for name in METRICS}
+    state = next(found, None)
+    if state is None or state.cell_id is None or state.run_id is None:
+        return Half(role, title, side, which, None, "not planned" if state is None else "missing")
+    measured = details.measurement(engine, state.run_id, state.cell_id)
     history = choice.history
-    passed = (history["cell_id"] == row["cell_id"]) & (history["status"] == Status.PASS)
+    passed = (history["cell_id"] == state.cell_id) & (history["status"] == Status.PASS)
     count = int((passed & history["run_id"].isin(side.run_ids)).sum())
-    return Half(role, title, side, which, measured, values=values, count=count)
+    return Half(role, title, side, which, measured, values=state.values, count=count)
 
 
 def _first_model(selection: Selection, models: Sequence[str]) -> str:
     """One that the new side measured, so that there is something to see."""
     cells = selection.data.summary(selection.fixed_new, selection.filters).cells
-    measured = cells[cells["status"].notna()]
-    return f"{measured.iloc[0]['suite']}/{measured.iloc[0]['model']}" if len(measured) else models[0]
+    measured = (state.cell for state in cells if state.cell and state.status is not None)
+    return next((f"{cell.suite}/{cell.model}" for cell in measured), models[0])
 
 
 def _settings(history: pd.DataFrame) -> dict[str, tuple[str, str, str, int]]:

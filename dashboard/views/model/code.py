@@ -1,4 +1,4 @@
-"""The model page's generated code: which kernels came, went or changed, and their sources and wrappers side by side."""
+"""The model page's generated code: which kernels were added, removed or changed, and their sources and wrappers side by side."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from itertools import zip_longest
 
 import streamlit as st
 
-from analysis.compare.code import CAME, CHANGED, WENT, CodeChanges, KernelEvidence, changes, explained, kernel_evidence
+from analysis.compare.code import CAME, CHANGED, WENT, CodeChanges, KernelEvidence, changes, kernel_evidence
 from analysis.compare.evidence import stem
+from analysis.compare.kernel_groups import explained
 from collector.code import KERNEL, Code, Graph, Kernel
 from dashboard import url
 from dashboard.components.downloads import download, file_name

@@ -11,15 +11,16 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from analysis.compare import evidence
+from analysis.compare.causes import pass_times
 from analysis.compare.changes import direction
 from analysis.compare.leaks import LEAK
+from analysis.rerun_command import stored_repro
 from collector.explanation import Explanation
-from collector.metrics import METRICS
-from collector.repro import repro_command
+from collector.metrics import METRICS, Place, shown_in
 from collector.vocabulary import sizes_of
 from dashboard.components import changes, charts
 from dashboard.components.downloads import download, file_name
-from dashboard.components.formats import ABSENT, count, moment, number, signed
+from dashboard.components.formats import ABSENT, count, moment, number, seconds, signed
 from dashboard.components.markup import (
     bullets,
     change_cells,
@@ -38,12 +39,9 @@ from dashboard.views.model.choice import Choice, Half
 from dashboard.views.model.verdict import CellVerdict
 from db.queries import details
 
-_SHOWN = (
-    *("compiled_kernel_ms", "eager_kernel_ms", "device_speedup", "compiled_ms", "eager_ms", "speedup"),
-    *("compile_cold_s", "compiled_peak_bytes", "eager_peak_bytes", "compression", "graph_breaks", "recompiles"),
-    *("cudagraph_skips", "kernels_generated", "kernels_extern", "error_rmse_ratio", "cosine"),
-    *("compile_warm_s", "compile_instructions", "leak_bytes_per_call", "over_static"),
-)
+_SHOWN = shown_in(*Place)
+#: Passes of the compiler that are shown.
+_PASSES = 12
 _OF_RUNS = ("compiled_ms", "eager_ms", "compiled_kernel_ms", "compile_cold_s")
 _LOG = (
     "Nothing more is stored. A bundle keeps the last 8 KiB of a log. A cell that passes has a log only if TORCH_LOGS asked "
@@ -75,6 +73,24 @@ def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
     if caption := " ".join(part for part in parts if part):
         with st.expander("How is this decided?"):
             st.caption(caption)
+
+
+def compile_passes(halves: Sequence[Half]) -> None:
+    """Draws how long each pass of the compiler took, the largest change first."""
+    of_sides = [half.measured.details if half.measured else {} for half in halves]
+    times = pass_times(of_sides[0], of_sides[-1])
+    if not times:
+        return
+    rows: list[tuple[str, ...]] = [
+        (one.name, seconds(one.base_s), seconds(one.new_s), signed(one.change_s, 2, "s")) for one in times
+    ]
+    head = ["pass", *(half.role for half in halves), "change"]
+    if len(halves) < 2:
+        times.sort(key=lambda one: -(one.new_s or 0.0))
+        rows, head = [(one.name, seconds(one.new_s)) for one in times], ["pass", halves[0].role]
+    note = "dynamo holds aot_autograd, which holds inductor and the passes on graphs"
+    shown = table("Compile time by pass", head, rows[:_PASSES], note=note, numbers=range(1, 4))
+    draw(Markup('<div class="iw-narrow">{}</div>').format(shown))
 
 
 def runs(choice: Choice, halves: Sequence[Half]) -> None:
@@ -197,8 +213,10 @@ def reasons(halves: Sequence[Half]) -> None:
 def repro(data: Data, halves: Sequence[Half]) -> None:
     """The command that measures the cell again."""
     st.header("Reproduce", anchor=False)
-    cells = [half.cell for half in halves if half.cell]
-    for command in dict.fromkeys(map(repro_command, cells)):
+    with data.engine.connect() as conn:
+        measured = [(half.cell, half.measured.run_id if half.measured else None) for half in halves if half.cell]
+        commands = dict.fromkeys(stored_repro(conn, cell, run_id) for cell, run_id in measured)
+    for command in commands:
         st.code(command, language="bash", wrap_lines=True)
 
 
@@ -232,7 +250,7 @@ def _metric_row(metric: str, values: Sequence[float | None], verdict: CellVerdic
     if len(values) < 2:
         return cells
     base, new = values
-    change = (verdict.change(metric) if verdict else None) or changes.change(metric, base, new)
+    change = (verdict.change(metric) if verdict else None) or changes.unjudged(base, new)
     size, interval, word = change_cells(change)
     if base is None or new is None:
         size = ABSENT

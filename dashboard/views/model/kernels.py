@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.compare.code import pair_kernels
-from analysis.compare.evidence import REST, KernelChange, ListedKernel, is_float32, listed_kernels
+from analysis.compare.evidence import REST, ListedKernel, is_float32, listed_kernels, stem
+from analysis.compare.kernel_groups import KernelGroup, group_kernels
 from dashboard import url
 from dashboard.components.formats import ABSENT, milliseconds, signed
 from dashboard.components.markup import draw, mono, span, table
@@ -41,14 +41,15 @@ def show(halves: Sequence[Half]) -> None:
         draw(_table([half.role for half in halves], of_kind[kind], kind))
     st.caption(
         "Device time of one call by kernel, from the profiler pass. Numbers at the end of generated names are left out, "
-        "since they shift when a fusion comes or goes. Kernels of one name are added up."
+        "since they shift when a fusion comes or goes. Kernels of the same operations are added up. "
+        "The profiler lists the 24 that take longest: ≤ is the most that another one can take."
     )
 
 
 def _beside(half: Half, eager: Kernels, compiled: Kernels) -> Markup:
     """The kernels of both programs of one side, with their shares of the program's device time; the longest first."""
     totals = [sum(ms for _, _, ms in kernels) for kernels in (eager, compiled)]
-    listed = sorted((one for one, _ in pair_kernels(eager, compiled)), key=_longest)
+    listed = sorted(_by_name(eager, compiled), key=_longest)
     reduced = half.cell is not None and half.cell.dtype not in ("float32", "as_is")
     rows = []
     for one in listed[:_TOP_KERNELS]:
@@ -71,10 +72,10 @@ def _beside(half: Half, eager: Kernels, compiled: Kernels) -> Markup:
 def _table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str) -> Markup:
     base, new = kernels if len(kernels) == 2 else ((), kernels[0])
     compared = bool(base) and bool(new)
-    listed = [one for one, _ in pair_kernels(base, new)]
+    listed = group_kernels(base, new)
     if not compared:
         listed.sort(key=_longest)
-    rows = [_row(_name(item.name), [item], len(roles), compared) for item in listed[:_TOP_KERNELS]]
+    rows = [_row(_name(item.name, item.names), [item], len(roles), compared) for item in listed[:_TOP_KERNELS]]
     if rest := listed[_TOP_KERNELS:]:
         rows.append(_row(span("soft", "all others"), rest, len(roles), compared))
     sides = [f"{role} {unit}" for role in roles for unit in ("launches", "ms")]
@@ -83,20 +84,32 @@ def _table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str) -> Marku
     return table(f"{kind.capitalize()} kernels per call", head, rows, note=note, numbers=range(1, 6))
 
 
-def _longest(one: KernelChange) -> tuple[bool, float]:
+def _longest(one: KernelGroup) -> tuple[bool, float]:
     return one.name == REST, -max(one.base_ms or 0.0, one.new_ms or 0.0)
 
 
-def _name(name: str) -> Markup:
-    return mono(name if len(name) <= 110 else f"{name[:107]}...", name)
+def _by_name(eager: Kernels, compiled: Kernels) -> list[KernelGroup]:
+    """Return a group for each name that either program has: eager's and compiled kernels are not made of each other."""
+    names = dict.fromkeys(stem(name) for name, *_ in (*eager, *compiled))
+
+    def of(kernels: Kernels, name: str) -> tuple[ListedKernel, ...]:
+        return tuple(kernel for kernel in kernels if stem(kernel[0]) == name)
+
+    return [KernelGroup(of(eager, name), of(compiled, name)) for name in names]
 
 
-def _row(name: Markup, items: Sequence[KernelChange], sides: int, compared: bool) -> list[str]:
+def _name(name: str, tooltip: str = "") -> Markup:
+    return mono(name if len(name) <= 110 else f"{name[:107]}...", tooltip or name)
+
+
+def _row(name: Markup, items: Sequence[KernelGroup], sides: int, compared: bool) -> list[str]:
     """Launches and milliseconds of some kernels together on each side, and the change of their time."""
     cells = []
-    for side in ("base", "new")[-sides:]:
-        launches, ms = (
-            sum(getattr(item, f"{side}_{unit}") or 0.0 for item in items) or None for unit in ("launches", "ms")
-        )
-        cells += [ABSENT if launches is None else f"{launches:,.4g}", ABSENT if ms is None else milliseconds(ms)]
+    for side, launches, ms in (
+        ("base", [item.base_launches for item in items], [item.base_ms for item in items]),
+        ("new", [item.new_launches for item in items], [item.new_ms for item in items]),
+    )[-sides:]:
+        counts, times = (sum(number or 0.0 for number in numbers) for numbers in (launches, ms))
+        at_most = "≤ " if any(item.unlisted == side for item in items) else ""
+        cells += [f"{counts:,.4g}" if counts else ABSENT, f"{at_most}{milliseconds(times)}" if times else ABSENT]
     return [name, *cells, *([signed(sum(item.change_ms for item in items), 3, "")] if compared else [])]

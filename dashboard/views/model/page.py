@@ -24,6 +24,7 @@ def page(selection: Selection) -> None:
     evidence.metrics(halves, verdict)
     evidence.runs(choice, halves)
     evidence.sizes(halves)
+    evidence.compile_passes(halves)
     code.show(selection.data, halves)
     kernels.show(halves)
     history.show(selection, choice, verdict.decided if verdict else "")

@@ -2,54 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from analysis.compare.verdicts import Judgement
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.comparison import Comparison
+from analysis.present import noise_line
 from analysis.reports.evidence import eager_lines
-from collector.metrics import MIN_EFFECT
-from dashboard.components.changes import Change, judged, noise_line
-from dashboard.components.outcomes import said
+from dashboard.components.changes import ChangeWords, judged
+from dashboard.components.outcomes import OUTCOMES, said
 from dashboard.data import Pair
 from dashboard.selection import Selection
 from dashboard.views.model.choice import Choice, Half
 from db.errors import FilterError
-from db.queries.filters import EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
 class CellVerdict:
-    """The row of one cell in `Data.judged`, and the judgement of all cells."""
+    """One cell of a comparison."""
 
-    row: Mapping[Any, Any]
-    judgement: Judgement
+    cell: CellComparison
+    comparison: Comparison
 
-    def change(self, metric: str) -> Change | None:
+    def change(self, metric: str) -> ChangeWords | None:
         """The judged change of a metric; None where it is not judged."""
-        return judged(metric, self.row, comparable=bool(self.row["comparable"]))
+        return judged(self.cell, metric)
 
     @property
     def decided(self) -> str:
-        """The metric that the cell's verdict hangs on; may be empty."""
-        metric = self.row.get("verdict_metric")
-        return metric if isinstance(metric, str) else ""
+        """The metric that tells best what became of the cell; may be empty."""
+        return (self.cell.leading.metric if self.cell.leading else None) or ""
 
     @property
     def sentence(self) -> str:
-        """What became of the cell, and by what: `Regressed: compiled latency +12 %.`"""
-        word, detail = said(self.row)
-        return f"{word[:1].upper()}{word[1:]}{f': {detail}' if detail else ''}."
+        """What became of the cell, and by what: `Regressed: device time +12 %.`"""
+        parts = [f"{OUTCOMES[outcome].capitalize()}{detail and f': {detail}'}." for outcome, detail in said(self.cell)]
+        return " ".join(parts)
 
     @property
     def words(self) -> str:
         """What the eager runs say, and the noise that was assumed for what is judged here; may be empty."""
-        metrics = [name for name in MIN_EFFECT if isinstance(self.row.get(f"{name}_verdict"), str)]
+        metrics = [name for name in self.comparison.noise if name in self.cell.judged]
         if not metrics:
             return ""
-        eager = "".join(f"{line[:1].upper()}{line[1:]}. " for line in eager_lines(self.row)).replace("?. ", "? ")
-        line = f"{eager}{noise_line(self.judgement, metrics)} This cell's own repeats, if any, count too."
-        moved = "" if self.row["comparable"] else " The machine differs between the sides, so there is no verdict."
+        eager = "".join(f"{line[:1].upper()}{line[1:]}. " for line in eager_lines(self.cell)).replace("?. ", "? ")
+        line = f"{eager}{noise_line(self.comparison, metrics)} This cell's own repeats, if any, count too."
+        moved = "" if self.cell.is_comparable else " The machine differs between the sides, so there is no verdict."
         return line + moved
 
 
@@ -62,8 +60,9 @@ def cell_verdict(selection: Selection, choice: Choice, halves: Sequence[Half]) -
     if pair is None or len(measured) < 2:
         return None
     try:
-        cells = selection.data.judged(pair, EVERYTHING)
+        comparison = selection.data.comparison(pair)
     except FilterError:  # two configs of one name
         return None
-    rows = cells[cells["cell_id"] == measured[1].cell.cell_id].to_dict("records")
-    return CellVerdict(rows[0], selection.data.judgement(pair)) if rows else None
+    found = (one for one in comparison.cells if one.cell.cell_id == measured[1].cell.cell_id)
+    cell = next(found, None)
+    return CellVerdict(cell, comparison) if cell else None

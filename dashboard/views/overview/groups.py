@@ -1,4 +1,4 @@
-"""The overview's tables: groups of cells as rows of configs and columns of suites, one set of tables per phase."""
+"""The overview's tables: configs as rows and suites as columns. A grid of four is short, the sections have all averages."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from markupsafe import Markup
 
-from analysis.compare.results import Counts, Figure, Group, SuiteChange, SuiteSummary
+from analysis.compare.suite_groups import Counts, Figure, Group, SuiteChange, SuiteSummary
 from analysis.compare.transitions import Transition
-from analysis.reports.suites import NOT_SURE, Sure, name_of
 from collector.metrics import METRICS
 from dashboard import url
 from dashboard.components import changes
-from dashboard.components.formats import ABSENT, number, share
+from dashboard.components.formats import ABSENT, number, share, signed
 from dashboard.components.markup import Cell, anchor, joined, lines, span, table
 
 #: The averages that have a table of their own, with what the caption adds.
@@ -22,6 +21,8 @@ TABLES = {
     "compile_cold_s": "arithmetic mean",
     "compression": "eager over compiled peak memory, geometric mean",
 }
+#: What the grid calls a metric otherwise than the sections do.
+_SHORT = {"compression": "memory, eager over compiled"}
 _ARROW = span("arrow", " → ")
 
 Item = SuiteChange | SuiteSummary
@@ -35,8 +36,90 @@ def sections(items: Iterable[Item]) -> dict[str, list[Item]]:
     return of_setting
 
 
-def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]) -> Markup:
-    """All tables of one section; `intervals` is what `analysis.reports.suites.group_intervals` returns."""
+def grid(items: Sequence[Item]) -> Markup:
+    """Return pass rate, speedup, compile time and memory of all groups, a line each; a cell leads to its cells.
+
+    The speedup is that of the device where it was measured. A pointer at a cell shows base and new with the interval.
+    """
+    speedup = next((name for name in ("device_speedup", "speedup") if any(_has(item, name) for item in items)), "")
+    metrics = [
+        name for name in (speedup, "compile_cold_s", "compression") if any(name and _has(i, name) for i in items)
+    ]
+    tables = [_short_table(items, "pass rate", _short_rate)]
+    for metric in metrics:
+
+        def figure(item: Item, metric: str = metric) -> tuple[Markup, str, str]:
+            return _short_figure(item, metric)
+
+        tables.append(_short_table(items, _SHORT.get(metric, METRICS[metric].title), figure))
+    least = 6 + 4.9 * len({item.group.suite for item in items})
+    return Markup('<div class="iw-grid iw-short" style="--iw-least: {}rem">{}</div>').format(least, joined("", tables))
+
+
+def _short_table(items: Sequence[Item], title: str, draw: Callable[[Item], tuple[Markup, str, str]]) -> Markup:
+    suites = sorted({item.group.suite for item in items})
+    rows: dict[tuple[str, ...], dict[str, Item]] = {}
+    for item in sorted(
+        items, key=lambda item: (item.group.phase, item.group.dtype, item.group.device, item.group.config)
+    ):
+        group = item.group
+        key = (group.config, group.phase, group.dtype, group.device, group.config_id)
+        rows.setdefault(key, {})[group.suite] = item
+    varies = [len({key[at] for key in rows}) > 1 for at in range(4)]
+    shared = ", ".join(next(iter(rows))[at] for at in range(4) if not varies[at])
+    shown = [
+        (
+            " ".join(key[at] for at in range(4) if varies[at]) or key[0],
+            *(_short_cell(by_suite.get(suite), draw) for suite in suites),
+        )
+        for key, by_suite in rows.items()
+    ]
+    return table(title.capitalize(), ["config", *suites], shown, note=shared if any(varies) else "")
+
+
+def _short_cell(item: Item | None, draw: Callable[[Item], tuple[Markup, str, str]]) -> Cell:
+    if item is None:
+        return Cell(span("soft", ABSENT), "c")
+    shown, title, look = draw(item)
+    link = Markup('<a href="{}" target="_self" title="{}">{}</a>').format(_link_of(item), title, shown)
+    return Cell(link, f"c {look}".strip())
+
+
+def _short_rate(item: Item) -> tuple[Markup, str, str]:
+    if isinstance(item, SuiteSummary):
+        rate = joined(" ", [_rate(item.counts), _missing(item.counts)])
+        return rate, f"{item.counts.passed} of {item.counts.attempted} measured cells pass", ""
+    look, turned = _turned(item)
+    words = f"base {item.base.passed} of {item.base.attempted}, new {item.new.passed} of {item.new.attempted} measured cells"
+    parts = [_rate(item.new), span(look, turned) if turned else "", _missing(item.new)]
+    return joined(" ", parts), words, look
+
+
+def _missing(counts: Counts) -> str:
+    return span("soft", f"{counts.missing} missing") if counts.missing else ""
+
+
+def _short_figure(item: Item, metric: str) -> tuple[Markup, str, str]:
+    if isinstance(item, SuiteSummary):
+        figure = item.figures[metric]
+        return Markup(number(metric, figure.value)), f"{figure.n} cells", ""  # noqa: S704 -- digits and a unit
+    paired = item.figures[metric]
+    if not paired.n:
+        alone = paired.new_all.value if paired.new_all.value is not None else paired.base_all.value
+        side = "" if alone is None else "new" if paired.new_all.value is not None else "base"
+        return joined(" ", [number(metric, alone), span("soft", side)]), "no cell has it on both sides", ""
+    change = changes.averaged(item.changes[metric])
+    sides = " → ".join(number(metric, value) for value in (paired.base, paired.new))
+    moved = signed(None if paired.change is None else 100 * paired.change)
+    look = change.look if change and change.look != "calm" else ""
+    about = ", ".join(
+        filter(None, (sides, change.text if change else "", change.interval if change else "", f"n={paired.n}"))
+    )
+    return joined(" ", [number(metric, paired.new), span(look or "soft", moved)]), about, look
+
+
+def section_tables(items: Sequence[Item]) -> Markup:
+    """All tables of one section."""
     tables = [_matrix(items, "pass rate", "passing cells of those measured", _pass_cell)]
     for metric, note in TABLES.items():
         having = [item for item in items if _has(item, metric)]
@@ -44,7 +127,7 @@ def section_tables(items: Sequence[Item], intervals: dict[tuple[str, str], Sure]
             continue
 
         def figure(item: Item, metric: str = metric) -> Cell:
-            return _figure_cell(item, metric, intervals.get((name_of(item.group), metric), NOT_SURE))
+            return _figure_cell(item, metric)
 
         tables.append(_matrix(having, METRICS[metric].title, note, figure))
     # How wide a table must be to show all its suites, in rem; where two do not fit side by side there is one a line.
@@ -78,9 +161,13 @@ def _matrix(items: Sequence[Item], title: str, note: str, draw: Callable[[Item],
 def _linked(item: Item | None, draw: Callable[[Item], Cell]) -> Cell:
     if item is None:
         return Cell("not planned", "c unplanned")
-    drawn, group = draw(item), item.group
-    names = {name: getattr(group, name) for name in ("suite", "phase", "dtype", "device", "config")}
-    return Cell(anchor(url.link("compare", **names), drawn.content), f"c {drawn.css}".strip())
+    drawn = draw(item)
+    return Cell(anchor(_link_of(item), drawn.content), f"c {drawn.css}".strip())
+
+
+def _link_of(item: Item) -> str:
+    names = {name: getattr(item.group, name) for name in ("suite", "phase", "dtype", "device", "config")}
+    return url.link("compare", **names)
 
 
 def _pass_cell(item: Item) -> Cell:
@@ -92,12 +179,16 @@ def _pass_cell(item: Item) -> Cell:
     if not new.planned:
         return Cell(span("soft", "not planned in new"))
     # Only cells that passed and fail now, or the other way round, are good or bad: a rate also moves as more is measured.
-    broke, fixed = (len(item.listed.get(turned, ())) for turned in (Transition.BROKE, Transition.FIXED))
-    look = "worse" if broke else "better" if fixed else ""
-    words = _tally({"broke": broke, "fixed": fixed})
+    look, words = _turned(item)
     same = (base.passed, base.attempted) == (new.passed, new.attempted)
     rates = _rate(new) if same else joined("", [_rate(base), _ARROW, _rate(new)])
     return Cell(lines(rates, span(look, words) if words else "", _left_out(new)), look)
+
+
+def _turned(item: SuiteChange) -> tuple[str, str]:
+    """Return the look of a group's pass rate and how many cells broke or were fixed."""
+    broke, fixed = (len(item.listed.get(turned, ())) for turned in (Transition.BROKE, Transition.FIXED))
+    return "worse" if broke else "better" if fixed else "", _tally({"broke": broke, "fixed": fixed})
 
 
 def _rate(counts: Counts) -> Markup:
@@ -118,7 +209,7 @@ def _tally(numbers: dict[str, int]) -> str:
     return ", ".join(f"{number_of} {word}" for word, number_of in numbers.items() if number_of)
 
 
-def _figure_cell(item: Item, metric: str, sure: Sure) -> Cell:
+def _figure_cell(item: Item, metric: str) -> Cell:
     if isinstance(item, SuiteSummary):
         return Cell(_average(metric, item.figures[metric], item.counts))
     figure = item.figures[metric]
@@ -126,7 +217,7 @@ def _figure_cell(item: Item, metric: str, sure: Sure) -> Cell:
         # Nothing passes on both sides: what one side has is shown, and no change.
         sides = [_average(metric, figure.base_all, item.base), _average(metric, figure.new_all, item.new)]
         return Cell(joined(_ARROW, dict.fromkeys(sides)))
-    change = changes.averaged(metric, figure.ratio, sure[0], sure[1])
+    change = changes.averaged(item.changes[metric])
     shown = joined(_ARROW, [number(metric, figure.base), number(metric, figure.new)])
     if change is None:
         return Cell(shown)

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 import altair as alt
-import numpy as np
 import pandas as pd
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.compare.changes import percent, ratio
-from analysis.compare.pairing import AXES
-from analysis.compare.results import Counts
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_outcome import Look, Outcome
+from analysis.compare.comparison import Comparison
+from analysis.compare.suite_groups import Counts, average_change
 from analysis.history.recent import RATE
+from analysis.present import sentence_parts, slower_than_eager, verdict_counts
 from analysis.reports.permalinks import cell_query
-from analysis.reports.suites import Look, allowed_looks, average_interval
 from analysis.stats.averages import geomean
-from analysis.stats.bootstrap import geomean_interval
 from collector.metrics import METRICS
-from collector.vocabulary import Status
 from dashboard import url
-from dashboard.components import changes, charts, outcomes, palette
+from dashboard.components import changes, charts, palette
 from dashboard.components.formats import ABSENT, THIN, count, number, share, signed
 from dashboard.components.markup import anchor, draw, joined
 from dashboard.components.outcomes import OUTCOMES
+from db.queries.side_rows import CellState
 
 #: Figures over the last nights that belong to the cards of a comparison, and to those of one side.
 COMPARED = (RATE, "compiled_kernel_ms", "compiled_ms", "compile_cold_s", "compression")
 ALONE = (RATE, "device_speedup", "speedup")
-#: What of a side tells a measurement from a copy of another's.
-_IDENTITY = ("run_id", "program_id", "started_at", "compiled_ms", "compiled_kernel_ms")
-#: What the answer counts, the worst first: a model counts once, by its worst cell.
-_TOLD = (
-    *("broke", "regressed", "missing", "flaky", "still_failing", "fixed", "improved"),
-    *("inconclusive", "unchanged", "environment_changed"),
-)
-_WORSE = ("broke", "regressed")
 #: A figure in the colour of its look, as Streamlit's Markdown has it.
 _COLOURED = {"worse": ":orange[{}]", "better": ":blue[{}]", "calm": "{}"}
 
@@ -54,58 +46,51 @@ class Card:
     look: Look = "calm"
 
 
-def answer(cells: pd.DataFrame) -> Markup:
-    """Whether to worry, in a sentence: how many models had which outcome as their worst, and what changed most."""
-    paired = cells[cells["outcome"].isin(_TOLD)]
-    worst = paired["outcome"].map(_TOLD.index).groupby([paired["suite"], paired["model"]]).min()
-    if not len(worst):
-        return Markup("Nothing was measured on both sides.")
-    told = {
-        name: Markup("{} {}{}").format(f"{models:,}", OUTCOMES[name], _most(paired, name))
-        for place, name in enumerate(_TOLD)
-        if (models := int((worst == place).sum()))
-    }
-    begins = "Look: of" if any(name in told for name in _WORSE) else "Nothing got worse. Of"
-    return Markup("{} {}, {}.").format(begins, count(len(worst), "model"), joined(", ", told.values()))
+def answer(comparison: Comparison) -> Markup:
+    """Whether to worry, by dimension: in how many models what changed, and which cell changed most."""
+
+    def named(one: CellComparison) -> Markup:
+        return anchor(url.link("model", **cell_query(one.cell)), f"{one.cell.model} {one.cell.config}")
+
+    return Markup("").join(sentence_parts(comparison, named))
 
 
-def _most(cells: pd.DataFrame, outcome: str) -> Markup:
-    """The cell that changed most for the worse or the better, and by how much: from the least to the most by one metric."""
-    moved = cells[(cells["outcome"] == outcome) & cells["outcome_change"].notna()]
-    if outcome not in outcomes.CHANGED or moved.empty:
-        return Markup("")
-    moved = moved.sort_values("outcome_change")
-    record = moved.iloc[-1]
-    metric = str(record["outcome_metric"])
-    ends = [signed(percent(1 + float(row[f"{metric}_adjusted"]))) for _, row in moved.iloc[[0, -1]].iterrows()]
-    if len(moved) > 1 and moved["outcome_metric"].eq(metric).all() and ends[0] != ends[1]:
-        ends[0] += " to "
-    else:
-        ends[0] = ""
-    name = anchor(url.link("model", **cell_query(record.to_dict())), f"{record['model']} {record['config']}")
-    superlative = "worst" if outcome == "regressed" else "best"
-    return Markup(" ({} {}, {} {})").format(METRICS[metric].title, "".join(ends), superlative, name)
+def dimensions(comparison: Comparison) -> list[Markup]:
+    """Return a line for each dimension; each number leads to its cells."""
+    lines = []
+    for dimension, counts in verdict_counts(comparison):
+        parts = [
+            anchor(url.link("compare", dimension=dimension.value, outcome=verdict.value), words)
+            + (f" ({most})" if most else "")
+            for verdict, words, most in counts
+        ]
+        lines.append(Markup("{}: {}").format(dimension.value, joined(", ", parts)))
+    slower, named = slower_than_eager(comparison)
+    if slower:
+        words = anchor(url.link("compare", columns="speedup", sort="-speedup"), count(slower, "cell") + " of new")
+        lines.append(Markup("slower than eager: {} ({})").format(words, named))
+    return lines
 
 
-def compared_sentence(cells: pd.DataFrame) -> Markup:
+def compared_sentence(comparison: Comparison) -> Markup:
     """What became of all cells of both sides; each number leads to its cells, and they add up to the first."""
-    counted = Counter(cells["outcome"])
+    counted = Counter(one.outcome.value for one in comparison.cells)
     parts = [
         anchor(url.link("compare", outcome=name), f"{counted[name]:,} {words}")
-        + (_advice(cells) if name == "inconclusive" else "")
+        + (_advice(comparison.of(Outcome.INCONCLUSIVE)) if name == Outcome.INCONCLUSIVE else "")
         for name, words in OUTCOMES.items()
         if counted[name]
     ]
-    return Markup("{}: {}.").format(count(len(cells), "cell"), joined(", ", parts))
+    return Markup("{}: {}.").format(count(len(comparison.cells), "cell"), joined(", ", parts))
 
 
-def _advice(cells: pd.DataFrame) -> str:
+def _advice(cells: Sequence[CellComparison]) -> str:
     """How many more runs would settle more than half of the inconclusive cells, where any number is known to."""
-    more = cells["more_runs"][cells["outcome"] == "inconclusive"]
-    if more.isna().all():
+    more = [one.more_runs for one in cells]
+    if all(number is None for number in more):
         return ""
-    needed = sorted(more.where(more > 0, np.inf))[len(more) // 2]
-    if np.isinf(needed):
+    needed = sorted(number or math.inf for number in more)[len(more) // 2]
+    if math.isinf(needed):
         return " (even 50 more runs of each side would not settle most)"
     return f" ({count(int(needed), 'more run')} of each side would settle most)"
 
@@ -123,21 +108,26 @@ def alone_sentence(side: Counts) -> str:
     return f"One side alone: {', '.join([count(side.planned, 'cell'), passing, *parts])}."
 
 
-def compared_cards(cells: pd.DataFrame, base: Counts, new: Counts) -> list[Card]:
+def compared_cards(comparison: Comparison, base: Counts, new: Counts) -> list[Card]:
     """The key figures of a comparison: what passes, and what became of time, compile time and memory."""
     rates = [share(side.passed, side.attempted) for side in (base, new)]
     was = f"{_of_measured(new)}; base {rates[0]}, {_of_measured(base)}"
-    timed = "compiled_kernel_ms" if cells["compiled_kernel_ms_adjusted"].notna().any() else "compiled_ms"
-    averages = (_average(cells, metric) for metric in (timed, "compile_cold_s", "compression"))
+    is_timed = any("compiled_kernel_ms" in one.judged for one in comparison.cells)
+    averages = (
+        _average(comparison, metric)
+        for metric in ("compiled_kernel_ms" if is_timed else "compiled_ms", "compile_cold_s", "compression")
+    )
     return [Card("Passing", rates[1], was, RATE), *averages]
 
 
-def alone_cards(cells: pd.DataFrame, side: Counts) -> list[Card]:
+def alone_cards(cells: Sequence[CellState], side: Counts) -> list[Card]:
     """The key figures of one side."""
-    measured, once = _once(cells[cells["status"] == Status.PASS.value], "")
+    passing = [state for state in cells if state.passes]
+    measured = {(state.cell and state.cell.axes, _identity(state)): state for state in passing}
+    once = ", equal programs once" if len(measured) < len(passing) else ""
     speedups = []
     for metric in ("device_speedup", "speedup"):
-        values = measured[metric][measured[metric] > 0].tolist()
+        values = [found for state in measured.values() if (found := state.values.get(metric, 0.0)) > 0]
         note = f"geometric mean, {count(len(values), 'cell')}{once}"
         title = METRICS[metric].title.capitalize()
         speedups.append(Card(title, number(metric, geomean(values)), note, metric))
@@ -187,41 +177,32 @@ def _of_measured(side: Counts) -> str:
     return f"{side.passed:,} of {side.attempted:,} measured{missing}"
 
 
-def _average(cells: pd.DataFrame, metric: str) -> Card:
+def _average(comparison: Comparison, metric: str) -> Card:
     """The change of an average over what passes on both sides, on one machine.
 
-    Of times the drift of the machine is removed, as in the verdicts.
+    Of times the drift of the machine is removed, as in the verdicts. Of one program under several names one is measured, and
+    its figures under all of them would weigh several times.
     """
-    title, is_geometric = METRICS[metric].title.capitalize(), METRICS[metric].average == "geomean"
-    sides = [f"{metric}_base", f"{metric}_new"]
-    needed = [*AXES, *(f"{name}_{side}" for name in _IDENTITY for side in ("base", "new")), *sides]
-    here = cells[list(dict.fromkeys(needed))][cells["comparable"]]
-    ratios = (here[sides[1]] / here[sides[0]]).where((here[sides] > 0).all(axis=1))
-    if is_geometric and f"{metric}_adjusted" in cells:
-        ratios = 1 + cells[f"{metric}_adjusted"][cells["comparable"]]
-    both, once = _once(here.assign(ratio=ratios.astype(float)).dropna(subset="ratio"), "_base", "_new")
-    if both.empty:
+    title = METRICS[metric].title.capitalize()
+    here = [one for one in comparison.cells if one.is_comparable]
+    distinct = {(one.cell.axes, _identity(one.base), _identity(one.new)): one for one in reversed(here)}
+    found = average_change(metric, reversed(distinct.values()), is_adjusted=True)
+    words = changes.averaged(found)
+    if found is None or words is None:
         return Card(title, ABSENT, "no cell has it on both sides, on one machine", metric)
-    allowed = allowed_looks(metric, cells[cells["comparable"]])
-    if is_geometric:
-        interval = geomean_interval(both["ratio"].to_numpy(), pd.factorize(both["model"], sort=True)[0])
-        change = changes.averaged(metric, geomean(both["ratio"].tolist()), interval, allowed)
-    else:
-        change = changes.averaged(metric, ratio(*both[sides].sum()), average_interval(metric, both), allowed)
-    assert change is not None  # noqa: S101 -- there are ratios
-    mean = "geometric mean" if is_geometric else "mean"
-    words = [change.word, change.interval, mean, f"{count(len(both), 'cell')}{once}"]
-    return Card(title, signed(percent(change.ratio)), ", ".join(filter(None, words)), metric, change.look)
+    mean = "mean" if METRICS[metric].average == "mean" else "geometric mean"
+    of = f" of {len(here)}" if found.n < len(distinct) else ""
+    once = ", equal programs once" if len(distinct) < len(here) else ""
+    cells = f"{found.n}{of} cells" if of else count(found.n, "cell")
+    note = ", ".join(filter(None, (words.word, words.interval, mean, f"{cells}{once}")))
+    return Card(title, signed(100 * (found.ratio - 1)), note, metric, found.look)
 
 
-def _once(cells: pd.DataFrame, *sides: str) -> tuple[pd.DataFrame, str]:
-    """The cells without those that show another's measurement, and words that say so if there are any.
-
-    Of one program under several names one is measured, and its figures under all of them would weigh several times.
-    """
-    distinct = cells.drop_duplicates([*AXES, *(f"{name}{side}" for side in sides for name in _IDENTITY)])
-    return distinct, ", equal programs once" if len(distinct) < len(cells) else ""
+def _identity(state: CellState) -> tuple[object, ...]:
+    """What of a side tells a measurement from a copy of another's."""
+    times = (state.values.get(name) for name in ("compiled_ms", "compiled_kernel_ms"))
+    return state.run_id, state.program_id, state.started_at, *times
 
 
 def _spelled(name: str, value: float) -> str:
-    return f"{100 * value:.1f}{THIN}%" if name == RATE else signed(percent(value))
+    return f"{100 * value:.1f}{THIN}%" if name == RATE else signed(100 * (value - 1))

@@ -2,171 +2,179 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
-import pandas as pd
 import streamlit as st
 from markupsafe import Markup
 
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_outcome import CHANGES, Outcome
+from analysis.compare.comparison import Comparison
+from analysis.compare.findings import Finding
 from analysis.compare.transitions import Transition
 from analysis.history.record import cell_of
+from analysis.present import beside_words, eager_words
 from analysis.reports.permalinks import cell_query
-from collector.metrics import METRICS
-from collector.repro import repro_command
-from collector.vocabulary import NOT_APPLICABLE, Status
+from analysis.rerun_command import stored_repro
+from collector.metrics import METRICS, Dimension
 from dashboard import url
 from dashboard.components import heading
 from dashboard.components.changes import judged
 from dashboard.components.formats import number
 from dashboard.components.markup import anchor, change_cells, draw, joined, lines, span, status_tag, table
-from dashboard.components.outcomes import CHANGED
 from dashboard.data import Data
 from db.queries import details
+from db.queries.cell_names import CellName
+from db.queries.side_rows import CellState
 
-#: What names a cell, and why a side of it did not pass.
-NAMES = ["suite", "model", "phase", "dtype", "device", "batch_size", "config"]
-REASON = ("status", "stage", "exception", "message", "hint")
 #: Rows of a list, rows of the changes, cells that broke with a line each, characters of a message: the model's page has all.
 _ROWS, _CHANGES, _BROKEN, _MESSAGE = 40, 8, 5, 220
-_MISSING = (Transition.MISSING, Transition.MISSING_IN_BOTH)
 
-#: A row of the cells.
-Record = Mapping[Any, Any]
+#: A cell and one of its sides.
+Named = tuple[CellName, CellState]
 
 
-def changes(cells: pd.DataFrame) -> None:
-    """Draws the cells that regressed or improved most, by the metric that decided; nothing where there are none."""
-    moved = cells[["outcome", "outcome_change"]][cells["outcome"].isin(CHANGED)]
-    # r comes after i: what regressed is first.
-    moved = moved.sort_values(["outcome", "outcome_change"], ascending=False)
-    if moved.empty:
+def changes(comparison: Comparison) -> None:
+    """Draws what regressed or improved most, by the metric that tells each best; nothing where there is none."""
+    found = comparison.ranked_findings(CHANGES)
+    if not found:
         return
-    rows = [_change_row(record) for record in cells.loc[moved.index[:_CHANGES]].to_dict("records")]
-    note = f"the first {_CHANGES} of {len(moved)}, what regressed first" if len(moved) > _CHANGES else ""
-    head = ["cell", "metric", "base", "new", "change", "95 %", "verdict"]
-    draw(table("Changed most", head, rows, note=note, numbers=range(2, 7)))
+    note = f"the first {_CHANGES} of {len(found)}, what regressed first" if len(found) > _CHANGES else ""
+    draw(change_table("Changed most", found[:_CHANGES], note))
 
 
-def broken(data: Data, cells: pd.DataFrame) -> None:
+def change_table(title: str, changed: Iterable[tuple[CellComparison, Finding]], note: str = "") -> Markup:
+    """Return a table with a line for each change."""
+    head = ["cell", "metric", "base", "new", "change", "95 %", "verdict", "beside"]
+    drawn = table(title, head, [_change_row(*item) for item in changed], note=note, numbers=range(2, 7))
+    return Markup('<div class="iw-list iw-changes">{}</div>').format(drawn)
+
+
+def broken(data: Data, cells: Sequence[CellComparison]) -> None:
     """Draws the cells that broke, which are all of `cells`."""
-    if cells.empty:
+    if not cells:
         return
     draw(Markup("<p><b>Broke: {}</b></p>").format(len(cells)))
-    for record in cells.head(_BROKEN).to_dict("records"):
-        _line(data, record)
-    reasons("Broke as well", cells.iloc[_BROKEN:], "_new")
+    for one in cells[:_BROKEN]:
+        _line(data, one)
+    reasons("Broke as well", [(one.cell, one.new) for one in cells[_BROKEN:]])
 
 
-def _line(data: Data, record: Record) -> None:
-    failure = {name: record[f"{name}_new"] for name in REASON}
-    cell_id, run_id = str(record["cell_id"]), str(record["run_id_new"])
+def _line(data: Data, one: CellComparison) -> None:
+    cell_id, run_id = one.cell.cell_id, str(one.new.run_id)
     with st.container(horizontal=True, vertical_alignment="center"):
         with st.container(width="stretch"):
-            draw(lines(named(record), status_tag(failure["status"]), reason(failure)))
+            draw(lines(named(one.cell), status_tag(one.new.status), reason(one.new)))
         menu = st.popover("Log", icon=":material/article:", key=f"log_of_{cell_id}", on_change="rerun", width="content")
         if menu.open:
             log = details.evidence(data.engine, run_id, cell_id)[1]
             menu.code(log or "No log was stored.", language=None, wrap_lines=True, height="content")
-        if command := _command(data, cell_id):
+        if command := _command(data, cell_id, run_id):
             heading.button(f"command_{cell_id}", "Copy command", "Copied.", text=command, title=command)
 
 
-def _command(data: Data, cell_id: str) -> str:
+def _command(data: Data, cell_id: str, run_id: str) -> str:
     """The command that measures the cell again; empty where another version's request cannot be read."""
-    cell = cell_of(data.engine, cell_id)
-    if cell is None:
-        return ""
-    return repro_command(cell)
+    with data.engine.connect() as conn:
+        cell = cell_of(conn, cell_id)
+        return stored_repro(conn, cell, run_id) if cell else ""
 
 
-def lost(cells: pd.DataFrame) -> None:
+def lost(comparison: Comparison) -> None:
     """Draws what sometimes passes and what is missing in new."""
-    flaky = cells[cells["outcome"] != Transition.BROKE.value]
-    _of_transition("Flaky: failed in some runs of one side", flaky, Transition.BROKE)
-    _of_transition("Missing in new", cells, Transition.MISSING)
+    flaky = [one for one in comparison.of(Outcome.FLAKY) if one.transition is Transition.BROKE]
+    reasons("Flaky: failed in some runs of one side", [(one.cell, one.new) for one in flaky])
+    _missing("Missing in new", [one.cell for one in comparison.of(Outcome.MISSING)])
 
 
-def remaining(cells: pd.DataFrame) -> None:
+def remaining(comparison: Comparison) -> None:
     """Draws the other cells that do not pass on both sides."""
-    _of_transition("Still failing", cells, Transition.STILL_FAILING)
-    _of_transition("Fixed (why it failed in base)", cells, Transition.FIXED, "_base")
-    _of_transition("Not applicable", cells, Transition.NOT_APPLICABLE)
-    _of_transition("Missing in both", cells, Transition.MISSING_IN_BOTH)
-    not_passing = cells[cells["status_new"] != Status.PASS.value]
-    _of_transition("Planned in new only, not passing", not_passing, Transition.ENTERED)
+
+    def of(transition: Transition) -> list[CellComparison]:
+        return [one for one in comparison.cells if one.transition is transition]
+
+    reasons("Still failing", [(one.cell, one.new) for one in of(Transition.STILL_FAILING)])
+    reasons("Fixed (why it failed in base)", [(one.cell, one.base) for one in of(Transition.FIXED)])
+    reasons("Not applicable", [(one.cell, one.new) for one in of(Transition.NOT_APPLICABLE)])
+    _missing("Missing in both", [one.cell for one in of(Transition.MISSING_IN_BOTH)])
+    entered = [(one.cell, one.new) for one in of(Transition.ENTERED) if not one.new.passes]
+    reasons("Planned in new only, not passing", entered)
 
 
-def alone(cells: pd.DataFrame) -> None:
+def alone(cells: Iterable[CellState]) -> None:
     """Draws the cells of one side that do not pass."""
-    status = cells["status"]
-    unasked = status.isin([each.value for each in NOT_APPLICABLE])
-    reasons("Failing", cells[status.notna() & ~unasked & (status != Status.PASS.value)], "")
-    _missing("Missing", cells[status.isna()])
-    reasons("Not applicable", cells[unasked], "")
+    rows = [(state.cell, state) for state in cells if state.cell and not state.passes]
+    measured = [row for row in rows if row[1].status is not None]
+    reasons("Failing", [row for row in measured if not row[1].is_not_applicable])
+    _missing("Missing", [cell for cell, state in rows if state.status is None])
+    reasons("Not applicable", [row for row in measured if row[1].is_not_applicable])
 
 
-def _of_transition(title: str, cells: pd.DataFrame, transition: Transition, side: str = "_new") -> None:
-    rows = cells[cells["transition"] == transition.value]
-    if transition in _MISSING:
-        _missing(title, rows)
-    else:
-        reasons(title, rows, side)
-
-
-def reasons(title: str, cells: pd.DataFrame, side: str) -> None:
-    """A row per cell: its status on `side` ("", "_base" or "_new") and why."""
-    if cells.empty:
+def reasons(title: str, cells: Sequence[Named]) -> None:
+    """A row per cell: its status and why."""
+    if not cells:
         return
-    rows = []
-    for record in cells.head(_ROWS).to_dict("records"):
-        failure = {name: record[f"{name}{side}"] for name in REASON}
-        rows.append((named(record), status_tag(failure["status"]), reason(failure)))
+    rows = [(named(cell), status_tag(state.status), reason(state)) for cell, state in cells[:_ROWS]]
     note = f"the first {_ROWS} of {len(cells)}" if len(cells) > _ROWS else ""
     draw(table(f"{title}: {len(cells)}", ["cell", "status", "reason"], rows, note=note))
 
 
-def _missing(title: str, cells: pd.DataFrame) -> None:
+def _missing(title: str, cells: Sequence[CellName]) -> None:
     """Missing cells have no reason: a row per model, with the configs that are missing."""
-    if cells.empty:
+    if not cells:
         return
     rows = []
-    for _, of_model in cells[NAMES].groupby(NAMES[:-1], sort=False):
-        records = of_model.to_dict("records")
-        configs = joined(", ", (anchor(_model_link(record), record["config"]) for record in records))
-        rows.append((lines(records[0]["model"], _where(records[0])), configs))
+    for _, of_model in groupby(cells, key=lambda cell: cell.axes):
+        names = list(of_model)
+        configs = joined(", ", (anchor(_model_link(cell), cell.config) for cell in names))
+        rows.append((lines(names[0].model, _where(names[0])), configs))
     note = "planned, and no measurement was stored" + (f"; the first {_ROWS} models" if len(rows) > _ROWS else "")
     draw(table(f"{title}: {len(cells)}", ["model", "configs"], rows[:_ROWS], note=note))
 
 
-def _change_row(record: Record) -> tuple[Any, ...]:
-    metric = record["outcome_metric"]
-    values = [number(metric, record[f"{metric}_{side}"]) for side in ("base", "new")]
-    return named(record), METRICS[metric].title, *values, *change_cells(judged(metric, record))
+def _change_row(one: CellComparison, finding: Finding) -> tuple[str, ...]:
+    metric = finding.metric
+    if metric is None:
+        words = span(finding.verdict.look, finding.verdict.value)
+        return _short_name(one.cell), "status", one.base.status or "", one.new.status or "", "", "", words, ""
+    values = [number(metric, state.values.get(metric)) for state in (one.base, one.new)]
+    change = judged(one, metric)
+    change = change._replace(intervals=change.intervals[:1]) if change else None
+    eager = eager_words(one.new) if finding.dimension is Dimension.LATENCY else ""
+    beside = span("soft", ", ".join(filter(None, (beside_words(finding), eager))))
+    return _short_name(one.cell), METRICS[metric].title, *values, *change_cells(change), beside
 
 
-def named(record: Record) -> Markup:
+def _short_name(cell: CellName) -> Markup:
+    """A cell as a link on one line; a pointer at it shows where it belongs."""
+    phase = "" if cell.phase == "inference" else cell.phase
+    name = joined(" ", [cell.model, span("soft", " ".join(filter(None, (phase, cell.config))))])
+    where = f"{cell.suite}, {cell.phase}, {cell.dtype}, {cell.device}"
+    return Markup('<a href="{}" target="_self" title="{}">{}</a>').format(_model_link(cell), where, name)
+
+
+def named(cell: CellName) -> Markup:
     """A cell as a link to its page, and below it where it belongs."""
-    name = joined(" ", [record["model"], span("soft", record["config"])])
-    return lines(anchor(_model_link(record), name), _where(record))
+    name = joined(" ", [cell.model, span("soft", cell.config)])
+    return lines(anchor(_model_link(cell), name), _where(cell))
 
 
-def _where(record: Record) -> Markup:
-    return span("soft", f"{record['suite']}, {record['phase']}, {record['dtype']}")
+def _where(cell: CellName) -> Markup:
+    return span("soft", f"{cell.suite}, {cell.phase}, {cell.dtype}")
 
 
-def _model_link(record: Record) -> str:
-    return url.link("model", **cell_query(record))
+def _model_link(cell: CellName) -> str:
+    return url.link("model", **cell_query(cell))
 
 
-def reason(failure: Record) -> Markup:
-    """Why a cell did not pass, in a line or two; `failure` has `REASON`."""
-    if not isinstance(failure["status"], str):
+def reason(state: CellState) -> Markup:
+    """Why a cell did not pass, in a line or two."""
+    if state.status is None:
         return span("soft", "planned, and no measurement of it was stored")
-    said = {name: value if isinstance(value, str) else "" for name, value in failure.items()}
-    head = " in ".join(filter(None, (said["exception"], said["stage"])))
-    message = said["message"] if said["message"] != said["exception"] else ""
+    head = " in ".join(filter(None, (state.exception, state.stage)))
+    message = state.message if state.message != state.exception else ""
     words = ": ".join(filter(None, (head, message)))
     words = words if len(words) <= _MESSAGE else f"{words[:_MESSAGE]}..."
-    hint = span("soft", f"Hint: {said['hint']}") if said["hint"] else ""
+    hint = span("soft", f"Hint: {state.hint}") if state.hint else ""
     return lines(words, hint) or span("soft", "no reason was recorded")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from analysis.reports.suites import Sure
+from analysis.compare.cell_outcome import Outcome
+from analysis.present import noise_line
 from dashboard import url
 from dashboard.components import changes, charts, empty_states, heading
 from dashboard.components.markup import anchor, bullets, draw, markdown, paragraph, soft
@@ -33,8 +34,8 @@ def page(selection: Selection) -> None:
 
 def _compared(selection: Selection, pair: Pair) -> None:
     data, filters = selection.data, selection.filters
-    comparison, cells = data.comparison(pair, filters), data.judged(pair, filters)
-    if not (cells["expected_base"] & cells["expected_new"]).any():
+    comparison = data.comparison(pair, filters)
+    if not comparison.in_common:
         # Tables of one side beside tables of another would only look like a comparison.
         empty_states.show(
             "Nothing to compare",
@@ -46,35 +47,41 @@ def _compared(selection: Selection, pair: Pair) -> None:
         empty_states.neighbours(comparison.new, shared, "", "base")
         return
     draw(
-        paragraph("iw-verdict", headline.answer(cells)),
-        paragraph("", headline.compared_sentence(cells)),
-        bullets("iw-dimensions", data.dimensions(pair, filters)),
+        paragraph("iw-verdict", headline.answer(comparison)),
+        paragraph("", headline.compared_sentence(comparison)),
         paragraph("soft", *pair_lines(comparison)),
+        groups.grid(comparison.suites),
     )
-    lists.broken(data, cells[cells["outcome"] == "broke"])
-    lists.lost(cells)
-    lists.changes(cells)
-    charts.show([figure] if (figure := intervals.figure(cells)) else [])
+    lists.broken(data, comparison.of(Outcome.BROKE))
+    lists.lost(comparison)
+    lists.changes(comparison)
+    draw(bullets("iw-dimensions", headline.dimensions(comparison)))
+    if drawn := intervals.figure(comparison):
+        fold = st.expander(drawn.alt, key="intervals", on_change="rerun")
+        if fold.open:
+            with fold:
+                charts.show([drawn])
     recent = data.recent(pair.new, filters, headline.COMPARED)
     base, new = (headline.total(getattr(suite, side) for suite in comparison.suites) for side in ("base", "new"))
-    headline.draw_cards(headline.compared_cards(cells, base, new), recent)
-    _notes([changes.noise_line(data.judgement(pair)), *comparison.notes])
+    headline.draw_cards(headline.compared_cards(comparison, base, new), recent)
+    _notes([noise_line(comparison), *comparison.notes])
     _records(selection)
-    _tables(groups.sections(comparison.suites), data.intervals(pair, filters))
+    _tables(groups.sections(comparison.suites))
     with st.expander("How is this decided?"):
         st.caption(f"{changes.RULE} {changes.GROUP_RULE}")
-    lists.remaining(cells)
+    lists.remaining(comparison)
 
 
 def _alone(selection: Selection) -> None:
     summary = selection.data.summary(selection.fixed_new, selection.filters)
-    if summary.cells.empty:
+    if not summary.cells:
         sentence = f"{summary.side.title} has no cell under these filters. Widen them at the left."
         empty_states.show("Nothing to show", sentence)
         empty_states.neighbours(summary.side, selection.data.nights_with(selection.filters), "")
         return
     counts = headline.total(suite.counts for suite in summary.suites)
-    draw(paragraph("iw-verdict", headline.alone_sentence(counts)), paragraph("soft", describe(summary.side)))
+    sentence = paragraph("iw-verdict", headline.alone_sentence(counts))
+    draw(sentence, paragraph("soft", describe(summary.side)), groups.grid(summary.suites))
     recent = selection.data.recent(selection.fixed_new, selection.filters, headline.ALONE)
     headline.draw_cards(headline.alone_cards(summary.cells, counts), recent)
     if url.get("base") == NOTHING:
@@ -82,14 +89,19 @@ def _alone(selection: Selection) -> None:
     else:
         why = ["No earlier night on this testbed planned any of these cells. Pick a base at the left to see changes."]
     _notes([*summary.notes, *([] if selection.base_is_unknown else why)])
-    _tables(groups.sections(summary.suites), {})
+    _tables(groups.sections(summary.suites))
     lists.alone(summary.cells)
 
 
-def _tables(sections: dict[str, list[groups.Item]], intervals: dict[tuple[str, str], Sure]) -> None:
-    for title, items in sections.items():
-        st.header(markdown(title), anchor=False)
-        draw(groups.section_tables(items, intervals))
+def _tables(sections: dict[str, list[groups.Item]]) -> None:
+    """Draws every average of every group, folded: the grid has what most people look for."""
+    fold = st.expander("All averages with their intervals", key="averages", on_change="rerun")
+    if not fold.open:
+        return
+    with fold:
+        for title, items in sections.items():
+            st.header(markdown(title), anchor=False)
+            draw(groups.section_tables(items))
 
 
 def _notes(notes: Sequence[str]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -12,12 +11,12 @@ from typing import Any
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.history.record import Listed, Record
+from analysis.history.record import Listed, OfCommit, Record, by_commit
 from collector.vocabulary import Cell
 from dashboard import url
 from dashboard.components import charts, code_host, empty_states, heading
 from dashboard.components.formats import ABSENT, count, moment
-from dashboard.components.markup import anchor, draw, joined, lines, mono, paragraph, table
+from dashboard.components.markup import anchor, draw, joined, lines, mono, paragraph, soft, table
 from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
 from dashboard.data import Data, store_address
 from dashboard.selection import Selection, current
@@ -35,17 +34,12 @@ WRITE_VARIABLE = "INDUCTOR_WATCH_WRITE"
 _KEEP = "as it is"
 
 
-def _newest(one: Listed) -> float:
-    return -(one.info.onset_at or one.info.opened_at).timestamp()
-
-
-def _largest(one: Listed) -> float:
-    base, new = one.info.base_value, one.info.new_value
-    return -abs(math.log(new / base)) if base and new and base > 0 and new > 0 else -math.inf
-
-
-#: How the list can be sorted. A changed status stands before every change of a value.
-_ORDERS: dict[str, Callable[[Listed], Any]] = {"onset": _newest, "change": _largest, "cell": lambda one: one.name}
+#: How the list can be sorted. A changed status stands before every change of a value. By onset it is grouped.
+_ORDERS: dict[str, Callable[[Listed], Any]] = {
+    "onset": lambda one: one.name,
+    "change": lambda one: -one.size,
+    "cell": lambda one: one.name,
+}
 
 
 def page(selection: Selection) -> None:
@@ -56,7 +50,7 @@ def page(selection: Selection) -> None:
         _one(selection, name)
     records = selection.data.records(with_closed)
     if records:
-        _list(records)
+        _list(records, selection.data.commit_titles())
     else:
         empty_states.show(
             "No records" if with_closed else "No open records",
@@ -65,7 +59,7 @@ def page(selection: Selection) -> None:
         )
 
 
-def _list(records: Sequence[Listed]) -> None:
+def _list(records: Sequence[Listed], titles_of_commits: Mapping[str, str]) -> None:
     """Draws the records that the filters leave, in the order that the address asks for."""
     columns = st.columns(3)
     states = [state for state in STATES if any(one.info.state == state for one in records)]
@@ -83,7 +77,23 @@ def _list(records: Sequence[Listed]) -> None:
         if one.info.state in (of_states or states) and one.info.branch in (of_branches or branches)
     ]
     note = f"of {len(records)}" if len(left) < len(records) else ""
-    draw(record_table(count(len(left), "record"), sorted(left, key=_ORDERS[order]), note))
+    if order != "onset":
+        draw(record_table(count(len(left), "record"), sorted(left, key=_ORDERS[order]), note))
+        return
+    counted = " ".join(filter(None, (count(len(left), "record"), note)))
+    soft(f"{counted}, by the commit of the onset, the largest change first")
+    for group in by_commit(left):
+        draw(_of_commit(group, titles_of_commits))
+
+
+def _of_commit(group: OfCommit, titles: Mapping[str, str]) -> Markup:
+    """Return the records of one onset under the commit's title, which leads to its page."""
+    sha = group.commit or ""
+    words = titles.get(sha) or f"{group.branch}@{sha[: code_host.SHOWN]}"
+    known = anchor(url.link("commit", new=f"{group.branch}@{sha}", base=""), words) if sha in titles else words
+    since = f"{moment(group.onset_at)} UTC" if group.onset_at else ""
+    head = joined(", ", [known, code_host.commit(group.repo, group.commit), since])
+    return paragraph("", Markup("<b>{}</b>").format(head)) + record_table(group.tally, group.records)
 
 
 def _one(selection: Selection, name: str) -> None:

@@ -18,7 +18,8 @@ from db.regressions.records import OPEN, RegressionInfo
 def record_table(caption: str, records: Sequence[Listed], note: str = "") -> Markup:
     """A row a record, in their order."""
     head = ("cell", "state", "metric", "base", "new", "change", "onset", "since", "owner")
-    return table(caption, head, [_row(record) for record in records], note=note, numbers=(3, 4, 5, 7))
+    drawn = table(caption, head, [_row(record) for record in records], note=note, numbers=(3, 4, 5, 7))
+    return Markup('<div class="iw-list">{}</div>').format(drawn)
 
 
 def _row(record: Listed) -> list[str]:

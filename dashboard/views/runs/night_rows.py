@@ -7,14 +7,15 @@ from datetime import date, timedelta
 from itertools import pairwise
 from statistics import median
 
-import pandas as pd
 from markupsafe import Markup
 
+from analysis.compare.suite_groups import Counts
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import url
 from dashboard.components import code_host
 from dashboard.components.formats import ABSENT, count, moment, share
 from dashboard.components.markup import Cell, anchor, joined, lines, span, table
+from db.queries.side_rows import CellState
 from db.runs import NightInfo
 
 _UNASKED = [status.value for status in NOT_APPLICABLE]
@@ -77,24 +78,25 @@ def silent_days(nights: Iterable[NightInfo], branch: str, today: date) -> list[d
     return sorted(due - set(days), reverse=True)
 
 
-def coverage_table(cells: pd.DataFrame, caption: str) -> Markup:
-    """Config x suite: how many of the planned cells were measured, how many failed and are missing.
-
-    `cells` has suite, config and status (None for a cell that is missing).
-    """
-    suites = sorted(cells["suite"].unique())
-    configs = list(dict.fromkeys(cells["config"]))
-    groups = {key: rows["status"] for key, rows in cells.groupby(["config", "suite"], sort=False)}
-    rows = [(config, *(_coverage_cell(groups.get((config, suite))) for suite in suites)) for config in configs]
+def coverage_table(states: Sequence[CellState], caption: str) -> Markup:
+    """Config x suite: how many of the planned cells were measured, how many failed and are missing."""
+    groups: dict[tuple[str, str], list[CellState]] = {}
+    for state in states:
+        if state.cell:
+            groups.setdefault((state.cell.config, state.cell.suite), []).append(state)
+    suites = sorted({suite for _, suite in groups})
+    configs = dict.fromkeys(config for config, _ in groups)
+    rows = [(config, *(_coverage_cell(groups.get((config, suite), [])) for suite in suites)) for config in configs]
     return table(caption, ("config", *suites), rows, note="measured of planned", numbers=range(1, 1 + len(suites)))
 
 
-def _coverage_cell(statuses: pd.Series | None) -> Cell | str:
-    if statuses is None:
+def _coverage_cell(states: Sequence[CellState]) -> Cell | str:
+    if not states:
         return Cell("not planned", "unplanned n")
-    planned, missing = len(statuses), int(statuses.isna().sum())
-    unasked = int(statuses.isin(_UNASKED).sum())
-    failed = planned - missing - unasked - int((statuses == Status.PASS.value).sum())
-    measured = f"{planned - missing:,} of {planned:,} ({share(planned - missing, planned)})"
-    tags = (("tag fail", failed, "failed"), ("tag missing", missing, "missing"), ("tag", unasked, "not applicable"))
+    of = Counts.of(states)
+    measured = f"{of.measured:,} of {of.planned:,} ({share(of.measured, of.planned)})"
+    tags = (
+        *(("tag fail", of.failed, "failed"), ("tag missing", of.missing, "missing")),
+        ("tag", of.not_applicable, "not applicable"),
+    )
     return lines(measured, *(span(css, f"{number:,} {word}") for css, number, word in tags if number))

@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
+from analysis.present import noise_line
 from dashboard.components import empty_states, heading
-from dashboard.components.changes import noise_line
 from dashboard.components.formats import count
 from dashboard.components.markup import alert, draw, paragraph
 from dashboard.selection import Selection, current
 from dashboard.views.runs.night_rows import coverage_table, nights_table, silent_days
+from db.queries.side_rows import CellState
 
 #: Nights and silent days that are shown; older ones are counted.
 _NIGHTS, _DAYS = 60, 14
@@ -30,14 +31,18 @@ def page(selection: Selection) -> None:
         alert(f"No night of {branch} on {count(len(silent), 'day')} on which one was due: {days}.")
     st.header("Coverage of new", anchor=False)
     cells = selection.data.summary(selection.fixed_new, selection.filters).cells
-    if cells.empty:
+    if not cells:
         empty_states.show("Nothing to show", f"{selection.new.title} has no cell under these filters.")
         empty_states.neighbours(selection.new, selection.data.nights_with(selection.filters), "runs")
-    for (phase, dtype, device), rows in cells.groupby(["phase", "dtype", "device"]):
-        draw(coverage_table(rows, f"{str(phase).capitalize()}, {dtype}, {device}"))
+    by_setting: dict[tuple[str, str, str], list[CellState]] = {}
+    for state in cells:
+        if state.cell:
+            by_setting.setdefault((state.cell.phase, state.cell.dtype, state.cell.device), []).append(state)
+    for (phase, dtype, device), states in sorted(by_setting.items()):
+        draw(coverage_table(states, f"{phase.capitalize()}, {dtype}, {device}"))
     if selection.pair is not None:
         st.header("Noise", anchor=False)
-        draw(paragraph("", noise_line(selection.data.judgement(selection.pair))))
+        draw(paragraph("", noise_line(selection.data.comparison(selection.pair))))
 
 
 page(current())

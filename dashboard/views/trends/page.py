@@ -29,7 +29,7 @@ _RULE = (
     "judges each cell. Drag a chart to move it. Zoom with Ctrl and the wheel. Double-click to reset."
 )
 _PERIOD_RULE = "Of a period its newest night is shown."
-_BRANCHES = len(charts.DASHES)
+_BRANCHES, _METRICS = len(charts.DASHES), 3
 #: What a point of the charts stands for, by what the address says.
 _POINTS = {"": "night", "day": "day", "week": "week", "month": "month"}
 
@@ -75,27 +75,40 @@ def page(selection: Selection) -> None:
 def _figures(shown: _Shown, older: str, when: str) -> None:
     history = shown.data.trend_history(shown.branches, shown.filters)
     measured = [name for name in levels.FIGURES if levels.is_measured(history, name)]
-    metric = known("metric", measured, measured[0])
+    metrics = (known_many("metric", measured) or measured[:1])[:_METRICS]
     columns = st.columns([3.4, 1.2, 1.2], vertical_alignment="bottom")
     names = {name: levels.title(name) for name in measured}
-    select("metric", "Metric", measured, metric, default=measured[0], names=names, where=columns[0])
+    select_many(
+        "metric", "Metrics", measured, metrics, names=names, most=_METRICS, default=measured[:1], where=columns[0]
+    )
     log, dates = switch("log", "log scale", where=columns[1]), switch("dates", "by date", where=columns[2])
-    trend, steps = shown.data.trend(shown.branches, shown.filters, metric, shown.first, shown.last, shown.by)
-    if trend.empty:
-        sentence = f"{names[metric]} was not measured on {' or '.join(shown.branches)}{when} under these filters."
-        empty_states.show("Nothing to show", sentence)
+    trends = {
+        metric: shown.data.trend(shown.branches, shown.filters, metric, shown.first, shown.last, shown.by)
+        for metric in metrics
+    }
+    trends = {metric: found for metric, found in trends.items() if not found[0].empty}
+    if not trends:
+        words = f"{names[metrics[0]]} was not measured on {' or '.join(shown.branches)}{when} under these filters."
+        empty_states.show("Nothing to show", words)
         return
-    for name in shown.branches:
-        if not (trend["branch"] == name).any():
-            alert(f"{name} has no {names[metric]} in this time under these filters: no line is of it.")
+    trend = next(iter(trends.values()))[0]
+    for metric, (lines, _) in trends.items():
+        for name in shown.branches:
+            if not (lines["branch"] == name).any():
+                alert(f"{name} has no {names[metric]} in this time under these filters: no line is of it.")
     highlighted = _highlighted(trend, shown.branches)
-    figures = _charts(shown, trend, steps, metric, highlighted, log=log, dates=dates)
     leading = st.container()
     first = trend.sort_values("place").drop_duplicates("night")
     nights = dict(zip(first["night"].astype(str), first["label"].astype(str), strict=True))
+    figures, tables = [], []
+    for metric, (lines, steps) in trends.items():
+        figures += _charts(shown, lines, steps, metric, highlighted, log=log, dates=dates)
+        tables += [_newest(lines, metric, highlighted)] if len(shown.branches) > 1 else []
+        tables += [_levels_table(steps, metric, shown.branches)] if steps else []
+    # The metrics of a suite beside each other.
+    figures.sort(key=lambda figure: figure.key.rpartition(" ")[0])
     ways(leading, charts.show(figures), nights, partial(url.link, "compare"), "night")
-    tables = [_newest(trend, metric, highlighted)] if len(shown.branches) > 1 else []
-    draw(*tables, *([_levels_table(steps, metric, shown.branches)] if steps else []))
+    draw(*tables)
     points = count(trend["place"].nunique(), _POINTS[shown.by])
     branches = ", ".join(markdown(name) for name in shown.branches)
     st.caption(f"{branches}, {points}.{older}")
@@ -170,7 +183,7 @@ def _charts(
         )
         over = f"{levels.title(metric)} of {suite} over {count(rows['place'].nunique(), _POINTS[shown.by])}"
         words = f"{over}: {charts.from_to(rows, highlighted)}; {count(len(triangles), 'new level')}"
-        figures.append(charts.Figure(f"trend_{suite}", chart, words, picks=True))
+        figures.append(charts.Figure(f"trend of {suite} {metric}", chart, words, picks=True))
     return figures
 
 
@@ -202,7 +215,7 @@ def _levels_table(steps: Sequence[levels.Step], metric: str, branches: Sequence[
     ]
     what = "suite, config, branch" if len(branches) > 1 else "suite, config"
     heads = (what, "before", "after", "change", "between", "commits")
-    return table("New levels", heads, rows, numbers=range(1, 4))
+    return table("New levels", heads, rows, note=levels.title(metric), of=metric, numbers=range(1, 4))
 
 
 def _nights(step: levels.Step) -> str:

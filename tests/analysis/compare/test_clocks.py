@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compare.verdicts import with_verdicts
 from analysis.reports.evidence import evidence_of
 from tests.analysis.compare import judging
 from tests.factories import cell, passing
@@ -36,11 +35,11 @@ def make_run(store, folder, number, *, commit="a" * 40, capped=True, clock=None,
 
 
 def judged(store):
-    """The comparison of the newest two nights, its judgement, and the row of the hot model."""
-    comparison, found, rows = judging.judged(store)
+    """The comparison of the newest two nights, its rows, and the evidence of the hot model."""
+    found, rows = judging.judged(store)
     with store.connect() as conn:
-        lines = evidence_of(conn, rows.loc[HOT].to_dict())
-    return comparison, found, rows, lines
+        lines = evidence_of(conn, judging.cell_of(found, HOT))
+    return found, rows, lines
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def nights(store, tmp_path):
 
 
 def test_a_clock_that_fell_is_no_regression_where_the_gpu_was_held_back(nights):
-    comparison, found, rows, lines = nights({"clock": 1.0}, {"clock": 1.10})
+    found, rows, lines = nights({"clock": 1.0}, {"clock": 1.10})
     row = rows.loc[HOT]
     assert (row["throttled"], row["verdict"]) == (True, "inconclusive")
     assert row["compiled_kernel_ms_ratio"] > 1.045
@@ -68,25 +67,25 @@ def test_a_clock_that_fell_is_no_regression_where_the_gpu_was_held_back(nights):
     assert "the GPU was held back while base was measured (power cap) and new was measured (power cap)" in " ".join(
         lines
     )
-    told = {one["model"]: one["held_back"] for one in with_verdicts(comparison, found)["cells"]}
+    told = {one["model"]: one["held_back"] for one in found.to_json()["cells"]}
     assert told[HOT] is True and sum(told.values()) == 1
 
 
 def test_the_same_times_without_a_word_of_a_cap_are_a_regression(nights):
     """The eager run of such a cell moves with its own program only."""
-    _, _, rows, lines = nights({"clock": 1.0}, {"clock": 1.10}, capped=False)
+    _, rows, lines = nights({"clock": 1.0}, {"clock": 1.10}, capped=False)
     assert (rows.loc[HOT, "throttled"], rows.loc[HOT, "verdict"]) == (False, "regressed")
     assert rows.loc[HOT, "compiled_kernel_ms_explained"] == pytest.approx(0.0, abs=0.002)
     assert "held back" not in " ".join(lines)
 
 
 def test_a_slow_down_is_found_under_a_power_cap_too(nights):
-    _, _, rows, _ = nights({"clock": 1.0}, {"clock": 1.01, "slower": 1.10}, before=8)
+    _, rows, _ = nights({"clock": 1.0}, {"clock": 1.01, "slower": 1.10}, before=8)
     assert rows.loc[HOT, ["verdict", "verdict_metric"]].tolist() == ["regressed", "compiled_kernel_ms"]
     assert rows.loc[HOT, "compiled_kernel_ms_low"] < 0.10 < rows.loc[HOT, "compiled_kernel_ms_high"]
 
 
 def test_the_noise_of_quiet_cells_stays_what_it_is(nights):
-    _, found, rows, _ = nights({}, {}, before=6)
-    assert found.noise["compiled_kernel_ms"] == pytest.approx(0.0015, rel=0.6)
+    found, rows, _ = nights({}, {}, before=6)
+    assert found.noise["compiled_kernel_ms"].typical == pytest.approx(0.0015, rel=0.6)
     assert (rows.drop(HOT)["compiled_kernel_ms_verdict"] == "unchanged").all()

@@ -2,8 +2,9 @@
 
 import pytest
 
-from analysis.compare.code import changes, explained, kernel_evidence, kernel_times
-from analysis.compare.tables import summarise
+from analysis.compare.code import changes, kernel_evidence
+from analysis.compare.comparing import summarise
+from analysis.compare.kernel_groups import compared_kernels, explained
 from analysis.history.alerts_evidence import explanation_of
 from analysis.history.series import read_series
 from analysis.reports.evidence import evidence_of
@@ -45,14 +46,14 @@ def test_equal_code_is_the_same_and_nothing_changed():
 def test_a_kernel_more_renames_others_and_changes_none_of_them():
     new = code("two", [ADD, Kernel("triton_poi_fused_mul_1", "c" * 16), renamed(SUM, "triton_red_fused_sum_2")])
     found = changes(code("one", [ADD, SUM]), new)
-    assert whats(found) == [(ADD.name, ""), ("triton_poi_fused_mul_1", "came"), ("triton_red_fused_sum_2", "")]
+    assert whats(found) == [(ADD.name, ""), ("triton_poi_fused_mul_1", "added"), ("triton_red_fused_sum_2", "")]
     assert found.words == "1 kernel changed"
 
 
 def test_another_text_under_the_same_name_changed_and_what_is_left_over_went():
     other = renamed(SUM, "triton_red_fused_sum_0", "d" * 16)
     found = changes(code("one", [ADD, SUM]), code("two", [other]))
-    assert whats(found) == [(other.name, "changed"), (ADD.name, "went")]
+    assert whats(found) == [(other.name, "changed"), (ADD.name, "removed")]
     assert found.words == "2 kernels changed"
 
 
@@ -73,7 +74,7 @@ def test_a_kernel_that_explains_a_loss_is_named_with_its_share_whatever_its_numb
     )
     part, came = explained(before, after, changes(base, new))
     assert part.text == "triton_red_fused_sum_2 +0.21 ms, 84 % of the loss (changed)"
-    assert came.text == "triton_poi_fused_mul_0 +0.04 ms, 16 % of the loss (came)"
+    assert came.text == "triton_poi_fused_mul_0 +0.04 ms, 16 % of the loss (added)"
     assert explained(after, before, changes(new, base))[0].text.endswith("_1 -0.21 ms, 84 % of the gain (changed)")
     # Without code the names without their numbers do the same.
     assert explained(before, after)[0].share == pytest.approx(0.84)
@@ -84,12 +85,12 @@ def test_kernels_of_one_name_in_two_graphs_are_one_entry_since_the_profiler_adds
     first, second = Kernel("triton_poi_fused_0", "1" * 16), Kernel("triton_poi_fused_0", "2" * 16)
     moved = renamed(second, "triton_poi_fused_1")
     found = changes(code("one", [first], [second]), code("two", [first, moved]))
-    rows = kernel_times(
+    rows = compared_kernels(
         details(("triton_poi_fused_0", 2, 1.0)),
         details(("triton_poi_fused_0", 1, 0.5), (moved.name, 1, 0.5)),
         found,
     )
-    assert [(one.base_ms, one.new_ms, what) for one, what in rows] == [(1.0, 1.0, "")]
+    assert [(one.base_ms, one.new_ms, one.what) for one in rows] == [(1.0, 1.0, "")]
 
 
 def test_a_kernel_below_those_that_are_listed_is_no_explanation():
@@ -98,6 +99,37 @@ def test_a_kernel_below_those_that_are_listed_is_no_explanation():
     before = details((ADD.name, 1, 1.0), (MM, 1, 0.20), ("(other)", 5, 0.5))
     after = details((ADD.name, 1, 1.3), (SUM.name, 1, 0.21), ("(other)", 5, 0.49))
     assert [part.name for part in explained(before, after, found)] == [ADD.name]
+
+
+def test_one_fused_kernel_that_became_four_is_one_group_and_shares_make_100():
+    """The softmax of RobertaForCausalLM between nights b and c of `data/nights`, with the other kernels that changed."""
+    ops = "_safe_softmax_add_arange_exp_expand_ge_prepare_softmax_online_scalar_tensor_sub_unsqueeze_view_where"
+    rest = ops.replace("exp_", "", 1).replace("sub_", "")
+    before = details(
+        *((f"triton_per_fused_{ops}_4", 12, 0.81), ("triton_poi_fused_gelu_view_8", 12, 0.45), ("gemm", 9, 4.0)),
+        *(("triton_poi_fused_clone_view_5", 1, 0.05), ("(other)", 4, 0.1)),
+    )
+    after = details(
+        (f"triton_poi_fused_{ops.replace('prepare_softmax_online_', '')}_10", 12, 0.80),
+        *((f"triton_per_fused_{rest}_{number}", 12, 0.36) for number in (8, 9)),
+        (f"triton_per_fused_{rest.replace('prepare_softmax_online_', '')}_7", 12, 0.36),
+        *(("triton_poi_fused_gelu_view_16", 12, 0.62), ("gemm", 9, 3.99), ("(other)", 6, 0.20)),
+    )
+    softmax, gelu, others = explained(before, after)
+    assert softmax.text == "1 fused softmax kernel (0.81 ms) became 4 (1.88 ms), 84 % of the loss"
+    assert gelu.text == "triton_poi_fused_gelu_view +0.17 ms, 13 % of the loss"
+    assert sum(part.share for part in (softmax, gelu, others)) == pytest.approx(1)
+    (unlisted,) = (one for one in compared_kernels(before, after) if one.unlisted)
+    assert (unlisted.name, unlisted.new_ms, unlisted.change_ms) == ("triton_poi_fused_clone_view", 0.05, 0.0)
+
+
+def test_of_one_kernel_that_became_two_neither_is_the_changed_one():
+    two = [renamed(SUM, "triton_red_fused_sum_1", "d" * 16), renamed(SUM, "triton_red_fused_sum_2", "e" * 16)]
+    assert sorted(what for _, what in whats(changes(code("one", [SUM]), code("two", two)))) == [
+        "added",
+        "added",
+        "removed",
+    ]
 
 
 def test_a_kernel_tuned_to_another_configuration_is_shown_though_its_text_is_the_same():
@@ -149,10 +181,10 @@ def nights(tmp_path_factory):
 
 
 def test_a_cell_of_known_code_is_unchanged_and_says_of_which_night(nights):
-    comparison, judgement, cells = judging.judged(nights)
+    comparison, cells = judging.judged(nights)
     assert cells["code"].to_dict() == {"same": "same code as n0", "other": "1 kernel changed", "both": "same code"}
     assert cells["verdict"].to_dict() == {"same": "unchanged", "other": "inconclusive", "both": "inconclusive"}
-    assert cells.loc["same", "verdict_metric"] is None and judgement.counts()["unchanged"] == 1
+    assert cells.loc["same", "verdict_metric"] is None and comparison.counts()["unchanged"] == 1
     assert "1 of 3 cells of new were not timed again: same code as n0 (1)" in comparison.notes
     assert "generated code: 2 of 3 cells have the same on both sides" in comparison.notes
     shown = {one["model"]: one for one in comparison.to_json()["cells"]}
@@ -179,13 +211,13 @@ def test_a_cell_that_was_not_timed_makes_no_point_and_no_average_of_others(night
 
 
 def test_the_kernels_behind_a_change_are_named_with_their_share(nights):
-    row = judging.judged(nights)[2].loc["other"].to_dict()
+    other = judging.cell_of(judging.judged(nights)[0], "other")
     with nights.connect() as conn:
-        lines = evidence_of(conn, row)
+        lines = evidence_of(conn, other)
     assert "generated code: 1 kernel changed" in lines
     changed = "2 x, 1.000 ms -> 2 x, 1.210 ms (+0.210 ms, 100 % of the loss, its code changed)"
     assert f"kernel {SUM.name}: {changed}" in lines
-    assert explanation_of(nights, "n0", "n1", row["cell_id"]) == (
+    assert explanation_of(nights, "n0", "n1", other.cell.cell_id) == (
         "generated code: 1 kernel changed",
         f"{SUM.name} +0.21 ms, 100 % of the loss (changed)",
     )
@@ -196,7 +228,7 @@ def test_the_same_code_under_other_libraries_proves_nothing(store, tmp_path):
     for number, changed in enumerate(({}, {"source": "branch"}, {"cublas": "13.2"})):
         found = measured("bert", "one", TIMED if not number else {"compile_cold_s": 10.0}, environment_id=f"e{number}")
         coded_night(store, tmp_path, number, [found], environment=before | changed)
-    verdicts = [judging.judged(store, "n0", new)[2].loc["bert", "verdict"] for new in ("n1", "n2")]
+    verdicts = [judging.judged(store, "n0", new)[1].loc["bert", "verdict"] for new in ("n1", "n2")]
     assert verdicts == ["unchanged", "inconclusive"]
 
 
@@ -209,7 +241,7 @@ def test_a_loss_after_a_carried_night_is_explained_by_the_night_that_timed_the_c
     )
     for number, found in enumerate(nights):
         coded_night(store, tmp_path, number, [found])
-    row = judging.judged(store, "n1", "n2")[2].loc["bert"].to_dict()
+    bert = judging.cell_of(judging.judged(store, "n1", "n2")[0], "bert")
     with store.connect() as conn:
-        assert any("+0.500 ms, 100 % of the loss" in line for line in evidence_of(conn, row))
-    assert explanation_of(store, "n1", "n2", row["cell_id"])[1].startswith(f"{SUM.name} +0.5 ms, 100 %")
+        assert any("+0.500 ms, 100 % of the loss" in line for line in evidence_of(conn, bert))
+    assert explanation_of(store, "n1", "n2", bert.cell.cell_id)[1].startswith(f"{SUM.name} +0.5 ms, 100 %")

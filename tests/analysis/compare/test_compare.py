@@ -1,16 +1,17 @@
 import json
+import math
 
 import pytest
 from sqlalchemy.event import listen
 
-from analysis.compare.tables import compare, summarise
+from analysis.compare.comparing import compare as compare_sides
+from analysis.compare.comparing import summarise
 from analysis.compare.transitions import Transition
-from analysis.compare.verdicts import judge_cells
 from collector.metrics import METRICS
 from collector.vocabulary import Config, Phase, Status
 from db.errors import FilterError
 from db.ingest import ingest_bundle
-from db.queries.filters import CellFilter
+from db.queries.filters import EVERYTHING, CellFilter, check_filter
 from db.queries.sides import resolve_side
 from tests.factories import (
     COMMIT_A,
@@ -28,6 +29,12 @@ from tests.factories import (
     passing,
     write_bundle,
 )
+
+
+def compare(store, base, new, filters=EVERYTHING, configs=None):
+    """Two sides, as far as a filter leaves their cells."""
+    check_filter(store, filters)
+    return compare_sides(store, base, new, configs).only(filters)
 
 
 @pytest.fixture
@@ -56,13 +63,18 @@ def compared(store, put):
 
 
 def changed_most(comparison):
-    """The cells that pass on both sides, largest change first."""
-    cells = comparison.with_transition(Transition.BOTH_PASS)
-    return cells[cells["rank_ratio"].notna()].sort_values(["rank_change", "cell"], ascending=[False, True])
+    """The cells that pass on both sides, largest change first, with the latency that they are shown by and its ratio."""
+    known = [(one, one.ratio(one.rank_metric)) for one in comparison.cells if one.passes and one.rank_metric]
+    ranked = sorted(known, key=lambda item: -abs(math.log(item[1])))
+    return [(one.cell.model, one.rank_metric, ratio) for one, ratio in ranked]
 
 
 def by_model(comparison):
-    return comparison.cells.set_index("model")
+    return {one.cell.model: one for one in comparison.cells}
+
+
+def transitions(comparison):
+    return {one.cell.model: one.transition.value for one in comparison.cells}
 
 
 #: Planned and not measured.
@@ -95,9 +107,9 @@ def test_every_pair_of_outcomes_has_its_transition(store, put):
         ]
         sides.append(put(made, planned=list(ends), commit=(COMMIT_A, COMMIT_B)[side]))
     found = compare(store, *sides)
-    assert by_model(found)["transition"].to_dict() == {model: word for model, (*_, word) in OUTCOMES.items()}
-    assert sum(found.transitions().values()) == 12
-    assert found.transitions()[Transition.MISSING] == 1
+    assert transitions(found) == {model: word for model, (*_, word) in OUTCOMES.items()}
+    told = found.to_json()["transitions"]
+    assert (sum(told.values()), told["missing"]) == (12, 1)
     assert any("1 cells that pass in base are unavailable" in note for note in found.notes)
     change = found.suites[0]
     assert change.listed[Transition.MISSING] == ("gone",)
@@ -108,31 +120,29 @@ def test_every_pair_of_outcomes_has_its_transition(store, put):
 
 
 def test_a_change_is_new_over_base(compared):
-    row = compared([passing(cell())], [passing(cell(), slower=1.5)]).cells.iloc[0]
-    assert row["compiled_kernel_ms_ratio"] == pytest.approx(1.5)
-    assert row["device_speedup_ratio"] == pytest.approx(1 / 1.5)
-    assert row["compiled_ms_new"] / row["compiled_ms_base"] == pytest.approx(row["compiled_ms_ratio"])
-    assert row["eager_ms_ratio"] == 1.0
-    assert row["graph_breaks_ratio"] == 1.0  # 0 against 0
-    assert 0 < row["spread_base"] < 0.1
+    (one,) = compared([passing(cell())], [passing(cell(), slower=1.5)]).cells
+    assert one.ratio("compiled_kernel_ms") == pytest.approx(1.5)
+    assert one.ratio("device_speedup") == pytest.approx(1 / 1.5)
+    assert one.new.values["compiled_ms"] / one.base.values["compiled_ms"] == pytest.approx(one.ratio("compiled_ms"))
+    assert one.ratio("eager_ms") == 1.0
+    assert one.ratio("graph_breaks") == 1.0  # 0 against 0
+    assert 0 < one.base.spread < 0.1
 
 
 def test_a_metric_of_one_side_has_no_change(compared):
     base = passing(cell(), metrics={"compiled_ms": 2.0, "graph_breaks": 0.0})
     new = passing(cell(), metrics={"speedup": 2.0, "graph_breaks": 2.0})
-    row = compared([base], [new]).cells.iloc[0]
-    assert row[[f"{name}_ratio" for name in METRICS]].isna().all()
+    (one,) = compared([base], [new]).cells
+    assert {one.ratio(name) for name in METRICS} == {None}
 
 
 def test_two_runs_of_one_commit_are_compared_as_two_runs(store, put):
     base, new = put([passing(cell(), seed=1)]), put([passing(cell(), seed=2)])
     other = put([failing(cell())])
     found = compare(store, base, new)
-    row = found.cells.iloc[0]
-    assert (row["run_id_base"], row["run_id_new"]) == (base.run_ids[0], new.run_ids[0])
-    assert other.run_ids[0] not in found.cells[["run_id_base", "run_id_new"]].to_numpy()
-    assert row["transition"] == "both_pass"
-    assert row["compiled_ms_base"] != row["compiled_ms_new"]
+    (one,) = found.cells
+    assert (one.base.run_id, one.new.run_id) == (base.run_ids[0], new.run_ids[0]) and other.run_ids
+    assert one.passes and one.base.values["compiled_ms"] != one.new.values["compiled_ms"]
 
 
 def test_changed_most_goes_by_device_time_where_there_is_any(compared):
@@ -153,9 +163,10 @@ def test_changed_most_goes_by_device_time_where_there_is_any(compared):
     ]
     broken = passing(cell("breaks"), metrics={"compiled_ms": 10.0}), failing(cell("breaks"))
     ranked = changed_most(compared(*([*side, last] for side, last in zip(sides, broken, strict=True))))
-    assert ranked["model"].tolist() == ["device", "wall-only", "noisy-wall"]
-    assert ranked["rank_metric"].tolist() == ["compiled_kernel_ms", "compiled_ms", "compiled_kernel_ms"]
-    assert ranked["rank_ratio"].tolist() == pytest.approx([0.75, 1.1, 1.0])
+    models, metrics, ratios = zip(*ranked, strict=True)
+    assert models == ("device", "wall-only", "noisy-wall")
+    assert metrics == ("compiled_kernel_ms", "compiled_ms", "compiled_kernel_ms")
+    assert ratios == pytest.approx((0.75, 1.1, 1.0))
 
 
 def test_geomeans_are_paired_over_cells_that_pass_on_both_sides(compared):
@@ -211,11 +222,11 @@ def test_configs_are_compared_within_one_side(store, put):
     lines += [passing(cell("a", CUDAGRAPHS), slower=0.5), failing(cell("b", CUDAGRAPHS))]
     side = put(lines)
     found = compare(store, side, side, configs=("default", CUDAGRAPHS.config_id))
-    assert by_model(found)["transition"].to_dict() == {"a": "both_pass", "b": "broke", "gone": "left"}
-    row = by_model(found).loc["a"]
-    assert (row["config_base"], row["config_new"]) == ("default", "cudagraphs")
-    assert row["compiled_kernel_ms_ratio"] == pytest.approx(0.5)
-    assert row["program_changed"]
+    assert transitions(found) == {"a": "both_pass", "b": "broke", "gone": "left"}
+    one = by_model(found)["a"]
+    assert (one.base.cell.config, one.new.cell.config) == ("default", "cudagraphs")
+    assert one.ratio("compiled_kernel_ms") == pytest.approx(0.5)
+    assert one.program_changed
     (suite,) = found.suites
     assert (suite.base_config, suite.group.config) == ("default", "cudagraphs")
     assert (suite.base.planned, suite.new.planned) == (3, 2)
@@ -240,7 +251,7 @@ def test_a_config_name_that_two_requests_share_must_be_said_by_id(store, put):
 def test_a_changed_program_is_marked(compared):
     base = [passing(cell("a")), passing(cell("b")), passing(cell("c"), program_id=None)]
     found = compared(base, [passing(cell("a"), program_id="f" * 12), passing(cell("b")), passing(cell("c"))])
-    assert by_model(found)["program_changed"].to_dict() == {"a": True, "b": False, "c": None}
+    assert {model: one.program_changed for model, one in by_model(found).items()} == {"a": True, "b": False, "c": None}
 
 
 def test_environment_differences_are_listed_key_by_key(store, put):
@@ -270,12 +281,11 @@ def test_a_model_that_changed_itself_is_no_regression(store, put):
     slow = [passing(one, slower=2.0, environment_id="later") for one in names]
     new = put(slow, environment=environments("content 2"), commit=COMMIT_B)
     found = compare(store, base, new)
-    assert by_model(found)["model_changed"].to_dict() == {"own": True, "other": False}
-    assert by_model(found)["code"].to_dict()["own"] == "model changed"
+    assert {model: one.model_changed for model, one in by_model(found).items()} == {"own": True, "other": False}
+    assert by_model(found)["own"].code == "model changed"
     assert any("1 of 2 cells are of a model that itself changed (own)" in note for note in found.notes)
-    verdicts = judge_cells(store, found).cells["verdict"]
-    assert verdicts[names[0].cell_id] == "environment_changed"
-    assert verdicts[names[1].cell_id] != "environment_changed"
+    outcomes = {model: one.outcome for model, one in by_model(found).items()}
+    assert outcomes["own"] == "environment_changed" != outcomes["other"]
 
 
 def test_testbeds_of_different_devices_are_no_mixture(store, put):
@@ -297,15 +307,20 @@ def test_cells_of_a_night_that_moved_to_another_gpu_are_counted(store, put):
     found = compare(store, base, new)
     assert found.notes == (
         "2 of 4 cuda cells measured on both sides were measured on different testbeds, where latencies do not compare: "
-        "gpu_index in 2 cells (0 and 1 against 0 and 1)",
+        "gpu_index in 2 cells (each on another of 0 and 1)",
     )
-    assert by_model(found)["testbed_changed"].to_dict() == {"a": False, "b": True, "c": True, "d": False}
-    assert (found.on_other_testbeds, found.to_json()["on_other_testbeds"]) == (2, 2)
+    assert {model: one.testbed_changed for model, one in by_model(found).items()} == {
+        "a": False,
+        "b": True,
+        "c": True,
+        "d": False,
+    }
+    assert found.to_json()["on_other_testbeds"] == 2
     assert [row["testbed_changed"] for row in found.to_json()["cells"]] == [False, True, True, False]
-    assert found.transitions()[Transition.BOTH_PASS] == 4  # none of them is hidden
+    assert set(transitions(found).values()) == {"both_pass"}  # none of them is hidden
     same = compare(store, base, base)
-    assert (same.notes, same.on_other_testbeds) == (("base and new are the same runs",), 0)
-    assert (same.cells["rank_change"] == 0).all()
+    assert same.notes == ("base and new are the same runs",)
+    assert {ratio for _, _, ratio in changed_most(same)} == {1.0}
 
 
 def test_a_cell_without_a_measurement_was_on_no_other_testbed(store, put):
@@ -313,9 +328,11 @@ def test_a_cell_without_a_measurement_was_on_no_other_testbed(store, put):
     other = {**TESTBED, "driver": "2.0", "start": "fork"}
     new = put([passing(cell("a"))], planned=[cell("a"), cell("b"), cell("c")], testbed=other)
     found = compare(store, base, new)
-    assert by_model(found)["testbed_changed"].to_dict() == {"a": True, "b": None, "c": None}
+    assert {model: one.testbed_changed for model, one in by_model(found).items()} == {"a": True, "b": None, "c": None}
     assert "1 of 1 cuda cells" in found.notes[0]
-    assert "driver in 1 cell (1.0 against 2.0), start in 1 cell (nothing against fork)" in found.notes[0]
+    assert (
+        "driver in 1 cell (1.0 in base, 2.0 in new), start in 1 cell (nothing in base, fork in new)" in found.notes[0]
+    )
 
 
 def test_two_configs_of_a_night_may_have_been_on_two_gpus(store, put):
@@ -340,7 +357,7 @@ def test_open_runs_of_one_night_are_one_note(store, put):
 def test_sides_without_a_common_cell_say_so(compared):
     found = compared([passing(cell("a"))], [passing(cell("b"))])
     assert any("nothing to compare" in note for note in found.notes)
-    assert changed_most(found).empty
+    assert not changed_most(found)
     assert found.suites[0].figures["speedup"].ratio is None
 
 
@@ -349,14 +366,14 @@ def test_a_run_that_measured_nothing_compares_to_nothing_and_does_not_fail(store
     for pair in ((empty, full), (full, empty), (empty, empty)):
         found = compare(store, *pair)
         json.dumps(found.to_json(), allow_nan=False)
-        assert changed_most(found).empty
+        assert not changed_most(found)
     assert summarise(store, empty).suites == ()
 
 
 def test_filters_narrow_cells_suites_and_environments(store, put):
     base = put([passing(item) for item in matrix()])
     found = compare(store, base, base, CellFilter(models=("bert",), configs=("default",)))
-    assert found.cells["cell"].tolist() == [str(cell("bert"))]
+    assert [str(one.cell) for one in found.cells] == [str(cell("bert"))]
     assert len(found.suites) == 1
     with pytest.raises(FilterError, match="bert"):
         compare(store, base, base, CellFilter(models=("bret",)))
@@ -367,7 +384,8 @@ def test_json_has_the_same_keys_everywhere_and_null_for_the_unmeasured(compared)
     comparison = compared(base, [passing(cell("a")), failing(cell("b"))], planned=[cell(name) for name in "abc"])
     found = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
     assert list(found) == [
-        *("base", "new", "filters", "notes", "environment", "on_other_testbeds", "transitions", "suites", "cells")
+        *("base", "new", "filters", "notes", "environment", "on_other_testbeds", "transitions", "suites", "cells"),
+        "verdicts",
     ]
     assert len({tuple(row) for row in found["cells"]}) == 1
     assert len({(tuple(row["base"]), tuple(row["new"])) for row in found["cells"]}) == 1
@@ -385,7 +403,7 @@ def test_json_has_the_same_keys_everywhere_and_null_for_the_unmeasured(compared)
 def test_cells_are_spelled_as_the_collector_spells_them(store, put):
     odd = cell("it's\na \N{ROCKET} <b>", Config(template="x", overrides={"a.b": True}), batch_size=3)
     side = put([passing(odd)])
-    assert compare(store, side, side).cells["cell"].tolist() == [str(odd)]
+    assert [str(one.cell) for one in compare(store, side, side).cells] == [str(odd)]
 
 
 def test_a_night_of_many_cells_takes_no_more_queries_than_one_of_few(store, tmp_path):
@@ -432,13 +450,12 @@ def test_what_a_side_measured_several_times_is_the_mean_of_its_runs_and_a_change
         ingest_bundle(either, write_bundle(tmp_path, head, lines))
     sides = resolve_side(either, f"main@{COMMIT_A}"), resolve_side(either, f"main@{COMMIT_B}")
     found = by_model(compare(either, *sides))
-    row = found.loc["bert"]
-    assert (row["compiled_ms_base"], row["compiled_ms_new"]) == (pytest.approx(4.0), pytest.approx(6.0))
-    assert row["compiled_ms_ratio"] == pytest.approx(1.5)
-    assert (row["graph_breaks_base"], row["graph_breaks_new"]) == (1.0, 3.0)  # counts of the newest measurement
-    assert found.loc["flaky", "status_base"] == "fail_to_compile"
-    assert found.loc["flaky", "compiled_ms_new"] == pytest.approx(7.0)
-    judged = judge_cells(either, compare(either, *sides)).cells.loc[row["cell_id"]]
-    assert judged["compiled_ms_change"] == pytest.approx(row["compiled_ms_ratio"] - 1)
-    summary = summarise(either, sides[0]).cells.set_index("model")
-    assert summary.loc["bert", "compiled_ms"] == pytest.approx(4.0)
+    base, new = found["bert"].base.values, found["bert"].new.values
+    assert (base["compiled_ms"], new["compiled_ms"]) == (pytest.approx(4.0), pytest.approx(6.0))
+    assert found["bert"].ratio("compiled_ms") == pytest.approx(1.5)
+    assert (base["graph_breaks"], new["graph_breaks"]) == (1.0, 3.0)  # counts of the newest measurement
+    assert found["flaky"].base.status == "fail_to_compile"
+    assert found["flaky"].new.values["compiled_ms"] == pytest.approx(7.0)
+    assert found["bert"].judged["compiled_ms"].change == pytest.approx(0.5)
+    summary = {state.cell.model: state for state in summarise(either, sides[0]).cells}
+    assert summary["bert"].values["compiled_ms"] == pytest.approx(4.0)

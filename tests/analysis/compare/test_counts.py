@@ -55,7 +55,7 @@ def nights(store, tmp_path):
     ],
 )
 def test_a_count_that_changed_is_named(nights, metric, base, new, verdict):
-    _, judgement, row = judged(nights({metric: base}, {metric: new}))
+    judgement, row = judged(nights({metric: base}, {metric: new}))
     assert [None if word is None else str(word) for word in row[f"{metric}_verdict"]] == [verdict] * 4
     if verdict:
         assert judgement.counts() == {verdict: 4}
@@ -65,7 +65,7 @@ def test_a_count_that_changed_is_named(nights, metric, base, new, verdict):
 
 
 def test_kernels_of_libraries_that_nobody_counted_are_not_none(nights):
-    _, judgement, row = judged(nights({}, {"kernels_generated": 0.0, "kernels_extern": None}))
+    judgement, row = judged(nights({}, {"kernels_generated": 0.0, "kernels_extern": None}))
     assert [word for word in row["kernels_generated_verdict"] if word is not None] == []
     assert "regressed" not in judgement.counts()
 
@@ -73,9 +73,9 @@ def test_kernels_of_libraries_that_nobody_counted_are_not_none(nights):
 def test_no_kernels_at_all_are_a_regression(nights):
     gone = {"kernels_generated": 0.0, "kernels_extern": 0.0}
     store = nights({}, gone)
-    _, judgement, row = judged(store)
+    judgement, row = judged(store)
     assert judgement.counts() == {"regressed": 4} and set(row["verdict_metric"]) == {"kernels_generated"}
-    _, judgement, _ = judged(store, "latest", "latest~1")
+    judgement, _ = judged(store, "latest", "latest~1")
     assert judgement.counts() == {"improved": 4}
 
 
@@ -85,12 +85,12 @@ def test_no_kernels_at_all_are_a_regression(nights):
 )
 def test_all_runs_of_both_sides_must_agree(nights, base, new, verdict):
     sides = ([{"recompiles": float(value)} for value in side] for side in (base, new))
-    _, _, row = judged(nights(*sides))
+    _, row = judged(nights(*sides))
     assert [None if word is None else str(word) for word in row["recompiles_verdict"]] == [verdict] * 4
 
 
 def test_faster_cells_do_not_hide_more_graph_breaks(nights):
     faster = {"compiled_ms": 0.01, "compile_cold_s": 0.01, "graph_breaks": 6.0}
-    _, judgement, row = judged(nights({}, faster))
+    judgement, row = judged(nights({}, faster))
     assert judgement.counts() == {"regressed": 4}
     assert set(row["verdict_metric"]) == {"graph_breaks"}

@@ -6,22 +6,23 @@ import pytest
 
 from analysis.compare.cell_outcome import Outcome
 from analysis.compare.findings import count_findings, findings
+from analysis.compare.judged import Judged
 from collector.metrics import METRICS, MIN_EFFECT, Dimension
 
-CONTEXT = {"verdict_metric": None, "testbed_changed": False}
+
+def judged(outcome="regressed", decided=None, moved=False, **metrics):
+    """A cell's findings: its outcome, and verdict, change and half width of the interval of each metric."""
+    values = {
+        name: Judged(name, Outcome(word), adjusted=change, low=None if width is None else change - width)._replace(
+            high=None if width is None else change + width, q=0.01
+        )
+        for name, (word, change, width) in metrics.items()
+    }
+    return findings(Outcome(outcome), decided, values, moved=moved)
 
 
-def judged(verdict="regressed", **metrics):
-    """A row of a judgement: the overall verdict, and verdict, change and half width of the interval of each metric."""
-    row = {**CONTEXT, "verdict": verdict}
-    for name, (of_metric, change, width) in metrics.items():
-        parts = {"verdict": of_metric, "adjusted": change, "low": change - width, "high": change + width, "q": 0.01}
-        row |= {f"{name}_{part}": value for part, value in parts.items()}
-    return row
-
-
-def by_dimension(row):
-    return {finding.dimension: finding for finding in findings(row)}
+def by_dimension(found):
+    return {finding.dimension: finding for finding in found}
 
 
 def test_a_cell_may_be_faster_and_larger():
@@ -62,37 +63,45 @@ def test_wall_time_decides_and_device_time_where_it_is_open(wall, device, verdic
 
 
 def test_a_latency_that_must_be_seen_again_stays_open():
-    row = judged("inconclusive", compiled_ms=("inconclusive", 0.06, 0.01), compiled_kernel_ms=("unchanged", 0.0, 0.01))
-    assert by_dimension(row | {"verdict_metric": "compiled_ms"})[Dimension.LATENCY].verdict is Outcome.INCONCLUSIVE
+    values = {"compiled_ms": ("inconclusive", 0.06, 0.01), "compiled_kernel_ms": ("unchanged", 0.0, 0.01)}
+    found = judged("inconclusive", "compiled_ms", **values)
+    assert by_dimension(found)[Dimension.LATENCY].verdict is Outcome.INCONCLUSIVE
+
+
+def test_where_the_device_is_as_busy_as_before_the_host_has_the_overhead():
+    values = {"compiled_ms": ("regressed", 0.1, 0.02), "compiled_kernel_ms": ("unchanged", 0.0, 0.01)}
+    assert by_dimension(judged(**values))[Dimension.LATENCY].is_host_overhead
+    both = values | {"compiled_kernel_ms": ("regressed", 0.08, 0.01)}
+    found = by_dimension(judged(**both))[Dimension.LATENCY]
+    assert not found.is_host_overhead and (found.metric, found.beside.metric) == ("compiled_kernel_ms", "compiled_ms")
 
 
 def test_counts_are_a_dimension_of_their_own():
-    found = by_dimension(judged(compiled_ms=("unchanged", 0.0, 0.01), graph_breaks=("regressed", float("nan"), 0.0)))
+    found = by_dimension(judged(compiled_ms=("unchanged", 0.0, 0.01), graph_breaks=("regressed", None, None)))
     assert (found[Dimension.GRAPHS].verdict, found[Dimension.GRAPHS].change) == (Outcome.REGRESSED, None)
     assert found[Dimension.LATENCY].verdict is Outcome.UNCHANGED
 
 
 def test_another_machine_or_library_is_no_change():
-    row = judged(
-        "environment_changed", compiled_ms=("regressed", 0.3, 0.1), compiled_peak_bytes=("unchanged", 0.0, 0.1)
-    )
-    assert by_dimension(row)[Dimension.LATENCY].verdict is Outcome.ENVIRONMENT_CHANGED
-    assert by_dimension(row)[Dimension.MEMORY].verdict is Outcome.UNCHANGED
-    moved = by_dimension(row | {"testbed_changed": True})
+    values = {"compiled_ms": ("regressed", 0.3, 0.1), "compiled_peak_bytes": ("unchanged", 0.0, 0.1)}
+    found = by_dimension(judged("environment_changed", **values))
+    assert found[Dimension.LATENCY].verdict is Outcome.ENVIRONMENT_CHANGED
+    assert found[Dimension.MEMORY].verdict is Outcome.UNCHANGED
+    moved = by_dimension(judged("environment_changed", moved=True, **values))
     assert {finding.verdict for finding in moved.values()} == {Outcome.ENVIRONMENT_CHANGED, Outcome.UNCHANGED}
-    other = judged("inconclusive", compiled_ms=("regressed", 0.3, 0.1)) | {"testbed_changed": True}
+    other = judged("inconclusive", moved=True, compiled_ms=("regressed", 0.3, 0.1))
     assert by_dimension(other)[Dimension.LATENCY].verdict is Outcome.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("status", ["broke", "fixed", "still_failing", "flaky", "missing"])
 def test_a_cell_that_does_not_pass_twice_has_its_status_alone(status):
-    (found,) = findings(judged(status, compiled_ms=("regressed", 0.3, 0.1)))
+    (found,) = judged(status, compiled_ms=("regressed", 0.3, 0.1))
     assert (found.dimension, found.verdict) == (Dimension.CORRECTNESS, Outcome(status))
 
 
 def test_the_same_code_that_was_not_timed_is_unchanged():
     assert by_dimension(judged("unchanged"))[Dimension.LATENCY].verdict is Outcome.UNCHANGED
-    assert findings({**CONTEXT, "verdict": None}) == ()
+    assert judged("entered") == ()
 
 
 def test_findings_are_counted_by_dimension():
@@ -101,7 +110,7 @@ def test_findings_are_counted_by_dimension():
         judged("unchanged", compiled_ms=("unchanged", 0.0, 0.01)),
         judged("broke"),
     ]
-    assert count_findings(map(findings, rows)) == {
+    assert count_findings(rows) == {
         Dimension.CORRECTNESS: {"unchanged": 2, "broke": 1},
         Dimension.LATENCY: {"regressed": 1, "unchanged": 1},
         Dimension.MEMORY: {"improved": 1},

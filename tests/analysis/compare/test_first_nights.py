@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from analysis.compare.verdicts import with_verdicts
 from analysis.history.alerts import survey
 from analysis.history.changes import Certainty, Direction
 from analysis.reports.evidence import evidence_of
@@ -38,11 +37,11 @@ def make_night(store, folder, number, runs=2, models=1, noise=0.01, slower=1.0, 
 
 def judged(store, base="latest~1"):
     """The newest night's comparison, its judgement, and the row of the first model."""
-    comparison, found, rows = judging.judged(store, base)
+    found, rows = judging.judged(store, base)
     row = rows.loc["m0"].to_dict()
     with store.connect() as conn:
-        lines = evidence_of(conn, row)
-    (told,) = (one for one in with_verdicts(comparison, found)["cells"] if one["model"] == "m0")
+        lines = evidence_of(conn, judging.cell_of(found, "m0"))
+    (told,) = (one for one in found.to_json()["cells"] if one["model"] == "m0")
     return row, told["judged"]["compiled_ms"], lines
 
 

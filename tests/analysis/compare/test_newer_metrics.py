@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compare.verdicts import with_verdicts
 from analysis.history.recovery import Timeline, standing
 from db.regressions.records import Finding, open_regression
 from tests.analysis.compare import judging
@@ -36,8 +35,8 @@ def make_run(store, folder, number, leaks=0.0, changed=None, without=()):
 
 
 def judged(store, base="r11", new="r12"):
-    comparison, found, rows = judging.judged(store, base, new)
-    return found, comparison, rows.loc[MODELS[0]]
+    found, rows = judging.judged(store, base, new)
+    return found, rows.loc[MODELS[0]]
 
 
 @pytest.fixture
@@ -62,13 +61,13 @@ def nights(store, tmp_path):
     ],
 )
 def test_warm_compile_time_and_instructions_are_judged_like_other_times(nights, metric, factor, expected):
-    found, _, row = judged(nights(new={"changed": {metric: factor}}))
+    found, row = judged(nights(new={"changed": {metric: factor}}))
     assert row[f"{metric}_verdict"] == expected
     assert row[f"{metric}_low"] < factor - 1 < row[f"{metric}_high"]
     assert (row["verdict"], row["verdict_metric"]) == (
         (expected, metric) if expected != "unchanged" else ("unchanged", "compiled_ms")
     )
-    assert found.noise["compile_instructions"] == pytest.approx(0.001, rel=0.5)
+    assert found.noise["compile_instructions"].typical == pytest.approx(0.001, rel=0.5)
 
 
 @pytest.mark.parametrize(
@@ -84,20 +83,19 @@ def test_warm_compile_time_and_instructions_are_judged_like_other_times(nights, 
     ],
 )
 def test_a_leak_is_judged_by_how_much_it_grew(nights, base, new, expected):
-    _, comparison, row = judged(nights({"leaks": base}, {"leaks": new}))
+    _, row = judged(nights({"leaks": base}, {"leaks": new}))
     assert row["leak_bytes_per_call_verdict"] == expected
     decided = (expected, "leak_bytes_per_call") if expected != "unchanged" else ("unchanged", "compiled_ms")
     assert (row["verdict"], row["verdict_metric"]) == decided
     assert math.isnan(row["leak_bytes_per_call_change"]) == (base == 0)
-    told = comparison.cells.set_index("model").loc[MODELS[0]]
-    assert (told["leak_bytes_per_call_base"], told["leak_bytes_per_call_new"]) == (base, new)
+    assert (row["leak_bytes_per_call_base"], row["leak_bytes_per_call_new"]) == (base, new)
 
 
 def test_runs_of_a_side_that_disagree_about_a_leak_are_asked_for_once_more(nights, tmp_path):
     store = nights(new={"leaks": 4096.0})
     again = passing(cell(MODELS[0]), metrics={"compiled_ms": 2.0, "leak_bytes_per_call": 0.0}, samples={})
     judging.put_run(store, tmp_path, "again", [again], minutes=800, commit=f"{12:040x}")
-    _, _, row = judged(store, new=f"{12:040x}")
+    _, row = judged(store, new=f"{12:040x}")
     assert row["leak_bytes_per_call_verdict"] == "inconclusive"
     assert row["leak_bytes_per_call_more_runs"] == 1
     assert row["verdict"] == "unchanged"  # by the time
@@ -105,7 +103,7 @@ def test_runs_of_a_side_that_disagree_about_a_leak_are_asked_for_once_more(night
 
 @pytest.mark.parametrize("side", ["base", "new"])
 def test_a_metric_that_a_side_does_not_have_is_absent_and_no_zero(nights, side):
-    _, _, row = judged(nights(**{side: {"without": NEWER, "leaks": 4096.0}}))
+    _, row = judged(nights(**{side: {"without": NEWER, "leaks": 4096.0}}))
     for metric in NEWER:
         assert row[f"{metric}_verdict"] is None
         assert math.isnan(row[f"{metric}_change"])
@@ -115,15 +113,19 @@ def test_a_metric_that_a_side_does_not_have_is_absent_and_no_zero(nights, side):
 def test_a_store_without_the_newer_metrics_judges_the_others(store, tmp_path):
     for number in range(13):
         make_run(store, tmp_path, number, without=NEWER)
-    found, comparison, row = judged(store)
-    assert (row["verdict"], found.noise["compile_warm_s"], found.repeats["compile_warm_s"]) == ("unchanged", None, 0)
-    (told,) = [one for one in with_verdicts(comparison, found)["cells"] if one["model"] == MODELS[0]]
+    found, row = judged(store)
+    assert (row["verdict"], found.noise["compile_warm_s"].typical, found.noise["compile_warm_s"].repeats) == (
+        "unchanged",
+        None,
+        0,
+    )
+    (told,) = [one for one in found.to_json()["cells"] if one["model"] == MODELS[0]]
     assert told["judged"].keys() == {"compiled_ms"}
 
 
 def test_the_json_has_a_leak_that_appeared_without_an_infinite_number(nights):
-    found, comparison, _ = judged(nights(new={"leaks": 2048.0}))
-    (told,) = [one for one in with_verdicts(comparison, found)["cells"] if one["model"] == MODELS[0]]
+    found, _ = judged(nights(new={"leaks": 2048.0}))
+    (told,) = [one for one in found.to_json()["cells"] if one["model"] == MODELS[0]]
     assert json.loads(json.dumps(told["judged"]["leak_bytes_per_call"], allow_nan=False)) == {
         "verdict": "regressed",
         **dict.fromkeys(("change", "adjusted", "low", "high", "explained", "q", "more_runs")),

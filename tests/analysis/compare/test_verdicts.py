@@ -68,13 +68,13 @@ def history(quiet, tmp_path):
 
 
 def judged(store, base="latest~1", new="latest"):
-    return judging.judged(store, base, new)[1:]
+    return judging.judged(store, base, new)
 
 
 def test_a_quiet_night_is_shown_to_have_changed_nothing(history):
     found, _ = judged(history)
     assert found.counts() == {"unchanged": 24}
-    assert found.noise["compiled_ms"] == pytest.approx(0.002, rel=0.3)
+    assert found.noise["compiled_ms"].typical == pytest.approx(0.002, rel=0.3)
 
 
 def test_a_slowdown_is_found_with_its_interval_and_the_metric_that_shows_it(history, tmp_path):
@@ -96,9 +96,9 @@ def test_one_run_of_a_branch_is_decided_by_the_nights_of_main_on_its_testbed(his
     found, cells = judged(history, f"main@{11:040x}", "r12")
     assert found.counts() == {"regressed": 1, "unchanged": 23}
     assert cells.loc[MODELS[3], "verdict"] == "regressed"
-    assert found.repeats["compiled_ms"] > 100  # of which the branch itself has none
+    assert found.noise["compiled_ms"].repeats > 100  # of which the branch itself has none
     elsewhere = judged(history, "r14", "r13")[0]
-    assert (elsewhere.repeats["compiled_ms"], elsewhere.counts()) == (0, {"inconclusive": 24})
+    assert (elsewhere.noise["compiled_ms"].repeats, elsewhere.counts()) == (0, {"inconclusive": 24})
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_device_that_was_slower_all_night_slows_no_cell(history, tmp_path):
     slow = dict.fromkeys(("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms"), 1.08)
     make_run(history, tmp_path, 12, slower=dict.fromkeys(MODELS, slow))
     found, cells = judged(history)
-    assert found.drift == pytest.approx(dict.fromkeys(("compiled_ms", "compiled_kernel_ms"), 0.08))
+    assert [found.noise[name].drift for name in ("compiled_ms", "compiled_kernel_ms")] == pytest.approx([0.08] * 2)
     assert cells["compiled_ms_explained"].tolist() == pytest.approx([0.08] * 24)
     assert found.counts() == {"unchanged": 24}
 
@@ -145,7 +145,7 @@ def test_a_device_that_was_slower_all_night_slows_no_cell(history, tmp_path):
 def test_a_drift_of_30_percent_is_0_3_in_json(history, tmp_path):
     slow = dict.fromkeys(("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms"), 1.3)
     make_run(history, tmp_path, 12, slower=dict.fromkeys(MODELS, slow))
-    told = {name: metric["drift"] for name, metric in judged(history)[0].to_json()["metrics"].items()}
+    told = {name: metric["drift"] for name, metric in judged(history)[0].verdicts_json()["metrics"].items()}
     drifts = {name: drift for name, drift in told.items() if drift is not None}
     assert drifts == pytest.approx({"compiled_ms": 0.3, "compiled_kernel_ms": 0.3})
 
@@ -156,14 +156,14 @@ def test_where_no_device_time_is_measured_the_eager_latency_tells_the_drift(stor
         drift = 1.08 if number == 11 else 1.0
         make_run(store, tmp_path, number, slower=dict.fromkeys(MODELS, unmeasured), drift=drift)
     found, _ = judged(store)
-    assert found.drift["compiled_ms"] == pytest.approx(0.08)
+    assert found.noise["compiled_ms"].drift == pytest.approx(0.08)
     assert found.counts() == {"unchanged": 24}
 
 
 def test_a_slower_host_is_left_to_device_time_while_nobody_knows_whom_it_slows(history, tmp_path):
     make_run(history, tmp_path, 12, drift=1.08)
     found, cells = judged(history)
-    assert found.drift["compiled_ms"] == pytest.approx(0)
+    assert found.noise["compiled_ms"].drift == pytest.approx(0)
     assert set(cells["compiled_ms_verdict"]) == {"inconclusive"}
     assert set(cells["verdict_metric"]) == {"compiled_kernel_ms"}
     assert found.counts() == {"unchanged": 24}
@@ -174,8 +174,8 @@ def test_without_eager_latencies_the_noise_is_that_of_the_compiled_ones(store, t
     for number in range(12):
         make_run(store, tmp_path, number, slower=dict.fromkeys(MODELS, unmeasured))
     found, cells = judged(store)
-    assert found.noise["compiled_ms"] == pytest.approx(0.002, rel=0.3)
-    assert found.repeats["compiled_ms"] == found.repeats["compiled_kernel_ms"] > 100
+    assert found.noise["compiled_ms"].typical == pytest.approx(0.002, rel=0.3)
+    assert found.noise["compiled_ms"].repeats == found.noise["compiled_kernel_ms"].repeats > 100
     assert cells["compiled_ms_explained"].tolist() == [0.0] * 24
     assert found.counts() == {"unchanged": 24}
 
@@ -206,7 +206,7 @@ def test_what_the_eager_run_beside_it_explains_is_no_change(paced, tmp_path):
     launch_bound(paced, tmp_path, 12, slower={MODELS[3]: {"compiled_ms": 1.08}})
     found, cells = judged(paced)
     # Of launch-bound cells 15 % of noise are left a few per cent, and a slow-down of 8 % is seen through it.
-    assert found.noise["compiled_ms"] < 0.01
+    assert found.noise["compiled_ms"].typical < 0.01
     assert (cells.loc[MODELS[3], "verdict"], cells.loc[MODELS[3], "verdict_metric"]) == ("regressed", "compiled_ms")
     assert found.counts() == {"regressed": 1, "unchanged": 23}
     explained = cells["compiled_ms_explained"]
@@ -258,7 +258,7 @@ def test_without_any_repeat_only_what_doubled_or_halved_is_concluded(store, tmp_
     found, cells = judged(store)
     assert found.counts() == {"regressed": 1, "improved": 1, "inconclusive": 22}
     assert cells["compiled_ms_verdict"].tolist()[:4] == ["regressed", "improved", "inconclusive", "inconclusive"]
-    assert found.noise == dict.fromkeys(found.noise)
+    assert {one.typical for one in found.noise.values()} == {None}
     assert cells["compiled_ms_more_runs"].isna().all()
     assert cells["compiled_ms_low"].isna().all()
 
@@ -321,7 +321,7 @@ def test_another_testbed_with_other_code_settles_nothing(history, tmp_path):
 def test_two_configs_of_one_side_are_judged_by_the_noisier_of_the_two(history, tmp_path):
     make_run(history, tmp_path, 12, config=CUDAGRAPHS, slower={MODELS[0]: {"compiled_ms": 0.5}}, commit="d" * 40)
     make_run(history, tmp_path, 13, config=DEFAULT, commit="d" * 40)
-    found = judging.judged(history, "d" * 40, "d" * 40, ("default", "cudagraphs"))[2]
+    found = judging.judged(history, "d" * 40, "d" * 40, ("default", "cudagraphs"))[1]
     assert found.loc[MODELS[0], "verdict"] == "improved"
     assert found.loc[MODELS[0], "compiled_ms_change"] == pytest.approx(-0.5, abs=0.05)
 
@@ -346,7 +346,7 @@ def test_changed_code_is_compared_with_the_night_that_timed_what_base_carried_ov
         if number == 14:
             made[MODELS[3]] = coded(number, 4, True, "other", 1.2)
         make_run(history, tmp_path, number, slower=made)
-    _, judgement, cells = judging.judged(history, "r13", "r14")
+    judgement, cells = judging.judged(history, "r13", "r14")
     assert judgement.counts() == {"regressed": 1, "unchanged": 23}
     changed, stayed = cells.loc[MODELS[3]], cells.loc[MODELS[4]]
     assert (changed["verdict"], changed["verdict_metric"]) == ("regressed", "compiled_ms")
@@ -355,7 +355,7 @@ def test_changed_code_is_compared_with_the_night_that_timed_what_base_carried_ov
     assert changed["compiled_ms_change"] == pytest.approx(0.2)
     assert math.isnan(stayed["compiled_ms_base"]) and stayed["code"] == "same code as r12"
     # And the other way round: the carried side is the newer one.
-    assert judging.judged(history, "r14", "r13")[2].loc[MODELS[3], "verdict"] == "improved"
+    assert judging.judged(history, "r14", "r13")[1].loc[MODELS[3], "verdict"] == "improved"
 
 
 def test_code_that_stayed_needs_no_timing_unless_compiling_takes_longer(history, tmp_path):

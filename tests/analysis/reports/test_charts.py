@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from analysis.compare.suite_groups import AverageChange
+from analysis.present import percent
 from analysis.reports.charts import CHARTS, Mark, draw, svg
 from analysis.reports.facts import build_report
 from analysis.reports.html import html
-from analysis.reports.words import percent
 from analysis.stats.bootstrap import Interval
 from db.engine import open_store
 from db.queries.filters import EVERYTHING
@@ -41,14 +42,15 @@ def dots(drawn):
 def test_the_worst_cell_is_the_first_row_and_its_mark_says_how_much(nights):
     drawn = svg(report_of(nights), "changes")
     shown = texts(drawn)
-    assert report_of(nights).sentence in shown
-    labels = [text for text in shown if text.endswith(("compiled latency, regressed", "compiled latency, improved"))]
+    assert any(text.startswith("New is worse than base: 1 model broke (model05), latency in 1 of 24") for text in shown)
+    assert any(text.startswith("Better: 1 model fixed (model06), latency in 1 of 24 models (-10.") for text in shown)
+    labels = [text for text in shown if text.endswith(("device time, regressed", "compiled latency, improved"))]
     assert [label.rpartition(" ")[2] for label in labels] == ["regressed", "improved"]
     (worst, better) = dots(drawn)
     assert (worst[0], better[0]) == ("#b44a00", "#0b61a4")
     assert worst[1] > better[1]
     assert MODELS[3] in worst[2]
-    assert re.search(r"\+10\.\d % compiled latency, regressed, 95 % interval \+9\.\d \.\. \+10\.\d %$", worst[2])
+    assert re.search(r"\+10\.\d % device time, regressed, 95 % interval \+9\.\d \.\. \+10\.\d %$", worst[2])
 
 
 def test_suites_have_a_column_for_each_average(nights):
@@ -56,17 +58,17 @@ def test_suites_have_a_column_for_each_average(nights):
     assert {"speedup", "cold compile", "compression"} <= set(texts(drawn))
     assert "huggingface inference bfloat16 cuda default" in texts(drawn)
     (suite,) = report_of(nights).suites
-    assert percent(suite.paired.figures["compile_cold_s"].change) in texts(drawn)
+    assert percent(suite.figures["compile_cold_s"].change) in texts(drawn)
 
 
 def test_an_average_is_coloured_by_the_rule_of_the_dashboard_and_not_by_its_interval_alone(nights):
     found = report_of(nights)
     (suite,) = found.suites
-    assert set(suite.looks.values()) == {"calm"}
-    suite = replace(suite, intervals=dict.fromkeys(suite.intervals, Interval(1.05, 1.2, models=9)))
+    assert {change.look for change in suite.changes.values() if change} == {"calm"}
     for look, color in (("calm", None), ("worse", "#b44a00")):
-        drawn = svg(replace(found, suites=(replace(suite, looks=dict.fromkeys(suite.looks, look)),)), "suites")
-        assert {dot[0] for dot in dots(drawn)} == {color}
+        change = AverageChange("speedup", 9, 1.1, Interval(1.05, 1.2, models=9), look)
+        vars(suite)["changes"] = dict.fromkeys(suite.changes, change)
+        assert {dot[0] for dot in dots(svg(found, "suites"))} == {color}
 
 
 def test_a_report_without_a_change_has_no_picture_and_says_so(nights, tmp_path):
@@ -77,7 +79,7 @@ def test_a_report_without_a_change_has_no_picture_and_says_so(nights, tmp_path):
 
 
 def test_names_that_are_markup_stay_names_in_pictures(hostile):
-    found = replace(report_of(hostile, "one", "two"), suites=report_of(hostile, "one", "one").suites)
+    found = report_of(hostile, "one", "one")
     marks = [Mark(row, HOSTILE[3], 0.1, 0.0, 0.2, "calm", name) for row, name in enumerate(HOSTILE)]
     synthetic = draw("\n".join(HOSTILE), HOSTILE[:2], [HOSTILE[3]], HOSTILE, marks)
     for drawn in (svg(found, "suites"), synthetic):
@@ -159,10 +161,10 @@ def test_two_configs_of_one_side_are_a_report_too(configs):
     with open_store(configs, write=False).connect() as conn:
         found = build_report(conn, "b", "b", EVERYTHING, DASHBOARD, names)
     assert found.across == names
-    assert {item.verdict for item in found.cells} == {"regressed"}
+    assert {row.finding.verdict for row in found.rows if row.finding.dimension == "latency"} == {"regressed"}
     assert found.again.cells == ()
     assert f"mode=configs&from={names[0]}&to={names[1]}" in found.link
-    assert "versus=configs" in found.cells[0].link
+    assert "versus=configs" in found.rows[0].link
     text = html(found)
     assert re.search(rf"base {names[0]}<br>new {names[1]}", text)
     done = call(configs, "b", "b", "--across", *names)

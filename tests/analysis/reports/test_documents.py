@@ -22,21 +22,27 @@ from tests.jobs.github.server import TOKEN, github_server
 
 def test_the_verdict_is_one_sentence_and_what_got_worse_comes_first(nights):
     found = report_of(nights)
-    assert (
-        found.sentence == "New is worse than base: 1 regressed, 1 broke; the rest: 1 improved, 20 unchanged, 1 fixed."
+    assert found.sentence == (
+        "New is worse than base: 1 model broke (model05), latency in 1 of 24 models (+10.0 %, model03), graphs in 1 (model03). "
+        "Better: 1 model fixed (model06), latency in 1 of 24 models (-10.2 %, model02)."
     )
     assert (found.exit_code, found.reason) == (1, "1 broke, 1 regressed")
-    assert [item.verdict for item in found.cells] == ["regressed", "broke", "improved", "fixed"]
-    worst = found.cells[0]
+    verdicts = [(row.finding.verdict, row.finding.dimension) for row in found.rows]
+    assert verdicts == [
+        *(("regressed", "graphs"), ("regressed", "latency"), ("broke", "correctness")),
+        *(("improved", "latency"), ("fixed", "correctness")),
+    ]
+    worst = found.rows[1]
     assert MODELS[3] in worst.cell
-    assert worst.low < worst.change < worst.high
-    assert worst.change == pytest.approx(0.1, abs=0.01)
+    judged = worst.finding.judged
+    assert judged.low < judged.adjusted < judged.high
+    assert judged.adjusted == pytest.approx(0.1, abs=0.01)
     assert worst.repro.startswith(f"inductor-watch run --suite huggingface --model {MODELS[3]} --config default")
 
 
 def test_a_quiet_pair_and_an_unmeasured_one_are_said_to_be_that(nights):
     quiet = report_of(nights, "r09", "r10")
-    assert quiet.sentence == "New is no worse than base as far as this comparison can tell: 24 unchanged."
+    assert quiet.sentence == "Nothing got worse. Unchanged: 24 models."
     empty = report_of(nights, "r12", "r13")
     assert empty.sentence == "Nothing can be said of new against base: no cell was measured on both sides."
     assert (empty.exit_code, empty.again.missing, empty.again.cells) == (3, 24, ())
@@ -44,7 +50,7 @@ def test_a_quiet_pair_and_an_unmeasured_one_are_said_to_be_that(nights):
 
 
 def test_evidence_stands_beside_a_cell_that_regressed_and_the_error_beside_one_that_broke(nights):
-    regressed, broke = report_of(nights).cells[:2]
+    regressed, _, broke = report_of(nights).rows[:3]
     assert regressed.evidence == (
         "graph breaks: 0 -> 2",
         "new reason of a graph break: call to print: 2",
@@ -52,16 +58,16 @@ def test_evidence_stands_beside_a_cell_that_regressed_and_the_error_beside_one_t
         "new: pass (checked by cosine)",
     )
     assert broke.evidence[0] == "compile: BackendCompilerFailed: no kernel fits (set fullgraph=False)"
-    assert (broke.status_base, broke.status_new) == ("pass", "oom")
+    assert (broke.compared.base.status, broke.compared.new.status) == ("pass", "oom")
     text = markdown(report_of(nights))
-    assert text.index("### Regressed (1)") < text.index("kernel triton") < text.index("### Broke (1)")
+    assert text.index("### Regressed (2)") < text.index("kernel triton") < text.index("### Broke (1)")
     assert text.index("### Broke (1)") < text.index("Improved (1)") < text.index("### Suites")
 
 
 def test_links_lead_to_the_same_sides_tomorrow(nights):
     found = report_of(nights, "latest~2", "r12", DASHBOARD)
     assert found.link == f"{DASHBOARD}/compare?base=r12&new=r12"
-    link = report_of(nights, dashboard=DASHBOARD + "/").cells[0].link
+    link = report_of(nights, dashboard=DASHBOARD + "/").rows[0].link
     where = f"model=huggingface/{MODELS[3]}&setting=inference,bfloat16,cuda,8&config=default"
     assert link == f"{DASHBOARD}/model?base=r11&new=r12&{where}"
     assert f"]({link})" in markdown(report_of(nights, dashboard=DASHBOARD))
@@ -77,8 +83,8 @@ def test_what_measures_again_what_the_report_names_knows_its_filters(nights):
 
 def test_suites_have_pass_rates_and_an_interval_over_models(nights):
     (suite,) = report_of(nights).suites
-    assert (suite.paired.base.passed, suite.paired.new.passed) == (23, 23)
-    average, within = suite.paired.figures["compile_cold_s"], suite.intervals["compile_cold_s"]
+    assert (suite.base.passed, suite.new.passed) == (23, 23)
+    average, within = suite.figures["compile_cold_s"], suite.changes["compile_cold_s"].interval
     assert average.n == 22
     assert within.low < average.ratio < within.high
     assert "| 96% 23/24 -> 96% 23/24 |" in markdown(report_of(nights))

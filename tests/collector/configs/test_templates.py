@@ -13,17 +13,9 @@ from collector.configs.templates import TEMPLATES, modes, resolve, resolve_confi
 from collector.errors import ConfigError, UnavailableError, nearest
 from collector.vocabulary import Config, Phase
 
-NAMES = ("triton", "cpp_wrapper", "cutlass", "aten", "cudagraphs", "max_autotune", "freezing", "tma")
 
-
-def test_each_of_the_eight_templates_asks_for_its_own_options_and_for_a_program_of_its_own():
-    assert set(TEMPLATES) == set(NAMES)
-    found = {name: resolve(name, device="cuda") for name in NAMES}
-    for name, effective in found.items():
-        assert effective.options == resolve(name, device="cpu").options == dict(TEMPLATES[name].options)
-        assert set(TEMPLATES[name].options) <= set(effective.changed)
-        assert effective.config == Config(template=name)
-    assert len({effective.program_id for effective in found.values()}) == len(NAMES)
+def test_each_template_is_a_program_of_its_own():
+    assert len({resolve(name, device="cuda").program_id for name in TEMPLATES}) == len(TEMPLATES)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +140,7 @@ def test_the_id_of_a_request_never_changes(config, expected):
 
 def test_resolving_leaves_no_trace_in_torchs_own_config():
     before = inductor_config.get_config_copy()
-    for name in NAMES:
+    for name in TEMPLATES:
         resolve(name, mode="max-autotune", overrides={"shape_padding": False}, freezing=True, device="cuda")
     with pytest.raises(ConfigError):
         resolve_config(Config(template="max_autotune", overrides={"shape_padding": "maybe"}), "cuda")

@@ -1,7 +1,6 @@
 """What the tables promise, checked without building anything."""
 
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,8 @@ ROOT = Path(__file__).resolve().parents[3]
 MODELS = all_models()
 
 
-def test_every_suite_has_as_many_models_as_it_promises_and_none_twice():
+def test_no_model_is_there_twice():
     assert len(set(map(str, MODELS))) == len(MODELS)
-    counts = Counter(spec.suite for spec in MODELS)
-    assert counts.pop("huggingface") >= 28
-    assert counts.pop("llm") >= 20
-    assert counts == {"timm": 18, "torchvision": 11, "torchbench": 3, "modern": 7}
 
 
 def test_a_spec_is_complete_and_a_model_that_is_not_measured_on_a_cpu_says_why():

@@ -25,28 +25,67 @@ CLONED = (
     *("pyproject.toml", "Makefile", "README.md", "action.yml"),
 )
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
-#: A text, a function, a path of names, or an operator.
-_WORD = re.compile(r"'[^']*'|[A-Za-z_][\w-]*\(|[A-Za-z_][\w-]*(?:\.[\w-]+)*|&&|\|\||!(?!=)")
-_OPERATORS = {"&&": " and ", "||": " or ", "!": " not "}
+_TOKEN = re.compile(r"'[^']*'|[A-Za-z_][\w-]*(?:\.[\w-]+)*|&&|\|\||[=!]=|[!(),]")
 
 
-def evaluate(source: str, contexts: Mapping[str, Any], failed: bool = False) -> Any:
-    """The value of an expression of GitHub Actions, as far as the workflows use them; a missing value is empty."""
+class Expression:
+    """An expression of GitHub Actions, as far as the workflows use them; a missing value is empty."""
 
-    def look(path: str) -> Any:
+    def __init__(self, source: str, contexts: Mapping[str, Any], failed: bool) -> None:
+        self.tokens, self.contexts = _TOKEN.findall(source), contexts
+        states = {"always": True, "cancelled": False, "success": not failed, "failure": failed}
+        self.calls = {name: lambda value=value: value for name, value in states.items()} | {"fromJSON": json.loads}
+
+    def value(self) -> Any:
+        found = self._and()
+        while self._take("||"):
+            found = (found, self._and())[not found]
+        return found
+
+    def _and(self) -> Any:
+        found = self._equal()
+        while self._take("&&"):
+            found = (self._equal(), found)[not found]
+        return found
+
+    def _equal(self) -> Any:
+        found = self._one()
+        while self.tokens and self.tokens[0] in ("==", "!="):
+            found = (self.tokens.pop(0) == "==") == (found == self._one())
+        return found
+
+    def _one(self) -> Any:
+        if self._take("!"):
+            return not self._one()
+        if self._take("("):
+            found = self.value()
+            assert self._take(")")
+            return found
+        word = self.tokens.pop(0)
+        if word[0] == "'":
+            return word[1:-1]
+        if not self._take("("):
+            return self._look(word)
+        given = []
+        while not self._take(")"):
+            given.append(self.value())
+            self._take(",")
+        return self.calls[word](*given)
+
+    def _look(self, path: str) -> Any:
         first, *names = path.split(".")
-        value = contexts[first]  # an unknown context is a mistake in the workflow
+        value = self.contexts[first]  # an unknown context is a mistake in the workflow
         for name in names:
             value = value.get(name, "") if isinstance(value, Mapping) else ""
         return value
 
-    def translate(match: re.Match[str]) -> str:
-        word = match[0]
-        return _OPERATORS.get(word) or (word if word[0] == "'" or word[-1] == "(" else f"look({word!r})")
+    def _take(self, token: str) -> bool:
+        return bool(self.tokens) and self.tokens[0] == token and bool(self.tokens.pop(0))
 
-    names = {"look": look, "fromJSON": json.loads, "always": lambda: True, "cancelled": lambda: False}
-    names |= {"success": lambda: not failed, "failure": lambda: failed, "__builtins__": {}}
-    return eval(_WORD.sub(translate, source).strip(), names)  # noqa: S307 - a workflow of this repository
+
+def evaluate(source: str, contexts: Mapping[str, Any], failed: bool = False) -> Any:
+    """Return the value of an expression."""
+    return Expression(source, contexts, failed).value()
 
 
 def fill(value: Any, contexts: Mapping[str, Any]) -> Any:

@@ -7,33 +7,33 @@ import math
 import pytest
 
 from jobs.checking.deciding import CONFIRMED_COMPILING, MOST_COMPILES, Need, need
+from tests.analysis.compare import cells
 
-NOT_MEASURED = (None, math.nan, math.nan)
-METRICS = ("compiled_ms", "compiled_kernel_ms", "compiled_peak_bytes", "compile_cold_s", "compile_instructions")
+COMPILING = ("compile_cold_s", "compile_instructions")
 
 
-def row(verdict="unchanged", statuses=("pass", "pass"), code_changed=True, **of_metrics):
-    """A row as a comparison and its judgement have it; a metric is (verdict, change, more runs).
+def row(outcome="unchanged", statuses=("pass", "pass"), code_changed=True, without=(), **of_metrics):
+    """A compared cell; a metric is (verdict, change, more runs), and half of its interval a twentieth of these.
 
-    Half of its interval is a twentieth of the further runs.
+    Base lacks the metrics `without`.
     """
-    cells = {"verdict": verdict, "status_base": statuses[0], "status_new": statuses[1], "code_changed": code_changed}
-    for name in METRICS:
-        word, change, more = of_metrics.get(name, ("unchanged", 0.0, 0.0) if "compile_" in name else NOT_MEASURED)
-        low, high = (math.expm1(math.log1p(change) + sign * more / 20) for sign in (-1, 1))
-        cells |= {f"{name}_verdict": word, f"{name}_change": change, f"{name}_more_runs": more}
-        cells |= {f"{name}_base": 1.0, f"{name}_new": 1.0 + change}
-        cells |= {f"{name}_adjusted": change, f"{name}_low": low, f"{name}_high": high}
-    return cells
+    parts = dict.fromkeys(COMPILING, ("unchanged", 0.0, 0.0)) | of_metrics
+    judged = []
+    for name, (word, change, more) in parts.items():
+        low, high = (math.expm1(math.log1p(change) + sign * (more or 0.0) / 20) for sign in (-1, 1))
+        ends = {} if more is None else {"low": low, "high": high}
+        judged.append(cells.of(name, word, change, more_runs=more, **ends))
+    sides = {name: 1.0 for name in parts if name not in without}, {name: 1 + part[1] for name, part in parts.items()}
+    return cells.compared(outcome, None, judged, statuses, sides, code_changed=code_changed)
 
 
 SLOWER, OPEN, SAME = ("regressed", 0.1, 0.0), ("inconclusive", 0.1, 3.0), ("unchanged", 0.0, 0.0)
 HOPELESS, NOISY = ("inconclusive", 0.1, math.inf), ("inconclusive", 0.1, 10.0)
-UNKNOWN, UNKNOWN_LARGE = ("inconclusive", 0.1, math.nan), ("inconclusive", 0.3, math.nan)
+UNKNOWN, UNKNOWN_LARGE = ("inconclusive", 0.1, None), ("inconclusive", 0.3, None)
 
 
 @pytest.mark.parametrize(
-    ("cells", "timed", "compiled", "wanted"),
+    ("one", "timed", "compiled", "wanted"),
     [
         # Equal code is not timed; other code is, and so is code that is not known.
         (row(code_changed=False), 0, 1, Need.NOTHING),
@@ -70,15 +70,15 @@ UNKNOWN, UNKNOWN_LARGE = ("inconclusive", 0.1, math.nan), ("inconclusive", 0.3, 
         (row("missing", ("pass", None)), 0, 1, Need.NOTHING),
     ],
 )
-def test_a_cell_is_measured_until_it_is_decided(cells, timed, compiled, wanted):
-    assert need(cells, timed, compiled, is_acting=False) is wanted
+def test_a_cell_is_measured_until_it_is_decided(one, timed, compiled, wanted):
+    assert need(one, timed, compiled, is_acting=False) is wanted
 
 
 def test_the_side_that_tuned_for_both_compiles_once_more_after_all_else():
-    tuned = row(code_changed=False) | {"compile_cold_s_base": math.nan}
+    tuned = row(code_changed=False, without=("compile_cold_s",))
     assert need(tuned, 0, 1, is_acting=False) is Need.COMPARE_COMPILING
     assert need(tuned, 0, 3, is_acting=False) is Need.NOTHING
-    assert need(tuned | {"code_changed": True}, 0, 1, is_acting=False) is Need.TIME
+    assert need(row(without=("compile_cold_s",)), 0, 1, is_acting=False) is Need.TIME
 
 
 def test_equal_code_is_timed_where_files_act_at_run_time():

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from analysis.compare.verdicts import compare_and_judge
+from analysis.compare.comparing import compare_named
 from analysis.reports.again import find_again
 from analysis.reports.facts import build_report
 from collector.errors import ConfigError
@@ -67,7 +67,8 @@ def test_inconclusive_cells_want_what_their_verdict_says_and_changes_one_run_mor
     for item in again.cells:
         judged = told[item.cell.cell_id]
         if item.why == "inconclusive":
-            assert item.runs == max(1, judged["judged"][judged["rank_metric"]]["more_runs"])
+            latency = next(one["metric"] for one in judged["findings"] if one["dimension"] == "latency")
+            assert item.runs == max(1, judged["judged"][latency]["more_runs"])
     assert again.runs == max(item.runs for item in again.cells) > 1
     assert [item.runs for item in again.cells] == sorted((item.runs for item in again.cells), reverse=True)
 
@@ -83,7 +84,7 @@ def test_no_run_settles_another_testbed_or_what_was_never_measured(nights):
 
 def test_a_config_of_another_version_is_counted_and_left_out(nights):
     with open_store(nights, write=False).connect() as conn:
-        again = find_again(*compare_and_judge(conn, "r11", "r12"), {})
+        again = find_again(compare_named(conn, "r11", "r12"), {})
     assert again.cells == ()
     assert again.unreadable > 20
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,12 @@ from collector.vocabulary import Cell, Config, Phase, Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.queries import details
+from db.queries.side_rows import NOT_PLANNED
 from jobs.builds.overlay import make_overlay
 from jobs.plan.duplicate_programs import copy_for
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
 from jobs.pool.resuming import find_night
+from tests.analysis.compare.cells import compared, name
 from tests.command_line import call, is_one_line, tell
 from tests.factories import failing, header, new_store, passing, write_bundle
 from tests.jobs.git.repositories import commit, installed
@@ -100,17 +103,11 @@ def told(folder, database):
     """What the database has of the cell, by its details and by the report's evidence."""
     with open_store(folder / database, write=False).connect() as conn:
         measured = details.measurement(conn, "r1", WRONG.cell_id)
-        row = {f"{name}_{side}": None for side in ("base", "new") for name in ("run_id", "program_id", "eager_ms")}
-        row |= {"run_id_new": "r1", "cell_id_new": WRONG.cell_id, "cell_id_base": None, "replicate_new": 0}
-        row |= {f"{name}_new": getattr(measured, name) for name in ("status", "stage", "exception", "message", "hint")}
-        return Explanation.of(measured.details), evidence_of(conn, Row(row))
-
-
-class Row(dict):
-    """A row of a comparison of which only some columns matter."""
-
-    def __missing__(self, key):
-        return None
+        parts = {name: getattr(measured, name) for name in ("status", "stage", "exception", "message", "hint")}
+        new = replace(NOT_PLANNED, cell=name("own:gate", "user"), run_id="r1", replicate=0, **parts)
+        new = replace(new, cell=replace(new.cell, cell_id=WRONG.cell_id))
+        row = replace(compared(), base=NOT_PLANNED, new=new)
+        return Explanation.of(measured.details), evidence_of(conn, row)
 
 
 def test_the_fault_of_a_commit_is_named_shown_and_kept(folder):

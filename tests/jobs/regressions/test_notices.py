@@ -71,7 +71,10 @@ def test_each_channel_is_told_once_with_the_reports_first_line_and_links(databas
     assert "https://dash.example/model?base=r11&amp;new=r12" in said["text"]
     text = document["text"]
     for part in (
-        *("New is worse than base: 1 regressed, 1 broke", "https://dash.example/compare?base=r11&new=r12"),
+        *(
+            "New is worse than base: 1 model broke (model07), latency in 1 of 24 models (+",
+            "https://dash.example/compare?base=r11&new=r12",
+        ),
         *(f"- slower: huggingface/{MODELS[4]} inference", " ms, +", f"- broke: huggingface/{MODELS[7]}"),
     ):
         assert part in text

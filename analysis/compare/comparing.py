@@ -1,0 +1,295 @@
+"""Compares two sides cell by cell and judges them, for the command line and the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, func, select
+
+from analysis.compare.adjustment import CellPairs, PairedCells
+from analysis.compare.cell_comparison import CellComparison, differ
+from analysis.compare.code import DIFFERENT, SAME, changes
+from analysis.compare.comparison import Comparison, NoiseFacts
+from analysis.compare.counts import COUNTED
+from analysis.compare.environment_diff import carried_notes, run_notes
+from analysis.compare.findings import findings
+from analysis.compare.leaks import LEAK
+from analysis.compare.repeats import RepeatRows
+from analysis.compare.suite_groups import SuiteSummary, summarise_groups
+from analysis.compare.transitions import Transition, transition
+from analysis.compare.verdicts import READ, Circumstances, judge_pairs, outcome_of
+from collector.code import NAME_OF_SOURCE
+from collector.metrics import METRICS, MIN_EFFECT
+from collector.own_models import USER, identity_in
+from collector.vocabulary import canonical_json
+from db.connecting import Source, connected
+from db.errors import FilterError, SideError, nearest, one_line
+from db.queries.cell_names import CellName
+from db.queries.code import codes
+from db.queries.filters import EVERYTHING, CellFilter, check_filter
+from db.queries.repeats import ReadRun
+from db.queries.side_rows import NOT_PLANNED, CellState, side_cells, side_environments
+from db.queries.sides import Side, order_note, resolve_side
+from db.schema import measurements
+
+#: What the tables say of a cell whose model, one of a user's own, changed itself.
+MODEL_CHANGED = "model changed"
+#: Metrics that may be 0 and metrics of accuracy. Of these the newest measurement counts.
+_NEWEST = {"error_rmse_ratio", "cosine", LEAK}
+_AVERAGED = [name for name, metric in METRICS.items() if not metric.is_count and name not in _NEWEST]
+
+Environments = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SideSummary:
+    """One side alone: the cells that it expects, and its groups."""
+
+    side: Side
+    filters: CellFilter
+    suites: tuple[SuiteSummary, ...]
+    cells: tuple[CellState, ...]
+    notes: tuple[str, ...]
+
+
+class _Pair(NamedTuple):
+    cell: CellName
+    base: CellState
+    new: CellState
+
+
+def compare_named(
+    source: Source, base: str, new: str, filters: CellFilter = EVERYTHING, configs: tuple[str, str] | None = None
+) -> Comparison:
+    """Compare two sides by the texts that name them; see `compare`.
+
+    A filter hides cells and changes no verdict: false discovery rate, drift and noise are those of all cells. Raises
+    `SideError` for a text that names no side, and `FilterError` as `compare` does and for a name that no cell has.
+    """
+    with connected(source) as conn:
+        check_filter(conn, filters)
+        return compare(conn, resolve_side(conn, base), resolve_side(conn, new), configs).only(filters)
+
+
+def compare(
+    source: Source,
+    base: Side,
+    new: Side,
+    configs: tuple[str, str] | None = None,
+    *,
+    read: ReadRun | None = None,
+) -> Comparison:
+    """Compare every cell that either side expects, and judge it by the noise that the store holds.
+
+    `configs` (of base and of new, by name or `config_id`) pairs the cells of one config with those of another. Raises
+    `FilterError` where a side has no such config, or several of that name. `read` gives the rows of a run (`READ`), if they
+    need not be read from the store.
+    """
+    with connected(source) as conn:
+        sides = [_side_cells(conn, side) for side in (base, new)]
+        if configs:
+            sides = [_of_config(states, name) for states, name in zip(sides, configs, strict=True)]
+        sides = [_with_earlier_times(conn, sides[at], sides[1 - at]) for at in (0, 1)]
+        pairs = _paired(*sides, across_configs=configs is not None)
+        environments = side_environments(conn, base) | side_environments(conn, new)
+        code = _code_words(conn, pairs)
+        rows = RepeatRows.behind(conn, (base, new), READ, read=read)
+        note = order_note(conn, base, new)
+    cells, noise = _judged(pairs, code, environments, rows, base, new)
+    return Comparison(base, new, cells, noise, environments, note, configs)
+
+
+def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> SideSummary:
+    """One side alone, for a database with one run or a first look.
+
+    Raises `FilterError` where the filter names something that the database does not have.
+    """
+    with connected(source) as conn:
+        check_filter(conn, filters)
+        cells = _side_cells(conn, side, filters)
+        note = order_note(conn, side)
+    nights = carried_notes([state.same_code_as for state in cells], "")
+    notes = (*([note] if note else []), *run_notes(side), *nights)
+    return SideSummary(side, filters, summarise_groups(cells), tuple(cells), notes)
+
+
+def _paired(base: Sequence[CellState], new: Sequence[CellState], *, across_configs: bool) -> list[_Pair]:
+    """Return a pair for each cell that either side expects, in the order of their names; the name is that of new."""
+
+    def key(cell: CellName) -> Hashable:
+        return cell.axes if across_configs else cell.cell_id
+
+    before, after = ({key(state.cell): state for state in states if state.cell} for states in (base, new))
+    names = {key(state.cell): state.cell for state in (*base, *new) if state.cell}
+    ordered = sorted(names.items(), key=lambda item: item[1].place)
+    pairs = [_Pair(name, before.get(each, NOT_PLANNED), after.get(each, NOT_PLANNED)) for each, name in ordered]
+    if not across_configs or not new or not new[0].cell:
+        return pairs
+    # Cells that the new config does not plan still belong to its group: they left it.
+    config, config_id = new[0].cell.config, new[0].cell.config_id
+    return [pair._replace(cell=replace(pair.cell, config=config, config_id=config_id)) for pair in pairs]
+
+
+def _judged(
+    pairs: Sequence[_Pair],
+    code: Sequence[str | None],
+    environments: Environments,
+    rows: RepeatRows,
+    base: Side,
+    new: Side,
+) -> tuple[tuple[CellComparison, ...], dict[str, NoiseFacts]]:
+    words = [transition(pair.base, pair.new) for pair in pairs]
+    paired = PairedCells(rows, base, new, _cell_pairs(pairs, words))
+    judgement = judge_pairs(paired)
+    by_metric = {name: of_metric.by_cell() for name, of_metric in judgement.metrics.items()}
+    one_commit, flaky = set(base.commits) == set(new.commits), rows.flaky()
+    settings = {
+        environment_id: canonical_json({key: value for key, value in data.items() if key != NAME_OF_SOURCE})
+        for environment_id, data in environments.items()
+    }
+    cells = []
+    for at, (pair, word) in enumerate(zip(pairs, words, strict=True)):
+        judged = {name: one for name, of_metric in by_metric.items() if (one := of_metric[at]) is not None}
+        # Both sides ran with the same libraries and settings; the commit of the Python files may differ.
+        before, after = (settings.get(state.environment_id or "") for state in (pair.base, pair.new))
+        known = Circumstances(
+            pair.base,
+            pair.new,
+            word,
+            same_code=bool(paired.cells.same_code[at]),
+            same_environment=before is not None and before == after,
+            model_changed=_model_changed(pair, environments),
+            is_open=bool(judgement.is_open[at]),
+            is_flaky=pair.new.cell_id in flaky,
+            one_commit=one_commit,
+        )
+        outcome, metric = outcome_of(known, judged)
+        found = findings(outcome, metric, judged, moved=differ(pair.base.testbed_id, pair.new.testbed_id) is True)
+        cells.append(
+            CellComparison(
+                *(*pair, word, outcome, metric, judged, found, bool(paired.throttled[at])),
+                code=MODEL_CHANGED if known.model_changed else code[at],
+                same_environment=known.same_environment,
+                model_changed=known.model_changed,
+            )
+        )
+    drift = {name: float(np.expm1(moved)) for name, moved in judgement.drift.items()}
+    noise = {name: NoiseFacts(judgement.noise[name], judgement.repeats[name], drift.get(name)) for name in MIN_EFFECT}
+    return tuple(cells), noise
+
+
+def _cell_pairs(pairs: Sequence[_Pair], words: Sequence[Transition]) -> CellPairs:
+    changed = [differ(base.code_id, new.code_id) for _, base, new in pairs]
+    sides = [pair.base for pair in pairs], [pair.new for pair in pairs]
+    exact = {
+        name: tuple(np.array([state.values.get(name, np.nan) for state in states]) for states in sides)
+        for name in (LEAK, *COUNTED)
+    }
+    return CellPairs(
+        ids=([state.cell_id for state in sides[0]], [state.cell_id for state in sides[1]]),
+        passes=np.array([word is Transition.BOTH_PASS for word in words], dtype=bool),
+        same_testbed=np.array([differ(base.testbed_id, new.testbed_id) is False for _, base, new in pairs], dtype=bool),
+        same_code=np.array([each is False for each in changed], dtype=bool),
+        timed_in=tuple(
+            [state.same_code_as if each else None for state, each in zip(states, changed, strict=True)]
+            for states in sides
+        ),  # type: ignore[arg-type]  # two sides
+        shown=exact,  # type: ignore[arg-type]  # two sides
+    )
+
+
+def _code_words(source: Source, pairs: Sequence[_Pair]) -> list[str | None]:
+    """What became of each cell's generated code: `same code`, `3 kernels changed`, `wrapper changed`; None if not known.
+
+    `code changed` where the database does not have the text of both. Of a cell that was not timed again for that reason:
+    `same code as NIGHT`, the night whose result counts.
+    """
+    changed = [differ(base.code_id, new.code_id) for _, base, new in pairs]
+    both = [(base.code_id, new.code_id) for _, base, new in pairs]
+    wanted = {key for keys, each in zip(both, changed, strict=True) if each for key in keys if key}
+    known = codes(source, wanted) if wanted else {}
+
+    def words(new: CellState, keys: tuple[str | None, str | None], is_changed: bool | None) -> str | None:
+        if is_changed:
+            before, after = (known.get(key or "") for key in keys)
+            return changes(before, after).words if before and after else DIFFERENT
+        if new.same_code_as:
+            return f"same code as {new.same_code_as}"
+        return SAME if is_changed is False else None
+
+    return [words(pair.new, keys, each) for pair, keys, each in zip(pairs, both, changed, strict=True)]
+
+
+def _of_config(states: Sequence[CellState], wanted: str) -> list[CellState]:
+    """Return the cells of one config of a side, by its name or `config_id`."""
+    names = {state.cell.config_id: state.cell.config for state in states if state.cell}
+    ids = [config_id for config_id, name in names.items() if wanted in (config_id, name)]
+    if not ids:
+        raise FilterError(f"this side has no config {one_line(wanted)!r}{nearest(wanted, names.values())}")
+    if len(ids) > 1:
+        raise FilterError(f"several configs are called {one_line(wanted)!r}: say one of {', '.join(sorted(ids))}")
+    return [state for state in states if state.cell and state.cell.config_id == ids[0]]
+
+
+def _model_changed(pair: _Pair, environments: Environments) -> bool:
+    """Whether the model, one of a user's own, is known to be another in new than in base: its code, or its arguments."""
+    if pair.cell.suite != USER:
+        return False
+    sides = (environments.get(state.environment_id or "", {}) for state in (pair.base, pair.new))
+    base, new = (identity_in(data, pair.cell.model) for data in sides)
+    return base is not None and new is not None and base != new
+
+
+def _with_earlier_times(conn: Connection, states: Sequence[CellState], other: Sequence[CellState]) -> list[CellState]:
+    """Return the cells of a side with the times of those that were not timed again, from the night that timed their code.
+
+    Only of cells that have other code on the other side: where it is the same that says enough.
+    """
+    codes_of_other = {state.cell_id: state.code_id for state in other}
+    nights: dict[str, dict[str | None, CellState]] = {}
+
+    def timed(state: CellState) -> CellState:
+        theirs = codes_of_other.get(state.cell_id)
+        if not state.same_code_as or theirs is None or theirs == state.code_id:
+            return state
+        night = state.same_code_as
+        if night not in nights:
+            nights[night] = {}
+            with suppress(SideError):  # that night may be stored no more
+                nights[night] = {each.cell_id: each for each in _side_cells(conn, resolve_side(conn, night))}
+        earlier = nights[night].get(state.cell_id)
+        if earlier is None or earlier.code_id != state.code_id:
+            return state
+        spread = earlier.spread if state.spread is None else state.spread
+        return replace(state, values={**earlier.values, **state.values}, spread=spread)
+
+    return [timed(state) for state in states]
+
+
+def _side_cells(conn: Connection, side: Side, filters: CellFilter = EVERYTHING) -> list[CellState]:
+    """Return the cells of a side with the mean of its runs for each that passes and was measured several times.
+
+    A metric is then the geometric mean over the runs in which the cell passed, as verdicts use it (`RepeatRows.of_side`).
+    The status and the counts stay those of the newest measurement.
+    """
+    states = side_cells(conn, side, filters)
+    count, cells = func.count(), func.count(measurements.c.cell.distinct())
+    measured, different = conn.execute(select(count, cells).where(measurements.c.run.in_(side.keys))).one()
+    if measured == different:
+        return states
+    rows = RepeatRows.behind(conn, [side], _AVERAGED, look_back=0)
+    several = {str(rows.cells[at]): at for at in np.flatnonzero(np.bincount(rows.cell) > 1).tolist()}
+    means = {metric: np.exp(rows.of_side(side.keys, metric)[0]).tolist() for metric in _AVERAGED}
+
+    def averaged(state: CellState) -> CellState:
+        at = several.get(state.cell_id or "")
+        if at is None or not state.passes:
+            return state
+        known = {metric: of_cells[at] for metric, of_cells in means.items() if of_cells[at] == of_cells[at]}
+        return replace(state, values={**state.values, **known})
+
+    return [averaged(state) for state in states]

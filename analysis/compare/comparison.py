@@ -1,0 +1,181 @@
+"""Two sides of a store, judged cell by cell. `analysis.compare.comparing` makes one; nothing is read here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_outcome import VERDICTS, Outcome
+from analysis.compare.environment_diff import EnvironmentDifference, environment_differences, side_notes
+from analysis.compare.findings import Finding, count_findings
+from analysis.compare.judged import JudgedMetric
+from analysis.compare.suite_groups import SuiteChange, compare_groups
+from analysis.compare.transitions import Transition
+from collector.metrics import METRICS, MIN_EFFECT, Dimension
+from db.queries.filters import EVERYTHING, CellFilter
+from db.queries.sides import Side
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: The order in which cells are shown: what is known to have changed first.
+RANKED = (
+    *(Outcome.BROKE, Outcome.REGRESSED, Outcome.MISSING, Outcome.FLAKY, Outcome.IMPROVED, Outcome.FIXED),
+    *(Outcome.INCONCLUSIVE, Outcome.STILL_FAILING, Outcome.ENVIRONMENT_CHANGED, Outcome.UNCHANGED),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFacts:
+    """What is known of the noise of one metric.
+
+    `typical` is the standard deviation (of ln) from run to run that a cell without repeats is taken to have, None where it
+    is not known; `repeats` are the degrees of freedom behind it. `drift` is the relative change that all cells have in
+    common through their eager runs, None for a metric without a control.
+    """
+
+    typical: float | None
+    repeats: float
+    drift: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every cell that either side expects, base against new, sorted by name.
+
+    `noise` is of each metric that is judged by its noise. `environments` are the fingerprints by `environment_id`.
+    `order_note` says that a night stored later is not among the sides; empty where none is. `configs` are those of base and
+    of new where two configs of one side are compared.
+    """
+
+    base: Side
+    new: Side
+    cells: tuple[CellComparison, ...]
+    noise: Mapping[str, NoiseFacts]
+    environments: Mapping[str, Mapping[str, Any]]
+    order_note: str = ""
+    configs: tuple[str, str] | None = None
+    filters: CellFilter = EVERYTHING
+
+    def only(self, filters: CellFilter) -> Comparison:
+        """Return the cells that the filter leaves. It hides cells and changes no verdict."""
+        if filters == EVERYTHING:
+            return self
+        asked = replace(filters, configs=()) if self.configs else filters
+        return replace(self, cells=tuple(one for one in self.cells if asked.matches(one.cell)), filters=filters)
+
+    @cached_property
+    def suites(self) -> tuple[SuiteChange, ...]:
+        """The groups of its cells, in the order of their names."""
+        return compare_groups(self.cells)
+
+    @cached_property
+    def environment(self) -> tuple[EnvironmentDifference, ...]:
+        """What differs between the environments of cells that both sides measured; of all where there is no such cell."""
+        ids = [(one.base.environment_id, one.new.environment_id) for one in self.cells]
+        both = [pair for pair in ids if None not in pair] or ids
+        sides = (dict.fromkeys(pair[side] for pair in both) for side in (0, 1))
+        base, new = ([self.environments[key] for key in keys if key and key in self.environments] for keys in sides)
+        return environment_differences(base, new)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What must be known to read it, a sentence each."""
+        order = [self.order_note] if self.order_note else []
+        return (*order, *side_notes(self.base, self.new, self.cells, across=self.configs is not None))
+
+    @property
+    def in_common(self) -> bool:
+        """Whether some cell is expected on both sides."""
+        return any(one.base.is_expected and one.new.is_expected for one in self.cells)
+
+    def of(self, *outcomes: Outcome) -> list[CellComparison]:
+        """Return the cells of these outcomes."""
+        return [one for one in self.cells if one.outcome in outcomes]
+
+    def counts(self) -> dict[str, int]:
+        """Return how many cells there are of each verdict that occurs."""
+        counts = Counter(one.outcome.verdict for one in self.cells)
+        return {outcome.value: counts[outcome] for outcome in Outcome if outcome in VERDICTS and counts[outcome]}
+
+    def dimensions(self) -> dict[Dimension, dict[str, int]]:
+        """Return how many cells have which verdict in each dimension that occurs."""
+        return count_findings(one.findings for one in self.cells)
+
+    def ranked(self, order: Sequence[Outcome] = RANKED) -> list[CellComparison]:
+        """Return the cells of these verdicts, within each the largest change first."""
+        shown = [one for one in self.cells if one.outcome.verdict in order]
+        return sorted(
+            shown, key=lambda one: (order.index(one.outcome.verdict or one.outcome), -_size(one), str(one.cell))
+        )
+
+    def ranked_findings(self, order: Sequence[Outcome] = RANKED) -> list[tuple[CellComparison, Finding]]:
+        """Return each change of a cell, the worse ones and within them the largest first, then cells without a change.
+
+        A cell that is faster and larger stands there twice. A cell without a change has its leading finding.
+        """
+        found = [
+            (one, finding)
+            for one in self.cells
+            for finding in one.changes or ((one.leading,) if one.leading else ())
+            if finding.verdict in order
+        ]
+        return sorted(found, key=lambda item: (order.index(item[1].verdict), -item[1].size, str(item[0].cell)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object with stable keys."""
+        transitions = Counter(one.transition for one in self.cells)
+        return {
+            "base": self.base.to_json(),
+            "new": self.new.to_json(),
+            "filters": self.filters.to_json(),
+            "notes": list(self.notes),
+            "environment": [difference.to_json() for difference in self.environment],
+            "on_other_testbeds": sum(one.testbed_changed is True for one in self.cells),
+            "transitions": {transition.value: transitions[transition] for transition in Transition},
+            "suites": [suite.to_json() for suite in self.suites],
+            "cells": [one.to_json() for one in self.cells],
+            "verdicts": self.verdicts_json(),
+        }
+
+    def verdicts_json(self) -> dict[str, Any]:
+        """Return the counts, and the noise of each metric, as a JSON object with stable keys."""
+        metrics = {
+            name: {"smallest": MIN_EFFECT[name], "drift": one.drift, "noise": one.typical, "repeats": one.repeats}
+            for name, one in self.noise.items()
+        }
+        dimensions = {dimension.value: counts for dimension, counts in self.dimensions().items()}
+        return {"counts": self.counts(), "metrics": metrics, "dimensions": dimensions}
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each cell, for a spreadsheet: its names, both sides, and all that was judged of it."""
+        import pandas as pd
+
+        return pd.DataFrame([_row(one) for one in self.cells])
+
+
+def _size(one: CellComparison) -> float:
+    return one.leading.size if one.leading else 0.0
+
+
+def _row(one: CellComparison) -> dict[str, Any]:
+    sides = {"base": one.base, "new": one.new}
+    row = {"cell": str(one.cell), **asdict(one.cell), "outcome": one.outcome.value, "transition": one.transition.value}
+    for side, state in sides.items():
+        row |= {"_".join((name, side)): getattr(state, name) for name in _OF_SIDE}
+    for metric in METRICS:
+        row |= {"_".join((metric, side)): state.values.get(metric) for side, state in sides.items()}
+        row["_".join((metric, "ratio"))] = one.ratio(metric)
+        judged = one.judged.get(metric)
+        row |= {"_".join((metric, part)): getattr(judged, part, None) for part in JudgedMetric.__slots__[1:]}
+    return row
+
+
+_OF_SIDE = (
+    *("is_expected", "cell_id", "status", "run_id", "testbed_id", "program_id", "environment_id", "code_id"),
+    *("same_code_as", "started_at", "wall_s", "stage", "exception", "message", "hint", "spread"),
+)

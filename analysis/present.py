@@ -1,0 +1,324 @@
+"""Numbers, findings, noise and sides in words, the same on a terminal, in Markdown, in HTML, in pictures and on pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_outcome import CHANGES, WORSE, Outcome
+from analysis.compare.comparison import Comparison
+from analysis.compare.findings import Finding
+from analysis.compare.suite_groups import SHOWN_AS_NONE, Counts
+from analysis.stats.shrinkage import FEWEST
+from analysis.stats.verdicts import MOST_RUNS
+from collector.metrics import METRICS, MIN_EFFECT, Dimension
+from db.errors import counted
+from db.queries.side_rows import CellState
+from db.queries.sides import Side
+from db.runs import device_name
+
+#: What stands for "not measured".
+NOTHING = "-"
+#: What outcomes are called; others are called by their key, with spaces. Files, JSON and addresses have the key.
+_CALLED = {
+    Outcome.INCONCLUSIVE.value: "no clear change",
+    Outcome.ENTERED.value: "only planned in new",
+    Outcome.LEFT.value: "only planned in base",
+}
+#: Units that are shown in another one: from which value on, the divisor, and how.
+_LARGE_BYTES = ((1e9, 1e9, "{:.2f} GB"), (1e6, 1e6, "{:.0f} MB"))
+#: Cells that a line names for each verdict, those that changed most.
+_NAMED = 3
+#: A compiled program with a smaller speedup is slower than eager by more than a latency's smallest effect.
+_NO_GAIN = 1 / (1 + MIN_EFFECT["compiled_ms"])
+#: The order of a sentence's claims.
+_CLAIMED = (Outcome.BROKE, Outcome.REGRESSED, Outcome.FIXED, Outcome.IMPROVED)
+
+
+def value(metric: str | None, number: float | None) -> str:
+    """Return a value of a metric with its unit; many bytes are in MB (10^6) or GB (10^9)."""
+    if metric is None or number is None or math.isnan(number):
+        return NOTHING
+    match METRICS[metric].unit:
+        case "ms":
+            return f"{number:.{1 if number >= 100 else 2 if number >= 10 else 3}f} ms"
+        case "s":
+            return f"{number:.1f} s"
+        case "B":
+            large = ((divisor, form) for least, divisor, form in _LARGE_BYTES if number >= least)
+            divisor, form = next(large, (1.0, "{:,.0f} B"))
+            return form.format(number / divisor)
+        case "x":
+            return f"{number:.2f}x"
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:.3f}"
+
+
+def percent(change: float | None) -> str:
+    """Return a relative change (0.02 is 2 %) with its sign."""
+    if change is None or math.isnan(change):
+        return NOTHING
+    return f"{round(100 * change, 1) + 0.0:+.1f} %"  # no minus before a zero
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Return both ends of an interval of relative changes."""
+    return NOTHING if low is None or high is None else f"{100 * low:+.1f} .. {100 * high:+.1f} %"
+
+
+def ruled_out(low: float | None, high: float | None) -> str:
+    """`more than 4 % ruled out`, by both ends of an interval of relative changes; empty where it is not known."""
+    ends = [abs(end) for end in (low, high) if end is not None and math.isfinite(end)]
+    return f"more than {math.ceil(round(100 * max(ends), 6)):,} % ruled out" if len(ends) == 2 else ""
+
+
+def further_runs(more: float | None) -> str:
+    """Return how many further runs of each side would settle a cell; empty where it is not known."""
+    if more is None:
+        return ""
+    if math.isinf(more):
+        return f"needs more than {MOST_RUNS} further runs of each side"
+    return f"{counted(int(more), 'more run')} of each side" if more else "at the limit of what matters"
+
+
+def called(outcome: str) -> str:
+    """Return what an outcome, or another key of ours, is called."""
+    return _CALLED.get(outcome, outcome.replace("_", " "))
+
+
+def tally(counts: Mapping[str, int]) -> str:
+    """`2 regressed, 1 broke`; empty for nothing."""
+    return ", ".join(f"{count} {called(word)}" for word, count in counts.items())
+
+
+def commit_title(side: Side) -> str:
+    """Return the title of a side's one commit; empty where it has several, or a title is not known."""
+    titles = {run.commit_title or "" for run in side.runs}
+    return titles.pop() if len(titles) == len(side.commits) == 1 else ""
+
+
+def describe_side(side: Side) -> str:
+    """Return a side in one line: branch, commit, night or runs, where and when, and the title of its one commit."""
+    newest = side.runs[0]
+    names = ", ".join([*side.releases, *side.run_ids[:3]]) + (", ..." if len(side.runs) > 3 else "")
+    what = side.title if len(side.nights) == 1 else f"{newest.branch}@{newest.commit[:10]} ({names})"
+    device = device_name(newest.testbed) or "unknown testbed"
+    labels = sorted({run.label for run in side.runs if run.label})
+    label = f" [{', '.join(labels)}]" if labels else ""
+    title = f": {titled}" if (titled := commit_title(side)) else ""
+    return f"{what}, {newest.started_at:%Y-%m-%d %H:%M} UTC, {device}{label}{title}"
+
+
+def whole_percent(part: int, whole: int) -> int:
+    """Return a share in whole percent, never rounded up to 100."""
+    percents = 100 * part / whole
+    return math.floor(percents) if percents > 99 else round(percents)
+
+
+def pass_rate(counts: Counts) -> str:
+    """`92% 11/12` of the measured cells, with what is missing or does not apply behind it; `-` where none was measured."""
+    rate = f"{whole_percent(counts.passed, counts.attempted)}% " if counts.attempted else ""
+    text = f"{rate}{counts.passed}/{counts.attempted}" if rate else NOTHING
+    if counts.missing:
+        text += f" ({counts.missing} missing)"
+    return f"{text} ({counts.not_applicable} n/a)" if counts.not_applicable else text
+
+
+def finding_words(finding: Finding) -> str:
+    """`device time +37.5 %`, with `host overhead` where only wall time moved; the dimension where no metric decided."""
+    if finding.metric is None:
+        return finding.dimension.value
+    title = METRICS[finding.metric].title
+    change = f" {percent(finding.change)}" if finding.change is not None else ""
+    return f"{title}{change}{', host overhead' if finding.is_host_overhead else ''}"
+
+
+def beside_words(finding: Finding) -> str:
+    """Return what the other latency did beside the one that tells the finding; empty for other findings."""
+    if finding.is_host_overhead:
+        return "host overhead"
+    other = finding.beside
+    return f"{METRICS[other.metric].title} {percent(other.adjusted)}" if other and other.adjusted is not None else ""
+
+
+def undecided_words(one: CellComparison, finding: Finding) -> str:
+    """Return what is known of a cell without a clear change: what is ruled out, and what would settle it."""
+    if one.testbed_changed:
+        return "measured on another testbed"
+    judged = finding.judged
+    if judged is None:
+        return ""
+    return ", ".join(filter(None, (ruled_out(judged.low, judged.high), further_runs(judged.more_runs))))
+
+
+def eager_words(state: CellState) -> str:
+    """`slower than eager (0.59x)` where the compiled program is; empty elsewhere."""
+    speedup = state.values.get("speedup") if state.passes else None
+    return f"slower than eager ({speedup:.2f}x)" if speedup is not None and speedup < _NO_GAIN else ""
+
+
+def slower_than_eager(comparison: Comparison) -> tuple[int, str]:
+    """Return how many cells of new are slower than eager, and a text that names the worst; 0 and nothing for none."""
+    worst = sorted((one for one in comparison.cells if eager_words(one.new)), key=lambda one: one.new.values["speedup"])
+    if not worst:
+        return 0, ""
+    named = ", ".join(f"{_model(one)} {one.new.values['speedup']:.2f}x" for one in worst[:_NAMED])
+    before = sum(bool(eager_words(one.base)) for one in comparison.cells)
+    return len(worst), f"{named}{', ...' if len(worst) > _NAMED else ''}; {before} of base"
+
+
+def verdict_counts(comparison: Comparison) -> list[tuple[Dimension, list[tuple[Outcome, str, str]]]]:
+    """Return for each dimension each verdict, `3 regressed`, and which cells changed most, empty for no change."""
+    return [
+        (
+            dimension,
+            [
+                (Outcome(word), f"{count} {called(word)}", _most_changed(comparison, dimension, Outcome(word)))
+                for word, count in counts.items()
+            ],
+        )
+        for dimension, counts in comparison.dimensions().items()
+    ]
+
+
+def dimension_lines(comparison: Comparison) -> list[str]:
+    """Return a line for each dimension: how many cells have which verdict, and which changed most.
+
+    The last line names the cells that are slower than eager, if any are.
+    """
+    lines = [
+        f"{dimension.value}: " + ", ".join(f"{words} ({most})" if most else words for _, words, most in counts)
+        for dimension, counts in verdict_counts(comparison)
+    ]
+    slower, named = slower_than_eager(comparison)
+    return [*lines, *([f"slower than eager: {counted(slower, 'cell')} of new ({named})"] if slower else [])]
+
+
+def _most_changed(comparison: Comparison, dimension: Dimension, verdict: Outcome) -> str:
+    if verdict not in CHANGES:
+        return ""
+    found = _of(comparison, dimension, verdict)
+    named = ", ".join(f"{_model(one)} {percent(finding.change)}" for one, finding in found[:_NAMED])
+    return f"{named}{', ...' if len(found) > _NAMED else ''}"
+
+
+def _of(comparison: Comparison, dimension: Dimension, verdict: Outcome) -> list[tuple[CellComparison, Finding]]:
+    found = [
+        (one, finding)
+        for one in comparison.cells
+        for finding in one.findings
+        if (finding.dimension, finding.verdict) == (dimension, verdict)
+    ]
+    return sorted(found, key=lambda item: -item[1].size)
+
+
+def _model(one: CellComparison) -> str:
+    return one.cell.model if one.cell.phase == "inference" else f"{one.cell.model} {one.cell.phase}"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """In how many models a dimension got worse or better; `most` is the cell that changed most, and `finding` its change."""
+
+    dimension: Dimension
+    verdict: Outcome
+    models: int
+    most: CellComparison
+    finding: Finding
+
+    def parts(self, of: str, named: Callable[[CellComparison], str]) -> list[str]:
+        """`latency in 24 of 56 models (up to +37.5 %, T5Small)`; `of` is ` of 56 models`, `named` writes a cell."""
+        words = f"{self.dimension.value} in {self.models}{of}"
+        if self.verdict in (Outcome.BROKE, Outcome.FIXED):
+            return [f"{counted(self.models, 'model')} {self.verdict} (", named(self.most), ")"]
+        if self.finding.change is None:
+            return [f"{words} (", named(self.most), ")"]
+        most = "up to " if self.models > 1 else ""
+        return [f"{words} ({most}{percent(self.finding.change)}, ", named(self.most), ")"]
+
+
+def claims(comparison: Comparison) -> list[Claim]:
+    """Return what got worse, then what got better, in the order of the dimensions."""
+    found = []
+    for verdict in _CLAIMED:
+        for dimension in Dimension:
+            if changed := _of(comparison, dimension, verdict):
+                found.append(Claim(dimension, verdict, len(_models(one for one, _ in changed)), *changed[0]))
+    return found
+
+
+def sentence_parts(comparison: Comparison, named: Callable[[CellComparison], str] = _model) -> list[str]:
+    """Return the verdict on the whole by dimension, in pieces to be joined; `named` writes a cell.
+
+    What is undecided is said to be that, and nothing is said to be fine because of it.
+    """
+    measured = _models(one for one in comparison.cells if one.findings)
+    if not measured:
+        return ["Nothing was measured on both sides."]
+    found = claims(comparison)
+    worse, better = ([one for one in found if (one.verdict in WORSE) is is_worse] for is_worse in (True, False))
+    changed = _models(one for one in comparison.cells if any(f.verdict in WORSE for f in one.findings))
+    undecided = _models(comparison.of(Outcome.INCONCLUSIVE)) - changed
+    missing, flaky = (
+        sum(one.outcome.verdict is word for one in comparison.cells) for word in (Outcome.MISSING, Outcome.FLAKY)
+    )
+    parts = [*_claimed("New is worse than base", worse, len(measured), named)]
+    if not worse and len(undecided) < len(measured) and not missing:
+        parts.append("Nothing is known to have got worse. " if undecided else "Nothing got worse. ")
+    parts += _claimed("Better", better, len(measured), named)
+    if undecided:
+        parts.append(f"Undecided: {len(undecided)} of {counted(len(measured), 'model')}. ")
+    rest = {Outcome.MISSING: missing, Outcome.FLAKY: flaky}
+    parts += [f"{called(word).capitalize()}: {counted(count, 'cell')}. " for word, count in rest.items() if count]
+    if not found and not undecided and not missing:
+        parts.append(f"Unchanged: {counted(len(measured), 'model')}. ")
+    parts[-1] = parts[-1].rstrip()
+    return parts
+
+
+def sentence(comparison: Comparison) -> str:
+    """Return the verdict on the whole by dimension, as a text."""
+    return "".join(sentence_parts(comparison))
+
+
+def _claimed(head: str, found: Sequence[Claim], of: int, named: Callable[[CellComparison], str]) -> list[str]:
+    if not found:
+        return []
+    parts, whole = [f"{head}: "], f" of {counted(of, 'model')}"
+    for place, claim in enumerate(found):
+        parts += [", "] if place else []
+        parts += claim.parts(whole, named)
+        whole = whole if claim.dimension is Dimension.CORRECTNESS else ""  # the first number says of how many
+    return [*parts, ". "]
+
+
+def _models(cells: Iterable[CellComparison]) -> set[tuple[str, str]]:
+    return {(one.cell.suite, one.cell.model) for one in cells}
+
+
+def noise_line(comparison: Comparison, metrics: Iterable[str] | None = None) -> str:
+    """Return the typical noise per metric, from how many repeats, and the drift that was removed; what to do without any."""
+    facts = comparison.noise
+    names = tuple(facts) if metrics is None else tuple(metrics)
+    known = {name: noise for name in names if (noise := facts[name].typical) is not None}
+    if not known:
+        return _NOISE_OWN if any(facts[name].repeats for name in names) else _NOISE_UNKNOWN
+    typical = ", ".join(f"{METRICS[name].title} {100 * noise:.1f} %" for name, noise in known.items())
+    repeats = [int(facts[name].repeats) for name in known]
+    few, many = min(repeats), max(repeats)
+    learned = counted(many, "repeat") if few == many else f"{few:,} to {many:,} repeats"
+    drifts = {name: drift for name in known if abs(drift := (facts[name].drift or 0.0)) >= SHOWN_AS_NONE}
+    corrected = ", ".join(f"{METRICS[name].title} {percent(drift)}" for name, drift in drifts.items())
+    line = f"Noise from run to run: {typical}, learned from {learned}."
+    return f"{line} Corrected for machine drift: {corrected}." if corrected else line
+
+
+_NOISE_UNKNOWN = (
+    "The noise from run to run is not known yet: no cell was measured twice at one commit. Only statuses, leaks and what "
+    "doubled or halved can be judged. Measure one side again: run inductor-watch nightly on the same commit and machine."
+)
+_NOISE_OWN = (
+    f"Noise from run to run: fewer than {FEWEST} cells have repeats. Each cell is judged by its own repeats. Of a cell "
+    "without repeats only a change by a factor of two or more is judged."
+)

@@ -1,0 +1,63 @@
+"""Verdicts, order and sentences of two nights on GPUs that came with the checkout."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.compare.causes import causes
+from analysis.compare.cell_outcome import CHANGES, Outcome
+from analysis.compare.comparing import compare_named
+from analysis.present import sentence
+from collector.metrics import Dimension
+from tests.dashboard import stores
+from tests.test_distribution import ROOT
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Nights a, b and c: two of one commit, then one of another."""
+    return stores.store(tmp_path_factory.mktemp("nights") / "store.db", sorted((ROOT / "data" / "nights").glob("*.gz")))
+
+
+@pytest.fixture(scope="module")
+def conn(store):
+    engine = stores.open_store(store, write=False)
+    with engine.connect() as opened:
+        yield opened
+
+
+def changed(comparison, dimension, verdict):
+    return {
+        one.cell.model
+        for one in comparison.cells
+        for finding in one.findings
+        if (finding.dimension, finding.verdict) == (dimension, verdict)
+    }
+
+
+def test_every_judged_cell_is_ranked_the_worst_first(conn):
+    comparison = compare_named(conn, "b", "c")
+    ranked = comparison.ranked()
+    assert len(ranked) == len(comparison.cells) == sum(comparison.counts().values()) == 66
+    assert [one.cell.model for one in ranked[:3]] == ["RobertaForCausalLM", "T5Small", "ElectraForCausalLM"]
+    worst, _ = comparison.ranked_findings(CHANGES)[0]
+    assert worst.cell.model == "convnextv2_nano.fcmae_ft_in22k_in1k"
+
+
+def test_memory_is_found_in_both_directions(conn):
+    there, back = compare_named(conn, "b", "c"), compare_named(conn, "c", "b")
+    for one, other in ((there, back), (back, there)):
+        larger = changed(one, Dimension.MEMORY, Outcome.REGRESSED)
+        assert larger == changed(other, Dimension.MEMORY, Outcome.IMPROVED)
+    assert len(changed(there, Dimension.MEMORY, Outcome.REGRESSED)) == 3
+    assert len(changed(back, Dimension.MEMORY, Outcome.REGRESSED)) == 5
+
+
+def test_two_nights_of_one_commit_are_not_worse(conn):
+    assert sentence(compare_named(conn, "a", "b")) == "Nothing is known to have got worse. Undecided: 2 of 56 models."
+
+
+def test_most_losses_come_from_kernels_that_were_fused_otherwise(conn):
+    first, *others = causes(conn, compare_named(conn, "b", "c"))
+    assert (first.title, len(first.changes)) == ("fused softmax kernels", 12)
+    assert {"fused layer norm kernels", "peak memory"} <= {cause.title for cause in others}
