@@ -93,6 +93,11 @@ class Comparison:
         """Whether some cell is expected on both sides."""
         return any(one.base.is_expected and one.new.is_expected for one in self.cells)
 
+    @property
+    def without_base(self) -> tuple[int, int]:
+        """How many of the cells that new expects base did not measure, and how many new expects."""
+        return len(self.of(Outcome.ENTERED, Outcome.MISSING_IN_BASE)), sum(one.new.is_expected for one in self.cells)
+
     def of(self, *outcomes: Outcome) -> list[CellComparison]:
         """Return the cells of these outcomes."""
         return [one for one in self.cells if one.outcome in outcomes]

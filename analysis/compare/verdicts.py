@@ -36,8 +36,9 @@ READ = tuple(sorted({*MIN_EFFECT, LEAK, THROTTLED, *READ_FOR_COUNTS, *CONTROL.va
 #: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
 _WIDEST = np.log(1000.0)
 
-#: Where no noise is known, a change of this factor or more counts by its size alone: no known disturbance doubles a time.
-_LARGE = np.log(2.0)
+#: Where no noise is known, a change of this factor or more counts by its size alone. No two processes of the same code differ by
+#: more than 1.87 in our data (docs/statistics.md), and a time that doubled may read a little less.
+_LARGE = np.log(1.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +218,12 @@ def decide(
     fail_on: frozenset[str],
     max_missing: int | None = None,
     regressed: Mapping[str, int] = MappingProxyType({}),
+    without_base: tuple[int, int] = (0, 0),
 ) -> tuple[int, str]:
     """Return the exit code of `gate` and its reason, from the number of cells of each outcome.
 
-    `regressed` has the number of cells that regressed in each dimension that counts.
+    `regressed` has the number of cells that regressed in each dimension that counts, `without_base` how many cells of new
+    base did not measure, and how many new expects.
     The code is 0 for a pass, 1 for a failure and 3 where too little was measured to decide.
     """
     missing = counts.get("missing", 0)
@@ -231,6 +234,10 @@ def decide(
         return 3, f"{missing} cells are missing, more than the {max_missing} allowed"
     failures = [f"{counts[word]} {word}" for word in sorted(fail_on) if counts.get(word)]
     failures += [f"{count} regressed in {dimension}" for dimension, count in regressed.items() if count]
+    lacking, expected = without_base
+    if lacking * 2 > expected:
+        beside = f"; of the others: {', '.join(failures)}" if failures else ""
+        return 3, f"{lacking} of {expected} cells of new have no base: name another one{beside}"
     if failures:
         return 1, ", ".join(failures)
     if judged == counts.get("inconclusive", 0) + counts.get("environment_changed", 0):

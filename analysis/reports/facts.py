@@ -163,7 +163,7 @@ def build_report(
     repros = {
         name.cell_id: repro_command(cell_of(name, requests)) if name.config_id in requests else "" for name in names
     }
-    exit_code, reason = decide(comparison.counts(), FAIL_ON)
+    exit_code, reason = decide(comparison.counts(), FAIL_ON, without_base=comparison.without_base)
     return Report(
         comparison=comparison,
         sentence=f"Nothing can be said of new against base: {reason}." if exit_code == 3 else sentence(comparison),

@@ -310,12 +310,12 @@ def test_cells_without_a_row_are_missing(history, tmp_path):
 
 def test_another_testbed_with_the_same_code_is_a_change_of_the_environment(history, tmp_path):
     make_run(history, tmp_path, 12, commit=f"{11:040x}", testbed=OTHER_TESTBED)
-    assert judged(history)[0].counts() == {"environment_changed": 24}
+    assert judged(history, "r11")[0].counts() == {"environment_changed": 24}
 
 
 def test_another_testbed_with_other_code_settles_nothing(history, tmp_path):
     make_run(history, tmp_path, 12, testbed=OTHER_TESTBED, slower={model: {"compiled_ms": 2.0} for model in MODELS})
-    assert judged(history)[0].counts() == {"inconclusive": 24}
+    assert judged(history, "r11")[0].counts() == {"inconclusive": 24}
 
 
 def test_two_configs_of_one_side_are_judged_by_the_noisier_of_the_two(history, tmp_path):
