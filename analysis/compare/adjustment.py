@@ -9,11 +9,12 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from analysis.compare.common_move import EAGER_CHANGED, SENSITIVITY, CommonMove, common_move
 from analysis.compare.noise import Noise, common_moves, learn_noise
 from analysis.compare.repeats import RepeatRows
 from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY
-from analysis.stats.repeats import common_drift, unrest
+from analysis.stats.repeats import unrest
 from analysis.stats.shrinkage import FEWEST
 from db.queries.repeats import THROTTLED
 from db.queries.sides import Side
@@ -22,9 +23,8 @@ from db.queries.sides import Side
 CONTROL: Mapping[str, str] = {"compiled_ms": "eager_ms", "compiled_kernel_ms": "eager_kernel_ms"}
 #: What the host's pace moves, cell by cell. Device time does not depend on it.
 WAITS_FOR_HOST = "compiled_ms"
-#: Relative change of the eager device time from which on the eager program itself has changed.
-EAGER_CHANGED = 0.02
-#: The same of its latency, where no device time is measured, and by how many standard deviations it moves apart from others.
+#: Relative change of an eager latency from which on the eager program has changed, where no device time is measured, and by how
+#: many standard deviations it moves apart from others.
 _LATENCY_CHANGED, _ALONE = 0.1, 6.0
 
 
@@ -90,6 +90,7 @@ class PairedCells:
         self.sides = {"base": base, "new": new}
         self._known: dict[str, tuple[SideValues, SideValues]] = {}
         self._moves: dict[str, Numbers] = {}
+        self._common: dict[str, CommonMove] = {}
         #: The index of each cell in `rows.cells`, -1 for none.
         self._indices: dict[str, Labels] = {
             name: rows.cells.get_indexer(pd.Index(np.array(ids, dtype=object)))
@@ -154,41 +155,50 @@ class PairedCells:
         return int(earlier[-1]), int(later[0])
 
     def common_moves(self, control: str) -> Numbers:
-        """The same as `drift`, of every run that the noise is learned from: `analysis.compare.noise.common_moves`."""
-        of_device = CONTROL["compiled_kernel_ms"]
-        used = control if self._drift(of_device) is None else of_device
+        """The same as `common`, of every run that the noise is learned from: `analysis.compare.noise.common_moves`."""
+        used = self.common(control).metric
         if used not in self._moves:
             self._moves[used] = common_moves(self.rows, used)
         return self._moves[used]
 
-    def drift(self, control: str) -> float:
-        """What all cells have in common (of ln): the median move of their eager runs.
+    def common(self, control: str) -> CommonMove:
+        """What all cells have in common by their eager runs.
 
         Of wall-clock time, too, it is that of the device: the host's pace moves some cells and others not at all. Where no
         device time was measured (a CPU) it is that of the eager latency.
         """
-        of_device = self._drift(CONTROL["compiled_kernel_ms"])
-        return of_device if of_device is not None else self._drift(control) or 0.0
-
-    def _drift(self, control: str) -> float | None:
+        of_device = CONTROL["compiled_kernel_ms"]
         # Another testbed differs by more than a slow night.
-        moved = self.moved(control)[self.cells.same_testbed]
-        return common_drift(moved) if np.isfinite(moved).any() else None
+        is_measured = np.isfinite(self.moved(of_device)[self.cells.same_testbed]).any()
+        used = of_device if is_measured else control
+        if used not in self._common:
+            moved = np.where(self.cells.same_testbed, self.moved(used), np.nan)
+            if used not in self._moves:
+                self._moves[used] = common_moves(self.rows, used)
+            error = self.error(used, learn_noise(self.rows, used, common=self._moves[used], between=self.between))
+            self._common[used] = common_move(used, moved, error, of_device=used == of_device)
+        return self._common[used]
+
+    def error(self, metric: str, noise: Noise) -> Numbers:
+        """The standard error of the move of each cell by a metric whose noise is `noise`."""
+        before, after = self.values(metric)
+        error: Numbers = np.sqrt(self.of_cell(noise.variance, "new") * (1 / before.runs + 1 / after.runs))
+        return error
 
 
 def common_adjustment(pairs: PairedCells, noise: Noise, drift: float) -> Adjustment:
-    """Adjusts for what all cells have in common. The noise is that of the noisier cell: two configs are two programs."""
+    """Adjusts for what all cells have in common. The noise is that of the noisier cell: two configs are two programs.
+
+    What is common moves a single cell by more or less (`SENSITIVITY`), and the interval has room for that.
+    """
     (variance, df), (new_variance, new_df) = (
         (pairs.of_cell(noise.variance, name), pairs.of_cell(noise.df, name)) for name in pairs.sides
     )
     new_is_wider = ~(variance >= new_variance)
     count = len(pairs.cells)
-    return Adjustment(
-        np.full(count, drift),
-        np.where(new_is_wider, new_variance, variance),
-        np.where(new_is_wider, new_df, df),
-        np.zeros(count),
-    )
+    wider = np.where(new_is_wider, new_variance, variance)
+    doubt = (SENSITIVITY * drift) ** 2 / wider
+    return Adjustment(np.full(count, drift), wider, np.where(new_is_wider, new_df, df), doubt)
 
 
 def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Adjustment) -> tuple[Noise, Adjustment]:
@@ -207,7 +217,7 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
     of_control = learn_noise(pairs.rows, control, common=moves, between=pairs.between)
     before, after = pairs.values(control)
     moved = after.log - before.log - common.change
-    error = np.sqrt(pairs.of_cell(of_control.variance, "new") * (1 / before.runs + 1 / after.runs))
+    error = pairs.error(control, of_control)
     controlled = wanted & (throttled | ~_another_program(pairs, moved, error))
     learned = learn_noise(pairs.rows, metric, control, moves, pairs.between)
     slope, spread = (pairs.of_cell(values, "new") for values in (learned.slope, learned.spread))
@@ -220,7 +230,7 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
         np.where(has_control, common.change + slope * moved, common.change),
         np.where(has_control, variance, common.variance),
         np.where(has_control, pairs.of_cell(learned.df, "new"), common.df),
-        np.where(has_control, moved**2 / spread, common.doubt),
+        np.where(has_control, moved**2 / spread + (SENSITIVITY * common.change) ** 2 / variance, common.doubt),
     )
 
 
@@ -231,7 +241,7 @@ def _another_program(pairs: PairedCells, moved: Numbers, error: Numbers) -> Mask
     there must be five, is another model now. `moved` and `error` are of ln of the eager latency.
     """
     control = CONTROL["compiled_kernel_ms"]
-    of_device = np.abs(pairs.moved(control) - pairs.drift(control))
+    of_device = np.abs(pairs.moved(control) - pairs.common(control).drift)
     known = moved[np.isfinite(moved)]
     if known.size <= FEWEST:
         alone = np.zeros(moved.shape, dtype=bool)

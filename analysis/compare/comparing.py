@@ -13,6 +13,7 @@ from sqlalchemy import Connection, func, select
 from analysis.compare.adjustment import CellPairs, PairedCells
 from analysis.compare.cell_comparison import CellComparison, differ
 from analysis.compare.code import DIFFERENT, SAME, changes
+from analysis.compare.common_move import CommonMove, EagerFacts
 from analysis.compare.comparison import Comparison, NoiseFacts
 from analysis.compare.counts import COUNTED
 from analysis.compare.environment_diff import carried_notes, run_notes
@@ -99,8 +100,8 @@ def compare(
         code = _code_words(conn, pairs)
         rows = RepeatRows.behind(conn, (base, new), READ, read=read)
         note = order_note(conn, base, new)
-    cells, noise = _judged(pairs, code, environments, rows, base, new)
-    return Comparison(base, new, cells, noise, environments, note, configs)
+    cells, noise, eager = _judged(pairs, code, environments, rows, base, new)
+    return Comparison(base, new, cells, noise, environments, note, configs, eager=eager)
 
 
 def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> SideSummary:
@@ -141,7 +142,7 @@ def _judged(
     rows: RepeatRows,
     base: Side,
     new: Side,
-) -> tuple[tuple[CellComparison, ...], dict[str, NoiseFacts]]:
+) -> tuple[tuple[CellComparison, ...], dict[str, NoiseFacts], EagerFacts | None]:
     words = [transition(pair.base, pair.new) for pair in pairs]
     paired = PairedCells(rows, base, new, _cell_pairs(pairs, words))
     judgement = judge_pairs(paired)
@@ -179,7 +180,18 @@ def _judged(
         )
     drift = {name: float(np.expm1(moved)) for name, moved in judgement.drift.items()}
     noise = {name: NoiseFacts(judgement.noise[name], judgement.repeats[name], drift.get(name)) for name in MIN_EFFECT}
-    return tuple(cells), noise
+    return tuple(cells), noise, _eager_facts(pairs, judgement.eager, paired)
+
+
+def _eager_facts(pairs: Sequence[_Pair], move: CommonMove | None, paired: PairedCells) -> EagerFacts | None:
+    """What the eager runs did; None where no cell has one on both sides."""
+    measured = np.isfinite(paired.moved(move.metric)) & paired.cells.same_testbed if move else np.zeros(0, dtype=bool)
+    if move is None or not measured.any():
+        return None
+    models = [(pair.cell.suite, pair.cell.model) for pair in pairs]
+    changed, known = ({models[at] for at in np.flatnonzero(mask).tolist()} for mask in (move.changed, measured))
+    relative = (float(np.expm1(value)) for value in (move.change_of_changed, move.change, move.drift))
+    return EagerFacts(move.metric, len(changed), len(known), *relative)
 
 
 def _cell_pairs(pairs: Sequence[_Pair], words: Sequence[Transition]) -> CellPairs:

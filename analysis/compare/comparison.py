@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.cell_outcome import VERDICTS, Outcome
+from analysis.compare.common_move import EagerFacts
 from analysis.compare.environment_diff import EnvironmentDifference, environment_differences, side_notes
 from analysis.compare.findings import Finding, count_findings
 from analysis.compare.judged import JudgedMetric
@@ -49,7 +50,7 @@ class Comparison:
 
     `noise` is of each metric that is judged by its noise. `environments` are the fingerprints by `environment_id`.
     `order_note` says that a night stored later is not among the sides; empty where none is. `configs` are those of base and
-    of new where two configs of one side are compared.
+    of new where two configs of one side are compared. `eager` says what the eager runs did; None where none was measured.
     """
 
     base: Side
@@ -60,6 +61,7 @@ class Comparison:
     order_note: str = ""
     configs: tuple[str, str] | None = None
     filters: CellFilter = EVERYTHING
+    eager: EagerFacts | None = None
 
     def only(self, filters: CellFilter) -> Comparison:
         """Return the cells that the filter leaves. It hides cells and changes no verdict."""
@@ -86,7 +88,16 @@ class Comparison:
     def notes(self) -> tuple[str, ...]:
         """What must be known to read it, a sentence each."""
         order = [self.order_note] if self.order_note else []
-        return (*order, *side_notes(self.base, self.new, self.cells, across=self.configs is not None))
+        return (
+            *order,
+            *self.control_notes,
+            *side_notes(self.base, self.new, self.cells, across=self.configs is not None),
+        )
+
+    @property
+    def control_notes(self) -> tuple[str, ...]:
+        """What the controls say, a sentence each: an eager program that changed, a common move that is not corrected."""
+        return self.eager.lines if self.eager else ()
 
     @property
     def in_common(self) -> bool:
@@ -154,7 +165,8 @@ class Comparison:
             for name, one in self.noise.items()
         }
         dimensions = {dimension.value: counts for dimension, counts in self.dimensions().items()}
-        return {"counts": self.counts(), "metrics": metrics, "dimensions": dimensions}
+        eager = self.eager.to_json() if self.eager else None
+        return {"counts": self.counts(), "metrics": metrics, "dimensions": dimensions, "eager": eager}
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each cell, for a spreadsheet: its names, both sides, and all that was judged of it."""

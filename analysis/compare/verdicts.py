@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis.compare.adjustment import CONTROL, Adjustment, PairedCells, adjusted_for_eager, common_adjustment
 from analysis.compare.cell_outcome import CHANGES, CONCLUSIVE, Outcome
+from analysis.compare.common_move import CommonMove
 from analysis.compare.counts import COUNTED, READ_FOR_COUNTS, judge_counts
 from analysis.compare.findings import DEVICE, WALL
 from analysis.compare.judged import Judged, JudgedMetric
@@ -47,6 +48,7 @@ class Judgement:
 
     `drift` is of ln, `noise` the standard deviation (of ln) from run to run that a cell without repeats is taken to have,
     `repeats` the degrees of freedom behind the noise. `is_open` are the cells whose latency must be seen in a second run.
+    `eager` is what the eager runs did, of device time where it is measured.
     """
 
     metrics: Mapping[str, JudgedMetric]
@@ -54,6 +56,7 @@ class Judgement:
     noise: Mapping[str, float | None]
     repeats: Mapping[str, float]
     is_open: Mask
+    eager: CommonMove | None
 
 
 def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFECT) -> Judgement:
@@ -63,7 +66,8 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
     metric shares a false discovery rate of 5 %.
     """
     judged: dict[str, JudgedMetric] = {}
-    drift = {metric: pairs.drift(control) for metric, control in CONTROL.items() if metric in min_effects}
+    common_of = {metric: pairs.common(control) for metric, control in CONTROL.items() if metric in min_effects}
+    drift = {metric: move.drift for metric, move in common_of.items()}
     noise, degrees = {}, {}
     for metric, min_effect in min_effects.items():
         common = pairs.common_moves(CONTROL[metric]) if metric in CONTROL else None
@@ -82,7 +86,7 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
         is_open = _seen_once(pairs, judged[WALL], judged[DEVICE])
         judged[WALL].verdict[is_open], judged[WALL].more_runs[is_open] = Outcome.INCONCLUSIVE.value, 1.0
     in_order = {name: judged[name] for name in JUDGED if name in judged}
-    return Judgement(in_order, drift, noise, degrees, is_open)
+    return Judgement(in_order, drift, noise, degrees, is_open, common_of.get(DEVICE) or common_of.get(WALL))
 
 
 def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect: float) -> JudgedMetric:
@@ -95,6 +99,10 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect:
         more = further_runs(tested, before.runs, after.runs, min_effect)
     q = false_discovery_rates(tested.p)
     verdicts = judge(tested, q, min_effect, lower_is_better=METRICS[metric].better == "lower")
+    # What was corrected may not make a change of its own: a change is one as it was measured, too.
+    seen = np.sign(change) * np.sign(tested.change) * np.abs(change) >= np.log1p(min_effect)
+    is_made = np.isin(verdicts, CHANGES) & (adjustment.change != 0) & ~seen
+    verdicts = np.where(is_made, Outcome.INCONCLUSIVE.value, verdicts)
     large = _large(pairs, metric, tested)
     verdicts[large > 0], verdicts[large < 0] = Outcome.REGRESSED.value, Outcome.IMPROVED.value
     is_known = np.isfinite(change)
@@ -240,6 +248,7 @@ def decide(
         return 3, f"{lacking} of {expected} cells of new have no base: name another one{beside}"
     if failures:
         return 1, ", ".join(failures)
-    if judged == counts.get("inconclusive", 0) + counts.get("environment_changed", 0):
+    undecided = counts.get("inconclusive", 0) + counts.get("environment_changed", 0)
+    if undecided and judged == undecided + counts.get("still_failing", 0):
         return 3, "nothing could be concluded: measure again, or compare within one testbed"
     return 0, "nothing found"

@@ -10,7 +10,7 @@ from analysis.compare.cell_outcome import VERDICTS, WORSE
 from analysis.compare.comparing import compare_named
 from analysis.compare.comparison import Comparison
 from analysis.compare.verdicts import decide
-from analysis.present import called, finding_words, sentence
+from analysis.present import called, drift_lines, finding_words, sentence
 from collector.errors import nearest
 from collector.metrics import Dimension
 from db.engine import open_store
@@ -136,6 +136,7 @@ def gate_command(
         print_json({**facts, **comparison.verdicts_json()})
     else:
         click.echo(sentence(comparison) if comparison.cells else "neither side has a cell")
+        print_lines([*comparison.control_notes, *drift_lines(comparison)])
         print_lines(failed, most=_NAMED)
         click.echo(f"gate: {reason}")
     raise SystemExit(code)
