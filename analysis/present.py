@@ -273,7 +273,8 @@ def drift_lines(comparison: Comparison, metrics: Iterable[str] | None = None) ->
     names = tuple(facts) if metrics is None else tuple(metrics)
     drifts = {name: drift for name in names if abs(drift := (facts[name].drift or 0.0)) >= SHOWN_AS_NONE}
     corrected = ", ".join(f"{METRICS[name].title} {percent(drift)}" for name, drift in drifts.items())
-    return [f"Corrected for machine drift: {corrected}."] if corrected else []
+    by = " by the yardsticks" if comparison.eager and comparison.eager.by_yardstick else ""
+    return [f"Corrected for machine drift{by}: {corrected}."] if corrected else []
 
 
 _NOISE_UNKNOWN = (

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.compare.adjustment import CellPairs, PairedCells
+from analysis.compare.adjustment import CONTROL, CellPairs, PairedCells
+from analysis.compare.common_move import YARDSTICKS
 from analysis.compare.repeats import RepeatRows
 from analysis.compare.verdicts import judge_pairs
 from analysis.history.first import judge_first
@@ -29,7 +30,7 @@ from db.queries.series import SeriesRun
 from db.queries.sides import Side
 from db.runs import RunInfo
 
-_METRICS = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms", "throttled", "leak_bytes_per_call")
+_METRICS = (*CONTROL, *CONTROL.values(), *YARDSTICKS, "throttled", "leak_bytes_per_call")
 _SMALLEST = MIN_EFFECT["compiled_ms"]
 _CHANGED = (Verdict.REGRESSED.value, Verdict.IMPROVED.value)
 

@@ -117,7 +117,16 @@ _ALL = (
     Metric("compile_instructions", "", "lower", "compile instructions", min_effect=0.015,
            dimension=Dimension.COMPILE,
            meaning="user-space instructions that the compiling thread retired in the first compiled call"),
+    # Fixed work of our own (`collector.machine.yardstick`): the control for the machine's drift, never judged.
+    Metric("yardstick_gpu_ms", "ms", "neither", "GPU yardstick",
+           meaning="a fixed matrix product of our own on the GPU, four times: how fast the machine is, whatever torch does"),
+    Metric("yardstick_copy_ms", "ms", "neither", "GPU copy yardstick",
+           meaning="a fixed copy of our own in the GPU's memory, 64 MiB sixteen times"),
+    Metric("yardstick_host_ms", "ms", "neither", "host yardstick",
+           meaning="a fixed loop of Python and a copy of 8 MiB on the host"),
 )
+#: The yardsticks that tell the drift of device time and, where none is measured, of a host's latency.
+GPU_YARDSTICKS, HOST_YARDSTICKS = ("yardstick_gpu_ms", "yardstick_copy_ms"), ("yardstick_host_ms",)
 # fmt: on
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}

@@ -9,13 +9,14 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from analysis.compare.common_move import EAGER_CHANGED, SENSITIVITY, CommonMove, common_move
+from analysis.compare.common_move import EAGER_CHANGED, SENSITIVITY, CommonMove, common_move, machine_move
 from analysis.compare.noise import Noise, common_moves, learn_noise
 from analysis.compare.repeats import RepeatRows
 from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY
 from analysis.stats.repeats import unrest
 from analysis.stats.shrinkage import FEWEST
+from collector.metrics import GPU_YARDSTICKS, HOST_YARDSTICKS
 from db.queries.repeats import THROTTLED
 from db.queries.sides import Side
 
@@ -162,7 +163,7 @@ class PairedCells:
         return self._moves[used]
 
     def common(self, control: str) -> CommonMove:
-        """What all cells have in common by their eager runs.
+        """What all cells have in common, by their yardsticks where both sides have them, else by their eager runs.
 
         Of wall-clock time, too, it is that of the device: the host's pace moves some cells and others not at all. Where no
         device time was measured (a CPU) it is that of the eager latency.
@@ -176,7 +177,9 @@ class PairedCells:
             if used not in self._moves:
                 self._moves[used] = common_moves(self.rows, used)
             error = self.error(used, learn_noise(self.rows, used, common=self._moves[used], between=self.between))
-            self._common[used] = common_move(used, moved, error, of_device=used == of_device)
+            yardsticks = GPU_YARDSTICKS if is_measured else HOST_YARDSTICKS
+            machine = machine_move([self.moved(name)[self.cells.same_testbed] for name in yardsticks])
+            self._common[used] = common_move(used, moved, error, machine, of_device=used == of_device)
         return self._common[used]
 
     def error(self, metric: str, noise: Noise) -> Numbers:

@@ -190,8 +190,8 @@ def _eager_facts(pairs: Sequence[_Pair], move: CommonMove | None, paired: Paired
         return None
     models = [(pair.cell.suite, pair.cell.model) for pair in pairs]
     changed, known = ({models[at] for at in np.flatnonzero(mask).tolist()} for mask in (move.changed, measured))
-    relative = (float(np.expm1(value)) for value in (move.change_of_changed, move.change, move.drift))
-    return EagerFacts(move.metric, len(changed), len(known), *relative)
+    change, common, corrected = (float(np.expm1(value)) for value in (move.change_of_changed, move.change, move.drift))
+    return EagerFacts(move.metric, len(changed), len(known), change, common, corrected, move.machine is not None)
 
 
 def _cell_pairs(pairs: Sequence[_Pair], words: Sequence[Transition]) -> CellPairs:

@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.compare.adjustment import CONTROL, Adjustment, PairedCells, adjusted_for_eager, common_adjustment
 from analysis.compare.cell_outcome import CHANGES, CONCLUSIVE, Outcome
-from analysis.compare.common_move import CommonMove
+from analysis.compare.common_move import YARDSTICKS, CommonMove
 from analysis.compare.counts import COUNTED, READ_FOR_COUNTS, judge_counts
 from analysis.compare.findings import DEVICE, WALL
 from analysis.compare.judged import Judged, JudgedMetric
@@ -33,7 +33,7 @@ from db.queries.side_rows import CellState
 #: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
 JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name == LEAK or name in COUNTED)
 #: All that is read of the repeats.
-READ = tuple(sorted({*MIN_EFFECT, LEAK, THROTTLED, *READ_FOR_COUNTS, *CONTROL.values()}))
+READ = tuple(sorted({*MIN_EFFECT, LEAK, THROTTLED, *READ_FOR_COUNTS, *CONTROL.values(), *YARDSTICKS}))
 #: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
 _WIDEST = np.log(1000.0)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analysis.present import drift_lines
 from collector.vocabulary import Status
 from db.engine import open_store
 from tests.analysis.compare import judging
@@ -19,7 +20,18 @@ OTHER_TESTBED = {"accelerator": "another synthetic GPU"}
 
 
 def make_run(
-    store, folder, number, *, slower=None, sd=0.002, commit=None, drift=1.0, config=DEFAULT, code=None, **changes
+    store,
+    folder,
+    number,
+    *,
+    slower=None,
+    sd=0.002,
+    commit=None,
+    drift=1.0,
+    config=DEFAULT,
+    code=None,
+    beside=None,
+    **changes,
 ):
     """A run of 24 models; `slower` multiplies metrics of single models, or gives another measurement altogether."""
     rng = np.random.default_rng(number)
@@ -40,6 +52,7 @@ def make_run(
             "compiled_peak_bytes": 1e9,
         }
         metrics = {name: value * change.get(name, 1.0) for name, value in metrics.items() if change.get(name, 1)}
+        metrics |= beside or {}
         found = passing(cell(model, config), minutes=60 * number + 1, samples={}, metrics=metrics)
         made.append(replace(found, code_id=code))
     judging.put_run(
@@ -404,3 +417,39 @@ def test_code_that_stayed_needs_no_timing_unless_compiling_takes_longer(history,
     assert found.counts() == {"regressed": 1, "unchanged": 23}
     assert cells.loc[MODELS[3], "verdict_metric"] == "compile_cold_s"
     assert cells.loc[MODELS[4], "verdict_metric"] is None and cells.loc[MODELS[4], "code"] == "same code"
+
+
+def with_yardstick(store, folder, number, *, machine=1.0, **changes):
+    """A night with yardsticks, on a GPU that is slower by `machine`."""
+    yardsticks = {"yardstick_gpu_ms": 1.7 * machine, "yardstick_copy_ms": 0.8 * machine, "yardstick_host_ms": 3.0}
+    make_run(store, folder, number, beside=yardsticks, **changes)
+
+
+@pytest.fixture
+def measured(store, tmp_path):
+    """Twelve nights with yardsticks."""
+    for number in range(12):
+        with_yardstick(store, tmp_path, number)
+    return store
+
+
+def test_what_slows_eager_too_is_no_drift_while_the_yardstick_stands_still(measured, tmp_path):
+    with_yardstick(measured, tmp_path, 12, slower=dict.fromkeys(MODELS, dict.fromkeys(ALL_TIMES, 1.025)))
+    found, _ = judged(measured)
+    assert found.counts() == {"regressed": 24}
+    assert found.control_notes[0].startswith("eager changed in 24 of 24 models, by +2.5 %")
+
+
+def test_a_machine_that_is_slower_by_its_yardstick_slows_no_cell(measured, tmp_path):
+    slow = dict.fromkeys(MODELS, dict.fromkeys(ALL_TIMES, 1.08))
+    with_yardstick(measured, tmp_path, 12, machine=1.08, slower=slow)
+    found, _ = judged(measured)
+    assert found.noise["compiled_ms"].drift == pytest.approx(0.08)
+    assert found.counts() == {"inconclusive": 24}  # a cell feels more or less of it
+    assert found.control_notes == ()
+    assert drift_lines(found)[0].startswith("Corrected for machine drift by the yardsticks: ")
+
+
+def test_a_night_without_a_yardstick_is_held_against_one_by_its_eager_runs(history, tmp_path):
+    with_yardstick(history, tmp_path, 12, slower=dict.fromkeys(MODELS, dict.fromkeys(ALL_TIMES, 1.008)))
+    assert judged(history)[0].noise["compiled_ms"].drift == pytest.approx(0.008)
