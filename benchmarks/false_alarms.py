@@ -106,7 +106,7 @@ def _rows(world: World, values: npt.NDArray[np.float64]) -> RepeatRows:
         }
     )
     commit = np.arange(count) // world.runs
-    runs = pd.DataFrame({"run": np.arange(count), "branch": "main", "commit": commit, "testbed": 0})
+    runs = pd.DataFrame({"run": np.arange(count), "night": commit, "branch": "main", "commit": commit, "testbed": 0})
     same = dict.fromkeys(("phase", "dtype", "device", "batch_size"), "synthetic")
     cells = pd.DataFrame({"cell": np.arange(models), "cell_id": _names(world), "model": np.arange(models), **same})
     return RepeatRows(Repeats(rows, runs, cells))

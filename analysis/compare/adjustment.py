@@ -31,10 +31,18 @@ _LATENCY_CHANGED, _ALONE = 0.1, 6.0
 
 @dataclass(frozen=True, slots=True)
 class SideValues:
-    """Of one side ln of every cell's value, and the number of runs behind it; NaN for none."""
+    """Of one side ln of every cell's value, and the number of runs behind it and of their nights; NaN for none."""
 
     log: Numbers
     runs: Numbers
+    nights: Numbers
+
+    def independent_runs(self, between: Numbers) -> Numbers:
+        """Return how many runs of nights of their own the mean is worth, if nights have the part `between` of the variance.
+
+        The variance of the mean of R runs in N nights is s² (b / N + (1 - b) / R).
+        """
+        return 1 / (between / self.nights + (1 - between) / self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +50,14 @@ class Adjustment:
     """The machine's part of the cells' changes, per paired cell.
 
     `change` (of ln) is subtracted from the cell's change. `variance` from run to run and `df` are of what is left, `doubt` is
-    the variance of `change` over that variance.
+    the variance of `change` over that variance, `between` the part of it that the runs of one night have in common.
     """
 
     change: Numbers
     variance: Numbers
     df: Numbers
     doubt: Numbers
+    between: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +118,14 @@ class PairedCells:
         for night, cells in self._timed_in[name].items():
             timed = self._of_runs(self.rows.of_night(night), name, metric)
             lacking = cells & np.isnan(values.log)
-            values = SideValues(np.where(lacking, timed.log, values.log), np.where(lacking, timed.runs, values.runs))
+            values = SideValues(
+                *(np.where(lacking, getattr(timed, part), getattr(values, part)) for part in ("log", "runs", "nights"))
+            )
         return values
 
     def _of_runs(self, keys: Iterable[int], name: str, metric: str) -> SideValues:
-        logs, runs = (self.of_cell(values, name) for values in self.rows.of_side(keys, metric))
-        return SideValues(logs, np.where(runs > 0, runs, np.nan))
+        logs, *counts = (self.of_cell(values, name) for values in self.rows.of_side(keys, metric))
+        return SideValues(logs, *(np.where(count > 0, count, np.nan) for count in counts))
 
     @cached_property
     def _timed_in(self) -> dict[str, dict[str, Mask]]:
@@ -185,7 +196,9 @@ class PairedCells:
     def error(self, metric: str, noise: Noise) -> Numbers:
         """The standard error of the move of each cell by a metric whose noise is `noise`."""
         before, after = self.values(metric)
-        error: Numbers = np.sqrt(self.of_cell(noise.variance, "new") * (1 / before.runs + 1 / after.runs))
+        between = self.of_cell(noise.between, "new")
+        runs = (side.independent_runs(between) for side in (before, after))
+        error: Numbers = np.sqrt(self.of_cell(noise.variance, "new") * sum(1 / of_side for of_side in runs))
         return error
 
 
@@ -194,14 +207,15 @@ def common_adjustment(pairs: PairedCells, noise: Noise, drift: float) -> Adjustm
 
     What is common moves a single cell by more or less (`SENSITIVITY`), and the interval has room for that.
     """
-    (variance, df), (new_variance, new_df) = (
-        (pairs.of_cell(noise.variance, name), pairs.of_cell(noise.df, name)) for name in pairs.sides
+    (variance, df, between), (new_variance, new_df, new_between) = (
+        [pairs.of_cell(values, name) for values in (noise.variance, noise.df, noise.between)] for name in pairs.sides
     )
     new_is_wider = ~(variance >= new_variance)
     count = len(pairs.cells)
     wider = np.where(new_is_wider, new_variance, variance)
     doubt = (SENSITIVITY * drift) ** 2 / wider
-    return Adjustment(np.full(count, drift), wider, np.where(new_is_wider, new_df, df), doubt)
+    wider_df, of_nights = np.where(new_is_wider, new_df, df), np.where(new_is_wider, new_between, between)
+    return Adjustment(np.full(count, drift), wider, wider_df, doubt, of_nights)
 
 
 def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Adjustment) -> tuple[Noise, Adjustment]:
@@ -234,6 +248,7 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
         np.where(has_control, variance, common.variance),
         np.where(has_control, pairs.of_cell(learned.df, "new"), common.df),
         np.where(has_control, moved**2 / spread + (SENSITIVITY * common.change) ** 2 / variance, common.doubt),
+        np.where(has_control, pairs.of_cell(learned.between, "new"), common.between),
     )
 
 

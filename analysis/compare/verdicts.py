@@ -92,11 +92,10 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
 def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect: float) -> JudgedMetric:
     before, after = pairs.values(metric)
     change = np.where(pairs.cells.passes, after.log - before.log, np.nan)
+    runs = before.independent_runs(adjustment.between), after.independent_runs(adjustment.between)
     with np.errstate(divide="ignore"):
-        tested = difference(
-            change - adjustment.change, before.runs, after.runs, adjustment.variance, adjustment.df, adjustment.doubt
-        )
-        more = further_runs(tested, before.runs, after.runs, min_effect)
+        tested = difference(change - adjustment.change, *runs, adjustment.variance, adjustment.df, adjustment.doubt)
+        more = further_runs(tested, *runs, min_effect)
     q = false_discovery_rates(tested.p)
     verdicts = judge(tested, q, min_effect, lower_is_better=METRICS[metric].better == "lower")
     # What was corrected may not make a change of its own: a change is one as it was measured, too.
