@@ -39,7 +39,9 @@ _CHANGED = (Verdict.REGRESSED.value, Verdict.IMPROVED.value)
 class World:
     """What is simulated. `noise` is the standard deviation of ln of a latency from process to process; `pace` is that of
     what eager and compiled have in common; `disturbed` is the share of runs with a neighbour, who costs 5 to 40 %; `between` is
-    the standard deviation of what all runs of a night have in common by the compiled latency alone."""
+    the standard deviation of what all runs of a night have in common by the compiled latency alone. `modes` is the share of
+    processes whose compiled program is slower by `mode`. `tails` are the degrees of freedom of Student's t that the noise has;
+    0 is normal noise. `slow_night` is what the newest night costs eager, and 1.67 times as much compiled."""
 
     models: int = 10
     nights: int = 14
@@ -48,6 +50,10 @@ class World:
     pace: float = 0.03
     disturbed: float = 0.0
     between: float = 0.0
+    modes: float = 0.0
+    mode: float = 0.04
+    tails: float = 0.0
+    slow_night: float = 0.0
 
 
 def latencies(world: World, random: np.random.Generator) -> npt.NDArray[np.float64]:
@@ -55,11 +61,15 @@ def latencies(world: World, random: np.random.Generator) -> npt.NDArray[np.float
     shape = (world.nights * world.runs, world.models)
     level, slope = random.normal(0, 1, world.models), random.uniform(0, 1.2, world.models)
     pace = random.normal(0, world.pace, shape)
-    eager, compiled = (random.normal(0, world.noise, shape) + level for _ in range(2))
+    drawn = (random.standard_t(world.tails, shape) if world.tails else random.normal(0, 1, shape) for _ in range(2))
+    eager, compiled = (world.noise * each + level for each in drawn)
     neighbour = random.uniform(0.05, 0.4, (len(pace), 1)) * (random.random((len(pace), 1)) < world.disturbed)
     felt = [neighbour * random.normal(1, 0.3, shape) for _ in range(2)]
     if world.between:
         compiled += np.repeat(random.normal(0, world.between, (world.nights, world.models)), world.runs, axis=0)
+    compiled += np.log1p(world.mode) * (random.random(shape) < world.modes)
+    eager[-world.runs :] += world.slow_night
+    compiled[-world.runs :] += 1.67 * world.slow_night
     return np.array([eager + pace + felt[0], compiled + slope * pace + felt[1]])
 
 
@@ -165,6 +175,12 @@ def main() -> None:
     parser.add_argument("--noise", type=float, nargs="+", default=[0.03, 0.005])
     parser.add_argument("--models", type=int, nargs="+", default=[1, 10, 500])
     parser.add_argument("--between", type=float, default=0.0, help="noise from night to night, beside that of runs")
+    parser.add_argument("--modes", type=float, default=0.0, help="share of processes that are 4 %% slower")
+    parser.add_argument("--tails", type=float, default=0.0, help="noise is Student's t with so many degrees of freedom")
+    parser.add_argument(
+        "--slow-night", type=float, default=0.0, help="cost of the newest night, compiled 1.67 times as much"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no line with disturbed runs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--history", action="store_true", help="judge the history of 2 to 9 nights")
     parser.add_argument("--steps", type=float, nargs="+", default=[0.03, 0.05, 0.10])
@@ -174,8 +190,10 @@ def main() -> None:
     print("models noise disturbed  false  outside 95 %" + "".join(f"  finds {step:4.0%}" for step in steps))
     for noise in asked.noise:
         for models in asked.models:
-            for disturbed in (0.0, 0.25):
-                world = World(models, asked.nights, asked.runs, noise, noise, disturbed, asked.between)
+            for disturbed in (0.0,) if asked.quiet else (0.0, 0.25):
+                structure = {"between": asked.between, "modes": asked.modes, "tails": asked.tails}
+                world = World(models, asked.nights, asked.runs, noise, noise, disturbed, **structure)
+                world = replace(world, slow_night=asked.slow_night)
                 times = asked.times if models < 500 else max(asked.times // 4, 20)
                 found = rates(world, steps, times, asked.seed, judge)
                 power = "".join(f"  {part:10.2f}" for part in found.power)

@@ -240,6 +240,7 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
     slope, spread = (pairs.of_cell(values, "new") for values in (learned.slope, learned.spread))
     variance = pairs.of_cell(learned.variance, "new") * unrest(np.where(controlled, moved / error, np.nan))
     has_control = controlled & np.isfinite(moved)
+    doubt = moved**2 / spread + (SENSITIVITY * common.change) ** 2 / variance
     if not has_control.any():
         return noise, common
     # Of device time few cells have a control: the typical noise is that of the others.
@@ -247,7 +248,7 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
         np.where(has_control, common.change + slope * moved, common.change),
         np.where(has_control, variance, common.variance),
         np.where(has_control, pairs.of_cell(learned.df, "new"), common.df),
-        np.where(has_control, moved**2 / spread + (SENSITIVITY * common.change) ** 2 / variance, common.doubt),
+        np.where(has_control, doubt, common.doubt),
         np.where(has_control, pairs.of_cell(learned.between, "new"), common.between),
     )
 

@@ -17,7 +17,7 @@ from analysis.compare.common_move import CommonMove, EagerFacts
 from analysis.compare.comparison import Comparison, NoiseFacts
 from analysis.compare.counts import COUNTED
 from analysis.compare.environment_diff import carried_notes, run_notes
-from analysis.compare.findings import findings
+from analysis.compare.findings import DEVICE, WALL, findings
 from analysis.compare.leaks import LEAK
 from analysis.compare.repeats import RepeatRows
 from analysis.compare.suite_groups import SuiteSummary, summarise_groups
@@ -147,6 +147,7 @@ def _judged(
     paired = PairedCells(rows, base, new, _cell_pairs(pairs, words))
     judgement = judge_pairs(paired)
     by_metric = {name: of_metric.by_cell() for name, of_metric in judgement.metrics.items()}
+    modes = rows.modes(WALL) | rows.modes(DEVICE)
     one_commit, flaky = set(base.commits) == set(new.commits), rows.flaky()
     settings = {
         environment_id: canonical_json({key: value for key, value in data.items() if key != NAME_OF_SOURCE})
@@ -176,6 +177,7 @@ def _judged(
                 code=MODEL_CHANGED if known.model_changed else code[at],
                 same_environment=known.same_environment,
                 model_changed=known.model_changed,
+                modes=modes.get(pair.new.cell_id or ""),
             )
         )
     drift = {name: float(np.expm1(moved)) for name, moved in judgement.drift.items()}

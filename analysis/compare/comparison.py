@@ -30,6 +30,10 @@ RANKED = (
 )
 
 
+#: The cells with two modes that are named.
+_NAMED = 3
+
+
 @dataclass(frozen=True, slots=True)
 class NoiseFacts:
     """What is known of the noise of one metric.
@@ -96,8 +100,8 @@ class Comparison:
 
     @property
     def control_notes(self) -> tuple[str, ...]:
-        """What the controls say, a sentence each: an eager program that changed, a common move that is not corrected."""
-        return self.eager.lines if self.eager else ()
+        """What the controls and earlier runs say, a sentence each: an eager program that changed, cells with two modes."""
+        return (*(self.eager.lines if self.eager else ()), *_modes_line(self.cells))
 
     @property
     def in_common(self) -> bool:
@@ -173,6 +177,16 @@ class Comparison:
         import pandas as pd
 
         return pd.DataFrame([_row(one) for one in self.cells])
+
+
+def _modes_line(cells: Sequence[CellComparison]) -> tuple[str, ...]:
+    """A sentence on the cells that have two modes; nothing where none has."""
+    found = [(one, one.modes) for one in cells if one.modes]
+    if not found:
+        return ()
+    named = [f"{one.cell} ({low:.2f} and {high:.2f})" for one, (low, high) in found[:_NAMED]]
+    more = [f"{len(found) - _NAMED} more"] if len(found) > _NAMED else []
+    return (f"two modes, from run to run, of which neither is a change: {', '.join([*named, *more])}",)
 
 
 def _size(one: CellComparison) -> float:

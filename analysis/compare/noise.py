@@ -10,6 +10,7 @@ import pandas as pd
 from analysis.compare.repeats import RepeatRows
 from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.covariates import fit_slopes
+from analysis.stats.outliers import MEDIAN_EFFICIENCY, Tail, distances_from_neighbours, tail_of
 from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums
 from analysis.stats.shrinkage import FEWEST, Prior, fit_prior, moderate
 
@@ -27,9 +28,8 @@ FEWEST_SIBLINGS = 20
 MOST_BETWEEN = 3
 #: The part of the variance that the runs of a night have in common, where no night has two runs that could tell.
 UNKNOWN_PART = 0.5
-#: The median of the square of a standard normal variable, and the part of the degrees of freedom that a variance from it has: the
-#: efficiency of the median absolute deviation (Rousseeuw and Croux, Journal of the American Statistical Association 88, 1993).
-MEDIAN_OF_SQUARE, MEDIAN_EFFICIENCY = 0.4549, 0.37
+#: The median of the square of a standard normal variable.
+MEDIAN_OF_SQUARE = 0.4549
 #: Smallest relative noise. A clock tick or a page of memory is about this large.
 FLOOR = 0.001
 
@@ -39,10 +39,10 @@ class Noise:
     """The noise of one metric. Entry i of each array is of `RepeatRows.cells[i]`, NaN where the cell has no such metric.
 
     `variance` is the variance of ln values between runs of different nights, `df` are its degrees of freedom, and `between` is
-    the part of it that the runs of one night have in common. `prior` is the distribution over
-    all cells (None where too few have repeats). `repeats` are the degrees of freedom of the repeats of all cells together.
-    With a control, `variance` is what the control does not explain. `slope` is the change of ln of the metric per change of
-    ln of the control. The variance of the slope is `variance` divided by `spread`.
+    the part of it that the runs of one night have in common. `tail` has runs that were apart from their neighbours. `prior` is
+    the distribution over all cells (None where too few have repeats). `repeats` are the degrees of freedom of the repeats of
+    all cells together. With a control, `variance` is what the control does not explain. `slope` is the change of ln of the
+    metric per change of ln of the control. The variance of the slope is `variance` divided by `spread`.
     """
 
     variance: Numbers
@@ -52,6 +52,7 @@ class Noise:
     slope: Numbers
     spread: Numbers
     between: Numbers
+    tail: Tail
 
     @property
     def typical(self) -> float | None:
@@ -99,7 +100,9 @@ def learn_noise(
         *fitted,
     )
     variance, df, part, slope, spread = (np.append(of_unit, np.nan)[unit] for of_unit in of_units)
-    return Noise(variance, df, prior, float(own_df.sum()), slope, spread, part)
+    tail = repeats.tail(left, between)
+    tail = replace(tail, scale=np.append(tail.scale, np.nan)[unit])
+    return Noise(variance, df, prior, float(own_df.sum()), slope, spread, part, tail)
 
 
 def common_moves(rows: RepeatRows, control: str) -> Numbers:
@@ -158,7 +161,7 @@ class _Repeats:
     """Groups the kept rows into repeats: by commit in series with few commits, night by night in series with many."""
 
     def __init__(self, rows: RepeatRows, kept: Labels, between: tuple[int, int] | None) -> None:
-        self._kept, self.unit = kept, rows.unit
+        self._kept, self.unit, self._run = kept, rows.unit, rows.run[kept]
         self._count = int(rows.unit.max(initial=-1)) + 1
         branches, labels = int(rows.branch.max(initial=0)) + 1, int(rows.night.max(initial=0)) + 1
         series = rows.unit[kept] * branches + rows.branch[kept]
@@ -205,7 +208,8 @@ class _Repeats:
 
     def _nights(self, values: Numbers) -> Numbers:
         """The means of the nights."""
-        return np.bincount(self._night_of_row, values[self._kept]) / self._size
+        means: Numbers = np.bincount(self._night_of_row, values[self._kept]) / self._size
+        return means
 
     def with_nights(
         self, values: Numbers, variance: Numbers, df: Numbers, *, in_turn: bool
@@ -236,6 +240,25 @@ class _Repeats:
             np.where(is_many, df, few_df),
             np.where(is_many, part, np.nan_to_num(beyond / few)),
         )
+
+    def tail(self, values: Numbers, between: tuple[int, int] | None) -> Tail:
+        """Return how far runs were from their neighbours in time, over the usual distance of their unit; `scale` is by unit.
+
+        Runs after the last one of the earlier side are left out: they are judged. A new level has no run that is apart.
+        """
+        runs = int(self._run.max(initial=0)) + 1
+        order = np.lexsort((self._run, self._series_of_all[self._night_of_row]))
+        if between is not None:
+            order = order[self._run[order] <= between[0]]
+        keys = self._series_of_all[self._night_of_row][order] * runs + self._run[order]
+        _, of_row = np.unique(keys, return_inverse=True)
+        count = np.bincount(of_row)
+        means = np.bincount(of_row, values[self._kept][order]) / np.maximum(count, 1)
+        first = np.searchsorted(of_row, np.arange(len(count)))
+        series = self._series_of_all[self._night_of_row][order][first]
+        owner = self.unit[self._kept][order][first]
+        distance, known = distances_from_neighbours(means, series)
+        return tail_of(distance[known], owner[known], self._count)
 
     def _within(self, values: Numbers) -> tuple[Numbers, Numbers]:
         """The variance of the runs of a night, moderated, and its own degrees of freedom, of every unit."""

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.stats.arrays import Labels, Mask, Numbers
+from analysis.stats.outliers import two_modes
 from db.connecting import Source
 from db.queries.repeats import LOOK_BACK, ReadRun, Repeats, repeats
 from db.queries.sides import Side
@@ -129,6 +130,18 @@ class RepeatRows:
         """The store's numbers of the runs of a night that have rows."""
         keys: list[int] = self._runs.loc[self._runs["night"] == night, "run"].tolist()
         return keys
+
+    def modes(self, metric: str) -> dict[str, tuple[float, float]]:
+        """Return the levels of each cell whose runs go to and fro between two (`two_modes`), by `cell_id`."""
+        values = self.values(metric)
+        usable = np.flatnonzero(self.passed & (values > 0))
+        usable = usable[np.argsort(self.cell[usable], kind="stable")]
+        starts = np.flatnonzero(np.diff(self.cell[usable], prepend=-1))
+        found = {}
+        for of_cell in np.split(usable, starts[1:]) if len(usable) else ():
+            if levels := two_modes(np.log(values[of_cell])):
+                found[str(self.cells[self.cell[of_cell[0]]])] = levels
+        return found
 
     def extremes(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers]:
         """The least and the greatest value of each of `cells` in a side's measurements that passed; NaN for none."""

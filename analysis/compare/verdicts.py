@@ -18,12 +18,15 @@ from analysis.compare.leaks import LEAK, judge_leaks
 from analysis.compare.noise import learn_noise
 from analysis.compare.transitions import Transition
 from analysis.stats.arrays import Mask, Numbers
+from analysis.stats.outliers import Tail, wider_error
 from analysis.stats.verdicts import (
+    LEVEL,
     Difference,
     difference,
     false_discovery_rates,
     further_runs,
     judge,
+    with_error,
     words_where,
 )
 from collector.metrics import METRICS, MIN_EFFECT
@@ -76,7 +79,7 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
         if metric in CONTROL:
             learned, adjustment = adjusted_for_eager(pairs, metric, learned, adjustment)
         noise[metric], degrees[metric] = learned.typical, learned.repeats
-        judged[metric] = _judged(pairs, metric, adjustment, min_effect)
+        judged[metric] = _judged(pairs, metric, adjustment, learned.tail, min_effect)
     if LEAK in pairs.cells.shown:
         judged[LEAK] = judge_leaks(pairs)
     if min_effects is MIN_EFFECT:
@@ -89,12 +92,17 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
     return Judgement(in_order, drift, noise, degrees, is_open, common_of.get(DEVICE) or common_of.get(WALL))
 
 
-def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect: float) -> JudgedMetric:
+def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, tail: Tail, min_effect: float) -> JudgedMetric:
     before, after = pairs.values(metric)
     change = np.where(pairs.cells.passes, after.log - before.log, np.nan)
     runs = before.independent_runs(adjustment.between), after.independent_runs(adjustment.between)
     with np.errstate(divide="ignore"):
         tested = difference(change - adjustment.change, *runs, adjustment.variance, adjustment.df, adjustment.doubt)
+        # Only what would be called a change is asked whether a single run makes it.
+        is_change = (tested.p <= LEVEL) & (np.abs(tested.change) >= np.log1p(min_effect))
+        single = Tail(tail.distances, pairs.of_cell(tail.scale, "new"))
+        chance = np.where(is_change, single.chance(tested.change, np.fmin(before.runs, after.runs)), 0.0)
+        tested = with_error(tested.change, wider_error(tested.change, tested.error, tested.df, chance), tested.df)
         more = further_runs(tested, *runs, min_effect)
     q = false_discovery_rates(tested.p)
     verdicts = judge(tested, q, min_effect, lower_is_better=METRICS[metric].better == "lower")

@@ -19,9 +19,22 @@ def test_runs_beside_a_neighbour_make_no_more_false_verdicts_than_is_stated(mode
 
 @pytest.mark.parametrize("models", [1, 10, 200])
 def test_a_step_of_five_per_cent_is_found_in_quiet_nights(models):
-    found = rates(World(models, noise=0.005, pace=0.005), (0.05,), 12)
+    found = rates(World(models, noise=0.005, pace=0.005), (0.05,), 20)
     assert found.alarms <= 0.1
     assert found.power[0] >= 0.85
+
+
+@pytest.mark.parametrize("structure", [{"modes": 0.08}, {"modes": 0.15}, {"tails": 2.0}], ids=str)
+@pytest.mark.parametrize(("models", "times"), [(1, 40), (60, 15)])
+def test_second_modes_and_heavy_tails_make_no_false_verdicts(structure, models, times):
+    found = rates(World(models, noise=0.003, pace=0.003, **structure), (), times)
+    assert found.alarms <= 0.05 + 2 * (0.05 * 0.95 / times) ** 0.5
+
+
+def test_a_second_run_finds_what_a_single_one_with_modes_does_not():
+    """Three runs a side, as after measuring again: no mode explains that all of them are slower."""
+    once, again = (rates(World(60, runs=runs, noise=0.003, pace=0.003, modes=0.08), (0.05,), 6) for runs in (1, 3))
+    assert once.power[0] < 0.2 < 0.7 < again.power[0]
 
 
 @pytest.mark.parametrize(("models", "nights", "times"), [(1, 3, 40), (10, 3, 25), (10, 8, 12)])

@@ -453,3 +453,15 @@ def test_a_machine_that_is_slower_by_its_yardstick_slows_no_cell(measured, tmp_p
 def test_a_night_without_a_yardstick_is_held_against_one_by_its_eager_runs(history, tmp_path):
     with_yardstick(history, tmp_path, 12, slower=dict.fromkeys(MODELS, dict.fromkeys(ALL_TIMES, 1.008)))
     assert judged(history)[0].noise["compiled_ms"].drift == pytest.approx(0.008)
+
+
+def test_a_value_that_other_runs_had_is_no_change_and_is_told_as_a_mode(store, tmp_path):
+    fast = {"compiled_ms": 0.96, "compiled_kernel_ms": 0.96}
+    for number in range(13):
+        make_run(store, tmp_path, number, slower={MODELS[3]: fast} if number in (2, 5, 9, 12) else {})
+    found, cells = judged(store)
+    assert cells.loc[MODELS[3], "verdict"] == "inconclusive"
+    assert cells.loc[MODELS[3], "compiled_kernel_ms_low"] < 0 < cells.loc[MODELS[3], "compiled_kernel_ms_high"]
+    (note,) = found.control_notes
+    assert MODELS[3] in note and "(0.96 and 1.00)" in note
+    assert judging.cell_of(found, MODELS[3]).modes == pytest.approx((0.96, 1.0), abs=0.01)
