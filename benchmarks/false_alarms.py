@@ -1,6 +1,7 @@
 """False verdicts and power of the comparison of two nights, on synthetic runs: `python -m benchmarks false_alarms`.
 
-With `--history` it is the history of 2 to 9 nights that is judged, as `changepoints` does (`analysis.history.first`).
+With `--history` it is the history of 2 to 9 nights that is judged, as `changepoints` does (`analysis.history.first`). With
+`--ingest` each comparison goes through bundles and a store, with an ad hoc run of one model before the newest night.
 
 Nothing here is measured. Every model has a level, and its compiled and eager latency have in common what the host's pace
 does to a process. A disturbed run shares the machine with a neighbour, who slows both, and not equally.
@@ -9,9 +10,11 @@ does to a process. A disturbed run shares the machine with a neighbour, who slow
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +22,17 @@ import pandas as pd
 
 from analysis.compare.adjustment import CONTROL, CellPairs, PairedCells
 from analysis.compare.common_move import YARDSTICKS
+from analysis.compare.comparing import compare_named
 from analysis.compare.repeats import RepeatRows
 from analysis.compare.verdicts import judge_pairs
 from analysis.history.first import judge_first
 from analysis.history.series import Point, SeriesTable
 from analysis.stats.verdicts import LEVEL, Verdict, false_discovery_rates
+from collector.bundle import BundleWriter, RunHeader
 from collector.metrics import MIN_EFFECT
+from collector.vocabulary import Cell, Config, Measurement, Phase, Status
+from db.engine import open_store
+from db.ingest import ingest_bundle
 from db.queries.repeats import Repeats
 from db.queries.series import SeriesRun
 from db.queries.sides import Side
@@ -96,6 +104,50 @@ def judged_in_history(world: World, values: npt.NDArray[np.float64]) -> pd.DataF
     words = np.where(size > 0, Verdict.REGRESSED.value, Verdict.IMPROVED.value)
     verdicts = np.where(told & (np.abs(size) >= np.log1p(_SMALLEST)), words, Verdict.INCONCLUSIVE.value)
     return pd.DataFrame({"compiled_ms_verdict": verdicts, "compiled_ms_low": np.nan, "compiled_ms_high": np.nan})
+
+
+def judged_in_store(world: World, values: npt.NDArray[np.float64]) -> pd.DataFrame:
+    """Return what `compare latest~1 latest` says, a row a model, of bundles that were ingested.
+
+    An ad hoc run of the first model lies before the newest night, and is no base.
+    """
+    cells = [Cell("synthetic", name, Phase.INFERENCE, "float32", "cpu", 1, Config()) for name in _names(world)]
+    runs = values.shape[1]
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(Path(folder) / "store.db", write=True)
+        for run in [*range(runs - world.runs), -1, *range(runs - world.runs, runs)]:
+            night = run // world.runs if run >= 0 else world.nights - 1
+            started = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(
+                hours=2 * run if run >= 0 else 2 * (runs - world.runs) - 1
+            )
+            header = RunHeader(
+                run_id=f"run-{run}" if run >= 0 else "tried",
+                branch="main",
+                commit=f"{night if run >= 0 else 999:040x}",
+                testbed={"cpu": "synthetic"},
+                started_at=started.isoformat(),
+                label="synthetic",
+                trigger="nightly" if run >= 0 else "adhoc",
+                night=f"night-{night}" if run >= 0 else "",
+            )
+            chosen = cells if run >= 0 else cells[:1]
+            writer = BundleWriter(Path(folder), header, chosen)
+            for place, cell in enumerate(chosen):
+                eager, compiled = np.exp(values[:, run, place]).tolist()
+                metrics = {"eager_ms": eager, "compiled_ms": compiled}
+                writer.measurement(Measurement(cell, Status.PASS, started.isoformat(), 1.0, metrics, program_id="one"))
+            ingest_bundle(store, writer.close(started.isoformat()))
+        comparison = compare_named(store, "latest~1", "latest")
+        store.dispose()
+    judged = {one.cell.model: one.judged.get("compiled_ms") for one in comparison.cells}
+    rows = [judged[name] for name in _names(world)]
+    return pd.DataFrame(
+        {
+            "compiled_ms_verdict": [one.verdict.value if one else None for one in rows],
+            "compiled_ms_low": [one.low if one and one.low is not None else np.nan for one in rows],
+            "compiled_ms_high": [one.high if one and one.high is not None else np.nan for one in rows],
+        }
+    )
 
 
 def _names(world: World) -> list[str]:
@@ -183,9 +235,10 @@ def main() -> None:
     parser.add_argument("--quiet", action="store_true", help="no line with disturbed runs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--history", action="store_true", help="judge the history of 2 to 9 nights")
+    parser.add_argument("--ingest", action="store_true", help="through bundles, ingest and compare latest~1 latest")
     parser.add_argument("--steps", type=float, nargs="+", default=[0.03, 0.05, 0.10])
     asked = parser.parse_args()
-    steps, judge = asked.steps, judged_in_history if asked.history else judged
+    steps, judge = asked.steps, judged_in_history if asked.history else judged_in_store if asked.ingest else judged
     print(f"synthetic, {asked.nights} nights of {asked.runs} runs: shares of {asked.times} comparisons")
     print("models noise disturbed  false  outside 95 %" + "".join(f"  finds {step:4.0%}" for step in steps))
     for noise in asked.noise:

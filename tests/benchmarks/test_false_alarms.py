@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.false_alarms import World, judged, judged_in_history, latencies, rates
+from benchmarks.false_alarms import World, judged, judged_in_history, judged_in_store, latencies, rates
 
 
 @pytest.mark.parametrize(("models", "times"), [(1, 60), (10, 40), (200, 10)])
@@ -66,3 +66,14 @@ def test_noise_does_not_collapse_where_steps_of_both_latencies_are_cut_off():
     cells = [judged(world, latencies(world, random)).iloc[0] for _ in range(30)]
     widths = [cell["compiled_ms_high"] - cell["compiled_ms_low"] for cell in cells]
     assert min(widths) > 0.05
+
+
+def test_a_comparison_through_a_store_says_the_same_and_passes_by_an_ad_hoc_run():
+    random = np.random.default_rng(5)
+    world = World(models=25, nights=11, noise=0.004, pace=0.004, modes=0.05)
+    values = latencies(world, random)
+    values[1, -1:, :3] += 0.1
+    direct, stored = judged(world, values), judged_in_store(world, values)
+    assert stored["compiled_ms_verdict"].tolist() == direct["compiled_ms_verdict"].tolist()
+    # The ad hoc run is one more of the first model, and moves the others' intervals by a little.
+    assert stored["compiled_ms_low"].to_numpy() == pytest.approx(direct["compiled_ms_low"].to_numpy(), abs=0.003)
