@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, exists, func, select
 
 from db.connecting import Source, connected
-from db.errors import SideError, counted, nearest, one_line
+from db.errors import NoBaseError, SideError, counted, nearest, one_line
+from db.queries.base_nights import base_nights
 from db.runs import RunInfo, device_name, find_runs, newest_nights
 from db.schema import Commit, Environment, Run, Tag, Testbed
 from db.tags import measured_tags, tagged
@@ -107,13 +109,13 @@ class Side:
 def resolve_side(source: Source, text: str) -> Side:
     """The runs that `text` names.
 
-    `latest`, `latest~N` (N nights earlier), the name of a night or of a run or a unique beginning of one, a commit (at
-    least six digits), a branch (its newest commit that has runs), a tag of a commit (`db.tags`), a release of torch
-    (`2.12.1`), a pull request (`#154667`), the newest night of a day (`2026-11-20`, UTC) or of a device (`H200`), or
-    `branch@commit`, where a tag may stand for the commit. A name that is spelled out in full wins over one that is only
-    begun. A night or `latest` stands for all runs of that night, a commit, tag or branch for all runs of that commit, a
-    run id for that one run. Raises `SideError` where the database has no runs, or `text` names none or more than one
-    thing; one line with the nearest names.
+    `latest` (the newest night), `latest~N` (the Nth of its `base_nights`), the name of a night or of a run or a unique
+    beginning of one, a commit (at least six digits), a branch (its newest commit that has runs), a tag of a commit
+    (`db.tags`), a release of torch (`2.12.1`), a pull request (`#154667`), the newest night of a day (`2026-11-20`, UTC) or
+    of a device (`H200`), or `branch@commit`, where a tag may stand for the commit. A name that is spelled out in full wins
+    over one that is only begun. A night or `latest` stands for all runs of that night, a commit, tag or branch for all runs
+    of that commit, a run id for that one run. Raises `SideError` where the database has no runs, or `text` names none or
+    more than one thing; one line with the nearest names.
     """
     text = clean(text)  # as names were when they were stored
     with connected(source) as conn:
@@ -161,12 +163,21 @@ def _start(run: RunInfo) -> datetime:
 
 
 def _latest(conn: Connection, text: str, back: int) -> Side:
-    night = conn.execute(newest_nights().offset(back).limit(1)).scalar()
-    if night is not None:
-        return Side(text, "latest", _runs(conn, Run.night == night))
-    count = len(conn.execute(newest_nights()).all())
-    raise SideError(
-        f"{text}: the database has {counted(count, 'night')}: the oldest is latest~{count - 1}" if count else _EMPTY
+    nights = conn.execute(newest_nights()).scalars().all()
+    if not nights:
+        raise SideError(_EMPTY)
+    newest = _runs(conn, Run.night == nights[0])
+    if not back:
+        return Side(text, "latest", newest)
+    if back >= len(nights):
+        count = len(nights)
+        raise SideError(f"{text}: the database has {counted(count, 'night')}: the oldest is latest~{count - 1}")
+    bases = list(islice(base_nights(conn, newest), back))
+    if len(bases) == back:
+        return Side(text, "latest", bases[-1].runs)
+    raise NoBaseError(
+        f"{text}: of the nights before {one_line(nights[0])} {len(bases) or 'none'} measured at least half of its cells on"
+        " its testbed; what was run ad hoc does not count. Name the side to compare with: `inductor-watch runs` lists them"
     )
 
 
