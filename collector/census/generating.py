@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from collector.bundle import CENSUS
 from collector.census.fake_models import build_fake, fake_mode
 from collector.census.questions import TIMING, Questions
 from collector.configs import availability
@@ -28,8 +29,6 @@ from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement, Stage, Status
 from collector.zoo.registry import find
 
-#: The key of a measurement's details that says what the census knows of a cell.
-CENSUS = "census"
 #: Options under which Inductor times candidates, or runs generated code, while it generates.
 _TIMED = (
     *("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "cpp_wrapper", "benchmark_kernel"),
