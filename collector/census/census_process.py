@@ -1,7 +1,10 @@
 """The process of a census: it imports torch and sees a GPU that is not there, then generates cell after cell in forked children.
 
     request (standard input, a line a cell)  {"cell": {...}, "settings": {...}, "answers": {...}}
-    report (descriptor --report, a line)     {"ready": {environment}}, then {"outcome": {...}} or {"died": "SIGSEGV"} a cell
+    report (descriptor --report, a line)     {"ready": {environment}, "files": [...]}, then a cell
+                                             {"outcome": {...}, "files": [...]} or {"died": "SIGSEGV"}
+
+`files` are those of torch's package that were imported, and for a cell those that it imported besides.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
+from collector.process.forkserver import die_with
+
 #: Set before torch is imported: nothing is taken from a cache, and nothing is compiled in other processes.
 _VARIABLES = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
@@ -39,8 +44,21 @@ class CensusProcess:
 
     def __init__(self, report: IO[str], device_name: str) -> None:
         self._report = report
+        self._reported: set[str] = set()
         self._environment = self._prepare(device_name)
-        self._send({"ready": self._environment})
+        self._send({"ready": self._environment, "files": self._files()})
+
+    def _files(self) -> list[str]:
+        """Return the files of torch's package that were imported since the last call, by their paths beside it."""
+        import torch
+
+        root = Path(torch.__file__).parents[1]
+        names = (str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values()))
+        files = {name.removeprefix(f"{root}/") for name in names if name.startswith(f"{root}/torch/")}
+        # Templates of kernels are read and not imported.
+        files |= {str(path.relative_to(root)) for path in (root / "torch" / "_inductor" / "kernel").rglob("*.jinja")}
+        new, self._reported = files - self._reported, self._reported | files
+        return sorted(new)
 
     def _prepare(self, device_name: str) -> dict[str, Any]:
         """Make torch see the device; returns the environment of the cells."""
@@ -83,6 +101,7 @@ class CensusProcess:
 
     def serve(self, requests: IO[str]) -> None:
         """Answer each request in a forked child: a cell that fails, or hangs, takes nothing else with it."""
+        parent = os.getpid()
         for line in requests:
             request = json.loads(line)
             self._import_for(request["cell"])
@@ -93,6 +112,7 @@ class CensusProcess:
                 warnings.simplefilter("ignore", DeprecationWarning)  # a process with threads forks
                 child = os.fork()
             if not child:
+                die_with(parent)
                 self._generate(request, folder)
             self._await(child, float(request["settings"]["timeout_s"]))
             shutil.rmtree(folder, ignore_errors=True)
@@ -121,7 +141,7 @@ class CensusProcess:
             answers = {name: (bool(answer), str(source)) for name, (answer, source) in request["answers"].items()}
             settings = Settings.from_json(request["settings"])
             outcome = generate(Cell.from_json(request["cell"]), settings, self._environment, answers)
-            self._send({"outcome": outcome.to_json()})
+            self._send({"outcome": outcome.to_json(), "files": self._files()})
             code = 0
         finally:
             sys.stdout.flush()
@@ -157,6 +177,7 @@ def main() -> None:
     parser.add_argument("--device-name", required=True)
     words = parser.parse_args()
     os.environ.update(_VARIABLES)
+    die_with(os.getppid())
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
     with os.fdopen(words.report, "w", encoding="utf-8") as report:

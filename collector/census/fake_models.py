@@ -7,7 +7,8 @@ are moved to the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,8 +19,10 @@ from collector.vocabulary import Phase
 from collector.zoo.spec import Built, ModelSpec
 
 #: Of `torch.nn.init` and of tensors: what draws values and returns the tensor that it was given.
-_INITS = ("normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "kaiming_normal_", "xavier_uniform_")
-_INITS += ("xavier_normal_", "orthogonal_", "constant_", "zeros_", "ones_")
+_INITS = (
+    *("normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "kaiming_normal_", "xavier_uniform_"),
+    *("xavier_normal_", "orthogonal_", "constant_", "zeros_", "ones_"),
+)
 _DRAWS = ("normal_", "uniform_", "erfinv_")
 #: Of the zoo: what computes with values only.
 _CONDITIONING = ("wake_dead_gains", "calibrate_batch_norms", "spread_output")
@@ -49,7 +52,7 @@ def build_fake(spec: ModelSpec, mode: Any, notes: list[str]) -> Callable[..., Bu
     def build(batch_size: int, phase: Phase, device: str, **options: Any) -> Built:
         global _is_fake
         try:
-            with mode:
+            with mode, _grouped_products_of_any_dtype():
                 return spec.build(batch_size, phase, device, **options)
         except Exception as error:
             text = (str(error).strip().splitlines() or [""])[0]
@@ -62,6 +65,23 @@ def build_fake(spec: ModelSpec, mode: Any, notes: list[str]) -> Callable[..., Bu
             _is_fake = True
 
     return build
+
+
+@contextmanager
+def _grouped_products_of_any_dtype() -> Iterator[None]:
+    """Let a fake prompt run through experts in float32: the shape function of their product takes bfloat16 alone."""
+    path = "torch.nn.functional:grouped_mm"
+    grouped_mm = find(path)
+
+    def in_bfloat16(one: torch.Tensor, other: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
+        made: torch.Tensor = grouped_mm(one.bfloat16(), other.bfloat16(), *rest, **options)
+        return made.to(one.dtype)
+
+    replace(path, in_bfloat16)
+    try:
+        yield
+    finally:
+        replace(path, grouped_mm)
 
 
 #: Whether models are being built from fake tensors.
@@ -86,7 +106,7 @@ class _Moving:
     """
 
     def __init__(self) -> None:
-        self._moved: dict[int, tuple[Any, Any]] = {}
+        self._moved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._depth = 0
 
     def apply(self, module: Any, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
@@ -112,4 +132,4 @@ class _Moving:
             if isinstance(tensor, nn.Parameter) and moved is not tensor:
                 moved = nn.Parameter(moved, tensor.requires_grad)
             self._moved[id(tensor)] = tensor, moved  # the old one is kept, else its id may be another tensor's
-        return self._moved[id(tensor)][1]  # type: ignore[no-any-return]
+        return self._moved[id(tensor)][1]

@@ -47,7 +47,18 @@ def _compile(compiler: str, words: list[str], library: Path) -> None:
     library.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=library.parent, suffix=".partial", delete=False) as partial:
         made = Path(partial.name)
-    command = [compiler, "-shared", "-fPIC", "-O1", "-w", "-Wl,-soname,libcuda.so.1", *words, "-o", str(made), str(_SOURCE)]
+    command = [
+        compiler,
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-w",
+        "-Wl,-soname,libcuda.so.1",
+        *words,
+        "-o",
+        str(made),
+        str(_SOURCE),
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -6,11 +6,10 @@ It is a file beside the cache, one for each device and torch. Without it each qu
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from collector.output_file import write_output
 from jobs.census.census_pool import CensusPlace
@@ -26,9 +25,9 @@ class CensusMemory:
     differing: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, place: CensusPlace, environment: Mapping[str, Any]) -> CensusMemory:
-        """Return what is known of a device under the torch of an environment; a file that cannot be read is empty."""
-        name = f"{place.device_name}-torch-{environment.get('torch')}.json"
+    def read(cls, place: CensusPlace, torch_version: str) -> CensusMemory:
+        """Return what is known of a device under a version of torch; a file that cannot be read says nothing."""
+        name = f"{place.device_name}-torch-{torch_version}.json"
         memory = cls(place.cache.expanduser() / name)
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             data = json.loads(memory.path.read_text())
@@ -44,7 +43,9 @@ class CensusMemory:
         night = self.differing.get(one.cell.cell_id)
         return f"differed from night {night}" if night and one.is_known else ""
 
-    def learn(self, night: str, corrected: Iterable[CensusCell], equal: Iterable[str], differing: Iterable[str]) -> None:
+    def learn(
+        self, night: str, corrected: Iterable[CensusCell], equal: Iterable[str], differing: Iterable[str]
+    ) -> None:
         """Keep what a comparison with a night showed: corrected cells with their answers, and cells by `cell_id`."""
         for one in corrected:
             answers = {question["key"]: (bool(question["answer"]), night) for question in one.questions}

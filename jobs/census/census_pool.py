@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -57,14 +58,15 @@ class CensusPlace:
 
 
 class CensusPool:
-    """The processes of a census at one place. They start at the first cells; use it as a context."""
+    """The processes of a census at one place. They start at the first cells; use it as a context.
+
+    `imported` are the files of torch that were imported so far, by their paths beside the package.
+    """
 
     def __init__(self, place: CensusPlace, settings: Settings) -> None:
         self.place, self._settings = place, settings
-        self._variables = place.variables()
         self._workers: list[_Worker] = []
-        #: What a cell's environment is; filled by the first process.
-        self.environment: dict[str, Any] = {}
+        self.imported: set[str] = set()
 
     def __enter__(self) -> CensusPool:
         return self
@@ -73,17 +75,14 @@ class CensusPool:
         for worker in self._workers:
             worker.end()
 
-    def start(self, cells: int) -> None:
-        """Start processes for so many cells and wait for the first. Raises `CensusError` if torch does not allow a census."""
-        while len(self._workers) < min(self.place.workers, max(1, cells)):
-            self._workers.append(_Worker(self.place.device_name, self._variables))
-        self.environment = self.environment or self._workers[0].await_ready()
+    def generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
+        """Yield the outcome of each cell as it comes. `answers` are by `cell_id`.
 
-    def generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers] | None = None) -> Iterator[Outcome]:
-        """Yield the outcome of each cell as it comes. `answers` are by `cell_id`. Raises what `start` raises."""
-        if not cells:
-            return
-        self.start(len(cells))
+        Raises `CensusError` where torch does not allow a census, or where the GPU's runtime cannot be built.
+        """
+        variables = self.place.variables() if len(self._workers) < self.place.workers else {}
+        while len(self._workers) < min(self.place.workers, len(cells)):
+            self._workers.append(_Worker(self.place.device_name, variables))
         waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
         for cell in cells:
             waiting.put(cell)
@@ -91,22 +90,21 @@ class CensusPool:
 
         def work(worker: _Worker) -> None:
             try:
-                worker.await_ready()
                 while True:
                     cell = waiting.get_nowait()
-                    done.put(worker.generate(cell, self._settings, (answers or {}).get(cell.cell_id, {})))
+                    done.put(worker.generate(cell, self._settings, answers.get(cell.cell_id, {})))
             except queue.Empty:
                 return
             except Exception as error:
                 done.put(error)
 
-        threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in self._workers]
-        for thread in threads:
-            thread.start()
+        for worker in self._workers:
+            threading.Thread(target=work, args=(worker,), daemon=True).start()
         for _ in cells:
             outcome = done.get()
             if isinstance(outcome, BaseException):
                 raise outcome
+            self.imported.update(*(worker.files for worker in self._workers))
             yield outcome
 
 
@@ -116,38 +114,39 @@ class _Worker:
     def __init__(self, device_name: str, variables: Mapping[str, str]) -> None:
         reader, writer = os.pipe()
         words = ["--report", str(writer), "--device-name", device_name]
-        self._log: IO[bytes] = tempfile.TemporaryFile()
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
+        theirs, ours = os.pipe()
+        self._requests = os.fdopen(ours, "w", encoding="utf-8")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "collector.census.census_process", *words],
-            stdin=subprocess.PIPE,
+            stdin=theirs,
             stdout=self._log,
             stderr=self._log,
             env=dict(variables),
             pass_fds=[writer],
-            text=True,
         )
         os.close(writer)
+        os.close(theirs)
         self._report = os.fdopen(reader, encoding="utf-8")
-        self._environment: dict[str, Any] = {}
+        self._is_ready = False
+        self.files: set[str] = set()
 
-    def await_ready(self) -> dict[str, Any]:
-        """Return the environment of the cells once everything is imported. Raises `CensusError`."""
-        if not self._environment:
-            message = self._receive()
-            if "ready" not in message:
-                raise CensusError(message.get("refused") or f"the census does not start: {self._last_line()}")
-            self._environment = message["ready"]
-        return self._environment
+    def _await_ready(self) -> None:
+        message = self._receive()
+        if "ready" not in message:
+            raise CensusError(message.get("refused") or f"the census does not start: {self._last_line()}")
+        self._is_ready = True
 
     def generate(self, cell: Cell, settings: Settings, answers: Answers) -> Outcome:
-        """Return the outcome of a cell. Raises `CensusError` if the process itself has ended."""
+        """Return the outcome of a cell. Raises `CensusError` if the process does not start or has ended."""
+        if not self._is_ready:
+            self._await_ready()
         start = os.fstat(self._log.fileno()).st_size
         request = {"cell": cell.to_json(), "settings": settings.to_json(), "answers": dict(answers)}
-        assert self._process.stdin is not None
         began = now()
         try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
+            self._requests.write(json.dumps(request) + "\n")
+            self._requests.flush()
             message = self._receive()
         except BrokenPipeError:
             message = {}
@@ -166,8 +165,8 @@ class _Worker:
         """End the process and its cell."""
         self._process.kill()
         self._process.wait()
-        for stream in (self._process.stdin, self._report, self._log):
-            if stream:
+        for stream in (self._requests, self._report, self._log):
+            with suppress(OSError):  # a request that nobody reads any more
                 stream.close()
 
     def _receive(self) -> dict[str, Any]:
@@ -176,6 +175,7 @@ class _Worker:
                 message = json.loads(line)
             except ValueError:  # a cell died in the middle of its line, or left an empty one
                 continue
+            self.files = self.files.union(message.get("files", ()))
             return dict(message)
         return {}
 

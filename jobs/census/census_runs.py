@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from collector.configs.templates import resolve_config
 from collector.errors import ConfigError
 from collector.process.outcome import Outcome
 from collector.vocabulary import Cell, Measurement, Status
+from jobs.census.census_cache import CensusCache
 from jobs.census.census_pool import Answers, CensusPool
 from jobs.pool.requested_options import RequestedOptions, RunNames
 from jobs.pool.runner import make_header, now, record
@@ -26,9 +27,10 @@ _MOST_TRIES = 7
 
 @dataclass(frozen=True, slots=True)
 class CensusCell:
-    """What a census knows of one cell."""
+    """What a census knows of one cell, and the environment that its code is from."""
 
     measurement: Measurement
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def cell(self) -> Cell:
@@ -58,7 +60,8 @@ class CensusCell:
 
     @property
     def _facts(self) -> Mapping[str, Any]:
-        return self.measurement.details.get(CENSUS, {})
+        facts: Mapping[str, Any] = self.measurement.details.get(CENSUS, {})
+        return facts
 
     def describe(self) -> str:
         """Return the outcome in a few words."""
@@ -90,33 +93,34 @@ class CensusCell:
 class CensusRun:
     """A census of some cells into a bundle of its own; use it as a context, which closes the bundle.
 
-    Cells that are one program are generated once.
+    Cells that are one program are generated once, and what was generated before from the same files is not generated again.
+    `path` is the bundle; None as long as there is no outcome.
     """
 
     def __init__(
         self, pool: CensusPool, cells: Sequence[Cell], names: RunNames, requested: RequestedOptions, folder: Path
     ) -> None:
         groups = share(cells)
-        self._pool, self.cells = pool, cells
+        self.cells, self._pool, self._folder = cells, pool, folder
         self._others = {group[0].cell_id: group[1:] for group in groups}
         self._cells = [group[0] for group in groups]
-        pool.start(len(groups))
-        self.header = census_header(pool.environment, names, requested)
-        self._writer = BundleWriter(folder, self.header, cells)
-        self.path = self._writer.path
+        self._names, self._requested = names, requested
+        self._cache = CensusCache(pool.place, requested.settings)
+        self._writer: BundleWriter | None = None
+        self.path: Path | None = None
 
     def __enter__(self) -> CensusRun:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
+        if self._writer and kind is None:
             self.path = self._writer.close(now())
-        else:
+        elif self._writer:
             self._writer.abandon()
 
-    def take(self, answers: Mapping[str, Answers] | None = None) -> Iterator[CensusCell]:
-        """Yield each cell as it comes, once it is in the bundle. Raises what `CensusPool.start` raises."""
-        for outcome in self._pool.generate(self._cells, answers):
+    def take(self, answers: Mapping[str, Answers]) -> Iterator[CensusCell]:
+        """Yield each cell as it comes, once it is in the bundle. Raises what `CensusPool.generate` raises."""
+        for outcome in self._generate(self._cells, answers):
             yield from self._record(outcome)
 
     def correct(
@@ -126,21 +130,36 @@ class CensusRun:
 
         `source` is where such answers are from. The bundle gets the new outcome of these cells and of no other.
         """
-        tries = {cell_id: other_answers(one.questions, source) for cell_id, one in cells.items()}
-        tries = {cell_id: tries[cell_id] for cell_id in self._others if cell_id in tries}
+        generated = [cells[cell_id] for cell_id in self._others if cell_id in cells]
+        tries = {one.cell.cell_id: other_answers(one.questions, source) for one in generated}
         while tries:
-            answers = {cell_id: next(left, None) for cell_id, left in tries.items()}
-            again = {cell_id: answer for cell_id, answer in answers.items() if answer}
-            tries = {cell_id: tries[cell_id] for cell_id in again}
-            for outcome in self._pool.generate([cells[cell_id].cell for cell_id in again], again):
+            answers = {cell_id: answer for cell_id, left in tries.items() if (answer := next(left, None))}
+            tries = {cell_id: tries[cell_id] for cell_id in answers}
+            for outcome in self._generate([cells[cell_id].cell for cell_id in answers], answers):
                 cell_id, code_id = outcome.measurement.cell.cell_id, outcome.measurement.code_id
                 if code_id in codes.get(cell_id, ()):
                     del tries[cell_id]
                     yield from self._record(outcome)
 
+    def _generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
+        missing = []
+        for cell in cells:
+            if outcome := self._cache.find(cell, answers.get(cell.cell_id, {})):
+                yield outcome
+            else:
+                missing.append(cell)
+        for outcome in self._pool.generate(missing, answers) if missing else ():
+            self._cache.keep(outcome, answers.get(outcome.measurement.cell.cell_id, {}), self._pool.imported)
+            yield outcome
+
     def _record(self, outcome: Outcome) -> Iterator[CensusCell]:
+        if self._writer is None:
+            header = census_header(outcome.environment, self._names, self._requested)
+            self._writer = BundleWriter(self._folder, header, self.cells)
+            self.path = self._writer.path
         others = self._others[outcome.measurement.cell.cell_id]
-        yield from map(CensusCell, record(self._writer, outcome, others))
+        for measurement in record(self._writer, outcome, others):
+            yield CensusCell(measurement, outcome.environment)
 
 
 def other_answers(questions: Sequence[Mapping[str, Any]], source: str) -> Iterator[Answers]:

@@ -15,6 +15,8 @@ from jobs.plan.cost import bundles_below
 
 #: What of the environments of a census and a night must be equal for their code to be compared.
 _SOFTWARE = ("torch", "torch_git", "triton", "transformers", "timm", "torchvision", "gpu")
+#: The word for a cell whose code is that of the night.
+EQUAL = "equal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ def read_truth(text: str, database: str) -> CodeTruth:
 class Agreement:
     """How the cells of a census agree with a night. `asked` counts cells with a question that only a GPU answers."""
 
-    codes: Mapping[str, set[str]]
+    truth: CodeTruth
+    codes: dict[str, set[str]] = field(default_factory=dict)
     cells: int = 0
     known: int = 0
     equal: int = 0
@@ -88,6 +91,8 @@ class Agreement:
 
     def took(self, one: CensusCell) -> str:
         """Count a cell; returns the word for it."""
+        if not self.codes:
+            self.codes = self.truth.codes(one.environment)
         codes = self.codes.get(one.cell.cell_id)
         self.cells += 1
         self.known += one.is_known
@@ -99,7 +104,7 @@ class Agreement:
             return ""
         if one.code_id in codes:
             self.equal += 1
-            return "equal"
+            return EQUAL
         self.differing[one.cell.cell_id] = one
         return "DIFFERS"
 
@@ -118,4 +123,3 @@ def _software(environment: Mapping[str, Any]) -> tuple[Any, ...]:
     source = environment.get("source") or ""
     # A commit that changes no file of torch is the installed torch.
     return (*(environment.get(key) for key in _SOFTWARE), "" if source.startswith("0 files") else source)
-

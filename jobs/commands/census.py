@@ -13,10 +13,11 @@ from rich.console import Console
 
 from collector.census.gpu_models import CPU, DEVICE_NAMES
 from jobs.builds.options import SourceOptions, source_options
+from jobs.builds.overlay import Wheel
 from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import DEFAULT_CACHE, CensusPlace, CensusPool
 from jobs.census.census_runs import CensusCell, CensusRun
-from jobs.census.code_truth import Agreement, CodeTruth, read_truth
+from jobs.census.code_truth import EQUAL, Agreement, CodeTruth, read_truth
 from jobs.measuring_options import generating_options, naming_options, night_options
 from jobs.options import FOLDER, POSITIVE, Storage, example, json_option, storage_options
 from jobs.output.tables import FittingTable, console, say
@@ -81,22 +82,23 @@ def census_command(
     requested = replace(requested, settings=requested.settings.with_models(plan.own_models))
     store = storing(storage.database) if storage.target else None
     out = Console(stderr=True) if as_json else console()
-    began = time.monotonic()
-    with CensusPool(place, requested.settings) as pool:
-        with CensusRun(pool, plan.cells, names, requested, storage.out) as run:
-            where = f"for {device_name}, torch {pool.environment['torch']}"
-            say(out, f"census {run.header.run_id}: {several(len(plan.cells), 'cell')} {where}, {place.workers} workers")
-            memory = CensusMemory.read(place, pool.environment)
-            agreement = Agreement(truth.codes(pool.environment) if truth else {})
-            _take(run, memory, agreement, truth, out, as_json)
-        paths = [run.path]
-    for path in paths:
-        say(out, f"bundle {path}")
-        if store:
-            say(out, store(path))
-    _summarise(out, agreement, truth, time.monotonic() - began)
-    if agreement.differing:
-        raise SystemExit(1)
+    agreement, began = Agreement(truth) if truth else None, time.monotonic()
+    version = Wheel.installed().version
+    memory = CensusMemory.read(place, version)
+    say(out, f"census: {several(len(plan.cells), 'cell')} for {device_name}, torch {version}, {place.workers} workers")
+    with (
+        CensusPool(place, requested.settings) as pool,
+        CensusRun(pool, plan.cells, names, requested, storage.out) as run,
+    ):
+        _take(run, memory, agreement, out, as_json)
+    say(out, f"bundle {run.path}")
+    if store and run.path:
+        say(out, store(run.path))
+    seconds = time.monotonic() - began
+    say(out, f"{seconds:.0f} s, {seconds / len(plan.cells):.1f} s a cell")
+    if agreement:
+        _summarise(out, agreement)
+        raise SystemExit(bool(agreement.differing))
 
 
 def choose_device(named: str | None, device: str | None, truth: CodeTruth | None) -> str:
@@ -114,24 +116,21 @@ def _plan(place: CensusPlace, selection: Selection, configs: tuple[str, ...], tr
     return planned_night(place.device, selection, configs)
 
 
-def _take(
-    run: CensusRun, memory: CensusMemory, agreement: Agreement, truth: CodeTruth | None, out: Console, as_json: bool
-) -> None:
+def _take(run: CensusRun, memory: CensusMemory, agreement: Agreement | None, out: Console, as_json: bool) -> None:
     """Generate every cell and show it; then ask those that differ again, under other answers."""
-    total, equal, count = len(run.cells), list[str](), 0
-    for one in run.take(memory.answers):
-        count += 1
-        word = agreement.took(one) if truth else memory.warn(one)
-        equal += [one.cell.cell_id] if word == "equal" else []
-        _show(one, f"[{count}/{total}]", word, out, as_json)
-    if truth is None:
+    equal: list[str] = []
+    for count, one in enumerate(run.take(memory.answers), start=1):
+        word = agreement.took(one) if agreement else memory.warn(one)
+        equal += [one.cell.cell_id] if word == EQUAL else []
+        _show(one, f"[{count}/{len(run.cells)}]", word, out, as_json)
+    if agreement is None:
         return
-    corrected = []
-    for one in run.correct(agreement.differing, truth.name, agreement.codes):
+    corrected, night = [], agreement.truth.name
+    for one in run.correct(agreement.differing, night, agreement.codes):
         agreement.correct(one)
         corrected.append(one)
-        _show(one, "", "equal under other answers", out, as_json)
-    memory.learn(truth.name, corrected, [*equal, *(one.cell.cell_id for one in corrected)], agreement.differing)
+        _show(one, "", f"{EQUAL} under other answers", out, as_json)
+    memory.learn(night, corrected, [*equal, *(one.cell.cell_id for one in corrected)], agreement.differing)
 
 
 def _show(one: CensusCell, number: str, word: str, out: Console, as_json: bool) -> None:
@@ -142,13 +141,10 @@ def _show(one: CensusCell, number: str, word: str, out: Console, as_json: bool) 
     say(out, "  ".join(part for part in parts if part))
 
 
-def _summarise(out: Console, agreement: Agreement, truth: CodeTruth | None, seconds: float) -> None:
-    if truth is None:
-        return
+def _summarise(out: Console, agreement: Agreement) -> None:
     table = FittingTable(["against", "cells", "known", "equal", "differing", "with questions", "not in the night"])
-    counts = (agreement.known, agreement.equal, len(agreement.differing), agreement.asked, agreement.not_measured)
-    table.add_row(truth.name, str(agreement.cells), *map(str, counts))
+    counts = (agreement.cells, agreement.known, agreement.equal, len(agreement.differing), agreement.asked)
+    table.add_row(agreement.truth.name, *map(str, (*counts, agreement.not_measured)))
     out.print(table)
     for one in agreement.differing.values():
         say(out, f"differs: {one.cell}")
-    say(out, f"{seconds / max(1, agreement.cells):.1f} s a cell")
