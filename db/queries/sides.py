@@ -112,8 +112,8 @@ def resolve_side(source: Source, text: str) -> Side:
     (`2.12.1`), a pull request (`#154667`), the newest night of a day (`2026-11-20`, UTC) or of a device (`H200`), or
     `branch@commit`, where a tag may stand for the commit. A name that is spelled out in full wins over one that is only
     begun. A night or `latest` stands for all runs of that night, a commit, tag or branch for all runs of that commit, a
-    run id for that one run. A census, whose cells have no latencies, is named by its run or night alone. Raises `SideError` where the database has no runs, or `text` names none or more than one
-    thing; one line with the nearest names.
+    run id for that one run. A census, whose cells have no latencies, is named by its run alone. Raises `SideError` where the
+    database has no runs, or `text` names none or more than one thing; one line with the nearest names.
     """
     text = clean(text)  # as names were when they were stored
     with connected(source) as conn:

@@ -48,6 +48,11 @@ class CensusCell:
         return bool(self._facts.get("known"))
 
     @property
+    def is_cached(self) -> bool:
+        """Whether it was generated before from the same files."""
+        return bool(self._facts.get("cached"))
+
+    @property
     def questions(self) -> list[dict[str, Any]]:
         """The questions that only the device decides, with the answers that were taken."""
         return list(self._facts.get("questions", ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rich.console import Console
 from collector.census.gpu_models import CPU, DEVICE_NAMES
 from jobs.builds.options import SourceOptions, source_options
 from jobs.builds.overlay import Wheel
+from jobs.census.census_commits import CommitCensus
 from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import DEFAULT_CACHE, CensusPlace, CensusPool
 from jobs.census.census_runs import CensusCell, CensusRun
@@ -42,6 +44,13 @@ _DEFAULT_DEVICE = "H100"
     metavar="BUNDLE|FOLDER|NIGHT",
     help="Compare with what a real device generated, and learn its answers to the questions. Without a selection: all its cells.",
 )
+@click.option(
+    "--git",
+    "commits",
+    nargs=2,
+    metavar="REPO GOOD..BAD",
+    help="Generate for each commit of a clone of PyTorch from GOOD to BAD: which one changed which cell's code.",
+)
 @naming_options
 @source_options
 @generating_options
@@ -54,6 +63,7 @@ def census_command(
     configs: tuple[str, ...],
     device_name: str | None,
     against: str | None,
+    commits: tuple[str, str] | None,
     names: RunNames,
     source: SourceOptions,
     requested: RequestedOptions,
@@ -69,9 +79,12 @@ def census_command(
 
     Exit code 1: with --against the code of some cell differs.
     """
+    if commits and (against or source.source):
+        raise click.UsageError("--git names the sources itself: leave out --source and --against")
     truth = read_truth(against, storage.database) if against else None
     device_name = choose_device(device_name, selection.device, truth)
-    names, requested = source.applied(names, requested)
+    if not commits:
+        names, requested = source.applied(names, requested)
     execution = requested.execution
     place = CensusPlace(device_name, execution.overlay, execution.source, cache)
     place = replace(place, workers=workers or place.workers)
@@ -139,6 +152,24 @@ def _show(one: CensusCell, number: str, word: str, out: Console, as_json: bool) 
         return
     parts = [number, str(one.cell), one.describe(), word, f"({one.measurement.wall_s:.1f} s)"]
     say(out, "  ".join(part for part in parts if part))
+
+
+def _show_commits(found: Iterable[CommitCensus], out: Console, as_json: bool) -> None:
+    """Show each commit as it is done, then a table of those that changed code."""
+    table = FittingTable(["commit", "model", "phase", "dtype", "config", "code before", "code"])
+    before: dict[str, str | None] = {}
+    for one in found:
+        if as_json:
+            click.echo(json.dumps(one.to_json()))
+        else:
+            say(out, f"{one.sha[:10]}  {one.title[:60]}  {one.describe()}")
+        for changed in one.changed:
+            cell = changed.cell
+            row = (cell.model, cell.phase.value, cell.dtype, cell.config.name, before[cell.cell_id])
+            table.add_row(one.sha[:10], *map(str, row), str(changed.code_id))
+        before |= {cell_id: cell.code_id for cell_id, cell in one.cells.items() if cell.is_known}
+    if table.rows and not as_json:
+        out.print(table)
 
 
 def _summarise(out: Console, agreement: Agreement) -> None:
