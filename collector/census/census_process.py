@@ -42,10 +42,10 @@ _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 class CensusProcess:
     """Prepares this process for a device and serves requests until standard input ends."""
 
-    def __init__(self, report: IO[str], device_name: str) -> None:
+    def __init__(self, report: IO[str], device_name: str, threads: int) -> None:
         self._report = report
         self._reported: set[str] = set()
-        self._environment = self._prepare(device_name)
+        self._environment = self._prepare(device_name, threads)
         self._send({"ready": self._environment, "files": self._files()})
 
     def _files(self) -> list[str]:
@@ -60,7 +60,7 @@ class CensusProcess:
         new, self._reported = files - self._reported, self._reported | files
         return sorted(new)
 
-    def _prepare(self, device_name: str) -> dict[str, Any]:
+    def _prepare(self, device_name: str, threads: int) -> dict[str, Any]:
         """Make torch see the device; returns the environment of the cells."""
         import torch
 
@@ -71,7 +71,7 @@ class CensusProcess:
         from collector.machine.environment import fingerprint
         from collector.process.forkserver import preload_compiler
 
-        torch.set_num_threads(1)
+        torch.set_num_threads(threads)  # C++ for a CPU is written for so many
         environment = fingerprint("cpu") | {"census": device_name}
         if device_name != CPU:
             gpu = find_gpu(device_name)
@@ -171,10 +171,11 @@ class CensusProcess:
 
 
 def main() -> None:
-    """Entry point of `python -m collector.census.census_process --report FD --device-name NAME`."""
+    """Entry point of `python -m collector.census.census_process --report FD --device-name NAME --threads N`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--report", type=int, required=True, metavar="FD")
     parser.add_argument("--device-name", required=True)
+    parser.add_argument("--threads", type=int, default=1)
     words = parser.parse_args()
     os.environ.update(_VARIABLES)
     die_with(os.getppid())
@@ -184,7 +185,7 @@ def main() -> None:
         from collector.errors import ExpectedError
 
         try:
-            CensusProcess(report, words.device_name).serve(sys.stdin)
+            CensusProcess(report, words.device_name, words.threads).serve(sys.stdin)
         except ExpectedError as error:
             report.write(json.dumps({"refused": str(error)}) + "\n")
             report.flush()

@@ -94,8 +94,6 @@ class _Generation:
         self.stage = Stage.COMPILE
         counters.reset()
         log.attach()
-        # Fingerprints of values that are not there.
-        subject.state.remember = lambda: None  # type: ignore[method-assign]
         compiled = subject.compiled(effective)
         seed_everything()
         with mode:

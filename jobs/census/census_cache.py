@@ -22,7 +22,7 @@ from pathlib import Path
 import collector
 from collector.bundle import CENSUS
 from collector.code import NAME_OF_SOURCE
-from collector.machine.environment import PACKAGES, environment_id
+from collector.machine.environment import PACKAGES, cpu_name, environment_id
 from collector.output_file import write_output
 from collector.process.outcome import Outcome
 from collector.settings import Settings
@@ -41,7 +41,8 @@ class CensusCache:
         self._wheel, self._place = Wheel.installed(), place
         self.is_used = not (self._wheel.folder / ".git").exists()
         libraries = {name: _version(name) for name in PACKAGES}
-        base = [place.device_name, str(self._wheel), libraries, settings.to_json(), _collector_digest()]
+        host = [cpu_name(), place.threads]
+        base = [place.device_name, host, str(self._wheel), libraries, settings.to_json(), _collector_digest()]
         self._folder = place.cache.expanduser() / "generated" / short_hash(base)
         self._imported: set[str] | None = None
         self._digest = ""

@@ -32,13 +32,17 @@ DEFAULT_CACHE = Path("~/.cache/inductor-watch/census")
 
 @dataclass(frozen=True, slots=True)
 class CensusPlace:
-    """For which device and from which Python files code is generated; `overlay` and `source` as in `ExecutionOptions`."""
+    """For which device and from which Python files code is generated; `overlay` and `source` as in `ExecutionOptions`.
+
+    `threads` is how many torch uses where the code runs: it writes C++ for so many.
+    """
 
     device_name: str
     overlay: str = ""
     source: str = ""
     cache: Path = DEFAULT_CACHE
     workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    threads: int = 1
 
     @property
     def device(self) -> str:
@@ -82,7 +86,7 @@ class CensusPool:
         """
         variables = self.place.variables() if len(self._workers) < self.place.workers else {}
         while len(self._workers) < min(self.place.workers, len(cells)):
-            self._workers.append(_Worker(self.place.device_name, variables))
+            self._workers.append(_Worker(self.place, variables))
         waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
         for cell in cells:
             waiting.put(cell)
@@ -111,9 +115,9 @@ class CensusPool:
 class _Worker:
     """One census process."""
 
-    def __init__(self, device_name: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, place: CensusPlace, variables: Mapping[str, str]) -> None:
         reader, writer = os.pipe()
-        words = ["--report", str(writer), "--device-name", device_name]
+        words = ["--report", str(writer), "--device-name", place.device_name, "--threads", str(place.threads)]
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
         theirs, ours = os.pipe()
         self._requests = os.fdopen(ours, "w", encoding="utf-8")

@@ -87,7 +87,8 @@ def census_command(
         names, requested = source.applied(names, requested)
     execution = requested.execution
     place = CensusPlace(device_name, execution.overlay, execution.source, cache)
-    place = replace(place, workers=workers or place.workers)
+    threads = (truth and truth.threads) or (place.workers if device_name == CPU else 1)
+    place = replace(place, workers=workers or place.workers, threads=threads)
     if place.overlay and place.overlay not in sys.path:
         sys.path.insert(0, place.overlay)  # this process plans with the torch of the source
     plan = _plan(place, selection, configs, truth)
