@@ -89,6 +89,9 @@ def _answer_for_triton(gpu: GpuModel) -> None:
     properties = {
         "max_shared_mem": gpu.shared_optin,
         "multiprocessor_count": gpu.multiprocessors,
+        "max_num_regs": gpu.registers,
+        "warpSize": gpu.warp,
+        "sm_clock_rate": 1_000 * gpu.clock_mhz,
         "mem_clock_rate": gpu.memory_clock_khz,
         "mem_bus_width": gpu.bus_bits,
     }
@@ -96,9 +99,11 @@ def _answer_for_triton(gpu: GpuModel) -> None:
         get_current_target=_always(target),
         get_current_device=_always(0),
         get_current_stream=_always(0),
+        get_device_interface=_always(torch.cuda),
         utils=SimpleNamespace(get_device_properties=_always(properties)),
     )
     find("triton.runtime.driver:driver").set_active(driver)
+    replace("torch._utils_internal:max_clock_rate", _always(gpu.clock_mhz))  # asks nvidia-smi
 
 
 def _compute_constants_on_the_cpu() -> None:

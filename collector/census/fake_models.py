@@ -30,10 +30,8 @@ _CONDITIONING = ("wake_dead_gains", "calibrate_batch_norms", "spread_output")
 
 def leave_out_values() -> None:
     """Replace what draws values and what moves modules. Call it before a builder of the zoo is imported."""
-    for name in _INITS:
-        replace(f"torch.nn.init:{name}", _unchanged)
-    for name in _DRAWS:
-        replace(f"torch:Tensor.{name}", _unchanged)
+    for path in (*(f"torch.nn.init:{name}" for name in _INITS), *(f"torch:Tensor.{name}" for name in _DRAWS)):
+        replace(path, _left_out(find(path)))
     for name in _CONDITIONING:
         replace(f"collector.zoo.builders.conditioning:{name}", lambda *_, **__: None)
     replace("collector.zoo.builders.conditioning:settle", _settle)
@@ -97,8 +95,13 @@ def _settle(model: nn.Module, device: str) -> str:
     return place
 
 
-def _unchanged(tensor: Any, *_: Any, **__: Any) -> Any:
-    return tensor
+def _left_out(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that draws values only where a model is built with values."""
+
+    def draw_or_not(tensor: Any, *rest: Any, **options: Any) -> Any:
+        return tensor if _is_fake else draw(tensor, *rest, **options)
+
+    return draw_or_not
 
 
 class _Moving:

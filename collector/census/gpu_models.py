@@ -13,7 +13,7 @@ CPU = "cpu"
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """One model of GPU. Memory is in bytes, `memory_gbps` in GB/s over a bus of `bus_bits`.
+    """One model of GPU. Memory is in bytes, clocks are the highest ones, `bus_bits` is how wide the memory's bus is.
 
     `name` is what the driver calls it: torch looks up its rates by this name. Shared memory: `shared_block` is what a block
     gets by default, `shared_optin` what it can ask for, `shared_multiprocessor` what its multiprocessor has.
@@ -27,6 +27,7 @@ class GpuModel:
     l2_cache: int
     shared_optin: int
     shared_multiprocessor: int
+    clock_mhz: int
     memory_clock_khz: int
     bus_bits: int
     shared_block: int = 49_152
@@ -57,10 +58,10 @@ class GpuModel:
 
 # fmt: off
 _ALL = (
-    GpuModel("H100", "NVIDIA H100 80GB HBM3", (9, 0), 132, 85_017_493_504, 52_428_800, 232_448, 233_472, 2_619_000, 5_120),
-    GpuModel("H200", "NVIDIA H200", (9, 0), 132, 150_109_880_320, 62_914_560, 232_448, 233_472, 3_201_000, 6_144),
-    GpuModel("A100", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 85_095_874_560, 41_943_040, 166_912, 167_936, 1_593_000, 5_120),
-    GpuModel("B200", "NVIDIA B200", (10, 0), 148, 191_510_675_456, 132_644_864, 232_448, 233_472, 3_996_000, 8_192),
+    GpuModel("H100", "NVIDIA H100 80GB HBM3", (9, 0), 132, 85_017_493_504, 52_428_800, 232_448, 233_472, 1_980, 2_619_000, 5_120),
+    GpuModel("H200", "NVIDIA H200", (9, 0), 132, 150_109_880_320, 62_914_560, 232_448, 233_472, 1_980, 3_201_000, 6_144),
+    GpuModel("A100", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 85_095_874_560, 41_943_040, 166_912, 167_936, 1_410, 1_593_000, 5_120),
+    GpuModel("B200", "NVIDIA B200", (10, 0), 148, 191_510_675_456, 132_644_864, 232_448, 233_472, 1_965, 3_996_000, 8_192),
 )
 # fmt: on
 

@@ -78,24 +78,19 @@ class CensusCache:
     def _sources(self) -> str:
         """Return a digest of the imported files as the place has them; empty where none is known yet."""
         if not self._digest and (imported := self._read_imported()):
-            root = Path(self._place.overlay) if self._place.overlay else self._wheel.folder
-            own = {name: text for name in sorted(imported) if (text := self._own_text(root / name)) is not None}
+            own = {name: meaning for name in sorted(imported) if (meaning := self._own_meaning(name))}
             self._digest = short_hash(own, 20)
         return self._digest
 
-    def _own_text(self, path: Path) -> str | None:
-        """Return what a file says, None for one of the wheel, whose version is known."""
-        real = Path(os.path.realpath(path))
-        if real.is_relative_to(self._wheel.folder.resolve()):
-            return None
-        try:
-            content = real.read_bytes()
-        except OSError:
-            return "missing"
-        if path.suffix == ".py":
-            with suppress(SyntaxError, ValueError):
-                return hashlib.sha256(ast.dump(ast.parse(content)).encode()).hexdigest()
-        return hashlib.sha256(content).hexdigest()
+    def _own_meaning(self, name: str) -> str:
+        """Return what a file says; empty where the wheel's says the same."""
+        if not self._place.overlay:
+            return ""
+        own, of_wheel = Path(self._place.overlay, name), self._wheel.folder / name
+        if os.path.realpath(own) == os.path.realpath(of_wheel):
+            return ""
+        meaning = _meaning(own)
+        return "" if meaning == _meaning(of_wheel) else meaning
 
     def _read_imported(self) -> set[str] | None:
         if self._imported is None:
@@ -108,6 +103,18 @@ class CensusCache:
         data = {key: value for key, value in outcome.environment.items() if key != NAME_OF_SOURCE}
         outcome.environment = data | ({NAME_OF_SOURCE: self._place.source} if self._place.source else {})
         outcome.measurement.environment_id = environment_id(outcome.environment)
+
+
+def _meaning(path: Path) -> str:
+    """Return a digest that is equal for Python sources that differ in comments and layout only."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return "missing"
+    if path.suffix == ".py":
+        with suppress(SyntaxError, ValueError):
+            content = ast.dump(ast.parse(content)).encode()
+    return hashlib.sha256(content).hexdigest()
 
 
 @cache

@@ -22,7 +22,7 @@ from jobs.pool.runner import make_header, now, record
 #: What of the environment is the testbed of a census: code does not depend on the host that generates it.
 _TESTBED = ("device", "gpu", CENSUS)
 #: Times that a cell is generated with other answers, at most.
-_MOST_TRIES = 7
+_MOST_TRIES = 15
 
 
 @dataclass(frozen=True, slots=True)
