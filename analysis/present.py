@@ -308,10 +308,17 @@ def noise_line(comparison: Comparison, metrics: Iterable[str] | None = None) -> 
     repeats = [int(facts[name].repeats) for name in known]
     few, many = min(repeats), max(repeats)
     learned = counted(many, "repeat") if few == many else f"{few:,} to {many:,} repeats"
-    drifts = {name: drift for name in known if abs(drift := (facts[name].drift or 0.0)) >= SHOWN_AS_NONE}
+    return " ".join((f"Noise from run to run: {typical}, learned from {learned}.", *drift_lines(comparison, known)))
+
+
+def drift_lines(comparison: Comparison, metrics: Iterable[str] | None = None) -> list[str]:
+    """Return a sentence with the drift of the machine that was removed from each metric; nothing where none was."""
+    facts = comparison.noise
+    names = tuple(facts) if metrics is None else tuple(metrics)
+    drifts = {name: drift for name in names if abs(drift := (facts[name].drift or 0.0)) >= SHOWN_AS_NONE}
     corrected = ", ".join(f"{METRICS[name].title} {percent(drift)}" for name, drift in drifts.items())
-    line = f"Noise from run to run: {typical}, learned from {learned}."
-    return f"{line} Corrected for machine drift: {corrected}." if corrected else line
+    by = " by the yardsticks" if comparison.eager and comparison.eager.by_yardstick else ""
+    return [f"Corrected for machine drift{by}: {corrected}."] if corrected else []
 
 
 _NOISE_UNKNOWN = (

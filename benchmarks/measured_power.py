@@ -2,11 +2,11 @@
 
 Each process of each cell in turn is the new side, its compiled latency and device time multiplied by 1 + step, and is compared
 with each other process, alone. A step above 0 counts as other generated code. All others are in the store, so that the noise
-is known. *False* is the share of cells called regressed or improved at step 0. Beside `compare` are the rules of two
-dashboards on the same pairs: the PyTorch HUD's (the speedup is worse by 5 %) and rustc-perf's (the change exceeds Q3 + 3 (Q3
-- Q1) of the changes between neighbours of all other processes; perf.rust-lang.org takes 30 neighbours). Where `apache-otava`
-is installed, its change points of a history of all other processes and the new one stand beside them, by device time and by
-latency: called is one at the new process. Cells that fail in a process are left out of it.
+is known. `--modes` gives cells a second mode. *False* is the share of cells called regressed or improved at step 0. Beside
+`compare` are the rules of two dashboards on the same pairs: the PyTorch HUD's (the speedup is worse by 5 %) and rustc-perf's
+(the change exceeds Q3 + 3 (Q3 - Q1) of the changes between neighbours of all other processes; perf.rust-lang.org takes 30
+neighbours). Where `apache-otava` is installed, its change points of a history of all other processes and the new one stand
+beside them, by device time and by latency: called is one at the new process. Cells that fail in a process are left out of it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from db.engine import open_store
 from db.ingest import ingest_bundle
 
 _STEPS = (0.0, 0.02, 0.03, 0.05, 0.1)
+#: What the second mode of `--modes` costs.
+_MODE = 0.04
 _SCALED = ("compiled_ms", "compiled_kernel_ms")
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _OTAVA = {"Otava, device": "compiled_kernel_ms", "Otava, ms": "compiled_ms"}
@@ -47,11 +49,20 @@ def main() -> None:
     parser.add_argument("bundles", nargs="+", type=Path)
     parser.add_argument("--shared", action="store_true", help="only processes that reused all autotuning results")
     parser.add_argument("--steps", type=float, nargs="+", default=_STEPS, help="relative steps [%(default)s]")
+    parser.add_argument("--modes", type=float, default=0.0, help="share of processes of a cell made 4 %% slower")
     options = parser.parse_args()
     contents = [read_bundle(path) for path in options.bundles]
     processes = processes_of(contents, options.shared)
     if len(processes) < 4:
         sys.exit(f"{len(processes)} processes of the same cells: give at least 4")
+    random = np.random.default_rng(1)
+    processes = [
+        {
+            key: scaled(item, _MODE, item.code_id) if random.random() < options.modes else item
+            for key, item in one.items()
+        }
+        for one in processes
+    ]
     print(f"{len(processes)} processes of {len(processes[0])} cells")
     print(f"{'step':>5} {'pairs':>6}" + "".join(f" {rule:>11}" for rule in _RULES))
     for step in options.steps:
@@ -137,8 +148,8 @@ def verdicts_of(
         engine.dispose()
 
 
-def scaled(item: Measurement, step: float) -> Measurement:
-    """The same measurement of a compiled program that takes 1 + step times as long."""
+def scaled(item: Measurement, step: float, code_id: str | None = None) -> Measurement:
+    """The same measurement of a compiled program that takes 1 + step times as long; of other code unless it is named."""
     factor = 1 + step
     metrics = {name: value * factor if name in _SCALED else value for name, value in item.metrics.items()}
     metrics |= {name: metrics[name] / factor for name in ("speedup", "device_speedup") if name in metrics}
@@ -146,7 +157,7 @@ def scaled(item: Measurement, step: float) -> Measurement:
         name: [value * factor for value in values] if name in _SCALED else values
         for name, values in item.samples.items()
     }
-    return replace(item, metrics=metrics, samples=samples, code_id=f"{step:g}" if step else item.code_id)
+    return replace(item, metrics=metrics, samples=samples, code_id=code_id or (f"{step:g}" if step else item.code_id))
 
 
 def is_new_level(values: Sequence[float]) -> bool:

@@ -34,6 +34,7 @@ class Section(StrEnum):
     COMPILE = "Compile time and counters"
     MEMORY = "Memory"
     CORRECTNESS = "Correctness"
+    YARDSTICKS = "Yardsticks"
 
 
 class Place(StrEnum):
@@ -205,7 +206,26 @@ _ALL = (
            section=Section.COMPILE, shown=Place.COMPARE, rank=10,
            how="torch's counter (Linux perf events); compile workers and other threads are not counted; a stop costs none",
            absent="where perf events are not allowed, as in most containers"),
+    # Fixed work of our own (`collector.machine.yardstick`): the control for the machine's drift, never judged.
+    Metric("yardstick_gpu_ms", "ms", "neither", "GPU yardstick",
+           meaning="a fixed matrix product of our own on the GPU, four times: how fast the machine is, whatever torch does",
+           section=Section.YARDSTICKS, shown=Place.MODEL, rank=22,
+           how="PTX in the package, compiled and started by the CUDA driver right after the timed rounds; the median of "
+               "seven rounds; the three together take about 60 ms",
+           absent="on a CPU; where the driver cannot run it (`no_yardstick` says why); before this version"),
+    Metric("yardstick_copy_ms", "ms", "neither", "GPU copy yardstick",
+           meaning="a fixed copy of our own in the GPU's memory, 64 MiB sixteen times",
+           section=Section.YARDSTICKS, shown=Place.MODEL, rank=23,
+           how="the same",
+           absent="as above"),
+    Metric("yardstick_host_ms", "ms", "neither", "host yardstick",
+           meaning="a fixed loop of Python and a copy of 8 MiB on the host",
+           section=Section.YARDSTICKS, shown=Place.MODEL, rank=24,
+           how="right after the timed rounds, the median of seven rounds",
+           absent="before this version"),
 )
+#: The yardsticks that tell the drift of device time and, where none is measured, of a host's latency.
+GPU_YARDSTICKS, HOST_YARDSTICKS = ("yardstick_gpu_ms", "yardstick_copy_ms"), ("yardstick_host_ms",)
 # fmt: on
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}

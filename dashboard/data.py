@@ -30,6 +30,7 @@ from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.queries import cells as queries
 from db.queries import series
+from db.queries.base_nights import base_nights
 from db.queries.cell_names import cell_names
 from db.queries.details import checked_by_cosine
 from db.queries.filters import EVERYTHING, CellFilter, check_filter
@@ -92,6 +93,11 @@ class Data:
     def cell_ids(self, side: str) -> frozenset[str]:
         """The cells that a side plans."""
         return frozenset(queries.side_rows(self.engine, self.side(side), metrics=())["cell_id"])
+
+    @_cached(512)
+    def previous(self, side: str) -> str:
+        """The newest night that a side can be compared with (`base_nights`); empty where there is none."""
+        return next((night.night for night in base_nights(self.engine, self.side(side).runs)), "")
 
     @_cached(12)
     def summary(self, side: str, filters: CellFilter) -> SideSummary:

@@ -14,13 +14,10 @@ from db.errors import SideError
 from db.queries.cells import Axes
 from db.queries.filters import CellFilter
 from db.queries.sides import Side
-from db.runs import NightInfo
 
 LATEST, PREVIOUS, NOTHING = "latest", "previous", "none"
 #: What an address without the key stands for.
 DEFAULTS = {"new": LATEST, "base": PREVIOUS}
-#: How many earlier nights are asked whether they share cells with the new side.
-_LOOK_BACK = 20
 _KEY = "selection"
 
 
@@ -79,28 +76,6 @@ def current() -> Selection:
     return cast(Selection, st.session_state[_KEY])
 
 
-def previous(data: Data, new: Side) -> NightInfo | None:
-    """The newest earlier night that has at least half of new's cells, else any of them, else None.
-
-    One of its testbeds is one of new's: of several GPUs some may be others, and a comparison says of how many cells.
-    """
-    testbeds = {run.testbed_id for run in new.runs}
-    before = min(run.started_at for run in new.runs)
-    earlier = [
-        night
-        for night in data.nights()
-        if night.started_at < before and any(run.testbed_id in testbeds for run in night.runs)
-    ][:_LOOK_BACK]
-    wanted = data.cell_ids(fixed(new)) if earlier else frozenset()
-    any_shared = None
-    for night in earlier:
-        shared = len(wanted & data.cell_ids(night.night))
-        if shared and shared * 2 >= len(wanted):
-            return night
-        any_shared = any_shared or (night if shared else None)
-    return any_shared
-
-
 def _newest(data: Data, filters: CellFilter) -> str:
     """The newest night that has the model of the address, or a cell under the filters; empty for the latest, or none."""
     suite, _, model = url.get("model").partition("/")
@@ -111,8 +86,8 @@ def _newest(data: Data, filters: CellFilter) -> str:
 def _base(data: Data, new: Side) -> Side | None:
     wanted = url.get("base") or PREVIOUS
     if wanted == PREVIOUS:
-        night = previous(data, new)
-        return data.side(night.night) if night else None
+        night = data.previous(fixed(new))
+        return data.side(night) if night else None
     return None if wanted == NOTHING else data.side(wanted)
 
 

@@ -23,6 +23,12 @@ class SideError(StoreError):
     exit_code = 2
 
 
+class NoBaseError(SideError):
+    """There are earlier nights, and none that the newest one can be compared with."""
+
+    exit_code = 3
+
+
 class FilterError(StoreError):
     """A suite, model, phase, dtype, device or config that the database does not know."""
 

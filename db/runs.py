@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, func, select
 
+from collector.bundle import CENSUS
 from collector.code import NAME_OF_SOURCE
 from db.connecting import Source, connected
 from db.queries.moments import moment_of
@@ -92,9 +93,12 @@ def list_runs(source: Source) -> list[RunInfo]:
         return find_runs(conn)
 
 
-def list_nights(source: Source, *, branch: str | None = None, limit: int | None = None) -> list[NightInfo]:
-    """Nights with their runs, newest first; with a branch, only its runs."""
+def list_nights(
+    source: Source, *, branch: str | None = None, limit: int | None = None, with_census: bool = False
+) -> list[NightInfo]:
+    """Nights with their runs, newest first; with a branch, only its runs. A census is a night only where it is asked for."""
     where = [] if branch is None else [Run.branch == branch]
+    where += [] if with_census else [is_measured()]
     with connected(source) as conn:
         names = conn.execute(newest_nights(*where).limit(limit)).scalars().all()
         runs = find_runs(conn, *where, *([] if limit is None else [Run.night.in_(names)]))
@@ -102,6 +106,11 @@ def list_nights(source: Source, *, branch: str | None = None, limit: int | None 
     for run in runs:
         by_night[run.night].append(run)
     return [NightInfo(name, tuple(of_night)) for name, of_night in by_night.items()]
+
+
+def is_measured() -> ColumnElement[bool]:
+    """Return the condition that a run measured its cells: a census only generated their code."""
+    return Run.trigger != CENSUS
 
 
 def newest_nights(*where: ColumnElement[bool]) -> Select[str]:

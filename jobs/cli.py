@@ -19,6 +19,10 @@ from jobs.options import DATABASE
 VERBS = {
     "run": ("run", "measure some cells now, store and show them"),
     "check": ("check", "is a branch slower? two commits of a clone over the installed torch, measured in turn"),
+    "census": (
+        "census",
+        "which code cells get on a GPU, generated without one; compared with a night, or commit by commit",
+    ),
     "init": ("available", "write or check models.toml, your own models for every night"),
     "nightly": ("nightly", "measure the zoo under the night's configs, store and show them"),
     "resume": ("run", "go on with a run that was killed, interrupted or out of time"),

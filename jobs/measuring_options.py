@@ -187,6 +187,23 @@ max_hours_option = click.option(
     callback=lambda _, __, hours: float("inf") if hours is None else 3600 * hours,
     help="Start no cell after so many hours; `resume` measures the rest.",
 )
+#: What changes the compiled program besides the config.
+_PROGRAM = (
+    click.option(
+        "--flag",
+        "flags",
+        multiple=True,
+        metavar="NAME=on|off",
+        callback=_parse_flags,
+        help=f"A switch of torch's back-ends: {', '.join(asdict(BackendFlags()))}; repeatable [{BackendFlags()}].",
+    ),
+    click.option(
+        "--optimizer",
+        type=click.Choice(OPTIMIZERS),
+        default="none",
+        help="The optimizer in a training step; PyTorch's own runner has Adam, or SGD for some models.",
+    ),
+)
 _MEASURING = (
     samples_option,
     timeout_option,
@@ -205,20 +222,7 @@ _MEASURING = (
     click.option(
         "--gpus", metavar="all|N,M...", help="The GPUs to measure on, each with its own workers [the first one]."
     ),
-    click.option(
-        "--flag",
-        "flags",
-        multiple=True,
-        metavar="NAME=on|off",
-        callback=_parse_flags,
-        help=f"A switch of torch's back-ends: {', '.join(asdict(BackendFlags()))}; repeatable [{BackendFlags()}].",
-    ),
-    click.option(
-        "--optimizer",
-        type=click.Choice(OPTIMIZERS),
-        default="none",
-        help="The optimizer in a training step; PyTorch's own runner has Adam, or SGD for some models.",
-    ),
+    *_PROGRAM,
     click.option(
         "--precision",
         type=click.FloatRange(min=0.0001, max=1),
@@ -238,3 +242,5 @@ _MEASURING = (
 measuring_options = as_one("requested", _requested, *_MEASURING)
 #: The same for a night, which may be cut short.
 night_measuring_options = as_one("requested", _requested, *_MEASURING, max_hours_option)
+#: The same for a census, which measures nothing.
+generating_options = as_one("requested", _requested, timeout_option, *_PROGRAM)

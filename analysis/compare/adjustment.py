@@ -9,12 +9,14 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from analysis.compare.common_move import EAGER_CHANGED, SENSITIVITY, CommonMove, common_move, machine_move
 from analysis.compare.noise import Noise, common_moves, learn_noise
 from analysis.compare.repeats import RepeatRows
 from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY
-from analysis.stats.repeats import common_drift, unrest
+from analysis.stats.repeats import unrest
 from analysis.stats.shrinkage import FEWEST
+from collector.metrics import GPU_YARDSTICKS, HOST_YARDSTICKS
 from db.queries.repeats import THROTTLED
 from db.queries.sides import Side
 
@@ -22,18 +24,25 @@ from db.queries.sides import Side
 CONTROL: Mapping[str, str] = {"compiled_ms": "eager_ms", "compiled_kernel_ms": "eager_kernel_ms"}
 #: What the host's pace moves, cell by cell. Device time does not depend on it.
 WAITS_FOR_HOST = "compiled_ms"
-#: Relative change of the eager device time from which on the eager program itself has changed.
-EAGER_CHANGED = 0.02
-#: The same of its latency, where no device time is measured, and by how many standard deviations it moves apart from others.
+#: Relative change of an eager latency from which on the eager program has changed, where no device time is measured, and by how
+#: many standard deviations it moves apart from others.
 _LATENCY_CHANGED, _ALONE = 0.1, 6.0
 
 
 @dataclass(frozen=True, slots=True)
 class SideValues:
-    """Of one side ln of every cell's value, and the number of runs behind it; NaN for none."""
+    """Of one side ln of every cell's value, and the number of runs behind it and of their nights; NaN for none."""
 
     log: Numbers
     runs: Numbers
+    nights: Numbers
+
+    def independent_runs(self, between: Numbers) -> Numbers:
+        """Return how many runs of nights of their own the mean is worth, if nights have the part `between` of the variance.
+
+        The variance of the mean of R runs in N nights is s² (b / N + (1 - b) / R).
+        """
+        return 1 / (between / self.nights + (1 - between) / self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +50,14 @@ class Adjustment:
     """The machine's part of the cells' changes, per paired cell.
 
     `change` (of ln) is subtracted from the cell's change. `variance` from run to run and `df` are of what is left, `doubt` is
-    the variance of `change` over that variance.
+    the variance of `change` over that variance, `between` the part of it that the runs of one night have in common.
     """
 
     change: Numbers
     variance: Numbers
     df: Numbers
     doubt: Numbers
+    between: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,7 @@ class PairedCells:
         self.sides = {"base": base, "new": new}
         self._known: dict[str, tuple[SideValues, SideValues]] = {}
         self._moves: dict[str, Numbers] = {}
+        self._common: dict[str, CommonMove] = {}
         #: The index of each cell in `rows.cells`, -1 for none.
         self._indices: dict[str, Labels] = {
             name: rows.cells.get_indexer(pd.Index(np.array(ids, dtype=object)))
@@ -107,12 +118,14 @@ class PairedCells:
         for night, cells in self._timed_in[name].items():
             timed = self._of_runs(self.rows.of_night(night), name, metric)
             lacking = cells & np.isnan(values.log)
-            values = SideValues(np.where(lacking, timed.log, values.log), np.where(lacking, timed.runs, values.runs))
+            values = SideValues(
+                *(np.where(lacking, getattr(timed, part), getattr(values, part)) for part in ("log", "runs", "nights"))
+            )
         return values
 
     def _of_runs(self, keys: Iterable[int], name: str, metric: str) -> SideValues:
-        logs, runs = (self.of_cell(values, name) for values in self.rows.of_side(keys, metric))
-        return SideValues(logs, np.where(runs > 0, runs, np.nan))
+        logs, *counts = (self.of_cell(values, name) for values in self.rows.of_side(keys, metric))
+        return SideValues(logs, *(np.where(count > 0, count, np.nan) for count in counts))
 
     @cached_property
     def _timed_in(self) -> dict[str, dict[str, Mask]]:
@@ -154,41 +167,55 @@ class PairedCells:
         return int(earlier[-1]), int(later[0])
 
     def common_moves(self, control: str) -> Numbers:
-        """The same as `drift`, of every run that the noise is learned from: `analysis.compare.noise.common_moves`."""
-        of_device = CONTROL["compiled_kernel_ms"]
-        used = control if self._drift(of_device) is None else of_device
+        """The same as `common`, of every run that the noise is learned from: `analysis.compare.noise.common_moves`."""
+        used = self.common(control).metric
         if used not in self._moves:
             self._moves[used] = common_moves(self.rows, used)
         return self._moves[used]
 
-    def drift(self, control: str) -> float:
-        """What all cells have in common (of ln): the median move of their eager runs.
+    def common(self, control: str) -> CommonMove:
+        """What all cells have in common, by their yardsticks where both sides have them, else by their eager runs.
 
         Of wall-clock time, too, it is that of the device: the host's pace moves some cells and others not at all. Where no
         device time was measured (a CPU) it is that of the eager latency.
         """
-        of_device = self._drift(CONTROL["compiled_kernel_ms"])
-        return of_device if of_device is not None else self._drift(control) or 0.0
-
-    def _drift(self, control: str) -> float | None:
+        of_device = CONTROL["compiled_kernel_ms"]
         # Another testbed differs by more than a slow night.
-        moved = self.moved(control)[self.cells.same_testbed]
-        return common_drift(moved) if np.isfinite(moved).any() else None
+        is_measured = np.isfinite(self.moved(of_device)[self.cells.same_testbed]).any()
+        used = of_device if is_measured else control
+        if used not in self._common:
+            moved = np.where(self.cells.same_testbed, self.moved(used), np.nan)
+            if used not in self._moves:
+                self._moves[used] = common_moves(self.rows, used)
+            error = self.error(used, learn_noise(self.rows, used, common=self._moves[used], between=self.between))
+            yardsticks = GPU_YARDSTICKS if is_measured else HOST_YARDSTICKS
+            machine = machine_move([self.moved(name)[self.cells.same_testbed] for name in yardsticks])
+            self._common[used] = common_move(used, moved, error, machine, of_device=used == of_device)
+        return self._common[used]
+
+    def error(self, metric: str, noise: Noise) -> Numbers:
+        """The standard error of the move of each cell by a metric whose noise is `noise`."""
+        before, after = self.values(metric)
+        between = self.of_cell(noise.between, "new")
+        runs = (side.independent_runs(between) for side in (before, after))
+        error: Numbers = np.sqrt(self.of_cell(noise.variance, "new") * sum(1 / of_side for of_side in runs))
+        return error
 
 
 def common_adjustment(pairs: PairedCells, noise: Noise, drift: float) -> Adjustment:
-    """Adjusts for what all cells have in common. The noise is that of the noisier cell: two configs are two programs."""
-    (variance, df), (new_variance, new_df) = (
-        (pairs.of_cell(noise.variance, name), pairs.of_cell(noise.df, name)) for name in pairs.sides
+    """Adjusts for what all cells have in common. The noise is that of the noisier cell: two configs are two programs.
+
+    What is common moves a single cell by more or less (`SENSITIVITY`), and the interval has room for that.
+    """
+    (variance, df, between), (new_variance, new_df, new_between) = (
+        [pairs.of_cell(values, name) for values in (noise.variance, noise.df, noise.between)] for name in pairs.sides
     )
     new_is_wider = ~(variance >= new_variance)
     count = len(pairs.cells)
-    return Adjustment(
-        np.full(count, drift),
-        np.where(new_is_wider, new_variance, variance),
-        np.where(new_is_wider, new_df, df),
-        np.zeros(count),
-    )
+    wider = np.where(new_is_wider, new_variance, variance)
+    doubt = (SENSITIVITY * drift) ** 2 / wider
+    wider_df, of_nights = np.where(new_is_wider, new_df, df), np.where(new_is_wider, new_between, between)
+    return Adjustment(np.full(count, drift), wider, wider_df, doubt, of_nights)
 
 
 def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Adjustment) -> tuple[Noise, Adjustment]:
@@ -207,12 +234,13 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
     of_control = learn_noise(pairs.rows, control, common=moves, between=pairs.between)
     before, after = pairs.values(control)
     moved = after.log - before.log - common.change
-    error = np.sqrt(pairs.of_cell(of_control.variance, "new") * (1 / before.runs + 1 / after.runs))
+    error = pairs.error(control, of_control)
     controlled = wanted & (throttled | ~_another_program(pairs, moved, error))
     learned = learn_noise(pairs.rows, metric, control, moves, pairs.between)
     slope, spread = (pairs.of_cell(values, "new") for values in (learned.slope, learned.spread))
     variance = pairs.of_cell(learned.variance, "new") * unrest(np.where(controlled, moved / error, np.nan))
     has_control = controlled & np.isfinite(moved)
+    doubt = moved**2 / spread + (SENSITIVITY * common.change) ** 2 / variance
     if not has_control.any():
         return noise, common
     # Of device time few cells have a control: the typical noise is that of the others.
@@ -220,7 +248,8 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
         np.where(has_control, common.change + slope * moved, common.change),
         np.where(has_control, variance, common.variance),
         np.where(has_control, pairs.of_cell(learned.df, "new"), common.df),
-        np.where(has_control, moved**2 / spread, common.doubt),
+        np.where(has_control, doubt, common.doubt),
+        np.where(has_control, pairs.of_cell(learned.between, "new"), common.between),
     )
 
 
@@ -231,7 +260,7 @@ def _another_program(pairs: PairedCells, moved: Numbers, error: Numbers) -> Mask
     there must be five, is another model now. `moved` and `error` are of ln of the eager latency.
     """
     control = CONTROL["compiled_kernel_ms"]
-    of_device = np.abs(pairs.moved(control) - pairs.drift(control))
+    of_device = np.abs(pairs.moved(control) - pairs.common(control).drift)
     known = moved[np.isfinite(moved)]
     if known.size <= FEWEST:
         alone = np.zeros(moved.shape, dtype=bool)

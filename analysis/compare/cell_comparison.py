@@ -39,6 +39,7 @@ class CellComparison:
         code: what became of its generated code, in words; None where it is not known.
         same_environment: whether both sides ran with the same libraries and settings.
         model_changed: whether the model, one of a user's own, changed itself.
+        modes: the two levels between which its latency goes to and fro from run to run, over the more frequent one.
     """
 
     cell: CellName
@@ -53,6 +54,7 @@ class CellComparison:
     code: str | None
     same_environment: bool
     model_changed: bool
+    modes: tuple[float, float] | None = None
 
     @property
     def passes(self) -> bool:
@@ -121,6 +123,7 @@ class CellComparison:
             "verdict": verdict,
             "verdict_metric": self.metric,
             "held_back": self.is_throttled,
+            "modes": self.modes,
             "judged": {
                 name: {part: _finite(getattr(one, part)) for part in _OF_METRIC} for name, one in self.judged.items()
             },

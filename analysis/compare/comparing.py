@@ -13,10 +13,11 @@ from sqlalchemy import Connection, func, select
 from analysis.compare.adjustment import CellPairs, PairedCells
 from analysis.compare.cell_comparison import CellComparison, differ
 from analysis.compare.code import DIFFERENT, SAME, changes
+from analysis.compare.common_move import CommonMove, EagerFacts
 from analysis.compare.comparison import Comparison, NoiseFacts
 from analysis.compare.counts import COUNTED
 from analysis.compare.environment_diff import carried_notes, run_notes
-from analysis.compare.findings import findings
+from analysis.compare.findings import DEVICE, WALL, findings
 from analysis.compare.leaks import LEAK
 from analysis.compare.repeats import RepeatRows
 from analysis.compare.suite_groups import SuiteSummary, summarise_groups
@@ -99,8 +100,8 @@ def compare(
         code = _code_words(conn, pairs)
         rows = RepeatRows.behind(conn, (base, new), READ, read=read)
         note = order_note(conn, base, new)
-    cells, noise = _judged(pairs, code, environments, rows, base, new)
-    return Comparison(base, new, cells, noise, environments, note, configs)
+    cells, noise, eager = _judged(pairs, code, environments, rows, base, new)
+    return Comparison(base, new, cells, noise, environments, note, configs, eager=eager)
 
 
 def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> SideSummary:
@@ -141,11 +142,12 @@ def _judged(
     rows: RepeatRows,
     base: Side,
     new: Side,
-) -> tuple[tuple[CellComparison, ...], dict[str, NoiseFacts]]:
+) -> tuple[tuple[CellComparison, ...], dict[str, NoiseFacts], EagerFacts | None]:
     words = [transition(pair.base, pair.new) for pair in pairs]
     paired = PairedCells(rows, base, new, _cell_pairs(pairs, words))
     judgement = judge_pairs(paired)
     by_metric = {name: of_metric.by_cell() for name, of_metric in judgement.metrics.items()}
+    modes = rows.modes(WALL) | rows.modes(DEVICE)
     one_commit, flaky = set(base.commits) == set(new.commits), rows.flaky()
     settings = {
         environment_id: canonical_json({key: value for key, value in data.items() if key != NAME_OF_SOURCE})
@@ -175,11 +177,23 @@ def _judged(
                 code=MODEL_CHANGED if known.model_changed else code[at],
                 same_environment=known.same_environment,
                 model_changed=known.model_changed,
+                modes=modes.get(pair.new.cell_id or ""),
             )
         )
     drift = {name: float(np.expm1(moved)) for name, moved in judgement.drift.items()}
     noise = {name: NoiseFacts(judgement.noise[name], judgement.repeats[name], drift.get(name)) for name in MIN_EFFECT}
-    return tuple(cells), noise
+    return tuple(cells), noise, _eager_facts(pairs, judgement.eager, paired)
+
+
+def _eager_facts(pairs: Sequence[_Pair], move: CommonMove | None, paired: PairedCells) -> EagerFacts | None:
+    """What the eager runs did; None where no cell has one on both sides."""
+    measured = np.isfinite(paired.moved(move.metric)) & paired.cells.same_testbed if move else np.zeros(0, dtype=bool)
+    if move is None or not measured.any():
+        return None
+    models = [(pair.cell.suite, pair.cell.model) for pair in pairs]
+    changed, known = ({models[at] for at in np.flatnonzero(mask).tolist()} for mask in (move.changed, measured))
+    change, common, corrected = (float(np.expm1(value)) for value in (move.change_of_changed, move.change, move.drift))
+    return EagerFacts(move.metric, len(changed), len(known), change, common, corrected, move.machine is not None)
 
 
 def _cell_pairs(pairs: Sequence[_Pair], words: Sequence[Transition]) -> CellPairs:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.cell_outcome import VERDICTS, Outcome
+from analysis.compare.common_move import EagerFacts
 from analysis.compare.environment_diff import EnvironmentDifference, environment_differences, side_notes
 from analysis.compare.findings import Finding, count_findings
 from analysis.compare.judged import JudgedMetric
@@ -27,6 +28,10 @@ RANKED = (
     *(Outcome.BROKE, Outcome.REGRESSED, Outcome.MISSING, Outcome.FLAKY, Outcome.IMPROVED, Outcome.FIXED),
     *(Outcome.INCONCLUSIVE, Outcome.STILL_FAILING, Outcome.ENVIRONMENT_CHANGED, Outcome.UNCHANGED),
 )
+
+
+#: The cells with two modes that are named.
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class Comparison:
 
     `noise` is of each metric that is judged by its noise. `environments` are the fingerprints by `environment_id`.
     `order_note` says that a night stored later is not among the sides; empty where none is. `configs` are those of base and
-    of new where two configs of one side are compared.
+    of new where two configs of one side are compared. `eager` says what the eager runs did; None where none was measured.
     """
 
     base: Side
@@ -60,6 +65,7 @@ class Comparison:
     order_note: str = ""
     configs: tuple[str, str] | None = None
     filters: CellFilter = EVERYTHING
+    eager: EagerFacts | None = None
 
     def only(self, filters: CellFilter) -> Comparison:
         """Return the cells that the filter leaves. It hides cells and changes no verdict."""
@@ -86,12 +92,26 @@ class Comparison:
     def notes(self) -> tuple[str, ...]:
         """What must be known to read it, a sentence each."""
         order = [self.order_note] if self.order_note else []
-        return (*order, *side_notes(self.base, self.new, self.cells, across=self.configs is not None))
+        return (
+            *order,
+            *self.control_notes,
+            *side_notes(self.base, self.new, self.cells, across=self.configs is not None),
+        )
+
+    @property
+    def control_notes(self) -> tuple[str, ...]:
+        """What the controls and earlier runs say, a sentence each: an eager program that changed, cells with two modes."""
+        return (*(self.eager.lines if self.eager else ()), *_modes_line(self.cells))
 
     @property
     def in_common(self) -> bool:
         """Whether some cell is expected on both sides."""
         return any(one.base.is_expected and one.new.is_expected for one in self.cells)
+
+    @property
+    def without_base(self) -> tuple[int, int]:
+        """How many of the cells that new expects base did not measure, and how many new expects."""
+        return len(self.of(Outcome.ENTERED, Outcome.MISSING_IN_BASE)), sum(one.new.is_expected for one in self.cells)
 
     def of(self, *outcomes: Outcome) -> list[CellComparison]:
         """Return the cells of these outcomes."""
@@ -149,13 +169,24 @@ class Comparison:
             for name, one in self.noise.items()
         }
         dimensions = {dimension.value: counts for dimension, counts in self.dimensions().items()}
-        return {"counts": self.counts(), "metrics": metrics, "dimensions": dimensions}
+        eager = self.eager.to_json() if self.eager else None
+        return {"counts": self.counts(), "metrics": metrics, "dimensions": dimensions, "eager": eager}
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each cell, for a spreadsheet: its names, both sides, and all that was judged of it."""
         import pandas as pd
 
         return pd.DataFrame([_row(one) for one in self.cells])
+
+
+def _modes_line(cells: Sequence[CellComparison]) -> tuple[str, ...]:
+    """A sentence on the cells that have two modes; nothing where none has."""
+    found = [(one, one.modes) for one in cells if one.modes]
+    if not found:
+        return ()
+    named = [f"{one.cell} ({low:.2f} and {high:.2f})" for one, (low, high) in found[:_NAMED]]
+    more = [f"{len(found) - _NAMED} more"] if len(found) > _NAMED else []
+    return (f"two modes, from run to run, of which neither is a change: {', '.join([*named, *more])}",)
 
 
 def _size(one: CellComparison) -> float:

@@ -10,8 +10,9 @@ import pandas as pd
 from analysis.compare.repeats import RepeatRows
 from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.covariates import fit_slopes
+from analysis.stats.outliers import MEDIAN_EFFICIENCY, Tail, distances_from_neighbours, tail_of
 from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums
-from analysis.stats.shrinkage import Prior, fit_prior, moderate
+from analysis.stats.shrinkage import FEWEST, Prior, fit_prior, moderate
 
 #: With at least this many commits of a branch, neighbouring nights count as repeats. With fewer, only runs of one commit do:
 #: a release that is measured several times tells its own noise, and the next release is another program.
@@ -25,6 +26,10 @@ FEWEST_SIBLINGS = 20
 #: The steps of a series from base to new are judged, so they do not define the size of usual steps, if there are at most this
 #: many. With more steps between the sides, most of them are noise.
 MOST_BETWEEN = 3
+#: The part of the variance that the runs of a night have in common, where no night has two runs that could tell.
+UNKNOWN_PART = 0.5
+#: The median of the square of a standard normal variable.
+MEDIAN_OF_SQUARE = 0.4549
 #: Smallest relative noise. A clock tick or a page of memory is about this large.
 FLOOR = 0.001
 
@@ -33,10 +38,11 @@ FLOOR = 0.001
 class Noise:
     """The noise of one metric. Entry i of each array is of `RepeatRows.cells[i]`, NaN where the cell has no such metric.
 
-    `variance` is the variance of ln values from run to run, `df` are its degrees of freedom. `prior` is the distribution over
-    all cells (None where too few have repeats). `repeats` are the degrees of freedom of the repeats of all cells together.
-    With a control, `variance` is what the control does not explain. `slope` is the change of ln of the metric per change of
-    ln of the control. The variance of the slope is `variance` divided by `spread`.
+    `variance` is the variance of ln values between runs of different nights, `df` are its degrees of freedom, and `between` is
+    the part of it that the runs of one night have in common. `tail` has runs that were apart from their neighbours. `prior` is
+    the distribution over all cells (None where too few have repeats). `repeats` are the degrees of freedom of the repeats of
+    all cells together. With a control, `variance` is what the control does not explain. `slope` is the change of ln of the
+    metric per change of ln of the control. The variance of the slope is `variance` divided by `spread`.
     """
 
     variance: Numbers
@@ -45,6 +51,8 @@ class Noise:
     repeats: float
     slope: Numbers
     spread: Numbers
+    between: Numbers
+    tail: Tail
 
     @property
     def typical(self) -> float | None:
@@ -80,14 +88,21 @@ def learn_noise(
     repeats = _Repeats(rows, np.flatnonzero(rows.without_copies(usable, values)), between)
     own_variance, own_df, *fitted = _own(repeats, values, beside)
     prior = _prior(own_variance, own_df)
+    left = values if beside is None else values - fitted[0][rows.unit] * beside
     program = np.zeros(len(own_df), dtype=np.int64)
     program[rows.unit] = rows.program
     # Of a cell on several testbeds the newest run's counts.
     unit = np.full(len(rows.cells), len(own_df))
     unit[rows.cell[usable]] = rows.unit[usable]
-    of_units = (*_with_siblings(own_variance, own_df, prior, program), *fitted)
-    variance, df, slope, spread = (np.append(of_unit, np.nan)[unit] for of_unit in of_units)
-    return Noise(variance, df, prior, float(own_df.sum()), slope, spread)
+    moderated = _with_siblings(own_variance, own_df, prior, program)
+    of_units = (
+        *repeats.with_nights(left, *moderated, in_turn=between is not None and between[0] > between[1]),
+        *fitted,
+    )
+    variance, df, part, slope, spread = (np.append(of_unit, np.nan)[unit] for of_unit in of_units)
+    tail = repeats.tail(left, between)
+    tail = replace(tail, scale=np.append(tail.scale, np.nan)[unit])
+    return Noise(variance, df, prior, float(own_df.sum()), slope, spread, part, tail)
 
 
 def common_moves(rows: RepeatRows, control: str) -> Numbers:
@@ -146,12 +161,14 @@ class _Repeats:
     """Groups the kept rows into repeats: by commit in series with few commits, night by night in series with many."""
 
     def __init__(self, rows: RepeatRows, kept: Labels, between: tuple[int, int] | None) -> None:
-        self._kept, self.unit = kept, rows.unit
+        self._kept, self.unit, self._run = kept, rows.unit, rows.run[kept]
         self._count = int(rows.unit.max(initial=-1)) + 1
-        branches, runs = int(rows.branch.max(initial=0)) + 1, max(1, len(rows.runs))
+        branches, labels = int(rows.branch.max(initial=0)) + 1, int(rows.night.max(initial=0)) + 1
         series = rows.unit[kept] * branches + rows.branch[kept]
-        # A night is one run of a series. `nights` is sorted by series, then by run.
-        nights, self._night_of_row = np.unique(series * runs + rows.run[kept], return_inverse=True)
+        # A night of a series. `nights` is sorted by series, then by night.
+        nights, self._night_of_row, self._size = np.unique(
+            series * labels + rows.night[kept], return_inverse=True, return_counts=True
+        )
         versions = int(rows.version.max(initial=0)) + 1
         of_versions = np.unique(series * versions + rows.version[kept])
         length = np.bincount(of_versions // versions, minlength=self._count * branches)
@@ -159,10 +176,15 @@ class _Repeats:
         self._few = kept[is_few]
         _, self._groups = np.unique(series[is_few] * versions + rows.version[self._few], return_inverse=True)
         # Series of many commits, and the series of each of their nights.
-        self._is_many = length[nights // runs] >= FEWEST_COMMITS
+        self._is_many = length[nights // labels] >= FEWEST_COMMITS
+        self._series_of_all, self._unit_of_night = nights // labels, nights // labels // branches
+        self._label = nights % labels
+        self._version = np.zeros(len(nights), dtype=np.int64)
+        self._version[self._night_of_row] = rows.version[kept]
         many = nights[self._is_many]
-        self._series, self._series_of_night = np.unique(many // runs, return_inverse=True)
-        self._judged = _judged(many % runs, self._series_of_night, between)
+        self._series, self._series_of_night = np.unique(many // labels, return_inverse=True)
+        self._between = None if between is None else tuple(rows.night_of_run[list(between)].tolist())
+        self._judged = _judged(many % labels, self._series_of_night, self._between)
         is_step = self._series_of_night[1:] == self._series_of_night[:-1]
         of_steps = self._series[self._series_of_night[1:][is_step]] // branches
         self._owners = np.concatenate((rows.unit[self._few], of_steps))
@@ -175,30 +197,124 @@ class _Repeats:
         `values` and `beside` have an entry per row. `beside` is passed on to `successive`.
         """
         by_night = successive(
-            self._nights(values),
+            self._nights(values)[self._is_many],
             self._series_of_night,
             len(self._series),
             least=FLOOR,
-            beside=None if beside is None else self._nights(beside),
+            beside=None if beside is None else self._nights(beside)[self._is_many],
             judged=self._judged,
         )
         return np.concatenate((around_means(values[self._few], self._groups), by_night))
 
     def _nights(self, values: Numbers) -> Numbers:
-        """The means of the nights of long series."""
-        means = np.bincount(self._night_of_row, values[self._kept]) / np.bincount(self._night_of_row)
-        return np.asarray(means[self._is_many])
+        """The means of the nights."""
+        means: Numbers = np.bincount(self._night_of_row, values[self._kept]) / self._size
+        return means
+
+    def with_nights(
+        self, values: Numbers, variance: Numbers, df: Numbers, *, in_turn: bool
+    ) -> tuple[Numbers, Numbers, Numbers]:
+        """Return variance and df of every unit between runs of different nights, and the part that the runs of a night share.
+
+        `variance` is that of the means of nights, where a series is long enough for them, else that of repeats of a commit.
+        Where both sides were measured `in_turn`, they had the nights in common, and repeats tell all.
+        """
+        if in_turn or not len(self._size):
+            return variance, df, np.zeros(self._count)
+        is_many = np.zeros(self._count, dtype=bool)
+        is_many[self._unit_of_night[self._is_many]] = True
+        within, within_df = self._within(values)
+        # Runs of a night.
+        of_unit = np.bincount(self._unit_of_night, minlength=self._count)
+        size = np.maximum(np.bincount(self._unit_of_night, self._size, self._count), 1) / np.maximum(of_unit, 1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            whole = variance + np.where(within_df > 0, within, 0) * (1 - 1 / size)
+            part = np.where(within_df > 0, np.clip(1 - within / whole, 0, 1), UNKNOWN_PART)
+            ratio, ratio_df = self._nights_over_repeats(values, variance, is_many)
+            beyond = (ratio - 1) * variance / size
+            few = variance + beyond
+            # Satterthwaite's degrees of freedom of a sum (Biometrics Bulletin 2, 1946).
+            few_df = np.nan_to_num(few**2 / (variance**2 / df + (beyond**2 / ratio_df if ratio_df else 0)))
+        return (
+            np.where(is_many, whole, few),
+            np.where(is_many, df, few_df),
+            np.where(is_many, part, np.nan_to_num(beyond / few)),
+        )
+
+    def tail(self, values: Numbers, between: tuple[int, int] | None) -> Tail:
+        """Return how far runs were from their neighbours in time, over the usual distance of their unit; `scale` is by unit.
+
+        Runs after the last one of the earlier side are left out: they are judged. A new level has no run that is apart.
+        """
+        runs = int(self._run.max(initial=0)) + 1
+        order = np.lexsort((self._run, self._series_of_all[self._night_of_row]))
+        if between is not None:
+            order = order[self._run[order] <= between[0]]
+        keys = self._series_of_all[self._night_of_row][order] * runs + self._run[order]
+        _, of_row = np.unique(keys, return_inverse=True)
+        count = np.bincount(of_row)
+        means = np.bincount(of_row, values[self._kept][order]) / np.maximum(count, 1)
+        first = np.searchsorted(of_row, np.arange(len(count)))
+        series = self._series_of_all[self._night_of_row][order][first]
+        owner = self.unit[self._kept][order][first]
+        distance, known = distances_from_neighbours(means, series)
+        return tail_of(distance[known], owner[known], self._count)
+
+    def _within(self, values: Numbers) -> tuple[Numbers, Numbers]:
+        """The variance of the runs of a night, moderated, and its own degrees of freedom, of every unit."""
+        deviations = around_means(values[self._kept], self._night_of_row)
+        owners = self._unit_of_night[self._night_of_row]
+        df = sums(1 - 1 / self._size[self._night_of_row], owners, self._count)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            own = np.maximum(sums(deviations**2, owners, self._count) / df, FLOOR**2)
+        return moderate(own, df, _prior(own, df))[0], df
+
+    def _nights_over_repeats(self, values: Numbers, variance: Numbers, is_many: Mask) -> tuple[float, float]:
+        """How many times the variance that repeats explain neighbouring nights have, 1 at least, and its degrees of freedom.
+
+        Of the units with few commits together: the median square of the steps between their nights, so that the commits that
+        changed a few of them do not count. Nights of one commit count alone, if there are enough. What all have in common from
+        one night to the next is no noise of the nights. The step that is judged counts only where there is no other one, and
+        then of at least 20 units.
+        """
+        means, of = self._nights(values), self._unit_of_night
+        is_step = (self._series_of_all[1:] == self._series_of_all[:-1]) & ~is_many[of[1:]]
+        at = np.flatnonzero(is_step) + 1
+        step = means[at] - means[at - 1]
+        expected = variance[of[at]] * (1 / self._size[at] + 1 / self._size[at - 1])
+        known = np.isfinite(step) & (expected > 0)
+        at, step, expected = at[known], step[known], expected[known]
+        judged = np.zeros(len(at), dtype=bool)
+        if self._between is not None:
+            judged = (self._label[at - 1] >= self._between[0]) & (self._label[at] <= self._between[1])
+        counts = ~judged if (~judged).any() else judged
+        same = counts & (self._version[at] == self._version[at - 1])
+        counts = same if same.sum() >= FEWEST else counts
+        places = self._label[at]
+        for place in np.unique(places[counts]).tolist():
+            here = counts & (places == place)
+            if judged[here].any() and here.sum() < FEWEST_SIBLINGS:
+                counts &= ~here
+            elif here.sum() >= FEWEST:
+                step[here] = (step[here] - np.median(step[here])) * np.sqrt(here.sum() / (here.sum() - 1))
+        scores = step[counts] ** 2 / expected[counts]
+        if not scores.size:
+            return 1.0, 0.0
+        if scores.size < FEWEST:
+            return max(1.0, float(np.mean(scores))), float(scores.size)
+        typical, df = float(np.median(scores)) / MEDIAN_OF_SQUARE, MEDIAN_EFFICIENCY * scores.size
+        return max(1.0, typical), min(df, MOST_FROM_SIBLINGS)
 
     def sums(self, of_deviations: Numbers) -> Numbers:
         """Sums per unit of values computed from `deviations`. The sum of squares over `df` is the variance."""
         return sums(of_deviations, self._owners, self._count)
 
 
-def _judged(runs: Labels, series: Labels, between: tuple[int, int] | None) -> Mask:
-    """Whether each step from one night to the next is judged. `runs` are the indices of the nights in `rows.runs`."""
+def _judged(nights: Labels, series: Labels, between: tuple[int, ...] | None) -> Mask:
+    """Whether each step from one night to the next is judged. `between` are the nights of the ends of the two sides."""
     within: Mask = series[1:] == series[:-1]
     if between is None:
         return np.zeros_like(within)
-    judged: Mask = within & (runs[:-1] >= between[0]) & (runs[1:] <= between[1])
+    judged: Mask = within & (nights[:-1] >= between[0]) & (nights[1:] <= between[1])
     few = np.bincount(series[1:][judged], minlength=int(series.max(initial=0)) + 1) <= MOST_BETWEEN
     return judged & few[series[1:]]

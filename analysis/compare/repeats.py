@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.stats.arrays import Labels, Mask, Numbers
+from analysis.stats.outliers import two_modes
 from db.connecting import Source
 from db.queries.repeats import LOOK_BACK, ReadRun, Repeats, repeats
 from db.queries.sides import Side
@@ -39,6 +40,9 @@ class RepeatRows:
         self.branch, commit, self._testbed = (
             pd.factorize(runs[name])[0][self.run] for name in ("branch", "commit", "testbed")
         )
+        #: The night of each of `runs`, and of each row: a label from 0, in the order of the nights' first runs.
+        self.night_of_run: Labels = pd.factorize(runs["night"])[0].astype(np.int64)
+        self.night: Labels = self.night_of_run[self.run]
         program = pd.factorize(self._rows["program"])[0] + 1  # 0 where it is not known
         self.version = pd.factorize(commit * (len(self._rows) + 1) + program)[0]
         self.cells = pd.Index(repeats.cells["cell_id"])
@@ -105,10 +109,11 @@ class RepeatRows:
         kept[rows.index[copies]] = False
         return kept
 
-    def of_side(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers]:
-        """The value of a side: of each of `cells` the mean ln of the metric over the runs in which it passed, and their number.
+    def of_side(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers, Numbers]:
+        """Return of each of `cells` the mean ln of the metric over the runs of a side in which it passed, and two counts.
 
-        Replicates of a run are averaged first. NaN and 0 where there is none. `keys` are the store's numbers of the runs.
+        The counts are of these runs and of their nights. Replicates of a run are averaged first. NaN and 0 where there is none.
+        `keys` are the store's numbers of the runs.
         """
         values = self.values(metric)
         usable = np.flatnonzero(self._of_side(keys) & (values > 0))
@@ -116,13 +121,27 @@ class RepeatRows:
         by_run = np.bincount(of_row, np.log(values[usable])) / np.bincount(of_row)
         owner, count = pairs // max(1, len(self.runs)), len(self.cells)
         runs = np.bincount(owner, minlength=count).astype(np.float64)
+        measured = np.unique(owner * len(self.runs) + self.night_of_run[pairs % max(1, len(self.runs))])
+        nights = np.bincount(measured // max(1, len(self.runs)), minlength=count).astype(np.float64)
         with np.errstate(invalid="ignore"):
-            return np.bincount(owner, by_run, count) / runs, runs
+            return np.bincount(owner, by_run, count) / runs, runs, nights
 
     def of_night(self, night: str) -> list[int]:
         """The store's numbers of the runs of a night that have rows."""
         keys: list[int] = self._runs.loc[self._runs["night"] == night, "run"].tolist()
         return keys
+
+    def modes(self, metric: str) -> dict[str, tuple[float, float]]:
+        """Return the levels of each cell whose runs go to and fro between two (`two_modes`), by `cell_id`."""
+        values = self.values(metric)
+        usable = np.flatnonzero(self.passed & (values > 0))
+        usable = usable[np.argsort(self.cell[usable], kind="stable")]
+        starts = np.flatnonzero(np.diff(self.cell[usable], prepend=-1))
+        found = {}
+        for of_cell in np.split(usable, starts[1:]) if len(usable) else ():
+            if levels := two_modes(np.log(values[of_cell])):
+                found[str(self.cells[self.cell[of_cell[0]]])] = levels
+        return found
 
     def extremes(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers]:
         """The least and the greatest value of each of `cells` in a side's measurements that passed; NaN for none."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis.compare.adjustment import CONTROL, Adjustment, PairedCells, adjusted_for_eager, common_adjustment
 from analysis.compare.cell_outcome import CHANGES, CONCLUSIVE, Outcome
+from analysis.compare.common_move import YARDSTICKS, CommonMove
 from analysis.compare.counts import COUNTED, READ_FOR_COUNTS, judge_counts
 from analysis.compare.findings import DEVICE, WALL
 from analysis.compare.judged import Judged, JudgedMetric
@@ -17,12 +18,15 @@ from analysis.compare.leaks import LEAK, judge_leaks
 from analysis.compare.noise import learn_noise
 from analysis.compare.transitions import Transition
 from analysis.stats.arrays import Mask, Numbers
+from analysis.stats.outliers import Tail, wider_error
 from analysis.stats.verdicts import (
+    LEVEL,
     Difference,
     difference,
     false_discovery_rates,
     further_runs,
     judge,
+    with_error,
     words_where,
 )
 from collector.metrics import METRICS, MIN_EFFECT
@@ -32,12 +36,13 @@ from db.queries.side_rows import CellState
 #: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
 JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name == LEAK or name in COUNTED)
 #: All that is read of the repeats.
-READ = tuple(sorted({*MIN_EFFECT, LEAK, THROTTLED, *READ_FOR_COUNTS, *CONTROL.values()}))
+READ = tuple(sorted({*MIN_EFFECT, LEAK, THROTTLED, *READ_FOR_COUNTS, *CONTROL.values(), *YARDSTICKS}))
 #: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
 _WIDEST = np.log(1000.0)
 
-#: Where no noise is known, a change of this factor or more counts by its size alone: no known disturbance doubles a time.
-_LARGE = np.log(2.0)
+#: Where no noise is known, a change of this factor or more counts by its size alone. No two processes of the same code differ by
+#: more than 1.87 in our data (docs/statistics.md), and a time that doubled may read a little less.
+_LARGE = np.log(1.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class Judgement:
 
     `drift` is of ln, `noise` the standard deviation (of ln) from run to run that a cell without repeats is taken to have,
     `repeats` the degrees of freedom behind the noise. `is_open` are the cells whose latency must be seen in a second run.
+    `eager` is what the eager runs did, of device time where it is measured.
     """
 
     metrics: Mapping[str, JudgedMetric]
@@ -53,6 +59,7 @@ class Judgement:
     noise: Mapping[str, float | None]
     repeats: Mapping[str, float]
     is_open: Mask
+    eager: CommonMove | None
 
 
 def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFECT) -> Judgement:
@@ -62,7 +69,8 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
     metric shares a false discovery rate of 5 %.
     """
     judged: dict[str, JudgedMetric] = {}
-    drift = {metric: pairs.drift(control) for metric, control in CONTROL.items() if metric in min_effects}
+    common_of = {metric: pairs.common(control) for metric, control in CONTROL.items() if metric in min_effects}
+    drift = {metric: move.drift for metric, move in common_of.items()}
     noise, degrees = {}, {}
     for metric, min_effect in min_effects.items():
         common = pairs.common_moves(CONTROL[metric]) if metric in CONTROL else None
@@ -71,7 +79,7 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
         if metric in CONTROL:
             learned, adjustment = adjusted_for_eager(pairs, metric, learned, adjustment)
         noise[metric], degrees[metric] = learned.typical, learned.repeats
-        judged[metric] = _judged(pairs, metric, adjustment, min_effect)
+        judged[metric] = _judged(pairs, metric, adjustment, learned.tail, min_effect)
     if LEAK in pairs.cells.shown:
         judged[LEAK] = judge_leaks(pairs)
     if min_effects is MIN_EFFECT:
@@ -81,19 +89,27 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
         is_open = _seen_once(pairs, judged[WALL], judged[DEVICE])
         judged[WALL].verdict[is_open], judged[WALL].more_runs[is_open] = Outcome.INCONCLUSIVE.value, 1.0
     in_order = {name: judged[name] for name in JUDGED if name in judged}
-    return Judgement(in_order, drift, noise, degrees, is_open)
+    return Judgement(in_order, drift, noise, degrees, is_open, common_of.get(DEVICE) or common_of.get(WALL))
 
 
-def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, min_effect: float) -> JudgedMetric:
+def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, tail: Tail, min_effect: float) -> JudgedMetric:
     before, after = pairs.values(metric)
     change = np.where(pairs.cells.passes, after.log - before.log, np.nan)
+    runs = before.independent_runs(adjustment.between), after.independent_runs(adjustment.between)
     with np.errstate(divide="ignore"):
-        tested = difference(
-            change - adjustment.change, before.runs, after.runs, adjustment.variance, adjustment.df, adjustment.doubt
-        )
-        more = further_runs(tested, before.runs, after.runs, min_effect)
+        tested = difference(change - adjustment.change, *runs, adjustment.variance, adjustment.df, adjustment.doubt)
+        # Only what would be called a change is asked whether a single run makes it.
+        is_change = (tested.p <= LEVEL) & (np.abs(tested.change) >= np.log1p(min_effect))
+        single = Tail(tail.distances, pairs.of_cell(tail.scale, "new"))
+        chance = np.where(is_change, single.chance(tested.change, np.fmin(before.runs, after.runs)), 0.0)
+        tested = with_error(tested.change, wider_error(tested.change, tested.error, tested.df, chance), tested.df)
+        more = further_runs(tested, *runs, min_effect)
     q = false_discovery_rates(tested.p)
     verdicts = judge(tested, q, min_effect, lower_is_better=METRICS[metric].better == "lower")
+    # What was corrected may not make a change of its own: a change is one as it was measured, too.
+    seen = np.sign(change) * np.sign(tested.change) * np.abs(change) >= np.log1p(min_effect)
+    is_made = np.isin(verdicts, CHANGES) & (adjustment.change != 0) & ~seen
+    verdicts = np.where(is_made, Outcome.INCONCLUSIVE.value, verdicts)
     large = _large(pairs, metric, tested)
     verdicts[large > 0], verdicts[large < 0] = Outcome.REGRESSED.value, Outcome.IMPROVED.value
     is_known = np.isfinite(change)
@@ -217,10 +233,12 @@ def decide(
     fail_on: frozenset[str],
     max_missing: int | None = None,
     regressed: Mapping[str, int] = MappingProxyType({}),
+    without_base: tuple[int, int] = (0, 0),
 ) -> tuple[int, str]:
     """Return the exit code of `gate` and its reason, from the number of cells of each outcome.
 
-    `regressed` has the number of cells that regressed in each dimension that counts.
+    `regressed` has the number of cells that regressed in each dimension that counts, `without_base` how many cells of new
+    base did not measure, and how many new expects.
     The code is 0 for a pass, 1 for a failure and 3 where too little was measured to decide.
     """
     missing = counts.get("missing", 0)
@@ -231,8 +249,13 @@ def decide(
         return 3, f"{missing} cells are missing, more than the {max_missing} allowed"
     failures = [f"{counts[word]} {word}" for word in sorted(fail_on) if counts.get(word)]
     failures += [f"{count} regressed in {dimension}" for dimension, count in regressed.items() if count]
+    lacking, expected = without_base
+    if lacking * 2 > expected:
+        beside = f"; of the others: {', '.join(failures)}" if failures else ""
+        return 3, f"{lacking} of {expected} cells of new have no base: name another one{beside}"
     if failures:
         return 1, ", ".join(failures)
-    if judged == counts.get("inconclusive", 0) + counts.get("environment_changed", 0):
+    undecided = counts.get("inconclusive", 0) + counts.get("environment_changed", 0)
+    if undecided and judged == undecided + counts.get("still_failing", 0):
         return 3, "nothing could be concluded: measure again, or compare within one testbed"
     return 0, "nothing found"

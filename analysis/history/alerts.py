@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from analysis.compare.common_move import CAP
 from analysis.compare.environment_diff import EnvironmentDifference
+from analysis.compare.findings import DEVICE, WALL
 from analysis.history.changes import Certainty, Change, Direction, Span
 from analysis.history.series import Point
 from analysis.history.timelines import History, judge_history
@@ -155,15 +157,26 @@ class Alert:
         return {key: math.exp(common_drift(values)) for key, values in logs.items() if len(values) >= FEWEST}
 
     def of_machine(self) -> tuple[Change, ...]:
-        """The changes below the minimum effect after correction for the common drift of the machine."""
+        """The changes below the minimum effect after correction for the common drift of the machine.
+
+        A larger drift than a machine's (`MOST_DRIFT`) is none, nor is the latency of a cell the machine's whose device time
+        changed by more than that.
+        """
         drifts = self.common_drift
-        return tuple(
+        explained = [
             change
             for change in self.changes
             if (drift := drifts.get((change.testbed_id, change.metric))) is not None
             and change.levels is not None
+            and abs(math.log(drift)) <= math.log1p(MOST_DRIFT.get(change.metric, math.inf))
             and abs(math.log(change.levels.ratio / drift)) < math.log1p(MIN_EFFECT[change.metric])
-        )
+        ]
+        own = {
+            (change.testbed_id, change.cell_id)
+            for change in self.changes
+            if change.metric == DEVICE and change not in explained
+        }
+        return tuple(one for one in explained if one.metric != WALL or (one.testbed_id, one.cell_id) not in own)
 
     def counts(self) -> dict[str, int]:
         """The number of changes of each metric, and of `broke` and `fixed`. The largest number comes first."""
@@ -200,6 +213,9 @@ class Alert:
         }
 
 
+#: The largest common move of eager times, relative, that is taken for the machine's: of device time as in a comparison, of
+#: latency what a slower host costs for good. More than that in most cells opens records, whatever it is.
+MOST_DRIFT = {DEVICE: CAP, WALL: 0.08}
 _index = attrgetter("index")
 _STATUS_WORDS = {Direction.WORSE: "broke", Direction.BETTER: "fixed"}
 

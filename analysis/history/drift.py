@@ -25,6 +25,8 @@ from db.queries.sides import Side
 
 #: The level at the pin is the level of the pinned commit and up to this many measured commits on either side.
 AROUND = 5
+#: Without a pin the level so many measured commits ago counts: a creep of 0.5 % a night is 10 % after 20.
+BACK = 30
 #: The newest level is the level of this many newest measured commits.
 NEWEST = 10
 
@@ -66,24 +68,30 @@ class DriftSurvey:
 
 def slow_drift(
     source: Source,
-    pinned: Side,
+    pinned: Side | None = None,
     *,
     branch: str | None = None,
     filters: CellFilter = EVERYTHING,
 ) -> DriftSurvey:
     """Series whose newest level differs from the level at the pinned runs by more than the steps in between explain.
 
-    The series are those of `branch`, else of the branches of the pinned runs, each compared with the pinned runs of its
-    own testbed. Neither level reaches across a change point, and both need 5 commits. With a pin on another branch (a
-    release) there are no steps in between, and the whole difference counts as drift. A drift is reported if it is at
-    least `MIN_EFFECT` with a false discovery rate of at most 5 % over all compared series of the metric.
+    The series are those of `branch`, else of the branches of the pinned runs, each compared with the pinned runs of its own
+    testbed. Without `pinned` each is compared with its own level `BACK` measured commits ago. Neither level reaches across a
+    change point, and both need 5 commits. With a pin on another branch (a release) there are no steps in between, and the
+    whole difference counts as drift. A drift is reported if it is at least `MIN_EFFECT` with a false discovery rate of at
+    most 5 % over all compared series of the metric.
     """
-    branches = {branch} if branch is not None else set(pinned.branches)
+    keys = set(pinned.keys) if pinned else set()
     with connected(source) as conn:
-        tables = []
-        for name in sorted(branches | set(pinned.branches)):
-            names, of_branch = read_series(conn, tuple(MIN_EFFECT), branch=name, filters=filters)
-            tables += of_branch
+        if pinned is None:
+            names, tables = read_series(conn, tuple(MIN_EFFECT), branch=branch, filters=filters, window=2 * BACK)
+            branches = {table.branch for table in tables}
+        else:
+            branches = {branch} if branch is not None else set(pinned.branches)
+            tables = []
+            for name in sorted(branches | set(pinned.branches)):
+                names, of_branch = read_series(conn, tuple(MIN_EFFECT), branch=name, filters=filters)
+                tables += of_branch
     drifts: list[Drift] = []
     series = 0
     for metric, least in MIN_EFFECT.items():
@@ -91,9 +99,9 @@ def slow_drift(
             drift
             for table in tables
             if table.branch in branches
-            for base in tables
+            for base in (tables if pinned else [table])
             if (base.testbed_id, base.repo) == (table.testbed_id, table.repo)
-            for drift in _compared(names, table, base, set(pinned.keys), metric, least)
+            for drift in _compared(names, table, base, _pin(base, keys), metric, least)
         ]
         series += len(compared)
         rates = false_discovery_rates(np.array([drift.levels.p for drift in compared])).tolist()
@@ -106,12 +114,18 @@ def slow_drift(
     return DriftSurvey(tuple(drifts), series)
 
 
+def _pin(table: SeriesTable, runs: set[int]) -> int | None:
+    """Return the first pinned point, or without `runs` the one `BACK` points before the newest; None for none."""
+    if not runs:
+        return max(len(table.points) - 1 - BACK, 0) if table.points else None
+    return next((at for at, point in enumerate(table.points) if any(run.key in runs for run in point.runs)), None)
+
+
 def _compared(
-    names: CellNames, table: SeriesTable, base: SeriesTable, runs: set[int], metric: str, least: float
+    names: CellNames, table: SeriesTable, base: SeriesTable, pin: int | None, metric: str, least: float
 ) -> Iterator[Drift]:
-    """Every series of `table` that can be compared with the first pinned run of `base`."""
-    pins = [at for at, point in enumerate(base.points) if any(run.key in runs for run in point.runs)]
-    if not pins:
+    """Every series of `table` that can be compared with the point `pin` of `base`."""
+    if pin is None:
         return
     values = table.values[metric]
     all_cuts = detect_rows(values, min_effect=least)
@@ -123,12 +137,13 @@ def _compared(
     for row, base_row in enumerate(rows.tolist()):
         if base_row < 0:
             continue
-        before = _near(base.values[metric][base_row], base_cuts[base_row], pins[0])
+        before = _near(base.values[metric][base_row], base_cuts[base_row], pin)
         now = _newest(values[row], all_cuts[row])
         if min(len(before), len(now)) < SHORTEST or (base is table and before[-1] >= now[0]):
             continue
         changes = level_changes(values[row], all_cuts[row]) if base is table and all_cuts[row] else []
-        steps = [one for one in changes if one.at > pins[0]]
+        # A step that is not sure among all series may be a part of the creep.
+        steps = [one for one in changes if one.at > pin and one.p <= LEVEL / len(values)]
         levels = level_drift(base.values[metric][base_row][before], values[row][now], steps)
         series = name_series(names, table, row)
         series.pop("cell_key")
@@ -136,7 +151,7 @@ def _compared(
             **series,
             metric=metric,
             direction=direction_of(metric, levels.drift),
-            pinned=base.points[pins[0]],
+            pinned=base.points[pin],
             newest=table.points[now[-1]],
             levels=levels,
         )

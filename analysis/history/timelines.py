@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -10,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from analysis.compare.adjustment import CONTROL
+from analysis.compare.adjustment import CONTROL, WAITS_FOR_HOST
 from analysis.compare.changes import direction
 from analysis.compare.environment_diff import EnvironmentDifference
 from analysis.compare.evidence import differences
+from analysis.compare.findings import DEVICE
 from analysis.history.changes import Certainty, Change, Direction, Span
 from analysis.history.first import first_changes
 from analysis.history.series import Point, SeriesTable, read_series
@@ -72,7 +74,11 @@ def judge_history(
         for metric, min_effect in MIN_EFFECT.items():
             judged_first = [one.get(metric, {}) for one in first]
             levels = new_levels([table.values[metric] for table in tables], min_effect, judged_first)
-            changes += [_metric_change(names, tables[level.table], level, metric) for level in levels]
+            changes += [
+                _metric_change(names, tables[level.table], level, metric)
+                for level in levels
+                if not _is_of_host(tables[level.table], level, metric)
+            ]
         for table in tables:
             changes += _of_statuses(names, table)
         changes = _with_environment_diff(conn, changes)
@@ -102,11 +108,25 @@ def _metric_change(names: CellNames, table: SeriesTable, level: NewLevel, metric
     )
 
 
+def _is_of_host(table: SeriesTable, level: NewLevel, metric: str) -> bool:
+    """Whether a young shift of the latency is the host's: the cell's eager latency moved along, and its device time did not."""
+    control = _control(table, level, metric)
+    if not level.is_pending or metric != WAITS_FOR_HOST or control is None:
+        return False
+    least = math.log1p(MIN_EFFECT[metric])
+    device = _moved(table, level, DEVICE)
+    moved_along = abs(math.log(control)) >= least and abs(math.log(level.change.ratio / control)) < least
+    return moved_along and (device is None or abs(math.log(device)) < least)
+
+
 def _control(table: SeriesTable, level: NewLevel, metric: str) -> float | None:
-    """New over old eager time over the same boundary, by the nearest 20 points on each side."""
-    if metric not in CONTROL:
-        return None
-    values = table.values[CONTROL[metric]][level.row]
+    """New over old eager time over the same boundary."""
+    return _moved(table, level, CONTROL[metric]) if metric in CONTROL else None
+
+
+def _moved(table: SeriesTable, level: NewLevel, metric: str) -> float | None:
+    """New over old value of a metric over the boundary of a new level, by the nearest 20 points on each side."""
+    values = table.values[metric][level.row]
     before, after = values[level.start : level.change.at], values[level.change.at : level.stop]
     before, after = before[np.isfinite(before)][-EDGE:], after[np.isfinite(after)][:EDGE]
     if not before.size or not after.size:

@@ -162,7 +162,7 @@ def build_report(
     requests = configs_of(conn, {name.config_id for name in names})
     links = {name.cell_id: cell_link(dashboard, *sides, name, configs) if dashboard else "" for name in names}
     repros = {one.cell.cell_id: _repro(comparison, one, requests) for one in comparison.cells}
-    exit_code, reason = decide(comparison.counts(), FAIL_ON)
+    exit_code, reason = decide(comparison.counts(), FAIL_ON, without_base=comparison.without_base)
     return Report(
         comparison=comparison,
         sentence=f"Nothing can be said of new against base: {reason}." if exit_code == 3 else sentence(comparison),

@@ -18,8 +18,10 @@ from analysis.stats.verdicts import LEVEL, false_discovery_rates
 
 #: Places of a cut count as possible while they are this likely or more, relative to the likeliest: 1/20, as of a 95 % interval.
 POSSIBLE = 0.05
-#: Fewest nights of a pending shift: a single one is a spike until a second night repeats it.
-FEWEST = 2
+#: Fewest nights of a pending shift: a single one is a spike until a second night repeats it, unless it is large.
+FEWEST = 1
+#: The robust standard deviations and minimum effects that a single night must be from the level.
+ALONE_BEYOND, ALONE_EFFECTS = 10.0, 5.0
 #: Robust standard deviations that every night of a pending shift must be from the level, all on one side.
 EACH_BEYOND = 2.0
 #: The same of their median, so that two nights at the edge of the noise are not reported.
@@ -182,7 +184,7 @@ def pending_shifts(
 ) -> list[int | None]:
     """The first index of a shift at the end of each row that is too young to be a change point, or None.
 
-    The longest tail of 2 to 19 measured nights counts that stands apart from the 20 before it, as far as these are later than the
+    The longest tail of 1 to 19 measured nights counts that stands apart from the 20 before it, as far as these are later than the
     last of the row's `change_points` (docs/statistics.md, "Change points"). NaN and infinity mean "not measured".
     """
     starts = np.array([max(cuts, default=0) for cuts in change_points], dtype=np.int64)
@@ -210,7 +212,8 @@ def _ends_shifted(newest: Numbers, tail: int, min_effect: float) -> Mask:
     middle = np.median(distance, axis=1)
     with np.errstate(invalid="ignore"):
         is_beyond = np.all(np.sign(middle)[:, None] * distance > EACH_BEYOND * sigma[:, None], axis=1)
-        is_large = np.abs(middle) >= np.maximum(MEDIAN_BEYOND * sigma, min_effect * np.abs(level))
+        beyond, effects = (ALONE_BEYOND, ALONE_EFFECTS) if tail == 1 else (MEDIAN_BEYOND, 1.0)
+        is_large = np.abs(middle) >= np.maximum(beyond * sigma, effects * min_effect * np.abs(level))
     is_shift: Mask = (np.isfinite(before).sum(axis=1) >= SHORTEST) & (middle != 0) & is_beyond & is_large
     return is_shift
 
@@ -229,12 +232,14 @@ def pending_change(values: Numbers, start: int, cuts: Sequence[int]) -> LevelCha
     """Describes a shift that is too young to be a change point (`pending_shifts`) and begins at `start`.
 
     The few new points say nothing about the noise, so it is that of the 20 points before, s. t = d / (s sqrt(1/a + 1/b)) with
-    a - 1 degrees of freedom, and p times the number of tails that were tried (18).
+    a - 1 degrees of freedom, and p times the number of tails that were tried (19).
     """
     places, series = _logs(values)
     at = int(np.searchsorted(places, start))
     since = int(np.searchsorted(places, max(cuts, default=0)))
     old, new = series[max(since, at - EDGE) : at], series[at:]
+    if new.size == 1:
+        new = np.log(values[places[-1:]])  # which is clipped as a spike
     distance, sigma = float(new.mean() - old.mean()), float(old.std(ddof=1))
     error, freedom = sigma * float(np.sqrt(1 / old.size + 1 / new.size)), float(old.size - 1)
     p = _p(distance, error, freedom) * (EDGE - FEWEST)

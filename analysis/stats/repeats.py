@@ -19,6 +19,8 @@ USUAL = 0.8
 EFFICIENCY = 2 / 3
 #: Minimum number of cells for a common drift.
 FEWEST = 20
+#: The part of the cells of one group that may be apart from it.
+MOST_APART = 0.2
 #: The part of quiet comparisons that are recognised as quiet by their controls.
 QUIET = 0.95
 
@@ -68,6 +70,16 @@ def common_drift(differences: Sequence[float] | Numbers) -> float:
     known = np.asarray(differences, dtype=np.float64)
     known = known[np.isfinite(known)]
     return float(np.median(known)) if known.size >= FEWEST else 0.0
+
+
+def is_one_group(distances: Numbers, errors: Numbers) -> bool:
+    """Whether cells moved as one: at most one in five is further from the common move than three of its standard errors.
+
+    `distances` are from the common move. A normal distribution has 0.3 % there, and Student's t with two degrees of freedom,
+    whose scale is its error, 10 %.
+    """
+    known = np.isfinite(distances) & np.isfinite(errors)
+    return bool(np.sum(np.abs(distances[known]) > CLIP * errors[known]) <= MOST_APART * known.sum())
 
 
 def unrest(scores: Numbers) -> Numbers:

@@ -49,7 +49,11 @@ def difference(
     taken from the change beforehand with an error of its own, over s² (`stats.covariates`). p is two-sided, the interval
     of 95 %.
     """
-    error = np.sqrt(variance * (1 / base_runs + 1 / new_runs + doubt))
+    return with_error(change, np.sqrt(variance * (1 / base_runs + 1 / new_runs + doubt)), df)
+
+
+def with_error(change: Numbers, error: Numbers, df: Numbers) -> Difference:
+    """Return differences with a known standard error and its degrees of freedom."""
     with np.errstate(invalid="ignore", divide="ignore"):
         score = np.where(error > 0, np.abs(change) / error, np.where(change == 0, 0.0, np.inf))
         known = np.isfinite(change) & np.isfinite(error) & (df > 0)

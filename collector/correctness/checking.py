@@ -242,15 +242,19 @@ class _Judge:
     ) -> Ties | None:
         device = self.outcome.measurement.cell.device
         give_back_unused(device)
-        try:
-            with self.room.hold("device", self.room.for_reference(1.0)), deterministic_algorithms(strict=False):
-                twin = self.subject.twin()
 
-                def run(number: int) -> Snapshot:
-                    nudge(twin.model, self.subject.model, number, self.subject.computes_in)
-                    return twin.outputs(twin.eager, calls=calls)
+        def part() -> Ties | None:
+            twin = self.subject.twin()
 
+            def run(number: int) -> Snapshot:
+                nudge(twin.model, self.subject.model, number, self.subject.computes_in)
+                return twin.outputs(twin.eager, calls=calls)
+
+            with deterministic_algorithms(strict=False):
                 return part_ties(eager, made, reference, wrong, self.tolerance, run)
+
+        try:
+            return self.room.run(self.room.for_reference(1.0), part)
         except Exception as error:
             self.outcome.measurement.details["no_near_ties"] = f"{type(error).__name__}: {str(error)[:300]}"
             if classify(error, Stage.CORRECTNESS, is_full(device))[0] is Status.OOM:

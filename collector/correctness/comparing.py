@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from collector.correctness.limits import is_limit, reason
-from collector.correctness.norms import cosine_of, is_float, rms_of, rmse
+from collector.correctness.norms import cosine_of, is_float, numbers, rms_of, rmse
 from collector.correctness.snapshot import GRADIENT, LOSS, STATE, Opaque, Snapshot, same_values, widened
 from collector.correctness.tails import Allowed, Tails, judge_differences, judge_tails
 from collector.correctness.tolerances import SMALL, Tolerance
@@ -106,9 +106,10 @@ def without_numbers(made: Snapshot) -> str | None:
         if path.startswith(STATE) or not is_float(value):
             continue
         wide = widened(value)
-        if bool(wide.isnan().any()):
-            return f"{path}: {int(wide.isnan().sum())} of {value.numel()} values are NaN in eager"
-        if not bool(wide.isfinite().any()):
+        nan, finite = numbers(wide.isnan().sum(), wide.isfinite().any())
+        if nan:
+            return f"{path}: {nan:.0f} of {value.numel()} values are NaN in eager"
+        if not finite:
             return f"{path}: eager has no finite value"
     return None
 
@@ -333,7 +334,10 @@ class _Comparison:
 
 def _elsewhere(eager: torch.Tensor, compiled: torch.Tensor) -> str | None:
     """What is wrong with the values that are no numbers: an infinity of the other sign is as wrong as one too many."""
-    if all(torch.equal(kind(eager), kind(compiled)) for kind in (torch.isnan, torch.isposinf, torch.isneginf)):
+    other = torch.zeros((), dtype=torch.bool, device=eager.device)
+    for kind in (torch.isnan, torch.isposinf, torch.isneginf):
+        other = other | (kind(eager) != kind(compiled)).any()
+    if not other:
         return None
     counts = int((~compiled.isfinite()).sum()), int((~eager.isfinite()).sum())
     elsewhere = " in other places or of another kind" if counts[0] == counts[1] else ""

@@ -49,10 +49,18 @@ def rmse(value: object, exact: object) -> float:
 
 def cosine_of(one: torch.Tensor, two: torch.Tensor) -> float:
     """Compute the cosine of the angle between two flattened tensors; 1 for two zero tensors, 0 if only one is zero."""
-    dot = a_norm = b_norm = 0.0
+    sums = []
     for a, b in chunks(one, two):
         x, y = finite(a), finite(b)
-        dot, a_norm, b_norm = dot + float(x @ y), a_norm + float(x @ x), b_norm + float(y @ y)
+        sums.append(torch.stack([x @ y, x @ x, y @ y]))
+    dot, a_norm, b_norm = numbers(torch.stack(sums).sum(0)) if sums else (0.0, 0.0, 0.0)
     if a_norm == 0.0 or b_norm == 0.0:
         return 1.0 if a_norm == b_norm else 0.0
     return max(-1.0, min(1.0, dot / math.sqrt(a_norm * b_norm)))
+
+
+def numbers(*values: torch.Tensor) -> list[float]:
+    """Read tensors of one number or row each from their device at once: beside others that use a GPU each wait takes long."""
+    device = next((value.device for value in values if value.device.type != "cpu"), torch.device("cpu"))
+    rows = [value.detach().reshape(-1).double().to(device) for value in values]
+    return [float(number) for number in torch.cat(rows).tolist()]

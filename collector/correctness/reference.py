@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,8 +60,7 @@ def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
             details[f"no_{name}"] = lacked = f"it would take {_gigabytes(needs)} of device memory, more than there is"
             continue
         try:
-            with room.hold("device", needs):
-                return Reference(name, _outputs_of_twin(subject, dtype))
+            return Reference(name, room.run(needs, partial(_outputs_of_twin, subject, dtype)))
         except Exception as error:
             details[f"no_{name}"] = reason = _reason(error)
             if classify(error, Stage.CORRECTNESS, is_full(cell.device))[0] is Status.OOM:

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
+from collector.failures import classify
+from collector.measure.memory import give_back_unused, is_full
+from collector.vocabulary import Stage, Status
+
+T = TypeVar("T")
+
 #: Part of a GPU up to which the float64 reference of a program in reduced precision may grow. Above it the reference has
-#: float32, whose rounding is 2^16 times finer than bfloat16's: enough to judge it, and cells beside this one can work on.
-_SMALL_PART = 0.25
+#: float32, whose rounding is 2^16 times finer than bfloat16's: enough to judge it, and cells beside this one can work on. At a
+#: quarter, cells of a night with 15 workers asked for 10 to 20 GB each and waited for each other.
+_SMALL_PART = 0.05
 #: Part of what cells may use together up to which a reference is tried at all.
 _PART = 0.95
 #: What an estimate is short of: the allocator's fragments and the workspaces of libraries.
@@ -76,6 +84,25 @@ class Room:
     def is_small(self, needs: int | None) -> bool:
         """Return whether so many bytes are a small part of the device."""
         return needs is None or self.total is None or needs <= _SMALL_PART * self.total
+
+    def run(self, needs: int | None, action: Callable[[], T]) -> T:
+        """Run an action while so many bytes are promised, and where they run out once more with twice as many.
+
+        What an action needs is an estimate, and neighbours may take more than theirs. Raises what the last try raises.
+        """
+        tries = [needs]
+        if needs is not None and not self.is_too_large(2 * needs):
+            tries.append(2 * needs)
+        for number, size in enumerate(tries, 1):
+            with self.hold("device", size):
+                try:
+                    return action()
+                except Exception as error:
+                    oom = classify(error, Stage.CORRECTNESS, is_full(self.device))[0] is Status.OOM
+                    if not oom or number == len(tries):
+                        raise
+            give_back_unused(self.device)
+        raise AssertionError("unreachable")
 
     def on_host(self, growth: float) -> int | None:
         """Return what a reference on the host's processor needs of the host's memory; None where that is not known."""

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
-from collector.correctness.parts import parts_of
-from collector.correctness.snapshot import STATE, Snapshot, kept, leaves_of, same_values
+from collector.correctness.norms import numbers
+from collector.correctness.parts import is_plain, parts_of
+from collector.correctness.snapshot import STATE, Snapshot, kept, leaves_of, same_values, widened
 
 #: Elements that are read at a time for a fingerprint: three copies of 8 bytes each are held.
 _CHUNK = 1 << 22
@@ -110,9 +111,12 @@ class State:
         return self._tensors()
 
     def _changed(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-        for name, now in list(self._tensors()):
-            if name in self._start:
-                start = self._start[name].to(now.device)
+        kept_ones = [(name, now, self._start[name]) for name, now in self._tensors() if name in self._start]
+        # Whether bits are equal is asked of the device once for all tensors; of the others the values are looked at.
+        equal = [_is_equal(now.detach(), start) for _, now, start in kept_ones]
+        for (name, now, start), same in zip(kept_ones, numbers(*equal) if equal else [], strict=True):
+            if not same:
+                start = start.to(now.device)
                 if not same_values(now.detach(), start):
                     yield name, now, start
 
@@ -121,6 +125,13 @@ class State:
         yield from self._model.named_buffers()
         for index, tensor in enumerate(self._inputs):
             yield f"input {index}", tensor
+
+
+def _is_equal(now: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+    """Return on the device whether two tensors are alike for certain; False where a closer look is needed."""
+    if not (is_plain(now) and is_plain(start)) or now.dtype != start.dtype or now.shape != start.shape:
+        return torch.zeros((), dtype=torch.bool, device=now.device)
+    return (widened(now) == widened(start.to(now.device))).all()
 
 
 def fingerprint(tensor: torch.Tensor) -> torch.Tensor:

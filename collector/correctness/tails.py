@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from collector.correctness.norms import numbers
 from collector.correctness.snapshot import widened
 
 #: Elements compared at a time: five float64 copies of them are held.
@@ -122,23 +123,23 @@ def judge_differences(eager: torch.Tensor, compiled: torch.Tensor, size: float, 
 def _slices(tails: Tails, dimension: int, sums: _Sums, elements: int, allowed_for: Allowed) -> str | None:
     """What is wrong with the slices along one dimension; updates the share of what is allowed."""
     own, errors, sizes = sums.eager_error.sqrt(), sums.error.sqrt(), sums.size.sqrt()
-    worst_eager = float(own.max())
     # Zeros that rounding cannot have made: further off than rounding gets, or of many elements that eager knows well.
-    wrong = (errors > allowed_for.multiplier * worst_eager) & (errors > allowed_for.free * allowed_for.size)
+    wrong = (errors > allowed_for.multiplier * own.max()) & (errors > allowed_for.free * allowed_for.size)
     if not allowed_for.jumps:
         wrong |= (sums.eager_filled >= _FEW) & (own <= _WELL_KNOWN * sizes)
     wrong &= (sums.filled == 0) & (sums.eager_filled > 0)
-    if bool(wrong.any()):
+    excess = errors - allowed_for.free * torch.clamp(sizes, min=allowed_for.size)
+    worst_eager, is_wrong, most = numbers(own.max(), wrong.any(), excess.max())
+    if is_wrong:
         return _zero(dimension, int(wrong.nonzero()[0]))
     if elements < _FEW:
         return None
     allowed = _SLICE * allowed_for.multiplier * worst_eager
-    excess = errors - allowed_for.free * torch.clamp(sizes, min=allowed_for.size)
-    index = int(excess.argmax())
-    share = _share(float(excess[index]), allowed)
+    share = _share(most, allowed)
     tails.slice = max(tails.slice, share)
     if share <= 1:
         return None
+    index = int(excess.argmax())
     error, more = float(errors[index]), float(errors[index] - excess[index])
     return (
         f"RMSE {error:.3g} at index {index} of dimension {dimension}, eager's largest {worst_eager:.3g}, "
@@ -181,13 +182,15 @@ def _pass(eager: torch.Tensor, compiled: torch.Tensor, exact: torch.Tensor, size
         for number in judged:
             others = [other for other in range(eager.dim()) if other != number]
             parts[number].append([square.sum(others) for square in squares])
-    found = _Errors(worst_eager=float(torch.stack(worst).max()))
-    best = int(torch.stack([top[0] for top in tops]).argmax())
+    excesses = [top[0] for top in tops]
+    worst_eager, *read = numbers(torch.stack(worst).max(), *excesses)
+    best = max(range(len(tops)), key=read.__getitem__)
     value, error, place, start, part_shape = tops[best]
-    inside = list(_index(int(place), part_shape))
+    found = _Errors(worst_eager=worst_eager)
+    found.excess, found.excess_error, flat = numbers(value, error, place)
+    inside = list(_index(int(flat), part_shape))
     if inside:
         inside[longest] += start
-    found.excess, found.excess_error = float(value), float(error)
     found.place = sum(index * math.prod(shape[number + 1 :]) for number, index in enumerate(inside))
     for number, chunks in parts.items():
         join: Any = torch.cat if number == longest else lambda sums: torch.stack(sums).sum(0)

@@ -7,7 +7,9 @@ property, not the compiled program's: eager is run with weights that are moved b
 about what rounding does. What jumps from run to run is not firm. All else is compared as everywhere, and what is not firm must
 at least be no further off than eager's own jumps, and like some run of eager as often as these are like each other.
 
-Outputs are looked at by rows, the vectors along the last dimension: a token's. Integers are looked at one by one.
+Outputs are looked at by rows, the vectors along the last dimension: a token's. Gradients are looked at by what belongs to one
+index of the first dimension, an output channel's: along the last one a convolution's have one to seven elements, and millions of
+rows. Integers are looked at one by one.
 """
 
 from __future__ import annotations
@@ -100,6 +102,8 @@ class _Leaf:
     """One output: the errors of its rows in each run, and which of them jump."""
 
     base: torch.Tensor
+    #: The elements of a row.
+    width: int
     wide: bool
     #: By how much a row is larger than the median row, 1 at least: its errors are too.
     scale: torch.Tensor
@@ -112,6 +116,21 @@ class _Leaf:
     spread: float = 1.0
     #: Whether the gentlest runs already make something else of it.
     is_noise: bool = False
+
+    def errors_of(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the errors of a tensor's rows, on the host."""
+        return _row_errors(value, self.base, self.width)
+
+    def jumping_rows(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the rows that jump, on the host."""
+        return widened(value).reshape(-1, self.width)[self.jumps.to(value.device)].cpu()
+
+    def firm(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the rows that do not jump; a whole tensor as it is."""
+        if not bool(self.jumps.any()):
+            return value
+        rows = widened(value).reshape(-1, self.width)[~self.jumps.to(value.device)].to(value.dtype)
+        return rows if self.width > 1 else rows.reshape(-1)
 
     def decide(self, is_gradient: bool) -> None:
         """Find the rows that jump from run to run."""
@@ -159,7 +178,7 @@ class _Leaf:
 
 def jumping(eager: Snapshot, reference: Snapshot | None) -> tuple[str, ...]:
     """Return the paths of the outputs in which eager is far off in some rows and near in most, or has other integers."""
-    leaves = {path: _leaf(eager.get(path), exact) for path, exact in (reference or {}).items()}
+    leaves = {path: _leaf(path, eager.get(path), exact) for path, exact in (reference or {}).items()}
     return tuple(path for path, leaf in leaves.items() if leaf is not None and _jumps(eager[path], leaf))
 
 
@@ -168,7 +187,7 @@ def _jumps(value: object, leaf: _Leaf) -> bool:
         return leaf.other_shape
     if not is_float(leaf.base):
         return any(bool(errors.any()) for errors in leaf.errors)
-    errors = _row_errors(value, leaf.base) / leaf.scale
+    errors = leaf.errors_of(value) / leaf.scale
     live = errors[errors > 0]
     return leaf.wide and len(live) > 1 and float(live.max()) > 2 * _JUMP * float(live.median())
 
@@ -185,7 +204,7 @@ def part_ties(
 
     `wrong` are the paths of the outputs that do not agree.
     """
-    leaves = {path: _leaf(value, (reference or {}).get(path)) for path, value in eager.items()}
+    leaves = {path: _leaf(path, value, (reference or {}).get(path)) for path, value in eager.items()}
     known = {path: leaf for path, leaf in leaves.items() if leaf is not None}
     for made in (eager, *_runs(run)):
         for path, leaf in list(known.items()):
@@ -193,7 +212,7 @@ def part_ties(
             if not isinstance(value, torch.Tensor):
                 del known[path]
             elif value.shape == leaf.base.shape:
-                leaf.errors.append(_row_errors(value, leaf.base))
+                leaf.errors.append(leaf.errors_of(value))
             else:
                 leaf.other_shape = True
     for path, leaf in known.items():
@@ -252,7 +271,7 @@ class _Parting:
     def _judge_noise(self, ties: Ties, path: str) -> None:
         """Set an output aside that is another one in each run; it may be no further off, and no larger, than those are."""
         leaf = self.leaves[path]
-        made = float(_row_errors(self._made(path), leaf.base).square().mean().sqrt())
+        made = float(leaf.errors_of(self._made(path)).square().mean().sqrt())
         most = float(torch.stack(leaf.errors).square().mean(1).sqrt().max())
         if made > _LARGER * most:
             ties.problem = f"{path}: RMSE {made:.3g}, that of eager under other weights {most:.3g} at most"
@@ -268,7 +287,7 @@ class _Parting:
             for path in paths:
                 value = snapshot[path]
                 if isinstance(value, torch.Tensor):
-                    rows[path].append(_rows(value)[self.leaves[path].jumps.to(value.device)].cpu())
+                    rows[path].append(self.leaves[path].jumping_rows(value))
                     worst |= {path: value} if number == yardsticks[path] else {}
         lost = {}
         for path in paths:
@@ -289,7 +308,7 @@ class _Parting:
         leaf = self.leaves[path]
         if not bool(leaf.jumps.any()):
             return 0
-        base, made = (_rows(value)[leaf.jumps.to(value.device)].cpu() for value in (leaf.base, self._made(path)))
+        base, made = leaf.jumping_rows(leaf.base), leaf.jumping_rows(self._made(path))
         near = leaf.usual[leaf.jumps]
         if is_float(leaf.base):
             size = float(_wide(base).square().mean().sqrt())
@@ -316,15 +335,15 @@ class _Parting:
 
     def _keep_firm(self, ties: Ties, path: str, worst: object) -> None:
         """Leave the firm rows of an output; eager's are those of the run with the largest error in them."""
-        firm = ~self.leaves[path].jumps
-        if not bool(firm.any()) or not isinstance(worst, torch.Tensor):
+        leaf = self.leaves[path]
+        if bool(leaf.jumps.all()) or not isinstance(worst, torch.Tensor):
             self._drop(ties, path)
             return
         # A row that jumps moves the others a little, through attention or a norm: by how much, eager's runs show.
-        ties.eager[path] = _firm(worst, firm)
-        ties.compiled[path] = _firm(self._made(path), firm)
+        ties.eager[path] = leaf.firm(worst)
+        ties.compiled[path] = leaf.firm(self._made(path))
         if ties.reference is not None and isinstance(exact := ties.reference.get(path), torch.Tensor):
-            ties.reference[path] = _firm(exact, firm)
+            ties.reference[path] = leaf.firm(exact)
 
     @staticmethod
     def _drop(ties: Ties, path: str) -> None:
@@ -336,47 +355,39 @@ def _runs(run: NudgedRun) -> Iterator[Snapshot]:
     return (run(number) for number in range(len(NUDGES)))
 
 
-def _leaf(value: object, exact: object) -> _Leaf | None:
+def _leaf(path: str, value: object, exact: object) -> _Leaf | None:
     if not isinstance(value, torch.Tensor) or not value.numel():
         return None
-    wide = value.dim() > 1 and value.shape[-1] >= _MANY
+    width = 1
+    if is_float(value) and value.dim() > 1:
+        width = value[0].numel() if group_of(path) == GRADIENT else value.shape[-1]
+    wide = width >= _MANY
     if not is_float(value):
         ones = torch.ones(value.numel(), dtype=torch.float64)
-        leaf = _Leaf(value, wide, ones, other_shape=isinstance(exact, torch.Tensor) and exact.shape != value.shape)
+        leaf = _Leaf(
+            value, width, wide, ones, other_shape=isinstance(exact, torch.Tensor) and exact.shape != value.shape
+        )
         if isinstance(exact, torch.Tensor) and not leaf.other_shape:
-            leaf.errors.append(_row_errors(exact, value))
+            leaf.errors.append(leaf.errors_of(exact))
         return leaf
     usable = isinstance(exact, torch.Tensor) and exact.shape == value.shape
     base = exact if usable and isinstance(exact, torch.Tensor) else value
     finite = torch.nan_to_num(widened(base), nan=0.0, posinf=0.0, neginf=0.0)
-    sizes = _row_errors(finite, torch.zeros_like(finite))
+    sizes = _row_errors(finite, torch.zeros_like(finite), width)
     filled = sizes[sizes > 0]
     scale = (sizes / filled.median()).clamp(min=1.0) if len(filled) else torch.ones_like(sizes)
-    leaf = _Leaf(base, wide, scale, is_eager=base is value)
+    leaf = _Leaf(base, width, wide, scale, is_eager=base is value)
     leaf.other_shape = isinstance(exact, torch.Tensor) and not usable
     return leaf
-
-
-def _rows(value: torch.Tensor) -> torch.Tensor:
-    """View a tensor as rows: the vectors along its last dimension, or single elements of integers and of one dimension."""
-    value = widened(value)
-    return value.reshape(-1, value.shape[-1]) if is_float(value) and value.dim() > 1 else value.reshape(-1, 1)
-
-
-def _firm(value: torch.Tensor, firm: torch.Tensor) -> torch.Tensor:
-    if bool(firm.all()):
-        return value
-    rows = _rows(value)[firm.to(value.device)].to(value.dtype)
-    return rows if is_float(value) and value.dim() > 1 else rows.reshape(-1)
 
 
 def _wide(rows: torch.Tensor) -> torch.Tensor:
     return torch.nan_to_num(rows.double(), nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def _row_errors(value: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
-    rows, others = _rows(value), _rows(base)
-    step = max(1, _CHUNK // rows.shape[1])
+def _row_errors(value: torch.Tensor, base: torch.Tensor, width: int) -> torch.Tensor:
+    rows, others = widened(value).reshape(-1, width), widened(base).reshape(-1, width)
+    step = max(1, _CHUNK // width)
     pairs = zip(rows.split(step), others.split(step), strict=True)
     return torch.cat([_row_errors_of(*pair).cpu() for pair in pairs])
 

@@ -25,6 +25,7 @@ from collector.machine.environment import environment_id, fingerprint
 from collector.machine.host_memory import available_bytes
 from collector.machine.idle import SLOW_HOST, IdleProbe
 from collector.machine.telemetry import Watcher, throttled
+from collector.machine.yardstick import DEVICE_BYTES, GpuYardstick, NoYardstickError, host_ms
 from collector.measure import autotuning, counters, memory, profiling, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
 from collector.measure.coverage import demand_compiled_calls, demand_compiled_gradients, demand_graphs
@@ -126,6 +127,7 @@ class _Run:
         self.outcome = Outcome(self.measurement)
         #: The stage, and the size where it is not that of the cell.
         self.at, self.where = Stage.START, ""
+        self.yardstick: GpuYardstick | None = None
         self.log, self.code = counters.CompilerLog().attach(), CodeLog()
         self.clock = time.monotonic()
 
@@ -358,6 +360,7 @@ class _Run:
         if on_gpu:
             with self._holding("device", self._calls_need()):
                 probe = IdleProbe(self.host.idle_ms)
+                self._open_yardstick()
         samples, held, kept = self._samples("measure", subject, compiled, probe, watcher)
         if self.host.eager_ms and median(samples[0]) > SLOW_HOST * self.host.eager_ms:
             # The host was slow, as the same model's eager form says: once more while all other cells stand still.
@@ -394,18 +397,40 @@ class _Run:
         watcher: Watcher,
     ) -> tuple[list[list[float]], int | None, int | None]:
         """Return latencies of both forms in milliseconds, and the bytes that were allocated before and after."""
-        device, settings = self.cell.device, self.settings
-        with self._holding(purpose, self._calls_need()), garbage_collection_off():
+        device, settings, needs = self.cell.device, self.settings, self._calls_need()
+        if needs is not None and self.yardstick is not None:
+            needs += DEVICE_BYTES
+        with self._holding(purpose, needs), garbage_collection_off():
             idle = {"before_ms": probe.wait()} if probe else {}
             self.details["settled_after"] = settle(subject.eager, compiled, device)
             held, before = memory.allocated(device), watcher.read()
             limits = settings.rounds, settings.sample_limit_s, settings.precision
             samples = interleaved_ms((subject.eager, compiled), device, *limits)
+            self._take_yardstick()
             after, kept = watcher.read(), memory.allocated(device)
             if probe:
                 self.details["idle_probe"] = idle | {"after_ms": probe.ms(), "idle_ms": probe.idle_ms}
         self._take_surroundings(before, after)
         return samples, held, kept
+
+    def _open_yardstick(self) -> None:
+        try:
+            self.yardstick = GpuYardstick()
+        except NoYardstickError as error:
+            self.details["no_yardstick"] = str(error)
+
+    def _take_yardstick(self) -> None:
+        """Time the fixed work while the machine is as quiet and as warm as it was for the samples."""
+        self.metrics["yardstick_host_ms"] = host_ms()
+        if self.yardstick is None:
+            return
+        memory.give_back_unused(self.cell.device)  # torch's allocator may hold what the work needs
+        try:
+            product_ms, copy_ms = self.yardstick.times_ms()
+        except NoYardstickError as error:
+            self.yardstick, self.details["no_yardstick"] = None, str(error)
+            return
+        self.metrics["yardstick_gpu_ms"], self.metrics["yardstick_copy_ms"] = product_ms, copy_ms
 
     def _profile(self, calls: Mapping[str, Callable[[], Any]], probe: IdleProbe) -> dict[str, Any]:
         """Profile on a GPU that nobody else uses; a CPU has no device time apart from its wall time.

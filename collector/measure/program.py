@@ -227,6 +227,8 @@ class Subject:
             dynamic=None if config.dynamic == MARKED else config.dynamic,
             fullgraph=config.fullgraph,
         )
+        if effective.options.get("cpp_wrapper"):
+            _prepare_for_cpp_wrapper()
         program = compile_as_asked(self._loss_of if self._training else self.model)
         update = self._optimizer.step if self._optimizer else None
         if isinstance(self._optimizer, torch.optim.Adam):
@@ -402,6 +404,17 @@ class Subject:
             return
         with torch.autocast(self._cell.device, dtype=_AUTOCAST[self._cell.dtype]):
             yield
+
+
+def _prepare_for_cpp_wrapper() -> None:
+    """Ask for the C++ wrapper in the configuration of this process, too.
+
+    torch 2.11 to 2.13 compile the backward graph outside of the options of `torch.compile` and look there for what the wrapper
+    needs: without it a training step on a GPU ends with "CudaKernelParamCache not populated".
+    """
+    from torch._inductor import config
+
+    config.cpp_wrapper = True
 
 
 def _widened(tensor: torch.Tensor, device: str, dtype: torch.dtype | None) -> torch.Tensor:

@@ -14,6 +14,7 @@ from db.connecting import Query, Source, connected, frame, framed
 from db.queries.cell_names import CELL_COLUMNS, cell_names
 from db.queries.code import is_untimed
 from db.queries.filters import EVERYTHING, CellFilter
+from db.runs import is_measured
 from db.schema import (
     GEOMEANS,
     HISTORY_METRICS,
@@ -96,11 +97,12 @@ def suite_history(source: Source, *, filters: CellFilter = EVERYTHING, branch: s
 
 
 def _runs_query(branch: str | None) -> Query:
-    """Runs (of a branch) in the order of their start."""
+    """Runs (of a branch) that measured, in the order of their start."""
     columns = (Run.id.label("run"), Run.run_id, Run.branch, Run.started_at, Run.attempt, Run.label)
     query = select(*columns, Commit.sha.label("commit"), Testbed.testbed_id)
     query = query.join(Commit, Run.commit == Commit.id).join(Testbed, Run.testbed == Testbed.id)
-    return query.where(*([] if branch is None else [Run.branch == branch])).order_by(Run.started_at, Run.run_id)
+    of_branch = [] if branch is None else [Run.branch == branch]
+    return query.where(is_measured(), *of_branch).order_by(Run.started_at, Run.run_id)
 
 
 def _dated(rows: pd.DataFrame) -> pd.DataFrame:

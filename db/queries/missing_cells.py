@@ -52,23 +52,6 @@ def drop_promises(target: Engine | Connection, run_id: str, unless: Collection[s
         return True
 
 
-def previous_night(source: Source, night: str) -> str:
-    """The newest earlier night that was asked for in the same way (its trigger), of the same branch if there is one.
-
-    Empty where there is none; the first night of a new release is held against the last one of the release before.
-    """
-    nights = list_nights(source)
-    place = next((number for number, one in enumerate(nights) if one.night == night), len(nights))
-    earlier = [one for one in nights[place + 1 :] if any(run.measured for run in one.runs)]
-    if place == len(nights):
-        return ""
-    ours = nights[place].runs
-    triggers, branches = {run.trigger for run in ours}, {(run.repo, run.branch) for run in ours}
-    alike = [one for one in earlier if triggers & {run.trigger for run in one.runs}]
-    same = [one for one in alike if branches & {(run.repo, run.branch) for run in one.runs}]
-    return next((one.night for one in (*same, *alike)), "")
-
-
 def _cells(conn: Connection, runs: Select[int]) -> set[str]:
     cell_ids: set[str] = set()
     for column, run in ((Planned.cell, Planned.run), (measurements.c.cell, measurements.c.run)):

@@ -16,6 +16,7 @@ from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, by_key, chunks, connected
 from db.queries.code import is_untimed
+from db.runs import is_measured
 from db.schema import Commit, Environment, Program, Run, Testbed, measurements
 
 #: Runs that one query asks for.
@@ -55,7 +56,7 @@ def series_runs(source: Source, *, branch: str | None = None) -> list[SeriesRun]
         .add_columns(Run.started_at, first.scalar_subquery(), Commit.author_date)
         .join(Commit, Commit.id == Run.commit)
         .join(Testbed, Testbed.id == Run.testbed)
-        .where(*([] if branch is None else [Run.branch == branch]))
+        .where(is_measured(), *([] if branch is None else [Run.branch == branch]))
         .order_by(Run.started_at, Run.run_id)
     )
     with connected(source) as conn:

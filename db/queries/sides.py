@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, exists, func, select
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, select
 
 from db.connecting import Source, connected
-from db.errors import SideError, counted, nearest, one_line
-from db.runs import RunInfo, device_name, find_runs, newest_nights
+from db.errors import NoBaseError, SideError, counted, nearest, one_line
+from db.queries.base_nights import base_nights
+from db.runs import RunInfo, device_name, find_runs, is_measured, newest_nights
 from db.schema import Commit, Environment, Run, Tag, Testbed
 from db.tags import measured_tags, tagged
 from db.texts import clean
@@ -107,13 +109,13 @@ class Side:
 def resolve_side(source: Source, text: str) -> Side:
     """The runs that `text` names.
 
-    `latest`, `latest~N` (N nights earlier), the name of a night or of a run or a unique beginning of one, a commit (at
-    least six digits), a branch (its newest commit that has runs), a tag of a commit (`db.tags`), a release of torch
-    (`2.12.1`), a pull request (`#154667`), the newest night of a day (`2026-11-20`, UTC) or of a device (`H200`), or
-    `branch@commit`, where a tag may stand for the commit. A name that is spelled out in full wins over one that is only
-    begun. A night or `latest` stands for all runs of that night, a commit, tag or branch for all runs of that commit, a
-    run id for that one run. Raises `SideError` where the database has no runs, or `text` names none or more than one
-    thing; one line with the nearest names.
+    `latest` (the newest night), `latest~N` (the Nth of its `base_nights`), the name of a night or of a run or a unique
+    beginning of one, a commit (at least six digits), a branch (its newest commit that has runs), a tag of a commit
+    (`db.tags`), a release of torch (`2.12.1`), a pull request (`#154667`), the newest night of a day (`2026-11-20`, UTC) or
+    of a device (`H200`), or `branch@commit`, where a tag may stand for the commit. A name that is spelled out in full wins
+    over one that is only begun. A night or `latest` stands for all runs of that night, a commit, tag or branch for all runs
+    of that commit, a run id for that one run. A census, whose cells have no latencies, is named by its run alone. Raises
+    `SideError` where the database has no runs, or `text` names none or more than one thing; one line with the nearest names.
     """
     text = clean(text)  # as names were when they were stored
     with connected(source) as conn:
@@ -141,7 +143,7 @@ def order_note(source: Source, *sides: Side) -> str:
     if newest is None:
         return ""
     with connected(source) as conn:
-        last = _runs(conn, Run.id == select(func.max(Run.id)).scalar_subquery())
+        last = _runs(conn, Run.id == select(func.max(Run.id)).where(is_measured()).scalar_subquery())
     known = {run.night for side in sides for run in side.runs}
     if not last or last[0].night in known or (last[0].branch, last[0].trigger) != (newest.branch, newest.trigger):
         return ""
@@ -161,12 +163,21 @@ def _start(run: RunInfo) -> datetime:
 
 
 def _latest(conn: Connection, text: str, back: int) -> Side:
-    night = conn.execute(newest_nights().offset(back).limit(1)).scalar()
-    if night is not None:
-        return Side(text, "latest", _runs(conn, Run.night == night))
-    count = len(conn.execute(newest_nights()).all())
-    raise SideError(
-        f"{text}: the database has {counted(count, 'night')}: the oldest is latest~{count - 1}" if count else _EMPTY
+    nights = conn.execute(newest_nights(is_measured())).scalars().all()
+    if not nights:
+        raise SideError(_EMPTY)
+    newest = _runs(conn, Run.night == nights[0])
+    if not back:
+        return Side(text, "latest", newest)
+    if back >= len(nights):
+        count = len(nights)
+        raise SideError(f"{text}: the database has {counted(count, 'night')}: the oldest is latest~{count - 1}")
+    bases = list(islice(base_nights(conn, newest), back))
+    if len(bases) == back:
+        return Side(text, "latest", bases[-1].runs)
+    raise NoBaseError(
+        f"{text}: of the nights before {one_line(nights[0])} {len(bases) or 'none'} measured at least half of its cells on"
+        " its testbed; what was run ad hoc does not count. Name the side to compare with: `inductor-watch runs` lists them"
     )
 
 
@@ -178,12 +189,15 @@ _EMPTY = (
 def _of_branch(conn: Connection, text: str) -> tuple[RunInfo, ...]:
     """The runs of the newest commit of a branch."""
     newest = conn.execute(
-        select(Run.commit).where(Run.branch == text).order_by(Run.started_at.desc(), Run.run_id.desc()).limit(1)
+        select(Run.commit)
+        .where(Run.branch == text, is_measured())
+        .order_by(Run.started_at.desc(), Run.run_id.desc())
+        .limit(1)
     ).scalar()
     if newest is None:
         return ()
-    runs = _runs(conn, Run.branch == text, Run.commit == newest)
-    if others := {run.commit for run in _runs(conn, _is_tagged(text))} - {run.commit for run in runs}:
+    runs = _runs(conn, Run.branch == text, Run.commit == newest, is_measured())
+    if others := {run.commit for run in _runs(conn, _is_tagged(text), is_measured())} - {run.commit for run in runs}:
         sha, name = min(others), one_line(text)
         raise SideError(
             f"{name} is a branch and also a tag: write {name}@{runs[0].commit[:10]} for the branch, or {sha[:10]} for the tag"
@@ -202,12 +216,12 @@ def _of_version(conn: Connection, text: str) -> tuple[RunInfo, ...]:
         return ()
     torch, sha = (Environment.data[name].as_string() for name in ("torch", "torch_git"))
     of_release = select(sha).where((torch == match[1]) | torch.startswith(f"{match[1]}+"))
-    return _runs(conn, Commit.sha.in_(of_release))
+    return _runs(conn, Commit.sha.in_(of_release), is_measured())
 
 
 def _of_pull_request(conn: Connection, text: str) -> tuple[RunInfo, ...]:
     """The runs of the commit that a pull request became: PyTorch's titles end in its number."""
-    return _runs(conn, Commit.title.endswith(f"({text})")) if re.fullmatch(r"#\d{1,9}", text) else ()
+    return _runs(conn, Commit.title.endswith(f"({text})"), is_measured()) if re.fullmatch(r"#\d{1,9}", text) else ()
 
 
 def _of_day(conn: Connection, text: str) -> tuple[RunInfo, ...]:
@@ -216,7 +230,9 @@ def _of_day(conn: Connection, text: str) -> tuple[RunInfo, ...]:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
     except ValueError:
         return ()
-    night = conn.execute(newest_nights(Run.started_at >= day, Run.started_at < day + A_DAY_S).limit(1)).scalar()
+    night = conn.execute(
+        newest_nights(is_measured(), Run.started_at >= day, Run.started_at < day + A_DAY_S).limit(1)
+    ).scalar()
     return () if night is None else _runs(conn, Run.night == night)
 
 
@@ -228,7 +244,7 @@ def _of_device(conn: Connection, text: str) -> tuple[RunInfo, ...]:
     rows = conn.execute(select(Testbed.id, Testbed.data)).all()
     keys = [key for key, data in rows if re.search(rf"\b{re.escape(word)}", device_name(data).lower())]
     on_device = Run.testbed.in_(keys)
-    night = conn.execute(newest_nights(on_device).limit(1)).scalar()
+    night = conn.execute(newest_nights(on_device, is_measured()).limit(1)).scalar()
     return () if night is None else _runs(conn, Run.night == night, on_device)
 
 
@@ -236,7 +252,7 @@ def _of_branch_and_commit(conn: Connection, text: str) -> tuple[RunInfo, ...]:
     branch, at, sha = text.rpartition("@")
     if not at or not sha or conn.execute(select(Run.id).where(Run.branch == branch).limit(1)).first() is None:
         return ()
-    on_branch = Run.branch == branch
+    on_branch = and_(Run.branch == branch, is_measured())
     of_name = _runs(conn, on_branch, Commit.sha == sha) or _runs(conn, on_branch, _is_tagged(sha))
     if runs := of_name or _by_sha(conn, sha, on_branch):
         return runs
@@ -268,7 +284,7 @@ def _beginning(conn: Connection, text: str) -> Side | None:
 def _by_sha(conn: Connection, sha: str, *where: ColumnElement[bool]) -> tuple[RunInfo, ...]:
     if len(sha) < SHORTEST_SHA:
         return ()
-    return _runs(conn, func.lower(func.substr(Commit.sha, 1, len(sha))) == sha.lower(), *where)
+    return _runs(conn, func.lower(func.substr(Commit.sha, 1, len(sha))) == sha.lower(), is_measured(), *where)
 
 
 def _commit_side(text: str, kind: SideKind, runs: tuple[RunInfo, ...]) -> Side:
@@ -316,10 +332,10 @@ _NAMES: tuple[tuple[SideKind, Callable[[Connection, str], tuple[RunInfo, ...]]],
     ("run", lambda conn, text: _runs(conn, Run.run_id == text)),
     ("night", lambda conn, text: _runs(conn, Run.night == text)),
     ("branch", _of_branch),
-    ("tag", lambda conn, text: _runs(conn, _is_tagged(text))),
+    ("tag", lambda conn, text: _runs(conn, _is_tagged(text), is_measured())),
     ("tag", _of_version),
     ("commit", _of_pull_request),
     ("night", _of_day),
     ("branch@commit", _of_branch_and_commit),
-    ("commit", lambda conn, text: _runs(conn, Commit.sha == text)),
+    ("commit", lambda conn, text: _runs(conn, Commit.sha == text, is_measured())),
 )

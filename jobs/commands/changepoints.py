@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from analysis.history.alerts import Alert, Survey, survey
 from analysis.history.alerts_evidence import Evidence, evidence_of
-from analysis.history.drift import DriftSurvey, slow_drift
+from analysis.history.drift import BACK, DriftSurvey, slow_drift
 from collector.errors import nearest
 from collector.metrics import MIN_EFFECT
 from db.engine import open_store
@@ -43,7 +43,9 @@ _NOTHING = (
 @click.option(
     "--since", type=Moment(), metavar="DATE", help="Only changes first measured on this day or later, e.g. 2026-08-01."
 )
-@click.option("--pinned", metavar="SIDE", help="Show also what drifted slowly away from this commit, run or night.")
+@click.option(
+    "--pinned", metavar="SIDE", help="What has drifted slowly away from this commit, run or night [30 commits ago]."
+)
 @click.option("--window", type=click.IntRange(min=20), help="Only the newest so many commits of each history [all].")
 @click.option(
     "--evidence",
@@ -77,13 +79,13 @@ def changepoints_command(
         _check_branch(conn, branch)
         side = None if pinned is None else resolve_side(conn, pinned)
         judged = survey(conn, branch=branch, filters=filters, metrics=metrics, since=since, window=window)
-        drifts = None if side is None else slow_drift(conn, side, branch=branch, filters=filters)
+        drifts = slow_drift(conn, side, branch=branch, filters=filters)
         alerts = judged.alerts if as_json else judged.alerts[:limit]
         evidence = [evidence_of(conn, alert.changes[0]) if with_evidence else None for alert in alerts]
     if as_json:
         print_json(_as_json(judged, drifts, evidence if with_evidence else None))
     else:
-        _show(judged, drifts, list(zip(alerts, evidence, strict=True)), cells, limit)
+        _show(judged, drifts, list(zip(alerts, evidence, strict=True)), cells, limit, pinned or "")
     if not judged.cells:
         click.echo(f"inductor-watch: {_NOTHING}", err=True)
         raise SystemExit(3)
@@ -94,19 +96,23 @@ def _check_branch(conn: Connection, branch: str | None) -> None:
         raise click.UsageError(f"no runs of branch {branch!r}: {nearest(branch, known)}")
 
 
-def _as_json(judged: Survey, drifts: DriftSurvey | None, evidence: list[Evidence | None] | None) -> dict[str, Any]:
+def _as_json(judged: Survey, drifts: DriftSurvey, evidence: list[Evidence | None] | None) -> dict[str, Any]:
     alerts = [alert.to_json() for alert in judged.alerts]
     for data, alert, beside in zip(alerts, judged.alerts, evidence or [], strict=False):
         data["evidence"] = beside and {"cell": alert.changes[0].cell, **beside.to_json()}
     history = judged.history
     data = {"series": dict(history.series), "first": dict(history.first), "cells": judged.cells, "alerts": alerts}
-    if drifts is not None:
-        data["drift"] = {"series": drifts.series, "found": [one.to_json() for one in drifts.drifts]}
+    data["drift"] = {"series": drifts.series, "found": [one.to_json() for one in drifts.drifts]}
     return data
 
 
 def _show(
-    judged: Survey, drifts: DriftSurvey | None, alerts: list[tuple[Alert, Evidence | None]], cells: int, limit: int
+    judged: Survey,
+    drifts: DriftSurvey,
+    alerts: list[tuple[Alert, Evidence | None]],
+    cells: int,
+    limit: int,
+    pinned: str,
 ) -> None:
     series = sum(judged.history.series.values()) + sum(judged.history.first.values())
     click.echo(f"{judged.cells} cells judged; {series} series by metric; {len(judged.alerts)} alerts")
@@ -116,6 +122,7 @@ def _show(
         print_lines(alert_lines(alert, cells, beside))
     if rest := len(judged.alerts) - len(alerts):
         click.echo(f"... and {rest} older alerts (--limit shows more, --json has all)")
-    if drifts is not None:
-        click.echo(f"{len(drifts.drifts)} of {drifts.series} series drifted from the pin")
+    if drifts.drifts or pinned:
+        since = "the pin" if pinned else f"their level {BACK} commits ago"
+        click.echo(f"{len(drifts.drifts)} of {drifts.series} series drifted from {since}")
         print_lines(drift_line(drift) for drift in drifts.drifts[: limit * cells])

@@ -10,7 +10,7 @@ from analysis.compare.cell_outcome import OF_STATUS, VERDICTS, WORSE
 from analysis.compare.comparing import compare_named
 from analysis.compare.comparison import Comparison
 from analysis.compare.verdicts import decide
-from analysis.present import called, finding_words, sentence
+from analysis.present import called, drift_lines, finding_words, sentence
 from collector.errors import nearest
 from collector.metrics import Dimension
 from db.engine import open_store
@@ -35,8 +35,8 @@ _NAMED = 20
 def compare_command(base: str, new: str, chosen: CellFilter, limit: int, database: str, as_json: bool) -> None:
     """Compare two sides. Exit code 3 if the two have no cell in common.
 
-    A side is `latest` (the newest night), `latest~1` (the night before), a night, a run id, a commit, a branch, a tag, or
-    branch@commit.
+    A side is `latest` (the newest night), `latest~1` (the newest earlier night that planned half of its cells or more on its
+    testbed), a night, a run id, a commit, a branch, a tag, or branch@commit.
     """
     comparison = _compare(database, base, new, chosen)
     if as_json:
@@ -126,18 +126,21 @@ def gate_command(
 ) -> None:
     """Judge NEW against BASE. Exit code 0: no cell has an outcome of --fail-on; 1: some cell has; 3: too little was measured.
 
-    Too little is no cell in common, only cells without a clear change, or more missing than --max-missing.
+    Too little is no cell in common, most cells of NEW without a base, only cells without a clear change, or more missing than
+    --max-missing.
     """
     comparison = _compare(database, base, new, chosen)
     if note := order_note(open_store(database, write=False), comparison.base, comparison.new):
         tell(f"note: {note}")
-    code, reason = decide(comparison.counts(), fail_on, max_missing, count_regressed(comparison, fail_on))
+    regressed = count_regressed(comparison, fail_on)
+    code, reason = decide(comparison.counts(), fail_on, max_missing, regressed, comparison.without_base)
     failed = failed_lines(comparison, fail_on)
     if as_json:
         facts = {"exit_code": code, "reason": reason, "fail_on": sorted(fail_on), "failed": failed}
         print_json({**facts, **comparison.verdicts_json()})
     else:
         click.echo(sentence(comparison) if comparison.cells else "neither side has a cell")
+        print_lines([*comparison.control_notes, *drift_lines(comparison)])
         print_lines(failed, most=_NAMED)
         click.echo(f"gate: {reason}")
     raise SystemExit(code)

@@ -23,7 +23,7 @@ from jobs.pool.usage import usage_words
 @json_option
 def runs_command(branch: str | None, limit: int, database: str, as_json: bool) -> None:
     """The nights in the database with their runs, newest first."""
-    nights = list_nights(open_store(database, write=False), branch=branch, limit=limit)
+    nights = list_nights(open_store(database, write=False), branch=branch, limit=limit, with_census=True)
     if as_json:
         print_json([{name: getattr(run, name) for name in _FIELDS} for night in nights for run in night.runs])
         return

@@ -28,6 +28,10 @@ Group = tuple[str, str, str]
 _SPARE = 1.2
 #: By how much the longest share may exceed the best division so that groups stay where they were.
 _STICKY = 1.1
+#: By how much the predicted time of a plan whose long cells are spread may exceed that with all of them first.
+_MIXED = 1.02
+#: The part of a plan's time within which its long cells start: the short ones after it fill the gaps at the end.
+_LONG_WITHIN = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +74,18 @@ def predict(cells: Sequence[Cell], model: CostModel, workers: int) -> Prediction
 
 
 def longest_first(cells: Sequence[Cell], model: CostModel, workers: int, budget_s: float = float("inf")) -> list[Cell]:
-    """The cells with the longest first, so that no worker is left alone with one at the end.
+    """Return the cells with the longest first, so that no worker is left alone with one at the end.
 
+    Among them come the others, so that not all workers are at the longest cells at once, which tune most and wait for
+    each other, and so that an interrupted night has more than its longest cells; unless that makes the whole longer.
     Where the budget may cut the plan short, its own order is kept: that order says what matters most.
     """
     ordered = sorted(cells, key=lambda cell: -model.estimate(cell).worker_s)
-    if budget_s < _SPARE * predict(ordered, model, workers).total_s:
+    total_s = predict(ordered, model, workers).total_s
+    if budget_s < _SPARE * total_s:
         return list(cells)
-    return ordered
+    mixed = _mixed(ordered, model)
+    return mixed if predict(mixed, model, workers).total_s <= _MIXED * total_s else ordered
 
 
 def shares(
@@ -113,6 +121,19 @@ def last_places(
         if (place := place_of(run.header.testbed)) is not None:
             last = {group_of(item.cell): place for item in run.measurements} | last
     return last
+
+
+def _mixed(ordered: Sequence[Cell], model: CostModel) -> list[Cell]:
+    """Return the cells with those that take longer than the mean spread over the first four fifths of the plan's time."""
+    seconds = [model.estimate(cell).worker_s for cell in ordered]
+    mean = sum(seconds) / (len(seconds) or 1)
+    total_s = {True: sum(took for took in seconds if took > mean) / _LONG_WITHIN}
+    total_s[False] = sum(took for took in seconds if took <= mean)
+    places, placed_s = [], {True: 0.0, False: 0.0}
+    for took in seconds:
+        places.append(placed_s[took > mean] / (total_s[took > mean] or 1.0))
+        placed_s[took > mean] += took
+    return [ordered[index] for index in sorted(range(len(ordered)), key=places.__getitem__)]
 
 
 def _assign(costs: Mapping[Group, float], gpus: int, kept: Mapping[Group, int]) -> dict[Group, int]:

@@ -146,7 +146,8 @@ def merge_night(engine: Engine, plan: Plan, folder: Path) -> Merged:
         StoreError: the database cannot be written.
     """
     from db.ingest import ingest_bundle
-    from db.queries.missing_cells import drop_promises, previous_night, taken_on
+    from db.queries.base_nights import previous_night
+    from db.queries.missing_cells import drop_promises, taken_on
 
     run_id = f"{plan.night}-absent"
     arrived = taken_on(engine, plan.night, besides=run_id)

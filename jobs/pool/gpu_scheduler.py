@@ -63,9 +63,8 @@ _TUNING_BYTES = 2e9
 _UNKNOWN = frozenset({Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL, Stage.EAGER})
 #: Purposes for which all other cells stand still, and not only those that use the device.
 _ALL_STAND = frozenset({"choose", "still"})
-#: Seconds that a cell waits for memory before it is kept for it, and before no other cell is started.
+#: Seconds that a cell waits for memory before it is kept for it.
 _LONG_S = 3.0
-_PATIENCE_S = 30.0
 #: Seconds for which cells may have the device alone, one after the other, while another one stands still that loads or runs
 #: its model, and those for which it then goes on. The time that cells have alone is what limits a night of many workers: in
 #: one of 183 programs on 15 workers, played from recorded cells, turns of half a second after each one made it 4 % longer, and
@@ -300,9 +299,8 @@ class GpuScheduler:
         return self._slot.memory_bytes if is_only else max(self._needs(process), process.keeps)
 
     def _may_start(self) -> bool:
-        if any(self._stops_all(process, process.purpose) for process in self._holders):
-            return False  # a start is work on the very machine that must be still
-        return not any(one.asked_s > _PATIENCE_S and not self._has_room(one) for one in self._queue)
+        # A start is work on the very machine that must be still.
+        return not any(self._stops_all(process, process.purpose) for process in self._holders)
 
     def _check_device(self, outcome: Outcome) -> None:
         measured = outcome.measurement

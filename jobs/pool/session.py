@@ -197,11 +197,14 @@ def print_night(database: str, run_ids: Sequence[str]) -> None:
 def print_next(database: str, repeats: Sequence[str] = ()) -> None:
     """The commands that show what was just stored; `repeats` are runs of the same cells."""
     from db.engine import open_store, shown
+    from db.queries.base_nights import base_nights
     from db.runs import list_nights
 
     option = f"--db {shown(database)}"
     click.echo(f"look at it: inductor-watch dashboard {option}")
-    if len(list_nights(open_store(database, write=False), limit=2)) > 1:
+    store = open_store(database, write=False)
+    newest = list_nights(store, limit=1)
+    if newest and any(base_nights(store, newest[0].runs)):
         click.echo(f"compare it with the night before: inductor-watch compare latest~1 latest {option}")
     if len(repeats) > 1:
         click.echo(f"compare its first run with its last: inductor-watch compare {repeats[0]} {repeats[-1]} {option}")

@@ -89,7 +89,7 @@ def test_missing_and_failed_nights_are_gaps_that_widen_the_range(history):
 
 def test_a_short_tail_is_pending_and_one_night_is_nothing(history):
     history.nights(0, 20)
-    history.night(20, slower(1.1))
+    history.night(20, slower(1.09))
     assert judge_history(history.store).changes == ()
     history.nights(21, 23, slower(1.1))
     change = only(judge_history(history.store))
@@ -97,6 +97,27 @@ def test_a_short_tail_is_pending_and_one_night_is_nothing(history):
     assert ends(history, change) == (19, 20)
     assert change.levels.before == pytest.approx(2.0, rel=0.003)
     assert change.levels.now == change.levels.after == pytest.approx(2.2, rel=0.005)
+
+
+def test_one_newest_night_with_a_large_step_is_pending(history):
+    history.nights(0, 20)
+    history.night(20, slower(1.2))
+    change = only(judge_history(history.store))
+    assert (change.certainty, change.direction) == ("pending", "worse")
+    assert ends(history, change) == (19, 20)
+    assert change.levels.ratio == pytest.approx(1.2, rel=0.01)
+
+
+def test_a_young_shift_of_a_latency_whose_eager_moved_along_is_the_hosts(history):
+    history.nights(0, 20)
+    history.nights(20, 23, slower(1.1, metrics=("compiled_ms", "eager_ms")))
+    assert judge_history(history.store).changes == ()
+
+
+def test_a_young_shift_of_device_time_and_latency_is_not_the_hosts(history):
+    history.nights(0, 20)
+    history.nights(20, 23, slower(1.1, metrics=("compiled_ms", "eager_ms", "compiled_kernel_ms")))
+    assert {change.metric for change in judge_history(history.store).changes} == {"compiled_ms", "compiled_kernel_ms"}
 
 
 def test_a_change_that_went_back_is_over_and_its_end_is_a_change_too(history):
@@ -280,6 +301,16 @@ def test_a_slow_drift_without_any_step_is_found_against_a_pin(tmp_path):
     assert drift.levels.steps == 1
     assert drift.levels.ratio == pytest.approx(drift.levels.drift)
     assert (drift.pinned.commit, drift.newest.commit) == (history.commit(3), history.commit(79))
+
+
+@pytest.mark.parametrize("flat", [0, 18])
+def test_a_creep_of_half_a_per_cent_a_night_is_named_without_a_pin(history, flat):
+    for number in range(flat + 21):
+        creep = math.exp(0.005 * max(number - flat, 0))
+        history.night(number, lambda model, name, by=creep: by if (model, name) == ("bert", "compiled_ms") else 1.0)
+    with history.store.connect() as conn:
+        named = [*slow_drift(conn).drifts, *judge_history(conn).changes]
+    assert {(one.metric, one.direction) for one in named} == {("compiled_ms", "worse")}
 
 
 def test_what_a_step_explains_is_no_drift(history):

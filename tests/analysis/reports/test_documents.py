@@ -65,7 +65,7 @@ def test_evidence_stands_beside_a_cell_that_regressed_and_the_error_beside_one_t
 
 
 def test_links_lead_to_the_same_sides_tomorrow(nights):
-    found = report_of(nights, "latest~2", "r12", DASHBOARD)
+    found = report_of(nights, "r12", "r12", DASHBOARD)
     assert found.link == f"{DASHBOARD}/compare?base=r12&new=r12"
     link = report_of(nights, dashboard=DASHBOARD + "/").rows[0].link
     where = f"model=huggingface/{MODELS[3]}&setting=inference,bfloat16,cuda,8&config=default"

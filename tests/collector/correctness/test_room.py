@@ -40,10 +40,10 @@ def test_a_reference_grows_with_the_width_of_its_numbers():
 @pytest.mark.parametrize(
     ("needs", "total", "for_cells", "is_too_large", "is_small"),
     [
-        (10 * GB, 80 * GB, 76 * GB, False, True),
+        (3 * GB, 80 * GB, 76 * GB, False, True),
         (40 * GB, 80 * GB, 76 * GB, False, False),
         (79 * GB, 80 * GB, None, True, False),
-        (10 * GB, 80 * GB, 8 * GB, True, True),  # what is free for the cells decides what can be waited for
+        (3 * GB, 80 * GB, 2 * GB, True, True),  # what is free for the cells decides what can be waited for
         (10 * GB, None, 8 * GB, True, True),
     ],
 )
@@ -95,21 +95,22 @@ def checked(room, errors=None, dtype="bfloat16", model=None, device="cpu", phase
 @pytest.mark.parametrize(
     ("peak", "dtype", "for_cells", "by", "growth", "not_taken"),
     [
-        (1, "bfloat16", 76, "float64", 4.0, {}),
+        (0.5, "bfloat16", 76, "float64", 4.0, {}),
         (1, "float32", 76, "float64", 2.0, {}),
-        # A large part of the device: float32 is enough for a program in half of it, and nothing else for one in float32.
+        # Not a small part of the device: float32 is enough for a program in half of it, and nothing else for one in float32.
+        (2, "bfloat16", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
         (10, "bfloat16", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
         (20, "float32", 76, "float64", 2.0, {}),
         (10, "amp", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
         # More than anybody could wait for.
         (40, "bfloat16", 76, "cosine", None, {"no_float32": "more than there is"}),
         (40, "float32", 76, "cosine", None, {"no_float64": "more than there is"}),
-        (4, "bfloat16", 10, "float32", 2.0, {"no_float64": "more than there is"}),
+        (0.5, "bfloat16", 2, "float32", 2.0, {"no_float64": "more than there is"}),
     ],
 )
 def test_the_reference_is_the_most_precise_one_that_has_room(peak, dtype, for_cells, by, growth, not_taken):
     asked = Asked()
-    room = Room(asked.hold, "cpu", peak * GB, 80 * GB, for_cells * GB)
+    room = Room(asked.hold, "cpu", int(peak * GB), 80 * GB, for_cells * GB)
     outcome = checked(room, dtype=dtype)
     details = outcome.measurement.details
     assert (outcome.measurement.status, details["checked_by"]) == (Status.PASS, by)
@@ -118,6 +119,37 @@ def test_the_reference_is_the_most_precise_one_that_has_room(peak, dtype, for_ce
         assert words in details[name]
         assert "GB of device memory" in details[name]
     assert not outcome.lacked_room, "waiting would have changed nothing"
+
+
+def test_what_runs_out_of_memory_is_tried_once_more_with_twice_as_much():
+    asked, tries = Asked(), []
+
+    def runs_out(times):
+        def action():
+            tries.append(times)
+            if len(tries) <= times:
+                raise OOM
+            return "made"
+
+        return action
+
+    room = Room(asked.hold, "cpu", GB, 80 * GB, 76 * GB)
+    assert room.run(3 * GB, runs_out(1)) == "made"
+    assert asked.holds == [("device", 3 * GB), ("device", 6 * GB)]
+    tries.clear()
+    with pytest.raises(torch.OutOfMemoryError):
+        room.run(3 * GB, runs_out(2))
+    # Neither what is no want of memory, nor what cannot have twice as much, is tried again.
+    for needs, error in [(3 * GB, NO_KERNEL), (40 * GB, OOM), (None, OOM)]:
+        tries.clear()
+
+        def fails(error=error):
+            tries.append(error)
+            raise error
+
+        with pytest.raises(type(error)):
+            room.run(needs, fails)
+        assert len(tries) == 1
 
 
 OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")

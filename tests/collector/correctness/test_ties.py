@@ -151,8 +151,8 @@ def test_an_output_that_is_another_one_in_each_run_is_ill_conditioned(factor, st
         assert "output: all, since eager is another one in each run" in found.failure.message
 
 
-def made_by(runs):
-    return lambda number: {"output": runs[number + 1]}
+def made_by(runs, path="output"):
+    return lambda number: {path: runs[number + 1]}
 
 
 def test_a_firm_model_has_no_near_ties():
@@ -175,3 +175,20 @@ def test_jumps_of_eager_are_seen_without_another_run():
     chosen = torch.arange(9)
     assert jumping({"output": chosen}, {"output": chosen}) == ()
     assert jumping({"output": chosen}, {"output": chosen.flip(0)}) == ("output",)
+
+
+def test_the_gradient_of_a_convolution_is_looked_at_by_output_channels():
+    """Whose last dimension is a row of the kernel: an element here and there would be a row of its own."""
+    torch.manual_seed(0)
+    exact = torch.randn(32, 16, 3, 3).double()
+    noisy = [exact.float() + 1e-3 * torch.randn(exact.shape) for _ in range(26)]
+    flipped = noisy[0].clone()
+    flipped[7] += 0.1 * torch.randn(16, 3, 3)
+    path = "grad['conv.weight']"
+    jumping_now = [flipped if number % 3 == 0 else run for number, run in enumerate(noisy)]
+    ties = part_ties({path: noisy[0]}, {path: flipped}, {path: exact}, (path,), LOW, made_by(jumping_now, path))
+    assert ties.problem is None
+    assert ties.told == {path: "1 of 32 rows, 0 unlike every eager run"}
+    assert ties.eager[path].shape == ties.compiled[path].shape == (31, 16 * 9)
+    # An output is looked at along its last dimension as before.
+    assert jumping({"output": flipped}, {"output": exact}) == ()

@@ -174,3 +174,32 @@ def test_autocast_is_scaled_where_its_dtype_is_float16(monkeypatch, dtype, scale
     first = of.outputs(of.eager)["grad['0.weight']"]
     ratio = (of.eager_runs().outputs["grad['0.weight']"] / first).nanmedian()
     assert ratio == pytest.approx(2.0**13 if scales else 1.0, rel=0.01)
+
+
+def stepping(device):
+    """A training step under cpp_wrapper: a reduction in front of a product, so that kernels are generated in both passes."""
+    cell = Cell("tests", "tiny", Phase.TRAINING, "float32", device, 64, Config(template="cpp_wrapper"))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32), nn.GELU())
+    built = Built(model, (torch.randn(64, 32),), {}, lambda out, _: out.square().mean())
+    of = Subject(cell, built)
+    return of, of.compiled(resolve_config(cell.config, device))
+
+
+def test_under_cpp_wrapper_the_process_asks_for_it_when_backward_is_compiled(monkeypatch):
+    from torch._inductor import config
+
+    monkeypatch.setattr(config, "cpp_wrapper", False)
+    stepping("cpu")
+    assert config.cpp_wrapper is True
+
+
+@pytest.mark.gpu
+def test_a_training_step_compiles_under_cpp_wrapper(monkeypatch):
+    from torch._inductor import config
+
+    monkeypatch.setattr(config, "cpp_wrapper", False)
+    of, call = stepping("cuda")
+    made, wanted = of.outputs(call), of.outputs(of.eager)
+    assert made.keys() == wanted.keys()
+    assert all(rmse(made[path], wanted[path]) < 1e-4 for path in wanted)

@@ -7,8 +7,7 @@ from sqlalchemy import func, select
 
 from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.queries.missing_cells import drop_promises, previous_night, taken_on
-from db.runs import list_nights
+from db.queries.missing_cells import drop_promises, taken_on
 from db.schema import Planned, Run
 from tests.factories import cell, header, night, passing, write_bundle
 
@@ -49,14 +48,3 @@ def test_a_run_with_measurements_is_never_dropped(store, tmp_path):
     with pytest.raises(StoreError, match="has measurements"):
         drop_promises(store, "n-absent", unless=[])
     assert count(store, Run) == 1
-
-
-def test_the_night_before_has_measured_something_in_the_same_way(store, tmp_path):
-    ingest_bundle(store, night(tmp_path, "first", trigger="nightly"))
-    ingest_bundle(store, night(tmp_path, "tried", minutes=60, trigger="adhoc"))
-    promise(store, tmp_path, A, run_id="empty", minutes=120, trigger="nightly")
-    ingest_bundle(store, night(tmp_path, "second", minutes=180, trigger="nightly"))
-    assert [found.night for found in list_nights(store)] == ["second", "n", "tried", "first"]
-    assert previous_night(store, "second") == "first"
-    assert previous_night(store, "first") == ""
-    assert previous_night(store, "nowhere") == ""

@@ -194,8 +194,7 @@ def nights(tmp_path_factory):
     [
         ("latest", "latest", ("p2", "p1")),
         ("latest~1", "latest", ("n-2",)),
-        ("latest~2", "latest", ("b3", "b2", "a1")),
-        ("latest~3", "latest", ("n-1",)),
+        ("latest~2", "latest", ("n-1",)),  # what lies between was on other testbeds
         ("g-night", "night", ("b3", "b2", "a1")),
         ("g-", "night", ("b3", "b2", "a1")),
         ("a1", "run", ("a1",)),

@@ -29,6 +29,8 @@ DEFAULT = frozenset({"regressed", "broke", "missing"})
         ({"unchanged": 5, "broke": 1, "missing": 1}, 1, "1 broke, 1 missing"),
         ({"inconclusive": 5}, 3, "nothing could be concluded"),
         ({"inconclusive": 5, "environment_changed": 1}, 3, "nothing could be concluded"),
+        ({"inconclusive": 5, "still_failing": 1}, 3, "nothing could be concluded"),
+        ({"still_failing": 1}, 0, "nothing found"),
         ({"inconclusive": 5, "broke": 1}, 1, "1 broke"),
         ({"improved": 2}, 0, "nothing found"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -28,14 +29,14 @@ def names(cells):
 
 
 def test_the_longest_go_first_and_equals_keep_their_order():
-    cells, model = planned([5, 30, 10, 30, 5])
-    assert names(longest_first(cells, model, 2)) == [1, 3, 2, 0, 4]
+    cells, model = planned([10, 100, 20, 100, 10, 100])
+    assert names(longest_first(cells, model, 3)) == [1, 3, 5, 2, 0, 4]
     cells, model = planned([10, 10, 20])
     assert predict(cells, model, 2).total_s == 30
     assert predict(longest_first(cells, model, 2), model, 2).total_s == 20
 
 
-@pytest.mark.parametrize(("budget_s", "order"), [(47, [0, 1, 2]), (48, [1, 2, 0]), (10, [0, 1, 2])])
+@pytest.mark.parametrize(("budget_s", "order"), [(47, [0, 1, 2]), (48, [1, 0, 2]), (10, [0, 1, 2])])
 def test_a_budget_that_is_met_with_little_to_spare_keeps_the_plans_own_order(budget_s, order):
     cells, model = planned([5, 20, 15])
     assert predict(cells, model, 1).total_s == 40
@@ -69,6 +70,16 @@ def test_a_budget_counts_the_cells_that_have_started():
     slow, known = planned([10, 10, 10, 10], "cuda", measure=10)
     # Four at ten seconds of the device: the second pair starts at 20.
     assert [predict(slow, known, 2).started_within(budget) for budget in (9, 19, 20)] == [2, 2, 4]
+
+
+def test_long_cells_are_spread_over_the_night_and_the_short_ones_end_it():
+    cells, model = planned([300] * 8 + [100] * 40, "cuda")
+    ordered = names(longest_first(cells, model, 4))
+    long = [place for place, number in enumerate(ordered) if number < 8]
+    assert long[0] == 0
+    assert sorted(ordered) == list(range(48))
+    assert max(later - place for place, later in pairwise(long)) <= 6
+    assert 24 <= long[-1] <= 40
 
 
 @given(SECONDS, st.integers(1, 6))

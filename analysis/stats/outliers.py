@@ -1,0 +1,112 @@
+"""Single runs apart from their neighbours: second modes of a program, and heavy tails, which no variance describes.
+
+A process may choose other kernels, or other memory, and be 4 % slower than the processes before and after it. The next process
+is not. So a value that differs in one run is no change while runs of these cells have differed by as much before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from scipy.special import stdtrit
+
+from analysis.stats.arrays import Labels, Mask, Numbers
+from analysis.stats.averages import NORMAL_CONSISTENCY
+from analysis.stats.shrinkage import fit_prior, moderate
+
+#: Runs, a run and its neighbours, of which the median is the level: a step leaves no run apart from it.
+WINDOW = 5
+#: A run counts for a change if it was apart by this much of it, at least and at most.
+LEAST, MOST = 0.75, 2.0
+#: The efficiency of a median distance as an estimate of noise (Rousseeuw and Croux, Journal of the American Statistical
+#: Association 88, 1993), and the smallest one.
+MEDIAN_EFFICIENCY, _FLOOR = 0.37, 0.001
+#: Two modes: values of each, the gap between them (relative, and over the scatter around them), changes from one to the other.
+_FEWEST_OF_MODE, _LEAST_GAP, _GAP, _TURNS = 2, 0.01, 5.0, 3
+#: A change that single runs are sure to make counts as so many standard errors.
+_LEAST_SCORE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Runs apart from their neighbours: their distances over the usual one of their series, sorted, and these (`scale`, ln)."""
+
+    distances: Numbers
+    scale: Numbers
+
+    def chance(self, change: Numbers, runs: Numbers) -> Numbers:
+        """Return how likely single runs alone make a change of ln in all of `runs` runs of a side; 0 where none was as far apart.
+
+        It is 2 (k / n)^R for k of n runs that were as far apart: either side may be the one that is.
+        """
+        size = np.abs(change) / self.scale
+        size = np.where(np.isfinite(size), size, 0.0)
+        least, most = (np.searchsorted(self.distances, part * size) for part in (LEAST, MOST))
+        with np.errstate(invalid="ignore"):
+            share = (most - least) / max(len(self.distances), 1)
+            return np.minimum(2 * share ** np.maximum(runs, 1), 1.0)
+
+
+def distances_from_neighbours(values: Numbers, series: Labels) -> tuple[Numbers, Mask]:
+    """Return the distance of each value from the median of the five around it, and whether its series has as many.
+
+    `values` are in the order of time, one series after the other. At an end these are the five next to the end.
+    """
+    if len(values) < WINDOW:
+        return np.zeros(len(values)), np.zeros(len(values), dtype=bool)
+    medians = np.median(sliding_window_view(values, WINDOW), axis=1)
+    index = np.arange(len(values))
+    starts = np.maximum.accumulate(np.where(np.diff(series, prepend=-1) != 0, index, 0))
+    sizes = np.bincount(series)[series]
+    first = np.clip(index - WINDOW // 2, starts, np.maximum(starts + sizes - WINDOW, starts))
+    known = sizes >= WINDOW
+    return np.where(known, values - medians[np.minimum(first, len(medians) - 1)], 0.0), known
+
+
+def tail_of(distances: Numbers, owners: Labels, count: int) -> Tail:
+    """Return the tail of runs of the owners 0 to count - 1, by the median distance of each, moderated by those of the others."""
+    runs = np.bincount(owners, minlength=count).astype(np.float64)
+    scale = np.full(count, np.nan)
+    for owner in np.flatnonzero(runs).tolist():
+        scale[owner] = NORMAL_CONSISTENCY * float(np.median(np.abs(distances[owners == owner])))
+    df = MEDIAN_EFFICIENCY * runs
+    moderated = np.sqrt(moderate(scale**2, df, fit_prior(scale**2, df))[0])
+    scale = np.fmax(moderated, _FLOOR)
+    return Tail(np.sort(np.abs(distances) / scale[owners]), scale)
+
+
+def two_modes(values: Numbers) -> tuple[float, float] | None:
+    """Return both levels of a series of ln values that goes to and fro between two, over the more frequent one; None for others.
+
+    The levels lie on both sides of the widest gap. It is 1 % at least and five times the distance of the values from their
+    level, each level has two values at least, and the series changes its level three times: a step does so once.
+    """
+    values = values[np.isfinite(values)]
+    if len(values) < 2 * _FEWEST_OF_MODE:
+        return None
+    ordered = np.sort(values)
+    gaps = np.diff(ordered)
+    at = int(np.argmax(gaps)) + 1
+    is_high = values >= ordered[at]
+    sides = values[~is_high], values[is_high]
+    apart = np.concatenate([side - np.mean(side) for side in sides])
+    is_wide = gaps[at - 1] >= max(np.log1p(_LEAST_GAP), _GAP * float(np.std(apart)))
+    turns = int(np.sum(is_high[1:] != is_high[:-1]))
+    if not is_wide or min(map(len, sides)) < _FEWEST_OF_MODE or turns < _TURNS:
+        return None
+    usual = float(np.mean(max(sides, key=len)))
+    low, high = (float(np.exp(np.mean(side) - usual)) for side in sides)
+    return low, high
+
+
+def wider_error(change: Numbers, error: Numbers, df: Numbers, chance: Numbers) -> Numbers:
+    """Return the standard error under which a change is as likely as `chance`, where that is wider than `error`.
+
+    Then interval and p agree with it: the change over the error is the quantile of Student's t with `df` degrees of freedom.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        score = np.maximum(-stdtrit(df, np.clip(chance, 1e-300, 1) / 2), _LEAST_SCORE)
+        wider: Numbers = np.fmax(error, np.where(chance > 0, np.abs(change) / score, 0.0))
+    return wider

@@ -1,0 +1,141 @@
+"""Lets torch and Triton see a GPU that is not there: it has properties, and nothing runs on it.
+
+ATen's C++ gets its answers from the preloaded runtime (`fake_runtime.c`); here are those of Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from collector.census.fake_runtime import CensusError
+from collector.census.gpu_models import GpuModel
+from collector.census.private_names import find, replace
+
+#: Registrations of operators end with the object that holds them.
+_kept: list[Any] = []
+
+
+def pretend(gpu: GpuModel) -> None:
+    """Make this process see the GPU. Raises `CensusError` for a torch without CUDA, or of a release that is not known."""
+    if torch.version.cuda is None:
+        raise CensusError(
+            f"torch {torch.__version__} is built without CUDA: the census of a GPU needs the wheel for CUDA, "
+            "e.g. pip install 'torch===2.13.0'"
+        )
+    _answer_for_cuda(gpu)
+    _answer_for_triton(gpu)
+    # torch's own switch: the guard of the current device does nothing.
+    replace("torch._subclasses.fake_tensor:FakeTensorMode.avoid_device_init", True)
+    replace("torch._subclasses.fake_tensor:init_gpu_context", lambda *_: None)
+    _compute_constants_on_the_cpu()
+
+
+def _answer_for_cuda(gpu: GpuModel) -> None:
+    properties = SimpleNamespace(
+        name=gpu.name,
+        type="cuda",
+        major=gpu.capability[0],
+        minor=gpu.capability[1],
+        multi_processor_count=gpu.multiprocessors,
+        total_memory=gpu.memory,
+        warp_size=gpu.warp,
+        regs_per_multiprocessor=gpu.registers,
+        max_threads_per_multi_processor=gpu.threads_multiprocessor,
+        max_threads_per_block=gpu.threads_block,
+        shared_memory_per_block=gpu.shared_block,
+        shared_memory_per_block_optin=gpu.shared_optin,
+        shared_memory_per_multiprocessor=gpu.shared_multiprocessor,
+        L2_cache_size=gpu.l2_cache,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        gcnArchName="",
+        uuid="",
+    )
+    answers = {
+        "is_available": True,
+        "is_initialized": True,
+        "_lazy_init": None,
+        "device_count": 1,
+        "current_device": 0,
+        "set_device": None,
+        "_exchange_device": 0,
+        "_maybe_exchange_device": 0,
+        "get_device_properties": properties,
+        "get_device_capability": gpu.capability,
+        "get_device_name": gpu.name,
+        "is_bf16_supported": True,
+        "is_tf32_supported": True,
+        "synchronize": None,
+        "empty_cache": None,
+        "manual_seed": None,
+        "manual_seed_all": None,
+        "set_rng_state": None,
+        "memory_allocated": 0,
+        "max_memory_allocated": 0,
+        "mem_get_info": (gpu.memory, gpu.memory),
+    }
+    for name, answer in answers.items():
+        replace(f"torch.cuda:{name}", _always(answer))
+    replace("torch.cuda:get_rng_state", lambda *_: torch.zeros(16, dtype=torch.uint8))
+    replace("torch._C:_cuda_getCurrentRawStream", _always(0))
+
+
+def _answer_for_triton(gpu: GpuModel) -> None:
+    target = find("triton.backends.compiler:GPUTarget")("cuda", 10 * gpu.capability[0] + gpu.capability[1], gpu.warp)
+    properties = {
+        "max_shared_mem": gpu.shared_optin,
+        "multiprocessor_count": gpu.multiprocessors,
+        "max_num_regs": gpu.registers,
+        "warpSize": gpu.warp,
+        "sm_clock_rate": 1_000 * gpu.clock_mhz,
+        "mem_clock_rate": gpu.memory_clock_khz,
+        "mem_bus_width": gpu.bus_bits,
+    }
+    driver = SimpleNamespace(
+        get_current_target=_always(target),
+        get_current_device=_always(0),
+        get_current_stream=_always(0),
+        get_device_interface=_always(torch.cuda),
+        utils=SimpleNamespace(get_device_properties=_always(properties)),
+    )
+    find("triton.runtime.driver:driver").set_active(driver)
+    replace("torch._utils_internal:max_clock_rate", _always(gpu.clock_mhz))  # asks nvidia-smi
+
+
+def _compute_constants_on_the_cpu() -> None:
+    """Give the compiler real tensors of the CPU where it makes constants of its own on the GPU."""
+
+    def empty(
+        size: Sequence[int],
+        *,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        pin_memory: Any = None,
+        memory_format: Any = None,
+    ) -> torch.Tensor:
+        return torch.empty(size, dtype=dtype, device="cpu", memory_format=memory_format or torch.contiguous_format)
+
+    def empty_strided(
+        size: Sequence[int],
+        stride: Sequence[int],
+        *,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        pin_memory: Any = None,
+    ) -> torch.Tensor:
+        return torch.empty_strided(size, stride, dtype=dtype, device="cpu")
+
+    library = torch.library.Library("aten", "IMPL", "CUDA")
+    library.impl("empty.memory_format", empty)
+    library.impl("empty_strided", empty_strided)
+    _kept.append(library)
+
+
+def _always(answer: Any) -> Callable[..., Any]:
+    return lambda *_, **__: answer

@@ -1,0 +1,208 @@
+"""Times fixed work of our own: how fast the machine is, whatever torch does.
+
+No commit of torch, Inductor or Triton changes this work. On the GPU it is a matrix product and a copy from the PTX below, which
+the driver compiles; on the host a loop of Python and a copy of memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+#: Never change the work: a changed one is another metric.
+_PTX = b"""
+.version 7.0
+.target sm_70
+.address_size 64
+
+// c = a b for square matrices of n rows; a thread for each entry of c.
+.visible .entry product(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 n)
+{
+    .reg .pred %more;
+    .reg .b32 %column, %row, %n, %k, %x, %y;
+    .reg .b64 %a, %b, %c, %step, %offset;
+    .reg .f32 %sum, %left, %right;
+    ld.param.u64 %a, [a];
+    ld.param.u64 %b, [b];
+    ld.param.u64 %c, [c];
+    ld.param.u32 %n, [n];
+    mov.u32 %x, %ctaid.x;
+    mov.u32 %y, %ntid.x;
+    mov.u32 %column, %tid.x;
+    mad.lo.u32 %column, %x, %y, %column;
+    mov.u32 %x, %ctaid.y;
+    mov.u32 %y, %ntid.y;
+    mov.u32 %row, %tid.y;
+    mad.lo.u32 %row, %x, %y, %row;
+    mad.lo.u32 %x, %row, %n, %column;
+    mul.wide.u32 %offset, %x, 4;
+    add.s64 %c, %c, %offset;
+    mul.lo.u32 %x, %row, %n;
+    mul.wide.u32 %offset, %x, 4;
+    add.s64 %a, %a, %offset;
+    mul.wide.u32 %offset, %column, 4;
+    add.s64 %b, %b, %offset;
+    mul.wide.u32 %step, %n, 4;
+    mov.f32 %sum, 0f00000000;
+    mov.u32 %k, 0;
+LOOP:
+    ld.global.f32 %left, [%a];
+    ld.global.f32 %right, [%b];
+    fma.rn.f32 %sum, %left, %right, %sum;
+    add.s64 %a, %a, 4;
+    add.s64 %b, %b, %step;
+    add.u32 %k, %k, 1;
+    setp.lt.u32 %more, %k, %n;
+    @%more bra LOOP;
+    st.global.f32 [%c], %sum;
+    ret;
+}
+
+// to = from, 16 bytes for each thread.
+.visible .entry copy(.param .u64 to, .param .u64 from)
+{
+    .reg .b32 %block, %size, %index;
+    .reg .b64 %to, %from, %offset;
+    .reg .f32 %v0, %v1, %v2, %v3;
+    ld.param.u64 %to, [to];
+    ld.param.u64 %from, [from];
+    mov.u32 %block, %ctaid.x;
+    mov.u32 %size, %ntid.x;
+    mov.u32 %index, %tid.x;
+    mad.lo.u32 %index, %block, %size, %index;
+    mul.wide.u32 %offset, %index, 16;
+    add.s64 %to, %to, %offset;
+    add.s64 %from, %from, %offset;
+    ld.global.v4.f32 {%v0, %v1, %v2, %v3}, [%from];
+    st.global.v4.f32 [%to], {%v0, %v1, %v2, %v3};
+    ret;
+}
+\0"""
+#: Rows of the matrices of the product, and its block of threads.
+_ROWS, _BLOCK = 1024, 16
+#: Bytes that a copy reads, more than the second-level cache of an H100 holds (50 MB), and its threads for each block.
+_BYTES, _THREADS = 64 << 20, 256
+#: Products and copies that are timed together: on an H100 for 1.7 and 0.8 ms.
+_PRODUCTS, _COPIES = 4, 16
+#: Rounds, whose median counts; the first one of all is not timed.
+_ROUNDS = 7
+#: Steps of the loop of Python, bytes of the copy of memory: each about a millisecond.
+_STEPS, _HOST_BYTES = 20_000, 8 << 20
+#: The device memory that the work takes.
+DEVICE_BYTES = 2 * _BYTES
+
+
+class NoYardstickError(Exception):
+    """The driver cannot run the work; one line that says what failed."""
+
+
+def host_ms() -> float:
+    """Return the milliseconds of a fixed loop of Python and a copy of memory, the median of some rounds."""
+    source, target = bytearray(_HOST_BYTES), bytearray(_HOST_BYTES)
+    took = []
+    for _ in range(_ROUNDS + 1):
+        start = time.perf_counter()
+        total = 0
+        for step in range(_STEPS):
+            total += step & 7
+        target[:] = source
+        took.append(1e3 * (time.perf_counter() - start))
+    return round(median(took[1:]), 6)
+
+
+class GpuYardstick:
+    """The work on the GPU whose context is current in this thread.
+
+    Opening it compiles the PTX, which takes 0.14 s where the driver's cache does not have it. `driver` is libcuda. Raises
+    `NoYardstickError`.
+    """
+
+    def __init__(self, driver: Any = None) -> None:
+        try:
+            self._driver = driver or ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise NoYardstickError(f"libcuda.so.1: {error}") from error
+        context = ctypes.c_void_p()
+        self._call("cuCtxGetCurrent", ctypes.byref(context))
+        if not context.value:
+            raise NoYardstickError("no CUDA context is current in this thread")
+        module = ctypes.c_void_p()
+        self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(_PTX))
+        self._product, self._copy = self._function(module, b"product"), self._function(module, b"copy")
+
+    def times_ms(self) -> tuple[float, float]:
+        """Return the milliseconds of the products and of the copies, medians of some rounds. Raises `NoYardstickError`."""
+        with self._memory() as (first, second):
+            size = 4 * _ROWS * _ROWS
+            matrices = [ctypes.c_uint64(first + place * size) for place in range(3)]
+            grid = _ROWS // _BLOCK
+            product = self._launch(self._product, (grid, grid), (_BLOCK, _BLOCK), *matrices, ctypes.c_uint32(_ROWS))
+            both = ctypes.c_uint64(second), ctypes.c_uint64(first)
+            copy = self._launch(self._copy, (_BYTES // 16 // _THREADS, 1), (_THREADS, 1), *both)
+            return self._median_ms(product, _PRODUCTS), self._median_ms(copy, _COPIES)
+
+    def _median_ms(self, launch: Callable[[], None], times: int) -> float:
+        begin, end = ctypes.c_void_p(), ctypes.c_void_p()
+        for event in (begin, end):
+            self._call("cuEventCreate", ctypes.byref(event), 0)
+        took = []
+        try:
+            for _ in range(_ROUNDS + 1):
+                self._call("cuEventRecord", begin, None)
+                for _ in range(times):
+                    launch()
+                self._call("cuEventRecord", end, None)
+                self._call("cuEventSynchronize", end)
+                elapsed = ctypes.c_float()
+                self._call("cuEventElapsedTime", ctypes.byref(elapsed), begin, end)
+                took.append(elapsed.value)
+        finally:
+            for event in (begin, end):
+                self._driver.cuEventDestroy_v2(event)
+        return round(median(took[1:]), 6)
+
+    def _launch(
+        self, function: ctypes.c_void_p, grid: tuple[int, int], block: tuple[int, int], *arguments: Any
+    ) -> Callable[[], None]:
+        addresses = [ctypes.cast(ctypes.byref(argument), ctypes.c_void_p) for argument in arguments]
+        given = (ctypes.c_void_p * len(arguments))(*addresses)
+
+        def launch() -> None:
+            # On the stream that torch uses by default, without shared memory.
+            self._call("cuLaunchKernel", function, *grid, 1, *block, 1, 0, None, given, None)
+
+        launch.arguments = arguments  # type: ignore[attr-defined]  # they must outlive the launches
+        return launch
+
+    @contextmanager
+    def _memory(self) -> Iterator[tuple[int, int]]:
+        """Two pieces of device memory, filled with a small number. The allocator of torch does not know them."""
+        pieces: list[ctypes.c_uint64] = []
+        try:
+            for _ in range(2):
+                piece = ctypes.c_uint64()
+                self._call("cuMemAlloc_v2", ctypes.byref(piece), ctypes.c_size_t(_BYTES))
+                pieces.append(piece)
+                # 0x3a83126f is 0.001: products of denormal numbers or of zeros may draw less power.
+                self._call("cuMemsetD32_v2", piece, ctypes.c_uint(0x3A83126F), ctypes.c_size_t(_BYTES // 4))
+            yield pieces[0].value, pieces[1].value
+        finally:
+            for piece in pieces:
+                self._driver.cuMemFree_v2(piece)
+
+    def _function(self, module: ctypes.c_void_p, name: bytes) -> ctypes.c_void_p:
+        function = ctypes.c_void_p()
+        self._call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(name))
+        return function
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        try:
+            code = int(getattr(self._driver, name)(*arguments))
+        except AttributeError as error:
+            raise NoYardstickError(f"libcuda has no {name}") from error
+        if code:
+            raise NoYardstickError(f"{name} failed with CUDA error {code}")

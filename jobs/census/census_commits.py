@@ -1,0 +1,119 @@
+"""The census of a range of commits: which commit changed which cell's code, without a build and without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from collector.errors import ConfigError
+from collector.vocabulary import Cell
+from jobs.builds.options import BuildError, SourceOptions
+from jobs.census.census_memory import CensusMemory
+from jobs.census.census_pool import Answers, CensusPlace, CensusPool
+from jobs.census.census_runs import CensusCell, CensusRun
+from jobs.git.log import Repository
+from jobs.pool.requested_options import RequestedOptions, RunNames
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCensus:
+    """One commit: its cells by `cell_id`, those whose code it changed, and how many were generated for it.
+
+    `problem` says why it has no census of its own: it needs a build.
+    """
+
+    sha: str
+    title: str
+    cells: Mapping[str, CensusCell] = field(default_factory=dict)
+    changed: Sequence[CensusCell] = ()
+    generated: int = 0
+    problem: str = ""
+
+    def describe(self) -> str:
+        """Return in a few words what the commit changed."""
+        if self.problem:
+            return self.problem
+        known = sum(one.is_known for one in self.cells.values())
+        how = f"{self.generated} generated" if self.generated else "none of their sources changed"
+        names = ", ".join(f"{one.cell.model} {one.cell.phase} {one.cell.config.name}" for one in self.changed)
+        return f"{len(self.changed)} of {known} cells changed ({how})" + (f": {names}" if names else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys."""
+        return {
+            "commit": self.sha,
+            "title": self.title,
+            "cells": len(self.cells),
+            "known": sum(one.is_known for one in self.cells.values()),
+            "generated": self.generated,
+            "changed": [one.to_json() for one in self.changed],
+            "problem": self.problem,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRange:
+    """The commits of a clone from the one before the first to the last, `GOOD..BAD`, along the first parents of BAD."""
+
+    repository: Path
+    commits: Sequence[str]
+
+    @classmethod
+    def parse(cls, repository: Path, text: str) -> CommitRange:
+        """Return the range of a text. Raises `ConfigError` for another form, and `GitError` where there is no such way."""
+        good, dots, bad = text.partition("..")
+        if not dots or not good or not bad or bad.startswith("."):
+            raise ConfigError(f"{text!r} is no range of commits: write GOOD..BAD")
+        clone = Repository(repository.expanduser())
+        first, last = clone.sha_of(good), clone.sha_of(bad)
+        return cls(repository.expanduser(), [first, *clone.landed(first, last)])
+
+
+def take_censuses(
+    commits: CommitRange,
+    cells: Sequence[Cell],
+    place: CensusPlace,
+    source: SourceOptions,
+    asked: tuple[RunNames, RequestedOptions],
+    memory: CensusMemory,
+    folder: Path,
+) -> Iterator[CommitCensus]:
+    """Yield each commit as it is done, oldest first; each has a bundle of its own in `folder`.
+
+    A cell is generated for a commit only if a file differs that it was generated from. Raises what `CensusPool.generate` raises.
+    """
+    titles = {
+        commit.sha: commit.subject for commit in Repository(commits.repository).commits(enumerate(commits.commits))
+    }
+    before: dict[str, CensusCell] = {}
+    for sha in commits.commits:
+        title = titles.get(sha, "")
+        try:
+            names, requested = replace(source, source=f"{commits.repository}@{sha}").applied(*asked)
+        except BuildError as error:
+            yield CommitCensus(sha, title, problem=str(error))
+            continue
+        execution = requested.execution
+        there = replace(place, overlay=execution.overlay, source=execution.source)
+        found = _take(there, cells, (names, requested), memory.answers, folder)
+        known = {cell_id: one for cell_id, one in found.items() if one.is_known}
+        changed = [
+            one for cell_id, one in known.items() if cell_id in before and before[cell_id].code_id != one.code_id
+        ]
+        generated = sum(not one.is_cached for one in found.values())
+        yield CommitCensus(sha, title, found, changed, generated)
+        before |= known
+
+
+def _take(
+    place: CensusPlace,
+    cells: Sequence[Cell],
+    asked: tuple[RunNames, RequestedOptions],
+    answers: Mapping[str, Answers],
+    folder: Path,
+) -> dict[str, CensusCell]:
+    names, requested = asked
+    with CensusPool(place, requested.settings) as pool, CensusRun(pool, cells, names, requested, folder) as run:
+        return {one.cell.cell_id: one for one in run.take(answers)}

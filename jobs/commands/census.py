@@ -1,0 +1,182 @@
+"""`inductor-watch census`: the code that cells get on a GPU, generated without one."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from collector.census.gpu_models import CPU, DEVICE_NAMES
+from jobs.builds.options import SourceOptions, source_options
+from jobs.builds.overlay import Wheel
+from jobs.census.census_commits import CommitCensus
+from jobs.census.census_memory import CensusMemory
+from jobs.census.census_pool import DEFAULT_CACHE, CensusPlace, CensusPool
+from jobs.census.census_runs import CensusCell, CensusRun
+from jobs.census.code_truth import EQUAL, Agreement, CodeTruth, read_truth
+from jobs.measuring_options import generating_options, naming_options, night_options
+from jobs.options import FOLDER, POSITIVE, Storage, example, json_option, storage_options
+from jobs.output.tables import FittingTable, console, say
+from jobs.output.terminal import several
+from jobs.plan.planning import Plan, planned_night
+from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+from jobs.pool.session import require_cells, storing
+
+#: The device of a census unless the options or a night say otherwise.
+_DEFAULT_DEVICE = "H100"
+
+
+@click.command(epilog=example("census --model 'Bert*' --config triton --config cudagraphs --device-name H100"))
+@night_options
+@click.option(
+    "--device-name",
+    type=click.Choice(DEVICE_NAMES, case_sensitive=False),
+    help=f"The device that the code is for. [that of --against, else {_DEFAULT_DEVICE}; cpu with --device cpu]",
+)
+@click.option(
+    "--against",
+    metavar="BUNDLE|FOLDER|NIGHT",
+    help="Compare with what a real device generated, and learn its answers to the questions. Without a selection: all its cells.",
+)
+@click.option(
+    "--git",
+    "commits",
+    nargs=2,
+    metavar="REPO GOOD..BAD",
+    help="Generate for each commit of a clone of PyTorch from GOOD to BAD: which one changed which cell's code.",
+)
+@naming_options
+@source_options
+@generating_options
+@click.option("--workers", type=POSITIVE, help="Processes that generate side by side [one a core].")
+@click.option("--cache", type=FOLDER, default=DEFAULT_CACHE, help="Folder for what a census keeps.")
+@storage_options
+@json_option
+def census_command(
+    selection: Selection,
+    configs: tuple[str, ...],
+    device_name: str | None,
+    against: str | None,
+    commits: tuple[str, str] | None,
+    names: RunNames,
+    source: SourceOptions,
+    requested: RequestedOptions,
+    workers: int | None,
+    cache: Path,
+    storage: Storage,
+    as_json: bool,
+) -> None:
+    """Generate the code of cells as `measure` would keep it, without the GPU that it is for and without compiling kernels.
+
+    What is timed to be chosen (max_autotune, aten, tma, cutlass) and cpp_wrapper are not known without a GPU. Whether to pad a
+    matrix product is a question: its answer is a night's (--against), or an assumption that is the same for all commits.
+
+    Exit code 1: with --against the code of some cell differs.
+    """
+    if commits and (against or source.source):
+        raise click.UsageError("--git names the sources itself: leave out --source and --against")
+    truth = read_truth(against, storage.database) if against else None
+    device_name = choose_device(device_name, selection.device, truth)
+    if not commits:
+        names, requested = source.applied(names, requested)
+    execution = requested.execution
+    place = CensusPlace(device_name, execution.overlay, execution.source, cache)
+    threads = (truth and truth.threads) or (place.workers if device_name == CPU else 1)
+    place = replace(place, workers=workers or place.workers, threads=threads)
+    if place.overlay and place.overlay not in sys.path:
+        sys.path.insert(0, place.overlay)  # this process plans with the torch of the source
+    plan = _plan(place, selection, configs, truth)
+    require_cells(plan)
+    requested = replace(requested, settings=requested.settings.with_models(plan.own_models))
+    store = storing(storage.database) if storage.target else None
+    out = Console(stderr=True) if as_json else console()
+    agreement, began = Agreement(truth) if truth else None, time.monotonic()
+    version = Wheel.installed().version
+    memory = CensusMemory.read(place, version)
+    say(out, f"census: {several(len(plan.cells), 'cell')} for {device_name}, torch {version}, {place.workers} workers")
+    with (
+        CensusPool(place, requested.settings) as pool,
+        CensusRun(pool, plan.cells, names, requested, storage.out) as run,
+    ):
+        _take(run, memory, agreement, out, as_json)
+    say(out, f"bundle {run.path}")
+    if store and run.path:
+        say(out, store(run.path))
+    seconds = time.monotonic() - began
+    say(out, f"{seconds:.0f} s, {seconds / len(plan.cells):.1f} s a cell")
+    if agreement:
+        _summarise(out, agreement)
+        raise SystemExit(bool(agreement.differing))
+
+
+def choose_device(named: str | None, device: str | None, truth: CodeTruth | None) -> str:
+    """Return the device name that the options mean. Raises `click.UsageError` where they contradict each other."""
+    chosen = named or (CPU if device == "cpu" else truth.device_name if truth else "") or _DEFAULT_DEVICE
+    if device and (device == "cpu") != (chosen == CPU):
+        raise click.UsageError(f"--device {device} and --device-name {chosen} contradict each other: leave one out")
+    return next((name for name in DEVICE_NAMES if name.lower() == chosen.lower()), chosen)
+
+
+def _plan(place: CensusPlace, selection: Selection, configs: tuple[str, ...], truth: CodeTruth | None) -> Plan:
+    """Return the cells that are selected, or those of the night to compare with where nothing is selected."""
+    if truth and not (selection.is_narrowed or selection.everything or configs):
+        return Plan([cell for cell in truth.cells.values() if cell.device == place.device])
+    return planned_night(place.device, selection, configs)
+
+
+def _take(run: CensusRun, memory: CensusMemory, agreement: Agreement | None, out: Console, as_json: bool) -> None:
+    """Generate every cell and show it; then ask those that differ again, under other answers."""
+    equal: list[str] = []
+    for count, one in enumerate(run.take(memory.answers), start=1):
+        word = agreement.took(one) if agreement else memory.warn(one)
+        equal += [one.cell.cell_id] if word == EQUAL else []
+        _show(one, f"[{count}/{len(run.cells)}]", word, out, as_json)
+    if agreement is None:
+        return
+    corrected, night = [], agreement.truth.name
+    for one in run.correct(agreement.differing, night, agreement.codes):
+        agreement.correct(one)
+        corrected.append(one)
+        _show(one, "", f"{EQUAL} under other answers", out, as_json)
+    memory.learn(night, corrected, [*equal, *(one.cell.cell_id for one in corrected)], agreement.differing)
+
+
+def _show(one: CensusCell, number: str, word: str, out: Console, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(one.to_json() | ({"against": word} if word else {})))
+        return
+    parts = [number, str(one.cell), one.describe(), word, f"({one.measurement.wall_s:.1f} s)"]
+    say(out, "  ".join(part for part in parts if part))
+
+
+def _show_commits(found: Iterable[CommitCensus], out: Console, as_json: bool) -> None:
+    """Show each commit as it is done, then a table of those that changed code."""
+    table = FittingTable(["commit", "model", "phase", "dtype", "config", "code before", "code"])
+    before: dict[str, str | None] = {}
+    for one in found:
+        if as_json:
+            click.echo(json.dumps(one.to_json()))
+        else:
+            say(out, f"{one.sha[:10]}  {one.title[:60]}  {one.describe()}")
+        for changed in one.changed:
+            cell = changed.cell
+            row = (cell.model, cell.phase.value, cell.dtype, cell.config.name, before[cell.cell_id])
+            table.add_row(one.sha[:10], *map(str, row), str(changed.code_id))
+        before |= {cell_id: cell.code_id for cell_id, cell in one.cells.items() if cell.is_known}
+    if table.rows and not as_json:
+        out.print(table)
+
+
+def _summarise(out: Console, agreement: Agreement) -> None:
+    table = FittingTable(["against", "cells", "known", "equal", "differing", "with questions", "not in the night"])
+    counts = (agreement.cells, agreement.known, agreement.equal, len(agreement.differing), agreement.asked)
+    table.add_row(agreement.truth.name, *map(str, (*counts, agreement.not_measured)))
+    out.print(table)
+    for one in agreement.differing.values():
+        say(out, f"differs: {one.cell}")

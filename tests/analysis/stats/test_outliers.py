@@ -1,0 +1,63 @@
+"""Single runs apart from their neighbours, and programs with two modes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analysis.stats.outliers import distances_from_neighbours, tail_of, two_modes, wider_error
+from analysis.stats.verdicts import with_error
+
+ONCE = np.ones(1)
+
+
+def tail_with(spikes, size=0.04, runs=14, series=20):
+    """The tail of quiet series of which so many runs are apart by `size`."""
+    random = np.random.default_rng(3)
+    values = random.normal(0, 0.002, runs * series)
+    values[random.choice(runs * series, spikes, replace=False)] += size
+    owners = np.repeat(np.arange(series), runs)
+    distances, known = distances_from_neighbours(values, owners)
+    return tail_of(distances[known], owners[known], series)
+
+
+def test_a_run_is_apart_from_its_neighbours_and_a_step_is_not():
+    values = np.array([0, 0, 0, 1.0, 0, 0, 0, 2, 2, 2, 2, 5, 5])
+    distances, known = distances_from_neighbours(values, np.array([0] * 11 + [1] * 2))
+    assert known.tolist() == [True] * 11 + [False] * 2
+    assert np.flatnonzero(distances).tolist() == [3]
+
+
+def test_the_chance_of_a_change_is_that_of_runs_as_far_apart():
+    tail = tail_with(28)
+    once, twice = (float(tail.chance(np.full(20, 0.04), np.full(20, runs))[0]) for runs in (1, 2))
+    assert once == pytest.approx(0.2, abs=0.08)
+    assert twice == pytest.approx(once**2 / 2, rel=0.01)
+    assert float(tail.chance(np.full(20, 0.4), np.full(20, 1))[0]) == 0
+    assert tail_with(0).chance(np.full(20, 0.04), np.full(20, 1)).max() == 0
+
+
+def test_the_interval_agrees_with_the_chance():
+    change, df = np.array([0.04, 0.04]), np.array([10.0, 10.0])
+    error = wider_error(change, np.array([0.001, 0.001]), df, np.array([0.2, 0.0]))
+    tested = with_error(change, error, df)
+    assert tested.p[0] == pytest.approx(0.2)
+    assert tested.low[0] < 0 < tested.low[1]
+    assert error[1] == 0.001
+
+
+@pytest.mark.parametrize(
+    ("runs", "levels"),
+    [
+        ([0, 0, -0.04, 0, 0, -0.04, 0, 0], (0.96, 1.0)),
+        ([0.04, 0.04, 0, 0.04, 0.04, 0, 0.04], (0.96, 1.0)),
+        ([0, 0, 0, 0, 0.04, 0.04, 0.04], None),  # a step
+        ([0, 0, 0, 0.04, 0, 0, 0], None),  # a spike
+        ([0, 0.004, 0, 0.004, 0, 0.004], None),  # too near to matter
+        ([0, 0.04], None),
+    ],
+)
+def test_two_levels_that_come_again_are_modes(runs, levels):
+    noise = np.random.default_rng(1).normal(0, 0.0005, len(runs))
+    found = two_modes(np.array(runs) + noise)
+    assert found == (None if levels is None else pytest.approx(levels, abs=0.003))

@@ -1,0 +1,28 @@
+"""Commits that change eager, on the measured nights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.eager_effects import Effect, answers, nights_of
+
+NIGHTS = Path(__file__).parents[2] / "data" / "nights"
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        Effect("+5 % in 34 models", 34, 1.05, 1.05),
+        Effect("+10 % in all", None, 1.10, 1.10),
+        Effect("-5 % of eager in all", None, 0.95, 1.0),
+    ],
+    ids=str,
+)
+def test_untouched_cells_do_not_change_and_slowed_ones_do_not_hide(effect):
+    for answer in answers(nights_of(NIGHTS), effect).values():
+        assert not {"regressed", "improved"} & answer.untouched.keys()
+        assert not {"unchanged", "improved"} & answer.slowed.keys()
+        assert answer.exit_code == (1 if effect.compiled > 1 else 0)
+        assert answer.notes[0].startswith("eager changed in ")

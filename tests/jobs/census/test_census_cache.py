@@ -1,0 +1,92 @@
+"""Code is found again where nothing differs that it was generated from."""
+
+from pathlib import Path
+
+import pytest
+
+from collector.bundle import CENSUS
+from collector.process.outcome import Outcome
+from collector.settings import Settings
+from collector.vocabulary import Measurement, Status
+from jobs.builds.overlay import Wheel
+from jobs.census.census_cache import CensusCache
+from jobs.census.census_pool import CensusPlace
+from tests.factories import cell
+
+NAMES = ("torch/compiler.py", "torch/unused.py", "torch/kernel.jinja")
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    """An installed torch of three files."""
+    for name in NAMES:
+        path = tmp_path / "wheel" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x = 1  # one\n")
+    found = Wheel(tmp_path / "wheel", "2.13.0", "a" * 40)
+    monkeypatch.setattr(Wheel, "installed", classmethod(lambda cls: found))
+    return found
+
+
+@pytest.fixture
+def keep(wheel, tmp_path):
+    """Keeps an outcome of the wheel, and returns what another place finds."""
+    place = CensusPlace("H100", cache=tmp_path / "cache")
+    kept = outcome()
+    CensusCache(place, Settings()).keep(kept, {}, [NAMES[0], NAMES[2]])
+
+    def find(answers=None, one=cell(), settings=Settings(), **changes: str):  # noqa: B008 - both are frozen
+        overlay = ""
+        if changes:
+            overlay = str(tmp_path / "overlay")
+            for name in NAMES:
+                path = Path(overlay, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.unlink(missing_ok=True)
+                if text := changes.get(Path(name).stem):
+                    path.write_text(text)
+                else:
+                    path.symlink_to(wheel.folder / name)
+        there = CensusPlace("H100", overlay, "1 files of b" if overlay else "", cache=tmp_path / "cache")
+        return CensusCache(there, settings).find(one, answers or {})
+
+    return find
+
+
+def outcome():
+    measurement = Measurement(cell(), Status.NOT_CHECKED, "", 1.0, details={CENSUS: {"known": True}}, code_id="c0de")
+    return Outcome(measurement, environment={"torch": "2.13.0"})
+
+
+def test_the_same_files_are_the_same_code(keep):
+    found = keep()
+    assert found.measurement.code_id == "c0de"
+    assert found.measurement.details[CENSUS]["cached"]
+
+
+@pytest.mark.parametrize("changes", [{"unused": "x = 2\n"}, {"compiler": "# two\n\nx = 1\n"}])
+def test_an_unused_file_and_a_comment_change_nothing(keep, changes):
+    found = keep(**changes)
+    assert found.environment == {"torch": "2.13.0", "source": "1 files of b"}
+
+
+@pytest.mark.parametrize("changes", [{"compiler": "x = 2\n"}, {"kernel": "x = 1\n"}])
+def test_a_file_that_was_read_may_change_the_code(keep, changes):
+    assert keep(**changes) is None
+
+
+def test_other_questions_settings_and_cells_are_not_found(keep):
+    assert keep(answers={"a": (True, "night-1")}) is None
+    assert keep(settings=Settings(optimizer="sgd")) is None
+    assert keep(one=cell("gpt2")) is None
+
+
+def test_a_working_tree_keeps_nothing(keep, wheel):
+    (wheel.folder / ".git").mkdir()
+    assert keep() is None
+
+
+def test_a_damaged_file_is_generated_again(keep, tmp_path):
+    for path in (tmp_path / "cache").rglob("*.gz"):
+        path.write_bytes(b"damaged")
+    assert keep() is None

@@ -1,0 +1,140 @@
+"""A census of small models for the CPU: the code that `measure` keeps, and an outcome for every cell whatever happens to it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from collector.bundle import CENSUS
+from collector.census.fake_runtime import CensusError
+from collector.census.gpu_models import CPU
+from collector.measure.cell import Alone, measure
+from collector.settings import Settings
+from collector.vocabulary import Cell, Phase, Status
+from collector.zoo.registry import find
+from jobs.census.census_pool import CensusPlace, CensusPool
+from tests.collector.census import small_models
+
+SETTINGS = Settings(code_only=True, warmups=1, timeout_s=120)
+
+
+def cell(function="net", config="triton", phase="inference", **changes):
+    from collector.configs.spelling import parse_config
+
+    named = f"{small_models.__name__}:{function}"
+    return replace(Cell("user", named, Phase(phase), "float32", "cpu", 16, parse_config(config)), **changes)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    place = CensusPlace(CPU, workers=1, threads=torch.get_num_threads())
+    with CensusPool(place, SETTINGS) as pool:
+        yield pool
+
+
+def taken(pool, *cells):
+    return {outcome.measurement.cell: outcome for outcome in pool.generate(cells, {})}
+
+
+def measured(one):
+    outcome = measure(one, find(one.suite, one.model).build, SETTINGS, Alone())
+    assert outcome.measurement.status is Status.PASS, outcome.measurement.failure
+    return outcome
+
+
+def test_the_code_is_that_of_a_measurement(pool):
+    one = cell()
+    census, truth = taken(pool, one)[one], measured(one)
+    assert census.measurement.code_id == truth.measurement.code_id
+    assert census.code == truth.code
+    assert census.texts.keys() == truth.texts.keys()
+    assert census.measurement.program_id == truth.measurement.program_id
+    assert census.measurement.metrics == {}
+    assert census.measurement.details[CENSUS]["known"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "one",
+    [cell(phase="training"), cell(config="triton+dynamic"), cell(config="freezing"), cell(dtype="amp")],
+    ids=lambda one: f"{one.phase} {one.dtype} {one.config.name}",
+)
+def test_other_forms_have_the_code_of_a_measurement(pool, one):
+    assert taken(pool, one)[one].measurement.code_id == measured(one).measurement.code_id
+
+
+@pytest.mark.parametrize("config", ["cpp_wrapper", "max_autotune", "aten", "default+backend=eager"])
+def test_what_is_timed_or_runs_is_not_known(pool, config):
+    one = cell(config=config)
+    found = taken(pool, one)[one].measurement
+    assert found.status is Status.UNAVAILABLE
+    assert found.failure.message.startswith("not known without a GPU: ")
+    assert not found.details[CENSUS]["known"]
+
+
+def test_training_has_a_backward_graph(pool):
+    one = cell(phase="training")
+    assert len(taken(pool, one)[one].code["graphs"]) == 2
+
+
+def test_a_model_that_reads_values_is_built_with_values(pool):
+    one, plain = cell("net_that_reads_a_value"), cell()
+    found = taken(pool, one, plain)
+    assert "built with values" in found[one].measurement.details[CENSUS]["notes"][0]
+    assert found[one].measurement.code_id == found[plain].measurement.code_id
+
+
+def test_a_cell_that_fails_or_crashes_takes_no_other_with_it(pool):
+    cells = [cell("net_that_fails"), cell("net_that_crashes"), cell()]
+    found = [outcome.measurement for outcome in taken(pool, *cells).values()]
+    by_status = {item.status: item for item in found}
+    assert by_status.keys() == {Status.MODEL_FAIL_TO_LOAD, Status.CRASHED, Status.NOT_CHECKED}
+    assert "no model of 16" in by_status[Status.MODEL_FAIL_TO_LOAD].failure.message
+    assert "SIGABRT" in by_status[Status.CRASHED].failure.message
+
+
+def test_a_cell_that_takes_too_long_is_given_up():
+    with CensusPool(CensusPlace(CPU, workers=1), replace(SETTINGS, timeout_s=0.01)) as pool:
+        one = cell()
+        assert taken(pool, one)[one].measurement.status is Status.TIMEOUT
+
+
+def test_the_files_of_torch_that_decide_are_known(pool):
+    taken(pool, cell())
+    assert {"torch/_inductor/graph.py", "torch/_dynamo/symbolic_convert.py"} <= pool.imported
+    assert all(not Path(name).is_absolute() for name in pool.imported)
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="is torch for CUDA")
+def test_a_gpu_needs_the_wheel_for_cuda(tmp_path, monkeypatch):
+    monkeypatch.setattr("jobs.census.census_pool.build_runtime", lambda *_: "")
+    line = "built without CUDA: the census of a GPU needs the wheel for CUDA"
+    place = CensusPlace("H100", cache=tmp_path, workers=1)
+    with CensusPool(place, SETTINGS) as pool, pytest.raises(CensusError, match=line):
+        taken(pool, cell(device="cuda"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.version.cuda is None, reason="is torch for a CPU")
+@pytest.mark.parametrize("gpu", ["H100", "H200", "A100", "B200"])
+def test_code_for_a_gpu_is_generated_without_one(tmp_path, gpu):
+    cells = [
+        cell(device="cuda", dtype=dtype, config=config, phase=phase)
+        for dtype, config, phase in (
+            ("bfloat16", "triton", "inference"),
+            ("bfloat16", "cudagraphs", "inference"),
+            ("float32", "freezing", "inference"),
+            ("amp", "triton", "training"),
+            ("bfloat16", "triton+dynamic", "inference"),
+            ("bfloat16", "max_autotune", "inference"),
+        )
+    ]
+    with CensusPool(CensusPlace(gpu, cache=tmp_path), SETTINGS) as pool:
+        found = taken(pool, *cells)
+    *known, timed = (found[one] for one in cells)
+    for outcome in known:
+        assert outcome.measurement.details[CENSUS]["known"], outcome.measurement.failure
+        assert any("async_compile.triton" in text for text in outcome.texts.values())
+        assert outcome.environment["census"] == gpu
+    assert timed.measurement.status is Status.UNAVAILABLE
