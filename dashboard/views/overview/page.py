@@ -50,8 +50,8 @@ def _compared(selection: Selection, pair: Pair) -> None:
         paragraph("iw-verdict", headline.answer(comparison)),
         paragraph("", headline.compared_sentence(comparison)),
         paragraph("soft", *pair_lines(comparison)),
-        groups.grid(comparison.suites),
     )
+    draw(groups.grid(comparison.suites))  # apart: the averages take longer than the sentence
     lists.broken(data, comparison.of(Outcome.BROKE))
     lists.lost(comparison)
     lists.changes(comparison)
