@@ -45,6 +45,10 @@ _WIDEST = np.log(1000.0)
 _TWICE, _LARGE = np.log(2.0), np.log(1.9)
 
 
+#: A cell is not `unchanged` while a metric is open that is worse by so many of its minimum effects: a compile time by 25 %.
+SUSPECT = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """The metrics of all cells, in the order of `JUDGED`, and what is known of their noise.
@@ -225,8 +229,19 @@ def _of_metrics(judged: Mapping[str, Judged]) -> tuple[Outcome | None, str | Non
                 return outcome, name
     for name in (WALL, DEVICE):
         if name in judged and judged[name].verdict in CONCLUSIVE:
-            return judged[name].verdict, name
+            return (Outcome.INCONCLUSIVE, suspect) if (suspect := _suspect(judged)) else (judged[name].verdict, name)
     return (Outcome.INCONCLUSIVE, next(iter(judged))) if judged else (None, None)
+
+
+def _suspect(judged: Mapping[str, Judged]) -> str | None:
+    """The first metric besides the latency that may be much worse: by `SUSPECT` minimum effects or more, and not decided."""
+    for name, one in judged.items():
+        if name in (WALL, DEVICE) or name not in MIN_EFFECT or one.verdict is not Outcome.INCONCLUSIVE or not one.shown:
+            continue
+        worse = one.shown if METRICS[name].better == "lower" else -one.shown
+        if worse >= SUSPECT * MIN_EFFECT[name]:
+            return name
+    return None
 
 
 def decide(
