@@ -40,9 +40,13 @@ READ = tuple(sorted({*MIN_EFFECT, LEAK, THROTTLED, *READ_FOR_COUNTS, *CONTROL.va
 #: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
 _WIDEST = np.log(1000.0)
 
-#: Where no noise is known, a change of this factor or more counts by its size alone. No two processes of the same code differ by
-#: more than 1.87 in our data (docs/statistics.md), and a time that doubled may read a little less.
-_LARGE = np.log(1.9)
+#: Where no noise is known, a change of this factor or more counts by its size alone: no known disturbance doubles a time. No two
+#: latencies of the same code differ by more than 1.87 in our data (docs/statistics.md), and one that doubled may read a bit less.
+_TWICE, _LARGE = np.log(2.0), np.log(1.9)
+
+
+#: A cell is not `unchanged` while a metric is open that is worse by so many of its minimum effects: a compile time by 25 %.
+SUSPECT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +135,14 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, tail: Tail,
 
 
 def _large(pairs: PairedCells, metric: str, tested: Difference) -> Numbers:
-    """1 where a cell's cost at least doubled and no noise is known, -1 where it at least halved, else 0.
+    """1 where a cell's cost about doubled and no noise is known, -1 where it about halved, else 0.
 
     It counts only as far as the eager run of the same process did not move along: a machine may be twice as slow.
     """
     beside = pairs.moved(metric) - (np.nan_to_num(pairs.moved(CONTROL[metric])) if metric in CONTROL else 0.0)
     least = np.minimum(np.abs(tested.change), np.abs(beside))
-    counts = np.isnan(tested.p) & (np.sign(tested.change) == np.sign(beside)) & (least >= _LARGE)
+    counts = np.isnan(tested.p) & (np.sign(tested.change) == np.sign(beside))
+    counts &= least >= (_LARGE if metric in CONTROL else _TWICE)
     return np.where(counts, np.sign(tested.change), 0.0)
 
 
@@ -224,8 +229,19 @@ def _of_metrics(judged: Mapping[str, Judged]) -> tuple[Outcome | None, str | Non
                 return outcome, name
     for name in (WALL, DEVICE):
         if name in judged and judged[name].verdict in CONCLUSIVE:
-            return judged[name].verdict, name
+            return (Outcome.INCONCLUSIVE, suspect) if (suspect := _suspect(judged)) else (judged[name].verdict, name)
     return (Outcome.INCONCLUSIVE, next(iter(judged))) if judged else (None, None)
+
+
+def _suspect(judged: Mapping[str, Judged]) -> str | None:
+    """The first metric besides the latency that may be much worse: by `SUSPECT` minimum effects or more, and not decided."""
+    for name, one in judged.items():
+        if name in (WALL, DEVICE) or name not in MIN_EFFECT or one.verdict is not Outcome.INCONCLUSIVE or not one.shown:
+            continue
+        worse = one.shown if METRICS[name].better == "lower" else -one.shown
+        if worse >= SUSPECT * MIN_EFFECT[name]:
+            return name
+    return None
 
 
 def decide(

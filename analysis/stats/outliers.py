@@ -89,10 +89,12 @@ def two_modes(values: Numbers) -> tuple[float, float] | None:
     ordered = np.sort(values)
     gaps = np.diff(ordered)
     at = int(np.argmax(gaps)) + 1
+    if gaps[at - 1] < np.log1p(_LEAST_GAP):
+        return None
     is_high = values >= ordered[at]
     sides = values[~is_high], values[is_high]
     apart = np.concatenate([side - np.mean(side) for side in sides])
-    is_wide = gaps[at - 1] >= max(np.log1p(_LEAST_GAP), _GAP * float(np.std(apart)))
+    is_wide = gaps[at - 1] >= _GAP * float(np.std(apart))
     turns = int(np.sum(is_high[1:] != is_high[:-1]))
     if not is_wide or min(map(len, sides)) < _FEWEST_OF_MODE or turns < _TURNS:
         return None

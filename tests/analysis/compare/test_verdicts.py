@@ -465,3 +465,17 @@ def test_a_value_that_other_runs_had_is_no_change_and_is_told_as_a_mode(store, t
     (note,) = found.control_notes
     assert MODELS[3] in note and "(0.96 and 1.00)" in note
     assert judging.cell_of(found, MODELS[3]).modes == pytest.approx((0.96, 1.0), abs=0.01)
+
+
+def test_a_cell_is_not_unchanged_while_its_compile_time_may_be_much_worse(store, tmp_path):
+    for number in range(13):
+        random = np.random.default_rng(number)
+        noise = {model: {"compile_cold_s": math.exp(random.normal(0, 0.2))} for model in MODELS}
+        if number >= 11:
+            noise[MODELS[3]] = {"compile_cold_s": 1.3 if number == 12 else 1.0}
+        make_run(store, tmp_path, number, slower=noise)
+    _, cells = judged(store)
+    row = cells.loc[MODELS[3]]
+    assert (row["compiled_ms_verdict"], row["compile_cold_s_verdict"]) == ("unchanged", "inconclusive")
+    assert row["compile_cold_s_adjusted"] > 0.25
+    assert tuple(row[["verdict", "verdict_metric"]]) == ("inconclusive", "compile_cold_s")
