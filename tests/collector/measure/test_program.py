@@ -7,6 +7,7 @@ import os
 import pytest
 import torch
 from torch import nn
+from torch._inductor import config
 
 from collector.configs.templates import resolve_config
 from collector.correctness.comparing import rmse
@@ -186,20 +187,16 @@ def stepping(device):
     return of, of.compiled(resolve_config(cell.config, device))
 
 
-def test_under_cpp_wrapper_the_process_asks_for_it_when_backward_is_compiled(monkeypatch):
-    from torch._inductor import config
-
-    monkeypatch.setattr(config, "cpp_wrapper", False)
-    stepping("cpu")
-    assert config.cpp_wrapper is True
+def test_under_cpp_wrapper_the_process_asks_for_it_when_backward_is_compiled():
+    with config.patch(cpp_wrapper=False):
+        stepping("cpu")
+        assert config.cpp_wrapper is True
 
 
 @pytest.mark.gpu
-def test_a_training_step_compiles_under_cpp_wrapper(monkeypatch):
-    from torch._inductor import config
-
-    monkeypatch.setattr(config, "cpp_wrapper", False)
-    of, call = stepping("cuda")
-    made, wanted = of.outputs(call), of.outputs(of.eager)
+def test_a_training_step_compiles_under_cpp_wrapper():
+    with config.patch(cpp_wrapper=False):
+        of, call = stepping("cuda")
+        made, wanted = of.outputs(call), of.outputs(of.eager)
     assert made.keys() == wanted.keys()
     assert all(rmse(made[path], wanted[path]) < 1e-4 for path in wanted)
