@@ -211,7 +211,7 @@ _ALL = (
            meaning="a fixed matrix product of our own on the GPU, four times: how fast the machine is, whatever torch does",
            section=Section.YARDSTICKS, shown=Place.MODEL, rank=22,
            how="PTX in the package, compiled and started by the CUDA driver right after the timed rounds; the median of "
-               "seven rounds; the three together take about 60 ms",
+               "seven rounds",
            absent="on a CPU; where the driver cannot run it (`no_yardstick` says why); before this version"),
     Metric("yardstick_copy_ms", "ms", "neither", "GPU copy yardstick",
            meaning="a fixed copy of our own in the GPU's memory, 64 MiB sixteen times",
