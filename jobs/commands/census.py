@@ -15,7 +15,7 @@ from rich.console import Console
 from collector.census.gpu_models import CPU, DEVICE_NAMES
 from jobs.builds.options import SourceOptions, source_options
 from jobs.builds.overlay import Wheel
-from jobs.census.census_commits import CommitCensus
+from jobs.census.census_commits import CommitCensus, CommitRange, take_censuses
 from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import DEFAULT_CACHE, CensusPlace, CensusPool
 from jobs.census.census_runs import CensusCell, CensusRun
@@ -81,9 +81,10 @@ def census_command(
     """
     if commits and (against or source.source):
         raise click.UsageError("--git names the sources itself: leave out --source and --against")
+    span = CommitRange.parse(Path(commits[0]), commits[1]) if commits else None
     truth = read_truth(against, storage.database) if against else None
     device_name = choose_device(device_name, selection.device, truth)
-    if not commits:
+    if span is None:
         names, requested = source.applied(names, requested)
     execution = requested.execution
     place = CensusPlace(device_name, execution.overlay, execution.source, cache)
@@ -100,6 +101,10 @@ def census_command(
     version = Wheel.installed().version
     memory = CensusMemory.read(place, version)
     say(out, f"census: {several(len(plan.cells), 'cell')} for {device_name}, torch {version}, {place.workers} workers")
+    if span is not None:
+        asked = names, requested
+        _show_commits(take_censuses(span, plan.cells, place, source, asked, memory, storage.out), out, as_json)
+        return
     with (
         CensusPool(place, requested.settings) as pool,
         CensusRun(pool, plan.cells, names, requested, storage.out) as run,
