@@ -2,10 +2,14 @@ from pathlib import Path
 
 import pytest
 
+from collector.bundle import CENSUS
 from db.engine import open_store
 from db.errors import SideError
 from db.ingest import ingest_bundle
+from db.queries.history import model_history
+from db.queries.series import series_runs
 from db.queries.sides import resolve_side
+from db.runs import list_nights
 from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, TESTBED, cell, header, new_store, night, passing, write_bundle
 
 A2 = COMMIT_A[:20] + "f" * 20  # begins like COMMIT_A
@@ -267,3 +271,17 @@ def test_a_release_of_torch_stands_for_its_commit(tmp_path, name):
     assert resolve_side(store, name).commits == ("5811a8d7da873dd699ff6687092c225caffcf1bb",)
     with pytest.raises(SideError, match=r"'2\.9\.2'; nearest: 2\.9\.1"):
         resolve_side(store, "2.9.2")
+
+
+def test_a_census_is_no_night_to_compare_with(more_runs, tmp_path):
+    """Its cells have no latencies: only its own name means it."""
+    census = night(tmp_path, "census-1", minutes=900, branch="main", commit=COMMIT_B, cells=[cell()], trigger=CENSUS)
+    ingest_bundle(more_runs, census)
+    assert resolve_side(more_runs, "latest").run_ids == ("try-2",)
+    for name in ("main", COMMIT_B, COMMIT_B[:8], f"main@{COMMIT_B[:8]}"):
+        assert resolve_side(more_runs, name).run_ids == ("night-2",)
+    assert resolve_side(more_runs, "census-1").run_ids == ("census-1",)
+    assert "census-1" not in {item.night for item in list_nights(more_runs)}
+    assert "census-1" in {item.night for item in list_nights(more_runs, with_census=True)}
+    assert "census-1" not in {run.run_id for run in series_runs(more_runs)}
+    assert "census-1" not in set(model_history(more_runs, "huggingface", "bert")["run_id"])

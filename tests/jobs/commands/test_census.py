@@ -1,0 +1,123 @@
+"""The verb census on a CPU: cells as lines or JSON, a bundle that is no night, a comparison, a range of commits."""
+
+import json
+import subprocess
+
+import pytest
+
+from collector.bundle import CENSUS, BundleWriter, read_bundle
+from collector.vocabulary import Status
+from jobs.builds.overlay import Wheel
+from tests.command_line import call, is_one_line, tell
+from tests.factories import night
+
+MODEL = "tests.collector.census.small_models:net"
+ON_CPU = ("census", "--device-name", "cpu", "--model", MODEL, "--cache", "cache")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A census that is stored beside a night, and its folder."""
+    folder = tmp_path_factory.mktemp("census")
+    bundle = night(folder / "nights", "night-1")
+    assert call("ingest", bundle, "--db", "store.db", folder=folder).returncode == 0
+    words = ("--config", "triton", "--config", "default", "--config", "cpp_wrapper", "--db", "store.db", "--json")
+    return call(*ON_CPU, *words, folder=folder), folder
+
+
+def test_each_cell_is_an_object(done):
+    found, _ = done
+    assert found.returncode == 0, tell(found)
+    cells = {item["config"]: item for item in map(json.loads, found.stdout.splitlines())}
+    assert cells.keys() == {"triton", "default", "cpp_wrapper"}
+    assert cells["triton"]["known"]
+    assert cells["triton"]["code_id"] == cells["default"]["code_id"]
+    assert not cells["cpp_wrapper"]["known"]
+    names = {"suite", "model", "phase", "dtype", "config", "code_id", "known", "questions", "seconds"}
+    assert names <= cells["triton"].keys()
+
+
+def test_the_bundle_is_a_census_without_latencies(done):
+    _, folder = done
+    (path,) = (folder / "runs").glob("*.gz")
+    contents = read_bundle(path)
+    assert contents.header.trigger == CENSUS
+    assert contents.header.testbed == {"device": "cpu", CENSUS: "cpu"}
+    assert len(contents.planned) == len(contents.measurements) == 3
+    assert {item.status for item in contents.measurements} == {Status.NOT_CHECKED, Status.UNAVAILABLE}
+    assert not any(item.metrics or item.samples for item in contents.measurements)
+    assert contents.texts
+
+
+def test_a_stored_census_is_no_night(done):
+    _, folder = done
+    runs = call("runs", "--db", "store.db", "--json", folder=folder)
+    assert [run["trigger"] for run in json.loads(runs.stdout)] == [CENSUS, "test"], tell(runs)
+    compared = call("compare", "latest", "latest~1", "--db", "store.db", folder=folder)
+    is_one_line(compared, 2, "the database has 1 night")
+
+
+def test_a_second_census_is_found_again_and_agrees_with_the_first(done):
+    found, folder = done
+    (path,) = (folder / "runs").glob("*.gz")
+    truth = folder / "truth.jsonl.gz"
+    if not truth.exists():  # as a device that measured the same code would have it
+        contents = read_bundle(path)
+        header = type(contents.header)(**{**contents.header.to_json(), "run_id": "truth", "trigger": "nightly"})
+        writer = BundleWriter(folder / "device", header, contents.planned)
+        for environment_id, data in contents.environments.items():
+            writer.environment(environment_id, data)
+        for item in contents.measurements:
+            writer.measurement(item)
+        writer.close("2026-08-01T00:00:00+00:00").rename(truth)
+    again = call("census", "--against", truth, "--cache", "cache", "--no-store", "--json", folder=folder)
+    assert again.returncode == 0, tell(again)
+    cells = [json.loads(line) for line in again.stdout.splitlines()]
+    assert {item["against"] for item in cells} == {"equal"}
+    assert {item["code_id"] for item in cells} == {json.loads(found.stdout.splitlines()[0])["code_id"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--device", "cuda", "--device-name", "cpu"), "contradict each other"),
+        (("--git", ".", "HEAD", "--device-name", "cpu"), "is no range of commits: write GOOD..BAD"),
+        (("--git", ".", "A..B", "--against", "x"), "leave out --source and --against"),
+        (("--device-name", "cpu", "--model", "no_such_model"), "no model matches"),
+    ],
+)
+def test_a_wrong_request_is_one_line(tmp_path, words, line):
+    is_one_line(call("census", *words, "--no-store", folder=tmp_path), 2, line)
+
+
+@pytest.mark.slow
+def test_a_range_names_the_commit_that_changed_code(tmp_path):
+    """Three commits over the installed torch: a comment, a file that no cell imports, and another fusion rule."""
+    wheel, clone = Wheel.installed(), tmp_path / "clone"
+
+    def git(*words):
+        done = subprocess.run(["git", "-C", clone, *words], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def commit(name, old, new, title):
+        path = clone / "torch" / "_inductor" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        source = path.read_text() if path.exists() else (wheel.folder / "torch" / "_inductor" / name).read_text()
+        assert old in source
+        path.write_text(source.replace(old, new, 1))
+        git("add", "-A")
+        git("-c", "user.name=T", "-c", "user.email=t@example.com", "commit", "-qm", title)
+
+    clone.mkdir()
+    git("init", "-q")
+    for name in ("config.py", "fx_passes/micro_pipeline_tp.py"):
+        commit(name, "", "", f"Add {name}")
+    base = git("rev-parse", "HEAD")
+    commit("config.py", "import", "# a comment\nimport", "Add a comment")
+    commit("config.py", "max_fusion_size = 64", "max_fusion_size = 1", "Fuse less")
+    words = ("--git", clone, f"{base}..HEAD", "--wheel-commit", base, "--config", "triton", "--no-store", "--json")
+    done = call(*ON_CPU, *words, folder=tmp_path)
+    assert done.returncode == 0, tell(done)
+    commits = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["generated"] for one in commits] == [1, 0, 1], tell(done)
+    assert [len(one["changed"]) for one in commits] == [0, 0, 1]
