@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from collector.census.gpu_models import CPU, DEVICE_NAMES
 from jobs.builds.options import SourceOptions, source_options
 from jobs.builds.overlay import Wheel
-from jobs.census.census_commits import CommitCensus
+from jobs.census.census_commits import CommitCensus, CommitRange, take_censuses
 from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import DEFAULT_CACHE, CensusPlace, CensusPool
 from jobs.census.census_runs import CensusCell, CensusRun
@@ -81,6 +81,7 @@ def census_command(
     """
     if commits and (against or source.source):
         raise click.UsageError("--git names the sources itself: leave out --source and --against")
+    some = CommitRange.parse(Path(commits[0]), commits[1]) if commits else None
     truth = read_truth(against, storage.database) if against else None
     device_name = choose_device(device_name, selection.device, truth)
     if not commits:
@@ -100,6 +101,10 @@ def census_command(
     version = Wheel.installed().version
     memory = CensusMemory.read(place, version)
     say(out, f"census: {several(len(plan.cells), 'cell')} for {device_name}, torch {version}, {place.workers} workers")
+    if some:
+        found = take_censuses(some, plan.cells, place, source, (names, requested), memory, storage.out)
+        _show_commits(found, store, out, as_json)
+        return
     with (
         CensusPool(place, requested.settings) as pool,
         CensusRun(pool, plan.cells, names, requested, storage.out) as run,
@@ -155,8 +160,10 @@ def _show(one: CensusCell, number: str, word: str, out: Console, as_json: bool) 
     say(out, "  ".join(part for part in parts if part))
 
 
-def _show_commits(found: Iterable[CommitCensus], out: Console, as_json: bool) -> None:
-    """Show each commit as it is done, then a table of those that changed code."""
+def _show_commits(
+    found: Iterable[CommitCensus], store: Callable[[Path], str] | None, out: Console, as_json: bool
+) -> None:
+    """Show and store each commit as it is done, then show a table of those that changed code."""
     table = FittingTable(["commit", "model", "phase", "dtype", "config", "code before", "code"])
     before: dict[str, str | None] = {}
     for one in found:
@@ -164,6 +171,8 @@ def _show_commits(found: Iterable[CommitCensus], out: Console, as_json: bool) ->
             click.echo(json.dumps(one.to_json()))
         else:
             say(out, f"{one.sha[:10]}  {one.title[:60]}  {one.describe()}")
+        if store and one.bundle:
+            say(out, store(one.bundle))
         for changed in one.changed:
             cell = changed.cell
             row = (cell.model, cell.phase.value, cell.dtype, cell.config.name, before[cell.cell_id])
