@@ -7,6 +7,7 @@ are moved to the device.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -52,7 +53,7 @@ def build_fake(spec: ModelSpec, mode: Any, notes: list[str]) -> Callable[..., Bu
     def build(batch_size: int, phase: Phase, device: str, **options: Any) -> Built:
         global _is_fake
         try:
-            with mode, _grouped_products_of_any_dtype():
+            with mode, _prompts_without_values():
                 return spec.build(batch_size, phase, device, **options)
         except Exception as error:
             text = (str(error).strip().splitlines() or [""])[0]
@@ -68,20 +69,29 @@ def build_fake(spec: ModelSpec, mode: Any, notes: list[str]) -> Callable[..., Bu
 
 
 @contextmanager
-def _grouped_products_of_any_dtype() -> Iterator[None]:
-    """Let a fake prompt run through experts in float32: the shape function of their product takes bfloat16 alone."""
-    path = "torch.nn.functional:grouped_mm"
-    grouped_mm = find(path)
+def _prompts_without_values() -> Iterator[None]:
+    """Let a fake prompt fill a cache: its length is not read, and experts compute in bfloat16.
+
+    The library skips a mask where the cache is still empty, which no output depends on. The shape function of the experts'
+    product takes bfloat16 alone.
+    """
+    grouped_mm = find("torch.nn.functional:grouped_mm")
 
     def in_bfloat16(one: torch.Tensor, other: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
         made: torch.Tensor = grouped_mm(one.bfloat16(), other.bfloat16(), *rest, **options)
         return made.to(one.dtype)
 
-    replace(path, in_bfloat16)
+    others: dict[str, Any] = {"torch.nn.functional:grouped_mm": in_bfloat16}
+    if "transformers.masking_utils" in sys.modules:
+        others["transformers.masking_utils:_ignore_causal_mask_sdpa"] = lambda *_, **__: False
+    kept = {path: find(path) for path in others}
+    for path, other in others.items():
+        replace(path, other)
     try:
         yield
     finally:
-        replace(path, grouped_mm)
+        for path, own in kept.items():
+            replace(path, own)
 
 
 #: Whether models are being built from fake tensors.

@@ -7,6 +7,7 @@ commits are compared with one answer. Whatever else asks for a timing makes the 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -67,17 +68,22 @@ class Questions:
 
 #: The first sizes of a product in the key by which Inductor remembers its decision: `torch.Size([8192, 768])`.
 _SIZES = re.compile(r"torch\.Size\(\[([\d, ]+)\]\)")
-#: A dimension of batched products below this is too small for padding to win.
-_SMALL = 64
+#: The sizes of a product below which padding does not win: its smallest dimension, and its multiplications.
+_SMALLEST_DIMENSION, _FEWEST_PRODUCTS = 64, 1.5e9
+#: The number of elements in half precision to which Inductor pads.
+_ALIGNMENT = 8
 
 
 def assume_padding(key: str) -> bool:
-    """Return whether a GPU would pad a product, by its sizes: what H100 and H200 decided in most of the measured cells.
+    """Return whether a GPU would pad a product, by its sizes: what H100 and H200 decided in the measured cells.
 
-    They pad products in half precision, but batched ones only where no dimension is small; and none in float32.
+    They pad large products in half precision whose inner dimension or columns are not aligned. They pad none in float32, and
+    none of which the rows alone are not aligned.
     """
-    if "torch.float32" in key:
-        return False
     sizes = [[int(size) for size in found.split(",")] for found in _SIZES.findall(key)[:2]]
-    is_batched = any(len(size) == 3 for size in sizes)
-    return not is_batched or min(number for size in sizes for number in size[1:]) >= _SMALL
+    if "torch.float32" in key or len(sizes) < 2:
+        return False
+    (*batch, rows, inner), columns = sizes[0], sizes[1][-1]
+    is_large = min(rows, inner, columns) >= _SMALLEST_DIMENSION
+    is_large = is_large and math.prod((*batch, rows, inner, columns)) >= _FEWEST_PRODUCTS
+    return is_large and bool(inner % _ALIGNMENT or columns % _ALIGNMENT)

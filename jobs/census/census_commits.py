@@ -30,6 +30,7 @@ class CommitCensus:
     changed: Sequence[CensusCell] = ()
     generated: int = 0
     problem: str = ""
+    bundle: Path | None = None
 
     def describe(self) -> str:
         """Return in a few words what the commit changed."""
@@ -97,13 +98,13 @@ def take_censuses(
             continue
         execution = requested.execution
         there = replace(place, overlay=execution.overlay, source=execution.source)
-        found = _take(there, cells, (names, requested), memory.answers, folder)
+        found, bundle = _take(there, cells, (names, requested), memory.answers, folder)
         known = {cell_id: one for cell_id, one in found.items() if one.is_known}
         changed = [
             one for cell_id, one in known.items() if cell_id in before and before[cell_id].code_id != one.code_id
         ]
         generated = sum(not one.is_cached for one in found.values())
-        yield CommitCensus(sha, title, found, changed, generated)
+        yield CommitCensus(sha, title, found, changed, generated, bundle=bundle)
         before |= known
 
 
@@ -113,7 +114,9 @@ def _take(
     asked: tuple[RunNames, RequestedOptions],
     answers: Mapping[str, Answers],
     folder: Path,
-) -> dict[str, CensusCell]:
+) -> tuple[dict[str, CensusCell], Path | None]:
+    """Return the cells of one commit by `cell_id`, and the bundle that has them."""
     names, requested = asked
     with CensusPool(place, requested.settings) as pool, CensusRun(pool, cells, names, requested, folder) as run:
-        return {one.cell.cell_id: one for one in run.take(answers)}
+        found = {one.cell.cell_id: one for one in run.take(answers)}
+    return found, run.path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from collector.census.fake_runtime import CensusError, build_runtime
 from collector.census.gpu_models import CPU, find_gpu
@@ -113,27 +114,40 @@ class CensusPool:
 
 
 class _Worker:
-    """One census process."""
+    """One census process; one that ends is started again for the next cell."""
 
     def __init__(self, place: CensusPlace, variables: Mapping[str, str]) -> None:
+        self._place, self._variables = place, dict(variables)
+        self.files: set[str] = set()
+        self._is_ready = False
+        self._start()
+
+    def _start(self) -> None:
         reader, writer = os.pipe()
-        words = ["--report", str(writer), "--device-name", place.device_name, "--threads", str(place.threads)]
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
         theirs, ours = os.pipe()
-        self._requests = os.fdopen(ours, "w", encoding="utf-8")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "collector.census.census_process", *words],
-            stdin=theirs,
-            stdout=self._log,
-            stderr=self._log,
-            env=dict(variables),
-            pass_fds=[writer],
-        )
+        words = ["--report", str(writer), "--device-name", self._place.device_name]
+        # The child appends through a description of its own: reading here moves no position there.
+        self._log = tempfile.NamedTemporaryFile(prefix="inductor-watch-census-", suffix=".log")  # noqa: SIM115
+        with open(self._log.name, "ab") as log:  # noqa: PTH123
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "collector.census.census_process",
+                    *words,
+                    "--threads",
+                    str(self._place.threads),
+                ],
+                stdin=theirs,
+                stdout=log,
+                stderr=log,
+                env=self._variables,
+                pass_fds=[writer],
+            )
         os.close(writer)
         os.close(theirs)
+        self._requests = os.fdopen(ours, "w", encoding="utf-8")
         self._report = os.fdopen(reader, encoding="utf-8")
-        self._is_ready = False
-        self.files: set[str] = set()
 
     def _await_ready(self) -> None:
         message = self._receive()
@@ -142,12 +156,11 @@ class _Worker:
         self._is_ready = True
 
     def generate(self, cell: Cell, settings: Settings, answers: Answers) -> Outcome:
-        """Return the outcome of a cell. Raises `CensusError` if the process does not start or has ended."""
+        """Return the outcome of a cell. Raises `CensusError` if the process does not start."""
         if not self._is_ready:
             self._await_ready()
-        start = os.fstat(self._log.fileno()).st_size
+        start, began = Path(self._log.name).stat().st_size, now()
         request = {"cell": cell.to_json(), "settings": settings.to_json(), "answers": dict(answers)}
-        began = now()
         try:
             self._requests.write(json.dumps(request) + "\n")
             self._requests.flush()
@@ -156,14 +169,23 @@ class _Worker:
             message = {}
         if "outcome" in message:
             outcome = Outcome.from_json(message["outcome"])
-        elif "died" in message:
-            outcome = _died(cell, began, message["died"], settings.timeout_s)
         else:
-            raise CensusError(f"the census process has ended: {self._last_line()}")
+            how = message.get("died") or message.get("refused") or self._ended()
+            outcome = _died(cell, began, how, settings.timeout_s)
         if outcome.measurement.status not in (Status.NOT_CHECKED, Status.UNAVAILABLE):
-            self._log.seek(start)
-            outcome.measurement.log_tail = self._log.read().decode("utf-8", "replace")[-_LOG_TAIL:] or None
+            log = Path(self._log.name).read_bytes()[start:]
+            outcome.measurement.log_tail = log.decode("utf-8", "replace")[-_LOG_TAIL:] or None
+        if self._process.poll() is not None:
+            self.end()
+            self._is_ready = False
+            self._start()
         return outcome
+
+    def _ended(self) -> str:
+        """Return how the process itself ended."""
+        self._process.wait()
+        code = self._process.returncode
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def end(self) -> None:
         """End the process and its cell."""
@@ -184,8 +206,7 @@ class _Worker:
         return {}
 
     def _last_line(self) -> str:
-        self._log.seek(0)
-        lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
+        lines = Path(self._log.name).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "no output"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,10 +81,10 @@ def census_command(
     """
     if commits and (against or source.source):
         raise click.UsageError("--git names the sources itself: leave out --source and --against")
-    span = CommitRange.parse(Path(commits[0]), commits[1]) if commits else None
+    some = CommitRange.parse(Path(commits[0]), commits[1]) if commits else None
     truth = read_truth(against, storage.database) if against else None
     device_name = choose_device(device_name, selection.device, truth)
-    if span is None:
+    if not commits:
         names, requested = source.applied(names, requested)
     execution = requested.execution
     place = CensusPlace(device_name, execution.overlay, execution.source, cache)
@@ -101,9 +101,9 @@ def census_command(
     version = Wheel.installed().version
     memory = CensusMemory.read(place, version)
     say(out, f"census: {several(len(plan.cells), 'cell')} for {device_name}, torch {version}, {place.workers} workers")
-    if span is not None:
-        asked = names, requested
-        _show_commits(take_censuses(span, plan.cells, place, source, asked, memory, storage.out), out, as_json)
+    if some:
+        found = take_censuses(some, plan.cells, place, source, (names, requested), memory, storage.out)
+        _show_commits(found, store, out, as_json)
         return
     with (
         CensusPool(place, requested.settings) as pool,
@@ -160,8 +160,10 @@ def _show(one: CensusCell, number: str, word: str, out: Console, as_json: bool) 
     say(out, "  ".join(part for part in parts if part))
 
 
-def _show_commits(found: Iterable[CommitCensus], out: Console, as_json: bool) -> None:
-    """Show each commit as it is done, then a table of those that changed code."""
+def _show_commits(
+    found: Iterable[CommitCensus], store: Callable[[Path], str] | None, out: Console, as_json: bool
+) -> None:
+    """Show and store each commit as it is done, then show a table of those that changed code."""
     table = FittingTable(["commit", "model", "phase", "dtype", "config", "code before", "code"])
     before: dict[str, str | None] = {}
     for one in found:
@@ -169,6 +171,8 @@ def _show_commits(found: Iterable[CommitCensus], out: Console, as_json: bool) ->
             click.echo(json.dumps(one.to_json()))
         else:
             say(out, f"{one.sha[:10]}  {one.title[:60]}  {one.describe()}")
+        if store and one.bundle:
+            say(out, store(one.bundle))
         for changed in one.changed:
             cell = changed.cell
             row = (cell.model, cell.phase.value, cell.dtype, cell.config.name, before[cell.cell_id])

@@ -10,6 +10,7 @@ WIDE = (
 )
 SINGLE = WIDE.replace("bfloat16", "float32")
 BATCHES = "((torch.Size([768, 196, 64]), (1, 1, 1), torch.float16), (torch.Size([768, 64, 196]), (1, 1, 1), torch.float16), 'x')"
+ROWS = "((torch.Size([30522, 8192]), (1, 30522), torch.bfloat16), (torch.Size([8192, 768]), (768, 1), torch.bfloat16), 'x')"
 THIN = "((torch.Size([14, 16800, 64]), (1, 1, 1), torch.bfloat16), (torch.Size([14, 64, 14]), (1, 1, 1), torch.bfloat16), 'x')"
 
 
@@ -50,7 +51,7 @@ def test_a_timing_is_refused_and_noted(inductor):
 
 
 @pytest.mark.parametrize(
-    ("key", "answer"), [(WIDE, True), (SINGLE, False), (BATCHES, True), (THIN, False), ("?", True)]
+    ("key", "answer"), [(WIDE, True), (SINGLE, False), (BATCHES, True), (THIN, False), (ROWS, False), ("?", False)]
 )
 def test_the_assumption_depends_on_the_product_alone(key, answer):
     assert assume_padding(key) is answer
