@@ -24,6 +24,7 @@ from jobs.measuring_options import generating_options, naming_options, night_opt
 from jobs.options import FOLDER, POSITIVE, Storage, example, json_option, storage_options
 from jobs.output.tables import FittingTable, console, say
 from jobs.output.terminal import several
+from jobs.plan.local_models import local_models, refusal
 from jobs.plan.planning import Plan, planned_night
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 from jobs.pool.session import require_cells, storing
@@ -100,6 +101,8 @@ def census_command(
     agreement, began = Agreement(truth) if truth else None, time.monotonic()
     version = Wheel.installed().version
     memory = CensusMemory.read(place, version)
+    for line in plan.left_out:
+        say(out, f"left out: {line}")
     say(out, f"census: {several(len(plan.cells), 'cell')} for {device_name}, torch {version}, {place.workers} workers")
     if some:
         found = take_censuses(some, plan.cells, place, source, (names, requested), memory, storage.out)
@@ -129,10 +132,17 @@ def choose_device(named: str | None, device: str | None, truth: CodeTruth | None
 
 
 def _plan(place: CensusPlace, selection: Selection, configs: tuple[str, ...], truth: CodeTruth | None) -> Plan:
-    """Return the cells that are selected, or those of the night to compare with where nothing is selected."""
-    if truth and not (selection.is_narrowed or selection.everything or configs):
-        return Plan([cell for cell in truth.cells.values() if cell.device == place.device])
-    return planned_night(place.device, selection, configs)
+    """Return the cells that are selected, or those of the night to compare with where nothing is selected.
+
+    Of the night's cells those are left out that call what only the night's bundle defines (`jobs.plan.local_models`).
+    """
+    if truth is None or selection.is_narrowed or selection.everything or configs:
+        return planned_night(place.device, selection, configs)
+    local = local_models(selection.models_file)
+    cells = [cell for cell in truth.cells.values() if cell.device == place.device]
+    refused = {cell.cell_id: reason for cell in cells if (reason := refusal(cell, local))}
+    kept = [cell for cell in cells if cell.cell_id not in refused]
+    return Plan(kept, left_out=list(dict.fromkeys(refused.values())), own_models=tuple(local.values()))
 
 
 def _take(run: CensusRun, memory: CensusMemory, agreement: Agreement | None, out: Console, as_json: bool) -> None:

@@ -2,14 +2,15 @@
 
 import json
 import subprocess
+from dataclasses import replace
 
 import pytest
 
 from collector.bundle import CENSUS, BundleWriter, read_bundle
-from collector.vocabulary import Status
+from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.builds.overlay import Wheel
 from tests.command_line import call, is_one_line, tell
-from tests.factories import night
+from tests.factories import header, night, passing, write_bundle
 
 MODEL = "tests.collector.census.small_models:net"
 ON_CPU = ("census", "--device-name", "cpu", "--model", MODEL, "--cache", "cache")
@@ -70,7 +71,9 @@ def test_a_second_census_is_found_again_and_agrees_with_the_first(done):
         for item in contents.measurements:
             writer.measurement(item)
         writer.close("2026-08-01T00:00:00+00:00").rename(truth)
-    again = call("census", "--against", truth, "--cache", "cache", "--no-store", "--json", folder=folder)
+    # A model that only a bundle names is not called: the command line names it, too.
+    words = ("--against", truth, "--config", "triton", "--config", "default", "--no-store", "--json")
+    again = call(*ON_CPU, *words, folder=folder)
     assert again.returncode == 0, tell(again)
     cells = [json.loads(line) for line in again.stdout.splitlines()]
     assert {item["against"] for item in cells} == {"equal"}
@@ -122,3 +125,15 @@ def test_a_range_names_the_commit_that_changed_code(tmp_path):
     commits = [json.loads(line) for line in done.stdout.splitlines()]
     assert [one["generated"] for one in commits] == [1, 0, 1], tell(done)
     assert [len(one["changed"]) for one in commits] == [0, 0, 1]
+
+
+def test_a_bundle_to_compare_with_calls_nothing_of_its_own(tmp_path):
+    """A model that only the bundle names, and a config that names a program, are left out with a line each."""
+    (tmp_path / "evil.py").write_text("open('called', 'w').close()\n")
+    foreign = Cell("user", "evil:build", Phase.INFERENCE, "float32", "cpu", 1, Config())
+    program = replace(foreign, suite="huggingface", model="bert", config=Config(overrides={"cpp.cxx": "./evil"}))
+    cells = [replace(passing(which), code_id="c0de") for which in (foreign, program)]
+    path = write_bundle(tmp_path, header("r1", testbed={"device": "cpu"}), cells)
+    found = call("census", "--against", path, "--no-store", "--cache", "cache", folder=tmp_path)
+    is_one_line(found, 3, "what a bundle says is not called")
+    assert not (tmp_path / "called").exists()
