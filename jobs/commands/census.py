@@ -78,7 +78,7 @@ def census_command(
     What is timed to be chosen (max_autotune, aten, tma, cutlass) and cpp_wrapper are not known without a GPU. Whether to pad a
     matrix product is a question: its answer is a night's (--against), or an assumption that is the same for all commits.
 
-    Exit code 1: with --against the code of some cell differs.
+    With --against, exit code 1: the code of some cell differs; 3: no cell could be compared.
     """
     if commits and (against or source.source):
         raise click.UsageError("--git names the sources itself: leave out --source and --against")
@@ -120,7 +120,7 @@ def census_command(
     say(out, f"{seconds:.0f} s, {seconds / len(plan.cells):.1f} s a cell")
     if agreement:
         _summarise(out, agreement)
-        raise SystemExit(bool(agreement.differing))
+        raise SystemExit(1 if agreement.differing else 0 if agreement.compared else 3)
 
 
 def choose_device(named: str | None, device: str | None, truth: CodeTruth | None) -> str:
@@ -199,3 +199,5 @@ def _summarise(out: Console, agreement: Agreement) -> None:
     out.print(table)
     for one in agreement.differing.values():
         say(out, f"differs: {one.cell}")
+    if not agreement.compared:
+        say(out, f"no cell could be compared: {agreement.truth.name} has none of them, of this software, with code")

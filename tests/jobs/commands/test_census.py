@@ -10,7 +10,7 @@ from collector.bundle import CENSUS, BundleWriter, read_bundle
 from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.builds.overlay import Wheel
 from tests.command_line import call, is_one_line, tell
-from tests.factories import header, night, passing, write_bundle
+from tests.factories import cell, header, night, passing, write_bundle
 
 MODEL = "tests.collector.census.small_models:net"
 ON_CPU = ("census", "--device-name", "cpu", "--model", MODEL, "--cache", "cache")
@@ -137,3 +137,13 @@ def test_a_bundle_to_compare_with_calls_nothing_of_its_own(tmp_path):
     found = call("census", "--against", path, "--no-store", "--cache", "cache", folder=tmp_path)
     is_one_line(found, 3, "what a bundle says is not called")
     assert not (tmp_path / "called").exists()
+
+
+def test_a_night_without_the_cells_of_a_census_agrees_with_nothing(done):
+    _, folder = done
+    other = write_bundle(
+        folder / "other", header("r2", testbed={"device": "cpu"}), [replace(passing(cell()), code_id="c")]
+    )
+    found = call(*ON_CPU, "--config", "triton", "--against", other, "--no-store", folder=folder)
+    assert found.returncode == 3, tell(found)
+    assert "no cell could be compared" in found.stdout
