@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from analysis.compare.cell_outcome import WORSE
-from analysis.compare.comparing import compare_named
+from analysis.compare.compare_sides import compare_named
 from analysis.compare.verdicts import decide
 from collector.bundle import BundleContents, BundleWriter, read_bundle
 from collector.vocabulary import Measurement

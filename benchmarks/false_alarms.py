@@ -22,7 +22,7 @@ import pandas as pd
 
 from analysis.compare.adjustment import CONTROL, CellPairs, PairedCells
 from analysis.compare.common_move import YARDSTICKS
-from analysis.compare.comparing import compare_named
+from analysis.compare.compare_sides import compare_named
 from analysis.compare.repeats import RepeatRows
 from analysis.compare.verdicts import judge_pairs
 from analysis.history.first import judge_first

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis.compare.cell_outcome import Outcome
-from analysis.compare.comparing import compare_named
+from analysis.compare.compare_sides import compare_named
 from benchmarks.process_noise import reused_all
 from collector.bundle import BundleContents, BundleWriter, read_bundle
 from collector.vocabulary import Measurement, Status

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy import Engine, delete, func, select, text
 
-from analysis.compare.comparing import compare
+from analysis.compare.compare_sides import compare
 from benchmarks.synthetic_nights import Shape, World, open_filled
 from db.engine import open_store
 from db.ingest import ingest_bundle

@@ -19,7 +19,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from analysis.compare.causes import Cause, causes
-from analysis.compare.comparing import SideSummary, compare, summarise
+from analysis.compare.compare_sides import SideSummary, compare, summarise
 from analysis.compare.comparison import Comparison
 from analysis.compare.verdicts import READ
 from analysis.history.recent import nights_up_to, recent

@@ -1,4 +1,4 @@
-"""Two sides of a store, judged cell by cell. `analysis.compare.comparing` makes one; nothing is read here."""
+"""Two sides of a store, judged cell by cell. `analysis.compare.compare_sides` makes one; nothing is read here."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
 """The summary of one side, where `jobs.pool` expects it."""
 
-from analysis.compare.comparing import summarise as summarise
+from analysis.compare.compare_sides import summarise as summarise

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.cell_outcome import Outcome
-from analysis.compare.comparing import compare_named
+from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison
 from analysis.compare.findings import Finding
 from analysis.compare.suite_groups import SuiteChange

@@ -13,7 +13,7 @@ import click
 
 from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.cell_outcome import Outcome
-from analysis.compare.comparing import compare_named
+from analysis.compare.compare_sides import compare_named
 from analysis.present import finding_words
 from collector.bundle import BundleError, check_bundle
 from collector.metrics import METRICS

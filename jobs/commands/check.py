@@ -26,7 +26,7 @@ from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
 from jobs.measuring_options import label_option, measuring_options, night_options
 from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example, stored_options
-from jobs.output.comparison import show_comparison
+from jobs.output.printed_comparison import show_comparison
 from jobs.output.tables import console, say
 from jobs.output.terminal import tell
 from jobs.pool.device_lock import holding_for

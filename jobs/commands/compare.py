@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from analysis.compare.cell_outcome import OF_STATUS, VERDICTS, WORSE
-from analysis.compare.comparing import compare_named
+from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison
 from analysis.compare.verdicts import decide
 from analysis.present import called, drift_lines, finding_words, sentence
@@ -17,7 +17,7 @@ from db.engine import open_store
 from db.queries.filters import CellFilter, expand_patterns
 from db.queries.sides import order_note
 from jobs.options import POSITIVE, Decorator, cell_options, db_option, example, json_option
-from jobs.output.comparison import show_comparison
+from jobs.output.printed_comparison import show_comparison
 from jobs.output.tables import console
 from jobs.output.terminal import print_json, print_lines, tell
 

@@ -147,7 +147,7 @@ def check_arguments(named: Sequence[str], again: bool, is_selected: bool) -> Non
 
 def _of_sides(base: str, new: str, database: str) -> tuple[Again, tuple[Side, Side]]:
     """What to measure again of two sides, and the sides."""
-    from analysis.compare.comparing import compare_named
+    from analysis.compare.compare_sides import compare_named
     from analysis.reports.again import find_again
     from db.engine import open_store
     from db.queries.details import configs_of

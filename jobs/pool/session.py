@@ -185,7 +185,7 @@ def print_night(database: str, run_ids: Sequence[str]) -> None:
     from analysis.compare.tables import summarise
     from db.engine import open_store
     from db.queries.sides import resolve_side
-    from jobs.output.comparison import show_summary
+    from jobs.output.printed_comparison import show_summary
     from jobs.output.tables import console
 
     with open_store(database, write=False).connect() as connection:

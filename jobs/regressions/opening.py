@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.cell_outcome import WORSE
-from analysis.compare.comparing import compare_named
+from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison
 from collector.metrics import MIN_EFFECT
 from db.errors import RecordError, nearest, one_line

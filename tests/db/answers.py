@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from analysis.compare.comparing import summarise
+from analysis.compare.compare_sides import summarise
 from db.queries import cells as queries
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.compare.comparing import compare_named
+from analysis.compare.compare_sides import compare_named
 from db.ingest import OtherRunError, ingest_bundle
 from db.queries.sides import order_note, resolve_side
 from tests.factories import TESTBED, cell, header, night, passing, write_bundle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.compare.comparing import compare_named
+from analysis.compare.compare_sides import compare_named
 from db.ingest import ingest_bundle
 from tests.factories import header, write_bundle
 

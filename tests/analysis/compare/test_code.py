@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.compare.code import changes, kernel_evidence
-from analysis.compare.comparing import summarise
+from analysis.compare.compare_sides import summarise
 from analysis.compare.kernel_groups import compared_kernels, explained
 from analysis.history.alerts_evidence import explanation_of
 from analysis.history.series import read_series

@@ -4,8 +4,8 @@ import math
 import pytest
 from sqlalchemy.event import listen
 
-from analysis.compare.comparing import compare as compare_sides
-from analysis.compare.comparing import summarise
+from analysis.compare.compare_sides import compare as compare_sides
+from analysis.compare.compare_sides import summarise
 from analysis.compare.transitions import Transition
 from collector.metrics import METRICS
 from collector.vocabulary import Config, Phase, Status

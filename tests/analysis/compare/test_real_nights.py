@@ -6,7 +6,7 @@ import pytest
 
 from analysis.compare.causes import causes
 from analysis.compare.cell_outcome import CHANGES, Outcome
-from analysis.compare.comparing import compare_named
+from analysis.compare.compare_sides import compare_named
 from analysis.present import sentence
 from collector.metrics import Dimension
 from tests.dashboard import stores

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from analysis.compare.comparing import compare_named, summarise
+from analysis.compare.compare_sides import compare_named, summarise
 from analysis.compare.suite_groups import Counts
 from analysis.present import pass_rate, ruled_out
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side
-from jobs.output.comparison import show_comparison, show_summary
+from jobs.output.printed_comparison import show_comparison, show_summary
 from tests.factories import COMMIT_B, cell, failing, header, new_store, passing, write_bundle
 
 CELLS = [cell(model) for model in ("bert", "gpt2", "t5", "vit")]
