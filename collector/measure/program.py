@@ -409,7 +409,7 @@ class Subject:
 def _prepare_for_cpp_wrapper() -> None:
     """Ask for the C++ wrapper in the configuration of this process, too.
 
-    torch 2.11 to 2.13 compile the backward graph outside of the options of `torch.compile` and look there for what the wrapper
+    torch 2.11 and 2.13 compile the backward graph outside of the options of `torch.compile` and look there for what the wrapper
     needs: without it a training step on a GPU ends with "CudaKernelParamCache not populated".
     """
     from torch._inductor import config
