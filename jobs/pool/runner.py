@@ -110,7 +110,7 @@ def measure_devices(
     `variables` are added to each cell's environment; `memory_of` returns the bytes of device memory that a cell needs in a stage;
     `notice` is told in a line why a cell is measured again, and what is under way where nothing has ended for some time.
     What the budget or a lost GPU leaves out stays missing. After an interruption the bundles stay open, with all that was
-    measured.
+    measured, and `notice` is told how each device was used.
 
     Raises:
         LauncherError: the processes that start the cells keep dying.
@@ -154,6 +154,8 @@ def _measure(
     except BaseException:
         for run in runs:
             run.writer.abandon()
+        for meter in meters:
+            notice(f"used {meter.usage()}")
         raise
     usages = [meter.usage() for meter in meters]
     paths = [run.writer.close(now(), usage.to_json()) for run, usage in zip(runs, usages, strict=True)]
