@@ -96,7 +96,9 @@ def wrong_draws(
     `paths` are the tensors of `first` that another seed changes. `control` is the program that draws as eager does, and is
     asked only to confirm a finding.
     """
-    noise_below = _NOISE * max((rms_of(value) for name, value in first.items() if name.startswith(GRADIENT)), default=0.0)
+    noise_below = _NOISE * max(
+        (rms_of(value) for name, value in first.items() if name.startswith(GRADIENT)), default=0.0
+    )
     random = [
         path
         for path in paths

@@ -320,7 +320,9 @@ class _Parting:
             unlike_all = f"{count} of {len(near)} rows of near ties are unlike every eager run"
             ties.problem = f"{path}: {unlike_all}, of an eager run at most {max(apart.runs)}"
         if is_float(leaf.base) and apart.made_worst > _LARGER * apart.runs_worst + float(near.max()):
-            furthest = f"an error of {apart.made_worst:.3g} in a row of a near tie, eager's largest {apart.runs_worst:.3g}"
+            furthest = (
+                f"an error of {apart.made_worst:.3g} in a row of a near tie, eager's largest {apart.runs_worst:.3g}"
+            )
             ties.problem = f"{path}: {furthest}"
         return count
 

@@ -101,6 +101,7 @@ def checked(room, errors=None, dtype="bfloat16", model=None, device="cpu", phase
         (2, "bfloat16", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
         (10, "bfloat16", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
         (20, "float32", 76, "float64", 2.0, {}),
+        (20, "as_is", 76, "float64", 2.0, {}),
         (10, "amp", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
         # More than anybody could wait for.
         (40, "bfloat16", 76, "cosine", None, {"no_float32": "more than there is"}),
