@@ -119,6 +119,13 @@ def measure_devices(
         return _measure(runs, settings, listen, variables, memory_of, notice)
 
 
+def _leave_open(runs: Sequence[DeviceRun], meters: Sequence[UsageMeter], notice: Callable[[str], None]) -> None:
+    for run in runs:
+        run.writer.abandon()
+    for meter in meters:
+        notice(f"used {meter.usage()}")
+
+
 def _measure(
     runs: Sequence[DeviceRun],
     settings: Settings,
@@ -152,10 +159,7 @@ def _measure(
     except LostDeviceError as error:
         lost = error
     except BaseException:
-        for run in runs:
-            run.writer.abandon()
-        for meter in meters:
-            notice(f"used {meter.usage()}")
+        _leave_open(runs, meters, notice)
         raise
     usages = [meter.usage() for meter in meters]
     paths = [run.writer.close(now(), usage.to_json()) for run, usage in zip(runs, usages, strict=True)]
