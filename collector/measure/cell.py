@@ -128,6 +128,7 @@ class _Run:
         #: The stage, and the size where it is not that of the cell.
         self.at, self.where = Stage.START, ""
         self.yardstick: GpuYardstick | None = None
+        self.asks_for_graphs = False
         self.log, self.code = counters.CompilerLog().attach(), CodeLog()
         self.clock = time.monotonic()
 
@@ -141,6 +142,7 @@ class _Run:
         self._enter(Stage.RESOLVE_CONFIG)
         effective = resolve_config(self.cell.config, self.cell.device)
         self.outcome.program, self.measurement.program_id = effective.program, effective.program_id
+        self.asks_for_graphs = bool(effective.options.get("triton.cudagraphs"))
         if effective.ignored:
             self.details["ignored_options"] = effective.ignored
         availability.check(effective, self.cell.device, self.cell.phase, self.cell.dtype)
@@ -347,7 +349,7 @@ class _Run:
 
     def _measure(self, subject: Subject, compiled: Callable[[], Any], compare_sizes: Callable[[], None] | None) -> None:
         """Sample and profile. The device is held meanwhile, so the rest of the work is done outside."""
-        settings, on_gpu = self.settings, self.cell.device == "cuda"
+        on_gpu = self.cell.device == "cuda"
         calls = {"eager": subject.eager, "compiled": compiled}
         self._enter(Stage.TIMING)
         watcher = Watcher(_gpu_uuid() if on_gpu else None)
@@ -381,10 +383,7 @@ class _Run:
             compare_sizes()
             if probe:
                 profilers = self._profile(calls, probe)
-        for name, profiler in profilers.items():
-            if (found := profiling.device_time(profiler, settings.profile_calls)) is not None:
-                self.metrics[f"{name}_kernel_ms"] = found.busy_ms
-                self.details[f"{name}_kernels"] = found.kernels
+        self._take_profiles(profilers)
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
         self._take_busy_shares()
 
@@ -462,6 +461,23 @@ class _Run:
         if (ratio := sizes.over_static()) is not None:
             self.metrics["over_static"] = ratio
         self.details[SIZES] = sizes.details
+
+    def _take_profiles(self, profilers: Mapping[str, Any]) -> None:
+        calls = self.settings.profile_calls
+        for name, profiler in profilers.items():
+            if (found := profiling.device_time(profiler, calls)) is not None:
+                self.metrics[f"{name}_kernel_ms"] = found.busy_ms
+                self.details[f"{name}_kernels"] = found.kernels
+        if self.asks_for_graphs and "compiled" in profilers:
+            self._take_graph_use(profiling.graph_use(profilers["compiled"], calls))
+
+    def _take_graph_use(self, found: profiling.GraphUse | None) -> None:
+        if found is None:
+            return
+        self.metrics |= {"cudagraph_launches": found.launches, "cudagraph_share": found.share}
+        if found.launches:
+            self.metrics["kernels_outside_kernels"] = found.kernels_outside
+            self.details["outside_kernels"] = found.outside
 
     def _take_busy_shares(self) -> None:
         """The share of a call in which the device was busy. A low share means that it waits for launches."""
