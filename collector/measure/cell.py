@@ -44,10 +44,13 @@ from collector.measure.timing import (
     synchronize,
     timed_s,
 )
+from collector.measure.tuning_time import recorded
+from collector.measure.tuning_time import watch as watch_tuning
 from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.own_models import USER, described, own_model
 from collector.process.outcome import Outcome
 from collector.settings import Settings
+from collector.spans import gaps, merged, union_length
 from collector.vocabulary import AHEAD_OF_TIME, INPUT_BATCH, OWN_BATCH, SIZES, Cell, Measurement, Phase, Stage, Status
 from collector.zoo.builders.user import input_batch
 from collector.zoo.device_use import before_device_use
@@ -295,17 +298,20 @@ class _Run:
         shared = None
         if effective.config.is_inductors:
             autotuning.listen()
+            watch_tuning()
             self.code.attach()
             if shared := shared_where_asked(self.cell, self.settings.shared_tuning):
                 shared.lay_in()
         compiled = subject.compiled(effective)
         seed_everything()
         begin, cpu_begin = time.monotonic(), time.process_time()
-        with held_between_compilations(lambda: self._holding("device", self._calls_need())):
+        with held_between_compilations(lambda: self._holding("device", self._calls_need())), recorded() as tuning:
             first_s, instructions = counted(lambda: timed_s(compiled, self.cell.device))
         if instructions is not None:
-            self.metrics["compile_instructions"] = float(instructions)
-        self.outcome.compile_windows["compile_cold_s"] = (begin, time.monotonic())
+            self.metrics["compile_instructions"] = float(instructions - tuning.instructions)
+        window = begin, time.monotonic()
+        tuned = merged(tuning.spans, window)
+        self.outcome.compile_windows |= {"tuning_s": tuned, "compile_cold_s": gaps(tuned, window)}
         self.details["compile_cpu_s"] = round(time.process_time() - cpu_begin, 3)
         with self._holding("device", self._calls_need()):
             if self.cell.device == "cuda":
@@ -315,16 +321,13 @@ class _Run:
                 for _ in range(self.settings.warmups):
                     compiled()
             warm_s = median(timed_s(compiled, self.cell.device) for _ in range(3))
-        self.metrics["compile_cold_s"] = max(0.0, first_s - warm_s)
+        self.metrics["tuning_s"] = union_length(tuned)
+        self.metrics["compile_cold_s"] = max(0.0, first_s - warm_s - self.metrics["tuning_s"])
         self._count()
         self._take_code()
         self._demand_compiled(subject, compiled)
         if shared:
-            self.details["shared_tuning"] = kept = shared.keep()
-            if kept.get("kernels_tuned") or kept.get("operations_new"):
-                # Whoever tunes for the others takes longer: that is no compile time to compare with theirs.
-                self.details["compile_with_tuning_s"] = self.metrics.pop("compile_cold_s")
-                self.metrics.pop("compile_instructions", None)
+            self.details["shared_tuning"] = shared.keep()
         return compiled
 
     def _demand_compiled(self, subject: Subject, compiled: Callable[[], Any]) -> None:
@@ -522,7 +525,7 @@ class _Run:
             self.details["no_warm_compile"] = str(error)
             return
         self.metrics["compile_warm_s"] = found.seconds
-        self.outcome.compile_windows["compile_warm_s"] = found.window
+        self.outcome.compile_windows["compile_warm_s"] = [found.window]
         self.details["warm_cache_hits"] = found.cache_hits
 
     def _take_samples(self, eager_ms: list[float], compiled_ms: list[float]) -> None:
