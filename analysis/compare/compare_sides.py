@@ -23,10 +23,11 @@ from analysis.compare.repeats import RepeatRows
 from analysis.compare.suite_groups import SuiteSummary, summarise_groups
 from analysis.compare.transitions import Transition, transition
 from analysis.compare.verdicts import READ, Circumstances, judge_pairs, outcome_of
+from collector.bundle import CENSUS
 from collector.code import NAME_OF_SOURCE
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.own_models import USER, identity_in
-from collector.vocabulary import canonical_json
+from collector.vocabulary import Status, canonical_json
 from db.connecting import Source, connected
 from db.errors import FilterError, SideError, nearest, one_line
 from db.queries.cell_names import CellName
@@ -165,12 +166,14 @@ def _judged(
             same_code=bool(paired.cells.same_code[at]),
             same_environment=before is not None and before == after,
             model_changed=_model_changed(pair, environments),
+            only_code=all(_is_only_code(state, environments) for state in (pair.base, pair.new)),
             is_open=bool(judgement.is_open[at]),
             is_flaky=pair.new.cell_id in flaky,
             one_commit=one_commit,
         )
         outcome, metric = outcome_of(known, judged)
-        found = findings(outcome, metric, judged, moved=differ(pair.base.testbed_id, pair.new.testbed_id) is True)
+        moved = differ(pair.base.testbed_id, pair.new.testbed_id) is True
+        found = findings(outcome, metric, judged, moved=moved, ran=not known.only_code)
         cells.append(
             CellComparison(
                 *(*pair, word, outcome, metric, judged, found, bool(paired.throttled[at])),
@@ -247,6 +250,12 @@ def _of_config(states: Sequence[CellState], wanted: str) -> list[CellState]:
     if len(ids) > 1:
         raise FilterError(f"several configs are called {one_line(wanted)!r}: say one of {', '.join(sorted(ids))}")
     return [state for state in states if state.cell and state.cell.config_id == ids[0]]
+
+
+def _is_only_code(state: CellState, environments: Environments) -> bool:
+    """Whether a census generated the code of a cell, and nothing measured it."""
+    is_census = CENSUS in environments.get(state.environment_id or "", {})
+    return is_census and state.status == Status.NOT_CHECKED and state.code_id is not None
 
 
 def _model_changed(pair: _Pair, environments: Environments) -> bool:
