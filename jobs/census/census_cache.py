@@ -1,9 +1,9 @@
 """Generated code, kept by the content of what it was generated from, so that a commit that changes none of it costs nothing.
 
 A census process reports which files of torch it imported. Code is kept under what these files say, comments and layout left
-out, beside everything else that it depends on: the wheel, the other libraries, the device, the settings that
-decide about code, this program's own collector, the cell, a user's own model and the answers to the cell's questions. A file that was not imported cannot become important by itself: another
-one has to import it.
+out, beside everything else that it depends on: the wheel, the other libraries, the device, the settings that decide about
+code, this program's own collector, the cell, a user's own model and the answers to the cell's questions. A file that was not
+imported cannot become important by itself: another one has to import it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -31,7 +31,7 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Status, short_hash
 from jobs.builds.overlay import Wheel
-from jobs.census.census_pool import Answers, CensusPlace
+from jobs.census.census_pool import Answers, CensusPlace, CensusPool
 
 #: What is kept of a cell: what its code depends on is known. A cell that died may do better next time.
 _KEPT = (Status.NOT_CHECKED, Status.UNAVAILABLE, Status.FAIL_TO_COMPILE, Status.FAIL_TO_RUN)
@@ -125,6 +125,35 @@ class CensusCache:
         data = {key: value for key, value in outcome.environment.items() if key != NAME_OF_SOURCE}
         outcome.environment = data | ({NAME_OF_SOURCE: self._place.source} if self._place.source else {})
         outcome.measurement.environment_id = environment_id(outcome.environment)
+
+
+class CachedPool:
+    """The processes of a census at one place, and what was generated there before; use it as a context."""
+
+    def __init__(self, place: CensusPlace, settings: Settings) -> None:
+        self._pool, self._cache = CensusPool(place, settings), CensusCache(place, settings)
+
+    def __enter__(self) -> CachedPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what is generated is kept: not where torch is a working tree."""
+        return self._cache.is_used
+
+    def find(self, cells: Iterable[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
+        """Yield the outcomes of the cells that were generated before from the same files."""
+        found = (self._cache.find(cell, answers.get(cell.cell_id, {})) for cell in cells)
+        return (outcome for outcome in found if outcome)
+
+    def generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
+        """Yield the outcome of each cell as it comes, and keep it. Raises what `CensusPool.generate` raises."""
+        for outcome in self._pool.generate(cells, answers) if cells else ():
+            self._cache.keep(outcome, answers.get(outcome.measurement.cell.cell_id, {}), self._pool.imported)
+            yield outcome
 
 
 def _meaning(path: Path) -> str:

@@ -10,8 +10,9 @@ from typing import Any
 from collector.errors import ConfigError
 from collector.vocabulary import Cell
 from jobs.builds.options import BuildError, SourceOptions
+from jobs.census.census_cache import CachedPool
 from jobs.census.census_memory import CensusMemory
-from jobs.census.census_pool import Answers, CensusPlace, CensusPool
+from jobs.census.census_pool import Answers, CensusPlace
 from jobs.census.census_runs import CensusCell, CensusRun
 from jobs.git.log import Repository
 from jobs.pool.requested_options import RequestedOptions, RunNames
@@ -83,7 +84,7 @@ def take_censuses(
 ) -> Iterator[CommitCensus]:
     """Yield each commit as it is done, oldest first; each has a bundle of its own in `folder`.
 
-    A cell is generated for a commit only if a file differs that it was generated from. Raises what `CensusPool.generate` raises.
+    A cell is generated for a commit only if a file differs that it was generated from. Raises what `CachedPool.generate` raises.
     """
     titles = {
         commit.sha: commit.subject for commit in Repository(commits.repository).commits(enumerate(commits.commits))
@@ -117,6 +118,6 @@ def _take(
 ) -> tuple[dict[str, CensusCell], Path | None]:
     """Return the cells of one commit by `cell_id`, and the bundle that has them."""
     names, requested = asked
-    with CensusPool(place, requested.settings) as pool, CensusRun(pool, cells, names, requested, folder) as run:
+    with CachedPool(place, requested.settings) as pool, CensusRun(pool, cells, names, requested, folder) as run:
         found = {one.cell.cell_id: one for one in run.take(answers)}
     return found, run.path

@@ -33,11 +33,15 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a check went: cells by what was done with them, the files that differ, and what the exit code says."""
+    """How a check went: cells by what was done with them, the files that differ, and what the exit code says.
+
+    `census` cells were decided by their generated code before anything was measured.
+    """
 
     exit_code: int
     reason: str
     cells: int
+    census: int
     same_code: int
     timed: int
     open: int
@@ -53,6 +57,8 @@ class Answer:
         if self.acting:
             names = the_first(self.acting)
             lines.append(f"every cell is timed, since these act when a compiled program runs: {names}")
+        if self.census:
+            lines.append(f"the census decided {counted(self.census, 'cell')} before anything was measured")
         lines.append(
             f"{counted(self.cells, 'cell')}: {self.same_code} with the same code and not timed, {self.timed} timed, "
             f"{self.open} not decided; {counted(self.rounds, 'round')} in {self.minutes:.1f} min"
@@ -87,6 +93,7 @@ def build_answer(
         exit_code=exit_code,
         reason=reason,
         cells=len(needs),
+        census=len(check.same_code),
         same_code=same,
         timed=sum(is_timed),
         open=sum(word not in SETTLED for word in needs.values()),
@@ -129,6 +136,8 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
         return 3, f"compile time is longer in {counted(longer, 'cell')}, not decided: raise --minutes"
     if counts.get("missing"):
         return 3, f"{counted(counts['missing'], 'cell')} not measured in time: raise --minutes"
+    if untimed := sum(not row.passes and row.outcome is Outcome.INCONCLUSIVE for row in rows):
+        return 3, f"{counted(untimed, 'cell')} with other code not timed: raise --minutes"
     if counts.keys() == {"still_failing"}:
         return 3, "no cell passes on either side"
     if undecided and undecided == len(others):

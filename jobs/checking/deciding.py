@@ -53,7 +53,8 @@ def need(row: CellComparison, timed: int, compiled: int, is_acting: bool) -> Nee
             return Need.NOTHING
         return Need.TIME if timed else Need.COMPILE
     if not row.passes:
-        return Need.NOTHING
+        # Where only the code is known, and is another one, nothing was measured.
+        return Need.TIME if row.outcome is Outcome.INCONCLUSIVE else Need.NOTHING
     if (is_acting or not has_same_code(row)) and _is_time_open(row, timed):
         return Need.TIME
     if lacks_compile_time(row.base) or lacks_compile_time(row.new):

@@ -1,4 +1,8 @@
-"""The rounds of a check: compile both sides, then time in turn what is open, until all is decided or the time is over."""
+"""The course of a check: ask for the code of both sides, then time in turn what is open, until all is decided.
+
+Where the census knows the code of a cell (`jobs.checking.code_answers`), equal code decides it at once, and other code is timed
+before the cells of which it is not known; those are compiled on both sides first.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 
 import click
@@ -16,18 +20,22 @@ from analysis.compare.cell_outcome import Outcome
 from analysis.compare.compare_sides import compare_named
 from analysis.present import finding_words
 from collector.bundle import BundleError, check_bundle
+from collector.census.fake_runtime import CensusError
 from collector.metrics import METRICS
 from collector.settings import Settings
 from collector.vocabulary import Cell
 from db.engine import open_store
 from db.errors import SideError, counted
+from jobs.checking.code_answers import CodeAnswer, CodeCensus, CodeRecord
 from jobs.checking.deciding import SETTLED, Need, has_same_code, lacks_compile_time, need
-from jobs.checking.sides import CheckedSide, keeping_servers
+from jobs.checking.sides import CheckedSide, serving
 from jobs.options import Storage
 from jobs.output.terminal import tell
 from jobs.plan.planning import Plan
 from jobs.pool.session import measure_and_store, storing
 
+#: So many cells of equal code are compiled for their compile time, where that may have changed: the most important ones.
+_SAMPLE = 4
 #: Outcomes that a line about a round counts.
 _TOLD = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.BROKE, Outcome.FIXED)
 
@@ -37,8 +45,9 @@ class Check:
     """A check under way: the cells in the order of importance, and what both sides have measured so far.
 
     `acting` are the files that differ and act at run time. Without any, cells of equal code are not timed. `deadline` is of
-    `time.monotonic`. `timed` and `compiled` count the rounds in which a cell was, on both sides, and `rows` are the
-    comparison's after the last round, both by cell_id.
+    `time.monotonic`. With a `census` the code of the cells is asked for first; `answers` are what it said. `compares_compiling`:
+    compile times may differ, so that of some cells of equal code is measured at the end. `timed` and `compiled` count the
+    rounds in which a cell was, on both sides, and `rows` are the comparison's after the last round, all by cell_id.
     """
 
     base: CheckedSide
@@ -48,10 +57,16 @@ class Check:
     storage: Storage
     deadline: float
     acting: Sequence[str] = ()
+    census: CodeCensus | None = None
+    compares_compiling: bool = True
+    answers: dict[str, CodeAnswer] = field(default_factory=dict)
     timed: Counter[str] = field(default_factory=Counter)
     compiled: Counter[str] = field(default_factory=Counter)
     rounds: int = 0
     rows: dict[str, CellComparison] = field(default_factory=dict)
+    _records: list[CodeRecord] = field(default_factory=list)
+    _servers: ExitStack = field(default_factory=ExitStack)
+    _serves: bool = False
 
     @property
     def left_s(self) -> float:
@@ -61,14 +76,78 @@ class Check:
     def run(self) -> None:
         """Measures until every cell is decided or the time is over. What an interruption leaves is stored, too."""
         try:
-            with _to_stderr(), keeping_servers(self.base, self.new):
+            with _to_stderr(), ExitStack() as self._servers:
+                self._ask_census()
                 while self.left_s > 0 and (wanted := self._wanted()):
                     self._round(*wanted)
                     self._tell_round()
-        except KeyboardInterrupt:
+                self._store_answers()
+        except (KeyboardInterrupt, SystemExit):
             with _to_stderr():
+                self._store_answers()
                 self._store_unfinished()
             raise
+
+    @property
+    def same_code(self) -> list[Cell]:
+        """The cells that the census decided: both sides get the same code, and nothing acts beside it."""
+        return [] if self.acting else [cell for cell in self.cells if self._is_same(cell) is True]
+
+    def _is_same(self, cell: Cell) -> bool | None:
+        answer = self.answers.get(cell.cell_id)
+        return answer.is_same if answer else None
+
+    def _ask_census(self) -> None:
+        """Ask for the code of all cells; a census that cannot be taken is told in a line."""
+        if self.census is None:
+            return
+        tell(f"census: the code of {counted(len(self.cells), 'cell')} on both sides, {self.left_s / 60:.1f} min left")
+        began = time.monotonic()
+        try:
+            with closing(self.census.ask(self.cells, self.deadline)) as found:
+                for answer in found:
+                    self._take_answer(answer)
+        except CensusError as error:
+            tell(f"no census: {error}")
+        counts = Counter(self._is_same(cell) for cell in self.cells)
+        words = f"{counts[True]} unchanged, {counts[False]} with other code, {counts[None]} not known"
+        tell(f"census: {words} ({time.monotonic() - began:.0f} s)")
+
+    def _take_answer(self, answer: CodeAnswer) -> None:
+        self.answers[answer.cell.cell_id] = answer
+        if answer.is_same:
+            self._record(answer)
+            tell(f"unchanged: {answer.cell}, same code")
+        else:
+            self._serve()  # they import while the census goes on
+            tell(f"other code: {answer.cell}" if answer.is_same is False else f"{answer.cell}: {answer.reason}")
+
+    def _serve(self) -> None:
+        """Start the processes from which cells are forked, if they do not run yet."""
+        if not self._serves:
+            self._serves = True
+            self.base, self.new = self._servers.enter_context(serving(self.base, self.new))
+
+    def _record(self, answer: CodeAnswer) -> None:
+        if not self._records:
+            sides = (self.base, self.new)
+            self._records = [CodeRecord(side, self.cells, self.settings, self.storage.out) for side in sides]
+        for kept, outcome in zip(self._records, (answer.base, answer.new), strict=True):
+            kept.add(outcome)
+
+    def _store_answers(self) -> None:
+        """Store what the census said, also of cells with other code that nothing has measured."""
+        self.judge()
+        for cell_id, answer in self.answers.items():
+            row = self.rows.get(cell_id)
+            statuses = {row.base.status, row.new.status} if row else {None}
+            if answer.is_same is False and statuses == {None}:
+                self._record(answer)
+            elif answer.is_same and len(statuses) > 1 and None in statuses:
+                self._record(answer.taken_now())  # what one side has measured compares with nothing
+        put = storing(self.storage.database)
+        for path in [path for kept in self._records if (path := kept.close())]:
+            click.echo(put(path))
 
     def needs(self) -> dict[str, Need]:
         """What each cell of `rows` needs next, by its cell_id."""
@@ -78,7 +157,11 @@ class Check:
         }
 
     def _wanted(self) -> tuple[Need, list[Cell]] | None:
-        """What the next round is for, and its cells: those to be timed before those to be compiled, new ones at the end."""
+        """What the next round is for, and its cells: those to be timed before those to be compiled, new ones at the end.
+
+        Of new ones those that have other code are timed, those whose code is not known are compiled, and then some whose code
+        is the same, for their compile time.
+        """
         needs = self.needs()
         known = [cell for cell in self.cells if cell.cell_id in needs]
         known.sort(key=lambda cell: self.rows[cell.cell_id].code_changed is not True)
@@ -86,14 +169,24 @@ class Check:
             if cells := [cell for cell in known if needs[cell.cell_id] is word]:
                 return word, cells
         unreached = self._unreached()
-        return (Need.TIME if self.acting else Need.COMPILE, unreached) if unreached else None
+        if other := [cell for cell in unreached if self.acting or self._is_same(cell) is False]:
+            return Need.TIME, other
+        if unreached:
+            return Need.COMPILE, unreached
+        sample = self.same_code[:_SAMPLE] if self.compares_compiling else []
+        return (Need.COMPILE, sample) if sample and self._not_measured(sample) == sample else None
 
     def _unreached(self) -> list[Cell]:
-        """The cells that no round has measured on both sides."""
-        return [cell for cell in self.cells if cell.cell_id not in self.timed.keys() | self.compiled.keys()]
+        """The cells that are not decided by their code and that no round has measured on both sides."""
+        decided = set(self.same_code)
+        return [cell for cell in self._not_measured(self.cells) if cell not in decided]
+
+    def _not_measured(self, cells: Sequence[Cell]) -> list[Cell]:
+        return [cell for cell in cells if cell.cell_id not in self.timed.keys() | self.compiled.keys()]
 
     def _round(self, word: Need, cells: list[Cell]) -> None:
         """A pass of each side; every other round begins with the other one, so that a drift adds to both."""
+        self._serve()
         first, second = (self.base, self.new) if self.rounds % 2 == 0 else (self.new, self.base)
         if word is Need.COMPARE_COMPILING:
             for side in (first, second):
@@ -141,9 +234,10 @@ class Check:
                 tell(f"{row.outcome}: {row.cell}{_change(row)}")
         still = sum(word not in SETTLED for word in self.needs().values()) + len(self._unreached())
         counts = Counter(row.outcome for row in self.rows.values())
-        same = sum(has_same_code(row) for row in self.rows.values())
+        same = {row.cell.cell_id for row in self.rows.values() if has_same_code(row)}
+        same |= {cell.cell_id for cell in self.same_code}
         parts = [f"{len(self.cells) - still} decided, {still} open", *(f"{counts[word]} {word}" for word in _TOLD)]
-        parts.append(f"same code in {same} of {counted(len(self.rows), 'cell')}")
+        parts.append(f"same code in {len(same)} of {counted(len(self.cells), 'cell')}")
         tell(f"round {self.rounds}: {', '.join(parts)}; {max(0.0, self.left_s) / 60:.1f} min left")
 
     def _store_unfinished(self) -> None:

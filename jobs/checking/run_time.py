@@ -93,6 +93,14 @@ def acting(base: Path, new: Path, files: list[str]) -> list[str]:
     return [name for name in files if _acts(name, base / name, new / name)]
 
 
+def changes_compiling(base: Path, new: Path, files: list[str]) -> bool:
+    """Whether compile times may differ: some file says something else, and not only in comments and layout."""
+    python = [name for name in files if not name.endswith(_NEVER)]
+    return any(
+        not name.endswith(".py") or _meaning(_read(base / name)) != _meaning(_read(new / name)) for name in python
+    )
+
+
 def _differing(base: Path, new: Path, name: str) -> Iterator[str]:
     if os.path.realpath(base) == os.path.realpath(new):
         return

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from collector.process.launcher import Launcher
 from jobs.builds.options import SourceOptions
 from jobs.pool.requested_options import RequestedOptions, RunNames
 from jobs.pool.runner import new_run_id
@@ -49,21 +50,28 @@ def find_sides(
 ) -> tuple[CheckedSide, CheckedSide]:
     """Both sides with their testbeds; this process plans with the base's torch. Raises what `find_testbeds` raises."""
     base, new = (
-        CheckedSide(word, ref, names, find_testbeds(device, requested.execution, serve=True, plans=word == "base"))
+        CheckedSide(word, ref, names, find_testbeds(device, requested.execution, plans=word == "base"))
         for word, ref, (names, requested) in zip(("base", "new"), refs, overlays, strict=True)
     )
     return base, new
 
 
 @contextmanager
-def keeping_servers(*sides: CheckedSide) -> Iterator[None]:
-    """Lets the passes of the sides share each testbed's fork server, and ends the servers afterwards."""
-    launchers = [testbed.launcher for side in sides for testbed in side.testbeds if testbed.launcher]
-    for launcher in launchers:
-        launcher.is_kept = True
-    try:
-        yield
-    finally:
-        for launcher in launchers:
-            launcher.is_kept = False
-            launcher.close()
+def serving(*sides: CheckedSide) -> Iterator[list[CheckedSide]]:
+    """Give each testbed of the sides a fork server that their passes share, and end the servers afterwards."""
+    with ExitStack() as stack:
+        served = []
+        for side in sides:
+            testbeds = []
+            for testbed in map(Testbed.serving, side.testbeds):
+                testbeds.append(testbed)
+                if testbed.launcher:
+                    stack.callback(_end, testbed.launcher)
+                    testbed.launcher.is_kept = True
+            served.append(replace(side, testbeds=testbeds))
+        yield served
+
+
+def _end(launcher: Launcher) -> None:
+    launcher.is_kept = False
+    launcher.close()

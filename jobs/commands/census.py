@@ -15,13 +15,14 @@ from rich.console import Console
 from collector.census.gpu_models import CPU, DEVICE_NAMES
 from jobs.builds.options import SourceOptions, source_options
 from jobs.builds.overlay import Wheel
+from jobs.census.census_cache import CachedPool
 from jobs.census.census_commits import CommitCensus, CommitRange, take_censuses
 from jobs.census.census_memory import CensusMemory
-from jobs.census.census_pool import DEFAULT_CACHE, CensusPlace, CensusPool
+from jobs.census.census_pool import CensusPlace
 from jobs.census.census_runs import CensusCell, CensusRun
 from jobs.census.code_truth import EQUAL, Agreement, CodeTruth, read_truth
-from jobs.measuring_options import generating_options, naming_options, night_options
-from jobs.options import FOLDER, POSITIVE, Storage, example, json_option, storage_options
+from jobs.measuring_options import cache_option, generating_options, naming_options, night_options
+from jobs.options import POSITIVE, Storage, example, json_option, storage_options
 from jobs.output.tables import FittingTable, console, say
 from jobs.output.terminal import several
 from jobs.plan.local_models import local_models, refusal
@@ -56,7 +57,7 @@ _DEFAULT_DEVICE = "H100"
 @source_options
 @generating_options
 @click.option("--workers", type=POSITIVE, help="Processes that generate side by side [one a core].")
-@click.option("--cache", type=FOLDER, default=DEFAULT_CACHE, help="Folder for what a census keeps.")
+@cache_option
 @storage_options
 @json_option
 def census_command(
@@ -109,7 +110,7 @@ def census_command(
         _show_commits(found, store, out, as_json)
         return
     with (
-        CensusPool(place, requested.settings) as pool,
+        CachedPool(place, requested.settings) as pool,
         CensusRun(pool, plan.cells, names, requested, storage.out) as run,
     ):
         _take(run, memory, agreement, out, as_json)

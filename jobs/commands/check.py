@@ -14,17 +14,20 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from analysis.reports.facts import Report
+from collector.census.fake_runtime import CensusError
 from collector.output_file import write_output
+from collector.settings import Settings
 from db.errors import SideError
 from jobs.builds.options import SourceOptions, import_commits, overlay_options
 from jobs.checking.answer import Answer, build_answer
+from jobs.checking.code_answers import CodeCensus, census_place
 from jobs.checking.rounds import Check
-from jobs.checking.run_time import acting, differing
+from jobs.checking.run_time import acting, changes_compiling, differing
 from jobs.checking.selection import planned_check
-from jobs.checking.sides import find_sides, make_overlays
+from jobs.checking.sides import CheckedSide, find_sides, make_overlays
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
-from jobs.measuring_options import label_option, measuring_options, night_options
+from jobs.measuring_options import cache_option, label_option, measuring_options, night_options
 from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example, stored_options
 from jobs.output.printed_comparison import show_comparison
 from jobs.output.tables import console, say
@@ -48,6 +51,7 @@ _WORKERS = 8
 @night_options
 @overlay_options
 @measuring_options
+@cache_option
 @stored_options
 @label_option
 @fail_on_option("regressed,broke")
@@ -67,6 +71,7 @@ def check_command(
     configs: tuple[str, ...],
     source: SourceOptions,
     requested: RequestedOptions,
+    cache: Path,
     storage: Storage,
     label: str,
     fail_on: frozenset[str],
@@ -76,9 +81,9 @@ def check_command(
 ) -> None:
     """Judge NEW against BASE, two refs of a clone of PyTorch, or . for its working tree, over the installed torch.
 
-    Both are compiled. Cells whose generated code is the same are unchanged without being timed, unless files differ that act
-    at run time. The others are timed in turn on one GPU until they are decided or the time is over. The default is twelve
-    models under three configs.
+    The code of both sides is generated first, without the GPU. Cells whose code is the same are unchanged without being
+    measured, unless files differ that act at run time. The others are timed in turn on one GPU until they are decided or the
+    time is over. The default is twelve models under three configs.
 
     Exit code 0: no cell has an outcome of --fail-on; 1: some cell has; 3: too little was measured.
     """
@@ -101,9 +106,11 @@ def check_command(
     # Both sides share what autotuning chose: beside the bundles unless the user names a folder.
     tuning = requested.settings.shared_tuning or str((storage.out / "tuning").resolve())
     settings = replace(requested.settings, shared_tuning=tuning).with_models(plan.own_models)
-    check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time)
     for line in [*plan.left_out, *(f"acts at run time: {name}" for name in at_run_time)]:
         tell(line)
+    check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time)
+    check.compares_compiling = changes_compiling(from_base, from_new, files)
+    check.census = None if at_run_time else _census(of_base, of_new, settings, cache, not check.compares_compiling)
     interrupted = False
     try:
         check.run()
@@ -117,6 +124,16 @@ def check_command(
         raise SystemExit(130 if interrupted else 3) from None
     _write(report, answer, form, output)
     raise SystemExit(130 if interrupted else answer.exit_code)
+
+
+def _census(base: CheckedSide, new: CheckedSide, settings: Settings, cache: Path, is_alike: bool) -> CodeCensus | None:
+    """The census of both sides; None with a line where this machine's device is not one that it knows."""
+    try:
+        places = [census_place(base.testbeds[0], side, cache) for side in (base, new)]
+    except CensusError as error:
+        tell(f"no census: {error}")
+        return None
+    return CodeCensus((places[0], places[1]), settings, is_alike)
 
 
 def _with_workers(requested: RequestedOptions, device: str | None) -> RequestedOptions:
