@@ -37,7 +37,7 @@ def small(batch_size):
 BRANCHES = {
     "comment": ("scheduler.py", "", "", "# A comment.\n"),
     "unfused": ("choices.py", "> config.max_fusion_size", "> 1", ""),
-    "launcher": ("runtime/hints.py", "", "", "\nNOT_USED = 1\n"),
+    "launcher": ("runtime/hints.py", "", "", '\nprint(end="")\n'),
 }
 
 
