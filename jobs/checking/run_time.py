@@ -98,13 +98,18 @@ def acting(base: Path, new: Path, files: list[str]) -> list[str]:
 
 
 def changes_compiling(base: Path, new: Path, files: list[str]) -> bool:
-    """Whether compile times may differ: some file says something else, and not by comments or what nobody calls alone."""
-    return any(
-        not name.endswith(".py")
-        or (_meaning(_read(base / name)) != _meaning(_read(new / name)) and not _adds_unused(name, base, new))
+    """Whether compile times may differ: some file says something else, and not by what nobody calls alone."""
+    return any(not _adds_unused(name, base, new) for name in saying(base, new, files))
+
+
+def saying(base: Path, new: Path, files: list[str]) -> list[str]:
+    """Those of the files that say something else, and not in comments and layout alone."""
+    return [
+        name
         for name in files
         if not name.endswith(_NEVER)
-    )
+        and (not name.endswith(".py") or _meaning(_read(base / name)) != _meaning(_read(new / name)))
+    ]
 
 
 def _differing(base: Path, new: Path, name: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ from jobs.builds.options import SourceOptions, import_commits, overlay_options
 from jobs.checking.answer import Answer, build_answer
 from jobs.checking.code_answers import CodeCensus, census_place
 from jobs.checking.rounds import Check
-from jobs.checking.run_time import acting, changes_compiling, differing
+from jobs.checking.run_time import acting, changes_compiling, differing, saying
 from jobs.checking.selection import planned_check
 from jobs.checking.sides import CheckedSide, find_sides, make_overlays
 from jobs.commands.compare import fail_on_option
@@ -110,7 +110,9 @@ def check_command(
         tell(line)
     check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time)
     check.compares_compiling = changes_compiling(from_base, from_new, files)
-    check.census = None if at_run_time else _census(of_base, of_new, settings, cache, not check.compares_compiling)
+    check.census = (
+        None if at_run_time else _census(of_base, of_new, settings, cache, not saying(from_base, from_new, files))
+    )
     interrupted = False
     try:
         check.run()
