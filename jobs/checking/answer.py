@@ -113,10 +113,7 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
     """
     rows = check.rows.values()
     unconfirmed = [
-        row
-        for row in rows
-        if row.outcome.verdict in fail_on
-        and is_unconfirmed(row, check.timed[row.cell.cell_id] + check.compiled[row.cell.cell_id])
+        row for row in rows if row.outcome.verdict in fail_on and is_unconfirmed(row, check.compiled[row.cell.cell_id])
     ]
     confirmed = Counter(counts) - Counter(row.outcome.value for row in unconfirmed)
     exit_code, reason = decide({**confirmed, "unchanged": confirmed["unchanged"] + len(unconfirmed)}, fail_on)

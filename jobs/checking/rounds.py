@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -22,6 +24,7 @@ from analysis.present import finding_words
 from collector.bundle import BundleError, check_bundle
 from collector.census.fake_runtime import CensusError
 from collector.metrics import METRICS
+from collector.process.tokens import PREFIX
 from collector.settings import Settings
 from collector.vocabulary import Cell
 from db.engine import open_store
@@ -34,6 +37,8 @@ from jobs.output.terminal import tell
 from jobs.plan.planning import Plan
 from jobs.pool.session import measure_and_store, storing
 
+#: After so many rounds a cell that is still open waits until the others have had as many.
+_DEEP = 2
 #: So many cells of equal code are compiled for their compile time, where that may have changed: the most important ones.
 _SAMPLE = 4
 #: Outcomes that a line about a round counts.
@@ -47,7 +52,8 @@ class Check:
     `acting` are the files that differ and act at run time. Without any, cells of equal code are not timed. `deadline` is of
     `time.monotonic`. With a `census` the code of the cells is asked for first; `answers` are what it said. `compares_compiling`:
     compile times may differ, so that of some cells of equal code is measured at the end. `timed` and `compiled` count the
-    rounds in which a cell was, on both sides, and `rows` are the comparison's after the last round, all by cell_id.
+    rounds in which a cell was timed, and those in which it was compiled and not found compiled, on both sides. `rows` are the
+    comparison's after the last round, all by cell_id.
     """
 
     base: CheckedSide
@@ -67,6 +73,7 @@ class Check:
     _records: list[CodeRecord] = field(default_factory=list)
     _servers: ExitStack = field(default_factory=ExitStack)
     _serves: bool = False
+    _programs: str = ""
 
     @property
     def left_s(self) -> float:
@@ -76,7 +83,7 @@ class Check:
     def run(self) -> None:
         """Measures until every cell is decided or the time is over. What an interruption leaves is stored, too."""
         try:
-            with _to_stderr(), ExitStack() as self._servers:
+            with _to_stderr(), TemporaryDirectory(prefix=PREFIX) as self._programs, ExitStack() as self._servers:
                 self._ask_census()
                 while self.left_s > 0 and (wanted := self._wanted()):
                     self._round(*wanted)
@@ -157,24 +164,33 @@ class Check:
         }
 
     def _wanted(self) -> tuple[Need, list[Cell]] | None:
-        """What the next round is for, and its cells: those to be timed before those to be compiled, new ones at the end.
+        """What the next round is for, and its cells.
 
-        Of new ones those that have other code are timed, those whose code is not known are compiled, and then some whose code
-        is the same, for their compile time.
+        A few cells at a time go through their first rounds: of new ones those that have other code are timed, then those whose
+        code is not known are compiled. What is open after that waits for all others. At the end some cells of equal code are
+        compiled, for their compile time.
         """
         needs = self.needs()
         known = [cell for cell in self.cells if cell.cell_id in needs]
         known.sort(key=lambda cell: self.rows[cell.cell_id].code_changed is not True)
-        for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
-            if cells := [cell for cell in known if needs[cell.cell_id] is word]:
-                return word, cells
+        by_need = {word: [cell for cell in known if needs[cell.cell_id] is word] for word in Need}
+        if young := [cell for cell in by_need[Need.TIME] if self.timed[cell.cell_id] < _DEEP]:
+            return Need.TIME, young[: self._at_once]
         unreached = self._unreached()
         if other := [cell for cell in unreached if self.acting or self._is_same(cell) is False]:
-            return Need.TIME, other
+            return Need.TIME, other[: self._at_once]
         if unreached:
-            return Need.COMPILE, unreached
+            return Need.COMPILE, unreached[: self._at_once]
+        for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
+            if by_need[word]:
+                return word, by_need[word]
         sample = self.same_code[:_SAMPLE] if self.compares_compiling else []
         return (Need.COMPILE, sample) if sample and self._not_measured(sample) == sample else None
+
+    @property
+    def _at_once(self) -> int:
+        """How many cells go through their first rounds together: one for each worker."""
+        return next((testbed.execution.workers for testbed in self.base.testbeds if testbed.execution.workers), 1)
 
     def _unreached(self) -> list[Cell]:
         """The cells that are not decided by their code and that no round has measured on both sides."""
@@ -198,20 +214,34 @@ class Check:
         else:
             # Time is left for the other side, and for a second round where cells are timed: the first one decides none.
             passes = 2 if self.rounds or word is Need.COMPILE else 4
-            measured = self._measure(first, cells, self.left_s / passes, word is Need.TIME)
+            is_timed, is_first = word is Need.TIME, not any(self.compiled[cell.cell_id] for cell in cells)
+            measured = self._measure(first, cells, self.left_s / passes, is_timed, is_timed or is_first)
             cells = [cell for cell in cells if cell.cell_id in measured]
-            measured &= self._measure(second, cells, self.left_s / (passes - 1), word is Need.TIME)
-        (self.timed if word is Need.TIME else self.compiled).update(measured)
+            measured &= self._measure(second, cells, self.left_s / (passes - 1), is_timed, is_timed or is_first)
+        if word is Need.TIME:
+            self.timed.update(measured)
+        self.compiled.update(cell_id for cell_id in measured if word is not Need.TIME or not self.compiled[cell_id])
         self.rounds += 1
 
-    def _measure(self, side: CheckedSide, cells: Sequence[Cell], budget_s: float, is_timed: bool = False) -> set[str]:
-        """Measures cells of a side, none of which starts after so many seconds; returns those measured, by cell_id."""
+    def _measure(
+        self,
+        side: CheckedSide,
+        cells: Sequence[Cell],
+        budget_s: float,
+        is_timed: bool = False,
+        keeps_program: bool = False,
+    ) -> set[str]:
+        """Measures cells of a side, none of which starts after so many seconds; returns those measured, by cell_id.
+
+        With `keeps_program` a cell is found compiled where an earlier round has kept its program, which is kept else.
+        """
         if budget_s <= 0 or not cells:
             return set()
         testbeds = [
             replace(testbed, execution=replace(testbed.execution, budget_s=budget_s)) for testbed in side.testbeds
         ]
-        settings = self.settings if is_timed else replace(self.settings, code_only=True)
+        programs = str(Path(self._programs, side.word)) if keeps_program else ""
+        settings = replace(self.settings, code_only=not is_timed, compiled=programs)
         what = f"{counted(len(cells), 'cell')} to {'time' if is_timed else 'compile'}"
         tell(f"{side.word}: {what}, {self.left_s / 60:.1f} min left")
         plan, storage = Plan(list(cells)), self.storage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -50,11 +51,13 @@ class Played:
         self.ends_at, self.first = ends_at, first
         self.tuned: set[str] = set()
         self.passes: list[tuple[str, str, list[str]]] = []
+        self.programs: list[str] = []
 
     def __call__(self, plan, testbeds, names, settings, folder, database):
         side = names.night.partition("-")[2]
         what = "compile" if settings.code_only else "time"
         self.passes.append((side, what, [item.model[-1] for item in plan.cells]))
+        self.programs.append(Path(settings.compiled).name)
         number = len(self.passes)
         head = header(f"run{number}", minutes=number, night=names.night, branch=names.branch, commit=names.commit)
         measured = plan.cells if self.passes[1:] else plan.cells[: self.first]
@@ -116,14 +119,14 @@ class PlayedCensus:
 def checked(tmp_path, monkeypatch):
     """Makes a check of `CELLS` whose passes are played."""
 
-    def make(played, acting=(), seconds=600.0, census=None):
+    def make(played, acting=(), seconds=600.0, census=None, workers=8):
         monkeypatch.setattr(rounds, "measure_and_store", played)
         monkeypatch.setattr(runner, "now", lambda: at(0))  # played runs are of another day
         monkeypatch.setattr(code_answers, "now", lambda: at(60))
         database = str(tmp_path / "store.db")
         open_store(database, write=True).dispose()
         names = [RunNames(branch=word, commit=word[0] * 40, night=f"n-{word}") for word in ("base", "new")]
-        testbed = Testbed(DeviceSlot([[0]]), {"device": "cuda"}, ExecutionOptions(start="spawn"))
+        testbed = Testbed(DeviceSlot([[0]]), {"device": "cuda"}, ExecutionOptions(workers, start="spawn"))
         sides = [CheckedSide(one.branch, one.branch, one, [testbed]) for one in names]
         storage = Storage(tmp_path / "runs", False, database)
         settings = Settings(shared_tuning=str(tmp_path / "tuning"))
@@ -300,6 +303,26 @@ def test_a_compile_that_one_side_lacks_takes_no_answer_back(checked):
     with pytest.raises(KeyboardInterrupt):
         check.run()
     assert answer(check)[0].counts == {"unchanged": 8}
+
+
+def test_as_many_cells_as_there_are_workers_are_decided_before_the_next_begin(checked):
+    played = Played(slower={"model0": 1.2, "model1": 1.2}, other=[item.model for item in CELLS])
+    check = checked(played, acting=["torch/_inductor/runtime/hints.py"], workers=2)
+    check.run()
+    first = [(side, "".join(models)) for side, _, models in played.passes[:6]]
+    assert first == [("base", "01"), ("new", "01"), ("new", "01"), ("base", "01"), ("base", "23"), ("new", "23")]
+    assert answer(check)[0].counts == {"regressed": 2, "unchanged": 6}
+
+
+def test_a_later_round_finds_the_programs_of_the_first_unless_it_compares_compile_times(checked):
+    played = Played(other=("model3",), slower={"model3": 1.2}, compiling={"model2": 2.0})
+    check = checked(played)
+    check.run()
+    passes = list(zip(played.passes, played.programs, strict=True))
+    assert all(kept == side for (side, what, _), kept in passes if what == "time")
+    assert [kept for (_, what, _), kept in passes if what == "compile"][:2] == ["base", "new"]
+    assert {kept for (_, what, _), kept in passes[2:] if what == "compile"} == {""}
+    assert check.compiled[CELLS[3].cell_id] == 1, "the rounds that timed it compiled nothing"
 
 
 def test_without_a_census_everything_is_compiled_first(checked, capsys):
