@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,7 +66,12 @@ class _Pair(NamedTuple):
 
 
 def compare_named(
-    source: Source, base: str, new: str, filters: CellFilter = EVERYTHING, configs: tuple[str, str] | None = None
+    source: Source,
+    base: str,
+    new: str,
+    filters: CellFilter = EVERYTHING,
+    configs: tuple[str, str] | None = None,
+    against: Mapping[str, str] = MappingProxyType({}),
 ) -> Comparison:
     """Compare two sides by the texts that name them; see `compare`.
 
@@ -74,7 +80,7 @@ def compare_named(
     """
     with connected(source) as conn:
         check_filter(conn, filters)
-        return compare(conn, resolve_side(conn, base), resolve_side(conn, new), configs).only(filters)
+        return compare(conn, resolve_side(conn, base), resolve_side(conn, new), configs, against=against).only(filters)
 
 
 def compare(
@@ -83,12 +89,14 @@ def compare(
     new: Side,
     configs: tuple[str, str] | None = None,
     *,
+    against: Mapping[str, str] = MappingProxyType({}),
     read: ReadRun | None = None,
 ) -> Comparison:
     """Compare every cell that either side expects, and judge it by the noise that the store holds.
 
     `configs` (of base and of new, by name or `config_id`) pairs the cells of one config with those of another. Raises
-    `FilterError` where a side has no such config, or several of that name. `read` gives the rows of a run (`READ`), if they
+    `FilterError` where a side has no such config, or several of that name. `against` pairs the cells of several configs of base
+    with those of other configs of new, by `config_id`. `read` gives the rows of a run (`READ`), if they
     need not be read from the store.
     """
     with connected(source) as conn:
@@ -96,7 +104,7 @@ def compare(
         if configs:
             sides = [_of_config(states, name) for states, name in zip(sides, configs, strict=True)]
         sides = [_with_earlier_times(conn, sides[at], sides[1 - at]) for at in (0, 1)]
-        pairs = _paired(*sides, across_configs=configs is not None)
+        pairs = _paired(*sides, across_configs=configs is not None, against=against)
         environments = side_environments(conn, base) | side_environments(conn, new)
         code = _code_words(conn, pairs)
         rows = RepeatRows.behind(conn, (base, new), READ, read=read)
@@ -119,16 +127,22 @@ def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> S
     return SideSummary(side, filters, summarise_groups(cells), tuple(cells), notes)
 
 
-def _paired(base: Sequence[CellState], new: Sequence[CellState], *, across_configs: bool) -> list[_Pair]:
+def _paired(
+    base: Sequence[CellState], new: Sequence[CellState], *, across_configs: bool, against: Mapping[str, str]
+) -> list[_Pair]:
     """Return a pair for each cell that either side expects, in the order of their names; the name is that of new."""
 
-    def key(cell: CellName) -> Hashable:
-        return cell.axes if across_configs else cell.cell_id
+    def keyed(states: Sequence[CellState], configs: Mapping[str, str]) -> dict[Hashable, tuple[CellName, CellState]]:
+        cells = [(state.cell, state) for state in states if state.cell]
+        if across_configs:
+            return {cell.axes: (cell, state) for cell, state in cells}
+        return {(cell.axes, configs.get(cell.config_id, cell.config_id)): (cell, state) for cell, state in cells}
 
-    before, after = ({key(state.cell): state for state in states if state.cell} for states in (base, new))
-    names = {key(state.cell): state.cell for state in (*base, *new) if state.cell}
+    before, after = keyed(base, against), keyed(new, {})
+    names = {key: cell for key, (cell, _) in (*before.items(), *after.items())}
     ordered = sorted(names.items(), key=lambda item: item[1].place)
-    pairs = [_Pair(name, before.get(each, NOT_PLANNED), after.get(each, NOT_PLANNED)) for each, name in ordered]
+    nowhere = (None, NOT_PLANNED)
+    pairs = [_Pair(name, before.get(key, nowhere)[1], after.get(key, nowhere)[1]) for key, name in ordered]
     if not across_configs or not new or not new[0].cell:
         return pairs
     # Cells that the new config does not plan still belong to its group: they left it.

@@ -35,7 +35,8 @@ _COUNTED = {
 class Answer:
     """How a check went: cells by what was done with them, the files that differ, and what the exit code says.
 
-    `census` cells were decided by their generated code before anything was measured.
+    `census` cells were decided by their generated code before anything was measured. `against` are the options that new has,
+    where the sides differ by these.
     """
 
     exit_code: int
@@ -50,10 +51,12 @@ class Answer:
     rounds: int
     minutes: float
     interrupted: bool
+    against: str = ""
 
     def lines(self) -> list[str]:
         """For a person, a sentence each."""
-        lines = [f"files of torch that differ: {self.files}"]
+        differ = f"new is base with {self.against}" if self.against else f"files of torch that differ: {self.files}"
+        lines = [differ]
         if self.acting:
             names = the_first(self.acting)
             lines.append(f"every cell is timed, since these act when a compiled program runs: {names}")
@@ -81,8 +84,9 @@ def build_answer(
 ) -> tuple[Report, Answer]:
     """The report on both nights, and how it came about. Raises `SideError` where a side has no run."""
     with open_store(check.storage.database, write=False).connect() as connection:
-        report = build_report(connection, check.base.night, check.new.night, EVERYTHING, dashboard)
-    report = _with_commands(report, shlex.join(["inductor-watch", "check", check.base.ref, check.new.ref]))
+        nights = (check.base.night, check.new.night)
+        report = build_report(connection, *nights, EVERYTHING, dashboard, against=check.against)
+    report = _with_commands(report, check)
     check.judge()
     needs = check.needs()
     exit_code, reason = _decide(check, report.counts, fail_on)
@@ -102,6 +106,7 @@ def build_answer(
         rounds=check.rounds,
         minutes=round(minutes, 2),
         interrupted=interrupted,
+        against=check.other.text if check.other else "",
     )
 
 
@@ -113,7 +118,9 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
     """
     rows = check.rows.values()
     unconfirmed = [
-        row for row in rows if row.outcome.verdict in fail_on and is_unconfirmed(row, check.compiled[row.cell.cell_id])
+        row
+        for cell_id, row in check.rows.items()
+        if row.outcome.verdict in fail_on and is_unconfirmed(row, check.compiled[cell_id])
     ]
     confirmed = Counter(counts) - Counter(row.outcome.value for row in unconfirmed)
     exit_code, reason = decide({**confirmed, "unchanged": confirmed["unchanged"] + len(unconfirmed)}, fail_on)
@@ -157,10 +164,16 @@ def _more(rows: Iterable[CellComparison], name: str, words: str) -> str:
     return f"{counted(len(worse), 'cell')} {verb} more {words} ({before:.0f} -> {after:.0f})"
 
 
-def _with_commands(report: Report, command: str) -> Report:
-    """The report with this command in place of `run`, which would measure the installed torch."""
+def _with_commands(report: Report, check: Check) -> Report:
+    """The report with this command in place of `run`, which would measure the installed torch, and base's configs in it."""
+    command = shlex.join(["inductor-watch", "check", *check.sides_words])
+    configs = {
+        check.on_new[cell.cell_id].config.name: cell.config.name for cell in check.cells if cell.cell_id in check.on_new
+    }
 
     def of_check(repro: str) -> str:
+        for new, base in configs.items():
+            repro = repro.replace(f"--config {shlex.quote(new)} ", f"--config {shlex.quote(base)} ")
         return as_check(repro, command)
 
     rows = tuple(replace(row, repro=of_check(row.repro)) for row in report.rows)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from collector.bundle import BundleWriter
 from collector.census.fake_runtime import CensusError
@@ -76,11 +77,18 @@ def census_place(testbed: Testbed, side: CheckedSide, cache: Path) -> CensusPlac
 class CodeCensus:
     """The census of both sides of a check, by what GPU nights taught it.
 
-    `is_alike`: their files say the same, so that what was generated for one side is found for the other.
+    `is_alike`: their files say the same, so that what was generated for one side is found for the other. `on_new` are the
+    cells of new by the `cell_id` of those of base, where they have other configs.
     """
 
-    def __init__(self, places: tuple[CensusPlace, CensusPlace], settings: Settings, is_alike: bool = False) -> None:
-        self._places, self._settings = places, settings
+    def __init__(
+        self,
+        places: tuple[CensusPlace, CensusPlace],
+        settings: Settings,
+        is_alike: bool = False,
+        on_new: Mapping[str, Cell] = MappingProxyType({}),
+    ) -> None:
+        self._places, self._settings, self._on_new = places, settings, on_new
         self._is_alike = is_alike and CachedPool(places[1], settings).keeps
         self._memory = CensusMemory.read(places[0], Wheel.installed().version)
 
@@ -89,24 +97,32 @@ class CodeCensus:
 
         A cell whose code differed from that of a GPU is not asked for. Raises `CensusError` where no census can be taken.
         """
-        waiting = [cell for cell in cells if cell.cell_id not in self._memory.differing]
-        groups = share(waiting)
-        leader_of = {cell.cell_id: group[0].cell_id for group in groups for cell in group}
+        differing = self._memory.differing
+        pairs = [(cell, self._on_new.get(cell.cell_id, cell)) for cell in cells]
+        waiting = [pair for pair in pairs if not any(one.cell_id in differing for one in pair)]
+        leaders: list[list[Cell]] = []
+        leader_of: list[dict[str, str]] = []
+        for side in (0, 1):
+            groups = share([pair[side] for pair in waiting])
+            leaders.append([group[0] for group in groups])
+            leader_of.append({cell.cell_id: group[0].cell_id for group in groups for cell in group})
         known: tuple[dict[str, Outcome], dict[str, Outcome]] = ({}, {})
         with ExitStack() as stack:
-            for side, outcome in self._outcomes([group[0] for group in groups], until, stack):
+            for side, outcome in self._outcomes(leaders, until, stack):
                 known[side][outcome.measurement.cell.cell_id] = outcome
-                for cell in list(waiting):
-                    found = [of_side.get(leader_of[cell.cell_id]) for of_side in known]
-                    if found[0] and found[1]:
-                        waiting.remove(cell)
-                        yield CodeAnswer(cell, _named(found[0], cell), _named(found[1], cell))
+                for pair in list(waiting):
+                    base, new = (known[at].get(leader_of[at][pair[at].cell_id]) for at in (0, 1))
+                    if base and new:
+                        waiting.remove(pair)
+                        yield CodeAnswer(pair[0], _named(base, pair[0]), _named(new, pair[1]))
 
-    def _outcomes(self, cells: Sequence[Cell], until: float, stack: ExitStack) -> Iterator[tuple[int, Outcome]]:
+    def _outcomes(
+        self, leaders: Sequence[Sequence[Cell]], until: float, stack: ExitStack
+    ) -> Iterator[tuple[int, Outcome]]:
         """Yield the number of a side and an outcome; the processes of both sides end with `stack`."""
         answers = self._memory.answers
         missing: list[list[Cell]] = []
-        for side, place in enumerate(self._places):
+        for side, (place, cells) in enumerate(zip(self._places, leaders, strict=True)):
             kept = list(CachedPool(place, self._settings).find(cells, answers))
             yield from ((side, outcome) for outcome in kept)
             there = {outcome.measurement.cell.cell_id for outcome in kept}

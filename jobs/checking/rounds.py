@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,6 +32,7 @@ from db.engine import open_store
 from db.errors import SideError, counted
 from jobs.checking.code_answers import CodeAnswer, CodeCensus, CodeRecord
 from jobs.checking.deciding import SETTLED, Need, has_same_code, lacks_compile_time, need
+from jobs.checking.other_option import OtherOption
 from jobs.checking.sides import CheckedSide, serving
 from jobs.options import Storage
 from jobs.output.terminal import tell
@@ -50,10 +52,11 @@ class Check:
     """A check under way: the cells in the order of importance, and what both sides have measured so far.
 
     `acting` are the files that differ and act at run time. Without any, cells of equal code are not timed. `deadline` is of
-    `time.monotonic`. With a `census` the code of the cells is asked for first; `answers` are what it said. `compares_compiling`:
-    compile times may differ, so that of some cells of equal code is measured at the end. `timed` and `compiled` count the
-    rounds in which a cell was timed, and those in which it was compiled and not found compiled, on both sides. `rows` are the
-    comparison's after the last round, all by cell_id.
+    `time.monotonic`. With a `census` the code of the cells is asked for first; `answers` are what it said. `other` is an
+    option of Inductor that new has, where the sides differ by that. `compares_compiling`: compile times may differ, so that of
+    some cells of equal code is measured at the end. `timed` and `compiled` count the rounds in which a cell was timed, and
+    those in which it was compiled and not found compiled, on both sides. `rows` are the comparison's after the last round, all
+    by cell_id of base.
     """
 
     base: CheckedSide
@@ -64,6 +67,7 @@ class Check:
     deadline: float
     acting: Sequence[str] = ()
     census: CodeCensus | None = None
+    other: OtherOption | None = None
     compares_compiling: bool = True
     answers: dict[str, CodeAnswer] = field(default_factory=dict)
     timed: Counter[str] = field(default_factory=Counter)
@@ -74,6 +78,20 @@ class Check:
     _servers: ExitStack = field(default_factory=ExitStack)
     _serves: bool = False
     _programs: str = ""
+
+    @cached_property
+    def on_new(self) -> dict[str, Cell]:
+        """The cells of new by the cell_id of those of base, where an option is the other side; else empty."""
+        return self.other.cells(self.cells) if self.other else {}
+
+    @property
+    def sides_words(self) -> list[str]:
+        """The words of the command that name the sides."""
+        return (
+            [*filter(None, [self.base.ref]), "--against", self.other.text]
+            if self.other
+            else [self.base.ref, self.new.ref]
+        )
 
     @property
     def left_s(self) -> float:
@@ -138,7 +156,9 @@ class Check:
     def _record(self, answer: CodeAnswer) -> None:
         if not self._records:
             sides = (self.base, self.new)
-            self._records = [CodeRecord(side, self.cells, self.settings, self.storage.out) for side in sides]
+            planned = [[self._on(side, cell) for cell in self.cells] for side in sides]
+            parts = zip(sides, planned, strict=True)
+            self._records = [CodeRecord(*part, self.settings, self.storage.out) for part in parts]
         for kept, outcome in zip(self._records, (answer.base, answer.new), strict=True):
             kept.add(outcome)
 
@@ -244,15 +264,27 @@ class Check:
         settings = replace(self.settings, code_only=not is_timed, compiled=programs)
         what = f"{counted(len(cells), 'cell')} to {'time' if is_timed else 'compile'}"
         tell(f"{side.word}: {what}, {self.left_s / 60:.1f} min left")
-        plan, storage = Plan(list(cells)), self.storage
+        on_side = {self._on(side, cell).cell_id: cell for cell in cells}
+        plan, storage = Plan([self._on(side, cell) for cell in cells]), self.storage
         _, progress = measure_and_store(plan, testbeds, side.names, settings, storage.out, storage.target)
-        return progress.measured
+        return {on_side[cell_id].cell_id for cell_id in progress.measured}
+
+    def _on(self, side: CheckedSide, cell: Cell) -> Cell:
+        """Return a cell of base as a side has it."""
+        return self.on_new.get(cell.cell_id, cell) if side.word == "new" else cell
+
+    @property
+    def against(self) -> dict[str, str]:
+        """Which config of new is compared with which of base, by config_id; empty where both have the same."""
+        cells = ((cell, self.on_new.get(cell.cell_id)) for cell in self.cells)
+        return {cell.config.config_id: other.config.config_id for cell, other in cells if other}
 
     def judge(self) -> None:
         """Compares and judges what the store has of both sides. Without a run of each there is nothing to compare."""
         with open_store(self.storage.database, write=False).connect() as connection, suppress(SideError):
-            comparison = compare_named(connection, self.base.night, self.new.night)
-            self.rows = {row.cell.cell_id: row for row in comparison.cells}
+            comparison = compare_named(connection, self.base.night, self.new.night, against=self.against)
+            of_base = {other.cell_id: cell_id for cell_id, other in self.on_new.items()}
+            self.rows = {of_base.get(row.cell.cell_id, row.cell.cell_id): row for row in comparison.cells}
 
     def _tell_round(self) -> None:
         """The partial answer: how many cells are decided, and a line for each that has just got a verdict to look at."""
@@ -264,7 +296,7 @@ class Check:
                 tell(f"{row.outcome}: {row.cell}{_change(row)}")
         still = sum(word not in SETTLED for word in self.needs().values()) + len(self._unreached())
         counts = Counter(row.outcome for row in self.rows.values())
-        same = {row.cell.cell_id for row in self.rows.values() if has_same_code(row)}
+        same = {cell_id for cell_id, row in self.rows.items() if has_same_code(row)}
         same |= {cell.cell_id for cell in self.same_code}
         parts = [f"{len(self.cells) - still} decided, {still} open", *(f"{counts[word]} {word}" for word in _TOLD)]
         parts.append(f"same code in {len(same)} of {counted(len(self.cells), 'cell')}")

@@ -19,7 +19,10 @@ TRIGGER = "check"
 
 @dataclass(frozen=True, slots=True)
 class CheckedSide:
-    """`base` or `new`, and the ref. All of its runs are one night, which names it, so that both may be of one commit."""
+    """`base` or `new`, and the ref, empty for the installed torch.
+
+    All of its runs are one night, which names it, so that both may be of one commit.
+    """
 
     word: str
     ref: str
@@ -35,10 +38,13 @@ class CheckedSide:
 def make_overlays(
     refs: tuple[str, str], repo: Path, source: SourceOptions, label: str, requested: RequestedOptions
 ) -> list[tuple[RunNames, RequestedOptions]]:
-    """What the runs of both refs are called and asked to do. Raises what `make_overlay` raises."""
+    """What the runs of both refs are called and asked to do; an empty ref is the installed torch.
+
+    Raises what `make_overlay` raises.
+    """
     began = new_run_id()
     return [
-        replace(source, source=f"{repo}@{ref}").applied(
+        replace(source, source=f"{repo}@{ref}" if ref else None).applied(
             RunNames(trigger=TRIGGER, label=label, night=f"{began}-{word}"), requested
         )
         for word, ref in zip(("base", "new"), refs, strict=True)

@@ -100,6 +100,19 @@ def test_a_comment_changes_no_code_and_nothing_is_measured(tmp_path, pytorch):
 
 
 @pytest.mark.slow
+def test_an_option_of_inductor_is_judged_without_a_clone(tmp_path, pytorch):
+    asked = ["check", "--against", "+combo_kernels=true", "--model", "own:small", "--device", "cpu", "--config", "triton"]
+    done = call(*asked, "--format", "json", "--minutes", "3", folder=tmp_path, **variables(tmp_path, pytorch))
+    assert done.returncode == 0, tell(done)
+    document = json.loads(done.stdout)
+    told = {name: document["check"][name] for name in ("against", "cells", "census", "timed", "open")}
+    assert told == {"against": "+combo_kernels=true", "cells": 1, "census": 1, "timed": 0, "open": 0}
+    (cell,) = document["cells"]
+    assert (cell["config"], cell["base"]["config"]) == ("triton+combo_kernels=true", "triton")
+    assert cell["verdict"] == "unchanged"
+
+
+@pytest.mark.slow
 def test_other_code_is_timed_in_turn_and_a_report_is_written(tmp_path, pytorch):
     asked = words(pytorch, "main", "unfused", "--minutes", "3", "--format", "markdown", "--output", "answer.md")
     done = call(*asked, folder=tmp_path, **variables(tmp_path, pytorch))
@@ -141,6 +154,8 @@ def test_equal_code_is_timed_if_files_act_at_run_time_and_ctrl_c_leaves_a_report
         (["--repo", "{tmp}"], 2, "is no git repository"),
         (["--python-only", "--minutes", "0"], 2, "--minutes"),
         (["--fail-on", "slower"], 2, "no outcome is called 'slower'"),
+        (["--against", "+combo_kernels=true"], 2, "--against takes one ref, or none"),
+        (["--against", "combo_kernels=true"], 2, "write options as +NAME=VALUE"),
     ],
 )
 def test_what_cannot_be_checked_is_refused_in_one_line(tmp_path, pytorch, more, code, said):

@@ -19,9 +19,10 @@ from collector.settings import Settings
 from collector.vocabulary import Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from jobs.checking import code_answers, rounds
+from jobs.checking import code_answers, other_option, rounds
 from jobs.checking.answer import build_answer
 from jobs.checking.code_answers import CodeAnswer
+from jobs.checking.other_option import OtherOption
 from jobs.checking.rounds import Check
 from jobs.checking.sides import CheckedSide
 from jobs.options import Storage
@@ -96,14 +97,16 @@ class PlayedCensus:
     After `ends_after` answers it is interrupted, or fails where `fails` says how.
     """
 
-    def __init__(self, other=(), unknown=(), ends_after=99, fails=""):
+    def __init__(self, other=(), unknown=(), ends_after=99, fails="", on_new=None):
         self.other, self.unknown, self.ends_after, self.fails = other, unknown, ends_after, fails
+        self.on_new = on_new or {}
 
     def ask(self, cells, until):
         for number, item in enumerate(cells):
             if number == self.ends_after:
                 raise CensusError(self.fails) if self.fails else KeyboardInterrupt
-            sides = [self._outcome(item, side) for side in ("base", "new")]
+            cells = {"base": item, "new": self.on_new.get(item.cell_id, item)}
+            sides = [self._outcome(one, side) for side, one in cells.items()]
             yield CodeAnswer(item, *sides)
 
     def _outcome(self, item, side):
@@ -323,6 +326,25 @@ def test_a_later_round_finds_the_programs_of_the_first_unless_it_compares_compil
     assert [kept for (_, what, _), kept in passes if what == "compile"][:2] == ["base", "new"]
     assert {kept for (_, what, _), kept in passes[2:] if what == "compile"} == {""}
     assert check.compiled[CELLS[3].cell_id] == 1, "the rounds that timed it compiled nothing"
+
+
+def test_an_option_is_judged_on_the_cells_of_base(checked, monkeypatch, capsys):
+    monkeypatch.setattr(other_option, "check_config", lambda *_: None)
+    played = Played(slower={"model3": 1.2}, other=("model3",))
+    check = checked(played)
+    check.other, check.compares_compiling = OtherOption.parse("+combo_kernels=true"), False
+    check.census = PlayedCensus(other=("model3",), on_new=check.on_new)
+    check.run()
+    assert {(what, *models) for _, what, models in played.passes} == {("time", "3")}
+    report, told = answer(check)
+    assert (told.exit_code, told.census, told.timed, told.open) == (1, 7, 1, 0)
+    assert report.counts == {"regressed": 1, "unchanged": 7}
+    (row,) = report.rows
+    assert "default+combo_kernels=true" in row.cell or "combo_kernels=true" in row.cell
+    assert row.repro.startswith("inductor-watch check base --against +combo_kernels=true --suite huggingface")
+    assert "--config default " in row.repro
+    assert told.lines()[0] == "new is base with +combo_kernels=true"
+    assert "unchanged: huggingface/model0 inference bfloat16 cuda bs8 default, same code" in capsys.readouterr().err
 
 
 def test_without_a_census_everything_is_compiled_first(checked, capsys):
