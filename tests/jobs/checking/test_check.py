@@ -101,7 +101,17 @@ def test_a_comment_changes_no_code_and_nothing_is_measured(tmp_path, pytorch):
 
 @pytest.mark.slow
 def test_an_option_of_inductor_is_judged_without_a_clone(tmp_path, pytorch):
-    asked = ["check", "--against", "+combo_kernels=true", "--model", "own:small", "--device", "cpu", "--config", "triton"]
+    asked = [
+        "check",
+        "--against",
+        "+combo_kernels=true",
+        "--model",
+        "own:small",
+        "--device",
+        "cpu",
+        "--config",
+        "triton",
+    ]
     done = call(*asked, "--format", "json", "--minutes", "3", folder=tmp_path, **variables(tmp_path, pytorch))
     assert done.returncode == 0, tell(done)
     document = json.loads(done.stdout)
