@@ -120,17 +120,19 @@ def test_a_range_names_the_commit_that_changed_code(tmp_path):
 
     clone.mkdir()
     git("init", "-q")
-    for name in ("config.py", "fx_passes/micro_pipeline_tp.py"):
+    for name in ("config.py", "fx_passes/micro_pipeline_tp.py", "runtime/hints.py"):
         commit(name, "", "", f"Add {name}")
     base = git("rev-parse", "HEAD")
     commit("config.py", "import", "# a comment\nimport", "Add a comment")
     commit("config.py", "max_fusion_size = 64", "max_fusion_size = 1", "Fuse less")
+    commit("runtime/hints.py", "import functools", "import functools\nprint(end='')", "Act at run time")
     words = ("--git", clone, f"{base}..HEAD", "--wheel-commit", base, "--config", "triton", "--no-store", "--json")
     done = call(*ON_CPU, *words, folder=tmp_path)
     assert done.returncode == 0, tell(done)
     commits = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [one["generated"] for one in commits] == [1, 0, 1], tell(done)
-    assert [len(one["changed"]) for one in commits] == [0, 0, 1]
+    assert [one["generated"] for one in commits] == [1, 0, 1, 1], tell(done)
+    assert [len(one["changed"]) for one in commits] == [0, 0, 1, 0]
+    assert [one["acting"] for one in commits] == [[], [], [], ["torch/_inductor/runtime/hints.py"]]
 
 
 def test_a_bundle_to_compare_with_calls_nothing_of_its_own(tmp_path):
