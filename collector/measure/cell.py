@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
@@ -302,6 +304,7 @@ class _Run:
             self.code.attach()
             if shared := shared_where_asked(self.cell, self.settings.shared_tuning):
                 shared.lay_in()
+        is_found = self.settings.compiled != "" and any(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).iterdir())
         compiled = subject.compiled(effective)
         seed_everything()
         begin, cpu_begin = time.monotonic(), time.process_time()
@@ -326,9 +329,16 @@ class _Run:
         self._count()
         self._take_code()
         self._demand_compiled(subject, compiled)
+        if is_found:
+            self.details["compiled_before"] = True
+            self._leave_out_compile_time()
         if shared:
             self.details["shared_tuning"] = shared.keep()
         return compiled
+
+    def _leave_out_compile_time(self) -> None:
+        for name in ("compile_cold_s", "compile_instructions", "tuning_s"):
+            self.metrics.pop(name, None)
 
     def _demand_compiled(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         """Ends the cell where eager runs under the name of a compiled program."""

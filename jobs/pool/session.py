@@ -13,6 +13,7 @@ from rich.console import Console
 from collector.bundle import BundleWriter, RunHeader
 from collector.settings import Settings
 from collector.vocabulary import Cell, Stage
+from jobs.census.unchanged_cells import unchanged_cells, without
 from jobs.output.tables import say
 from jobs.output.terminal import several
 from jobs.plan.carrying import known_cells
@@ -64,7 +65,10 @@ def measure_and_store(
         header = make_header(testbed.environment, names, RequestedOptions(settings, testbed.execution))
         headers.append((header, 1))
         known = known_cells(costs or folder, header, RequestedOptions(settings, testbed.execution))
-        runs.append(DeviceRun(testbed, plan_work(cells), BundleWriter(folder, header, cells), known))
+        has_time = testbed.execution.budget_s > 0
+        carried = list(unchanged_cells(cells, known, testbed, settings)) if known and has_time else []
+        work = plan_work(without(cells, carried))
+        runs.append(DeviceRun(testbed, work, BundleWriter(folder, header, cells), known, carried))
     return _measure(headers, runs, settings, store, model, plan.left_out)
 
 
@@ -108,7 +112,7 @@ def _measure(
         ordered.append(replace(run, work=replace(run.work, cells=cells)))
     for line in left_out:
         console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
-    total = sum(run.work.total for run in runs)
+    total = sum(run.work.total + len(run.carried) for run in runs)
     progress, variables = RunProgress(console, total), cell_variables(execution.start)
     result = measure_devices(ordered, settings, progress.took, variables, memory_of(model), partial(say, console))
     if execution.carried_nights:
@@ -162,7 +166,8 @@ def require_cells(plan: Plan) -> None:
 
 def _announce(console: Console, header: RunHeader, run: DeviceRun, attempt: int) -> None:
     """Says what is about to be measured and on what."""
-    environment, total, duplicates = run.testbed.environment, run.work.total, run.work.named_twice
+    environment, duplicates = run.testbed.environment, run.work.named_twice
+    total = run.work.total + len(run.carried)
     slot = run.testbed.slot
     device = environment.get("gpu") or f"{environment['cpu']}, {environment['cores']} cores"
     again = f", attempt {attempt}" if attempt > 1 else ""
