@@ -127,7 +127,7 @@ def test_a_program_that_was_compiled_before_is_timed_and_has_no_compile_time(tmp
         first, later = (measure(one, builder(tiny), settings).measurement for _ in range(2))
     assert (first.status, later.status) == (Status.PASS, Status.PASS)
     assert first.metrics.keys() - later.metrics.keys() >= {"compile_cold_s"}
-    assert "compile_instructions" not in later.metrics
+    assert not {"compile_instructions", "tuning_s"} & later.metrics.keys()
     assert later.details["compiled_before"] and "compiled_before" not in first.details
     assert (later.code_id, later.metrics["kernels_generated"]) == (first.code_id, first.metrics["kernels_generated"])
 

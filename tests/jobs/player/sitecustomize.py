@@ -81,7 +81,7 @@ class Actor:
         compiled = {}
         if windows:
             start, end = windows[0][0], windows[-1][1]
-            compiled["compile_cold_s"] = (start, end)
+            compiled["compile_cold_s"] = [(start, end)]
             found["metrics"] = {"compile_cold_s": end - start}
         self.note("over")
         outcome = {"measurement": found, "environment": {}, "program": {}, "lacked_room": lacked_room}
