@@ -297,6 +297,8 @@ class _Run:
 
     def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
         counters.reset()
+        # Before anything is laid into the caches.
+        is_found = self.settings.compiled != "" and any(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).iterdir())
         shared = None
         if effective.config.is_inductors:
             autotuning.listen()
@@ -304,7 +306,6 @@ class _Run:
             self.code.attach()
             if shared := shared_where_asked(self.cell, self.settings.shared_tuning):
                 shared.lay_in()
-        is_found = self.settings.compiled != "" and any(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).iterdir())
         compiled = subject.compiled(effective)
         seed_everything()
         begin, cpu_begin = time.monotonic(), time.process_time()
@@ -331,14 +332,11 @@ class _Run:
         self._demand_compiled(subject, compiled)
         if is_found:
             self.details["compiled_before"] = True
-            self._leave_out_compile_time()
+            for name in ("compile_cold_s", "compile_instructions", "tuning_s"):
+                self.metrics.pop(name, None)
         if shared:
             self.details["shared_tuning"] = shared.keep()
         return compiled
-
-    def _leave_out_compile_time(self) -> None:
-        for name in ("compile_cold_s", "compile_instructions", "tuning_s"):
-            self.metrics.pop(name, None)
 
     def _demand_compiled(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         """Ends the cell where eager runs under the name of a compiled program."""

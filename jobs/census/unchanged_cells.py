@@ -102,9 +102,3 @@ def _carried(cell: Cell, known: Known, environment: Mapping[str, Any], why: str)
         code_id=code_id,
     )
     return Outcome(measurement, dict(environment), dict(known.program))
-
-
-def without(cells: Sequence[Cell], outcomes: Sequence[Outcome]) -> list[Cell]:
-    """Return the cells of which there is no outcome."""
-    there = {outcome.measurement.cell.cell_id for outcome in outcomes}
-    return [cell for cell in cells if cell.cell_id not in there]

@@ -92,7 +92,7 @@ class CodeCensus:
         self._is_alike = is_alike and CachedPool(places[1], settings).keeps
         self._memory = CensusMemory.read(places[0], Wheel.installed().version)
 
-    def ask(self, cells: Sequence[Cell], until: float = float("inf")) -> Generator[CodeAnswer, None, None]:
+    def ask(self, cells: Sequence[Cell], until: float = float("inf")) -> Generator[CodeAnswer]:
         """Yield the answer for each cell as it comes, until a moment of `time.monotonic`; those that were kept first.
 
         A cell whose code differed from that of a GPU is not asked for. Raises `CensusError` where no census can be taken.

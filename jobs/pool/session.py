@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,12 +11,12 @@ import click
 from rich.console import Console
 
 from collector.bundle import BundleWriter, RunHeader
+from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Stage
-from jobs.census.unchanged_cells import unchanged_cells, without
 from jobs.output.tables import say
 from jobs.output.terminal import several
-from jobs.plan.carrying import known_cells
+from jobs.plan.carrying import Known, known_cells
 from jobs.plan.cost import CostModel, learn_from, read_history
 from jobs.plan.duplicate_programs import plan_work
 from jobs.plan.planning import NothingToDoError, Plan
@@ -65,11 +65,22 @@ def measure_and_store(
         header = make_header(testbed.environment, names, RequestedOptions(settings, testbed.execution))
         headers.append((header, 1))
         known = known_cells(costs or folder, header, RequestedOptions(settings, testbed.execution))
-        has_time = testbed.execution.budget_s > 0
-        carried = list(unchanged_cells(cells, known, testbed, settings)) if known and has_time else []
-        work = plan_work(without(cells, carried))
+        carried = _carried(cells, known, testbed, settings)
+        there = {outcome.measurement.cell.cell_id for outcome in carried}
+        work = plan_work([cell for cell in cells if cell.cell_id not in there])
         runs.append(DeviceRun(testbed, work, BundleWriter(folder, header, cells), known, carried))
     return _measure(headers, runs, settings, store, model, plan.left_out)
+
+
+def _carried(cells: Sequence[Cell], known: Mapping[str, Known], testbed: Testbed, settings: Settings) -> list[Outcome]:
+    """Return what is recorded of cells that need not even be compiled; none where no cell may start."""
+    if not known or testbed.execution.budget_s <= 0:
+        return []
+    from jobs.census.unchanged_cells import (
+        unchanged_cells,
+    )  # here: an environment of another build lacks what it imports
+
+    return list(unchanged_cells(cells, known, testbed, settings))
 
 
 def resume_and_store(
