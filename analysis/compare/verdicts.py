@@ -104,10 +104,11 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, tail: Tail,
         tested = difference(change - adjustment.change, *runs, adjustment.variance, adjustment.df, adjustment.doubt)
         # Only what would be called a change is asked whether a single run makes it.
         is_change = (tested.p <= LEVEL) & (np.abs(tested.change) >= np.log1p(min_effect))
-        single = Tail(tail.distances, pairs.of_cell(tail.scale, "new"))
-        chance = np.where(is_change, single.chance(tested.change, np.fmin(before.runs, after.runs)), 0.0)
+        chance = np.where(is_change, _chance_of_single_runs(pairs, tail, tested.change, before.runs, after.runs), 0.0)
+        # One more run on each side tells whether a single run makes it.
+        is_held = chance > tested.p
         tested = with_error(tested.change, wider_error(tested.change, tested.error, tested.df, chance), tested.df)
-        more = further_runs(tested, *runs, min_effect)
+        more = np.where(is_held, 1.0, further_runs(tested, *runs, min_effect))
     q = false_discovery_rates(tested.p)
     verdicts = judge(tested, q, min_effect, lower_is_better=METRICS[metric].better == "lower")
     # What was corrected may not make a change of its own: a change is one as it was measured, too.
@@ -132,6 +133,16 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, tail: Tail,
         base_runs=before.runs,
         new_runs=after.runs,
     )
+
+
+def _chance_of_single_runs(
+    pairs: PairedCells, tail: Tail, change: Numbers, base_runs: Numbers, new_runs: Numbers
+) -> Numbers:
+    """How likely single runs alone make the change of each cell. Of sides measured in turn none has neighbours of its own."""
+    scale = pairs.of_cell(tail.scale, "new")
+    if not pairs.is_base_earlier:
+        return Tail(tail.distances, scale, np.full(len(scale), np.nan)).chance(change, base_runs, new_runs)
+    return Tail(tail.distances, scale, pairs.of_cell(tail.apart, "base")).chance(change, base_runs, new_runs)
 
 
 def _large(pairs: PairedCells, metric: str, tested: Difference) -> Numbers:

@@ -14,12 +14,15 @@ from scipy.special import stdtrit
 
 from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY
+from analysis.stats.repeats import sums
 from analysis.stats.shrinkage import fit_prior, moderate
 
 #: Runs, a run and its neighbours, of which the median is the level: a step leaves no run apart from it.
 WINDOW = 5
 #: A run counts for a change if it was apart by this much of it, at least and at most.
 LEAST, MOST = 0.75, 2.0
+#: The earlier side is no single run apart from its neighbours if it lies on their side by more than this part of a change.
+_AMONG = 0.5
 #: The efficiency of a median distance as an estimate of noise (Rousseeuw and Croux, Journal of the American Statistical
 #: Association 88, 1993), and the smallest one.
 MEDIAN_EFFICIENCY, _FLOOR = 0.37, 0.001
@@ -31,22 +34,29 @@ _LEAST_SCORE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Runs apart from their neighbours: their distances over the usual one of their series, sorted, and these (`scale`, ln)."""
+    """Runs apart from their neighbours: their distances over the usual one of their series, sorted, and these (`scale`, ln).
+
+    `apart` is the distance (ln) of the earlier side's night from its own neighbours, NaN where it is not known.
+    """
 
     distances: Numbers
     scale: Numbers
+    apart: Numbers
 
-    def chance(self, change: Numbers, runs: Numbers) -> Numbers:
-        """Return how likely single runs alone make a change of ln in all of `runs` runs of a side; 0 where none was as far apart.
+    def chance(self, change: Numbers, earlier_runs: Numbers, later_runs: Numbers) -> Numbers:
+        """Return how likely single runs alone make a change of ln from an earlier to a later side; 0 where none was as far apart.
 
-        It is 2 (k / n)^R for k of n runs that were as far apart: either side may be the one that is.
+        If k of n runs were as far apart, all R runs of a side are with a chance of (k / n)^R. The earlier side is left out
+        where its neighbours show that it is not the one: by half of the change at most it is apart towards the other side.
         """
         size = np.abs(change) / self.scale
         size = np.where(np.isfinite(size), size, 0.0)
         least, most = (np.searchsorted(self.distances, part * size) for part in (LEAST, MOST))
         with np.errstate(invalid="ignore"):
             share = (most - least) / max(len(self.distances), 1)
-            return np.minimum(2 * share ** np.maximum(runs, 1), 1.0)
+            of_earlier, of_later = (share ** np.maximum(runs, 1) for runs in (earlier_runs, later_runs))
+            is_among = -np.sign(change) * self.apart < _AMONG * np.abs(change)
+            return np.minimum(np.where(is_among, 0.0, of_earlier) + of_later, 1.0)
 
 
 def distances_from_neighbours(values: Numbers, series: Labels) -> tuple[Numbers, Mask]:
@@ -65,8 +75,11 @@ def distances_from_neighbours(values: Numbers, series: Labels) -> tuple[Numbers,
     return np.where(known, values - medians[np.minimum(first, len(medians) - 1)], 0.0), known
 
 
-def tail_of(distances: Numbers, owners: Labels, count: int) -> Tail:
-    """Return the tail of runs of the owners 0 to count - 1, by the median distance of each, moderated by those of the others."""
+def tail_of(distances: Numbers, owners: Labels, count: int, is_earlier: Mask) -> Tail:
+    """Return the tail of runs of the owners 0 to count - 1, by the median distance of each, moderated by those of the others.
+
+    `is_earlier` marks the runs of the earlier side.
+    """
     runs = np.bincount(owners, minlength=count).astype(np.float64)
     scale = np.full(count, np.nan)
     for owner in np.flatnonzero(runs).tolist():
@@ -74,7 +87,11 @@ def tail_of(distances: Numbers, owners: Labels, count: int) -> Tail:
     df = MEDIAN_EFFICIENCY * runs
     moderated = np.sqrt(moderate(scale**2, df, fit_prior(scale**2, df))[0])
     scale = np.fmax(moderated, _FLOOR)
-    return Tail(np.sort(np.abs(distances) / scale[owners]), scale)
+    with np.errstate(invalid="ignore"):
+        apart = sums(distances[is_earlier], owners[is_earlier], count) / np.bincount(
+            owners[is_earlier], minlength=count
+        )
+    return Tail(np.sort(np.abs(distances) / scale[owners]), scale, apart)
 
 
 def two_modes(values: Numbers) -> tuple[float, float] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ def tail_with(spikes, size=0.04, runs=14, series=20):
     values[random.choice(runs * series, spikes, replace=False)] += size
     owners = np.repeat(np.arange(series), runs)
     distances, known = distances_from_neighbours(values, owners)
-    return tail_of(distances[known], owners[known], series)
+    return tail_of(distances[known], owners[known], series, np.zeros(known.sum(), dtype=bool))
 
 
 def test_a_run_is_apart_from_its_neighbours_and_a_step_is_not():
@@ -28,13 +30,34 @@ def test_a_run_is_apart_from_its_neighbours_and_a_step_is_not():
     assert np.flatnonzero(distances).tolist() == [3]
 
 
+def chance(tail, change=0.04, earlier=1, later=1):
+    return float(tail.chance(*(np.full(20, float(value)) for value in (change, earlier, later)))[0])
+
+
 def test_the_chance_of_a_change_is_that_of_runs_as_far_apart():
     tail = tail_with(28)
-    once, twice = (float(tail.chance(np.full(20, 0.04), np.full(20, runs))[0]) for runs in (1, 2))
+    once = chance(tail)
     assert once == pytest.approx(0.2, abs=0.08)
-    assert twice == pytest.approx(once**2 / 2, rel=0.01)
-    assert float(tail.chance(np.full(20, 0.4), np.full(20, 1))[0]) == 0
-    assert tail_with(0).chance(np.full(20, 0.04), np.full(20, 1)).max() == 0
+    assert chance(tail, earlier=2, later=2) == pytest.approx(once**2 / 2, rel=0.01)
+    assert chance(tail, later=2) == pytest.approx(once / 2 + once**2 / 4, rel=0.01)
+    assert chance(tail, change=0.4) == 0
+    assert chance(tail_with(0)) == 0
+
+
+@pytest.mark.parametrize(("apart", "is_suspect"), [(0.0, False), (0.03, False), (-0.01, False), (-0.03, True)])
+def test_a_base_among_its_neighbours_is_not_the_run_that_is_apart(apart, is_suspect):
+    """Base must lie on the other side of its neighbours, by more than half of the change, to explain it."""
+    tail = tail_with(28)
+    known = replace(tail, apart=np.full(20, apart))
+    one_side = chance(tail) / 2
+    assert chance(known) == pytest.approx(2 * one_side if is_suspect else one_side)
+
+
+def test_the_distance_of_the_earlier_side_is_the_mean_of_its_runs():
+    distances, owners = np.array([0.01, 0.02, 0.04, 0.5]), np.array([0, 0, 0, 1])
+    tail = tail_of(distances, owners, 2, np.array([False, True, True, False]))
+    assert tail.apart[0] == pytest.approx(0.03)
+    assert np.isnan(tail.apart[1])
 
 
 def test_the_interval_agrees_with_the_chance():
