@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.special import stdtrit
+from scipy.special import comb, stdtrit
 
 from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY
@@ -23,6 +23,8 @@ WINDOW = 5
 LEAST, MOST = 0.75, 2.0
 #: The earlier side is no single run apart from its neighbours if it lies on their side by more than this part of a change.
 _AMONG = 0.5
+#: Runs of a side that are looked at: of more, some apart change the mean by less than what matters.
+_MOST_RUNS = 10.0
 #: The efficiency of a median distance as an estimate of noise (Rousseeuw and Croux, Journal of the American Statistical
 #: Association 88, 1993), and the smallest one.
 MEDIAN_EFFICIENCY, _FLOOR = 0.37, 0.001
@@ -30,6 +32,14 @@ MEDIAN_EFFICIENCY, _FLOOR = 0.37, 0.001
 _FEWEST_OF_MODE, _LEAST_GAP, _GAP, _TURNS = 2, 0.01, 5.0, 3
 #: A change that single runs are sure to make counts as so many standard errors.
 _LEAST_SCORE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SideRuns:
+    """How many runs a side has of each cell, and whether each of them shows at least half of the change."""
+
+    count: Numbers
+    agree: Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +53,32 @@ class Tail:
     scale: Numbers
     apart: Numbers
 
-    def chance(self, change: Numbers, earlier_runs: Numbers, later_runs: Numbers) -> Numbers:
+    def chance(self, change: Numbers, earlier: SideRuns, later: SideRuns) -> Numbers:
         """Return how likely single runs alone make a change of ln from an earlier to a later side; 0 where none was as far apart.
 
-        If k of n runs were as far apart, all R runs of a side are with a chance of (k / n)^R. The earlier side is left out
-        where its neighbours show that it is not the one: by half of the change at most it is apart towards the other side.
+        If k of n runs were as far apart, all R runs of a side are with a chance of (k / n)^R. Where not all of them show the
+        change, m of R make it if each is apart by R / m of it: binomial(R, m) (k / n)^m, summed over m. The earlier side is
+        left out where its neighbours show that it is not the one: by half of the change at most it is apart towards the other
+        side.
         """
         size = np.abs(change) / self.scale
         size = np.where(np.isfinite(size), size, 0.0)
-        least, most = (np.searchsorted(self.distances, part * size) for part in (LEAST, MOST))
         with np.errstate(invalid="ignore"):
-            share = (most - least) / max(len(self.distances), 1)
-            of_earlier, of_later = (share ** np.maximum(runs, 1) for runs in (earlier_runs, later_runs))
             is_among = -np.sign(change) * self.apart < _AMONG * np.abs(change)
-            return np.minimum(np.where(is_among, 0.0, of_earlier) + of_later, 1.0)
+        of_earlier, of_later = (self._chance_of_side(size, side) for side in (earlier, later))
+        return np.minimum(np.where(is_among, 0.0, of_earlier) + of_later, 1.0)
+
+    def _chance_of_side(self, size: Numbers, side: SideRuns) -> Numbers:
+        """How likely some of a side's runs move its mean by `size`, in usual distances."""
+        count = np.clip(np.nan_to_num(side.count, nan=1.0), 1.0, _MOST_RUNS)
+        chance = np.zeros(len(size))
+        for apart in range(1, int(count.max(initial=0)) + 1):
+            needed = size * count / apart
+            least, most = (np.searchsorted(self.distances, part * needed) for part in (LEAST, MOST))
+            share = (most - least) / max(len(self.distances), 1)
+            possible = (apart == count) | ((apart < count) & ~side.agree)
+            chance += np.where(possible, comb(count, apart) * share**apart, 0.0)
+        return chance
 
 
 def distances_from_neighbours(values: Numbers, series: Labels) -> tuple[Numbers, Mask]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.stats.outliers import distances_from_neighbours, tail_of, two_modes, wider_error
+from analysis.stats.outliers import SideRuns, distances_from_neighbours, tail_of, two_modes, wider_error
 from analysis.stats.verdicts import with_error
 
 ONCE = np.ones(1)
@@ -30,8 +30,9 @@ def test_a_run_is_apart_from_its_neighbours_and_a_step_is_not():
     assert np.flatnonzero(distances).tolist() == [3]
 
 
-def chance(tail, change=0.04, earlier=1, later=1):
-    return float(tail.chance(*(np.full(20, float(value)) for value in (change, earlier, later)))[0])
+def chance(tail, change=0.04, earlier=1, later=1, agree=True):
+    sides = (SideRuns(np.full(20, float(count)), np.full(20, agree)) for count in (earlier, later))
+    return float(tail.chance(np.full(20, change), *sides)[0])
 
 
 def test_the_chance_of_a_change_is_that_of_runs_as_far_apart():
@@ -40,6 +41,9 @@ def test_the_chance_of_a_change_is_that_of_runs_as_far_apart():
     assert once == pytest.approx(0.2, abs=0.08)
     assert chance(tail, earlier=2, later=2) == pytest.approx(once**2 / 2, rel=0.01)
     assert chance(tail, later=2) == pytest.approx(once / 2 + once**2 / 4, rel=0.01)
+    # One of two runs that is apart by 4 % makes a change of 2 %, but not where both show it.
+    assert chance(tail, change=0.02, earlier=2, later=2, agree=False) >= 2 * once
+    assert chance(tail, change=0.02, earlier=2, later=2) <= once**2 / 2
     assert chance(tail, change=0.4) == 0
     assert chance(tail_with(0)) == 0
 
