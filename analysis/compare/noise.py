@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.compare.repeats import RepeatRows
 from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.covariates import fit_slopes
-from analysis.stats.outliers import MEDIAN_EFFICIENCY, Tail, distances_from_neighbours, tail_of
+from analysis.stats.outliers import MEDIAN_EFFICIENCY, Tail, distances_from_before, distances_from_neighbours, tail_of
 from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums
 from analysis.stats.shrinkage import FEWEST, Prior, fit_prior, moderate
 
@@ -261,7 +261,12 @@ class _Repeats:
         distance, known = distances_from_neighbours(means, series)
         night = self._night_of_run[self._run[order][first]]
         is_earlier = np.zeros(len(night), dtype=bool) if self._between is None else night == self._between[0]
-        return tail_of(distance[known], owner[known], self._count, is_earlier[known])
+        from_before = distances_from_before(means, series, is_earlier)
+        has_it = np.isfinite(from_before)
+        with np.errstate(invalid="ignore"):
+            runs_of = np.bincount(owner[has_it], minlength=self._count)
+            apart = sums(from_before[has_it], owner[has_it], self._count) / runs_of
+        return replace(tail_of(distance[known], owner[known], self._count), apart=apart)
 
     def _within(self, values: Numbers) -> tuple[Numbers, Numbers]:
         """The variance of the runs of a night, moderated, and its own degrees of freedom, of every unit."""

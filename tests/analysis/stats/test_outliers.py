@@ -7,7 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.stats.outliers import SideRuns, distances_from_neighbours, tail_of, two_modes, wider_error
+from analysis.stats.outliers import (
+    SideRuns,
+    distances_from_before,
+    distances_from_neighbours,
+    tail_of,
+    two_modes,
+    wider_error,
+)
 from analysis.stats.verdicts import with_error
 
 ONCE = np.ones(1)
@@ -20,7 +27,7 @@ def tail_with(spikes, size=0.04, runs=14, series=20):
     values[random.choice(runs * series, spikes, replace=False)] += size
     owners = np.repeat(np.arange(series), runs)
     distances, known = distances_from_neighbours(values, owners)
-    return tail_of(distances[known], owners[known], series, np.zeros(known.sum(), dtype=bool))
+    return tail_of(distances[known], owners[known], series)
 
 
 def test_a_run_is_apart_from_its_neighbours_and_a_step_is_not():
@@ -49,19 +56,21 @@ def test_the_chance_of_a_change_is_that_of_runs_as_far_apart():
 
 
 @pytest.mark.parametrize(("apart", "is_suspect"), [(0.0, False), (0.03, False), (-0.01, False), (-0.03, True)])
-def test_a_base_among_its_neighbours_is_not_the_run_that_is_apart(apart, is_suspect):
-    """Base must lie on the other side of its neighbours, by more than half of the change, to explain it."""
+def test_a_base_like_the_runs_before_it_is_not_the_run_that_is_apart(apart, is_suspect):
+    """Base must lie on the other side of those runs, by more than half of the change, to explain it."""
     tail = tail_with(28)
     known = replace(tail, apart=np.full(20, apart))
     one_side = chance(tail) / 2
     assert chance(known) == pytest.approx(2 * one_side if is_suspect else one_side)
 
 
-def test_the_distance_of_the_earlier_side_is_the_mean_of_its_runs():
-    distances, owners = np.array([0.01, 0.02, 0.04, 0.5]), np.array([0, 0, 0, 1])
-    tail = tail_of(distances, owners, 2, np.array([False, True, True, False]))
-    assert tail.apart[0] == pytest.approx(0.03)
-    assert np.isnan(tail.apart[1])
+def test_the_earlier_side_is_compared_with_the_nine_runs_before_it():
+    values = np.array([9, *[0.0] * 8, 0.5, 0.1, 0.3, *[1.0] * 4, 2.0])
+    series, is_earlier = np.repeat([0, 1], [12, 5]), np.isin(np.arange(17), [10, 11, 16])
+    found = distances_from_before(values, series, is_earlier)
+    assert found[[10, 11]] == pytest.approx([0.1, 0.3])  # two runs of one side
+    assert np.isnan(np.delete(found, [10, 11])).all()  # four runs before it are too few
+    assert np.isnan(distances_from_before(values, series, np.zeros(17, dtype=bool))).all()
 
 
 def test_the_interval_agrees_with_the_chance():
