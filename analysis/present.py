@@ -134,12 +134,22 @@ def finding_words(finding: Finding) -> str:
     return f"{title}{change}{', host overhead' if finding.is_host_overhead else ''}"
 
 
-def beside_words(finding: Finding) -> str:
-    """Return what the other latency did beside the one that tells the finding; empty for other findings."""
+def beside_words(one: CellComparison, finding: Finding) -> str:
+    """Return what belongs beside a finding: the other latency, or beside compile time the tuning, and the other way round."""
     if finding.is_host_overhead:
         return "host overhead"
+    if finding.dimension is Dimension.COMPILE and finding.metric:
+        return _beside_compile_time(one, "compile_cold_s" if finding.metric == "tuning_s" else "tuning_s")
     other = finding.beside
     return f"{METRICS[other.metric].title} {percent(other.adjusted)}" if other and other.adjusted is not None else ""
+
+
+def _beside_compile_time(one: CellComparison, metric: str) -> str:
+    """`tuning 0.0 s -> 8.4 s`; empty where neither side has as much as the metric's floor."""
+    values = [state.values.get(metric) for state in (one.base, one.new)]
+    if max((number for number in values if number is not None), default=0.0) <= METRICS[metric].floor:
+        return ""
+    return f"{METRICS[metric].title} {' -> '.join(value(metric, number) for number in values)}"
 
 
 def undecided_words(one: CellComparison, finding: Finding) -> str:

@@ -42,6 +42,11 @@ CONFIRM = "confirm"
 #: In format 1 `amp` meant bfloat16 on every device, and float16 had a name of its own.
 _DTYPES_OF_FORMAT_1 = {"amp": "amp_bfloat16", "amp_float16": "amp"}
 
+#: What torch calls the phases of a compilation in which candidates are timed (`collector.measure.counters`).
+TUNING_PHASES = ("autotune_while_compiling", "autotune_while_running")
+#: Timing two candidates takes more than this; looking up what was timed takes less.
+_NO_TUNING_S = 0.005
+
 #: Damage messages that are kept for a bundle; the others are counted.
 _MOST_DAMAGE = 100
 
@@ -286,6 +291,25 @@ def _rename_dtype(record: Mapping[str, Any]) -> None:
         cell["dtype"] = _DTYPES_OF_FORMAT_1.get(cell["dtype"], cell["dtype"])
 
 
+def take_out_tuning(metrics: dict[str, float], details: dict[str, Any]) -> None:
+    """Bring compile times from before `tuning_s` to today's definition, in place; others stay as they are.
+
+    A cell that did not tune has one compile time by both definitions. One that did has none without tuning: what it took in
+    all becomes a detail. PyTorch's own results (`db.importing`) have a definition of theirs.
+    """
+    is_ours = "compile_cpu_s" in details
+    if not is_ours or "compile_cold_s" not in metrics or "tuning_s" in metrics:
+        return
+    phases = details.get("compile_phases_s")
+    seconds = [phases.get(name, 0.0) for name in TUNING_PHASES] if isinstance(phases, Mapping) else []
+    if sum(second for second in seconds if isinstance(second, int | float)) < _NO_TUNING_S:
+        metrics["tuning_s"] = 0.0
+        return
+    details["compile_with_tuning_s"] = metrics.pop("compile_cold_s")
+    if (count := metrics.pop("compile_instructions", None)) is not None:
+        details["instructions_with_tuning"] = count
+
+
 def _header(path: Path, line: bytes | None, secrets: list[str]) -> tuple[int, RunHeader]:
     try:
         record = _masked(json.loads(line or b""), line or b"", 1, secrets)
@@ -330,7 +354,9 @@ def _take(contents: BundleContents, record: Mapping[str, Any], number: int) -> N
         case "text":
             contents.texts[str(record["text_id"])] = str(record["zlib"])
         case "measurement":
-            contents.measurements.append(Measurement.from_json(record))
+            measurement = Measurement.from_json(record)
+            take_out_tuning(measurement.metrics, measurement.details)
+            contents.measurements.append(measurement)
             contents.places.append((contents.attempt, number))
         case "end":
             contents.finished_at, contents.usage = str(record["finished_at"]), dict(record.get("usage") or {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,7 @@ from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY
 from analysis.stats.repeats import unrest
 from analysis.stats.shrinkage import FEWEST
-from collector.metrics import GPU_YARDSTICKS, HOST_YARDSTICKS
+from collector.metrics import GPU_YARDSTICKS, HOST_YARDSTICKS, METRICS
 from db.queries.repeats import THROTTLED
 from db.queries.sides import Side
 
@@ -108,9 +108,13 @@ class PairedCells:
         }
 
     def values(self, metric: str) -> tuple[SideValues, SideValues]:
-        """Both sides of a metric."""
+        """Both sides of a metric; nothing of a cell for which neither is above the metric's floor."""
         if metric not in self._known:
-            self._known[metric] = self._values("base", metric), self._values("new", metric)
+            both = self._values("base", metric), self._values("new", metric)
+            if floor := METRICS[metric].floor:
+                at_floor = np.maximum(both[0].log, both[1].log) <= np.log(floor)
+                both = tuple(replace(side, log=np.where(at_floor, np.nan, side.log)) for side in both)  # type: ignore[assignment]
+            self._known[metric] = both
         return self._known[metric]
 
     def _values(self, name: str, metric: str) -> SideValues:

@@ -41,7 +41,9 @@ from db.schema import measurements
 MODEL_CHANGED = "model changed"
 #: Metrics that may be 0 and metrics of accuracy. Of these the newest measurement counts.
 _NEWEST = {"error_rmse_ratio", "cosine", LEAK}
-_AVERAGED = [name for name, metric in METRICS.items() if not metric.is_count and name not in _NEWEST]
+_AVERAGED = [
+    name for name, metric in METRICS.items() if not metric.is_count and not metric.floor and name not in _NEWEST
+]
 
 Environments = Mapping[str, Mapping[str, Any]]
 

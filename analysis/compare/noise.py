@@ -13,6 +13,7 @@ from analysis.stats.covariates import fit_slopes
 from analysis.stats.outliers import MEDIAN_EFFICIENCY, Tail, distances_from_before, distances_from_neighbours, tail_of
 from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums
 from analysis.stats.shrinkage import FEWEST, Prior, fit_prior, moderate
+from collector.metrics import METRICS
 
 #: With at least this many commits of a branch, neighbouring nights count as repeats. With fewer, only runs of one commit do:
 #: a release that is measured several times tells its own noise, and the next release is another program.
@@ -122,9 +123,9 @@ def common_moves(rows: RepeatRows, control: str) -> Numbers:
 
 
 def _logs(rows: RepeatRows, metric: str) -> tuple[Numbers, Mask]:
-    """ln of the metric (NaN where not usable), and a mask of the usable rows: those that passed with a positive value."""
+    """ln of the metric (NaN where not usable), and a mask of the usable rows: those that passed with a value above its floor."""
     values = rows.values(metric)
-    usable = rows.passed & (values > 0) & np.isfinite(values)
+    usable = rows.passed & (values > METRICS[metric].floor) & np.isfinite(values)
     return np.log(values, where=usable, out=np.full(len(values), np.nan)), usable
 
 

@@ -46,7 +46,7 @@ def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> E
         "pass_rate": present.pass_rate,
         "commit_title": present.commit_title,
         "several": counted,
-        "beside": present.beside_words,
+        "beside": lambda row: present.beside_words(row.compared, row.finding),
         "tally": present.tally,
     }
     env.filters.update({name: _markup(function) for name, function in own.items()})

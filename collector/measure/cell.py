@@ -44,10 +44,13 @@ from collector.measure.timing import (
     synchronize,
     timed_s,
 )
+from collector.measure.tuning_time import recorded
+from collector.measure.tuning_time import watch as watch_tuning
 from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.own_models import USER, described, own_model
 from collector.process.outcome import Outcome
 from collector.settings import Settings
+from collector.spans import gaps, merged, union_length
 from collector.vocabulary import AHEAD_OF_TIME, INPUT_BATCH, OWN_BATCH, SIZES, Cell, Measurement, Phase, Stage, Status
 from collector.zoo.builders.user import input_batch
 from collector.zoo.device_use import before_device_use
@@ -128,6 +131,7 @@ class _Run:
         #: The stage, and the size where it is not that of the cell.
         self.at, self.where = Stage.START, ""
         self.yardstick: GpuYardstick | None = None
+        self.asks_for_graphs = False
         self.log, self.code = counters.CompilerLog().attach(), CodeLog()
         self.clock = time.monotonic()
 
@@ -141,6 +145,7 @@ class _Run:
         self._enter(Stage.RESOLVE_CONFIG)
         effective = resolve_config(self.cell.config, self.cell.device)
         self.outcome.program, self.measurement.program_id = effective.program, effective.program_id
+        self.asks_for_graphs = bool(effective.options.get("triton.cudagraphs"))
         if effective.ignored:
             self.details["ignored_options"] = effective.ignored
         availability.check(effective, self.cell.device, self.cell.phase, self.cell.dtype)
@@ -293,17 +298,20 @@ class _Run:
         shared = None
         if effective.config.is_inductors:
             autotuning.listen()
+            watch_tuning()
             self.code.attach()
             if shared := shared_where_asked(self.cell, self.settings.shared_tuning):
                 shared.lay_in()
         compiled = subject.compiled(effective)
         seed_everything()
         begin, cpu_begin = time.monotonic(), time.process_time()
-        with held_between_compilations(lambda: self._holding("device", self._calls_need())):
+        with held_between_compilations(lambda: self._holding("device", self._calls_need())), recorded() as tuning:
             first_s, instructions = counted(lambda: timed_s(compiled, self.cell.device))
         if instructions is not None:
-            self.metrics["compile_instructions"] = float(instructions)
-        self.outcome.compile_windows["compile_cold_s"] = (begin, time.monotonic())
+            self.metrics["compile_instructions"] = float(instructions - tuning.instructions)
+        window = begin, time.monotonic()
+        tuned = merged(tuning.spans, window)
+        self.outcome.compile_windows |= {"tuning_s": tuned, "compile_cold_s": gaps(tuned, window)}
         self.details["compile_cpu_s"] = round(time.process_time() - cpu_begin, 3)
         with self._holding("device", self._calls_need()):
             if self.cell.device == "cuda":
@@ -313,16 +321,13 @@ class _Run:
                 for _ in range(self.settings.warmups):
                     compiled()
             warm_s = median(timed_s(compiled, self.cell.device) for _ in range(3))
-        self.metrics["compile_cold_s"] = max(0.0, first_s - warm_s)
+        self.metrics["tuning_s"] = union_length(tuned)
+        self.metrics["compile_cold_s"] = max(0.0, first_s - warm_s - self.metrics["tuning_s"])
         self._count()
         self._take_code()
         self._demand_compiled(subject, compiled)
         if shared:
-            self.details["shared_tuning"] = kept = shared.keep()
-            if kept.get("kernels_tuned") or kept.get("operations_new"):
-                # Whoever tunes for the others takes longer: that is no compile time to compare with theirs.
-                self.details["compile_with_tuning_s"] = self.metrics.pop("compile_cold_s")
-                self.metrics.pop("compile_instructions", None)
+            self.details["shared_tuning"] = shared.keep()
         return compiled
 
     def _demand_compiled(self, subject: Subject, compiled: Callable[[], Any]) -> None:
@@ -347,7 +352,7 @@ class _Run:
 
     def _measure(self, subject: Subject, compiled: Callable[[], Any], compare_sizes: Callable[[], None] | None) -> None:
         """Sample and profile. The device is held meanwhile, so the rest of the work is done outside."""
-        settings, on_gpu = self.settings, self.cell.device == "cuda"
+        on_gpu = self.cell.device == "cuda"
         calls = {"eager": subject.eager, "compiled": compiled}
         self._enter(Stage.TIMING)
         watcher = Watcher(_gpu_uuid() if on_gpu else None)
@@ -381,10 +386,7 @@ class _Run:
             compare_sizes()
             if probe:
                 profilers = self._profile(calls, probe)
-        for name, profiler in profilers.items():
-            if (found := profiling.device_time(profiler, settings.profile_calls)) is not None:
-                self.metrics[f"{name}_kernel_ms"] = found.busy_ms
-                self.details[f"{name}_kernels"] = found.kernels
+        self._take_profiles(profilers)
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
         self._take_busy_shares()
 
@@ -463,6 +465,23 @@ class _Run:
             self.metrics["over_static"] = ratio
         self.details[SIZES] = sizes.details
 
+    def _take_profiles(self, profilers: Mapping[str, Any]) -> None:
+        calls = self.settings.profile_calls
+        for name, profiler in profilers.items():
+            if (found := profiling.device_time(profiler, calls)) is not None:
+                self.metrics[f"{name}_kernel_ms"] = found.busy_ms
+                self.details[f"{name}_kernels"] = found.kernels
+        if self.asks_for_graphs and "compiled" in profilers:
+            self._take_graph_use(profiling.graph_use(profilers["compiled"], calls))
+
+    def _take_graph_use(self, found: profiling.GraphUse | None) -> None:
+        if found is None:
+            return
+        self.metrics |= {"cudagraph_launches": found.launches, "cudagraph_share": found.share}
+        if found.launches:
+            self.metrics["kernels_outside_kernels"] = found.kernels_outside
+            self.details["outside_kernels"] = found.outside
+
     def _take_busy_shares(self) -> None:
         """The share of a call in which the device was busy. A low share means that it waits for launches."""
         shares = {
@@ -506,7 +525,7 @@ class _Run:
             self.details["no_warm_compile"] = str(error)
             return
         self.metrics["compile_warm_s"] = found.seconds
-        self.outcome.compile_windows["compile_warm_s"] = found.window
+        self.outcome.compile_windows["compile_warm_s"] = [found.window]
         self.details["warm_cache_hits"] = found.cache_hits
 
     def _take_samples(self, eager_ms: list[float], compiled_ms: list[float]) -> None:

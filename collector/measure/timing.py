@@ -95,18 +95,29 @@ def counted(action: Callable[[], float]) -> tuple[float, int | None]:
 
     None where the machine cannot count (Linux perf events). Compile workers and other threads are not counted.
     """
-    try:
-        from torch._C import _instruction_counter as counter
-    except ImportError:  # not in this build
-        return action(), None
-    number = counter.start()
-    if number < 0:
-        return action(), None
+    end = counter_from_here()
     try:
         result = action()
     finally:
+        found = end() if end else 0
+    return result, found or None
+
+
+def counter_from_here() -> Callable[[], int] | None:
+    """Begin to count this thread's user-space instructions; the returned function ends that. None where that is forbidden."""
+    try:
+        from torch._C import _instruction_counter as counter
+    except ImportError:  # not in this build
+        return None
+    number = counter.start()
+    if number < 0:
+        return None
+
+    def end() -> int:
         count = int(counter.end(number))
-    return result, count if 0 < count < _NO_COUNT else None
+        return count if 0 < count < _NO_COUNT else 0
+
+    return end
 
 
 def relative_half_width(samples: Sequence[float]) -> float | None:

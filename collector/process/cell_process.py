@@ -34,7 +34,7 @@ _GRACE_S = 5.0
 #: Seconds that a process past its time limit has to print its stacks.
 _STACK_S = 0.3
 #: The detail that says for how long the process stood still during the compilation behind a metric.
-_STOOD = {"compile_cold_s": "stood_s", "compile_warm_s": "stood_warm_s"}
+_STOOD = {"compile_cold_s": "stood_s", "compile_warm_s": "stood_warm_s", "tuning_s": "stood_tuning_s"}
 
 
 class CellProcess:
@@ -285,9 +285,9 @@ class CellProcess:
     def _subtract_standing(self, outcome: Outcome) -> None:
         """Compile time is the time in which the compiler could work: the time that the process stood still is not."""
         details, metrics = outcome.measurement.details, outcome.measurement.metrics
-        for metric, (begin, end) in outcome.compile_windows.items():
+        for metric, spans in outcome.compile_windows.items():
             if metric in metrics:
-                stood_s = self._stood_s(begin, end)
+                stood_s = sum(self._stood_s(begin, end) for begin, end in spans)
                 metrics[metric] = max(0.0, metrics[metric] - stood_s)
                 details[_STOOD[metric]] = round(stood_s, 3)
 

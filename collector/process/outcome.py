@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from collector.spans import Span
 from collector.vocabulary import Measurement
 
 
@@ -15,8 +16,8 @@ class Outcome:
 
     `code` is a `collector.code.Code` as JSON, `texts` are its texts by id.
 
-    `compile_windows`: begin and end of each compilation on the monotonic clock, by metric; the parent subtracts the time
-    for which the process stood still in between. `lacked_room`: for want of memory no reference decided, or near ties could
+    `compile_windows`: by metric the spans on the monotonic clock in which it was spent; the parent subtracts the time for
+    which the process stood still in them. `lacked_room`: for want of memory no reference decided, or near ties could
     not be told, which proves nothing beside other cells, so the cell is measured again alone.
     """
 
@@ -25,7 +26,7 @@ class Outcome:
     program: dict[str, Any] = field(default_factory=dict)
     code: dict[str, Any] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
-    compile_windows: dict[str, tuple[float, float]] = field(default_factory=dict)
+    compile_windows: dict[str, list[Span]] = field(default_factory=dict)
     lacked_room: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -35,5 +36,8 @@ class Outcome:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Outcome:
         """The inverse of `to_json`."""
-        windows = {name: (float(begin), float(end)) for name, (begin, end) in data["compile_windows"].items()}
+        windows = {
+            name: [(float(begin), float(end)) for begin, end in spans]
+            for name, spans in data["compile_windows"].items()
+        }
         return cls(**{**data, "measurement": Measurement.from_json(data["measurement"]), "compile_windows": windows})

@@ -42,7 +42,7 @@ def said(one: CellComparison) -> list[tuple[Outcome, str]]:
     """
     if one.changes and one.is_comparable:
         return [
-            (verdict, ", ".join(_change(finding) for finding in one.changes if finding.verdict is verdict))
+            (verdict, ", ".join(_change(one, finding) for finding in one.changes if finding.verdict is verdict))
             for verdict in CHANGES
             if any(finding.verdict is verdict for finding in one.changes)
         ]
@@ -58,9 +58,9 @@ def status(state: CellState) -> str:
     return state.status or ("missing" if state.is_expected else "not planned")
 
 
-def _change(finding: Finding) -> str:
+def _change(one: CellComparison, finding: Finding) -> str:
     """`device time -88 %`; what was nothing before has no ratio."""
     title = METRICS[finding.metric].title if finding.metric else finding.dimension.value
     size = f" {signed(100 * finding.change, 0)}" if finding.change is not None else ""
-    beside = beside_words(finding)
+    beside = beside_words(one, finding)
     return f"{title}{size}{f' ({beside})' if beside else ''}"

@@ -1,20 +1,26 @@
 """The version of a database's schema, and the way to the newest one: tables and columns that are missing are added.
 
 So a new table, or a column that may be NULL or has a default, needs a new version here and nothing else. For any other
-change a database is built anew from its bundles.
+change a database is built anew from its bundles; that a compile time holds no tuning is brought up to date here, too.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, delete, insert, inspect, text
+from sqlalchemy import Column, Connection, Engine, and_, bindparam, delete, insert, inspect, select, text, update
 from sqlalchemy.schema import CreateColumn
 
-from db.schema import Base, Meta, Run, SchemaVersion, create_results, measurements, summaries
+from collector.bundle import take_out_tuning
+from db.schema import Base, Evidence, Meta, Run, SchemaVersion, create_results, measurements, summaries
+from db.summaries import refresh
+from db.texts import compact
 
 #: The schemas that can be brought up to date, oldest first. This program reads and writes the last one.
-VERSIONS = ("0007", "0008", "0009")
+VERSIONS = ("0007", "0008", "0009", "0010")
+#: The first schema whose compile times hold no tuning.
+_WITHOUT_TUNING = "0010"
 
 
 def is_older(version: str) -> bool:
@@ -53,6 +59,8 @@ def upgrade(engine: Engine) -> None:
             conn.execute(insert(Meta), {"key": "revision", "value": "0"})
         if version is None or missing:
             _add_columns(conn, missing)
+        if version is not None and version < _WITHOUT_TUNING:
+            _take_out_tuning(conn)
         if version != VERSIONS[-1]:
             conn.execute(delete(SchemaVersion))
             conn.execute(insert(SchemaVersion), {"version_num": VERSIONS[-1]})
@@ -65,3 +73,27 @@ def _add_columns(conn: Connection, columns: list[Column[Any]]) -> None:
         declared = CreateColumn(column).compile(dialect=conn.dialect)
         conn.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {declared}")
     conn.exec_driver_sql(create_results(conn.dialect))
+
+
+def _take_out_tuning(conn: Connection) -> None:
+    """Bring compile times to the definition that bundles are read with (`collector.bundle.take_out_tuning`), run by run."""
+    row, names = measurements.c, ("compile_cold_s", "tuning_s", "compile_instructions")
+    key = and_(Evidence.run == row.run, Evidence.cell == row.cell, Evidence.replicate == row.replicate)
+    wanted = select(row.run, row.cell, row.replicate, *(row[name] for name in names), Evidence.details)
+    wanted = wanted.join(Evidence, key).where(row.compile_cold_s.is_not(None), Evidence.details.is_not(None))
+    at: dict[str, Any] = {name: bindparam(f"at_{name}") for name in ("run", "cell", "replicate")}
+    for run in conn.execute(select(Run.id)).scalars().all():
+        changed = []
+        for found in conn.execute(wanted.where(row.run == run)).mappings():
+            details = json.loads(found["details"])
+            metrics = {name: found[name] for name in names if found[name] is not None}
+            take_out_tuning(metrics, details)
+            values = {name: metrics.get(name) for name in names}
+            if values != {name: found[name] for name in names}:
+                changed.append({f"at_{name}": found[name] for name in at} | values | {"details": compact(details)})
+        if changed:
+            metric = update(measurements).where(*(row[name] == value for name, value in at.items()))
+            conn.execute(metric.values({name: bindparam(name) for name in names}), changed)
+            text_of = update(Evidence).where(*(getattr(Evidence, name) == value for name, value in at.items()))
+            conn.execute(text_of.values(details=bindparam("details")), changed)
+            refresh(conn, run)

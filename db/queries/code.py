@@ -17,7 +17,7 @@ from db.schema import CodeRow, CodeText, Evidence, measurements, results
 #: In the details of a measurement that was not timed again: the night whose results count for it.
 SAME_CODE_AS = "same_code_as"
 #: What the details of a timed measurement say of its kernels.
-_OF_KERNELS = ("compiled_kernels", "eager_kernels", "autotuned")
+_OF_KERNELS = ("compiled_kernels", "eager_kernels", "outside_kernels", "autotuned")
 
 
 def code_of(source: Source, run_id: str, cell_id: str) -> Code | None:

@@ -98,7 +98,20 @@ def _column(name: str) -> ColumnElement[Any]:
     if name == THROTTLED:
         reasons = measurements.c.throttled
         return cast(case((reasons.is_(None), None), (reasons == "", 0), else_=1), Double).label(THROTTLED)
-    return measurements.c[METRICS[name].name]
+    return judged_value(name)
+
+
+def judged_value(name: str) -> ColumnElement[Any]:
+    """Return what is judged of a metric: its value, at least its floor, and NULL for tuning under shared results.
+
+    Who tunes first for all tunes long, whatever torch does. Raises `KeyError` for a metric that does not exist.
+    """
+    value, floor = measurements.c[METRICS[name].name], METRICS[name].floor
+    if not floor:
+        return value
+    of_run = select(Run.id).join(Testbed, Testbed.id == Run.testbed)
+    shares = measurements.c.run.in_(of_run.where(Testbed.data["tuning"].as_string() == "shared"))
+    return cast(case((shares, None), (value < floor, floor), else_=value), Double).label(name)
 
 
 def _runs(conn: Connection, sides: Sequence[Side], look_back: int) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, by_key, chunks, connected
 from db.queries.code import is_untimed
+from db.queries.repeats import judged_value
 from db.runs import is_measured, order_in_time
 from db.schema import Commit, Environment, Program, Run, Testbed, measurements
 
@@ -106,12 +107,13 @@ def series_values(source: Source, runs: Sequence[int], metrics: Sequence[str]) -
     """What these runs (by number) measured, some runs at a time: columns run, cell, passed and the metrics.
 
     `passed` is 1, 0 for a failure, and NaN for what could not be asked (`skipped`, `unavailable`); a metric that was not
-    measured is NaN. A cell that was not timed again, since its code is known, has no row: it tells nothing new. Run and
-    cell are the database's own numbers. Replicates have a row each. Raises `KeyError` for a metric that does not exist.
+    measured is NaN, and values are as `judged_value` has them. A cell that was not timed again, since its code is known, has
+    no row: it tells nothing new. Run and cell are the database's own numbers. Replicates have a row each. Raises `KeyError`
+    for a metric that does not exist.
     """
     row = measurements.c
     passed = case((row.status == Status.PASS, 1), (row.status.in_(sorted(NOT_APPLICABLE)), None), else_=0)
-    query = select(row.run, row.cell, passed, *(row[METRICS[name].name] for name in metrics)).where(~is_untimed())
+    query = select(row.run, row.cell, passed, *map(judged_value, metrics)).where(~is_untimed())
     for some in chunks(map(int, runs), _CHUNK):
         with connected(source) as conn:
             rows = conn.execute(query.where(row.run.in_(some)).order_by(row.run, row.cell, row.replicate)).all()

@@ -147,7 +147,7 @@ def _cells(rows: Sequence[tuple[CellComparison, Finding]], verdict: Outcome, *, 
 
 
 def _beside(one: CellComparison, finding: Finding, verdict: Outcome) -> str:
-    told = undecided_words(one, finding) if verdict is Outcome.INCONCLUSIVE else beside_words(finding)
+    told = undecided_words(one, finding) if verdict is Outcome.INCONCLUSIVE else beside_words(one, finding)
     eager = eager_words(one.new) if finding.dimension is Dimension.LATENCY else ""
     return ", ".join(filter(None, (told, eager)))
 

@@ -110,13 +110,20 @@ def measure_devices(
     `variables` are added to each cell's environment; `memory_of` returns the bytes of device memory that a cell needs in a stage;
     `notice` is told in a line why a cell is measured again, and what is under way where nothing has ended for some time.
     What the budget or a lost GPU leaves out stays missing. After an interruption the bundles stay open, with all that was
-    measured.
+    measured, and `notice` is told how each device was used.
 
     Raises:
         LauncherError: the processes that start the cells keep dying.
     """
     with holding_slots(run.testbed.slot for run in runs):
         return _measure(runs, settings, listen, variables, memory_of, notice)
+
+
+def _leave_open(runs: Sequence[DeviceRun], meters: Sequence[UsageMeter], notice: Callable[[str], None]) -> None:
+    for run in runs:
+        run.writer.abandon()
+    for meter in meters:
+        notice(f"used {meter.usage()}")
 
 
 def _measure(
@@ -152,8 +159,7 @@ def _measure(
     except LostDeviceError as error:
         lost = error
     except BaseException:
-        for run in runs:
-            run.writer.abandon()
+        _leave_open(runs, meters, notice)
         raise
     usages = [meter.usage() for meter in meters]
     paths = [run.writer.close(now(), usage.to_json()) for run, usage in zip(runs, usages, strict=True)]

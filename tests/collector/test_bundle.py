@@ -142,6 +142,26 @@ def test_amp_of_the_first_format_keeps_its_meaning(tmp_path, version, device, dt
     assert [cell.dtype for cell in read_bundle(path).planned] == [now]
 
 
+NOW = {"compile_cold_s": 9.0, "tuning_s": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "phases", "now", "detail"),
+    [
+        ({"compile_cold_s": 9.0}, {"dynamo": 9.0}, {"compile_cold_s": 9.0, "tuning_s": 0.0}, None),
+        ({"compile_cold_s": 9.0}, {"autotune_while_compiling": 1e-4}, {"compile_cold_s": 9.0, "tuning_s": 0.0}, None),
+        ({"compile_cold_s": 9.0, "compile_instructions": 5.0}, {"autotune_while_running": 0.3}, {}, 9.0),
+        ({"compiled_ms": 2.0}, {"autotune_while_running": 0.3}, {"compiled_ms": 2.0}, None),  # with shared results
+        (NOW, {"autotune_while_running": 0.3}, NOW, None),
+    ],
+)
+def test_a_compile_time_that_holds_tuning_is_none(tmp_path, metrics, phases, now, detail):
+    details = {"compile_cpu_s": 8.0, "compile_phases_s": phases}
+    path = write_bundle(tmp_path, header("r1"), [passing(CELLS[0], samples={}, metrics=metrics, details=details)])
+    (found,) = read_bundle(path).measurements
+    assert (found.metrics, found.details.get("compile_with_tuning_s")) == (now, detail)
+
+
 def test_a_newer_format_is_refused_with_what_to_do(tmp_path):
     path = tmp_path / "new.jsonl"
     path.write_text(json.dumps({"record": "run", "format": FORMAT + 1, **header("r1").to_json()}) + "\n")

@@ -142,7 +142,7 @@ def _change_row(one: CellComparison, finding: Finding) -> tuple[str, ...]:
     change = judged(one, metric)
     change = change._replace(intervals=change.intervals[:1]) if change else None
     eager = eager_words(one.new) if finding.dimension is Dimension.LATENCY else ""
-    beside = span("soft", ", ".join(filter(None, (beside_words(finding), eager))))
+    beside = span("soft", ", ".join(filter(None, (beside_words(one, finding), eager))))
     return _short_name(one.cell), METRICS[metric].title, *values, *change_cells(change), beside
 
 

@@ -101,6 +101,38 @@ def test_runs_of_a_side_that_disagree_about_a_leak_are_asked_for_once_more(night
     assert row["verdict"] == "unchanged"  # by the time
 
 
+@pytest.mark.parametrize(
+    ("base_s", "new_s", "shared", "expected"),
+    [
+        (20.0, 24.0, False, "regressed"),
+        (20.0, 20.1, False, "unchanged"),
+        (0.0, 20.0, False, "regressed"),
+        (20.0, 0.3, False, "improved"),
+        (0.2, 0.8, False, None),  # nobody waits for it
+        (0.0, 20.0, True, None),  # who comes first tunes for all
+    ],
+)
+def test_tuning_is_judged_where_somebody_waits_for_it_and_by_itself(store, tmp_path, base_s, new_s, shared, expected):
+    testbed = {"gpu": "H100", **({"tuning": "shared"} if shared else {})}
+    for number in range(13):
+        rng = np.random.default_rng(number)
+        levels = [new_s if number == 12 else base_s, *np.geomspace(0.1, 50.0, len(MODELS) - 1)]
+        made = []
+        for model, level in zip(MODELS, levels, strict=True):
+            metrics = {"compiled_ms": 2.0 * math.exp(rng.normal(0, 0.002)), "tuning_s": level}
+            metrics["tuning_s"] *= math.exp(rng.normal(0, 0.01))
+            made.append(passing(cell(model), minutes=60 * number + 1, samples={}, metrics=metrics))
+        commit = f"{number:040x}"
+        judging.put_run(store, tmp_path, f"r{number:02}", made, minutes=60 * number, commit=commit, testbed=testbed)
+    found, rows = judging.judged(store, "r11", "r12")
+    assert rows["tuning_s_verdict"].tolist()[0] == expected
+    assert set(rows["tuning_s_verdict"][1:]) <= {None, "unchanged"}
+    (one,) = [one for one in found.cells if one.cell.model == MODELS[0]]
+    told = [finding.verdict for finding in one.findings if finding.dimension == "compile"]
+    assert told == ([expected] if expected else [])
+    assert one.new.values["tuning_s"] == pytest.approx(new_s, rel=0.1)  # shown as it is
+
+
 @pytest.mark.parametrize("side", ["base", "new"])
 def test_a_metric_that_a_side_does_not_have_is_absent_and_no_zero(nights, side):
     _, row = judged(nights(**{side: {"without": NEWER, "leaks": 4096.0}}))

@@ -216,15 +216,14 @@ def test_time_spent_standing_does_not_count_against_the_limit(temp, launcher):
         process.close()
 
 
-def test_what_a_cell_stood_is_taken_out_of_both_compile_times(running):
+def test_what_a_cell_stood_is_taken_out_of_compiling_and_of_tuning(running):
     running.stood = [(100.0, 101.0), (100.5, 102.0), (200.0, 200.25)]
     found = Measurement(cell(), Status.PASS, "2026-08-01T02:00:00+00:00", 9.0)
-    found.metrics = {"compile_cold_s": 3.0, "compile_warm_s": 0.75}
-    running._subtract_standing(
-        Outcome(found, compile_windows={"compile_cold_s": (99.0, 103.0), "compile_warm_s": (200.1, 201.0)})
-    )
-    assert found.metrics == {"compile_cold_s": 1.0, "compile_warm_s": pytest.approx(0.6)}
-    assert found.details == {"stood_s": 2.0, "stood_warm_s": 0.15}
+    found.metrics = {"compile_cold_s": 2.0, "tuning_s": 2.0, "compile_warm_s": 0.75}
+    windows = {"tuning_s": [(100.5, 101.5), (102.0, 103.0)], "compile_cold_s": [(99.5, 100.5), (101.5, 102.5)]}
+    running._subtract_standing(Outcome(found, compile_windows=windows | {"compile_warm_s": [(200.1, 201.0)]}))
+    assert found.metrics == {"compile_cold_s": 1.0, "tuning_s": 1.0, "compile_warm_s": pytest.approx(0.6)}
+    assert found.details == {"stood_s": 1.0, "stood_tuning_s": 1.0, "stood_warm_s": 0.15}
 
 
 def test_a_cell_is_stopped_goes_on_and_can_be_closed_while_it_is_stopped(running, temp):

@@ -17,7 +17,7 @@ from db.maintenance.rebuild import rebuild
 from db.regressions.records import list_regressions
 from db.schema import Commit, CommitLink, Tag
 from tests.db.answers import answers
-from tests.factories import COMMIT_A, COMMIT_B, cell, night
+from tests.factories import COMMIT_A, COMMIT_B, cell, night, passing
 
 #: Files that the code of the time wrote, as SQL: two runs and a regression with its history.
 OLD_STORES = Path(__file__).parents[1] / "data"
@@ -104,6 +104,29 @@ def test_a_rebuild_keeps_what_people_wrote_in_an_older_database(old_store, tmp_p
             assert conn.execute(select(Tag.name, Tag.sha)).all() == [("v1", COMMIT_A)]
             assert conn.execute(select(CommitLink.kind)).scalars().all() == ["reverts"]
     new.dispose()
+
+
+def test_compile_times_of_an_older_database_hold_no_tuning_afterwards(store, location, tmp_path):
+    def old(which):
+        phases = {"autotune_while_running": 0.5} if which.model == "gpt2" else {"dynamo": 9.0}
+        return passing(which, details={"compile_cpu_s": 8.0, "compile_phases_s": phases})
+
+    def stored(engine):
+        query = "SELECT model, compile_cold_s, tuning_s FROM results ORDER BY model"
+        of_group = "SELECT n_compile_cold_s, compile_cold_s FROM summaries"
+        with engine.connect() as conn:
+            return conn.execute(text(query)).all(), conn.execute(text(of_group)).one()
+
+    ingest_bundle(store, night(tmp_path, "r1", cells=[cell(), cell("gpt2")], make=old))
+    now = stored(store)
+    ((_, bert_s, of_bert), gpt2), group = now
+    assert (of_bert, gpt2, group) == (0.0, ("gpt2", None, None), (1, bert_s))
+    with store.begin() as conn:  # as a program of before wrote it
+        conn.execute(text("UPDATE alembic_version SET version_num = '0009'"))
+        conn.execute(text("UPDATE measurements SET tuning_s = NULL, compile_cold_s = coalesce(compile_cold_s, 30)"))
+        conn.execute(text("UPDATE summaries SET n_compile_cold_s = 2, compile_cold_s = 29"))
+    open_store(location, write=True).dispose()
+    assert stored(store) == now
 
 
 @pytest.mark.parametrize("version", ["0007", "0008"])

@@ -84,7 +84,7 @@ class Actor:
         compiled = {}
         if windows:
             start, end = windows[0][0], windows[-1][1]
-            compiled["compile_cold_s"] = (start, end)
+            compiled["compile_cold_s"] = [(start, end)]
             found["metrics"] = {"compile_cold_s": end - start}
         latencies = json.loads(os.environ.get("PLAY_LATENCIES", "{}")).get(str(self.number))
         if latencies:

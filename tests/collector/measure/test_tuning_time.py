@@ -1,0 +1,188 @@
+"""What of a first compiled call is tuning, by fakes of Inductor's functions, by a real choice on a CPU, and on a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from types import ModuleType
+
+import pytest
+
+from collector.measure import tuning_time
+from collector.measure.tuning_time import recorded, watch
+from collector.spans import gaps, merged, union_length
+from tests.collector.processes import ROOT
+
+
+class Clock:
+    """The clock of the fakes, each of which takes a second."""
+
+    now = 0.0
+
+    @classmethod
+    def monotonic(cls):
+        return cls.now
+
+    @classmethod
+    def step(cls):
+        cls.now += 1.0
+
+
+class CachingAutotuner:
+    def __init__(self, configurations=1):
+        self.compile_results = [object()] * configurations
+
+    def precompile(self):
+        Clock.step()
+
+    def benchmark_all_configs(self):
+        Benchmarker().benchmark(None)
+
+    def coordinate_descent_tuning(self):
+        Clock.step()
+        raise RuntimeError("no configuration compiles")
+
+
+class Benchmarker:
+    def benchmark(self, candidate):
+        Clock.step()
+
+
+class LambdaFuture:
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def result(self, timeout=None):
+        Clock.step()
+        return self.kernel
+
+
+class AsyncCompile:
+    def wait(self, futures):
+        return [future.result() for future in futures]
+
+
+class MultiTemplateBuffer:
+    choice_timings = property(lambda self: {})  # a torch of which this is no method
+
+
+@pytest.fixture
+def inductor(monkeypatch):
+    """Inductor's modules with fakes of what is wrapped; of what is not here no more is known than its name."""
+    fakes = {
+        "runtime.benchmarking": (Benchmarker,),
+        "runtime.triton_heuristics": (CachingAutotuner,),
+        "codecache": (LambdaFuture,),
+        "async_compile": (AsyncCompile,),
+        "ir": (MultiTemplateBuffer,),
+        **dict.fromkeys(("select_algorithm", "scheduler"), ()),
+    }
+    for name, classes in fakes.items():
+        module = ModuleType(f"torch._inductor.{name}")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        for each in classes:
+            monkeypatch.setattr(module, each.__name__, each, raising=False)
+            for method in (
+                "precompile",
+                "benchmark_all_configs",
+                "coordinate_descent_tuning",
+                "benchmark",
+                "wait",
+                "result",
+            ):
+                if method in vars(each):
+                    monkeypatch.setattr(each, method, vars(each)[method])  # what is wrapped is put back
+    monkeypatch.setattr(tuning_time, "_is_watching", False)
+    monkeypatch.setattr(tuning_time, "time", Clock)
+    watch()
+
+
+def spent_s(action):
+    """The seconds of tuning in `action`."""
+    with recorded() as tuning:
+        action()
+    return union_length(tuning.spans)
+
+
+@pytest.mark.usefixtures("inductor")
+def test_a_choice_counts_once_and_also_where_it_fails():
+    tuner = CachingAutotuner()
+    assert spent_s(tuner.benchmark_all_configs) == pytest.approx(1)
+    with pytest.raises(RuntimeError, match="no configuration"), recorded() as tuning:
+        tuner.coordinate_descent_tuning()
+    assert union_length(tuning.spans) == pytest.approx(1)
+    tuner.benchmark_all_configs()  # after the first call: nobody records
+    assert len(tuning.spans) == 1
+
+
+@pytest.mark.usefixtures("inductor")
+@pytest.mark.parametrize(("configurations", "share"), [(1, 0.0), (2, 0.5), (5, 0.8)])
+def test_of_a_kernel_all_configurations_but_one_are_candidates(configurations, share):
+    kernel = CachingAutotuner(configurations)
+    assert spent_s(kernel.precompile) == pytest.approx(share)
+    futures = [LambdaFuture(kernel), LambdaFuture("a C++ kernel")]
+    assert spent_s(lambda: AsyncCompile().wait(futures)) == pytest.approx(share)
+
+
+@pytest.mark.usefixtures("inductor")
+def test_a_kernel_that_is_awaited_before_the_program_is_done_is_a_candidate():
+    assert spent_s(LambdaFuture(CachingAutotuner(1)).result) == pytest.approx(1)
+    assert spent_s(LambdaFuture("a C++ kernel").result) == 0.0
+
+
+def test_spans_are_cut_to_the_call_and_leave_the_compilation():
+    spans, window = [(5.0, 6.0), (0.0, 2.0), (1.5, 3.0), (9.0, 12.0)], (1.0, 10.0)
+    assert merged(spans, window) == [(1.0, 3.0), (5.0, 6.0), (9.0, 10.0)]
+    assert gaps(spans, window) == [(3.0, 5.0), (6.0, 9.0)]
+    assert gaps([], window) == [window]
+
+
+#: Measures a small model and prints what is asserted.
+PROGRAM = """
+import json, sys
+import torch
+from torch import nn
+from collector.measure.cell import measure
+from collector.settings import Settings
+from collector.vocabulary import Cell, Config, Phase
+from collector.zoo.spec import Built
+
+device, shared = sys.argv[1:]
+cell = Cell("tests", "tuned", Phase.INFERENCE, "float32", device, 64, Config(template="max_autotune"))
+
+class Products(nn.Module):
+    def forward(self, x, y):
+        return torch.softmax(x @ y, -1)
+
+def build(*_, **__):
+    return Built(Products(), (torch.randn(4, 64, 128), torch.randn(4, 128, 96)), {}, lambda output, _: output.sum())
+
+outcome = measure(cell, build, Settings(rounds=5, warmups=1, sample_limit_s=5, shared_tuning=shared))
+print(json.dumps({**outcome.measurement.to_json(), "windows": outcome.compile_windows}))
+"""
+
+
+def measured(device, folder):
+    """Measure in a process of its own, with empty caches and the choices of those before it."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp(dir=folder)}
+    command = [sys.executable, "-c", PROGRAM, device, str(folder / "shared")]
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=True)
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found["status"] == "pass", found
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_who_tunes_compiles_as_long_as_who_finds_the_choices(device, tmp_path):
+    tuned, found = (measured(device, tmp_path) for _ in range(2))
+    new, nothing = (one["details"]["shared_tuning"]["operations_new"] for one in (tuned, found))
+    assert new > 0 == nothing
+    assert tuned["metrics"]["tuning_s"] > 1 > 4 * found["metrics"]["tuning_s"]
+    assert 0.5 < tuned["metrics"]["compile_cold_s"] / found["metrics"]["compile_cold_s"] < 2
+    whole_s = sum(union_length(map(tuple, tuned["windows"][name])) for name in ("compile_cold_s", "tuning_s"))
+    spent_s = tuned["metrics"]["compile_cold_s"] + tuned["metrics"]["tuning_s"]
+    assert spent_s == pytest.approx(whole_s, rel=0.05)
