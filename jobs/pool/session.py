@@ -40,11 +40,13 @@ def measure_and_store(
     folder: Path,
     database: str | None,
     costs: Path | None = None,
+    parts: Sequence[Sequence[Cell]] | None = None,
 ) -> tuple[list[str], RunProgress]:
     """Measures a plan, stores it, and returns the runs' ids (one a testbed) and the progress with its counts.
 
     The database is opened before anything is measured, so that a folder that cannot be written is known at once.
-    Without a database the bundles are all there is. `costs` is where to learn what cells take (else `folder`).
+    Without a database the bundles are all there is. `costs` is where to learn what cells take (else `folder`). `parts` are the
+    cells of each testbed, where it matters which of them measures a cell.
 
     Raises:
         NothingToDoError: the plan is empty.
@@ -60,7 +62,7 @@ def measure_and_store(
     if len(testbeds) > 1:
         names = replace(names, night=names.night or new_run_id())
     headers, runs = [], []
-    parts = shares(plan.cells, model, len(testbeds), last_testbeds(history, testbeds))
+    parts = parts or shares(plan.cells, model, len(testbeds), last_testbeds(history, testbeds))
     for testbed, cells in zip(testbeds, parts, strict=True):
         header = make_header(testbed.environment, names, RequestedOptions(settings, testbed.execution))
         headers.append((header, 1))
@@ -68,7 +70,7 @@ def measure_and_store(
         carried = _carried(cells, known, testbed, settings)
         there = {outcome.measurement.cell.cell_id for outcome in carried}
         work = plan_work([cell for cell in cells if cell.cell_id not in there])
-        runs.append(DeviceRun(testbed, work, BundleWriter(folder, header, cells), known, carried))
+        runs.append(DeviceRun(testbed, work, BundleWriter(folder, header, list(cells)), known, carried))
     return _measure(headers, runs, settings, store, model, plan.left_out)
 
 
