@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import ColumnElement, Connection, SQLColumnExpression, or_, select
 
 from collector.bundle import CONFIRM
 from db.queries.moments import from_epoch
@@ -26,9 +26,7 @@ def unique_night(conn: Connection, run: Mapping[str, Any], commit: int) -> str:
     if name == run["run_id"]:
         return str(name)
     columns = (Run.run_id, Run.night, Run.branch, Run.commit, Run.started_at, Run.finished_at)
-    stored = conn.execute(
-        select(*columns).where(or_(Run.night == name, Run.night.startswith(f"{name}@", autoescape=True)))
-    ).all()
+    stored = conn.execute(select(*columns).where(called(Run.night, name))).all()
     for other in stored:
         if other.run_id == run["run_id"]:
             return str(other.night)
@@ -42,6 +40,11 @@ def unique_night(conn: Connection, run: Mapping[str, Any], commit: int) -> str:
     if not any(other.night == name for other in stored):
         return str(name)
     return f"{name}@{from_epoch(begin):%Y%m%d-%H%M%S}"
+
+
+def called(night: SQLColumnExpression[str], name: str) -> ColumnElement[bool]:
+    """The condition that people gave a stored night this name."""
+    return or_(night == name, night.startswith(f"{name}@", autoescape=True))
 
 
 def _span(started_at: float, finished_at: float | None) -> tuple[float, float]:

@@ -180,8 +180,9 @@ def _seen_once(pairs: PairedCells, wall: JudgedMetric, device: JudgedMetric) -> 
 class Circumstances:
     """What is known of a cell besides its metrics.
 
-    `is_open`: its latency must be seen in a second run. `is_flaky`: it breaks and is fixed again and again. `one_commit`:
-    both sides measured the same commits, so that no commit explains a change.
+    `only_code`: both sides have its generated code and nothing else (`collector.census`). `is_open`: its latency must be seen
+    in a second run. `is_flaky`: it breaks and is fixed again and again. `one_commit`: both sides measured the same commits, so
+    that no commit explains a change.
     """
 
     base: CellState
@@ -190,6 +191,7 @@ class Circumstances:
     same_code: bool
     same_environment: bool
     model_changed: bool
+    only_code: bool
     is_open: bool
     is_flaky: bool
     one_commit: bool
@@ -197,6 +199,8 @@ class Circumstances:
 
 def outcome_of(cell: Circumstances, judged: Mapping[str, Judged]) -> tuple[Outcome, str | None]:
     """Return the outcome of a cell, and the metric that decided."""
+    if cell.only_code and cell.same_environment and not cell.model_changed:
+        return (Outcome.UNCHANGED if cell.same_code else Outcome.INCONCLUSIVE), None
     if cell.transition is not Transition.BOTH_PASS:
         return _of_status(cell), None
     outcome, metric = _of_metrics(judged)

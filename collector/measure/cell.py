@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
@@ -295,6 +297,8 @@ class _Run:
 
     def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
         counters.reset()
+        # Before anything is laid into the caches.
+        is_found = self.settings.compiled != "" and any(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).iterdir())
         shared = None
         if effective.config.is_inductors:
             autotuning.listen()
@@ -326,6 +330,10 @@ class _Run:
         self._count()
         self._take_code()
         self._demand_compiled(subject, compiled)
+        if is_found:
+            self.details["compiled_before"] = True
+            for name in ("compile_cold_s", "compile_instructions", "tuning_s"):
+                self.metrics.pop(name, None)
         if shared:
             self.details["shared_tuning"] = shared.keep()
         return compiled

@@ -11,11 +11,9 @@ from sqlalchemy import ColumnElement, and_, select
 from collector.code import Code
 from collector.vocabulary import Status
 from db.connecting import Source, by_key, connected
-from db.queries.details import details_with, evidence
+from db.queries.details import SAME_CODE_AS, details_with, evidence
 from db.schema import CodeRow, CodeText, Evidence, measurements, results
 
-#: In the details of a measurement that was not timed again: the night whose results count for it.
-SAME_CODE_AS = "same_code_as"
 #: What the details of a timed measurement say of its kernels.
 _OF_KERNELS = ("compiled_kernels", "eager_kernels", "outside_kernels", "autotuned")
 

@@ -18,9 +18,13 @@ from collector.metrics import METRICS
 from collector.vocabulary import BY_COSINE, CHECKED_BY, Cell, Config, Phase
 from db.arrays import unpack
 from db.connecting import Source, by_key, connected
+from db.night_names import called
 from db.queries.cell_names import names_query
 from db.queries.moments import from_epoch
 from db.schema import CellRow, ConfigRow, Environment, Evidence, Program, Run, Samples, measurements, results
+
+#: In the details of a measurement that was not timed again: the night whose results count for it, by the name of the store.
+SAME_CODE_AS = "same_code_as"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,9 @@ def evidence(
         if row is None:
             return {}, None
         texts = conn.execute(select(Evidence.details, Evidence.log_tail).where(*_key(Evidence, row))).first()
-    return (json.loads(texts.details or "{}"), texts.log_tail) if texts else ({}, None)
+        if texts is None:
+            return {}, None
+        return _Nights(conn).named(json.loads(texts.details or "{}"), run_id, cell_id), texts.log_tail
 
 
 def checked_by_cosine(source: Source, runs: Iterable[int], cell_ids: Iterable[str]) -> frozenset[tuple[str, str, int]]:
@@ -147,7 +153,40 @@ def details_with(source: Source, word: str, *where: ColumnElement[bool]) -> dict
         .where(*where)
     )
     with connected(source) as conn:
-        return {row[:3]: json.loads(row.details) for row in conn.execute(query) if word in (row.details or "")}
+        found = {row[:3]: json.loads(row.details) for row in conn.execute(query) if word in (row.details or "")}
+        nights = _Nights(conn)
+        return {key: nights.named(details, *key[:2]) for key, details in found.items()}
+
+
+class _Nights:
+    """The nights that bundles mean by a name: two of one name have different ones in the store (`db.night_names`)."""
+
+    def __init__(self, conn: Connection) -> None:
+        self._conn = conn
+        self._stored: dict[str, list[str]] = {}
+
+    def named(self, details: dict[str, Any], run_id: str, cell_id: str) -> dict[str, Any]:
+        """Return a measurement's details with the store's name of the night that timed its code."""
+        name = details.get(SAME_CODE_AS)
+        if not isinstance(name, str):
+            return details
+        if name not in self._stored:
+            nights = select(Run.night).where(called(Run.night, name)).distinct()
+            self._stored[name] = list(self._conn.execute(nights).scalars())
+        if len(self._stored[name]) < 2:
+            return details
+        return {**details, SAME_CODE_AS: self._timed(name, run_id, cell_id) or name}
+
+    def _timed(self, name: str, run_id: str, cell_id: str) -> str | None:
+        """Return the last night of this name that timed the code that a cell has in a run, before that run."""
+        row = _row(self._conn, run_id, cell_id)
+        if row is None:
+            return None
+        of_cell = (results.c.cell_id == cell_id, results.c.code_id == row.code_id, results.c.compiled_ms.is_not(None))
+        query = select(results.c.night).where(called(results.c.night, name), *of_cell)
+        before = results.c.run_started_at < row.run_started_at
+        query = query.where(before).order_by(results.c.run_started_at.desc(), results.c.started_at.desc())
+        return self._conn.execute(query.limit(1)).scalar()
 
 
 def program(source: Source, program_id: str) -> dict[str, Any] | None:

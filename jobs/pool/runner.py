@@ -80,12 +80,16 @@ def make_header(
 
 @dataclass(frozen=True, slots=True)
 class DeviceRun:
-    """What one device does in a run: where, its work, the bundle that takes the outcomes, and what is known by `cell_id`."""
+    """What one device does in a run: where, its work, the bundle that takes the outcomes, and what is known by `cell_id`.
+
+    `carried` are recorded as they are, before anything is measured.
+    """
 
     testbed: Testbed
     work: Work
     writer: BundleWriter
     known: Mapping[str, Known] = field(default_factory=dict)
+    carried: Sequence[Outcome] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +143,7 @@ def _measure(
     schedulers = [scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of, run.known) for run in runs]
     try:
         for run in runs:
-            run.writer.environment(environment_id(run.testbed.environment), run.testbed.environment)
-            for copy in run.work.copies:
-                run.writer.measurement(copy)
-                listen(copy)
+            _record_first(run, listen)
         with ExitStack() as stack:
             for meter in meters:
                 stack.enter_context(meter)
@@ -164,6 +165,17 @@ def _measure(
     usages = [meter.usage() for meter in meters]
     paths = [run.writer.close(now(), usage.to_json()) for run, usage in zip(runs, usages, strict=True)]
     return Result(paths, usages, lost)
+
+
+def _record_first(run: DeviceRun, listen: Listener) -> None:
+    """Record what is there before anything is measured."""
+    run.writer.environment(environment_id(run.testbed.environment), run.testbed.environment)
+    for copy in run.work.copies:
+        run.writer.measurement(copy)
+        listen(copy)
+    for outcome in run.carried:
+        for measurement in record(run.writer, outcome):
+            listen(measurement)
 
 
 def meter_of(testbed: Testbed) -> UsageMeter:

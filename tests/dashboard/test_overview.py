@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
+from urllib.parse import parse_qsl
 
 import pandas as pd
 import pytest
@@ -49,6 +50,16 @@ def test_what_broke_has_its_reason_log_and_command(open_app, three_nights):
     buttons = " ".join(str(element.proto) for element in app.get("bidi_component"))
     assert "inductor-watch run --suite huggingface --model opt --config cudagraphs" in buttons
     assert "Traceback" in text_of(unfolded(app, f"log_of_{which.cell_id}"))
+
+
+def test_two_configs_of_the_night_are_compared_by_one_link(open_app, three_nights):
+    (paragraph,) = re.findall(r'<p class="iw-configs">.*?</p>', text_of(open_app(three_nights)))
+    links = dict(re.findall(r'href="\./compare\?([^"]*)"[^>]*>([^<]*)</a>', paragraph))
+    assert set(links.values()) == {one.config.name for one in stores.cells()} - {"default"}
+    (query,) = (query.replace("&amp;", "&") for query, name in links.items() if name == "cudagraphs")
+    assert "default against" in paragraph
+    said = text_of(open_app(three_nights, page="compare", **dict(parse_qsl(query))))
+    assert "default against cudagraphs" in said
 
 
 def test_a_card_says_how_its_figure_went():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from markupsafe import Markup
@@ -23,6 +24,8 @@ TABLES = {
 }
 #: What the grid calls a metric otherwise than the sections do.
 _SHORT = {"compression": "memory, eager over compiled"}
+#: Configs that have a link beside the one with most cells.
+_MOST_CONFIGS = 6
 _ARROW = span("arrow", " → ")
 
 Item = SuiteChange | SuiteSummary
@@ -54,6 +57,21 @@ def grid(items: Sequence[Item]) -> Markup:
         tables.append(_short_table(items, _SHORT.get(metric, METRICS[metric].title), figure))
     least = 6 + 4.9 * len({item.group.suite for item in items})
     return Markup('<div class="iw-grid iw-short" style="--iw-least: {}rem">{}</div>').format(least, joined("", tables))
+
+
+def config_links(items: Sequence[Item]) -> Markup:
+    """Return the way to compare two configs of new: the one with most cells against each other one; nothing for one config."""
+    cells: Counter[str] = Counter()
+    for item in items:
+        cells[item.group.config] += (item.counts if isinstance(item, SuiteSummary) else item.new).planned
+    first, *others = sorted(+cells, key=lambda name: (-cells[name], name != "default", name)) or [""]
+    if not others:
+        return Markup()
+    shown = others[:_MOST_CONFIGS]
+    links = [anchor(url.link("compare", mode="configs", **{"from": first, "to": name}), name) for name in shown]
+    if len(others) > len(shown):
+        links.append(anchor(url.link("compare", mode="configs"), "other configs"))
+    return joined("", [span("soft", f"{first} against "), joined(", ", links)])
 
 
 def _short_table(items: Sequence[Item], title: str, draw: Callable[[Item], tuple[Markup, str, str]]) -> Markup:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import streamlit as st
+from markupsafe import Markup
 
 from analysis.compare.cell_outcome import Outcome
 from analysis.present import noise_line
 from dashboard import url
 from dashboard.components import changes, charts, empty_states, heading
-from dashboard.components.markup import anchor, bullets, draw, markdown, paragraph, soft
+from dashboard.components.markup import anchor, bullets, draw, joined, markdown, paragraph, soft
 from dashboard.components.sides import describe, pair_lines
 from dashboard.data import Pair
 from dashboard.selection import NOTHING, Selection, current
@@ -51,7 +52,9 @@ def _compared(selection: Selection, pair: Pair) -> None:
         paragraph("", headline.compared_sentence(comparison)),
         paragraph("soft", *pair_lines(comparison)),
     )
-    draw(groups.grid(comparison.suites))  # apart: the averages take longer than the sentence
+    draw(
+        groups.grid(comparison.suites), _two_configs(comparison.suites)
+    )  # apart: averages take longer than the sentence
     lists.broken(data, comparison.of(Outcome.BROKE))
     lists.lost(comparison)
     lists.changes(comparison)
@@ -81,7 +84,7 @@ def _alone(selection: Selection) -> None:
         return
     counts = headline.total(suite.counts for suite in summary.suites)
     sentence = paragraph("iw-verdict", headline.alone_sentence(counts))
-    draw(sentence, paragraph("soft", describe(summary.side)), groups.grid(summary.suites))
+    draw(sentence, paragraph("soft", describe(summary.side)), groups.grid(summary.suites), _two_configs(summary.suites))
     recent = selection.data.recent(selection.fixed_new, selection.filters, headline.ALONE)
     headline.draw_cards(headline.alone_cards(summary.cells, counts), recent)
     if url.get("base") == NOTHING:
@@ -91,6 +94,11 @@ def _alone(selection: Selection) -> None:
     _notes([*summary.notes, *([] if selection.base_is_unknown else why)])
     _tables(groups.sections(summary.suites))
     lists.alone(summary.cells)
+
+
+def _two_configs(items: Sequence[groups.Item]) -> Markup:
+    links = groups.config_links(items)
+    return paragraph("iw-configs", joined(" ", ["Compare two configs:", links])) if links else Markup()
 
 
 def _tables(sections: dict[str, list[groups.Item]]) -> None:

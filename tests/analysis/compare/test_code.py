@@ -1,5 +1,7 @@
 """Generated code side by side, and the kernels that explain a change of device time: hand-made rows, as no GPU is needed."""
 
+from dataclasses import replace
+
 import pytest
 
 from analysis.compare.code import changes, kernel_evidence
@@ -8,7 +10,11 @@ from analysis.compare.kernel_groups import compared_kernels, explained
 from analysis.history.alerts_evidence import explanation_of
 from analysis.history.series import read_series
 from analysis.reports.evidence import evidence_of
+from collector.bundle import CENSUS
 from collector.code import Code, Graph, Kernel
+from collector.vocabulary import Status
+from db.queries.code import with_kernels
+from db.queries.details import evidence
 from db.queries.history import model_history, suite_history
 from db.queries.sides import resolve_side
 from tests.analysis.compare import judging
@@ -232,6 +238,24 @@ def test_the_same_code_under_other_libraries_proves_nothing(store, tmp_path):
     assert verdicts == ["unchanged", "inconclusive"]
 
 
+def test_cells_of_two_censuses_are_told_apart_by_their_code(store, tmp_path):
+    def generated(model, name, **changes):
+        return measured(model, name, {}, status=Status.NOT_CHECKED, **changes)
+
+    environment = {"torch": "2.13", CENSUS: "H100"}
+    for number, other in enumerate(("one", "two")):
+        cells = [generated("bert", "one"), generated("gpt2", other)]
+        put = {"environment": environment | {"source": f"{number} files"}, "trigger": CENSUS, "night": f"c{number}"}
+        cells = [replace(one, environment_id=f"e{number}") for one in cells]
+        coded_night(store, tmp_path, number, cells, **put)
+    comparison, rows = judging.judged(store, "c0", "c1")
+    assert rows["verdict"].to_dict() == {"bert": "unchanged", "gpt2": "inconclusive"}
+    assert rows["code"].to_dict() == {"bert": "same code", "gpt2": "1 kernel changed"}
+    assert not judging.cell_of(comparison, "gpt2").findings, "nothing is known of how it runs"
+    latency = judging.cell_of(comparison, "bert").leading
+    assert (latency.dimension, latency.verdict) == ("latency", "unchanged")
+
+
 def test_a_loss_after_a_carried_night_is_explained_by_the_night_that_timed_the_code(store, tmp_path):
     before, after = (details((ADD.name, 1, 1.0), (SUM.name, 2, ms)) for ms in (1.0, 1.5))
     nights = (
@@ -245,3 +269,15 @@ def test_a_loss_after_a_carried_night_is_explained_by_the_night_that_timed_the_c
     with store.connect() as conn:
         assert any("+0.500 ms, 100 % of the loss" in line for line in evidence_of(conn, bert))
     assert explanation_of(store, "n1", "n2", bert.cell.cell_id)[1].startswith(f"{SUM.name} +0.5 ms, 100 %")
+
+
+def test_a_carried_cell_names_the_night_that_timed_its_code_among_those_of_its_name(store, tmp_path):
+    timed = [measured("bert", code, details=details((SUM.name, 2, ms))) for code, ms in (("two", 9.0), ("one", 1.0))]
+    known = measured("bert", "one", {"compile_cold_s": 10.0}, details={"only": "code", "same_code_as": "nightly"})
+    for number, (found, night) in enumerate(zip((*timed, known), ("nightly", "nightly", "last"), strict=True)):
+        coded_night(store, tmp_path, number, [found], night=night)
+    bert = judging.cell_of(judging.judged(store, "nightly", "n2")[0], "bert")
+    assert bert.code_changed and bert.new.same_code_as.startswith("nightly@")
+    with store.connect() as conn:
+        kernels = with_kernels(conn, bert.cell.cell_id, evidence(conn, "n2", bert.cell.cell_id)[0])["compiled_kernels"]
+    assert kernels == [[SUM.name, 2, 1.0]]
