@@ -23,7 +23,7 @@ from collector.machine.environment import environment_id
 from collector.settings import Settings
 from collector.vocabulary import Cell, short_hash
 from db.engine import open_store
-from db.errors import SideError, counted
+from db.errors import SideError, StoreError, counted
 from db.queries.base_nights import previous_night
 from db.queries.sides import Side, resolve_side
 from db.schema import CellRow, measurements
@@ -249,7 +249,7 @@ def is_any_due(runs: Sequence[Unfinished], database: str) -> bool:
     """Return whether a stored night has cells to measure again."""
     try:
         return bool(_due_of(database, runs[0].contents.header.run_id).testbed_of)
-    except (NoBaseNightError, SideError):  # the night may be of another store
+    except (NoBaseNightError, SideError, StoreError):  # the night may be in another store
         return False
 
 

@@ -123,6 +123,7 @@ def test_nothing_is_confirmed_where_that_is_not_wanted_or_not_possible(host):
     assert "confirm" not in done.stdout, tell(done)
     assert "nothing left to do" in host.watch("resume", latencies={}).stdout
     assert host.again() == []
+    assert "nothing left to do" in host.watch("resume", "--db", "other.db", latencies={}).stdout
     for words, said in ((["--confirm"], True), ([], False)):
         done = host.watch("nightly", *WORDS, *words, "--db", f"{said}.db", latencies={})
         assert ("nothing is confirmed: no earlier night" in done.stdout) is said, tell(done)
