@@ -69,6 +69,8 @@ def host(tmp_path, request):
         started = (datetime.now(UTC) - timedelta(days=NIGHTS - night)).isoformat(timespec="seconds")
         header = replace(first.header, run_id=f"night-{night:02}", started_at=started, commit=f"{night:040x}")
         writer = BundleWriter(tmp_path / "runs", header, first.planned)
+        for environment_id, data in first.environments.items():
+            writer.environment(environment_id, data)
         for item in first.measurements:
             metrics = {name: value * float(random.normal(1, 0.003)) for name, value in item.metrics.items()}
             writer.measurement(replace(item, metrics=metrics, started_at=started))
