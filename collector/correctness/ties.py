@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch import nn
@@ -207,7 +208,7 @@ def part_ties(
     """
     leaves = {path: _leaf(path, value, (reference or {}).get(path)) for path, value in eager.items()}
     known = {path: leaf for path, leaf in leaves.items() if leaf is not None}
-    for made in (eager, *_runs(run)):
+    for made in chain((eager,), _runs(run)):
         for path, leaf in list(known.items()):
             value = made.get(path)
             if not isinstance(value, torch.Tensor):
@@ -284,7 +285,7 @@ class _Parting:
         rows: dict[str, list[torch.Tensor]] = {path: [] for path in paths}
         yardsticks = {path: self.leaves[path].yardstick() for path in paths}
         worst: Snapshot = {}
-        for number, snapshot in enumerate((self.eager, *_runs(run))):
+        for number, snapshot in enumerate(chain((self.eager,), _runs(run))):
             for path in paths:
                 value = snapshot[path]
                 if isinstance(value, torch.Tensor):
@@ -349,6 +350,7 @@ class _Parting:
 
 
 def _runs(run: NudgedRun) -> Iterator[Snapshot]:
+    # One after the other: the gradients of all runs together would be many times what a training step takes.
     return (run(number) for number in range(len(NUDGES)))
 
 
