@@ -121,7 +121,7 @@ def draw_nights(world: World, random: np.random.Generator) -> Nights:
 
 def judged(world: World, nights: Nights) -> pd.DataFrame:
     """What the product says of the newest night against the one before, a row a model."""
-    base, new = (_side(nights, night) for night in (world.nights - 2, world.nights - 1))
+    base, new = (_side(world, nights, night) for night in (world.nights - 2, world.nights - 1))
     pairs = PairedCells(_rows(world, nights), base, new, CellPairs.of_ids(_names(world)))
     latency = judge_pairs(pairs, {"compiled_ms": _SMALLEST}).metrics["compiled_ms"]
     return pd.DataFrame(
@@ -247,10 +247,11 @@ def _point(world: World, night: int) -> Point:
     return Point(night, str(night), None, 0.0, None, runs)
 
 
-def _side(nights: Nights, night: int) -> Side:
+def _side(world: World, nights: Nights, night: int) -> Side:
     run = RunInfo(0, "", "", "main", str(night), "", "", {}, "synthetic", datetime(2026, 1, 1, tzinfo=UTC), None)
     keys = np.flatnonzero(nights.night == night).tolist()
-    return Side("", "commit", tuple(replace(run, key=key) for key in keys))
+    own = [replace(run, key=key) for key in keys[: world.runs]]
+    return Side("", "commit", (*own, *(replace(run, key=key, trigger=CONFIRM) for key in keys[world.runs :])))
 
 
 @dataclass(frozen=True, slots=True)

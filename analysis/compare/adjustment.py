@@ -16,6 +16,7 @@ from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY
 from analysis.stats.repeats import unrest
 from analysis.stats.shrinkage import FEWEST
+from collector.bundle import CONFIRM
 from collector.metrics import GPU_YARDSTICKS, HOST_YARDSTICKS, METRICS
 from db.queries.repeats import THROTTLED
 from db.queries.sides import Side
@@ -170,6 +171,17 @@ class PairedCells:
         earlier, later = sorted(runs, key=lambda of_side: int(of_side[-1]))
         return int(earlier[-1]), int(later[0])
 
+    def part_of_drift(self, metric: str) -> Numbers:
+        """Return which part of what all cells moved by each cell has: base that was measured again beside new did not move."""
+        base = self.sides["base"]
+        own = [run.key for run in base.runs if run.trigger != CONFIRM]
+        if len(own) == len(base.runs) or not self.is_base_earlier:
+            return np.ones(len(self.cells))
+        of_own, of_all = (self.of_cell(self.rows.of_side(keys, metric)[1], "base") for keys in (own, base.keys))
+        with np.errstate(invalid="ignore"):
+            part: Numbers = np.where(of_all > 0, of_own / of_all, 1.0)
+        return part
+
     @cached_property
     def is_base_earlier(self) -> bool:
         """Whether all runs of base lie before those of new."""
@@ -212,20 +224,20 @@ class PairedCells:
         return error
 
 
-def common_adjustment(pairs: PairedCells, noise: Noise, drift: float) -> Adjustment:
-    """Adjusts for what all cells have in common. The noise is that of the noisier cell: two configs are two programs.
+def common_adjustment(pairs: PairedCells, noise: Noise, drift: Numbers) -> Adjustment:
+    """Adjusts for what all cells have in common, `drift` of ln for each cell.
 
+    The noise is that of the noisier cell: two configs are two programs.
     What is common moves a single cell by more or less (`SENSITIVITY`), and the interval has room for that.
     """
     (variance, df, between), (new_variance, new_df, new_between) = (
         [pairs.of_cell(values, name) for values in (noise.variance, noise.df, noise.between)] for name in pairs.sides
     )
     new_is_wider = ~(variance >= new_variance)
-    count = len(pairs.cells)
     wider = np.where(new_is_wider, new_variance, variance)
     doubt = (SENSITIVITY * drift) ** 2 / wider
     wider_df, of_nights = np.where(new_is_wider, new_df, df), np.where(new_is_wider, new_between, between)
-    return Adjustment(np.full(count, drift), wider, wider_df, doubt, of_nights)
+    return Adjustment(drift, wider, wider_df, doubt, of_nights)
 
 
 def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Adjustment) -> tuple[Noise, Adjustment]:

@@ -79,7 +79,7 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
     for metric, min_effect in min_effects.items():
         common = pairs.common_moves(CONTROL[metric]) if metric in CONTROL else None
         learned = learn_noise(pairs.rows, metric, common=common, between=pairs.between)
-        adjustment = common_adjustment(pairs, learned, drift.get(metric, 0.0))
+        adjustment = common_adjustment(pairs, learned, drift.get(metric, 0.0) * pairs.part_of_drift(metric))
         if metric in CONTROL:
             learned, adjustment = adjusted_for_eager(pairs, metric, learned, adjustment)
         noise[metric], degrees[metric] = learned.typical, learned.repeats

@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, func, select
 
@@ -20,10 +19,11 @@ from analysis.compare.compare_sides import compare
 from analysis.compare.due_cells import MOST_CONFIRMATIONS, due_cells
 from collector.bundle import CONFIRM, BundleContents, BundleError, RunHeader, check_bundle, read_bundle
 from collector.bundle_file import both_paths, path_of
+from collector.machine.environment import environment_id
 from collector.settings import Settings
 from collector.vocabulary import Cell, short_hash
 from db.engine import open_store
-from db.errors import SideError, counted
+from db.errors import SideError, StoreError, counted
 from db.queries.base_nights import previous_night
 from db.queries.sides import Side, resolve_side
 from db.schema import CellRow, measurements
@@ -174,29 +174,34 @@ class Confirming:
     def _base_testbeds(self, base: Side) -> tuple[Sequence[Testbed], str]:
         """The testbeds with the torch that base was measured with, none where it is not at hand; and which sides are measured."""
         try:
-            asked = self._asked(base)
+            contents = self._contents(base)
         except BundleError:
             return (), "new side only: the bundle of base is not here"
+        asked = contents.header.asked or {}
         if asked.get("torch_git") != self.testbeds[0].environment["torch_git"]:
             return (), "new side only: base is another torch"
         pace = asked.get("pace", {})
         overlay, source = str(pace.get("overlay", "")), str(pace.get("source", ""))
-        execution = self.testbeds[0].execution
-        if overlay == execution.overlay:
-            return self.testbeds, "both sides"
-        is_ours = any(Path(overlay).resolve().is_relative_to(folder.expanduser().resolve()) for folder in self.overlays)
-        if overlay and not (is_ours and Path(overlay).is_dir()):
-            return (), "new side only: the files of base are gone from --overlays"
-        execution = replace(execution, overlay=overlay, source=source)
-        found = find_testbeds(self.testbeds[0].device, execution, serve=True, plans=False)
-        index_of = {testbed.environment.get("gpu_index"): testbed for testbed in found}
-        return [index_of[testbed.environment.get("gpu_index")] for testbed in self.testbeds], "both sides"
+        found, execution = self.testbeds, self.testbeds[0].execution
+        if overlay != execution.overlay:
+            place = Path(overlay).resolve()
+            is_ours = any(place.is_relative_to(folder.expanduser().resolve()) for folder in self.overlays)
+            if overlay and not (is_ours and place.is_dir()):
+                return (), "new side only: the files of base are gone from --overlays"
+            execution = replace(execution, overlay=overlay, source=source)
+            at_once = find_testbeds(self.testbeds[0].device, execution, serve=True, plans=False)
+            of_gpu = {testbed.environment.get("gpu_index"): testbed for testbed in at_once}
+            found = [of_gpu[testbed.environment.get("gpu_index")] for testbed in self.testbeds]
+        # A library or a variable may differ: then base would be measured as something else.
+        if not any(environment_id(testbed.environment) in contents.environments for testbed in found):
+            return (), "new side only: base ran in another environment"
+        return found, "both sides"
 
-    def _asked(self, base: Side) -> Mapping[str, Any]:
-        """What the newest run of base was asked to do, from its bundle. Raises `BundleError` where there is none."""
+    def _contents(self, base: Side) -> BundleContents:
+        """The bundle of the newest run of base. Raises `BundleError` where there is none."""
         run = next((run for run in base.runs if run.trigger != CONFIRM), base.runs[0])
         plain, packed = both_paths(path_of(self.out, run.run_id))
-        return check_bundle(plain if plain.exists() else packed).asked or {}
+        return read_bundle(plain if plain.exists() else packed)
 
 
 def find_confirmable(folder: Path, name: str | None, resumed: Sequence[Unfinished]) -> list[Unfinished]:
@@ -244,7 +249,7 @@ def is_any_due(runs: Sequence[Unfinished], database: str) -> bool:
     """Return whether a stored night has cells to measure again."""
     try:
         return bool(_due_of(database, runs[0].contents.header.run_id).testbed_of)
-    except (NoBaseNightError, SideError):  # the night may be of another store
+    except (NoBaseNightError, SideError, StoreError):  # the night may be in another store
         return False
 
 

@@ -77,6 +77,13 @@ def test_a_slow_night_makes_no_verdict_that_outlives_a_confirmation_of_both_side
     assert 0 < again.again < 1
 
 
+def test_a_step_in_a_slow_night_is_still_found_where_base_is_measured_again():
+    """The drift of the night is not taken twice from cells whose base was measured in it, too."""
+    found = rates(World(30, noise=0.003, pace=0.003, slow_night=0.03), (0.05,), 4, confirm="both")
+    assert found.power[0] > 0.8
+    assert found.alarms == 0
+
+
 @pytest.mark.parametrize("confirm", ["new", "both"])
 def test_a_confirmation_finds_what_a_single_run_with_modes_does_not(confirm):
     world = World(20, noise=0.003, pace=0.003, modes=0.08)

@@ -69,6 +69,8 @@ def host(tmp_path, request):
         started = (datetime.now(UTC) - timedelta(days=NIGHTS - night)).isoformat(timespec="seconds")
         header = replace(first.header, run_id=f"night-{night:02}", started_at=started, commit=f"{night:040x}")
         writer = BundleWriter(tmp_path / "runs", header, first.planned)
+        for environment_id, data in first.environments.items():
+            writer.environment(environment_id, data)
         for item in first.measurements:
             metrics = {name: value * float(random.normal(1, 0.003)) for name, value in item.metrics.items()}
             writer.measurement(replace(item, metrics=metrics, started_at=started))
@@ -123,6 +125,7 @@ def test_nothing_is_confirmed_where_that_is_not_wanted_or_not_possible(host):
     assert "confirm" not in done.stdout, tell(done)
     assert "nothing left to do" in host.watch("resume", latencies={}).stdout
     assert host.again() == []
+    assert "nothing left to do" in host.watch("resume", "--db", "other.db", latencies={}).stdout
     for words, said in ((["--confirm"], True), ([], False)):
         done = host.watch("nightly", *WORDS, *words, "--db", f"{said}.db", latencies={})
         assert ("nothing is confirmed: no earlier night" in done.stdout) is said, tell(done)

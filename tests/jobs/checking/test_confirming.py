@@ -9,12 +9,13 @@ import pytest
 
 from collector.bundle import CONFIRM, read_bundle
 from collector.settings import Settings
+from collector.vocabulary import short_hash
 from jobs.checking import confirming
 from jobs.checking.confirming import Confirming, find_confirmable
 from jobs.pool.device_slots import DeviceSlot
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
 from jobs.pool.testbeds import Testbed
-from tests.factories import matrix, night, passing
+from tests.factories import ENVIRONMENT, matrix, night, passing
 
 TORCH = "f" * 40
 CELLS = matrix(["bert", "gpt2"])
@@ -36,6 +37,11 @@ def confirmation(tmp_path, workers=1, **execution):
     return Confirming([run], [testbed], Settings(), tmp_path, str(tmp_path / "store.db"), overlays, 1e9)
 
 
+@pytest.fixture(autouse=True)
+def same_environment(monkeypatch):
+    monkeypatch.setattr(confirming, "environment_id", lambda _: short_hash(ENVIRONMENT))
+
+
 def base_of(confirming_it, run_id="base"):
     run = SimpleNamespace(run_id=run_id, trigger="nightly")
     return confirming_it._base_testbeds(SimpleNamespace(runs=(run,)))
@@ -54,6 +60,12 @@ def test_base_is_measured_where_its_torch_is_at_hand(tmp_path, changes, words):
     make(tmp_path, "base", **changes)
     found, said = base_of(confirmation(tmp_path))
     assert (said, bool(found)) == (words, words == "both sides")
+
+
+def test_base_is_not_measured_in_another_environment(tmp_path, monkeypatch):
+    make(tmp_path, "base", asked=asked())
+    monkeypatch.setattr(confirming, "environment_id", lambda _: "another")
+    assert base_of(confirmation(tmp_path)) == ((), "new side only: base ran in another environment")
 
 
 def test_without_the_bundle_of_base_new_is_measured_alone(tmp_path):
