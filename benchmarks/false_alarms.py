@@ -1,7 +1,9 @@
 """False verdicts and power of the comparison of two nights, on synthetic runs: `python -m benchmarks false_alarms`.
 
-With `--history` it is the history of 2 to 9 nights that is judged, as `changepoints` does (`analysis.history.first`). With
-`--ingest` each comparison goes through bundles and a store, with an ad hoc run of one model before the newest night.
+With `--confirm new` or `--confirm both` cells are measured again as `nightly` does, of the newest night or of both, on the
+machine of the newest night. With `--history` it is the history of 2 to 9 nights that is judged, as `changepoints` does
+(`analysis.history.first`). With `--ingest` each comparison goes through bundles and a store, with an ad hoc run of one model
+before the newest night.
 
 Nothing here is measured. Every model has a level, and its compiled and eager latency have in common what the host's pace
 does to a process. A disturbed run shares the machine with a neighbour, who slows both, and not equally.
@@ -17,18 +19,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from analysis.compare.adjustment import CONTROL, CellPairs, PairedCells
 from analysis.compare.common_move import YARDSTICKS
 from analysis.compare.compare_sides import compare_named
+from analysis.compare.due_cells import MOST_CONFIRMATIONS, is_due
 from analysis.compare.repeats import RepeatRows
 from analysis.compare.verdicts import judge_pairs
 from analysis.history.first import judge_first
 from analysis.history.series import Point, SeriesTable
+from analysis.stats.arrays import Labels, Numbers
 from analysis.stats.verdicts import LEVEL, Verdict, false_discovery_rates
-from collector.bundle import BundleWriter, RunHeader
+from collector.bundle import CONFIRM, BundleWriter, RunHeader
 from collector.metrics import MIN_EFFECT
 from collector.vocabulary import Cell, Config, Measurement, Phase, Status
 from db.engine import open_store
@@ -41,6 +44,10 @@ from db.runs import RunInfo
 _METRICS = (*CONTROL, *CONTROL.values(), *YARDSTICKS, "throttled", "leak_bytes_per_call")
 _SMALLEST = MIN_EFFECT["compiled_ms"]
 _CHANGED = (Verdict.REGRESSED.value, Verdict.IMPROVED.value)
+
+
+#: What judges a model of every night, a row a model.
+Judge = Callable[["World", "Nights"], pd.DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,40 +71,94 @@ class World:
     slow_night: float = 0.0
 
 
-def latencies(world: World, random: np.random.Generator) -> npt.NDArray[np.float64]:
-    """ln of eager and compiled latency: an array of 2 x runs x models; runs are in order, `world.runs` of a night."""
-    shape = (world.nights * world.runs, world.models)
-    level, slope = random.normal(0, 1, world.models), random.uniform(0, 1.2, world.models)
+@dataclass(frozen=True, slots=True)
+class Nights:
+    """Synthetic runs of a world: ln of eager and compiled latency, an array of 2 x runs x models, NaN where not measured.
+
+    `night` has the night of each run, a number from 0. `level`, `slope` and `tonight` are of each model: its latency, how the
+    host's pace moves it, and what all runs of the newest night have in common.
+    """
+
+    values: Numbers
+    night: Labels
+    level: Numbers
+    slope: Numbers
+    tonight: Numbers
+
+    def again(self, world: World, night: int, due: Numbers, slower: Numbers, random: np.random.Generator) -> Nights:
+        """Return these and one more run, which the machine makes in the newest night, of the code of `night`.
+
+        `due` says which models it has, `slower` what the newest code costs them.
+        """
+        drawn = _drawn(world, self.level, self.slope, 1, random) + world.slow_night * np.array([1, 1.67])[:, None, None]
+        drawn[1] += self.tonight + (slower if night == world.nights - 1 else 0.0)
+        place = int(np.searchsorted(self.night, night, side="right"))
+        values = np.insert(self.values, place, np.where(due, drawn[:, 0], np.nan), axis=1)
+        return replace(self, values=values, night=np.insert(self.night, place, night))
+
+
+def _drawn(world: World, level: Numbers, slope: Numbers, runs: int, random: np.random.Generator) -> Numbers:
+    """Return so many runs of one code in usual nights, as `Nights.values`."""
+    shape = (runs, world.models)
     pace = random.normal(0, world.pace, shape)
     drawn = (random.standard_t(world.tails, shape) if world.tails else random.normal(0, 1, shape) for _ in range(2))
     eager, compiled = (world.noise * each + level for each in drawn)
-    neighbour = random.uniform(0.05, 0.4, (len(pace), 1)) * (random.random((len(pace), 1)) < world.disturbed)
+    neighbour = random.uniform(0.05, 0.4, (runs, 1)) * (random.random((runs, 1)) < world.disturbed)
     felt = [neighbour * random.normal(1, 0.3, shape) for _ in range(2)]
-    if world.between:
-        compiled += np.repeat(random.normal(0, world.between, (world.nights, world.models)), world.runs, axis=0)
     compiled += np.log1p(world.mode) * (random.random(shape) < world.modes)
-    eager[-world.runs :] += world.slow_night
-    compiled[-world.runs :] += 1.67 * world.slow_night
     return np.array([eager + pace + felt[0], compiled + slope * pace + felt[1]])
 
 
-def judged(world: World, values: npt.NDArray[np.float64]) -> pd.DataFrame:
+def draw_nights(world: World, random: np.random.Generator) -> Nights:
+    """Return the runs of all nights, in order, `world.runs` of a night."""
+    level, slope = random.normal(0, 1, world.models), random.uniform(0, 1.2, world.models)
+    values = _drawn(world, level, slope, world.nights * world.runs, random)
+    common = random.normal(0, world.between, (world.nights, world.models))
+    values[1] += np.repeat(common, world.runs, axis=0)
+    values[:, -world.runs :] += world.slow_night * np.array([1, 1.67])[:, None, None]
+    return Nights(values, np.repeat(np.arange(world.nights), world.runs), level, slope, common[-1])
+
+
+def judged(world: World, nights: Nights) -> pd.DataFrame:
     """What the product says of the newest night against the one before, a row a model."""
-    base, new = (_side(world, night) for night in (world.nights - 2, world.nights - 1))
-    pairs = PairedCells(_rows(world, values), base, new, CellPairs.of_ids(_names(world)))
+    base, new = (_side(nights, night) for night in (world.nights - 2, world.nights - 1))
+    pairs = PairedCells(_rows(world, nights), base, new, CellPairs.of_ids(_names(world)))
     latency = judge_pairs(pairs, {"compiled_ms": _SMALLEST}).metrics["compiled_ms"]
     return pd.DataFrame(
-        {"compiled_ms_verdict": latency.verdict, "compiled_ms_low": latency.low, "compiled_ms_high": latency.high}
+        {
+            "compiled_ms_verdict": latency.verdict,
+            "compiled_ms_low": latency.low,
+            "compiled_ms_high": latency.high,
+            "more_runs": latency.more_runs,
+        }
     )
 
 
-def judged_in_history(world: World, values: npt.NDArray[np.float64]) -> pd.DataFrame:
+def confirmed(
+    world: World, nights: Nights, slower: Numbers, both: bool, judge: Judge, random: np.random.Generator
+) -> tuple[pd.DataFrame, float]:
+    """What is said after measuring again, of new or of both sides, and how many runs of a model that took, a model."""
+    measured = 0.0
+    cells = judge(world, nights)
+    due = np.ones(world.models, dtype=bool)
+    for _ in range(MOST_CONFIRMATIONS):
+        due &= [is_due(word, more) for word, more in zip(cells["compiled_ms_verdict"], cells["more_runs"], strict=True)]
+        if not due.any():
+            break
+        for night in (world.nights - 2, world.nights - 1) if both else (world.nights - 1,):
+            nights = nights.again(world, night, due, slower, random)
+            measured += float(due.mean())
+        cells = judge(world, nights)
+    return cells, measured
+
+
+def judged_in_history(world: World, nights: Nights) -> pd.DataFrame:
     """What the product says of the history of up to nine nights, a row a model; there is no verdict but of a change."""
-    of_nights = values[1].reshape(world.nights, world.runs, world.models).mean(axis=1).T
+    of_nights = nights.values[1].reshape(world.nights, world.runs, world.models).mean(axis=1).T
     points = tuple(_point(world, night) for night in range(world.nights))
     metrics = {"compiled_ms": np.exp(of_nights)}
     table = SeriesTable("", "main", "", points, np.arange(world.models), metrics, np.ones(of_nights.shape))
-    changes = judge_first(_rows(world, values), _names(world), table, {"compiled_ms": _SMALLEST})["compiled_ms"]
+    changes = judge_first(_rows(world, nights), _names(world), table, {"compiled_ms": _SMALLEST})["compiled_ms"]
     found = [changes[row] for row in range(world.models)]
     size = np.log([one.ratio for one in found])
     told = false_discovery_rates(np.array([one.p for one in found])) <= LEVEL
@@ -106,20 +167,22 @@ def judged_in_history(world: World, values: npt.NDArray[np.float64]) -> pd.DataF
     return pd.DataFrame({"compiled_ms_verdict": verdicts, "compiled_ms_low": np.nan, "compiled_ms_high": np.nan})
 
 
-def judged_in_store(world: World, values: npt.NDArray[np.float64]) -> pd.DataFrame:
+def judged_in_store(world: World, nights: Nights) -> pd.DataFrame:
     """Return what `compare latest~1 latest` says, a row a model, of bundles that were ingested.
 
     An ad hoc run of the first model lies before the newest night, and is no base.
     """
     cells = [Cell("synthetic", name, Phase.INFERENCE, "float32", "cpu", 1, Config()) for name in _names(world)]
-    runs = values.shape[1]
+    first_of = {night: int(np.flatnonzero(nights.night == night)[0]) for night in range(world.nights)}
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(Path(folder) / "store.db", write=True)
-        for run in [*range(runs - world.runs), -1, *range(runs - world.runs, runs)]:
-            night = run // world.runs if run >= 0 else world.nights - 1
-            started = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(
-                hours=2 * run if run >= 0 else 2 * (runs - world.runs) - 1
-            )
+        for run, night in [*enumerate(nights.night.tolist()), (-1, world.nights - 1)]:
+            # What was measured again belongs to its night, and was measured tonight.
+            number = run - first_of[night]
+            is_again = run >= 0 and number >= world.runs
+            measured = world.nights - 1 if is_again else night
+            started = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=measured, minutes=10 * number, seconds=night)
+            started = started if run >= 0 else datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=night, hours=-1)
             header = RunHeader(
                 run_id=f"run-{run}" if run >= 0 else "tried",
                 branch="main",
@@ -127,15 +190,17 @@ def judged_in_store(world: World, values: npt.NDArray[np.float64]) -> pd.DataFra
                 testbed={"cpu": "synthetic"},
                 started_at=started.isoformat(),
                 label="synthetic",
-                trigger="nightly" if run >= 0 else "adhoc",
+                trigger=CONFIRM if is_again else "nightly" if run >= 0 else "adhoc",
                 night=f"night-{night}" if run >= 0 else "",
             )
-            chosen = cells if run >= 0 else cells[:1]
-            writer = BundleWriter(Path(folder), header, chosen)
-            for place, cell in enumerate(chosen):
-                eager, compiled = np.exp(values[:, run, place]).tolist()
+            places = np.flatnonzero(np.isfinite(nights.values[1, run])).tolist() if run >= 0 else [0]
+            writer = BundleWriter(Path(folder), header, [cells[place] for place in places])
+            for place in places:
+                eager, compiled = np.exp(nights.values[:, run, place]).tolist()
                 metrics = {"eager_ms": eager, "compiled_ms": compiled}
-                writer.measurement(Measurement(cell, Status.PASS, started.isoformat(), 1.0, metrics, program_id="one"))
+                writer.measurement(
+                    Measurement(cells[place], Status.PASS, started.isoformat(), 1.0, metrics, program_id="one")
+                )
             ingest_bundle(store, writer.close(started.isoformat()))
         comparison = compare_named(store, "latest~1", "latest")
         store.dispose()
@@ -146,6 +211,7 @@ def judged_in_store(world: World, values: npt.NDArray[np.float64]) -> pd.DataFra
             "compiled_ms_verdict": [one.verdict.value if one else None for one in rows],
             "compiled_ms_low": [one.low if one and one.low is not None else np.nan for one in rows],
             "compiled_ms_high": [one.high if one and one.high is not None else np.nan for one in rows],
+            "more_runs": [one.more_runs if one and one.more_runs is not None else np.nan for one in rows],
         }
     )
 
@@ -154,8 +220,8 @@ def _names(world: World) -> list[str]:
     return [f"synthetic {model}" for model in range(world.models)]
 
 
-def _rows(world: World, values: npt.NDArray[np.float64]) -> RepeatRows:
-    count, models = values.shape[1:]
+def _rows(world: World, nights: Nights) -> RepeatRows:
+    count, models = nights.values.shape[1:]
     rows = pd.DataFrame(
         {
             "run": np.repeat(np.arange(count), models),
@@ -163,12 +229,13 @@ def _rows(world: World, values: npt.NDArray[np.float64]) -> RepeatRows:
             **{"replicate": 0, "program": 0.0, "passed": 1},
             "started_at": np.arange(float(count * models)),
             **dict.fromkeys(_METRICS, np.nan),
-            "eager_ms": np.exp(values[0]).ravel(),
-            "compiled_ms": np.exp(values[1]).ravel(),
+            "eager_ms": np.exp(nights.values[0]).ravel(),
+            "compiled_ms": np.exp(nights.values[1]).ravel(),
         }
     )
-    commit = np.arange(count) // world.runs
-    runs = pd.DataFrame({"run": np.arange(count), "night": commit, "branch": "main", "commit": commit, "testbed": 0})
+    rows = rows[rows["compiled_ms"].notna()]
+    runs = pd.DataFrame({"run": np.arange(count), "night": nights.night, "branch": "main"})
+    runs = runs.assign(commit=nights.night, testbed=0)
     same = dict.fromkeys(("phase", "dtype", "device", "batch_size"), "synthetic")
     cells = pd.DataFrame({"cell": np.arange(models), "cell_id": _names(world), "model": np.arange(models), **same})
     return RepeatRows(Repeats(rows, runs, cells))
@@ -180,42 +247,57 @@ def _point(world: World, night: int) -> Point:
     return Point(night, str(night), None, 0.0, None, runs)
 
 
-def _side(world: World, night: int) -> Side:
+def _side(nights: Nights, night: int) -> Side:
     run = RunInfo(0, "", "", "main", str(night), "", "", {}, "synthetic", datetime(2026, 1, 1, tzinfo=UTC), None)
-    keys = range(night * world.runs, (night + 1) * world.runs)
+    keys = np.flatnonzero(nights.night == night).tolist()
     return Side("", "commit", tuple(replace(run, key=key) for key in keys))
-
-
-Judge = Callable[[World, npt.NDArray[np.float64]], pd.DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
     """`alarms` is the share of A/A comparisons with any false verdict, `outside` that of 95 % intervals without the truth (of a
     history 0: it has none);
-    `power` has for each step the share of slowed models that are `regressed`."""
+    `power` has for each step the share of slowed models that are `regressed`. `again` is the share of a night's runs of a model
+    that were measured again where no code changed."""
 
     alarms: float
     outside: float
     power: tuple[float, ...]
+    again: float = 0.0
 
 
-def rates(world: World, steps: Sequence[float], times: int, seed: int = 1, judge: Judge = judged) -> Rates:
-    """Over `times` synthetic stores. For power every tenth model, one at least, is slower by the step in the newest night."""
+def rates(
+    world: World, steps: Sequence[float], times: int, seed: int = 1, judge: Judge = judged, confirm: str = "no"
+) -> Rates:
+    """Over `times` synthetic stores. For power every tenth model, one at least, is slower by the step in the newest night.
+
+    `confirm` is `no`, or which side is measured again: `new` or `both`.
+    """
     random = np.random.default_rng([seed, world.models, world.nights, world.runs])
     slowed = np.arange(0, world.models, 10)
-    alarms, outside, found = [], [], np.zeros((len(steps), times))
+    alarms, outside, again, found = [], [], [], np.zeros((len(steps), times))
+
+    def said(nights: Nights, slower: Numbers) -> tuple[pd.DataFrame, float]:
+        if confirm == "no":
+            return judge(world, nights), 0.0
+        return confirmed(world, nights, slower, confirm == "both", judge, random)
+
     for time in range(times):
-        values = latencies(world, random)
-        cells = judge(world, values)
+        nights = draw_nights(world, random)
+        cells, measured = said(nights, np.zeros(world.models))
         alarms.append(cells["compiled_ms_verdict"].isin(_CHANGED).any())
         outside.append(((cells["compiled_ms_low"] > 0) | (cells["compiled_ms_high"] < 0)).mean())
+        again.append(measured / world.runs)
         for at, step in enumerate(steps):
-            slower = values.copy()
-            slower[1, -world.runs :, slowed] += np.log1p(step)
-            verdicts = judge(world, slower)["compiled_ms_verdict"].iloc[slowed]
+            slower = np.zeros(world.models)
+            slower[slowed] = np.log1p(step)
+            values = nights.values.copy()
+            values[1, -world.runs :] += slower
+            verdicts = said(replace(nights, values=values), slower)[0]["compiled_ms_verdict"].iloc[slowed]
             found[at, time] = verdicts.eq(Verdict.REGRESSED.value).mean()
-    return Rates(float(np.mean(alarms)), float(np.mean(outside)), tuple(found.mean(axis=1).tolist()))
+    means = (float(np.mean(part)) for part in (alarms, outside, again))
+    alarmed, missed, repeated = means
+    return Rates(alarmed, missed, tuple(found.mean(axis=1).tolist()), repeated)
 
 
 def main() -> None:
@@ -232,6 +314,7 @@ def main() -> None:
     parser.add_argument(
         "--slow-night", type=float, default=0.0, help="cost of the newest night, compiled 1.67 times as much"
     )
+    parser.add_argument("--confirm", choices=["no", "new", "both"], default="no", help="measure again, as nightly does")
     parser.add_argument("--quiet", action="store_true", help="no line with disturbed runs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--history", action="store_true", help="judge the history of 2 to 9 nights")
@@ -240,7 +323,7 @@ def main() -> None:
     asked = parser.parse_args()
     steps, judge = asked.steps, judged_in_history if asked.history else judged_in_store if asked.ingest else judged
     print(f"synthetic, {asked.nights} nights of {asked.runs} runs: shares of {asked.times} comparisons")
-    print("models noise disturbed  false  outside 95 %" + "".join(f"  finds {step:4.0%}" for step in steps))
+    print("models noise disturbed  false  outside 95 %  again" + "".join(f"  finds {step:4.0%}" for step in steps))
     for noise in asked.noise:
         for models in asked.models:
             for disturbed in (0.0,) if asked.quiet else (0.0, 0.25):
@@ -248,12 +331,10 @@ def main() -> None:
                 world = World(models, asked.nights, asked.runs, noise, noise, disturbed, **structure)
                 world = replace(world, slow_night=asked.slow_night)
                 times = asked.times if models < 500 else max(asked.times // 4, 20)
-                found = rates(world, steps, times, asked.seed, judge)
+                found = rates(world, steps, times, asked.seed, judge, asked.confirm)
                 power = "".join(f"  {part:10.2f}" for part in found.power)
-                print(
-                    f"{models:6} {noise:5.1%} {disturbed:9.0%}  {found.alarms:5.3f}  {found.outside:12.3f}{power}",
-                    flush=True,
-                )
+                shares = f"{found.alarms:5.3f}  {found.outside:12.3f}  {found.again:5.2f}{power}"
+                print(f"{models:6} {noise:5.1%} {disturbed:9.0%}  {shares}", flush=True)
 
 
 if __name__ == "__main__":

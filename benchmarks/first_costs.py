@@ -2,6 +2,7 @@
 
     python -m benchmarks first_costs BUNDLES...
 
+A cell that these bundles do not have keeps its row.
 Of each cell of a GPU that was measured whole: the seconds of a worker, and the device memory that it reserved to load the model
 and to run it in eager mode; of older bundles, which have no such record, the peak of an eager call. Several measurements of a
 cell count by their median, those with the record before those without it.
@@ -19,7 +20,7 @@ from typing import Any
 import click
 
 from collector.bundle import BundleContents, read_bundle
-from collector.vocabulary import Measurement, Stage, Status
+from collector.vocabulary import Cell, Measurement, Stage, Status
 from jobs.plan.cost import worker_s
 from jobs.plan.duplicate_programs import SAME_PROGRAM
 
@@ -57,10 +58,12 @@ def _bytes(item: Measurement) -> dict[str, float]:
 @click.command()
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def main(bundles: tuple[Path, ...]) -> None:
-    """Write the table from these bundles."""
-    lines = ",\n".join(json.dumps(row) for row in rows(map(read_bundle, bundles)))
+    """Write what these bundles show into the table; cells that they do not have keep their rows."""
+    table = {str(Cell.from_json(row["cell"])): row for row in json.loads(TABLE.read_text())}
+    found = {str(Cell.from_json(row["cell"])): row for row in rows(map(read_bundle, bundles))}
+    lines = ",\n".join(json.dumps(row) for _, row in sorted((table | found).items()))
     TABLE.write_text(f"[\n{lines}\n]\n")
-    click.echo(f"{TABLE.name}: {len(json.loads(TABLE.read_text()))} cells")
+    click.echo(f"{TABLE.name}: {len(table | found)} cells, {len(found)} of them from these bundles")
 
 
 if __name__ == "__main__":

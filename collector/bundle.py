@@ -36,6 +36,9 @@ FORMAT = 2
 #: The trigger of a run that only generated code, without the device that it is for: it has no latencies, and is no night to
 #: compare with. It is also the key of a testbed, an environment and a measurement's details that says what it is about.
 CENSUS = "census"
+#: The trigger of a run that measures cells of a night again, to confirm what changed. It is of the night whose code it measures,
+#: and the night keeps its place among the others.
+CONFIRM = "confirm"
 #: In format 1 `amp` meant bfloat16 on every device, and float16 had a name of its own.
 _DTYPES_OF_FORMAT_1 = {"amp": "amp_bfloat16", "amp_float16": "amp"}
 

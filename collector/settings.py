@@ -24,12 +24,13 @@ class Settings:
     With a `precision` rounds go on until the 95 % interval of both medians is within this fraction of them, ten times
     `rounds` or `sample_limit_s` at most. `warm_compile`: a new process compiles the program once more from the same caches.
     `trace` and `shared_tuning` are folders, or empty (`collector.process.worker.start_trace`,
-    `collector.measure.shared_tuning`). `flags` are torch's back-end switches. `optimizer` is what a training step ends with,
-    as in PyTorch's runner; with none every step computes the same. With `code_only` a cell ends when it is compiled: its code,
-    counters and compile time are all that is wanted. So does one that compiles to the `known_code`, which is set for each
-    cell (`collector.code`). With `explain` torch's compiler bisector looks for the part of the compiler with which the
-    cell fails (`collector.measure.explaining`). `own_models` are the user's own models with short names that cells of the run
-    are of.
+    `collector.measure.shared_tuning`). `compiled` is a folder in which each cell keeps the compiler's caches, or empty: a
+    later process of the cell finds its program there and has no compile time. `flags` are torch's back-end switches.
+    `optimizer` is what a training step ends with, as in PyTorch's runner; with none every step computes the same. With
+    `code_only` a cell ends when it is compiled: its code, counters and compile time are all that is wanted. So does one that
+    compiles to the `known_code`, which is set for each cell (`collector.code`). With `explain` torch's compiler bisector
+    looks for the part of the compiler with which the cell fails (`collector.measure.explaining`). `own_models` are the user's
+    own models with short names that cells of the run are of.
     """
 
     rounds: int = 30
@@ -43,6 +44,7 @@ class Settings:
     flags: BackendFlags = field(default_factory=BackendFlags)
     optimizer: str = "none"
     shared_tuning: str = ""
+    compiled: str = ""
     code_only: bool = False
     explain: bool = False
     known_code: str = ""
@@ -50,7 +52,7 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
-        return {name: value for name, value in asdict(self).items() if name != "own_models" or value}
+        return {name: value for name, value in asdict(self).items() if value or name not in ("own_models", "compiled")}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:

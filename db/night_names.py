@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, SQLColumnExpression, or_, select
 
+from collector.bundle import CONFIRM
 from db.queries.moments import from_epoch
 from db.schema import Run
 
@@ -18,7 +19,8 @@ def unique_night(conn: Connection, run: Mapping[str, Any], commit: int) -> str:
     """Return the name under which the store has the night of a run: its own, or with a start if another night has that.
 
     `run` is the row to be stored, `commit` its number. Runs of one name are of one night if branch and commit agree and no
-    long pause lies between them. A stored night keeps its name, so that addresses stay valid.
+    long pause lies between them; what confirms a night (`CONFIRM`) may do so on a later day. A stored night keeps its name, so
+    that addresses stay valid.
     """
     name = run["night"]
     if name == run["run_id"]:
@@ -32,6 +34,7 @@ def unique_night(conn: Connection, run: Mapping[str, Any], commit: int) -> str:
     for other in stored:
         other_begin, other_end = _span(other.started_at, other.finished_at)
         is_near = other_begin - end < _PAUSE_S and begin - other_end < _PAUSE_S
+        is_near |= run["trigger"] == CONFIRM
         if is_near and (other.branch, other.commit) == (run["branch"], commit):
             return str(other.night)
     if not any(other.night == name for other in stored):

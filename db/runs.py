@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, func, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, case, func, select
+from sqlalchemy.orm import InstrumentedAttribute, aliased
 
-from collector.bundle import CENSUS
+from collector.bundle import CENSUS, CONFIRM
 from collector.code import NAME_OF_SOURCE
 from db.connecting import Source, connected
 from db.queries.moments import moment_of
@@ -61,7 +62,10 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class NightInfo:
-    """The runs of one night, newest first; most nights are one run. The counts are of cells, over all of them."""
+    """The runs of one night, newest first; most nights are one run. The counts are of cells, over all of them.
+
+    What measured cells of it again (`CONFIRM`) is of the night, and does not move it.
+    """
 
     night: str
     runs: tuple[RunInfo, ...]
@@ -69,7 +73,7 @@ class NightInfo:
     @property
     def started_at(self) -> datetime:
         """When its newest run started: by this nights are ordered."""
-        return self.runs[0].started_at
+        return next((run for run in self.runs if run.trigger != CONFIRM), self.runs[0]).started_at
 
     @property
     def statuses(self) -> dict[str, int]:
@@ -115,8 +119,21 @@ def is_measured() -> ColumnElement[bool]:
 
 def newest_nights(*where: ColumnElement[bool]) -> Select[str]:
     """The names of nights, the one whose newest run started last first."""
-    newest = func.max(Run.started_at).desc()
+    own = func.max(case((Run.trigger != CONFIRM, Run.started_at)))
+    newest = func.coalesce(own, func.max(Run.started_at)).desc()
     return select(Run.night).where(*where).group_by(Run.night).order_by(newest, Run.night.desc())
+
+
+def order_in_time() -> tuple[ColumnElement[Any] | InstrumentedAttribute[float], ...]:
+    """Return what runs are ordered by, oldest first: by their start, and what confirms a night stands behind the night.
+
+    A base that is measured again so stands before the night that it is compared with.
+    """
+    of_night = aliased(Run)
+    last = select(func.max(of_night.started_at)).where(of_night.night == Run.night, of_night.trigger != CONFIRM)
+    own = func.coalesce(last.scalar_subquery(), Run.started_at)
+    is_again = case((Run.trigger == CONFIRM, 1), else_=0)
+    return case((Run.trigger == CONFIRM, own), else_=Run.started_at), is_again, Run.started_at
 
 
 def describe_places(testbeds: Iterable[Mapping[str, Any]]) -> str:

@@ -13,6 +13,7 @@ from collector.configs.backend_flags import BackendFlags
 from collector.configs.spelling import parse_config
 from collector.settings import OPTIMIZERS, Settings
 from collector.vocabulary import DTYPES, Config
+from jobs.census.census_pool import DEFAULT_CACHE
 from jobs.options import FOLDER, INPUT_FILE, PHASES, POSITIVE, Decorator, as_one, repeatable, together
 from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 
@@ -179,6 +180,9 @@ shared_tuning_option = click.option(
     envvar="INDUCTOR_WATCH_TUNING",
     callback=_absolute,
     help="Folder in which the first process keeps what autotuning chose, for all later ones (or INDUCTOR_WATCH_TUNING).",
+)
+cache_option = click.option(
+    "--cache", type=FOLDER, default=DEFAULT_CACHE, help="Folder for the code that a census generated."
 )
 max_hours_option = click.option(
     "--max-hours",

@@ -170,6 +170,12 @@ class PairedCells:
         earlier, later = sorted(runs, key=lambda of_side: int(of_side[-1]))
         return int(earlier[-1]), int(later[0])
 
+    @cached_property
+    def is_base_earlier(self) -> bool:
+        """Whether all runs of base lie before those of new."""
+        ends = self.between
+        return ends is not None and ends[0] < ends[1] and int(self.rows.runs[ends[0]]) in self.sides["base"].keys
+
     def common_moves(self, control: str) -> Numbers:
         """The same as `common`, of every run that the noise is learned from: `analysis.compare.noise.common_moves`."""
         used = self.common(control).metric

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,10 +24,11 @@ from analysis.compare.repeats import RepeatRows
 from analysis.compare.suite_groups import SuiteSummary, summarise_groups
 from analysis.compare.transitions import Transition, transition
 from analysis.compare.verdicts import READ, Circumstances, judge_pairs, outcome_of
+from collector.bundle import CENSUS
 from collector.code import NAME_OF_SOURCE
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.own_models import USER, identity_in
-from collector.vocabulary import canonical_json
+from collector.vocabulary import Status, canonical_json
 from db.connecting import Source, connected
 from db.errors import FilterError, SideError, nearest, one_line
 from db.queries.cell_names import CellName
@@ -66,7 +68,12 @@ class _Pair(NamedTuple):
 
 
 def compare_named(
-    source: Source, base: str, new: str, filters: CellFilter = EVERYTHING, configs: tuple[str, str] | None = None
+    source: Source,
+    base: str,
+    new: str,
+    filters: CellFilter = EVERYTHING,
+    configs: tuple[str, str] | None = None,
+    against: Mapping[str, str] = MappingProxyType({}),
 ) -> Comparison:
     """Compare two sides by the texts that name them; see `compare`.
 
@@ -75,7 +82,7 @@ def compare_named(
     """
     with connected(source) as conn:
         check_filter(conn, filters)
-        return compare(conn, resolve_side(conn, base), resolve_side(conn, new), configs).only(filters)
+        return compare(conn, resolve_side(conn, base), resolve_side(conn, new), configs, against=against).only(filters)
 
 
 def compare(
@@ -84,12 +91,14 @@ def compare(
     new: Side,
     configs: tuple[str, str] | None = None,
     *,
+    against: Mapping[str, str] = MappingProxyType({}),
     read: ReadRun | None = None,
 ) -> Comparison:
     """Compare every cell that either side expects, and judge it by the noise that the store holds.
 
     `configs` (of base and of new, by name or `config_id`) pairs the cells of one config with those of another. Raises
-    `FilterError` where a side has no such config, or several of that name. `read` gives the rows of a run (`READ`), if they
+    `FilterError` where a side has no such config, or several of that name. `against` pairs the cells of several configs of base
+    with those of other configs of new, by `config_id`. `read` gives the rows of a run (`READ`), if they
     need not be read from the store.
     """
     with connected(source) as conn:
@@ -97,7 +106,7 @@ def compare(
         if configs:
             sides = [_of_config(states, name) for states, name in zip(sides, configs, strict=True)]
         sides = [_with_earlier_times(conn, sides[at], sides[1 - at]) for at in (0, 1)]
-        pairs = _paired(*sides, across_configs=configs is not None)
+        pairs = _paired(*sides, across_configs=configs is not None, against=against)
         environments = side_environments(conn, base) | side_environments(conn, new)
         code = _code_words(conn, pairs)
         rows = RepeatRows.behind(conn, (base, new), READ, read=read)
@@ -120,16 +129,22 @@ def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> S
     return SideSummary(side, filters, summarise_groups(cells), tuple(cells), notes)
 
 
-def _paired(base: Sequence[CellState], new: Sequence[CellState], *, across_configs: bool) -> list[_Pair]:
+def _paired(
+    base: Sequence[CellState], new: Sequence[CellState], *, across_configs: bool, against: Mapping[str, str]
+) -> list[_Pair]:
     """Return a pair for each cell that either side expects, in the order of their names; the name is that of new."""
 
-    def key(cell: CellName) -> Hashable:
-        return cell.axes if across_configs else cell.cell_id
+    def keyed(states: Sequence[CellState], configs: Mapping[str, str]) -> dict[Hashable, tuple[CellName, CellState]]:
+        cells = [(state.cell, state) for state in states if state.cell]
+        if across_configs:
+            return {cell.axes: (cell, state) for cell, state in cells}
+        return {(cell.axes, configs.get(cell.config_id, cell.config_id)): (cell, state) for cell, state in cells}
 
-    before, after = ({key(state.cell): state for state in states if state.cell} for states in (base, new))
-    names = {key(state.cell): state.cell for state in (*base, *new) if state.cell}
+    before, after = keyed(base, against), keyed(new, {})
+    names = {key: cell for key, (cell, _) in (*before.items(), *after.items())}
     ordered = sorted(names.items(), key=lambda item: item[1].place)
-    pairs = [_Pair(name, before.get(each, NOT_PLANNED), after.get(each, NOT_PLANNED)) for each, name in ordered]
+    nowhere = (None, NOT_PLANNED)
+    pairs = [_Pair(name, before.get(key, nowhere)[1], after.get(key, nowhere)[1]) for key, name in ordered]
     if not across_configs or not new or not new[0].cell:
         return pairs
     # Cells that the new config does not plan still belong to its group: they left it.
@@ -167,12 +182,14 @@ def _judged(
             same_code=bool(paired.cells.same_code[at]),
             same_environment=before is not None and before == after,
             model_changed=_model_changed(pair, environments),
+            only_code=all(_is_only_code(state, environments) for state in (pair.base, pair.new)),
             is_open=bool(judgement.is_open[at]),
             is_flaky=pair.new.cell_id in flaky,
             one_commit=one_commit,
         )
         outcome, metric = outcome_of(known, judged)
-        found = findings(outcome, metric, judged, moved=differ(pair.base.testbed_id, pair.new.testbed_id) is True)
+        moved = differ(pair.base.testbed_id, pair.new.testbed_id) is True
+        found = findings(outcome, metric, judged, moved=moved, ran=not known.only_code)
         cells.append(
             CellComparison(
                 *(*pair, word, outcome, metric, judged, found, bool(paired.throttled[at])),
@@ -249,6 +266,12 @@ def _of_config(states: Sequence[CellState], wanted: str) -> list[CellState]:
     if len(ids) > 1:
         raise FilterError(f"several configs are called {one_line(wanted)!r}: say one of {', '.join(sorted(ids))}")
     return [state for state in states if state.cell and state.cell.config_id == ids[0]]
+
+
+def _is_only_code(state: CellState, environments: Environments) -> bool:
+    """Whether a census generated the code of a cell, and nothing measured it."""
+    is_census = CENSUS in environments.get(state.environment_id or "", {})
+    return is_census and state.status == Status.NOT_CHECKED and state.code_id is not None
 
 
 def _model_changed(pair: _Pair, environments: Environments) -> bool:

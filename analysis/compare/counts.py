@@ -10,10 +10,12 @@ from analysis.stats.arrays import Mask
 from analysis.stats.verdicts import Verdict, words_where
 from collector.metrics import METRICS
 
-#: Counts of which more is worse, whatever the number: graph breaks, recompilations, fallbacks, skipped cudagraphs.
+#: Counts of which more is worse, whatever the number: graph breaks, recompilations, fallbacks, skipped cudagraphs, kernels that
+#: no cudagraph launched.
 RISING = tuple(metric.name for metric in METRICS.values() if metric.is_count and metric.better == "lower")
-#: Counts of what was compiled. More or fewer of them are neither good nor bad, but none at all is no program.
-VANISHING = ("graphs", "kernels_generated")
+#: Counts of what was compiled or recorded. More or fewer of them are neither good nor bad, but none at all is no program, or one
+#: without cudagraphs.
+VANISHING = ("graphs", "kernels_generated", "cudagraph_launches")
 COUNTED = tuple(name for name in METRICS if name in RISING or name in VANISHING)
 #: A graph whose kernels are all a library's has kernels.
 _INSTEAD = {"kernels_generated": "kernels_extern"}

@@ -31,7 +31,10 @@ ListedKernel = tuple[str, float, float]
 
 
 def listed_kernels(details: Mapping[str, Any], kind: str) -> Iterator[ListedKernel]:
-    """Name, launches and milliseconds per call of the kernels of `kind` ("compiled" or "eager"), as the profiler lists them."""
+    """Name, launches and milliseconds per call of the kernels of `kind`, as the profiler lists them.
+
+    `kind` is "compiled", "eager", or "outside": what of the compiled ones no cudagraph launched.
+    """
     entries = details.get(f"{kind}_kernels")
     for entry in entries if isinstance(entries, list) else []:
         if isinstance(entry, list | tuple) and len(entry) == 3:

@@ -78,13 +78,19 @@ class Finding:
 
 
 def findings(
-    outcome: Outcome, metric: str | None, judged: Mapping[str, Judged], *, moved: bool = False
+    outcome: Outcome,
+    metric: str | None,
+    judged: Mapping[str, Judged],
+    *,
+    moved: bool = False,
+    ran: bool = True,
 ) -> tuple[Finding, ...]:
     """Return a cell's findings, in the order of the dimensions; none where nothing can be said of the cell.
 
-    `metric` decided the outcome. `moved`: the sides measured the cell on different testbeds.
+    `metric` decided the outcome. `moved`: the sides measured the cell on different testbeds. `ran`: it ran on both sides; of a
+    cell that did not only equal code says anything.
     """
-    if outcome.verdict is None:
+    if outcome.verdict is None or (not ran and outcome is not Outcome.UNCHANGED):
         return ()
     if outcome.verdict in OF_STATUS:
         return (Finding(Dimension.CORRECTNESS, outcome.verdict),)

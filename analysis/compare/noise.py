@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.compare.repeats import RepeatRows
 from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.covariates import fit_slopes
-from analysis.stats.outliers import MEDIAN_EFFICIENCY, Tail, distances_from_neighbours, tail_of
+from analysis.stats.outliers import MEDIAN_EFFICIENCY, Tail, distances_from_before, distances_from_neighbours, tail_of
 from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums
 from analysis.stats.shrinkage import FEWEST, Prior, fit_prior, moderate
 from collector.metrics import METRICS
@@ -102,7 +102,7 @@ def learn_noise(
     )
     variance, df, part, slope, spread = (np.append(of_unit, np.nan)[unit] for of_unit in of_units)
     tail = repeats.tail(left, between)
-    tail = replace(tail, scale=np.append(tail.scale, np.nan)[unit])
+    tail = replace(tail, **{name: np.append(getattr(tail, name), np.nan)[unit] for name in ("scale", "apart")})
     return Noise(variance, df, prior, float(own_df.sum()), slope, spread, part, tail)
 
 
@@ -184,6 +184,7 @@ class _Repeats:
         self._version[self._night_of_row] = rows.version[kept]
         many = nights[self._is_many]
         self._series, self._series_of_night = np.unique(many // labels, return_inverse=True)
+        self._night_of_run = rows.night_of_run
         self._between = None if between is None else tuple(rows.night_of_run[list(between)].tolist())
         self._judged = _judged(many % labels, self._series_of_night, self._between)
         is_step = self._series_of_night[1:] == self._series_of_night[:-1]
@@ -243,7 +244,7 @@ class _Repeats:
         )
 
     def tail(self, values: Numbers, between: tuple[int, int] | None) -> Tail:
-        """Return how far runs were from their neighbours in time, over the usual distance of their unit; `scale` is by unit.
+        """Return how far runs were from their neighbours in time, over the usual distance of their unit; arrays are by unit.
 
         Runs after the last one of the earlier side are left out: they are judged. A new level has no run that is apart.
         """
@@ -259,7 +260,14 @@ class _Repeats:
         series = self._series_of_all[self._night_of_row][order][first]
         owner = self.unit[self._kept][order][first]
         distance, known = distances_from_neighbours(means, series)
-        return tail_of(distance[known], owner[known], self._count)
+        night = self._night_of_run[self._run[order][first]]
+        is_earlier = np.zeros(len(night), dtype=bool) if self._between is None else night == self._between[0]
+        from_before = distances_from_before(means, series, is_earlier)
+        has_it = np.isfinite(from_before)
+        with np.errstate(invalid="ignore"):
+            runs_of = np.bincount(owner[has_it], minlength=self._count)
+            apart = sums(from_before[has_it], owner[has_it], self._count) / runs_of
+        return replace(tail_of(distance[known], owner[known], self._count), apart=apart)
 
     def _within(self, values: Numbers) -> tuple[Numbers, Numbers]:
         """The variance of the runs of a night, moderated, and its own degrees of freedom, of every unit."""

@@ -18,7 +18,7 @@ from analysis.compare.leaks import LEAK, judge_leaks
 from analysis.compare.noise import learn_noise
 from analysis.compare.transitions import Transition
 from analysis.stats.arrays import Mask, Numbers
-from analysis.stats.outliers import Tail, wider_error
+from analysis.stats.outliers import SideRuns, Tail, wider_error
 from analysis.stats.verdicts import (
     LEVEL,
     Difference,
@@ -104,10 +104,11 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, tail: Tail,
         tested = difference(change - adjustment.change, *runs, adjustment.variance, adjustment.df, adjustment.doubt)
         # Only what would be called a change is asked whether a single run makes it.
         is_change = (tested.p <= LEVEL) & (np.abs(tested.change) >= np.log1p(min_effect))
-        single = Tail(tail.distances, pairs.of_cell(tail.scale, "new"))
-        chance = np.where(is_change, single.chance(tested.change, np.fmin(before.runs, after.runs)), 0.0)
+        chance = np.where(is_change, _chance_of_single_runs(pairs, metric, tail, tested.change), 0.0)
+        # One more run on each side tells whether a single run makes it.
+        is_held = chance > tested.p
         tested = with_error(tested.change, wider_error(tested.change, tested.error, tested.df, chance), tested.df)
-        more = further_runs(tested, *runs, min_effect)
+        more = np.where(is_held, 1.0, further_runs(tested, *runs, min_effect))
     q = false_discovery_rates(tested.p)
     verdicts = judge(tested, q, min_effect, lower_is_better=METRICS[metric].better == "lower")
     # What was corrected may not make a change of its own: a change is one as it was measured, too.
@@ -132,6 +133,22 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, tail: Tail,
         base_runs=before.runs,
         new_runs=after.runs,
     )
+
+
+def _chance_of_single_runs(pairs: PairedCells, metric: str, tail: Tail, change: Numbers) -> Numbers:
+    """How likely single runs alone make the change of each cell. Of sides measured in turn none has neighbours of its own."""
+    before, after = pairs.values(metric)
+    scale = pairs.of_cell(tail.scale, "new")
+    apart = pairs.of_cell(tail.apart, "base") if pairs.is_base_earlier else np.full(len(scale), np.nan)
+    # The run of a side that shows the least of the change.
+    (base_least, base_most), (new_least, new_most) = pairs.extremes(metric)
+    is_more = after.log >= before.log
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sign, half = np.where(is_more, 1.0, -1.0), np.abs(after.log - before.log) / 2
+        of_base = sign * (after.log - np.log(np.where(is_more, base_most, base_least))) >= half
+        of_new = sign * (np.log(np.where(is_more, new_least, new_most)) - before.log) >= half
+    sides = SideRuns(before.runs, of_base), SideRuns(after.runs, of_new)
+    return Tail(tail.distances, scale, apart).chance(change, *sides)
 
 
 def _large(pairs: PairedCells, metric: str, tested: Difference) -> Numbers:
@@ -163,8 +180,9 @@ def _seen_once(pairs: PairedCells, wall: JudgedMetric, device: JudgedMetric) -> 
 class Circumstances:
     """What is known of a cell besides its metrics.
 
-    `is_open`: its latency must be seen in a second run. `is_flaky`: it breaks and is fixed again and again. `one_commit`:
-    both sides measured the same commits, so that no commit explains a change.
+    `only_code`: both sides have its generated code and nothing else (`collector.census`). `is_open`: its latency must be seen
+    in a second run. `is_flaky`: it breaks and is fixed again and again. `one_commit`: both sides measured the same commits, so
+    that no commit explains a change.
     """
 
     base: CellState
@@ -173,6 +191,7 @@ class Circumstances:
     same_code: bool
     same_environment: bool
     model_changed: bool
+    only_code: bool
     is_open: bool
     is_flaky: bool
     one_commit: bool
@@ -180,6 +199,8 @@ class Circumstances:
 
 def outcome_of(cell: Circumstances, judged: Mapping[str, Judged]) -> tuple[Outcome, str | None]:
     """Return the outcome of a cell, and the metric that decided."""
+    if cell.only_code and cell.same_environment and not cell.model_changed:
+        return (Outcome.UNCHANGED if cell.same_code else Outcome.INCONCLUSIVE), None
     if cell.transition is not Transition.BOTH_PASS:
         return _of_status(cell), None
     outcome, metric = _of_metrics(judged)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection
@@ -152,12 +153,13 @@ def build_report(
     filters: CellFilter,
     dashboard: str = "",
     configs: tuple[str, str] | None = None,
+    against: Mapping[str, str] = MappingProxyType({}),
 ) -> Report:
     """Compares and judges two sides, or two configs of one, and gathers what a report says; see `compare_named`.
 
     `dashboard` is the address that links begin with.
     """
-    comparison = compare_named(conn, base, new, filters, configs)
+    comparison = compare_named(conn, base, new, filters, configs, against)
     sides, names = (comparison.base, comparison.new), [one.cell for one in comparison.cells]
     requests = configs_of(conn, {name.config_id for name in names})
     links = {name.cell_id: cell_link(dashboard, *sides, name, configs) if dashboard else "" for name in names}

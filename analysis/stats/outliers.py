@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.special import stdtrit
+from scipy.special import comb, stdtrit
 
 from analysis.stats.arrays import Labels, Mask, Numbers
 from analysis.stats.averages import NORMAL_CONSISTENCY
@@ -20,6 +20,11 @@ from analysis.stats.shrinkage import fit_prior, moderate
 WINDOW = 5
 #: A run counts for a change if it was apart by this much of it, at least and at most.
 LEAST, MOST = 0.75, 2.0
+#: The earlier side is no single run apart from those before it, of which so many are looked at and at least so many needed, if it
+#: is apart by less than this part of a change. Of nine runs with a mode in 15 % half are in that mode in 0.6 % of cases.
+_BEFORE, _FEWEST_BEFORE, _AMONG = 9, 5, 0.5
+#: Runs of a side that are looked at: of more, some apart change the mean by less than what matters.
+_MOST_RUNS = 10.0
 #: The efficiency of a median distance as an estimate of noise (Rousseeuw and Croux, Journal of the American Statistical
 #: Association 88, 1993), and the smallest one.
 MEDIAN_EFFICIENCY, _FLOOR = 0.37, 0.001
@@ -30,23 +35,50 @@ _LEAST_SCORE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class SideRuns:
+    """How many runs a side has of each cell, and whether each of them shows at least half of the change."""
+
+    count: Numbers
+    agree: Mask
+
+
+@dataclass(frozen=True, slots=True)
 class Tail:
-    """Runs apart from their neighbours: their distances over the usual one of their series, sorted, and these (`scale`, ln)."""
+    """Runs apart from their neighbours: their distances over the usual one of their series, sorted, and these (`scale`, ln).
+
+    `apart` is the distance (ln) of the earlier side from the runs before it, NaN where it is not known.
+    """
 
     distances: Numbers
     scale: Numbers
+    apart: Numbers
 
-    def chance(self, change: Numbers, runs: Numbers) -> Numbers:
-        """Return how likely single runs alone make a change of ln in all of `runs` runs of a side; 0 where none was as far apart.
+    def chance(self, change: Numbers, earlier: SideRuns, later: SideRuns) -> Numbers:
+        """Return how likely single runs alone make a change of ln from an earlier to a later side; 0 where none was as far apart.
 
-        It is 2 (k / n)^R for k of n runs that were as far apart: either side may be the one that is.
+        If k of n runs were as far apart, all R runs of a side are with a chance of (k / n)^R. Where not all of them show the
+        change, m of R make it if each is apart by R / m of it: binomial(R, m) (k / n)^m, summed over m. The earlier side is
+        left out where the runs before it show that it is not the one: by half of the change at most it is apart towards the
+        other side.
         """
         size = np.abs(change) / self.scale
         size = np.where(np.isfinite(size), size, 0.0)
-        least, most = (np.searchsorted(self.distances, part * size) for part in (LEAST, MOST))
         with np.errstate(invalid="ignore"):
+            is_among = -np.sign(change) * self.apart < _AMONG * np.abs(change)
+        of_earlier, of_later = (self._chance_of_side(size, side) for side in (earlier, later))
+        return np.minimum(np.where(is_among, 0.0, of_earlier) + of_later, 1.0)
+
+    def _chance_of_side(self, size: Numbers, side: SideRuns) -> Numbers:
+        """How likely some of a side's runs move its mean by `size`, in usual distances."""
+        count = np.clip(np.nan_to_num(side.count, nan=1.0), 1.0, _MOST_RUNS)
+        chance = np.zeros(len(size))
+        for apart in range(1, int(count.max(initial=0)) + 1):
+            needed = size * count / apart
+            least, most = (np.searchsorted(self.distances, part * needed) for part in (LEAST, MOST))
             share = (most - least) / max(len(self.distances), 1)
-            return np.minimum(2 * share ** np.maximum(runs, 1), 1.0)
+            possible = (apart == count) | ((apart < count) & ~side.agree)
+            chance += np.where(possible, comb(count, apart) * share**apart, 0.0)
+        return chance
 
 
 def distances_from_neighbours(values: Numbers, series: Labels) -> tuple[Numbers, Mask]:
@@ -65,8 +97,31 @@ def distances_from_neighbours(values: Numbers, series: Labels) -> tuple[Numbers,
     return np.where(known, values - medians[np.minimum(first, len(medians) - 1)], 0.0), known
 
 
+def distances_from_before(values: Numbers, series: Labels, is_earlier: Mask) -> Numbers:
+    """Return the distance of each value of the earlier side from the median of the nine before the side; NaN for other values.
+
+    `values` are in the order of time, one series after the other. NaN also where there are fewer than five.
+    """
+    found = np.full(len(values), np.nan)
+    at = np.flatnonzero(is_earlier)
+    if not len(at):
+        return found
+    _, of_series = np.unique(series[at], return_inverse=True)
+    first = at[np.searchsorted(of_series, np.arange(of_series.max() + 1))]
+    before = first[:, None] - np.arange(1, _BEFORE + 1)
+    is_there = (before >= 0) & (series[np.maximum(before, 0)] == series[first][:, None])
+    enough = is_there.sum(axis=1) >= _FEWEST_BEFORE
+    medians = np.full(len(first), np.nan)
+    medians[enough] = np.nanmedian(np.where(is_there, values[np.maximum(before, 0)], np.nan)[enough], axis=1)
+    found[at] = values[at] - medians[of_series]
+    return found
+
+
 def tail_of(distances: Numbers, owners: Labels, count: int) -> Tail:
-    """Return the tail of runs of the owners 0 to count - 1, by the median distance of each, moderated by those of the others."""
+    """Return the tail of runs of the owners 0 to count - 1, by the median distance of each, moderated by those of the others.
+
+    Where the earlier side stands is not known (`Tail.apart`).
+    """
     runs = np.bincount(owners, minlength=count).astype(np.float64)
     scale = np.full(count, np.nan)
     for owner in np.flatnonzero(runs).tolist():
@@ -74,7 +129,7 @@ def tail_of(distances: Numbers, owners: Labels, count: int) -> Tail:
     df = MEDIAN_EFFICIENCY * runs
     moderated = np.sqrt(moderate(scale**2, df, fit_prior(scale**2, df))[0])
     scale = np.fmax(moderated, _FLOOR)
-    return Tail(np.sort(np.abs(distances) / scale[owners]), scale)
+    return Tail(np.sort(np.abs(distances) / scale[owners]), scale, np.full(count, np.nan))
 
 
 def two_modes(values: Numbers) -> tuple[float, float] | None:

@@ -111,13 +111,13 @@ def words_where(known: Mask, words: npt.NDArray[Any]) -> Words:
 
 
 def further_runs(tested: Difference, base_runs: Numbers, new_runs: Numbers, smallest: float) -> Numbers:
-    """Runs to add to each side until the interval is no wider than the smallest change that matters, per cell.
+    """Runs to add to each side until the interval is no wider than the change, or the smallest one that matters, per cell.
 
-    Then a change of less than half of `smallest` is shown to be none that matters, and one of `smallest` stands four
+    Then a change of less than half of `smallest` is shown to be none that matters, and one of `smallest` or more stands four
     standard errors from nothing. The noise is taken to stay what it is. NaN where it is not known, infinity where 50 runs
     would not do; 0 where the interval is that narrow already.
     """
-    limit = np.log1p(smallest) / 2
+    limit = np.fmax(np.log1p(smallest), np.abs(tested.change)) / 2
     variance = tested.error**2 / (1 / base_runs + 1 / new_runs)
 
     def half(more: Numbers) -> Numbers:

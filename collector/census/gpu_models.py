@@ -76,3 +76,10 @@ def find_gpu(name: str) -> GpuModel:
         if name.lower() in (model.word.lower(), model.name.lower()):
             return model
     raise ConfigError(f"the census has no device {name!r}: {nearest(name, DEVICE_NAMES)}")
+
+
+def device_word(device: str, gpu: str | None) -> str:
+    """Return the device name of a testbed with this device and GPU; empty where the census does not know the GPU."""
+    if device == CPU:
+        return CPU
+    return next((word for word, model in GPU_MODELS.items() if gpu == model.name), "")

@@ -96,7 +96,14 @@ def wrong_draws(
     `paths` are the tensors of `first` that another seed changes. `control` is the program that draws as eager does, and is
     asked only to confirm a finding.
     """
-    random = [path for path in paths if is_float(first.get(path)) and not _may_be_noise(path, first)]
+    noise_below = _NOISE * max(
+        (rms_of(value) for name, value in first.items() if name.startswith(GRADIENT)), default=0.0
+    )
+    random = [
+        path
+        for path in paths
+        if is_float(first.get(path)) and not (path.startswith(GRADIENT) and rms_of(first[path]) < noise_below)
+    ]
     random.sort(key=lambda path: path == LOSS)  # the outputs tell more of what is wrong
     if not random:
         return None
@@ -113,13 +120,6 @@ def wrong_draws(
         drawn.draw()
     shown = _found({path: wanted.series[path] for path in found}, drawn.series, dict.fromkeys(found, 0.0))
     return next((f"{path}: {problem}" for path, problem in found.items() if path not in shown), None)
-
-
-def _may_be_noise(path: str, first: Snapshot) -> bool:
-    if not path.startswith(GRADIENT):
-        return False
-    largest = max(rms_of(value) for name, value in first.items() if name.startswith(GRADIENT))
-    return rms_of(first[path]) < _NOISE * largest
 
 
 def _found(eager: Mapping[str, _Series], compiled: Mapping[str, _Series], noise: Mapping[str, float]) -> dict[str, str]:

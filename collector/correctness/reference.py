@@ -48,7 +48,7 @@ def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
     precise one is made on the host's processor.
     """
     cell, details = outcome.measurement.cell, outcome.measurement.details
-    higher = {"float64": torch.float64} | ({"float32": torch.float32} if cell.dtype != "float32" else {})
+    higher = {"float64": torch.float64} | ({"float32": torch.float32} if subject.lowest_dtype != "float32" else {})
     lacked, ran_out, least = "", False, list(higher)[-1]
     for name, dtype in higher.items():
         give_back_unused(cell.device)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
 
 from collector.failures import classify
-from collector.measure.memory import give_back_unused, is_full
+from collector.measure.memory import give_back_unused, is_full, limited
 from collector.vocabulary import Stage, Status
 
 T = TypeVar("T")
@@ -23,6 +24,8 @@ _SMALL_PART = 0.05
 _PART = 0.95
 #: What an estimate is short of: the allocator's fragments and the workspaces of libraries.
 _MARGIN = 1.1
+#: How often an action is tried that runs out of memory, each time with twice as much.
+_TRIES = 3
 #: Snapshots of outputs, gradients and state that are held beside a call, as multiples of what stays between calls.
 _KEPT = 3
 #: What a reference on the host's processor takes beside its own peak for such snapshots, as a multiple of that peak.
@@ -86,20 +89,23 @@ class Room:
         return needs is None or self.total is None or needs <= _SMALL_PART * self.total
 
     def run(self, needs: int | None, action: Callable[[], T]) -> T:
-        """Run an action while so many bytes are promised, and where they run out once more with twice as many.
+        """Run an action with no more than so many bytes, where they run out with twice as many, and at last with four times.
 
-        What an action needs is an estimate, and neighbours may take more than theirs. Raises what the last try raises.
+        What an action needs is an estimate: the check of a U-Net's training step took 26.6 GB, its eager form 3.3. The last
+        try has no limit. Raises what it raises.
         """
-        tries = [needs]
-        if needs is not None and not self.is_too_large(2 * needs):
-            tries.append(2 * needs)
-        for number, size in enumerate(tries, 1):
+        sizes = [needs]
+        while needs is not None and len(sizes) < _TRIES and not self.is_too_large(needs := 2 * needs):
+            sizes.append(needs)
+        for number, size in enumerate(sizes, 1):
+            is_last = number == len(sizes)
             with self.hold("device", size):
                 try:
-                    return action()
+                    with nullcontext() if is_last or size is None else limited(self.device, partial(int, size)):
+                        return action()
                 except Exception as error:
                     oom = classify(error, Stage.CORRECTNESS, is_full(self.device))[0] is Status.OOM
-                    if not oom or number == len(tries):
+                    if not oom or is_last:
                         raise
             give_back_unused(self.device)
         raise AssertionError("unreachable")

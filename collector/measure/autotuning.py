@@ -1,8 +1,9 @@
 """Inductor's autotuning in a measuring process: it gets the device for itself, and its results are recorded.
 
-Inductor times candidates in two places. GEMM and convolution choices go through `benchmarking.Benchmarker.benchmark_gpu`, a
-Triton kernel's configurations through `CachingAutotuner.benchmark_all_configs`. Both exist since torch 2.7. Where one is
-missing, that torch tunes without the hold, and its results are not recorded.
+Inductor times candidates in two places. GEMM and convolution choices go through `benchmarking.Benchmarker.benchmark_gpu`, all
+those of one operation in `AlgorithmSelectorCache.benchmark_choices`, a Triton kernel's configurations through
+`CachingAutotuner.benchmark_all_configs`. All exist since torch 2.7. Where one is missing, that torch tunes without the hold,
+and its results are not recorded.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def hold_device_while_tuning(exclusive: Exclusive) -> None:
     The configurations of one kernel are launched alike, so a late launch favours none of them: purpose `tune`. A library's
     matrix product takes longer to launch than a Triton kernel, and loses where the host is busy: purpose `choose`, for which
     all other cells stand still. A candidate that is called for the first time may compile, for a second on the CPU. It does
-    so before the device is asked for alone, so that other cells use the device meanwhile.
+    so before the device is asked for alone, so that other cells use the device meanwhile. The candidates of one operation have
+    been compiled together: they are timed in one hold, since with one each a cell waited more than a hundred times.
     """
     for module_name, names in (
         ("torch._inductor.runtime.benchmarking", {"benchmark_gpu": _holding_once_compiled}),
@@ -42,12 +44,13 @@ def hold_device_while_tuning(exclusive: Exclusive) -> None:
             "torch._inductor.runtime.triton_heuristics",
             {"benchmark_all_configs": _holding, "coordinate_descent_tuning": _of_a_kernel},
         ),
+        ("torch._inductor.select_algorithm", {"benchmark_choices": _holding_for_all}),
     ):
         with suppress(ImportError):
             module = importlib.import_module(module_name)
             for _, owner in inspect.getmembers(module, inspect.isclass):
                 for name in names.keys() & vars(owner).keys() if owner.__module__ == module_name else ():
-                    setattr(owner, name, names[name](getattr(owner, name), exclusive))
+                    setattr(owner, name, names[name](vars(owner)[name], exclusive))
 
 
 def _of_a_kernel(function: Callable[..., Any], _: Exclusive) -> Callable[..., Any]:
@@ -72,6 +75,19 @@ def _holding(function: Callable[..., Any], exclusive: Exclusive) -> Callable[...
             return inner(*args, **kwargs)
 
     return held
+
+
+def _holding_for_all(function: Any, exclusive: Exclusive) -> Any:
+    if not isinstance(function, classmethod):
+        return function
+    inner = function.__func__
+
+    @functools.wraps(inner)
+    def held(*args: Any, **kwargs: Any) -> Any:
+        with exclusive("choose"):
+            return inner(*args, **kwargs)
+
+    return classmethod(held)
 
 
 def _holding_once_compiled(benchmark_gpu: Callable[..., Any], exclusive: Exclusive) -> Callable[..., Any]:

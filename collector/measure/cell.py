@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
@@ -131,6 +133,7 @@ class _Run:
         #: The stage, and the size where it is not that of the cell.
         self.at, self.where = Stage.START, ""
         self.yardstick: GpuYardstick | None = None
+        self.asks_for_graphs = False
         self.log, self.code = counters.CompilerLog().attach(), CodeLog()
         self.clock = time.monotonic()
 
@@ -144,6 +147,7 @@ class _Run:
         self._enter(Stage.RESOLVE_CONFIG)
         effective = resolve_config(self.cell.config, self.cell.device)
         self.outcome.program, self.measurement.program_id = effective.program, effective.program_id
+        self.asks_for_graphs = bool(effective.options.get("triton.cudagraphs"))
         if effective.ignored:
             self.details["ignored_options"] = effective.ignored
         availability.check(effective, self.cell.device, self.cell.phase, self.cell.dtype)
@@ -293,6 +297,8 @@ class _Run:
 
     def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
         counters.reset()
+        # Before anything is laid into the caches.
+        is_found = self.settings.compiled != "" and any(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).iterdir())
         shared = None
         if effective.config.is_inductors:
             autotuning.listen()
@@ -324,6 +330,10 @@ class _Run:
         self._count()
         self._take_code()
         self._demand_compiled(subject, compiled)
+        if is_found:
+            self.details["compiled_before"] = True
+            for name in ("compile_cold_s", "compile_instructions", "tuning_s"):
+                self.metrics.pop(name, None)
         if shared:
             self.details["shared_tuning"] = shared.keep()
         return compiled
@@ -350,7 +360,7 @@ class _Run:
 
     def _measure(self, subject: Subject, compiled: Callable[[], Any], compare_sizes: Callable[[], None] | None) -> None:
         """Sample and profile. The device is held meanwhile, so the rest of the work is done outside."""
-        settings, on_gpu = self.settings, self.cell.device == "cuda"
+        on_gpu = self.cell.device == "cuda"
         calls = {"eager": subject.eager, "compiled": compiled}
         self._enter(Stage.TIMING)
         watcher = Watcher(_gpu_uuid() if on_gpu else None)
@@ -384,10 +394,7 @@ class _Run:
             compare_sizes()
             if probe:
                 profilers = self._profile(calls, probe)
-        for name, profiler in profilers.items():
-            if (found := profiling.device_time(profiler, settings.profile_calls)) is not None:
-                self.metrics[f"{name}_kernel_ms"] = found.busy_ms
-                self.details[f"{name}_kernels"] = found.kernels
+        self._take_profiles(profilers)
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
         self._take_busy_shares()
 
@@ -465,6 +472,23 @@ class _Run:
         if (ratio := sizes.over_static()) is not None:
             self.metrics["over_static"] = ratio
         self.details[SIZES] = sizes.details
+
+    def _take_profiles(self, profilers: Mapping[str, Any]) -> None:
+        calls = self.settings.profile_calls
+        for name, profiler in profilers.items():
+            if (found := profiling.device_time(profiler, calls)) is not None:
+                self.metrics[f"{name}_kernel_ms"] = found.busy_ms
+                self.details[f"{name}_kernels"] = found.kernels
+        if self.asks_for_graphs and "compiled" in profilers:
+            self._take_graph_use(profiling.graph_use(profilers["compiled"], calls))
+
+    def _take_graph_use(self, found: profiling.GraphUse | None) -> None:
+        if found is None:
+            return
+        self.metrics |= {"cudagraph_launches": found.launches, "cudagraph_share": found.share}
+        if found.launches:
+            self.metrics["kernels_outside_kernels"] = found.kernels_outside
+            self.details["outside_kernels"] = found.outside
 
     def _take_busy_shares(self) -> None:
         """The share of a call in which the device was busy. A low share means that it waits for launches."""

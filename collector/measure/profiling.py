@@ -16,6 +16,8 @@ from collector.spans import union_length
 
 #: Kernels kept by name, those that take longest; the rest is summed under "(other)".
 _KEPT = 24
+#: The end of the name of what launches a graph, in CUDA's runtime and in its driver.
+_GRAPH_LAUNCH = ("GraphLaunch", "GraphLaunch_ptsz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,20 @@ class DeviceTime:
 
     busy_ms: float
     kernels: list[tuple[str, float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphUse:
+    """What of one call's work on the device was launched with a CUDA graph.
+
+    `launches` counts the graphs, `share` is the part of the device time of kernels and copies that ran in them, and
+    `outside` has the others as [name, launches, ms] per call, as `DeviceTime.kernels` does; `kernels_outside` is their number.
+    """
+
+    launches: float
+    share: float
+    kernels_outside: float
+    outside: list[tuple[str, float, float]]
 
 
 def warm_up() -> None:
@@ -50,17 +66,42 @@ def record(call: Callable[[], Any], calls: int) -> profile:
 
 def device_time(profiler: profile, calls: int) -> DeviceTime | None:
     """The device-busy time of one of `calls` calls and its kernels; None if the profiler saw no device activity."""
-    # The raw events: building the tree of profiler.events() takes seconds for a large model.
-    raw = profiler.profiler.kineto_results.events() if profiler.profiler else []
-    events = [
-        event for event in raw if event.device_type() == torch.autograd.DeviceType.CUDA and not _annotation(event)
-    ]
+    events = _work(_raw_events(profiler))
     if not events:
         return None
     # Counted from the first event: nanoseconds since 1970 exceed what a float holds exactly.
     origin = min(event.start_ns() for event in events)
     spans = sorted((float(event.start_ns() - origin), float(event.duration_ns())) for event in events)
     return DeviceTime(busy_ms(spans, calls), _table(events, calls))
+
+
+def graph_use(profiler: profile, calls: int) -> GraphUse | None:
+    """What of one of `calls` calls ran in CUDA graphs; None if the profiler saw no device activity.
+
+    CUPTI gives what a graph runs the correlation id of the graph's launch.
+    """
+    raw = _raw_events(profiler)
+    launches = [event.correlation_id() for event in raw if event.name().endswith(_GRAPH_LAUNCH) and not _on_gpu(event)]
+    known, work = frozenset(launches), _work(raw)
+    total_ns = sum(event.duration_ns() for event in work)
+    if not total_ns:
+        return None
+    outside = [event for event in work if event.correlation_id() not in known]
+    inside_ns = total_ns - sum(event.duration_ns() for event in outside)
+    return GraphUse(len(launches) / calls, inside_ns / total_ns, len(outside) / calls, _table(outside, calls))
+
+
+def _raw_events(profiler: profile) -> list[Any]:
+    # Building the tree of profiler.events() takes seconds for a large model.
+    return list(profiler.profiler.kineto_results.events()) if profiler.profiler else []
+
+
+def _work(raw: list[Any]) -> list[Any]:
+    return [event for event in raw if _on_gpu(event) and not _annotation(event)]
+
+
+def _on_gpu(event: Any) -> bool:
+    return bool(event.device_type() == torch.autograd.DeviceType.CUDA)
 
 
 def busy_ms(spans: Sequence[tuple[float, float]], calls: int) -> float:

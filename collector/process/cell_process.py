@@ -96,7 +96,8 @@ class CellProcess:
         self._answers = os.fdopen(answers, "wb")
         for descriptor in (self._report, self._output):
             os.set_blocking(descriptor, False)
-        variables = cell_environment(environ, self._folder, self._token)
+        kept = Path(self.settings.compiled, self.cell.cell_id) if self.settings.compiled else None
+        variables = cell_environment(environ, self._folder, self._token, kept)
         self._log_is_wanted = bool(environ.get("TORCH_LOGS"))
         try:
             self.pid = self._launcher.start(self._token, variables, cores, theirs)
@@ -362,13 +363,20 @@ def tell_no_paths(measurement: Measurement) -> None:
         measurement.failure.hint = shorten(mask_own(measurement.failure.hint))
 
 
-def cell_environment(environ: Mapping[str, str], folder: Path, token: str) -> dict[str, str]:
-    """The environment of a cell: the caller's, with empty caches and without access to a model hub."""
+def cell_environment(
+    environ: Mapping[str, str], folder: Path, token: str, caches: Path | None = None
+) -> dict[str, str]:
+    """The environment of a cell: the caller's, without access to a model hub, with empty caches unless a folder has some."""
     found = dict(environ)
     # A cache shared with an earlier cell would turn a cold compile into a warm one.
-    for name, place in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"), ("TMPDIR", "tmp")):
-        (folder / place).mkdir(exist_ok=True)
-        found[name] = str(folder / place)
+    places = {
+        "TORCHINDUCTOR_CACHE_DIR": (caches or folder) / "inductor",
+        "TRITON_CACHE_DIR": (caches or folder) / "triton",
+        "TMPDIR": folder / "tmp",
+    }
+    for name, place in places.items():
+        place.mkdir(parents=True, exist_ok=True)
+        found[name] = str(place)
     return found | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", VARIABLE: token}
 
 

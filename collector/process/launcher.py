@@ -17,7 +17,7 @@ from collector.process.forkserver import MESSAGE_BYTES
 from collector.process.tokens import PLACEHOLDER, VARIABLE
 
 #: Variables that a process needs so that cells can be forked from it.
-_FORKABLE = {
+FORKABLE = {
     # Without it torch initialises the GPU when asked whether there is one; forked children could not use the GPU then.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     # OpenBLAS starts a thread per core when NumPy is imported; a process with one thread forks safely.
@@ -68,7 +68,7 @@ class Launcher:
         self.is_kept = False
         self._codes: dict[int, int] = {}
         self._started: dict[str, int] = {}
-        self._added = _FORKABLE if preload else {}
+        self._added = FORKABLE if preload else {}
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", "collector.process.forkserver", "--channel", str(theirs.fileno())]
         self._server = subprocess.Popen(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from sqlalchemy import Connection, select, union
 
+from collector.bundle import CONFIRM
 from db.connecting import Source, connected
 from db.runs import NightInfo, RunInfo, list_nights
 from db.schema import Planned, measurements
@@ -25,8 +26,9 @@ def base_nights(source: Source, runs: Sequence[RunInfo]) -> Iterator[NightInfo]:
     with connected(source) as conn:
         ours = {run.key for run in runs}
         testbeds, branches = {run.testbed_id for run in runs}, {(run.repo, run.branch) for run in runs}
-        is_ad_hoc = {run.trigger for run in runs} <= AD_HOC
-        newest = {run.night: (run.started_at, run.night) for run in sorted(runs, key=lambda run: run.started_at)}
+        own = [run for run in runs if run.trigger != CONFIRM] or runs
+        is_ad_hoc = {run.trigger for run in own} <= AD_HOC
+        newest = {run.night: (run.started_at, run.night) for run in sorted(own, key=lambda run: run.started_at)}
         before = min(newest.values())
         candidates = [
             night

@@ -15,7 +15,7 @@ from db.queries.details import SAME_CODE_AS, details_with, evidence
 from db.schema import CodeRow, CodeText, Evidence, measurements, results
 
 #: What the details of a timed measurement say of its kernels.
-_OF_KERNELS = ("compiled_kernels", "eager_kernels", "autotuned")
+_OF_KERNELS = ("compiled_kernels", "eager_kernels", "outside_kernels", "autotuned")
 
 
 def code_of(source: Source, run_id: str, cell_id: str) -> Code | None:

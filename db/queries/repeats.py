@@ -9,11 +9,13 @@ from typing import Any
 import pandas as pd
 from sqlalchemy import ColumnElement, Connection, Double, Integer, Select, case, cast, select
 
+from collector.bundle import CONFIRM
 from collector.metrics import METRICS
 from collector.vocabulary import Status
 from db.connecting import Source, connected, frame
 from db.queries.code import is_untimed
 from db.queries.sides import Side
+from db.runs import order_in_time
 from db.schema import CellRow, Run, Testbed, measurements
 
 #: Runs of a testbed that a noise model looks back on: older ones are of another machine room and another compiler.
@@ -31,7 +33,7 @@ class Repeats:
     """What the store holds of some cells. All numbers of runs, cells, commits, models, testbeds and programs are the store's.
 
     - `rows`: as `rows_of_runs`, of the chosen cells only
-    - `runs`: run, night, branch, commit and testbed of each run, oldest first
+    - `runs`: run, night, branch, commit and testbed of each run, oldest first; what confirms a night stands with the night
     - `cells`: cell, cell_id, model, phase, dtype, device and batch_size of each cell
     """
 
@@ -52,9 +54,9 @@ def repeats(
     """The measurements that the cells of some sides have on the sides' testbeds.
 
     Of each testbed the sides' own runs count, and the newest `look_back` runs that started no later than the newest of
-    those. `read` is called for the rows of each run instead of reading them all at once. What was not timed, since its code
-    is known, counts for the sides' own runs only, and not there unless `with_untimed`. Raises `KeyError` for a metric that
-    does not exist.
+    those, with what confirms their nights. `read` is called for the rows of each run instead of reading them all at once. What
+    was not timed, since its code is known, counts for the sides' own runs only, and not there unless `with_untimed`. Raises
+    `KeyError` for a metric that does not exist.
     """
     own = sorted({key for side in sides for key in side.keys})
     measured = select(measurements.c.cell).where(measurements.c.run.in_(own)).distinct()
@@ -120,9 +122,13 @@ def _runs(conn: Connection, sides: Sequence[Side], look_back: int) -> pd.DataFra
         newest[run.testbed_id] = max(newest.get(run.testbed_id, 0.0), run.started_at.timestamp())
     for testbed_id, started_at in newest.items():
         of_testbed = select(Run.id).join(Testbed, Testbed.id == Run.testbed).where(Testbed.testbed_id == testbed_id)
-        in_order = of_testbed.where(Run.started_at <= started_at).order_by(Run.started_at.desc(), Run.run_id.desc())
-        wanted.update(conn.execute(in_order.limit(look_back)).scalars())
+        earlier = of_testbed.where(Run.started_at <= started_at)
+        in_order = earlier.where(Run.trigger != CONFIRM).order_by(Run.started_at.desc(), Run.run_id.desc())
+        found = conn.execute(in_order.limit(look_back)).scalars().all()
+        wanted.update(found)
+        nights = select(Run.night).where(Run.id.in_(found))
+        wanted.update(conn.execute(earlier.where(Run.trigger == CONFIRM, Run.night.in_(nights))).scalars())
     query = select(Run.id.label("run"), Run.night, Run.branch, Run.commit, Run.testbed).where(
         Run.id.in_(sorted(wanted))
     )
-    return frame(conn, query.order_by(Run.started_at, Run.id))
+    return frame(conn, query.order_by(*order_in_time(), Run.id))

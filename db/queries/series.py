@@ -17,7 +17,7 @@ from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, by_key, chunks, connected
 from db.queries.code import is_untimed
 from db.queries.repeats import judged_value
-from db.runs import is_measured
+from db.runs import is_measured, order_in_time
 from db.schema import Commit, Environment, Program, Run, Testbed, measurements
 
 #: Runs that one query asks for.
@@ -44,7 +44,7 @@ class SeriesRun:
 
 
 def series_runs(source: Source, *, branch: str | None = None) -> list[SeriesRun]:
-    """All runs (of a branch) in the order of the repository's history: by the place of their commits, then by their start.
+    """All runs (of a branch) in the order of the repository's history: by the place of their commits, then in time.
 
     A commit that no import has placed comes after every placed one that had been measured when its run started. Where
     bundles date every such commit of a branch, as those of released builds do, these come by their dates among each other.
@@ -58,7 +58,7 @@ def series_runs(source: Source, *, branch: str | None = None) -> list[SeriesRun]
         .join(Commit, Commit.id == Run.commit)
         .join(Testbed, Testbed.id == Run.testbed)
         .where(is_measured(), *([] if branch is None else [Run.branch == branch]))
-        .order_by(Run.started_at, Run.run_id)
+        .order_by(*order_in_time(), Run.run_id)
     )
     with connected(source) as conn:
         rows = conn.execute(query).all()

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, select
 
+from collector.bundle import CONFIRM
 from db.connecting import Source, connected
 from db.errors import NoBaseError, SideError, counted, nearest, one_line
 from db.queries.base_nights import base_nights
@@ -114,8 +115,9 @@ def resolve_side(source: Source, text: str) -> Side:
     (`db.tags`), a release of torch (`2.12.1`), a pull request (`#154667`), the newest night of a day (`2026-11-20`, UTC) or
     of a device (`H200`), or `branch@commit`, where a tag may stand for the commit. A name that is spelled out in full wins
     over one that is only begun. A night or `latest` stands for all runs of that night, a commit, tag or branch for all runs
-    of that commit, a run id for that one run. A census, whose cells have no latencies, is named by its run alone. Raises
-    `SideError` where the database has no runs, or `text` names none or more than one thing; one line with the nearest names.
+    of that commit, a run id for that one run and what confirms it. A census, whose cells have no latencies, is named by its
+    run alone. Raises `SideError` where the database has no runs, or `text` names none or more than one thing; one line with
+    the nearest names.
     """
     text = clean(text)  # as names were when they were stored
     with connected(source) as conn:
@@ -270,15 +272,22 @@ def _beginning(conn: Connection, text: str) -> Side | None:
     by_run = _runs(conn, func.substr(Run.run_id, 1, len(text)) == text) if text else ()
     by_night = _runs(conn, func.substr(Run.night, 1, len(text)) == text, Run.night != Run.run_id) if text else ()
     by_sha = _by_sha(conn, text)
+    nights = dict.fromkeys(run.night for run in by_night)
+    by_night = _runs(conn, Run.night.in_(nights)) if nights else ()
     named = {run.key for run in (*by_run, *by_night)}
     if by_sha and named <= {run.key for run in by_sha}:
         return _commit_side(text, "commit", by_sha)
-    nights = dict.fromkeys(run.night for run in by_night)
     if len(nights) == 1 and not by_sha and named == {run.key for run in by_night}:
-        return Side(text, "night", _runs(conn, Run.night.in_(nights)))
+        return Side(text, "night", by_night)
     if len(by_run) + len(nights) + len({run.commit for run in by_sha}) > 1:
         raise _ambiguous(text, [*nights, *(run.run_id for run in by_run), *(run.commit for run in by_sha)])
     return Side(text, "run", by_run) if by_run else None
+
+
+def _confirmed(conn: Connection, text: str) -> tuple[RunInfo, ...]:
+    """The runs of a night that is called as its first run is, where cells of it were measured again."""
+    runs = _runs(conn, Run.night == text)
+    return runs if any(run.trigger == CONFIRM for run in runs) else ()
 
 
 def _by_sha(conn: Connection, sha: str, *where: ColumnElement[bool]) -> tuple[RunInfo, ...]:
@@ -329,6 +338,7 @@ def _too_short(sha: str) -> str:
 
 #: In this order: what a text may be the whole name of, and how its runs are found.
 _NAMES: tuple[tuple[SideKind, Callable[[Connection, str], tuple[RunInfo, ...]]], ...] = (
+    ("night", _confirmed),
     ("run", lambda conn, text: _runs(conn, Run.run_id == text)),
     ("night", lambda conn, text: _runs(conn, Run.night == text)),
     ("branch", _of_branch),

@@ -10,10 +10,13 @@ from typing import Any
 from collector.errors import ConfigError
 from collector.vocabulary import Cell
 from jobs.builds.options import BuildError, SourceOptions
+from jobs.census.census_cache import CachedPool
 from jobs.census.census_memory import CensusMemory
-from jobs.census.census_pool import Answers, CensusPlace, CensusPool
+from jobs.census.census_pool import Answers, CensusPlace
 from jobs.census.census_runs import CensusCell, CensusRun
+from jobs.checking.run_time import acting, differing
 from jobs.git.log import Repository
+from jobs.output.terminal import the_first
 from jobs.pool.requested_options import RequestedOptions, RunNames
 
 
@@ -21,7 +24,8 @@ from jobs.pool.requested_options import RequestedOptions, RunNames
 class CommitCensus:
     """One commit: its cells by `cell_id`, those whose code it changed, and how many were generated for it.
 
-    `problem` says why it has no census of its own: it needs a build.
+    `acting` are the files that it changed and that act when a compiled program runs, whatever its code. `problem` says why it
+    has no census of its own: it needs a build.
     """
 
     sha: str
@@ -29,6 +33,7 @@ class CommitCensus:
     cells: Mapping[str, CensusCell] = field(default_factory=dict)
     changed: Sequence[CensusCell] = ()
     generated: int = 0
+    acting: Sequence[str] = ()
     problem: str = ""
     bundle: Path | None = None
 
@@ -39,7 +44,8 @@ class CommitCensus:
         known = sum(one.is_known for one in self.cells.values())
         how = f"{self.generated} generated" if self.generated else "none of their sources changed"
         names = ", ".join(f"{one.cell.model} {one.cell.phase} {one.cell.config.name}" for one in self.changed)
-        return f"{len(self.changed)} of {known} cells changed ({how})" + (f": {names}" if names else "")
+        acts = f"; acts at run time: {the_first(self.acting)}" if self.acting else ""
+        return f"{len(self.changed)} of {known} cells changed ({how})" + (f": {names}" if names else "") + acts
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with stable keys."""
@@ -50,6 +56,7 @@ class CommitCensus:
             "known": sum(one.is_known for one in self.cells.values()),
             "generated": self.generated,
             "changed": [one.to_json() for one in self.changed],
+            "acting": list(self.acting),
             "problem": self.problem,
         }
 
@@ -83,12 +90,13 @@ def take_censuses(
 ) -> Iterator[CommitCensus]:
     """Yield each commit as it is done, oldest first; each has a bundle of its own in `folder`.
 
-    A cell is generated for a commit only if a file differs that it was generated from. Raises what `CensusPool.generate` raises.
+    A cell is generated for a commit only if a file differs that it was generated from. Raises what `CachedPool.generate` raises.
     """
     titles = {
         commit.sha: commit.subject for commit in Repository(commits.repository).commits(enumerate(commits.commits))
     }
     before: dict[str, CensusCell] = {}
+    overlay = ""
     for sha in commits.commits:
         title = titles.get(sha, "")
         try:
@@ -104,8 +112,14 @@ def take_censuses(
             one for cell_id, one in known.items() if cell_id in before and before[cell_id].code_id != one.code_id
         ]
         generated = sum(not one.is_cached for one in found.values())
-        yield CommitCensus(sha, title, found, changed, generated, bundle=bundle)
+        acts = _acting(Path(overlay), Path(execution.overlay)) if overlay else []
+        yield CommitCensus(sha, title, found, changed, generated, acts, bundle=bundle)
         before |= known
+        overlay = execution.overlay
+
+
+def _acting(base: Path, new: Path) -> list[str]:
+    return acting(base, new, differing(base, new))
 
 
 def _take(
@@ -117,6 +131,6 @@ def _take(
 ) -> tuple[dict[str, CensusCell], Path | None]:
     """Return the cells of one commit by `cell_id`, and the bundle that has them."""
     names, requested = asked
-    with CensusPool(place, requested.settings) as pool, CensusRun(pool, cells, names, requested, folder) as run:
+    with CachedPool(place, requested.settings) as pool, CensusRun(pool, cells, names, requested, folder) as run:
         found = {one.cell.cell_id: one for one in run.take(answers)}
     return found, run.path

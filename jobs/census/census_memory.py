@@ -38,11 +38,6 @@ class CensusMemory:
             memory.differing = {str(cell_id): str(night) for cell_id, night in data["differing"].items()}
         return memory
 
-    def warn(self, one: CensusCell) -> str:
-        """Return a warning for a cell whose code differed from that of a night; empty for any other cell."""
-        night = self.differing.get(one.cell.cell_id)
-        return f"differed from night {night}" if night and one.is_known else ""
-
     def learn(
         self, night: str, corrected: Iterable[CensusCell], equal: Iterable[str], differing: Iterable[str]
     ) -> None:

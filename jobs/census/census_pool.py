@@ -77,7 +77,12 @@ class CensusPool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes, also while cells are generated: no further one is."""
         for worker in self._workers:
+            worker.is_over = True
             worker.end()
 
     def generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
@@ -95,7 +100,7 @@ class CensusPool:
 
         def work(worker: _Worker) -> None:
             try:
-                while True:
+                while not worker.is_over:
                     cell = waiting.get_nowait()
                     done.put(worker.generate(cell, self._settings, answers.get(cell.cell_id, {})))
             except queue.Empty:
@@ -114,12 +119,12 @@ class CensusPool:
 
 
 class _Worker:
-    """One census process; one that ends is started again for the next cell."""
+    """One census process; one that ends is started again for the next cell, unless `is_over`."""
 
     def __init__(self, place: CensusPlace, variables: Mapping[str, str]) -> None:
         self._place, self._variables = place, dict(variables)
         self.files: set[str] = set()
-        self._is_ready = False
+        self._is_ready = self.is_over = False
         self._start()
 
     def _start(self) -> None:
@@ -175,7 +180,7 @@ class _Worker:
         if outcome.measurement.status not in (Status.NOT_CHECKED, Status.UNAVAILABLE):
             log = Path(self._log.name).read_bytes()[start:]
             outcome.measurement.log_tail = log.decode("utf-8", "replace")[-_LOG_TAIL:] or None
-        if self._process.poll() is not None:
+        if self._process.poll() is not None and not self.is_over:
             self.end()
             self._is_ready = False
             self._start()

@@ -14,8 +14,8 @@ from collector.configs.templates import resolve_config
 from collector.errors import ConfigError
 from collector.process.outcome import Outcome
 from collector.vocabulary import Cell, Measurement, Status
-from jobs.census.census_cache import CensusCache
-from jobs.census.census_pool import Answers, CensusPool
+from jobs.census.census_cache import CachedPool
+from jobs.census.census_pool import Answers
 from jobs.pool.requested_options import RequestedOptions, RunNames
 from jobs.pool.runner import make_header, now, record
 
@@ -103,14 +103,13 @@ class CensusRun:
     """
 
     def __init__(
-        self, pool: CensusPool, cells: Sequence[Cell], names: RunNames, requested: RequestedOptions, folder: Path
+        self, pool: CachedPool, cells: Sequence[Cell], names: RunNames, requested: RequestedOptions, folder: Path
     ) -> None:
         groups = share(cells)
         self.cells, self._pool, self._folder = cells, pool, folder
         self._others = {group[0].cell_id: group[1:] for group in groups}
         self._cells = [group[0] for group in groups]
         self._names, self._requested = names, requested
-        self._cache = CensusCache(pool.place, requested.settings)
         self._writer: BundleWriter | None = None
         self.path: Path | None = None
 
@@ -124,7 +123,7 @@ class CensusRun:
             self._writer.abandon()
 
     def take(self, answers: Mapping[str, Answers]) -> Iterator[CensusCell]:
-        """Yield each cell as it comes, once it is in the bundle. Raises what `CensusPool.generate` raises."""
+        """Yield each cell as it comes, once it is in the bundle. Raises what `CachedPool.generate` raises."""
         for outcome in self._generate(self._cells, answers):
             yield from self._record(outcome)
 
@@ -147,15 +146,11 @@ class CensusRun:
                     yield from self._record(outcome)
 
     def _generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
-        missing = []
-        for cell in cells:
-            if outcome := self._cache.find(cell, answers.get(cell.cell_id, {})):
-                yield outcome
-            else:
-                missing.append(cell)
-        for outcome in self._pool.generate(missing, answers) if missing else ():
-            self._cache.keep(outcome, answers.get(outcome.measurement.cell.cell_id, {}), self._pool.imported)
+        found = set()
+        for outcome in self._pool.find(cells, answers):
+            found.add(outcome.measurement.cell.cell_id)
             yield outcome
+        yield from self._pool.generate([cell for cell in cells if cell.cell_id not in found], answers)
 
     def _record(self, outcome: Outcome) -> Iterator[CensusCell]:
         if self._writer is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.bundle import CENSUS, BundleContents, read_bundle
-from collector.census.gpu_models import CPU, GPU_MODELS
+from collector.census.gpu_models import device_word
 from collector.vocabulary import Cell
 from jobs.census.census_runs import CensusCell
 from jobs.plan.cost import bundles_below
@@ -37,14 +37,8 @@ class CodeTruth:
     @property
     def device_name(self) -> str:
         """The device of the runs as `--device-name` takes it; empty where the census does not know it."""
-        for run in self.runs:
-            testbed = run.header.testbed
-            if testbed.get("device") == CPU:
-                return CPU
-            for word, model in GPU_MODELS.items():
-                if testbed.get("gpu") == model.name:
-                    return word
-        return ""
+        words = (device_word(str(run.header.testbed.get("device")), run.header.testbed.get("gpu")) for run in self.runs)
+        return next(filter(None, words), "")
 
     @property
     def threads(self) -> int | None:

@@ -33,11 +33,16 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a check went: cells by what was done with them, the files that differ, and what the exit code says."""
+    """How a check went: cells by what was done with them, the files that differ, and what the exit code says.
+
+    `census` cells were decided by their generated code before anything was measured. `against` are the options that new has,
+    where the sides differ by these.
+    """
 
     exit_code: int
     reason: str
     cells: int
+    census: int
     same_code: int
     timed: int
     open: int
@@ -46,13 +51,17 @@ class Answer:
     rounds: int
     minutes: float
     interrupted: bool
+    against: str = ""
 
     def lines(self) -> list[str]:
         """For a person, a sentence each."""
-        lines = [f"files of torch that differ: {self.files}"]
+        differ = f"new is base with {self.against}" if self.against else f"files of torch that differ: {self.files}"
+        lines = [differ]
         if self.acting:
             names = the_first(self.acting)
             lines.append(f"every cell is timed, since these act when a compiled program runs: {names}")
+        if self.census:
+            lines.append(f"the census decided {counted(self.census, 'cell')} before anything was measured")
         lines.append(
             f"{counted(self.cells, 'cell')}: {self.same_code} with the same code and not timed, {self.timed} timed, "
             f"{self.open} not decided; {counted(self.rounds, 'round')} in {self.minutes:.1f} min"
@@ -75,8 +84,9 @@ def build_answer(
 ) -> tuple[Report, Answer]:
     """The report on both nights, and how it came about. Raises `SideError` where a side has no run."""
     with open_store(check.storage.database, write=False).connect() as connection:
-        report = build_report(connection, check.base.night, check.new.night, EVERYTHING, dashboard)
-    report = _with_commands(report, shlex.join(["inductor-watch", "check", check.base.ref, check.new.ref]))
+        nights = (check.base.night, check.new.night)
+        report = build_report(connection, *nights, EVERYTHING, dashboard, against=check.against)
+    report = _with_commands(report, check)
     check.judge()
     needs = check.needs()
     exit_code, reason = _decide(check, report.counts, fail_on)
@@ -87,6 +97,7 @@ def build_answer(
         exit_code=exit_code,
         reason=reason,
         cells=len(needs),
+        census=len(check.same_code),
         same_code=same,
         timed=sum(is_timed),
         open=sum(word not in SETTLED for word in needs.values()),
@@ -95,6 +106,7 @@ def build_answer(
         rounds=check.rounds,
         minutes=round(minutes, 2),
         interrupted=interrupted,
+        against=check.other.text if check.other else "",
     )
 
 
@@ -107,9 +119,8 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
     rows = check.rows.values()
     unconfirmed = [
         row
-        for row in rows
-        if row.outcome.verdict in fail_on
-        and is_unconfirmed(row, check.timed[row.cell.cell_id] + check.compiled[row.cell.cell_id])
+        for cell_id, row in check.rows.items()
+        if row.outcome.verdict in fail_on and is_unconfirmed(row, check.compiled[cell_id])
     ]
     confirmed = Counter(counts) - Counter(row.outcome.value for row in unconfirmed)
     exit_code, reason = decide({**confirmed, "unchanged": confirmed["unchanged"] + len(unconfirmed)}, fail_on)
@@ -129,6 +140,8 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
         return 3, f"compile time is longer in {counted(longer, 'cell')}, not decided: raise --minutes"
     if counts.get("missing"):
         return 3, f"{counted(counts['missing'], 'cell')} not measured in time: raise --minutes"
+    if untimed := sum(not row.passes and row.outcome is Outcome.INCONCLUSIVE for row in rows):
+        return 3, f"{counted(untimed, 'cell')} with other code not timed: raise --minutes"
     if counts.keys() == {"still_failing"}:
         return 3, "no cell passes on either side"
     if undecided and undecided == len(others):
@@ -151,10 +164,16 @@ def _more(rows: Iterable[CellComparison], name: str, words: str) -> str:
     return f"{counted(len(worse), 'cell')} {verb} more {words} ({before:.0f} -> {after:.0f})"
 
 
-def _with_commands(report: Report, command: str) -> Report:
-    """The report with this command in place of `run`, which would measure the installed torch."""
+def _with_commands(report: Report, check: Check) -> Report:
+    """The report with this command in place of `run`, which would measure the installed torch, and base's configs in it."""
+    command = shlex.join(["inductor-watch", "check", *check.sides_words])
+    configs = {
+        check.on_new[cell.cell_id].config.name: cell.config.name for cell in check.cells if cell.cell_id in check.on_new
+    }
 
     def of_check(repro: str) -> str:
+        for new, base in configs.items():
+            repro = repro.replace(f"--config {shlex.quote(new)} ", f"--config {shlex.quote(base)} ")
         return as_check(repro, command)
 
     rows = tuple(replace(row, repro=of_check(row.repro)) for row in report.rows)

@@ -44,7 +44,7 @@ SETTLED = (Need.NOTHING, Need.COMPARE_COMPILING)
 
 
 def need(row: CellComparison, timed: int, compiled: int, is_acting: bool) -> Need:
-    """Return what a cell needs after it was timed in `timed` rounds and only compiled in `compiled` others.
+    """Return what a cell needs after it was timed in `timed` rounds and compiled in `compiled` ones.
 
     `is_acting`: files differ that act at run time, so equal code proves nothing.
     """
@@ -53,12 +53,13 @@ def need(row: CellComparison, timed: int, compiled: int, is_acting: bool) -> Nee
             return Need.NOTHING
         return Need.TIME if timed else Need.COMPILE
     if not row.passes:
-        return Need.NOTHING
+        # Where only the code is known, and is another one, nothing was measured.
+        return Need.TIME if row.outcome is Outcome.INCONCLUSIVE else Need.NOTHING
     if (is_acting or not has_same_code(row)) and _is_time_open(row, timed):
         return Need.TIME
     if lacks_compile_time(row.base) or lacks_compile_time(row.new):
-        return Need.COMPARE_COMPILING if timed + compiled <= _CONFIRMED else Need.NOTHING
-    return Need.COMPILE if any(_is_open(row, name, timed + compiled) for name in OF_COMPILING) else Need.NOTHING
+        return Need.COMPARE_COMPILING if compiled <= _CONFIRMED else Need.NOTHING
+    return Need.COMPILE if any(_is_open(row, name, compiled) for name in OF_COMPILING) else Need.NOTHING
 
 
 def has_same_code(row: CellComparison) -> bool:

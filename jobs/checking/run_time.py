@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 import os
+import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +73,8 @@ _COMPILE_TIME_PARTS = {
         *("_recursive_", "fake_tensor_prop", "record_original_output_strides", "_check_triton_bf16_support"),
     )
 }
+#: Where a function that no file names is called by nobody, and the files there whose definitions are found by listing them.
+_BY_NAME, _LISTED = "torch/_inductor/", ("config.py", "autoheuristic/")
 #: Read by people and type checkers only.
 _NEVER = (".pyi", ".md", ".rst", ".txt")
 #: Options that act without a trace in the code; the others of this file are part of what generates it.
@@ -90,7 +94,22 @@ def differing(base: Path, new: Path, wheel: Wheel | None = None) -> list[str]:
 
 def acting(base: Path, new: Path, files: list[str]) -> list[str]:
     """Those of the files that may change how fast a program runs although its generated code is the same."""
-    return [name for name in files if _acts(name, base / name, new / name)]
+    return [name for name in files if _acts(name, base, new)]
+
+
+def changes_compiling(base: Path, new: Path, files: list[str]) -> bool:
+    """Whether compile times may differ: some file says something else, and not by what nobody calls alone."""
+    return any(not _adds_unused(name, base, new) for name in saying(base, new, files))
+
+
+def saying(base: Path, new: Path, files: list[str]) -> list[str]:
+    """Those of the files that say something else, and not in comments and layout alone."""
+    return [
+        name
+        for name in files
+        if not name.endswith(_NEVER)
+        and (not name.endswith(".py") or _meaning(_read(base / name)) != _meaning(_read(new / name)))
+    ]
 
 
 def _differing(base: Path, new: Path, name: str) -> Iterator[str]:
@@ -111,10 +130,10 @@ def _differing(base: Path, new: Path, name: str) -> Iterator[str]:
 def _acts(name: str, base: Path, new: Path) -> bool:
     if name.endswith(_NEVER):
         return False
-    before, after = _read(base), _read(new)
+    before, after = _read(base / name), _read(new / name)
     if not name.endswith(".py"):
         return True
-    if _meaning(before) == _meaning(after):
+    if _meaning(before) == _meaning(after) or _adds_unused(name, base, new):
         return False
     if name == _OPTIONS:
         return _options(before) != _options(after)
@@ -127,6 +146,53 @@ def _acts(name: str, base: Path, new: Path) -> bool:
 def _meaning(source: bytes | None) -> str | None:
     """A text that is equal for sources that differ in comments and layout only."""
     return None if source is None else repr(_parts(source))
+
+
+def _adds_unused(name: str, base: Path, new: Path) -> bool:
+    """Whether a file differs by functions and plain constants alone that no file of Inductor names, in either overlay."""
+    if not name.startswith(_BY_NAME) or any(part in name for part in _LISTED):
+        return False
+    sides = [_statements(_read(folder / name)) for folder in (base, new)]
+    if None in sides:
+        return False
+    before, after = (dict(side or ()) for side in sides)
+    rest = [[text for text, _ in side or () if text in before and text in after] for side in sides]
+    names = {_unused_name(one) for text, one in {**before, **after}.items() if not (text in before and text in after)}
+    if rest[0] != rest[1] or "" in names or not names:
+        return False
+    word = re.compile(rb"\b(?:" + b"|".join(map(re.escape, map(str.encode, sorted(names)))) + rb")\b")
+    found = Counter(file for file, path in _sources(base, new) for _ in word.findall(path.read_bytes()))
+    return found == {name: len(names)}
+
+
+def _sources(*overlays: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the name of each source of torch, and the file; one that overlays have in common once."""
+    seen: set[str] = set()
+    for overlay in overlays:
+        for folder, _, files in os.walk(overlay / "torch", followlinks=True):
+            for path in (Path(folder, file) for file in files if file.endswith((".py", ".jinja"))):
+                if (real := os.path.realpath(path)) not in seen:
+                    seen.add(real)
+                    yield path.relative_to(overlay).as_posix(), path
+
+
+def _statements(source: bytes | None) -> list[tuple[str, ast.stmt]] | None:
+    """Return the statements of a module, each with a text that says what it does; None where there is no module."""
+    try:
+        return None if source is None else [(ast.dump(one), one) for one in ast.parse(source).body]
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _unused_name(one: ast.stmt) -> str:
+    """Return the name of a definition that does nothing by being there; empty for any other statement."""
+    if isinstance(one, ast.FunctionDef) and not one.decorator_list:
+        given = (*one.args.defaults, *filter(None, one.args.kw_defaults))
+        return one.name if all(isinstance(value, ast.Constant) for value in given) and one.name[:2] != "__" else ""
+    if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant) and len(one.targets) == 1:
+        target = one.targets[0]
+        return target.id if isinstance(target, ast.Name) and target.id[:2] != "__" else ""
+    return ""
 
 
 def _parts(source: bytes | None) -> dict[str, str]:

@@ -13,19 +13,21 @@ import click
 from rich.console import Console
 
 from collector.census.gpu_models import CPU, DEVICE_NAMES
+from collector.configs.spelling import parse_config
 from jobs.builds.options import SourceOptions, source_options
 from jobs.builds.overlay import Wheel
+from jobs.census.census_cache import CachedPool
 from jobs.census.census_commits import CommitCensus, CommitRange, take_censuses
 from jobs.census.census_memory import CensusMemory
-from jobs.census.census_pool import DEFAULT_CACHE, CensusPlace, CensusPool
+from jobs.census.census_pool import CensusPlace
 from jobs.census.census_runs import CensusCell, CensusRun
 from jobs.census.code_truth import EQUAL, Agreement, CodeTruth, read_truth
-from jobs.measuring_options import generating_options, naming_options, night_options
-from jobs.options import FOLDER, POSITIVE, Storage, example, json_option, storage_options
+from jobs.measuring_options import cache_option, generating_options, naming_options, night_options
+from jobs.options import POSITIVE, Storage, example, json_option, storage_options
 from jobs.output.tables import FittingTable, console, say
 from jobs.output.terminal import several
 from jobs.plan.local_models import local_models, refusal
-from jobs.plan.planning import Plan, planned_night
+from jobs.plan.planning import Plan, names_cell, planned_night
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 from jobs.pool.session import require_cells, storing
 
@@ -43,7 +45,7 @@ _DEFAULT_DEVICE = "H100"
 @click.option(
     "--against",
     metavar="BUNDLE|FOLDER|NIGHT",
-    help="Compare with what a real device generated, and learn its answers to the questions. Without a selection: all its cells.",
+    help="Compare with what a real device generated, and learn its answers to the questions; a selection is one of its cells.",
 )
 @click.option(
     "--git",
@@ -56,7 +58,7 @@ _DEFAULT_DEVICE = "H100"
 @source_options
 @generating_options
 @click.option("--workers", type=POSITIVE, help="Processes that generate side by side [one a core].")
-@click.option("--cache", type=FOLDER, default=DEFAULT_CACHE, help="Folder for what a census keeps.")
+@cache_option
 @storage_options
 @json_option
 def census_command(
@@ -93,14 +95,15 @@ def census_command(
     place = replace(place, workers=workers or place.workers, threads=threads)
     if place.overlay and place.overlay not in sys.path:
         sys.path.insert(0, place.overlay)  # this process plans with the torch of the source
-    plan = _plan(place, selection, configs, truth)
+    plan, version = _plan(place, selection, configs, truth), Wheel.installed().version
+    memory = CensusMemory.read(place, version)
+    if truth is None:
+        plan = _without_differing(plan, memory)
     require_cells(plan)
     requested = replace(requested, settings=requested.settings.with_models(plan.own_models))
     store = storing(storage.database) if storage.target else None
     out = Console(stderr=True) if as_json else console()
     agreement, began = Agreement(truth) if truth else None, time.monotonic()
-    version = Wheel.installed().version
-    memory = CensusMemory.read(place, version)
     for line in plan.left_out:
         say(out, f"left out: {line}")
     say(out, f"census: {several(len(plan.cells), 'cell')} for {device_name}, torch {version}, {place.workers} workers")
@@ -109,7 +112,7 @@ def census_command(
         _show_commits(found, store, out, as_json)
         return
     with (
-        CensusPool(place, requested.settings) as pool,
+        CachedPool(place, requested.settings) as pool,
         CensusRun(pool, plan.cells, names, requested, storage.out) as run,
     ):
         _take(run, memory, agreement, out, as_json)
@@ -132,24 +135,44 @@ def choose_device(named: str | None, device: str | None, truth: CodeTruth | None
 
 
 def _plan(place: CensusPlace, selection: Selection, configs: tuple[str, ...], truth: CodeTruth | None) -> Plan:
-    """Return the cells that are selected, or those of the night to compare with where nothing is selected.
+    """Return the cells that are selected, of all or of the night to compare with.
 
-    Of the night's cells those are left out that call what only the night's bundle defines (`jobs.plan.local_models`).
+    Of the night's cells those are left out that call what only the night's bundle defines (`jobs.plan.local_models`). Raises
+    `ConfigError` for a config that cannot be read.
     """
-    if truth is None or selection.is_narrowed or selection.everything or configs:
+    if truth is None:
         return planned_night(place.device, selection, configs)
-    local = local_models(selection.models_file)
-    cells = [cell for cell in truth.cells.values() if cell.device == place.device]
+    local = local_models(selection.models_file, selection.models)
+    wanted = {parse_config(text).config_id for text in configs}
+    cells = [
+        cell
+        for cell in truth.cells.values()
+        if cell.device == place.device
+        and names_cell(selection, cell)
+        and (not wanted or cell.config.config_id in wanted)
+    ]
     refused = {cell.cell_id: reason for cell in cells if (reason := refusal(cell, local))}
     kept = [cell for cell in cells if cell.cell_id not in refused]
-    return Plan(kept, left_out=list(dict.fromkeys(refused.values())), own_models=tuple(local.values()))
+    left_out = list(dict.fromkeys(refused.values())) if cells else [f"{truth.name} has no such cell with code"]
+    return Plan(kept, left_out=left_out, own_models=tuple(local.values()))
+
+
+def _without_differing(plan: Plan, memory: CensusMemory) -> Plan:
+    """Return the plan without the cells whose code is known to differ from that of a GPU."""
+    nights = {cell: memory.differing[cell.cell_id] for cell in plan.cells if cell.cell_id in memory.differing}
+    lines = [
+        f"{cell}: its code differed from that of night {night}, until --against finds it equal"
+        for cell, night in nights.items()
+    ]
+    kept = [cell for cell in plan.cells if cell not in nights]
+    return replace(plan, cells=kept, left_out=[*plan.left_out, *lines])
 
 
 def _take(run: CensusRun, memory: CensusMemory, agreement: Agreement | None, out: Console, as_json: bool) -> None:
     """Generate every cell and show it; then ask those that differ again, under other answers."""
     equal: list[str] = []
     for count, one in enumerate(run.take(memory.answers), start=1):
-        word = agreement.took(one) if agreement else memory.warn(one)
+        word = agreement.took(one) if agreement else ""
         equal += [one.cell.cell_id] if word == EQUAL else []
         _show(one, f"[{count}/{len(run.cells)}]", word, out, as_json)
     if agreement is None:

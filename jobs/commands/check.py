@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -14,17 +15,21 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from analysis.reports.facts import Report
+from collector.census.fake_runtime import CensusError
 from collector.output_file import write_output
+from collector.vocabulary import Cell
 from db.errors import SideError
 from jobs.builds.options import SourceOptions, import_commits, overlay_options
 from jobs.checking.answer import Answer, build_answer
+from jobs.checking.code_answers import CodeCensus, census_place
+from jobs.checking.other_option import OtherOption
 from jobs.checking.rounds import Check
-from jobs.checking.run_time import acting, differing
+from jobs.checking.run_time import acting, changes_compiling, differing, saying
 from jobs.checking.selection import planned_check
 from jobs.checking.sides import find_sides, make_overlays
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
-from jobs.measuring_options import label_option, measuring_options, night_options
+from jobs.measuring_options import cache_option, label_option, measuring_options, night_options
 from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example, stored_options
 from jobs.output.printed_comparison import show_comparison
 from jobs.output.tables import console, say
@@ -41,13 +46,20 @@ _WORKERS = 8
 
 
 @click.command(epilog=example("check main my-branch --repo ~/pytorch --minutes 10"))
-@click.argument("base")
-@click.argument("new")
+@click.argument("base", default="", required=False)
+@click.argument("new", default="", required=False)
+@click.option(
+    "--against",
+    metavar="+NAME=VALUE",
+    callback=lambda _, __, text: OtherOption.parse(text) if text else None,
+    help="An option of Inductor as the other side: judge BASE, or the installed torch without one, with it against without it.",
+)
 @click.option("--repo", type=FOLDER, default=Path(), help="The clone of PyTorch [this folder].")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=10, help="Start no cell after so long.")
 @night_options
 @overlay_options
 @measuring_options
+@cache_option
 @stored_options
 @label_option
 @fail_on_option("regressed,broke")
@@ -61,12 +73,14 @@ def check_command(
     context: click.Context,
     base: str,
     new: str,
+    against: OtherOption | None,
     repo: Path,
     minutes: float,
     selection: Selection,
     configs: tuple[str, ...],
     source: SourceOptions,
     requested: RequestedOptions,
+    cache: Path,
     storage: Storage,
     label: str,
     fail_on: frozenset[str],
@@ -76,34 +90,45 @@ def check_command(
 ) -> None:
     """Judge NEW against BASE, two refs of a clone of PyTorch, or . for its working tree, over the installed torch.
 
-    Both are compiled. Cells whose generated code is the same are unchanged without being timed, unless files differ that act
-    at run time. The others are timed in turn on one GPU until they are decided or the time is over. The default is twelve
-    models under three configs.
+    The code of both sides is generated first, without the GPU. Cells whose code is the same are unchanged without being
+    measured, unless files differ that act at run time. The others are timed in turn on one GPU until they are decided or the
+    time is over. The default is twelve models under three configs.
+
+    With --against the sides differ by an option of Inductor: `check main --against +combo_kernels=true`.
 
     Exit code 0: no cell has an outcome of --fail-on; 1: some cell has; 3: too little was measured.
     """
+    if against and new not in ("", base):
+        raise click.UsageError("--against takes one ref, or none: the option is the other side")
+    if not against and not (base and new):
+        raise click.UsageError("name two refs, BASE and NEW, or an option with --against")
     context.with_resource(holding_for(selection.device, requested.execution.gpus))  # for all rounds
     began = time.monotonic()
     if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
         requested = _with_workers(requested, selection.device)
-    overlays = make_overlays((base, new), repo, source, label, requested)
+    refs = (base, base) if against else (base, new)
+    overlays = make_overlays(refs, repo, source, label, requested)
     from_base, from_new = (Path(of_side.execution.overlay) for _, of_side in overlays)
-    files = differing(from_base, from_new)
-    at_run_time = acting(from_base, from_new, files)
+    files = [] if against else differing(from_base, from_new)
+    at_run_time = against.acting if against else acting(from_base, from_new, files)
     storing(storage.database)  # a folder that cannot be written is known at once
-    of_base, of_new = find_sides((base, new), overlays, selection.device)
+    of_base, of_new = find_sides(refs, overlays, selection.device)
     if len(of_base.testbeds) > 1:
         raise click.UsageError("check measures both sides on one GPU: name one with --gpus")
     plan = planned_check(of_base.testbeds[0].device, selection, configs)
     require_cells(plan)
-    for side in (of_base, of_new):
+    for side in (of_base, of_new) if base else ():
         import_commits(repo, ["HEAD" if side.ref == "." else side.ref], side.names, storage.database)
     # Both sides share what autotuning chose: beside the bundles unless the user names a folder.
     tuning = requested.settings.shared_tuning or str((storage.out / "tuning").resolve())
     settings = replace(requested.settings, shared_tuning=tuning).with_models(plan.own_models)
-    check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time)
     for line in [*plan.left_out, *(f"acts at run time: {name}" for name in at_run_time)]:
         tell(line)
+    check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time, other=against)
+    check.compares_compiling = against is not None or changes_compiling(from_base, from_new, files)
+    on_new = check.on_new  # an option that torch does not know is known at once
+    if not at_run_time:
+        check.census = _census(check, on_new, cache, is_alike=not against and not saying(from_base, from_new, files))
     interrupted = False
     try:
         check.run()
@@ -117,6 +142,16 @@ def check_command(
         raise SystemExit(130 if interrupted else 3) from None
     _write(report, answer, form, output)
     raise SystemExit(130 if interrupted else answer.exit_code)
+
+
+def _census(check: Check, on_new: Mapping[str, Cell], cache: Path, *, is_alike: bool) -> CodeCensus | None:
+    """The census of both sides; None with a line where this machine's device is not one that it knows."""
+    try:
+        places = [census_place(check.base.testbeds[0], side, cache) for side in (check.base, check.new)]
+    except CensusError as error:
+        tell(f"no census: {error}")
+        return None
+    return CodeCensus((places[0], places[1]), check.settings, is_alike, on_new)
 
 
 def _with_workers(requested: RequestedOptions, device: str | None) -> RequestedOptions:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
+from analysis.compare.due_cells import MOST_CONFIRMATIONS
+from collector.bundle import read_bundle
+from collector.settings import Settings
 from db.engine import open_store
 from db.runs import list_nights
 from jobs.builds.options import SourceOptions, source_options
+from jobs.checking.confirming import confirm as confirm_night
 from jobs.cluster.session import Executing, executing_options, measure_night
 from jobs.measuring_options import naming_options, night_measuring_options, night_name_option, night_options
 from jobs.options import EXISTING, INPUT_FILE, POSITIVE, Storage, as_one, example, json_option, storage_options
@@ -20,6 +25,7 @@ from jobs.plan.planning import Plan, planned_night, read_plan
 from jobs.plan.shards import check_night
 from jobs.pool.device_lock import holding_for
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+from jobs.pool.resuming import Unfinished, bundle_named
 from jobs.pool.runner import make_header, new_run_id
 from jobs.pool.session import measure_and_store, print_night, require_cells
 from jobs.pool.testbeds import Testbed, find_testbeds
@@ -81,6 +87,13 @@ carrying_options = as_one(
 )
 @night_name_option("The night that this run is a part of, where several hosts share one. [what --plan says]")
 @carrying_options
+@click.option(
+    "--confirm/--no-confirm",
+    default=None,
+    help="Measure again, in new processes, what changed against the night before, or what one more run would decide: up to "
+    f"{MOST_CONFIRMATIONS} times, within --max-hours, for no longer than the night itself took, and base too where its torch is "
+    "at hand. [--confirm; not with --no-store or --executor]",
+)
 @click.option("--dry-run", is_flag=True, help="Measure nothing: cells, predicted hours, and what would take them.")
 @click.option("--costs", type=EXISTING, help="A bundle or a folder of bundles to learn from what cells take. [--out]")
 @executing_options
@@ -96,6 +109,7 @@ def nightly_command(
     plan_file: Path | None,
     night: str,
     carrying: Carrying,
+    confirm: bool | None,
     dry_run: bool,
     costs: Path | None,
     executing: Executing,
@@ -108,10 +122,12 @@ def nightly_command(
         "--source": source.source,
         "--unchanged-code skip": carrying.unchanged_code == "skip",
         "--trace": requested.settings.trace,
+        "--confirm": bool(confirm),
     }
     executing.check([option for option, is_given in elsewhere.items() if is_given])
     requested = carrying.applied(requested, costs or storage.out)
     names, requested = source.applied(names, requested)
+    requested = _confirming(requested, confirm, storage)
     execution = requested.execution
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run: leave it out, or add --dry-run")
@@ -143,9 +159,37 @@ def nightly_command(
         if replicates is None:
             replicates = 1 if is_bounded or plan_file else _replicates(storage.target, names, testbeds)
         source.import_commits(names, storage.target)
+        began = time.monotonic()
         run_ids = _measure(replicates, plan, testbeds, names, requested, storage, costs)
+        if execution.confirm:
+            settings = requested.settings.with_models(plan.own_models)
+            left_s = execution.budget_s - (time.monotonic() - began)
+            _confirm(run_ids, testbeds, settings, storage, source.overlays, left_s, is_asked=bool(confirm))
     if storage.target and run_ids:
         print_night(storage.target, run_ids)
+
+
+def _confirming(requested: RequestedOptions, confirm: bool | None, storage: Storage) -> RequestedOptions:
+    """What a night is asked to do, and whether it confirms what changed. Without a store there is no base."""
+    if confirm and storage.no_store:
+        raise click.UsageError("--confirm compares with the night before in the database: leave out --no-store")
+    is_wanted = confirm is not False and not storage.no_store
+    return replace(requested, execution=replace(requested.execution, confirm=is_wanted))
+
+
+def _confirm(
+    run_ids: Sequence[str],
+    testbeds: Sequence[Testbed],
+    settings: Settings,
+    storage: Storage,
+    overlays: Path,
+    left_s: float,
+    is_asked: bool,
+) -> None:
+    """Measures again what the night of these runs, one a testbed, says has changed."""
+    paths = [bundle_named(storage.out, run_id) for run_id in run_ids]
+    runs = [Unfinished(path, read_bundle(path), overlays=(overlays,)) for path in paths]
+    confirm_night(runs, testbeds, settings, storage.database, left_s, is_asked=is_asked)
 
 
 def _measure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import click
 from collector.own_models import is_user_model
 from collector.vocabulary import Config
 from jobs.builds.options import SourceOptions, overlays_option, source_options
+from jobs.checking.confirming import confirm, find_confirmable, is_any_due
 from jobs.measuring_options import (
     config_options,
     max_hours_option,
@@ -26,10 +28,10 @@ from jobs.plan.local_models import local_models
 from jobs.plan.planning import planned_run
 from jobs.pool.device_lock import holding_for
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
-from jobs.pool.resuming import find_night
+from jobs.pool.resuming import Unfinished, find_night
 from jobs.pool.runner import new_run_id
 from jobs.pool.session import measure_and_store, print_next, print_night, resume_and_store
-from jobs.pool.testbeds import find_testbeds, testbeds_of
+from jobs.pool.testbeds import Testbed, find_testbeds, testbeds_of
 
 
 @click.command(epilog=example("run --model 'Bert*' --config cudagraphs --config max_autotune"))
@@ -130,15 +132,29 @@ def resume_command(
     if it is below the current one, or named here.
     """
     unfinished = find_night(storage.out, run, retry_failed)
-    if not unfinished:
+    began, local = time.monotonic(), local_models(models_file, models)
+    folders = tuple(Path(folder) for folder in (trace, shared_tuning) if folder)
+
+    def completed(runs: list[Unfinished]) -> list[Unfinished]:
+        return [
+            replace(item, budget_s=budget_s, own_models=local, overlays=(overlays,), folders=folders) for item in runs
+        ]
+
+    confirmable = [] if storage.no_store else completed(find_confirmable(storage.out, run, unfinished))
+    if not unfinished and not (confirmable and is_any_due(confirmable, storage.database)):
         where = f"of {run}" if run else f"in {storage.out}"
         click.echo(f"nothing left to do: every planned cell {where} is measured")
         return
-    local = local_models(models_file, models)
-    folders = tuple(Path(folder) for folder in (trace, shared_tuning) if folder)
-    unfinished = [
-        replace(item, budget_s=budget_s, own_models=local, overlays=(overlays,), folders=folders) for item in unfinished
-    ]
-    run_ids, _ = resume_and_store(unfinished, testbeds_of(unfinished, serve=True), storage.target)
+    run_ids, testbeds = list[str](), list[Testbed]()
+    if unfinished:
+        unfinished = completed(unfinished)
+        testbeds = testbeds_of(unfinished, serve=True)
+        run_ids, _ = resume_and_store(unfinished, testbeds, storage.target)
+    if confirmable:
+        confirmable = completed(find_confirmable(storage.out, run, unfinished))  # with what was just measured
+        names = [one.contents.header.run_id for one in confirmable]
+        testbeds = testbeds if names == run_ids else testbeds_of(confirmable, serve=True)
+        run_ids, left_s = names, budget_s - (time.monotonic() - began)
+        confirm(confirmable, testbeds, confirmable[0].requested.settings, storage.database, left_s)
     if not storage.no_store:
         print_night(storage.database, run_ids)

@@ -11,13 +11,13 @@ measurement has what compiling tells, `only: code`, and the name of that night. 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from collector.bundle import RunHeader, read_bundle
 from collector.code import known_by
-from collector.vocabulary import Status
+from collector.vocabulary import Measurement, Status
 from jobs.plan.cost import bundles_below
 from jobs.pool.requested_options import RequestedOptions
 
@@ -29,10 +29,20 @@ _TUNING = "tuning"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The newest whole measurement of a cell: its night, and what it is known by (`collector.code`)."""
+    """The newest whole measurement of a cell: its night, and what it is known by (`collector.code`).
+
+    `measurement` and `program` are as the night has them. `says_same`: all Python files of torch say the same as in that night.
+    """
 
     night: str
     code: str
+    measurement: Measurement | None = field(default=None, compare=False)
+    program: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    says_same: bool = field(default=False, compare=False)
+
+    def is_of(self, code_id: str | None, environment: Mapping[str, Any]) -> bool:
+        """Whether a measurement with this code in this environment would be known by the same."""
+        return self.measurement is not None and self.code == known_by(code_id, self.measurement.program_id, environment)
 
 
 def carrying_over(requested: RequestedOptions, nights: int, history: Path) -> RequestedOptions:
@@ -64,14 +74,15 @@ def known_cells(folder: Path, header: RunHeader, requested: RequestedOptions) ->
     newest: dict[str, Known] = {}
     for path in _last_nights(folder, header, requested.execution.carried_nights):
         contents = read_bundle(path)
-        acts_alike = _acts_alike(contents.header, requested)
+        acts_alike, says_same = _compare_files(contents.header, requested)
         for cell_id, item in contents.latest().items():
             if "only" in item.details:
                 continue
             stands = acts_alike and item.status is Status.PASS and "disturbed" not in item.details
             environment = contents.environments.get(item.environment_id or "")
             code = known_by(item.code_id, item.program_id, environment) if stands and environment else ""
-            newest.setdefault(cell_id, Known(_night_of(contents.header), code))
+            program = contents.programs.get(item.program_id or "", {})
+            newest.setdefault(cell_id, Known(_night_of(contents.header), code, item, program, says_same))
     return {cell_id: known for cell_id, known in newest.items() if known.code}
 
 
@@ -104,18 +115,22 @@ def _without_models(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (settings or {}).items() if name != "own_models"}
 
 
-def _acts_alike(earlier: RunHeader, requested: RequestedOptions) -> bool:
-    """Whether the Python files of torch that act at run time are the same; not where an overlay is gone."""
+def _compare_files(earlier: RunHeader, requested: RequestedOptions) -> tuple[bool, bool]:
+    """Return whether the Python files of torch that act at run time are the same, and whether all files say the same.
+
+    Neither is known where an overlay is gone.
+    """
     before, now = (earlier.asked or {}).get("pace", {}).get("overlay", ""), requested.execution.overlay
     if before == now:
-        return True  # an overlay is called by its content
+        return True, True  # an overlay is called by its content
     from jobs.builds.overlay import Wheel
-    from jobs.checking.run_time import acting, differing
+    from jobs.checking.run_time import acting, differing, saying
 
     try:
         # No commit has this file: it is the wheel's. This process imports torch from the overlay and cannot ask it.
         wheel = Wheel(Path(before or now, "torch", "version.py").resolve(strict=True).parents[1], "", "")
         base, new = (Path(side).resolve(strict=True) if side else wheel.folder for side in (before, now))
-        return not acting(base, new, differing(base, new, wheel))
+        files = differing(base, new, wheel)
+        return not acting(base, new, files), not saying(base, new, files)
     except OSError:
-        return False
+        return False, False

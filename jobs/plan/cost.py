@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from collector.bundle import CENSUS, BundleContents, BundleError, RunHeader, check_bundle, read_bundle
+from collector.bundle import CENSUS, CONFIRM, BundleContents, BundleError, RunHeader, check_bundle, read_bundle
 from collector.vocabulary import NOT_APPLICABLE, Cell, Config, Measurement, Phase, Stage, Status
 
 #: Seconds of a worker for a cell of which nothing is known: about what one process a cell took in this project's first
@@ -276,8 +276,9 @@ def newest_bundles(path: Path) -> list[Path]:
     """The files of `read_history`, the newest first."""
     if not path.is_dir():
         return [path] if path.exists() else []
-    # Imported files were measured by another program, without its costs; a census measures nothing.
-    measured = [one for one in bundles_below(path) if one[0].trigger not in ("import", CENSUS)]
+    # Imported files were measured by another program, without its costs; a census measures nothing. What confirms a night
+    # measures few of its cells again.
+    measured = [one for one in bundles_below(path) if one[0].trigger not in ("import", CENSUS, CONFIRM)]
     dated = [(header.started_at, bundle) for header, bundle in measured]
     return [bundle for _, bundle in sorted(dated, reverse=True)[:NEWEST]]
 

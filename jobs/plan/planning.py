@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,22 @@ def load_plan(path: Path) -> Plan:
         return Plan(list(cells), night=night, runs=runs, own_models=tuple(own_models))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ConfigError(f"{path} holds no plan ({error}): write one with `inductor-watch plan --json`") from error
+
+
+def names_cell(selection: Selection, cell: Cell) -> bool:
+    """Whether a selection names a cell that is planned already; what it does not say does not matter.
+
+    Raises `ZooError` for a name in JSON that is no model.
+    """
+    spelled = (cell.model, f"{cell.suite}/{cell.model}")
+    models = [OwnModel.parse(text).name if text.startswith("{") else text for text in selection.models]
+    return (
+        (not selection.suites or cell.suite in selection.suites)
+        and (not models or any(fnmatchcase(text, one) for one in models for text in spelled))
+        and (not selection.phases or cell.phase in selection.phases)
+        and selection.dtype in (None, cell.dtype)
+        and selection.batch_size in (None, cell.batch_size)
+    )
 
 
 def check_config(config: Config, device: str) -> None:

@@ -72,7 +72,8 @@ class ExecutionOptions:
     no further cell starts. `start` is `fork` (from a
     process that has imported everything) or `spawn` (a new process a cell). `gpus` is as in
     `jobs.pool.device_slots.choose_gpus`. `overlay` is a folder from which torch is imported in place of the installed one,
-    and `source` says what it is (`jobs.builds.overlay`). For `carried_nights` nights a cell whose code did not change is
+    and `source` says what it is (`jobs.builds.overlay`). With `confirm` what changed is measured again
+    (`jobs.checking.confirming`). For `carried_nights` nights a cell whose code did not change is
     carried over, 0 for none (`jobs.plan.carrying`).
     """
 
@@ -83,6 +84,7 @@ class ExecutionOptions:
     overlay: str = ""
     source: str = ""
     carried_nights: int = 0
+    confirm: bool = False
 
 
 @dataclass(frozen=True, slots=True)

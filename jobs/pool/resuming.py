@@ -40,10 +40,18 @@ class Unfinished:
     folders: tuple[Path, ...] = ()
 
     def work(self, contents: BundleContents) -> Work:
-        """What is left to do of a run when its bundle holds `contents`."""
+        """What is left to do of a run when its bundle holds `contents`.
+
+        A cell that was disturbed and not yet measured again is (`jobs.pool.disturbance`).
+        """
         done = contents.latest()
         failed = [cell_id for cell_id, measurement in done.items() if measurement.status not in _SETTLED]
-        return plan_work(contents.planned, done, failed if self.retry_failed else ())
+        disturbed = [
+            cell_id
+            for cell_id, measurement in done.items()
+            if "disturbed" in measurement.details and "repeated" not in measurement.details
+        ]
+        return plan_work(contents.planned, done, [*disturbed, *(failed if self.retry_failed else ())])
 
     @property
     def is_done(self) -> bool:
@@ -97,7 +105,7 @@ def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> li
         ConfigError: no such run, or no run at all in the folder.
         BundleError: what the path names is no bundle.
     """
-    paths = [bundle_named(folder, name)] if name else _newest_first(folder)
+    paths = [bundle_named(folder, name)] if name else newest_first(folder)
     if not paths:
         raise ConfigError(
             f"no run in {folder}: name the folder of the bundles with --out, or start a run with `inductor-watch nightly`"
@@ -140,13 +148,14 @@ def bundle_named(folder: Path, name: str) -> Path:
     base = as_path if as_path.name.endswith((".jsonl", ".jsonl.gz")) else folder / f"{name}.jsonl"
     existing = [path for path in both_paths(base) if path.exists()]
     if not existing:
-        known = [path.name.partition(".jsonl")[0] for path in _newest_first(folder)][:3]
+        known = [path.name.partition(".jsonl")[0] for path in newest_first(folder)][:3]
         hint = f"newest there: {', '.join(known)}" if known else "name the folder of the bundles with --out"
         raise ConfigError(f"no run {name!r} in {folder}: {hint}")
     return existing[0]
 
 
-def _newest_first(folder: Path) -> list[Path]:
+def newest_first(folder: Path) -> list[Path]:
+    """Return the bundles of a folder, the run that started last first; what is no bundle is left out."""
     plain = {both_paths(path)[0] for pattern in ("*.jsonl", "*.jsonl.gz") for path in folder.glob(pattern)}
     began: dict[Path, str] = {}
     for path in plain:

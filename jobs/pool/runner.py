@@ -80,12 +80,16 @@ def make_header(
 
 @dataclass(frozen=True, slots=True)
 class DeviceRun:
-    """What one device does in a run: where, its work, the bundle that takes the outcomes, and what is known by `cell_id`."""
+    """What one device does in a run: where, its work, the bundle that takes the outcomes, and what is known by `cell_id`.
+
+    `carried` are recorded as they are, before anything is measured.
+    """
 
     testbed: Testbed
     work: Work
     writer: BundleWriter
     known: Mapping[str, Known] = field(default_factory=dict)
+    carried: Sequence[Outcome] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +114,20 @@ def measure_devices(
     `variables` are added to each cell's environment; `memory_of` returns the bytes of device memory that a cell needs in a stage;
     `notice` is told in a line why a cell is measured again, and what is under way where nothing has ended for some time.
     What the budget or a lost GPU leaves out stays missing. After an interruption the bundles stay open, with all that was
-    measured.
+    measured, and `notice` is told how each device was used.
 
     Raises:
         LauncherError: the processes that start the cells keep dying.
     """
     with holding_slots(run.testbed.slot for run in runs):
         return _measure(runs, settings, listen, variables, memory_of, notice)
+
+
+def _leave_open(runs: Sequence[DeviceRun], meters: Sequence[UsageMeter], notice: Callable[[str], None]) -> None:
+    for run in runs:
+        run.writer.abandon()
+    for meter in meters:
+        notice(f"used {meter.usage()}")
 
 
 def _measure(
@@ -132,10 +143,7 @@ def _measure(
     schedulers = [scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of, run.known) for run in runs]
     try:
         for run in runs:
-            run.writer.environment(environment_id(run.testbed.environment), run.testbed.environment)
-            for copy in run.work.copies:
-                run.writer.measurement(copy)
-                listen(copy)
+            _record_first(run, listen)
         with ExitStack() as stack:
             for meter in meters:
                 stack.enter_context(meter)
@@ -152,12 +160,22 @@ def _measure(
     except LostDeviceError as error:
         lost = error
     except BaseException:
-        for run in runs:
-            run.writer.abandon()
+        _leave_open(runs, meters, notice)
         raise
     usages = [meter.usage() for meter in meters]
     paths = [run.writer.close(now(), usage.to_json()) for run, usage in zip(runs, usages, strict=True)]
     return Result(paths, usages, lost)
+
+
+def _record_first(run: DeviceRun, listen: Listener) -> None:
+    """Record what is there before anything is measured."""
+    run.writer.environment(environment_id(run.testbed.environment), run.testbed.environment)
+    for copy in run.work.copies:
+        run.writer.measurement(copy)
+        listen(copy)
+    for outcome in run.carried:
+        for measurement in record(run.writer, outcome):
+            listen(measurement)
 
 
 def meter_of(testbed: Testbed) -> UsageMeter:

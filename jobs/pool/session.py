@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,12 @@ import click
 from rich.console import Console
 
 from collector.bundle import BundleWriter, RunHeader
+from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Stage
 from jobs.output.tables import say
 from jobs.output.terminal import several
-from jobs.plan.carrying import known_cells
+from jobs.plan.carrying import Known, known_cells
 from jobs.plan.cost import CostModel, learn_from, read_history
 from jobs.plan.duplicate_programs import plan_work
 from jobs.plan.planning import NothingToDoError, Plan
@@ -39,11 +40,13 @@ def measure_and_store(
     folder: Path,
     database: str | None,
     costs: Path | None = None,
+    parts: Sequence[Sequence[Cell]] | None = None,
 ) -> tuple[list[str], RunProgress]:
     """Measures a plan, stores it, and returns the runs' ids (one a testbed) and the progress with its counts.
 
     The database is opened before anything is measured, so that a folder that cannot be written is known at once.
-    Without a database the bundles are all there is. `costs` is where to learn what cells take (else `folder`).
+    Without a database the bundles are all there is. `costs` is where to learn what cells take (else `folder`). `parts` are the
+    cells of each testbed, where it matters which of them measures a cell.
 
     Raises:
         NothingToDoError: the plan is empty.
@@ -59,13 +62,27 @@ def measure_and_store(
     if len(testbeds) > 1:
         names = replace(names, night=names.night or new_run_id())
     headers, runs = [], []
-    parts = shares(plan.cells, model, len(testbeds), last_testbeds(history, testbeds))
+    parts = parts or shares(plan.cells, model, len(testbeds), last_testbeds(history, testbeds))
     for testbed, cells in zip(testbeds, parts, strict=True):
         header = make_header(testbed.environment, names, RequestedOptions(settings, testbed.execution))
         headers.append((header, 1))
         known = known_cells(costs or folder, header, RequestedOptions(settings, testbed.execution))
-        runs.append(DeviceRun(testbed, plan_work(cells), BundleWriter(folder, header, cells), known))
+        carried = _carried(cells, known, testbed, settings)
+        there = {outcome.measurement.cell.cell_id for outcome in carried}
+        work = plan_work([cell for cell in cells if cell.cell_id not in there])
+        runs.append(DeviceRun(testbed, work, BundleWriter(folder, header, list(cells)), known, carried))
     return _measure(headers, runs, settings, store, model, plan.left_out)
+
+
+def _carried(cells: Sequence[Cell], known: Mapping[str, Known], testbed: Testbed, settings: Settings) -> list[Outcome]:
+    """Return what is recorded of cells that need not even be compiled; none where no cell may start."""
+    if not known or testbed.execution.budget_s <= 0:
+        return []
+    from jobs.census.unchanged_cells import (
+        unchanged_cells,
+    )  # here: an environment of another build lacks what it imports
+
+    return list(unchanged_cells(cells, known, testbed, settings))
 
 
 def resume_and_store(
@@ -108,7 +125,7 @@ def _measure(
         ordered.append(replace(run, work=replace(run.work, cells=cells)))
     for line in left_out:
         console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
-    total = sum(run.work.total for run in runs)
+    total = sum(run.work.total + len(run.carried) for run in runs)
     progress, variables = RunProgress(console, total), cell_variables(execution.start)
     result = measure_devices(ordered, settings, progress.took, variables, memory_of(model), partial(say, console))
     if execution.carried_nights:
@@ -162,7 +179,8 @@ def require_cells(plan: Plan) -> None:
 
 def _announce(console: Console, header: RunHeader, run: DeviceRun, attempt: int) -> None:
     """Says what is about to be measured and on what."""
-    environment, total, duplicates = run.testbed.environment, run.work.total, run.work.named_twice
+    environment, duplicates = run.testbed.environment, run.work.named_twice
+    total = run.work.total + len(run.carried)
     slot = run.testbed.slot
     device = environment.get("gpu") or f"{environment['cpu']}, {environment['cores']} cores"
     again = f", attempt {attempt}" if attempt > 1 else ""

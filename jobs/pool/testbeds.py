@@ -44,6 +44,13 @@ class Testbed:
         """`cuda` or `cpu`."""
         return str(self.environment["device"])
 
+    def serving(self) -> Testbed:
+        """Return the testbed with a fork server, which begins to import; itself where it has one or takes none."""
+        if self.launcher or self.execution.start != "fork":
+            return self
+        variables = {**os.environ, **self.slot.variables}
+        return replace(self, launcher=Launcher(variables, Preload(self.device), self.slot.cores[0]))
+
     def import_for(self, cells: Iterable[Cell]) -> None:
         """Makes the fork server import what these cells need."""
         if self.launcher:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.false_alarms import World, judged, judged_in_history, judged_in_store, latencies, rates
+from benchmarks.false_alarms import World, draw_nights, judged, judged_in_history, judged_in_store, rates
 
 
 @pytest.mark.parametrize(("models", "times"), [(1, 60), (10, 40), (200, 10)])
@@ -63,17 +63,46 @@ def test_noise_does_not_collapse_where_steps_of_both_latencies_are_cut_off():
     """A neighbour in a quarter of the runs: intervals of 0.1 % noise were a few tenths of a per cent wide."""
     random = np.random.default_rng(2)
     world = World(models=1, disturbed=0.25)
-    cells = [judged(world, latencies(world, random)).iloc[0] for _ in range(30)]
+    cells = [judged(world, draw_nights(world, random)).iloc[0] for _ in range(30)]
     widths = [cell["compiled_ms_high"] - cell["compiled_ms_low"] for cell in cells]
     assert min(widths) > 0.05
+
+
+def test_a_slow_night_makes_no_verdict_that_outlives_a_confirmation_of_both_sides():
+    """Of one model nothing tells a host that is 3 % slower from a commit, but for base measured again beside it."""
+    world = World(1, noise=0.003, pace=0.003, slow_night=0.03)
+    once, again = (rates(world, (), 40, confirm=confirm) for confirm in ("no", "both"))
+    assert once.alarms > 0.1
+    assert again.alarms <= 0.05
+    assert 0 < again.again < 1
+
+
+@pytest.mark.parametrize("confirm", ["new", "both"])
+def test_a_confirmation_finds_what_a_single_run_with_modes_does_not(confirm):
+    world = World(20, noise=0.003, pace=0.003, modes=0.08)
+    once, again = (rates(world, (0.05,), 15, confirm=which) for which in ("no", confirm))
+    assert once.power[0] < 0.3 < 0.55 < again.power[0]
+    assert again.alarms <= 0.1
+
+
+def compare_both(world, nights):
+    """Assert that what is judged in memory and through a store is the same."""
+    direct, stored = judged(world, nights), judged_in_store(world, nights)
+    assert stored["compiled_ms_verdict"].tolist() == direct["compiled_ms_verdict"].tolist()
+    # The ad hoc run is one more of the first model, and moves the others' intervals by a little.
+    assert stored["compiled_ms_low"].to_numpy() == pytest.approx(direct["compiled_ms_low"].to_numpy(), abs=0.003)
+    return direct
 
 
 def test_a_comparison_through_a_store_says_the_same_and_passes_by_an_ad_hoc_run():
     random = np.random.default_rng(5)
     world = World(models=25, nights=11, noise=0.004, pace=0.004, modes=0.05)
-    values = latencies(world, random)
-    values[1, -1:, :3] += 0.1
-    direct, stored = judged(world, values), judged_in_store(world, values)
-    assert stored["compiled_ms_verdict"].tolist() == direct["compiled_ms_verdict"].tolist()
-    # The ad hoc run is one more of the first model, and moves the others' intervals by a little.
-    assert stored["compiled_ms_low"].to_numpy() == pytest.approx(direct["compiled_ms_low"].to_numpy(), abs=0.003)
+    nights = draw_nights(world, random)
+    slower = np.where(np.arange(25) < 3, np.log1p(0.1), 0.0)
+    nights.values[1, -1:] += slower
+    assert compare_both(world, nights)["compiled_ms_verdict"].eq("regressed").any()
+    for night in (9, 10):
+        nights = nights.again(world, night, np.arange(25) < 12, slower, random)
+    confirmed = compare_both(world, nights)
+    assert confirmed["compiled_ms_verdict"].head(3).eq("regressed").all()
+    assert nights.night.tolist() == [*range(10), 9, 10, 10]

@@ -58,10 +58,14 @@ def test_what_was_not_measured_whole_is_left_out(tmp_path):
     assert [row["cell"]["model"] for row in rows] == ["whole"]
 
 
-def test_the_command_writes_one_row_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(first_costs, "TABLE", tmp_path / "table.json")
+def test_the_command_keeps_the_rows_of_other_cells(tmp_path, monkeypatch):
+    table = tmp_path / "table.json"
+    monkeypatch.setattr(first_costs, "TABLE", table)
+    (tmp_path / "before").mkdir()
+    _, known = rows_of(tmp_path / "before", [measured(cell("a"), 50.0), measured(cell("c"), 7.0)])
+    table.write_text(json.dumps(known))
     paths, rows = rows_of(tmp_path, [measured(cell("a"), 5.0), measured(cell("b"), 6.0)])
     said = CliRunner().invoke(first_costs.main, list(map(str, paths)), catch_exceptions=False).output
-    assert said == "table.json: 2 cells\n"
-    assert json.loads((tmp_path / "table.json").read_text()) == rows
-    assert len((tmp_path / "table.json").read_text().splitlines()) == 4
+    assert said == "table.json: 3 cells, 2 of them from these bundles\n"
+    assert json.loads(table.read_text()) == [*rows, known[1]]
+    assert len(table.read_text().splitlines()) == 5

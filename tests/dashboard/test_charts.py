@@ -63,6 +63,11 @@ def test_a_models_page_follows_the_question_and_shows_kernels_beside_eagers(open
     assert "at::native::add" in said and "100%" in said and "70%" in said
 
 
+def test_what_no_cudagraph_launched_has_a_table(open_app, two_nights):
+    said = plain(open_app(two_nights, "model", model="huggingface/gpt2", kernels="outside"))
+    assert "Kernels and copies per call that no cudagraph launched" in said and "Memcpy DtoD" in said
+
+
 def test_samples_are_said_and_drawn_when_they_are_asked_for(open_app, two_nights):
     app = open_app(two_nights, "model", model="huggingface/gpt2")
     said = [fold.label for fold in app.expander]

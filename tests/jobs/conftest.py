@@ -37,6 +37,7 @@ def measured(monkeypatch):
         monkeypatch.setattr(f"jobs.commands.{verb}.measure_and_store", found.measure)
         monkeypatch.setattr(f"jobs.commands.{verb}.find_testbeds", found.find_testbeds)
     monkeypatch.setattr("jobs.commands.nightly.print_night", lambda *_: None)
+    monkeypatch.setattr("jobs.commands.nightly._confirm", lambda *_, **__: None)
     return found
 
 

@@ -16,6 +16,13 @@ from dashboard.components.widgets import segments
 from dashboard.views.model.choice import Half
 
 _TOP_KERNELS = 14
+#: What the profiler's kernels are of, and what the page calls it.
+_KINDS = {"compiled": "compiled", "eager": "eager", "outside": "outside cudagraphs"}
+_TITLES = {
+    "compiled": "Compiled kernels per call",
+    "eager": "Eager kernels per call",
+    "outside": "Kernels and copies per call that no cudagraph launched",
+}
 
 Kernels = Sequence[ListedKernel]
 
@@ -24,9 +31,9 @@ def show(halves: Sequence[Half]) -> None:
     """Draws which kernels the time goes to, which of them changed, and the compiled ones beside eager's."""
     of_kind = {
         kind: [list(listed_kernels(half.measured.details, kind)) if half.measured else [] for half in halves]
-        for kind in ("compiled", "eager")
+        for kind in _KINDS
     }
-    kinds = {kind: kind for kind, of_halves in of_kind.items() if any(of_halves)}
+    kinds = {kind: _KINDS[kind] for kind, of_halves in of_kind.items() if any(of_halves)}
     if not kinds:
         return
     if of_kind["compiled"][-1] and of_kind["eager"][-1]:
@@ -81,7 +88,7 @@ def _table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str) -> Marku
     sides = [f"{role} {unit}" for role in roles for unit in ("launches", "ms")]
     head = ["kernel", *sides, *(["change, ms"] if compared else [])]
     note = "by change of time" if compared else "by time"
-    return table(f"{kind.capitalize()} kernels per call", head, rows, note=note, numbers=range(1, 6))
+    return table(_TITLES[kind], head, rows, note=note, numbers=range(1, 6))
 
 
 def _longest(one: KernelGroup) -> tuple[bool, float]:

@@ -1,5 +1,7 @@
 """Generated code side by side, and the kernels that explain a change of device time: hand-made rows, as no GPU is needed."""
 
+from dataclasses import replace
+
 import pytest
 
 from analysis.compare.code import changes, kernel_evidence
@@ -8,7 +10,9 @@ from analysis.compare.kernel_groups import compared_kernels, explained
 from analysis.history.alerts_evidence import explanation_of
 from analysis.history.series import read_series
 from analysis.reports.evidence import evidence_of
+from collector.bundle import CENSUS
 from collector.code import Code, Graph, Kernel
+from collector.vocabulary import Status
 from db.queries.code import with_kernels
 from db.queries.details import evidence
 from db.queries.history import model_history, suite_history
@@ -232,6 +236,24 @@ def test_the_same_code_under_other_libraries_proves_nothing(store, tmp_path):
         coded_night(store, tmp_path, number, [found], environment=before | changed)
     verdicts = [judging.judged(store, "n0", new)[1].loc["bert", "verdict"] for new in ("n1", "n2")]
     assert verdicts == ["unchanged", "inconclusive"]
+
+
+def test_cells_of_two_censuses_are_told_apart_by_their_code(store, tmp_path):
+    def generated(model, name, **changes):
+        return measured(model, name, {}, status=Status.NOT_CHECKED, **changes)
+
+    environment = {"torch": "2.13", CENSUS: "H100"}
+    for number, other in enumerate(("one", "two")):
+        cells = [generated("bert", "one"), generated("gpt2", other)]
+        put = {"environment": environment | {"source": f"{number} files"}, "trigger": CENSUS, "night": f"c{number}"}
+        cells = [replace(one, environment_id=f"e{number}") for one in cells]
+        coded_night(store, tmp_path, number, cells, **put)
+    comparison, rows = judging.judged(store, "c0", "c1")
+    assert rows["verdict"].to_dict() == {"bert": "unchanged", "gpt2": "inconclusive"}
+    assert rows["code"].to_dict() == {"bert": "same code", "gpt2": "1 kernel changed"}
+    assert not judging.cell_of(comparison, "gpt2").findings, "nothing is known of how it runs"
+    latency = judging.cell_of(comparison, "bert").leading
+    assert (latency.dimension, latency.verdict) == ("latency", "unchanged")
 
 
 def test_a_loss_after_a_carried_night_is_explained_by_the_night_that_timed_the_code(store, tmp_path):

@@ -46,6 +46,9 @@ def nights(store, tmp_path):
         ("graphs", 1.0, 0.0, "regressed"),
         ("graphs", 0.0, 1.0, "improved"),
         ("graphs", 1.0, 7.0, None),
+        ("kernels_outside_graphs", 1.0, 3.0, "regressed"),
+        ("cudagraph_launches", 2.0, 0.0, "regressed"),
+        ("cudagraph_launches", 1.0, 3.0, None),
         ("kernels_generated", 17.0, 9.0, None),
         ("kernels_generated", 17.0, 0.0, None),  # a library's kernels are left
         ("graph_breaks", 2.0, 2.0, None),

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from analysis.stats.outliers import distances_from_neighbours, tail_of, two_modes, wider_error
+from analysis.stats.outliers import (
+    SideRuns,
+    distances_from_before,
+    distances_from_neighbours,
+    tail_of,
+    two_modes,
+    wider_error,
+)
 from analysis.stats.verdicts import with_error
 
 ONCE = np.ones(1)
@@ -28,13 +37,40 @@ def test_a_run_is_apart_from_its_neighbours_and_a_step_is_not():
     assert np.flatnonzero(distances).tolist() == [3]
 
 
+def chance(tail, change=0.04, earlier=1, later=1, agree=True):
+    sides = (SideRuns(np.full(20, float(count)), np.full(20, agree)) for count in (earlier, later))
+    return float(tail.chance(np.full(20, change), *sides)[0])
+
+
 def test_the_chance_of_a_change_is_that_of_runs_as_far_apart():
     tail = tail_with(28)
-    once, twice = (float(tail.chance(np.full(20, 0.04), np.full(20, runs))[0]) for runs in (1, 2))
+    once = chance(tail)
     assert once == pytest.approx(0.2, abs=0.08)
-    assert twice == pytest.approx(once**2 / 2, rel=0.01)
-    assert float(tail.chance(np.full(20, 0.4), np.full(20, 1))[0]) == 0
-    assert tail_with(0).chance(np.full(20, 0.04), np.full(20, 1)).max() == 0
+    assert chance(tail, earlier=2, later=2) == pytest.approx(once**2 / 2, rel=0.01)
+    assert chance(tail, later=2) == pytest.approx(once / 2 + once**2 / 4, rel=0.01)
+    # One of two runs that is apart by 4 % makes a change of 2 %, but not where both show it.
+    assert chance(tail, change=0.02, earlier=2, later=2, agree=False) >= 2 * once
+    assert chance(tail, change=0.02, earlier=2, later=2) <= once**2 / 2
+    assert chance(tail, change=0.4) == 0
+    assert chance(tail_with(0)) == 0
+
+
+@pytest.mark.parametrize(("apart", "is_suspect"), [(0.0, False), (0.03, False), (-0.01, False), (-0.03, True)])
+def test_a_base_like_the_runs_before_it_is_not_the_run_that_is_apart(apart, is_suspect):
+    """Base must lie on the other side of those runs, by more than half of the change, to explain it."""
+    tail = tail_with(28)
+    known = replace(tail, apart=np.full(20, apart))
+    one_side = chance(tail) / 2
+    assert chance(known) == pytest.approx(2 * one_side if is_suspect else one_side)
+
+
+def test_the_earlier_side_is_compared_with_the_nine_runs_before_it():
+    values = np.array([9, *[0.0] * 8, 0.5, 0.1, 0.3, *[1.0] * 4, 2.0])
+    series, is_earlier = np.repeat([0, 1], [12, 5]), np.isin(np.arange(17), [10, 11, 16])
+    found = distances_from_before(values, series, is_earlier)
+    assert found[[10, 11]] == pytest.approx([0.1, 0.3])  # two runs of one side
+    assert np.isnan(np.delete(found, [10, 11])).all()  # four runs before it are too few
+    assert np.isnan(distances_from_before(values, series, np.zeros(17, dtype=bool))).all()
 
 
 def test_the_interval_agrees_with_the_chance():

@@ -10,6 +10,7 @@ from torch import nn
 
 from collector.configs.templates import resolve_config
 from collector.correctness import checking, reference
+from collector.correctness import room as room_module
 from collector.correctness.checking import check
 from collector.correctness.room import Room
 from collector.measure.program import Subject, seed_everything
@@ -101,6 +102,7 @@ def checked(room, errors=None, dtype="bfloat16", model=None, device="cpu", phase
         (2, "bfloat16", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
         (10, "bfloat16", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
         (20, "float32", 76, "float64", 2.0, {}),
+        (20, "as_is", 76, "float64", 2.0, {}),
         (10, "amp", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
         # More than anybody could wait for.
         (40, "bfloat16", 76, "cosine", None, {"no_float32": "more than there is"}),
@@ -121,8 +123,15 @@ def test_the_reference_is_the_most_precise_one_that_has_room(peak, dtype, for_ce
     assert not outcome.lacked_room, "waiting would have changed nothing"
 
 
-def test_what_runs_out_of_memory_is_tried_once_more_with_twice_as_much():
-    asked, tries = Asked(), []
+def test_what_runs_out_of_memory_is_tried_again_with_twice_as_much(monkeypatch):
+    asked, tries, limits = Asked(), [], []
+
+    @contextmanager
+    def limited(_, limit):
+        limits.append(limit())
+        yield
+
+    monkeypatch.setattr(room_module, "limited", limited)
 
     def runs_out(times):
         def action():
@@ -134,11 +143,12 @@ def test_what_runs_out_of_memory_is_tried_once_more_with_twice_as_much():
         return action
 
     room = Room(asked.hold, "cpu", GB, 80 * GB, 76 * GB)
-    assert room.run(3 * GB, runs_out(1)) == "made"
-    assert asked.holds == [("device", 3 * GB), ("device", 6 * GB)]
+    assert room.run(3 * GB, runs_out(2)) == "made"
+    assert asked.holds == [("device", 3 * GB), ("device", 6 * GB), ("device", 12 * GB)]
+    assert limits == [3 * GB, 6 * GB], "the last try has no limit"
     tries.clear()
     with pytest.raises(torch.OutOfMemoryError):
-        room.run(3 * GB, runs_out(2))
+        room.run(3 * GB, runs_out(3))
     # Neither what is no want of memory, nor what cannot have twice as much, is tried again.
     for needs, error in [(3 * GB, NO_KERNEL), (40 * GB, OOM), (None, OOM)]:
         tries.clear()

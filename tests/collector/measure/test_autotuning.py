@@ -112,7 +112,8 @@ def test_a_candidate_compiles_before_others_stand_still(monkeypatch):
     for _, owner in inspect.getmembers(benchmarking, inspect.isclass):
         if "benchmark_gpu" in vars(owner):  # each is put back after the test
             monkeypatch.setattr(owner, "benchmark_gpu", benchmark_gpu)
-    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.triton_heuristics", None)
+    for name in ("runtime.triton_heuristics", "select_algorithm"):
+        monkeypatch.setitem(sys.modules, f"torch._inductor.{name}", None)
     autotuning.hold_device_while_tuning(exclusive)
     timer = benchmarking.InductorBenchmarker()
     assert timer.benchmark_gpu(candidate, rep=3) == "timed 3"
@@ -153,6 +154,7 @@ def test_the_configurations_of_a_kernel_stop_no_compiler(monkeypatch):
     benchmarking.Benchmarker, heuristics.CachingAutotuner = Benchmarker, CachingAutotuner
     for module in (benchmarking, heuristics):
         monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(sys.modules, "torch._inductor.select_algorithm", None)
     autotuning.hold_device_while_tuning(exclusive)
     assert CachingAutotuner().benchmark_all_configs() == [1.0]
     assert asked == ["tune", "device", "tune"]
@@ -162,6 +164,32 @@ def test_the_configurations_of_a_kernel_stop_no_compiler(monkeypatch):
     asked.clear()
     assert Benchmarker().benchmark_gpu(lambda: 3.0) == 3.0
     assert asked == ["device", "choose"]
+
+
+def test_the_candidates_of_one_operation_are_timed_in_one_hold(monkeypatch):
+    held = []
+
+    @contextmanager
+    def exclusive(purpose):
+        held.append(purpose)
+        yield
+
+    class AlgorithmSelectorCache:
+        __module__ = "torch._inductor.select_algorithm"
+
+        @classmethod
+        def benchmark_choices(cls, choices, scale=1):
+            assert held == ["choose"]
+            return {choice: scale * len(choice) for choice in choices}
+
+    select = ModuleType(AlgorithmSelectorCache.__module__)
+    select.AlgorithmSelectorCache = AlgorithmSelectorCache
+    monkeypatch.setitem(sys.modules, select.__name__, select)
+    for name in ("benchmarking", "triton_heuristics"):
+        monkeypatch.setitem(sys.modules, f"torch._inductor.runtime.{name}", None)
+    autotuning.hold_device_while_tuning(exclusive)
+    assert AlgorithmSelectorCache.benchmark_choices(["a", "bb"], scale=2) == {"a": 2, "bb": 4}
+    assert held == ["choose"]
 
 
 @pytest.mark.gpu

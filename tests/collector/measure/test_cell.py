@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -115,6 +116,20 @@ def test_a_pass_has_every_metric_of_a_cpu_and_no_other(passing):
     assert all(math.isfinite(value) for value in found.metrics.values())
     assert found.metrics["compile_cold_s"] > 0
     assert (found.metrics["graph_breaks"], found.metrics["graphs"]) == (1, 2)
+
+
+def test_a_program_that_was_compiled_before_is_timed_and_has_no_compile_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    one, settings = replace(CELL, config=Config(template="triton")), replace(FEW, compiled=str(tmp_path))
+    tuning = SimpleNamespace(lay_in=lambda: (tmp_path / "tuned").touch(), keep=dict)
+    monkeypatch.setattr("collector.measure.cell.shared_where_asked", lambda *_: tuning)
+    with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
+        first, later = (measure(one, builder(tiny), settings).measurement for _ in range(2))
+    assert (first.status, later.status) == (Status.PASS, Status.PASS)
+    assert first.metrics.keys() - later.metrics.keys() >= {"compile_cold_s"}
+    assert not {"compile_instructions", "tuning_s"} & later.metrics.keys()
+    assert later.details["compiled_before"] and "compiled_before" not in first.details
+    assert (later.code_id, later.metrics["kernels_generated"]) == (first.code_id, first.metrics["kernels_generated"])
 
 
 def test_samples_come_in_pairs_and_their_medians_are_the_latencies(passing):

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from types import ModuleType
 
 import pytest
@@ -17,8 +16,19 @@ from collector.measure.tuning_time import recorded, watch
 from collector.spans import gaps, merged, union_length
 from tests.collector.processes import ROOT
 
-#: Seconds that each fake takes, several times what a thread waits for a core.
-STEP_S = 0.05
+
+class Clock:
+    """The clock of the fakes, each of which takes a second."""
+
+    now = 0.0
+
+    @classmethod
+    def monotonic(cls):
+        return cls.now
+
+    @classmethod
+    def step(cls):
+        cls.now += 1.0
 
 
 class CachingAutotuner:
@@ -26,19 +36,19 @@ class CachingAutotuner:
         self.compile_results = [object()] * configurations
 
     def precompile(self):
-        time.sleep(STEP_S)
+        Clock.step()
 
     def benchmark_all_configs(self):
         Benchmarker().benchmark(None)
 
     def coordinate_descent_tuning(self):
-        time.sleep(STEP_S)
+        Clock.step()
         raise RuntimeError("no configuration compiles")
 
 
 class Benchmarker:
     def benchmark(self, candidate):
-        time.sleep(STEP_S)
+        Clock.step()
 
 
 class LambdaFuture:
@@ -46,7 +56,7 @@ class LambdaFuture:
         self.kernel = kernel
 
     def result(self, timeout=None):
-        time.sleep(STEP_S)
+        Clock.step()
         return self.kernel
 
 
@@ -86,6 +96,7 @@ def inductor(monkeypatch):
                 if method in vars(each):
                     monkeypatch.setattr(each, method, vars(each)[method])  # what is wrapped is put back
     monkeypatch.setattr(tuning_time, "_is_watching", False)
+    monkeypatch.setattr(tuning_time, "time", Clock)
     watch()
 
 
@@ -96,17 +107,13 @@ def spent_s(action):
     return union_length(tuning.spans)
 
 
-def about(steps):
-    return pytest.approx(steps * STEP_S, rel=0.3, abs=0.01)
-
-
 @pytest.mark.usefixtures("inductor")
 def test_a_choice_counts_once_and_also_where_it_fails():
     tuner = CachingAutotuner()
-    assert spent_s(tuner.benchmark_all_configs) == about(1)
+    assert spent_s(tuner.benchmark_all_configs) == pytest.approx(1)
     with pytest.raises(RuntimeError, match="no configuration"), recorded() as tuning:
         tuner.coordinate_descent_tuning()
-    assert union_length(tuning.spans) == about(1)
+    assert union_length(tuning.spans) == pytest.approx(1)
     tuner.benchmark_all_configs()  # after the first call: nobody records
     assert len(tuning.spans) == 1
 
@@ -115,14 +122,14 @@ def test_a_choice_counts_once_and_also_where_it_fails():
 @pytest.mark.parametrize(("configurations", "share"), [(1, 0.0), (2, 0.5), (5, 0.8)])
 def test_of_a_kernel_all_configurations_but_one_are_candidates(configurations, share):
     kernel = CachingAutotuner(configurations)
-    assert spent_s(kernel.precompile) == about(share)
+    assert spent_s(kernel.precompile) == pytest.approx(share)
     futures = [LambdaFuture(kernel), LambdaFuture("a C++ kernel")]
-    assert spent_s(lambda: AsyncCompile().wait(futures)) == about(share)
+    assert spent_s(lambda: AsyncCompile().wait(futures)) == pytest.approx(share)
 
 
 @pytest.mark.usefixtures("inductor")
 def test_a_kernel_that_is_awaited_before_the_program_is_done_is_a_candidate():
-    assert spent_s(LambdaFuture(CachingAutotuner(1)).result) == about(1)
+    assert spent_s(LambdaFuture(CachingAutotuner(1)).result) == pytest.approx(1)
     assert spent_s(LambdaFuture("a C++ kernel").result) == 0.0
 
 

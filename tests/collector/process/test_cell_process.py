@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,20 @@ def test_the_request_is_what_the_process_reads_and_the_environment_the_cells_own
     assert values[3:] == [folder.name, "1", os.environ["HOME"]]
     assert contents == [[], [], []]  # no cache of an earlier cell
     assert len(folder.name) == LENGTH == len(PLACEHOLDER)  # it is written over the placeholder
+
+
+def test_a_cells_programs_are_kept_where_it_is_told_to(with_custom, tmp_path):
+    code = (
+        "import os\n"
+        "for name in ('TMPDIR', 'TRITON_CACHE_DIR', 'TORCHINDUCTOR_CACHE_DIR'):\n"
+        "    print(len(os.listdir(os.environ[name])), end=' ', flush=True)\n"
+        "    open(os.environ[name] + '/kept', 'w').close()\n"
+        "os._exit(1)\n"
+    )
+    settings = replace(LONG, compiled=str(tmp_path / "programs"))
+    logs = [wait_for_end(with_custom(code, settings)).log_tail for _ in range(2)]
+    assert logs == ["0 0 0 ", "0 1 1 "]
+    assert [path.name for path in (tmp_path / "programs").iterdir()] == [cell().cell_id]
 
 
 def test_a_cell_is_started_on_its_cores(temp, tmp_path, launcher):

@@ -87,7 +87,8 @@ def test_the_checks_of_make_lint_find_what_they_are_there_for(tmp_path):
 
 
 def test_the_ten_lines_of_the_document_are_ten_and_a_workflow(tmp_path):
-    text = re.search(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[1]
+    section = DOCUMENT.read_text().partition("## A nightly in ten lines")[2]
+    text = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1]
     assert len(text.splitlines()) == 10
     place = tmp_path / ".github" / "workflows" / "nightly.yml"
     place.parent.mkdir(parents=True)
@@ -114,6 +115,25 @@ def test_the_workflows_that_check_a_branch_are_valid_safe_and_pinned_as_ours(tmp
     (measuring,) = read(folder / "check.yml")["jobs"].values()
     assert measuring["permissions"] == {"contents": "read"}
     assert "secrets" not in texts[0]
+
+
+def test_the_workflow_that_takes_a_census_of_each_push_is_valid_and_safe(tmp_path):
+    place = tmp_path / ".github" / "workflows" / "census.yml"
+    place.parent.mkdir(parents=True)
+    text = re.search(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[1]
+    place.write_text(text)
+    pin = r"actions/([\w-]+)(?:/\w+)?@(\w{40})"
+    pinned = set(re.findall(pin, "".join(path.read_text() for path in (NIGHTLY, ADHOC, CI))))
+    assert set(re.findall(pin, text)) <= pinned
+    for words in (
+        ["check-jsonschema", "--builtin-schema", "vendor.github-workflows"],
+        ["zizmor", "--offline", "--no-progress", "--persona", "pedantic"],
+    ):
+        found = checked(*words, place)
+        assert found.returncode == 0, found.stdout
+    jobs = read(place)["jobs"]
+    assert "gpu" not in jobs["census"]["runs-on"]
+    assert (jobs["check"]["needs"], jobs["check"]["if"]) == ("census", "needs.census.outputs.changed == 'true'")
 
 
 def test_the_document_names_every_variable_and_every_pin():

@@ -53,8 +53,8 @@ def keep(wheel, tmp_path):
     return find
 
 
-def outcome():
-    measurement = Measurement(cell(), Status.NOT_CHECKED, "", 1.0, details={CENSUS: {"known": True}}, code_id="c0de")
+def outcome(one=cell()):  # noqa: B008 - it is frozen
+    measurement = Measurement(one, Status.NOT_CHECKED, "", 1.0, details={CENSUS: {"known": True}}, code_id="c0de")
     return Outcome(measurement, environment={"torch": "2.13.0"})
 
 
@@ -79,6 +79,32 @@ def test_other_questions_settings_and_cells_are_not_found(keep):
     assert keep(answers={"a": (True, "night-1")}) is None
     assert keep(settings=Settings(optimizer="sgd")) is None
     assert keep(one=cell("gpt2")) is None
+
+
+def test_how_a_cell_would_be_measured_changes_no_code(keep):
+    assert keep(settings=Settings(rounds=5, shared_tuning="/elsewhere")).measurement.code_id == "c0de"
+
+
+def test_a_users_model_is_generated_again_once_it_has_changed(wheel, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    place, one = CensusPlace("H100", cache=tmp_path / "cache"), cell("mine:net", suite="user")
+    found = []
+    for text in ("x = 1\n", "x = 1\n", "x = 2\n"):
+        Path("mine.py").write_text(text)
+        cache = CensusCache(place, Settings())
+        found.append(cache.find(one, {}))
+        cache.keep(outcome(one), {}, NAMES)
+    assert [one is None for one in found] == [True, False, True]
+
+
+def test_two_commits_at_a_time_lose_no_imported_file(wheel, tmp_path):
+    place = CensusPlace("H100", cache=tmp_path / "cache")
+    base, new = CensusCache(place, Settings()), CensusCache(place, Settings())
+    assert base.find(cell(), {}) is None and new.find(cell(), {}) is None
+    base.keep(outcome(), {}, NAMES[:1])
+    new.keep(outcome(cell("gpt2")), {}, NAMES[1:2])
+    (kept,) = (tmp_path / "cache").rglob("imported")
+    assert set(kept.read_text().split()) == set(NAMES[:2])
 
 
 def test_a_working_tree_keeps_nothing(keep, wheel):

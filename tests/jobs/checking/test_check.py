@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from collector.bundle import read_bundle
+from collector.bundle import CENSUS, read_bundle
 from db.engine import open_store
 from db.runs import find_runs
 from tests.command_line import ROOT, call, is_one_line, tell
@@ -37,7 +37,7 @@ def small(batch_size):
 BRANCHES = {
     "comment": ("scheduler.py", "", "", "# A comment.\n"),
     "unfused": ("choices.py", "> config.max_fusion_size", "> 1", ""),
-    "launcher": ("runtime/hints.py", "", "", "\nNOT_USED = 1\n"),
+    "launcher": ("runtime/hints.py", "", "", '\nprint(end="")\n'),
 }
 
 
@@ -62,36 +62,64 @@ def words(pytorch, base, new, *more):
 
 def variables(tmp_path, pytorch):
     paths = os.pathsep.join([str(ROOT), str(pytorch), *sys.path])
-    return {"PYTHONPATH": paths, "INDUCTOR_WATCH_OVERLAYS": str(tmp_path / "overlays")}
+    overlays = str(tmp_path / "overlays")
+    return {"PYTHONPATH": paths, "INDUCTOR_WATCH_OVERLAYS": overlays, "HOME": str(tmp_path / "home")}
 
 
 def measured(folder):
-    """By branch the measurements of each run, in the order of the runs."""
+    """By branch the measurements of each run but the censuses, in the order of the runs."""
     runs: dict[str, list[list]] = {}
     for path in sorted((folder / "runs").glob("*.gz")):
         contents = read_bundle(path)
+        if contents.header.trigger == CENSUS:
+            continue
         assert contents.header.trigger == "check"
         runs.setdefault(contents.header.branch, []).append(contents.measurements)
     return runs
 
 
-@pytest.mark.slow
-def test_a_comment_changes_no_code_and_nothing_is_timed(tmp_path, pytorch):
+def test_a_comment_changes_no_code_and_nothing_is_measured(tmp_path, pytorch):
     asked = words(pytorch, "main", "comment", "--minutes", "8", "--format", "json")
     done = call(*asked, folder=tmp_path, **variables(tmp_path, pytorch))
     assert done.returncode == 0, tell(done)
     document = json.loads(done.stdout)
-    known = {name: document["check"][name] for name in ("exit_code", "cells", "same_code", "timed", "files", "acting")}
-    assert known == {"exit_code": 0, "cells": 1, "same_code": 1, "timed": 0, "files": 1, "acting": []}
+    keys = ("exit_code", "cells", "census", "same_code", "timed", "open", "files", "acting", "rounds")
+    told = {name: document["check"][name] for name in keys}
+    assert told == dict.fromkeys(keys, 0) | {"cells": 1, "census": 1, "same_code": 1, "files": 1, "acting": []}
     (cell,) = document["cells"]
     assert (cell["model"], cell["verdict"]) == ("own:small", "unchanged")
-    assert "same code in 1 of 1 cell" in done.stderr
-    runs = measured(tmp_path)
-    assert runs.keys() == {"main", "comment"}
-    assert {"compiled_ms" in one.metrics for side in runs.values() for run in side for one in run} == {False}
+    assert "unchanged: user/own:small inference float32 cpu bs1 triton, same code" in done.stderr
+    assert "census: 1 unchanged, 0 with other code, 0 not known" in done.stderr
+    assert not measured(tmp_path)
     with open_store(tmp_path / "inductor-watch.db", write=False).connect() as connection:
-        shas = {run.branch: run.commit for run in find_runs(connection)}
-    assert shas == {branch: run_git(pytorch, "rev-parse", branch) for branch in runs}
+        runs = find_runs(connection)
+    assert {run.branch: run.commit for run in runs} == {
+        branch: run_git(pytorch, "rev-parse", branch) for branch in ("main", "comment")
+    }
+    assert {run.trigger for run in runs} == {CENSUS}
+
+
+@pytest.mark.slow
+def test_an_option_of_inductor_is_judged_without_a_clone(tmp_path, pytorch):
+    asked = [
+        "check",
+        "--against",
+        "+combo_kernels=true",
+        "--model",
+        "own:small",
+        "--device",
+        "cpu",
+        "--config",
+        "triton",
+    ]
+    done = call(*asked, "--format", "json", "--minutes", "3", folder=tmp_path, **variables(tmp_path, pytorch))
+    assert done.returncode == 0, tell(done)
+    document = json.loads(done.stdout)
+    told = {name: document["check"][name] for name in ("against", "cells", "census", "timed", "open")}
+    assert told == {"against": "+combo_kernels=true", "cells": 1, "census": 1, "timed": 0, "open": 0}
+    (cell,) = document["cells"]
+    assert (cell["config"], cell["base"]["config"]) == ("triton+combo_kernels=true", "triton")
+    assert cell["verdict"] == "unchanged"
 
 
 @pytest.mark.slow
@@ -102,6 +130,7 @@ def test_other_code_is_timed_in_turn_and_a_report_is_written(tmp_path, pytorch):
     text = (tmp_path / "answer.md").read_text()
     assert "### How it was checked" in text
     assert "0 with the same code and not timed, 1 timed" in text
+    assert "other code: user/own:small" in done.stderr
     timed = {branch: [run for run in runs if run[0].samples] for branch, runs in measured(tmp_path).items()}
     assert timed["main"] and timed["unfused"]
     codes = {branch: {one.code_id for run in runs for one in run} for branch, runs in timed.items()}
@@ -135,6 +164,8 @@ def test_equal_code_is_timed_if_files_act_at_run_time_and_ctrl_c_leaves_a_report
         (["--repo", "{tmp}"], 2, "is no git repository"),
         (["--python-only", "--minutes", "0"], 2, "--minutes"),
         (["--fail-on", "slower"], 2, "no outcome is called 'slower'"),
+        (["--against", "+combo_kernels=true"], 2, "--against takes one ref, or none"),
+        (["--against", "combo_kernels=true"], 2, "write options as +NAME=VALUE"),
     ],
 )
 def test_what_cannot_be_checked_is_refused_in_one_line(tmp_path, pytorch, more, code, said):

@@ -5,22 +5,32 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from collector.bundle import CENSUS
+from collector.census.fake_runtime import CensusError
 from collector.code import Code
+from collector.machine.environment import environment_id
+from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from jobs.checking import rounds
+from jobs.checking import code_answers, other_option, rounds
 from jobs.checking.answer import build_answer
+from jobs.checking.code_answers import CodeAnswer
+from jobs.checking.other_option import OtherOption
 from jobs.checking.rounds import Check
 from jobs.checking.sides import CheckedSide
 from jobs.options import Storage
-from jobs.pool.requested_options import RunNames
-from tests.factories import cell, failing, header, passing, write_bundle
+from jobs.pool import runner
+from jobs.pool.gpu_scheduler import DeviceSlot
+from jobs.pool.requested_options import ExecutionOptions, RunNames
+from jobs.pool.testbeds import Testbed
+from tests.factories import at, cell, failing, header, passing, write_bundle
 
 CELLS = [cell(f"model{number}") for number in range(8)]
 FAIL_ON = frozenset({"regressed", "broke"})
@@ -42,11 +52,13 @@ class Played:
         self.ends_at, self.first = ends_at, first
         self.tuned: set[str] = set()
         self.passes: list[tuple[str, str, list[str]]] = []
+        self.programs: list[str] = []
 
     def __call__(self, plan, testbeds, names, settings, folder, database):
         side = names.night.partition("-")[2]
         what = "compile" if settings.code_only else "time"
         self.passes.append((side, what, [item.model[-1] for item in plan.cells]))
+        self.programs.append(Path(settings.compiled).name)
         number = len(self.passes)
         head = header(f"run{number}", minutes=number, night=names.night, branch=names.branch, commit=names.commit)
         measured = plan.cells if self.passes[1:] else plan.cells[: self.first]
@@ -79,19 +91,49 @@ class Played:
         return replace(found, metrics=metrics, samples={} if code_only else found.samples, code_id=code_id)
 
 
+class PlayedCensus:
+    """Plays the part of `CodeCensus`: `other` are the models with other code, `unknown` those whose code is not known.
+
+    After `ends_after` answers it is interrupted, or fails where `fails` says how.
+    """
+
+    def __init__(self, other=(), unknown=(), ends_after=99, fails="", on_new=None):
+        self.other, self.unknown, self.ends_after, self.fails = other, unknown, ends_after, fails
+        self.on_new = on_new or {}
+
+    def ask(self, cells, until):
+        for number, item in enumerate(cells):
+            if number == self.ends_after:
+                raise CensusError(self.fails) if self.fails else KeyboardInterrupt
+            cells = {"base": item, "new": self.on_new.get(item.cell_id, item)}
+            sides = [self._outcome(one, side) for side, one in cells.items()]
+            yield CodeAnswer(item, *sides)
+
+    def _outcome(self, item, side):
+        code_id = f"{item.model}{'-other' * (side == 'new' and item.model in self.other)}"
+        facts = {"known": item.model not in self.unknown, "questions": []}
+        environment = {"census": "H100", "device": "cuda", "torch_git": "a", "source": side}
+        measurement = passing(item, minutes=0, status=Status.NOT_CHECKED, metrics={}, samples={}, code_id=code_id)
+        measurement = replace(measurement, details={CENSUS: facts}, environment_id=environment_id(environment))
+        return Outcome(measurement, environment, code=Code(code_id, ()).to_json())
+
+
 @pytest.fixture
 def checked(tmp_path, monkeypatch):
     """Makes a check of `CELLS` whose passes are played."""
 
-    def make(played, acting=(), seconds=600.0):
+    def make(played, acting=(), seconds=600.0, census=None, workers=8):
         monkeypatch.setattr(rounds, "measure_and_store", played)
+        monkeypatch.setattr(runner, "now", lambda: at(0))  # played runs are of another day
+        monkeypatch.setattr(code_answers, "now", lambda: at(60))
         database = str(tmp_path / "store.db")
         open_store(database, write=True).dispose()
         names = [RunNames(branch=word, commit=word[0] * 40, night=f"n-{word}") for word in ("base", "new")]
-        sides = [CheckedSide(one.branch, one.branch, one, []) for one in names]
+        testbed = Testbed(DeviceSlot([[0]]), {"device": "cuda"}, ExecutionOptions(workers, start="spawn"))
+        sides = [CheckedSide(one.branch, one.branch, one, [testbed]) for one in names]
         storage = Storage(tmp_path / "runs", False, database)
         settings = Settings(shared_tuning=str(tmp_path / "tuning"))
-        return Check(*sides, CELLS, settings, storage, time.monotonic() + seconds, acting)
+        return Check(*sides, CELLS, settings, storage, time.monotonic() + seconds, acting, census)
 
     return make
 
@@ -210,6 +252,107 @@ def test_an_interruption_keeps_the_pass_that_it_cut(checked):
     assert timed == {item.model: item.model == "model3" for item in CELLS}
     assert (told.open, told.exit_code) == (1, 3)
     assert told.reason == "1 cell to time and none of them decided: raise --minutes"
+
+
+def test_what_the_census_decides_is_not_measured_and_other_code_is_timed_at_once(checked, capsys):
+    played = Played(slower={"model3": 1.1}, other=("model3",))
+    check = checked(played, census=PlayedCensus(other=("model3",)))
+    check.compares_compiling = False
+    check.run()
+    assert {(what, *models) for _, what, models in played.passes} == {("time", "3")}
+    report, told = answer(check)
+    assert (told.exit_code, told.cells, told.census, told.same_code, told.timed, told.open) == (1, 8, 7, 7, 1, 0)
+    assert report.counts == {"regressed": 1, "unchanged": 7}
+    errors = capsys.readouterr().err
+    assert "unchanged: huggingface/model0 inference bfloat16 cuda bs8 default, same code" in errors
+    assert "census: 7 unchanged, 1 with other code, 0 not known" in errors
+
+
+def test_code_that_is_not_known_is_compiled_after_other_code_is_timed(checked):
+    played = Played(other=("model3",))
+    check = checked(played, census=PlayedCensus(other=("model3",), unknown=("model1", "model2")))
+    check.compares_compiling = False
+    check.run()
+    first = {tuple(models): what for _, what, models in reversed(played.passes)}
+    assert (first["3",], first["1", "2"]) == ("time", "compile")
+    order = [models for _, _, models in played.passes]
+    assert order.index(["3"]) < order.index(["1", "2"])
+    assert answer(check)[0].counts == {"unchanged": 8}
+
+
+def test_compile_times_of_some_cells_of_equal_code_are_compared_at_the_end(checked):
+    played = Played(compiling={f"model{number}": 2.0 for number in range(8)})
+    played.tuned.update(f"model{number}" for number in range(8))
+    check = checked(played, census=PlayedCensus())
+    check.run()
+    assert {(what, *models) for _, what, models in played.passes} == {("compile", "0", "1", "2", "3")}
+    report, told = answer(check)
+    assert (told.exit_code, told.census) == (1, 8)
+    assert report.counts == {"regressed": 4, "unchanged": 4}
+
+
+def test_what_the_census_decided_before_an_interruption_is_reported(checked):
+    check = checked(Played(), census=PlayedCensus(other=("model1",), ends_after=3))
+    with pytest.raises(KeyboardInterrupt):
+        check.run()
+    report, told = answer(check)
+    assert report.counts == {"unchanged": 2, "inconclusive": 1, "missing": 5}
+    assert (told.exit_code, told.census, told.open) == (3, 2, 1)
+
+
+def test_a_compile_that_one_side_lacks_takes_no_answer_back(checked):
+    played = Played(ends_at=2)
+    check = checked(played, census=PlayedCensus())
+    with pytest.raises(KeyboardInterrupt):
+        check.run()
+    assert answer(check)[0].counts == {"unchanged": 8}
+
+
+def test_as_many_cells_as_there_are_workers_are_decided_before_the_next_begin(checked):
+    played = Played(slower={"model0": 1.2, "model1": 1.2}, other=[item.model for item in CELLS])
+    check = checked(played, acting=["torch/_inductor/runtime/hints.py"], workers=2)
+    check.run()
+    first = [(side, "".join(models)) for side, _, models in played.passes[:6]]
+    assert first == [("base", "01"), ("new", "01"), ("new", "01"), ("base", "01"), ("base", "23"), ("new", "23")]
+    assert answer(check)[0].counts == {"regressed": 2, "unchanged": 6}
+
+
+def test_a_later_round_finds_the_programs_of_the_first_unless_it_compares_compile_times(checked):
+    played = Played(other=("model3",), slower={"model3": 1.2}, compiling={"model2": 2.0})
+    check = checked(played)
+    check.run()
+    passes = list(zip(played.passes, played.programs, strict=True))
+    assert all(kept == side for (side, what, _), kept in passes if what == "time")
+    assert [kept for (_, what, _), kept in passes if what == "compile"][:2] == ["base", "new"]
+    assert {kept for (_, what, _), kept in passes[2:] if what == "compile"} == {""}
+    assert check.compiled[CELLS[3].cell_id] == 1, "the rounds that timed it compiled nothing"
+
+
+def test_an_option_is_judged_on_the_cells_of_base(checked, monkeypatch, capsys):
+    monkeypatch.setattr(other_option, "check_config", lambda *_: None)
+    played = Played(slower={"model3": 1.2}, other=("model3",))
+    check = checked(played)
+    check.other, check.compares_compiling = OtherOption.parse("+combo_kernels=true"), False
+    check.census = PlayedCensus(other=("model3",), on_new=check.on_new)
+    check.run()
+    assert {(what, *models) for _, what, models in played.passes} == {("time", "3")}
+    report, told = answer(check)
+    assert (told.exit_code, told.census, told.timed, told.open) == (1, 7, 1, 0)
+    assert report.counts == {"regressed": 1, "unchanged": 7}
+    (row,) = report.rows
+    assert "default+combo_kernels=true" in row.cell or "combo_kernels=true" in row.cell
+    assert row.repro.startswith("inductor-watch check base --against +combo_kernels=true --suite huggingface")
+    assert "--config default " in row.repro
+    assert told.lines()[0] == "new is base with +combo_kernels=true"
+    assert "unchanged: huggingface/model0 inference bfloat16 cuda bs8 default, same code" in capsys.readouterr().err
+
+
+def test_without_a_census_everything_is_compiled_first(checked, capsys):
+    played = Played()
+    check = checked(played, census=PlayedCensus(ends_after=0, fails="no C compiler"))
+    check.run()
+    assert played.passes[0] == ("base", "compile", list("01234567"))
+    assert "no census: no C compiler" in capsys.readouterr().err
 
 
 def test_without_time_nothing_is_measured(checked):

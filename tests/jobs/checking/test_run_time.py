@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.builds.overlay import Wheel, make_overlay
-from jobs.checking.run_time import acting, differing
+from jobs.checking.run_time import acting, changes_compiling, differing
 from tests.jobs.git.repositories import commit, run_git
 
 INDUCTOR = "torch/_inductor"
@@ -16,6 +16,7 @@ FILES = {
     f"{INDUCTOR}/compile_fx.py": "import a\ndef cudagraphify(): 1\ndef fx_codegen_and_compile(): 1\n",
     f"{INDUCTOR}/runtime/triton_heuristics.py": "warps = 1\n",
     f"{INDUCTOR}/old.py": "",
+    f"{INDUCTOR}/reader.py": "from runtime.triton_heuristics import warps\n",
     "torch/nn/functional.py": "",
     "functorch/__init__.py": "",
 }
@@ -65,6 +66,15 @@ def test_files_that_differ_are_named_whether_changed_new_gone_or_in_a_package_of
         (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 2\n", True),
         (f"{INDUCTOR}/runtime/triton_heuristics.py", "# more warps?\nwarps  =  1\n", False),
         (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = (\n", True),
+        # A function that nobody calls, a constant that nobody reads; but for what is run, called or found by its name.
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\ndef unused(x=1): return x\nUNUSED = 2\n", False),
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "def unused(x=1): return x\nwarps = 2\n", True),
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\n@register\ndef unused(): 1\n", True),
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\ndef unused(x=f()): 1\n", True),
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\nclass Unused: 1\n", True),
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\ndef fuse(): 1\n", True),
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "", True),
+        ("torch/nn/functional.py", "def unused(): 1\n", True),
         ("torch/nn/functional.py", "x = 1\n", True),
         ("torch/nn/functional.pyi", "x: int\n", False),
         (f"{INDUCTOR}/codegen/cpp_prefix.h", "#define X\n", True),
@@ -78,3 +88,14 @@ def test_files_that_differ_are_named_whether_changed_new_gone_or_in_a_package_of
 )
 def test_what_is_not_known_to_work_at_compile_time_only_acts_at_run_time(tmp_path, repo, name, content, acts):
     assert compared(tmp_path, repo, {name: content}) == ([name], [name] * acts)
+
+
+@pytest.mark.parametrize(
+    ("content", "changes"),
+    [("# more\nfuse = True\n", False), ("fuse = True\ndef unused(): 1\n", False), ("fuse = False\n", True)],
+)
+def test_compile_times_may_differ_where_a_file_says_something_else(tmp_path, repo, content, changes):
+    commit(repo, {f"{INDUCTOR}/scheduler.py": content}, "new")
+    wheel = Wheel(tmp_path / "site", "9.1", run_git(repo, "rev-parse", "main"))
+    base, new = (make_overlay(f"{repo}@{ref}", tmp_path / "made", wheel=wheel).folder for ref in ("main", "new"))
+    assert changes_compiling(base, new, differing(base, new, wheel)) is changes

@@ -9,6 +9,12 @@ import pytest
 from collector.bundle import CENSUS, BundleWriter, read_bundle
 from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.builds.overlay import Wheel
+from jobs.census.census_memory import CensusMemory
+from jobs.census.census_pool import CensusPlace
+from jobs.census.code_truth import read_truth
+from jobs.commands.census import _plan, _without_differing
+from jobs.plan.planning import Plan
+from jobs.pool.requested_options import Selection
 from tests.command_line import call, is_one_line, tell
 from tests.factories import cell, header, night, passing, write_bundle
 
@@ -114,17 +120,19 @@ def test_a_range_names_the_commit_that_changed_code(tmp_path):
 
     clone.mkdir()
     git("init", "-q")
-    for name in ("config.py", "fx_passes/micro_pipeline_tp.py"):
+    for name in ("config.py", "fx_passes/micro_pipeline_tp.py", "runtime/hints.py"):
         commit(name, "", "", f"Add {name}")
     base = git("rev-parse", "HEAD")
     commit("config.py", "import", "# a comment\nimport", "Add a comment")
     commit("config.py", "max_fusion_size = 64", "max_fusion_size = 1", "Fuse less")
+    commit("runtime/hints.py", "import functools", "import functools\nprint(end='')", "Act at run time")
     words = ("--git", clone, f"{base}..HEAD", "--wheel-commit", base, "--config", "triton", "--no-store", "--json")
     done = call(*ON_CPU, *words, folder=tmp_path)
     assert done.returncode == 0, tell(done)
     commits = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [one["generated"] for one in commits] == [1, 0, 1], tell(done)
-    assert [len(one["changed"]) for one in commits] == [0, 0, 1]
+    assert [one["generated"] for one in commits] == [1, 0, 1, 1], tell(done)
+    assert [len(one["changed"]) for one in commits] == [0, 0, 1, 0]
+    assert [one["acting"] for one in commits] == [[], [], [], ["torch/_inductor/runtime/hints.py"]]
 
 
 def test_a_bundle_to_compare_with_calls_nothing_of_its_own(tmp_path):
@@ -139,11 +147,50 @@ def test_a_bundle_to_compare_with_calls_nothing_of_its_own(tmp_path):
     assert not (tmp_path / "called").exists()
 
 
-def test_a_night_without_the_cells_of_a_census_agrees_with_nothing(done):
+def test_a_night_without_the_cells_that_are_selected_compares_nothing(done):
     _, folder = done
     other = write_bundle(
         folder / "other", header("r2", testbed={"device": "cpu"}), [replace(passing(cell()), code_id="c")]
     )
     found = call(*ON_CPU, "--config", "triton", "--against", other, "--no-store", folder=folder)
+    is_one_line(found, 3, "nothing to measure: r2 has no such cell with code")
+
+
+def test_a_night_of_other_software_agrees_with_nothing(done):
+    _, folder = done
+    path = next((folder / "runs").glob("*.gz"))
+    measured = [passing(which, code_id="c") for which in read_bundle(path).planned if which.config.name == "triton"]
+    other = write_bundle(folder / "older", header("r3", testbed={"device": "cpu"}), measured)
+    found = call(*ON_CPU, "--config", "triton", "--against", other, "--no-store", folder=folder)
     assert found.returncode == 3, tell(found)
     assert "no cell could be compared" in found.stdout
+
+
+def test_a_selection_chooses_among_the_cells_of_a_night(tmp_path):
+    cells = [
+        cell(model, config, device="cpu", **form)
+        for model, config, form in (
+            ("bert", Config(template="triton"), {}),
+            ("bert", Config(template="freezing"), {}),
+            ("bert", Config(template="triton"), {"phase": Phase.TRAINING}),
+            ("gpt2", Config(template="triton"), {"dtype": "float32"}),
+        )
+    ]
+    run = write_bundle(tmp_path, header("r1"), [replace(passing(one), code_id="c0de") for one in cells])
+    truth, place = read_truth(str(run), ""), CensusPlace("cpu")
+
+    def chosen(*configs, **selection):
+        return [cells.index(one) for one in _plan(place, Selection(**selection), configs, truth).cells]
+
+    assert chosen() == [0, 1, 2, 3]
+    assert chosen("triton", models=("huggingface/b*",)) == [0, 2]
+    assert chosen(phases=("training",)) == [2]
+    assert chosen(dtype="float32", suites=("huggingface",)) == [3]
+    assert chosen(models=("t5",)) == []
+
+
+def test_a_cell_that_differs_from_a_gpu_is_left_out_until_it_agrees(tmp_path):
+    memory = CensusMemory(tmp_path / "memory.json", differing={cell("bert").cell_id: "n1"})
+    plan = _without_differing(Plan([cell("bert"), cell("gpt2")]), memory)
+    assert plan.cells == [cell("gpt2")]
+    assert plan.left_out == [f"{cell('bert')}: its code differed from that of night n1, until --against finds it equal"]

@@ -31,11 +31,11 @@ def bundles(folder):
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory):
-    """The folder of a night that measured, and of one that was out of time, resumed, and carried over."""
+    """The folder of a night that measured, of one that was out of time and resumed, and of one with the same files."""
     folder = tmp_path_factory.mktemp("nights")
     (folder / "own.py").write_text(MODEL)
     path = os.pathsep.join([str(folder), *sys.path])
-    steps = [SKIP, [*SKIP, "--max-hours", "0"], ["resume", "--model", "own:small"]]
+    steps = [SKIP, [*SKIP, "--max-hours", "0"], ["resume", "--model", "own:small"], SKIP]
     done = [call(*words, folder=folder, PYTHONPATH=path) for words in steps]
     for one in done:
         assert one.returncode == 0, tell(one)
@@ -44,7 +44,7 @@ def nights(tmp_path_factory):
 
 def test_an_unchanged_cell_is_compiled_and_not_timed(nights):
     folder, done = nights
-    first, second = bundles(folder)
+    first, second, _ = bundles(folder)
     (whole,), (carried,) = first.measurements, second.measurements
     assert whole.metrics.keys() >= TIMES
     assert not carried.metrics.keys() & TIMES
@@ -56,6 +56,18 @@ def test_an_unchanged_cell_is_compiled_and_not_timed(nights):
     assert f"0 cells measured, 1 carried over as same code as {first.header.run_id}\n" in done[2].stdout
     assert first.header.testbed["tuning"] == second.header.testbed["tuning"] == "shared"
     assert (folder / "runs" / "tuning").is_dir()
+
+
+def test_a_cell_of_the_same_files_is_not_even_compiled(nights):
+    folder, done = nights
+    first, _, third = bundles(folder)
+    (whole,), (carried,) = first.measurements, third.measurements
+    assert (carried.metrics, carried.samples) == ({}, {})
+    assert (carried.code_id, carried.program_id) == (whole.code_id, whole.program_id)
+    assert carried.details["not_compiled"] == "its files say the same"
+    assert f"0 cells measured, 1 carried over as same code as {first.header.run_id}\n" in done[3].stdout
+    compared = call("compare", first.header.run_id, "latest", "--json", folder=folder)
+    assert [cell["verdict"] for cell in json.loads(compared.stdout)["cells"]] == ["unchanged"], tell(compared)
 
 
 def test_a_carried_cell_is_unchanged_and_alarms_nobody(nights):

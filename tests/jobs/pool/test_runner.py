@@ -78,7 +78,8 @@ class Night:
     """The device runs of a night, their bundles in one folder, played."""
 
     def __init__(self, folder):
-        self.runs, self.log, self.heard = folder / "runs", folder / "log", []
+        self.runs, self.log = folder / "runs", folder / "log"
+        self.heard, self.notices = [], []
 
     def device_run(self, run_id, work, where=None, facts=FACTS, budget_s=float("inf")):
         work = work if isinstance(work, Work) else Work(work)
@@ -87,7 +88,8 @@ class Night:
         return DeviceRun(testbed, work, BundleWriter(self.runs, header(run_id, night="n"), planned))
 
     def measure(self, runs, listen=None, **more):
-        found = measure_devices(runs, PATIENT, listen or self.heard.append, player_variables(self.log, **more))
+        variables = player_variables(self.log, **more)
+        found = measure_devices(runs, PATIENT, listen or self.heard.append, variables, notice=self.notices.append)
         return found.lost, [read_bundle(path) for path in found.paths]
 
     def left(self):
@@ -167,6 +169,7 @@ def test_an_interrupted_night_leaves_all_its_bundles_open(night, error):
     ]
     with pytest.raises(error):
         night.measure(runs, interrupt)
+    assert [notice.startswith("used ") for notice in night.notices] == [True, True]
     assert sorted(path.name for path in night.runs.iterdir()) == ["a.jsonl", "b.jsonl"]
     assert night.left() == {"a": [acted("work:9", 2)], "b": [acted("work:9", 3)]}
     assert servers() == []

@@ -1,0 +1,252 @@
+"""Measures again what a night says has changed, before it is named: `nightly --confirm`.
+
+A night is compared with its base (`db.queries.base_nights`). The cells that changed, and those that one more run would decide,
+are measured again in new processes, first those of base, where its torch is at hand, then those of new. They are runs of the
+two nights, with a trigger of their own, so that every later comparison has them. What is due is read from the store each time:
+a confirmation that was cut short goes on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from analysis.compare.compare_sides import compare
+from analysis.compare.due_cells import MOST_CONFIRMATIONS, due_cells
+from collector.bundle import CONFIRM, BundleContents, BundleError, RunHeader, check_bundle, read_bundle
+from collector.bundle_file import both_paths, path_of
+from collector.settings import Settings
+from collector.vocabulary import Cell, short_hash
+from db.engine import open_store
+from db.errors import SideError, counted
+from db.queries.base_nights import previous_night
+from db.queries.sides import Side, resolve_side
+from db.schema import CellRow, measurements
+from jobs.output.tables import console, say
+from jobs.plan.planning import Plan
+from jobs.pool.requested_options import RunNames
+from jobs.pool.resuming import Unfinished, bundle_named, newest_first
+from jobs.pool.session import measure_and_store
+from jobs.pool.testbeds import Testbed, find_testbeds
+
+#: A confirmation may take so long after a shorter night, too.
+_SHORT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is left to confirm of a night: both sides, and by `cell_id` the testbed's id on which a cell is measured again."""
+
+    base: Side
+    new: Side
+    testbed_of: Mapping[str, str]
+
+
+class NoBaseNightError(Exception):
+    """A night that cannot be confirmed; the text says why."""
+
+
+def find_due(database: str, night: str) -> Due:
+    """Return what of a stored night is to be measured again. Raises `NoBaseNightError` where no earlier night is its base."""
+    with open_store(database, write=False).connect() as connection:
+        name = previous_night(connection, night)
+        if not name:
+            raise NoBaseNightError(f"no earlier night in the database measured at least half of the cells of {night}")
+        base, new = resolve_side(connection, name), resolve_side(connection, night)
+        due = due_cells(compare(connection, base, new), _confirmed(connection, new))
+    return Due(base, new, {one.cell.cell_id: one.new.testbed_id or "" for one in due})
+
+
+def _due_of(database: str, run_id: str) -> Due:
+    """Return what is due of the night of a run, which the store may call otherwise than its bundle does."""
+    with open_store(database, write=False).connect() as connection:
+        (night,) = resolve_side(connection, run_id).nights
+    return find_due(database, night)
+
+
+def _confirmed(connection: Connection, side: Side) -> dict[str, int]:
+    """How often each cell of a side was measured again, by `cell_id`."""
+    again = [run.key for run in side.runs if run.trigger == CONFIRM]
+    row = measurements.c
+    query = select(CellRow.cell_id, func.count(row.run.distinct())).join(CellRow, CellRow.id == row.cell)
+    rows = connection.execute(query.where(row.run.in_(again)).group_by(CellRow.cell_id)).all()
+    return {str(cell_id): int(count) for cell_id, count in rows}
+
+
+@dataclass
+class Confirming:
+    """A confirmation under way.
+
+    `runs` are the night's bundles, one a testbed, and `testbeds` those that measured them, in the same order. `overlays` are
+    the folders in which this machine lays commits over its torch. No cell starts after `budget_s` seconds.
+    """
+
+    runs: Sequence[BundleContents]
+    testbeds: Sequence[Testbed]
+    settings: Settings
+    out: Path
+    database: str
+    overlays: Sequence[Path]
+    budget_s: float
+
+    def run(self) -> str:
+        """Measure again until nothing is due, and return in a line what that was and what it took; empty where nothing was due.
+
+        It takes no longer than the night itself did, or ten minutes. Raises `NoBaseNightError` where the night has no base.
+        """
+        began = time.monotonic()
+        budget_s = min(self.budget_s, max(self._night_s(), _SHORT_S))
+        cells, passes, base_words, took_s = set[str](), 0, "", 0.0
+        due = self._find_due()
+        of_base: Sequence[Testbed] = ()
+        for _ in range(MOST_CONFIRMATIONS):
+            parts = self._parts(due)
+            if not any(parts):
+                break
+            if not passes:
+                of_base, base_words = self._base_testbeds(due.base)
+                changed = sum(map(len, parts))
+                say(console(), f"{counted(changed, 'cell')} to confirm against {due.base.nights[0]}, {base_words}")
+            left_s = budget_s - (time.monotonic() - began)
+            if left_s <= took_s:
+                break
+            measured = self._measure(due.base, of_base, parts, left_s / 2) if of_base else set[str]()
+            before_s, left_s = left_s, budget_s - (time.monotonic() - began)
+            cells |= measured | self._measure(due.new, self.testbeds, parts, left_s)
+            passes, took_s = passes + 1, before_s - (budget_s - (time.monotonic() - began))
+            due = self._find_due()
+        if not (passes or any(self._parts(due))):
+            return ""
+        left = sum(map(len, self._parts(due)))
+        minutes = (time.monotonic() - began) / 60
+        words = f"confirmed {counted(len(cells), 'cell')} in {minutes:.1f} min"
+        words += f", {base_words}" if base_words else ""
+        return words + (f"; {counted(left, 'cell')} not in time, see `resume`" if left else "")
+
+    def _parts(self, due: Due) -> list[list[Cell]]:
+        """The due cells of each testbed."""
+        testbed_of_run = {run.run_id: run.testbed_id for run in due.new.runs}
+        return [
+            [cell for cell in run.planned if due.testbed_of.get(cell.cell_id) == testbed_of_run[run.header.run_id]]
+            for run in self.runs
+        ]
+
+    def _find_due(self) -> Due:
+        return _due_of(self.database, self.runs[0].header.run_id)
+
+    def _night_s(self) -> float:
+        """How long the cells of the night occupied its workers, by the testbed on which that was longest."""
+        return max(
+            sum(item.wall_s for item in run.measurements) / (testbed.execution.workers or 1)
+            for run, testbed in zip(self.runs, self.testbeds, strict=True)
+        )
+
+    def _measure(self, side: Side, testbeds: Sequence[Testbed], parts: list[list[Cell]], budget_s: float) -> set[str]:
+        """Measure the cells of a side once; returns those measured, by `cell_id`."""
+        of = [
+            (replace(testbed, execution=replace(testbed.execution, budget_s=budget_s, carried_nights=0)), part)
+            for testbed, part in zip(testbeds, parts, strict=True)
+            if part
+        ]
+        if budget_s <= 0:
+            return set()
+        run = side.runs[0]
+        names = RunNames(
+            branch=run.branch,
+            commit=run.commit,
+            repo=run.repo,
+            trigger=CONFIRM,
+            label=run.label,
+            commit_date=run.commit_date.isoformat() if run.commit_date else None,
+            commit_title=run.commit_title,
+            night=side.nights[0],
+        )
+        plan = Plan([cell for _, part in of for cell in part], own_models=self.settings.own_models)
+        chosen, cells = [testbed for testbed, _ in of], [part for _, part in of]
+        _, progress = measure_and_store(plan, chosen, names, self.settings, self.out, self.database, parts=cells)
+        return progress.measured
+
+    def _base_testbeds(self, base: Side) -> tuple[Sequence[Testbed], str]:
+        """The testbeds with the torch that base was measured with, none where it is not at hand; and which sides are measured."""
+        try:
+            asked = self._asked(base)
+        except BundleError:
+            return (), "new side only: the bundle of base is not here"
+        if asked.get("torch_git") != self.testbeds[0].environment["torch_git"]:
+            return (), "new side only: base is another torch"
+        pace = asked.get("pace", {})
+        overlay, source = str(pace.get("overlay", "")), str(pace.get("source", ""))
+        execution = self.testbeds[0].execution
+        if overlay == execution.overlay:
+            return self.testbeds, "both sides"
+        is_ours = any(Path(overlay).resolve().is_relative_to(folder.expanduser().resolve()) for folder in self.overlays)
+        if overlay and not (is_ours and Path(overlay).is_dir()):
+            return (), "new side only: the files of base are gone from --overlays"
+        execution = replace(execution, overlay=overlay, source=source)
+        found = find_testbeds(self.testbeds[0].device, execution, serve=True, plans=False)
+        index_of = {testbed.environment.get("gpu_index"): testbed for testbed in found}
+        return [index_of[testbed.environment.get("gpu_index")] for testbed in self.testbeds], "both sides"
+
+    def _asked(self, base: Side) -> Mapping[str, Any]:
+        """What the newest run of base was asked to do, from its bundle. Raises `BundleError` where there is none."""
+        run = next((run for run in base.runs if run.trigger != CONFIRM), base.runs[0])
+        plain, packed = both_paths(path_of(self.out, run.run_id))
+        return check_bundle(plain if plain.exists() else packed).asked or {}
+
+
+def find_confirmable(folder: Path, name: str | None, resumed: Sequence[Unfinished]) -> list[Unfinished]:
+    """Return the runs, the newest of each testbed, of the night that `resume` confirms; empty where it was not asked to.
+
+    It is the night of the resumed runs or of `name`, else the newest one: a resumed run may itself confirm a night.
+
+    Raises:
+        ConfigError: no run of this name in the folder.
+        BundleError: what the path names is no bundle.
+    """
+    named = [run.path for run in resumed] or ([bundle_named(folder, name)] if name else [])
+    of_nights = (header for header in map(check_bundle, [*named, *newest_first(folder)]) if header.trigger != CONFIRM)
+    night = next(map(_night_of, of_nights), "")
+    runs: dict[str, Unfinished] = {}
+    for path in newest_first(folder):
+        header = check_bundle(path)
+        is_asked = bool((header.asked or {}).get("pace", {}).get("confirm"))
+        if is_asked and header.trigger != CONFIRM and _night_of(header) == night:
+            runs.setdefault(short_hash(header.testbed), Unfinished(path, read_bundle(path)))
+    return sorted(runs.values(), key=lambda run: run.contents.header.run_id)
+
+
+def confirm(
+    runs: Sequence[Unfinished],
+    testbeds: Sequence[Testbed],
+    settings: Settings,
+    database: str,
+    budget_s: float,
+    *,
+    is_asked: bool = False,
+) -> None:
+    """Confirm the night of which these are bundles, and say in a line what that took; why nothing, where it was asked for."""
+    contents, out, overlays = [run.contents for run in runs], runs[0].path.parent, runs[0].overlays
+    try:
+        line = Confirming(contents, testbeds, settings, out, database, overlays, budget_s).run()
+        line = line or ("nothing is confirmed: no cell changed, and one more run decides none" if is_asked else "")
+    except NoBaseNightError as error:
+        line = f"nothing is confirmed: {error}" if is_asked else ""
+    if line:
+        say(console(), line)
+
+
+def is_any_due(runs: Sequence[Unfinished], database: str) -> bool:
+    """Return whether a stored night has cells to measure again."""
+    try:
+        return bool(_due_of(database, runs[0].contents.header.run_id).testbed_of)
+    except (NoBaseNightError, SideError):  # the night may be of another store
+        return False
+
+
+def _night_of(header: RunHeader) -> str:
+    return header.night or header.run_id

@@ -1,0 +1,105 @@
+"""Which cells of a night are carried over without being compiled."""
+
+from __future__ import annotations
+
+import pytest
+
+from collector.bundle import CENSUS
+from collector.census.fake_runtime import CensusError
+from collector.code import known_by
+from collector.process.outcome import Outcome
+from collector.settings import Settings
+from collector.vocabulary import Status
+from jobs.census import unchanged_cells as module
+from jobs.census.unchanged_cells import unchanged_cells
+from jobs.plan.carrying import SAME_CODE_AS, Known
+from jobs.pool.gpu_scheduler import DeviceSlot
+from jobs.pool.requested_options import ExecutionOptions
+from jobs.pool.testbeds import Testbed
+from tests.factories import cell, passing
+
+CELLS = [cell(f"model{number}") for number in range(12)]
+SETTINGS = Settings()
+TESTBED = Testbed(
+    DeviceSlot([[0]]), {"device": "cuda", "gpu": "NVIDIA H200", "torch": "2.13"}, ExecutionOptions(start="spawn")
+)
+
+
+def known(says_same, **environment):
+    """By cell_id what an earlier night measured in this environment, or in another one."""
+    used = TESTBED.environment | SETTINGS.testbed() | environment
+    found = {}
+    for one in CELLS:
+        before = passing(one, code_id=f"code of {one.model}")
+        code = known_by(before.code_id, before.program_id, used)
+        found[one.cell_id] = Known("n1", code, before, {"option": 1}, says_same)
+    return found
+
+
+@pytest.fixture
+def census(monkeypatch):
+    """Plays the census: these models have other code, those are not known, or it cannot be taken."""
+    asked: list[str] = []
+
+    def play(other=(), unknown=(), fails=""):
+        class Played:
+            def __init__(self, place, settings):
+                assert place.device_name == "H200"
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *_):
+                pass
+
+            def find(self, cells, answers):
+                return iter(())
+
+            def generate(self, cells, answers):
+                for one in cells:
+                    asked.append(one.model)
+                    if fails:
+                        raise CensusError(fails)
+                    code_id = f"code of {one.model}" + " changed" * (one.model in other)
+                    facts = {CENSUS: {"known": one.model not in unknown}}
+                    yield Outcome(passing(one, status=Status.NOT_CHECKED, code_id=code_id, details=facts))
+
+        monkeypatch.setattr(module, "CachedPool", Played)
+        return asked
+
+    return play
+
+
+def carried(found):
+    return [outcome.measurement.cell.model for outcome in found]
+
+
+def test_cells_of_the_same_files_are_carried_without_a_census(census):
+    asked = census()
+    found = list(unchanged_cells(CELLS, known(says_same=True), TESTBED, SETTINGS))
+    assert carried(found) == [one.model for one in CELLS]
+    assert asked == []
+    measurement = found[0].measurement
+    assert (measurement.status, measurement.metrics, measurement.code_id) == (Status.PASS, {}, "code of model0")
+    assert (measurement.details["only"], measurement.details[SAME_CODE_AS]) == ("code", "n1")
+    assert found[0].program == {"option": 1}
+
+
+def test_cells_of_the_same_code_are_carried_but_for_one_in_ten(census):
+    asked = census(other=("model3",), unknown=("model4",))
+    found = list(unchanged_cells(CELLS, known(says_same=False), TESTBED, SETTINGS))
+    assert asked == [f"model{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 9, 11)]
+    assert set(asked) - set(carried(found)) == {"model3", "model4"}
+
+
+def test_in_another_environment_nothing_is_asked_or_carried(census):
+    asked = census()
+    assert not list(unchanged_cells(CELLS, known(True, torch="2.12"), TESTBED, SETTINGS))
+    assert not list(unchanged_cells(CELLS, {}, TESTBED, SETTINGS))
+    assert asked == []
+
+
+def test_a_census_that_cannot_be_taken_carries_nothing(census, capsys):
+    census(fails="no C compiler")
+    assert not list(unchanged_cells(CELLS, known(says_same=False), TESTBED, SETTINGS))
+    assert "no census: no C compiler" in capsys.readouterr().err
