@@ -91,8 +91,7 @@ class Room:
     def run(self, needs: int | None, action: Callable[[], T]) -> T:
         """Run an action with no more than so many bytes, where they run out with twice as many, and at last with four times.
 
-        What an action needs is an estimate: the check of a U-Net's training step took 26.6 GB, its eager form 3.3. The last
-        try has no limit. Raises what it raises.
+        What an action needs is an estimate. The last try has no limit. Raises what it raises.
         """
         sizes = [needs]
         while needs is not None and len(sizes) < _TRIES and not self.is_too_large(needs := 2 * needs):

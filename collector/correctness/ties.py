@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch import nn
@@ -207,15 +208,7 @@ def part_ties(
     """
     leaves = {path: _leaf(path, value, (reference or {}).get(path)) for path, value in eager.items()}
     known = {path: leaf for path, leaf in leaves.items() if leaf is not None}
-    for made in (eager, *_runs(run)):
-        for path, leaf in list(known.items()):
-            value = made.get(path)
-            if not isinstance(value, torch.Tensor):
-                del known[path]
-            elif value.shape == leaf.base.shape:
-                leaf.errors.append(leaf.errors_of(value))
-            else:
-                leaf.other_shape = True
+    _note_errors(known, eager, run)
     for path, leaf in known.items():
         if not leaf.other_shape:
             leaf.decide(group_of(path) == GRADIENT)
@@ -224,6 +217,19 @@ def part_ties(
     ):
         return None
     return _Parting(eager, compiled, reference, known, tolerance).parted(wrong, run)
+
+
+def _note_errors(known: dict[str, _Leaf], eager: Snapshot, run: NudgedRun) -> None:
+    """Give each output its errors in each run; those that some run does not have are taken out of `known`."""
+    for made in chain((eager,), _runs(run)):
+        for path, leaf in list(known.items()):
+            value = made.get(path)
+            if not isinstance(value, torch.Tensor):
+                del known[path]
+            elif value.shape == leaf.base.shape:
+                leaf.errors.append(leaf.errors_of(value))
+            else:
+                leaf.other_shape = True
 
 
 @dataclass(slots=True)
@@ -284,7 +290,7 @@ class _Parting:
         rows: dict[str, list[torch.Tensor]] = {path: [] for path in paths}
         yardsticks = {path: self.leaves[path].yardstick() for path in paths}
         worst: Snapshot = {}
-        for number, snapshot in enumerate((self.eager, *_runs(run))):
+        for number, snapshot in enumerate(chain((self.eager,), _runs(run))):
             for path in paths:
                 value = snapshot[path]
                 if isinstance(value, torch.Tensor):
@@ -349,6 +355,7 @@ class _Parting:
 
 
 def _runs(run: NudgedRun) -> Iterator[Snapshot]:
+    # One after the other: the gradients of all runs together would be many times what a training step takes.
     return (run(number) for number in range(len(NUDGES)))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 
 import pytest
 import torch
 from torch import nn
 
-from collector.correctness.ties import LEAST_SHARE, jumping, part_ties
+from collector.correctness.ties import LEAST_SHARE, NUDGES, jumping, part_ties
 from collector.correctness.tolerances import Tolerance
 from collector.vocabulary import NOT_APPLICABLE, Phase, Status
 from tests.collector.correctness.test_checking import checked
@@ -161,6 +162,25 @@ def test_a_firm_model_has_no_near_ties():
     assert jumping({"output": noisy[0]}, {"output": exact}) == ()
     wrong = {"output": noisy[0] * 1.1}
     assert part_ties({"output": noisy[0]}, wrong, {"output": exact}, ("output",), LOW, made_by(noisy)) is None
+
+
+def test_the_runs_of_eager_are_not_held_together():
+    torch.manual_seed(0)
+    exact, alive, most = torch.randn(64, 32), weakref.WeakSet(), []
+
+    def run(number):
+        made = exact + 1e-3 * torch.randn(64, 32)
+        made[0] += 5.0 * (number % 4 == 0)
+        alive.add(made)
+        most.append(len(alive))
+        return {"output": made}
+
+    outputs = {"output": exact + 1e-3 * torch.randn(64, 32)}
+    ties = part_ties(outputs, run(0), {"output": exact.double()}, ("output",), LOW, run)
+    assert "1 of 64 rows" in ties.told["output"]
+    assert len(most) == 1 + 2 * len(NUDGES)
+    # The program's own, the newest, the one that is compared, and the one with the largest error.
+    assert max(most) <= 4
 
 
 def test_jumps_of_eager_are_seen_without_another_run():
