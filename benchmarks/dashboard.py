@@ -151,7 +151,7 @@ def load(browser: Any, address: str) -> tuple[Any, float]:
     page = browser.new_context(viewport={"width": 1400, "height": 950}).new_page()
     page.add_init_script(_WATCH)
     page.goto(address, wait_until="commit")
-    sentence = "document.querySelector('.iw-verdict')?.textContent.includes('.')"
+    sentence = "document.querySelector('.st-key-at-once p, .iw-verdict')?.textContent.includes('.')"
     page.wait_for_function(sentence, timeout=60_000)
     shown = float(page.evaluate("performance.now()"))
     page.wait_for_function("window.watch.settled()", timeout=60_000)

@@ -28,7 +28,7 @@ def test_no_room_reaches_where_it_must_not():
             "collector.repro",
             "collector.configs.spelling",
         ),
-        ("db.engine", "db.queries.cells", "db.ingest", "analysis.compare.tables"),
+        ("db.engine", "db.queries.cells", "db.ingest", "analysis.compare.compare_sides"),
         ("dashboard.data",),
         ("jobs.cli", "jobs.commands.compare", "jobs.commands.available", "jobs.commands.run", "jobs.commands.files"),
         ("collector.zoo.registry",),

@@ -116,6 +116,8 @@ class _Leaf:
     jumps: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     usual: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     spread: float = 1.0
+    #: Whether nothing more precise than eager can judge it.
+    is_unknown: bool = False
     #: Whether the gentlest runs already make something else of it.
     is_noise: bool = False
 
@@ -153,9 +155,9 @@ class _Leaf:
                 self.usual = usual.clamp(min=of_all) * self.scale
         own_size = float(_wide(widened(self.base)).square().mean().sqrt())
         of_runs = torch.stack(self.errors).square().mean(1).sqrt()
-        is_unknown = self.is_eager or float(of_runs[0]) > _UNUSABLE * own_size
+        self.is_unknown = self.is_eager or float(of_runs[0]) > _UNUSABLE * own_size
         noise = _NOISY if is_gradient and self.is_eager else _OTHER
-        self.is_noise = is_unknown and float(of_runs[1::_KINDS].median()) > noise * own_size
+        self.is_noise = self.is_unknown and float(of_runs[1::_KINDS].median()) > noise * own_size
         for group in groups:
             firm = group[:, ~self.jumps].square().sum(1).sqrt()
             least = float(firm.min())
@@ -208,6 +210,19 @@ def part_ties(
     """
     leaves = {path: _leaf(path, value, (reference or {}).get(path)) for path, value in eager.items()}
     known = {path: leaf for path, leaf in leaves.items() if leaf is not None}
+    _note_errors(known, eager, run)
+    for path, leaf in known.items():
+        if not leaf.other_shape:
+            leaf.decide(group_of(path) == GRADIENT)
+    if not any(
+        leaf.other_shape or leaf.is_noise or bool(leaf.jumps.any()) or leaf.spread > _SPREAD for leaf in known.values()
+    ):
+        return None
+    return _Parting(eager, compiled, reference, known, tolerance).parted(wrong, run)
+
+
+def _note_errors(known: dict[str, _Leaf], eager: Snapshot, run: NudgedRun) -> None:
+    """Give each output its errors in each run; those that some run does not have are taken out of `known`."""
     for made in chain((eager,), _runs(run)):
         for path, leaf in list(known.items()):
             value = made.get(path)
@@ -217,14 +232,6 @@ def part_ties(
                 leaf.errors.append(leaf.errors_of(value))
             else:
                 leaf.other_shape = True
-    for path, leaf in known.items():
-        if not leaf.other_shape:
-            leaf.decide(group_of(path) == GRADIENT)
-    if not any(
-        leaf.other_shape or leaf.is_noise or bool(leaf.jumps.any()) or leaf.spread > _SPREAD for leaf in known.values()
-    ):
-        return None
-    return _Parting(eager, compiled, reference, known, tolerance).parted(wrong, run)
 
 
 @dataclass(slots=True)
@@ -332,13 +339,15 @@ class _Parting:
         return made if isinstance(made, torch.Tensor) else torch.empty(0)
 
     def _keep_firm(self, ties: Ties, path: str, worst: object) -> None:
-        """Leave the firm rows of an output; eager's are those of the run with the largest error in them."""
+        """Leave the firm rows of an output; where a reference judges, eager's are those of the run that is furthest from it."""
         leaf = self.leaves[path]
-        if bool(leaf.jumps.all()) or not isinstance(worst, torch.Tensor):
+        eager = self.eager[path]
+        if bool(leaf.jumps.all()) or not isinstance(worst, torch.Tensor) or not isinstance(eager, torch.Tensor):
             self._drop(ties, path)
             return
-        # A row that jumps moves the others a little, through attention or a norm: by how much, eager's runs show.
-        ties.eager[path] = leaf.firm(worst)
+        # A row that jumps moves the others a little, through attention or a norm: by how much, eager's runs show. Where eager
+        # itself is what the program is compared with, the run that is furthest off would be the wrong one.
+        ties.eager[path] = leaf.firm(eager if leaf.is_unknown else worst)
         ties.compiled[path] = leaf.firm(self._made(path))
         if ties.reference is not None and isinstance(exact := ties.reference.get(path), torch.Tensor):
             ties.reference[path] = leaf.firm(exact)

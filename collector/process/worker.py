@@ -29,8 +29,6 @@ from collector.failures import classify
 from collector.settings import Settings
 from collector.vocabulary import Cell, Stage
 
-#: Seconds for which a cell that tunes keeps the device alone while its model runs on to the next kernel.
-STAYS_S = 2.0
 #: On this signal a measuring process prints its Python stacks and goes on.
 STACK_SIGNAL = signal.SIGUSR1
 
@@ -45,9 +43,6 @@ class PipeHost:
         self._report, self._answers = report, answers
         self.reserved = reserved
         self._holds: list[_Hold] = []
-        #: What the parent has given, and until when it may stay as it is where less would do.
-        self._given: _Hold | None = None
-        self._stays_until = 0.0
         self.idle_ms = self.eager_ms = 0.0
         self.room_bytes: int | None = None
         self.promised_bytes: int | None = None
@@ -85,29 +80,25 @@ class PipeHost:
 
     def take(self, purpose: str, needs: int | None = None) -> None:
         """Wait until the parent gives the device to this cell; `give_back` ends it."""
-        hold = _Hold(purpose, needs)
-        if self._holds:
-            hold = hold.beside(self._holds[-1])
-        if hold != self._given:
-            if self._given:
-                self._tell_done()
-            self._ask(hold)
-        self._holds.append(hold)
+        inner = _Hold(purpose, needs)
+        if not self._holds:
+            self._ask(inner)
+        elif (more := inner.beside(self._holds[-1])) != self._holds[-1]:
+            self._tell_done()
+            self._ask(inner := more)
+        else:
+            inner = more
+        self._holds.append(inner)
 
     def give_back(self) -> None:
-        """Return to what was held before the last `take`.
-
-        Between two kernels that are tuned in one call of the model lie some launches: the device stays with this cell
-        for them, since with a return after each kernel it waited for its turn twice a kernel.
-        """
-        ended = self._holds.pop()
-        if not self._holds:
+        """Return to what was held before the last `take`."""
+        ended = self._holds[-1]
+        outer = self._holds[-2] if len(self._holds) > 1 else None
+        if outer != ended:
             self._tell_done()
-        elif self._holds[-1] not in (ended, self._given):
-            if ended.purpose == "tune" and time.monotonic() < self._stays_until:
-                return
-            self._tell_done()
-            self._ask(self._holds[-1])
+            if outer:
+                self._ask(outer)
+        self._holds.pop()
 
     def _ask(self, hold: _Hold) -> None:
         self.send({"ask": hold.purpose, "bytes": hold.needs, "at": time.monotonic()})
@@ -116,10 +107,8 @@ class PipeHost:
         granted = json.loads(answer)
         self.idle_ms, self.eager_ms = float(granted["idle_ms"]), float(granted.get("eager_ms", 0.0))
         self.room_bytes, self.promised_bytes = granted.get("room_bytes"), granted.get("promised_bytes")
-        self._given, self._stays_until = hold, time.monotonic() + STAYS_S
 
     def _tell_done(self) -> None:
-        self._given = None
         self.send({"done": True, "bytes": self.reserved()})
 
 

@@ -51,6 +51,8 @@ SHEET = """
   background: color-mix(in srgb, var(--iw-worse) 15%, transparent); }
 .iw .tag.pass { background: color-mix(in srgb, var(--iw-better) 12%, transparent); }
 .iw .tag.missing { border-style: dashed; border-color: var(--iw-soft); }
+[data-testid="stMain"]:has(.iw-verdict) :is(.st-key-at-once, [data-testid="stLayoutWrapper"]:has(> .st-key-at-once)) {
+  display: none; }
 .iw p.iw-verdict { font-size: 1.05rem; line-height: 1.4; margin: 0 0 .2rem; max-width: 110ch; }
 .iw p.iw-verdict a, .iw p.iw-links a { text-decoration: underline; text-underline-offset: 3px; text-decoration-thickness: 1px; }
 .iw small { color: var(--iw-soft); }

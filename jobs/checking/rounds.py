@@ -24,6 +24,7 @@ from analysis.compare.compare_sides import compare_named
 from analysis.present import finding_words
 from collector.bundle import BundleError, check_bundle
 from collector.census.fake_runtime import CensusError
+from collector.errors import ExpectedError
 from collector.metrics import METRICS
 from collector.process.tokens import PREFIX
 from collector.settings import Settings
@@ -99,7 +100,7 @@ class Check:
         return self.deadline - time.monotonic()
 
     def run(self) -> None:
-        """Measures until every cell is decided or the time is over. What an interruption leaves is stored, too."""
+        """Measures until every cell is decided or the time is over. What an interruption or a lost GPU leaves is stored, too."""
         try:
             with _to_stderr(), TemporaryDirectory(prefix=PREFIX) as self._programs, ExitStack() as self._servers:
                 self._ask_census()
@@ -107,7 +108,7 @@ class Check:
                     self._round(*wanted)
                     self._tell_round()
                 self._store_answers()
-        except (KeyboardInterrupt, SystemExit):
+        except (KeyboardInterrupt, SystemExit, ExpectedError):
             with _to_stderr():
                 self._store_answers()
                 self._store_unfinished()

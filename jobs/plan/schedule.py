@@ -12,11 +12,9 @@ The last is what makes them a lower bound.
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from operator import itemgetter
 from typing import Any
 
 from collector.bundle import BundleContents
@@ -126,28 +124,16 @@ def last_places(
 
 
 def _mixed(ordered: Sequence[Cell], model: CostModel) -> list[Cell]:
-    """Return the cells with those that take longer than the mean spread over the first four fifths of the plan's time.
-
-    Of both kinds the groups take turns: what the first cell of a group tunes, the later ones find where they share it.
-    """
-    seconds = {cell: model.estimate(cell).worker_s for cell in ordered}
-    mean = sum(seconds.values()) / (len(seconds) or 1)
-    placed = []
-    for is_long, part in ((True, _LONG_WITHIN), (False, 1.0)):
-        cells = _in_turns([cell for cell in ordered if (seconds[cell] > mean) is is_long])
-        starts = [0.0, *accumulate(seconds[cell] for cell in cells)]
-        placed += [(part * start / (starts[-1] or 1.0), cell) for start, cell in zip(starts, cells, strict=False)]
-    return [cell for _, cell in sorted(placed, key=itemgetter(0))]
-
-
-def _in_turns(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the first cell of each group in their order, then the second of each, and so on."""
-    turns: Counter[Group] = Counter()
-    numbered = []
-    for cell in cells:
-        turns[group_of(cell)] += 1
-        numbered.append((turns[group_of(cell)], cell))
-    return [cell for _, cell in sorted(numbered, key=itemgetter(0))]
+    """Return the cells with those that take longer than the mean spread over the first four fifths of the plan's time."""
+    seconds = [model.estimate(cell).worker_s for cell in ordered]
+    mean = sum(seconds) / (len(seconds) or 1)
+    total_s = {True: sum(took for took in seconds if took > mean) / _LONG_WITHIN}
+    total_s[False] = sum(took for took in seconds if took <= mean)
+    places, placed_s = [], {True: 0.0, False: 0.0}
+    for took in seconds:
+        places.append(placed_s[took > mean] / (total_s[took > mean] or 1.0))
+        placed_s[took > mean] += took
+    return [ordered[index] for index in sorted(range(len(ordered)), key=places.__getitem__)]
 
 
 def _assign(costs: Mapping[Group, float], gpus: int, kept: Mapping[Group, int]) -> dict[Group, int]:

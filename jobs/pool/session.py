@@ -200,7 +200,7 @@ def _announce(console: Console, header: RunHeader, run: DeviceRun, attempt: int)
 
 def print_night(database: str, run_ids: Sequence[str]) -> None:
     """The summary table of the night that these runs belong to, as the database has it, and how to look further."""
-    from analysis.compare.tables import summarise
+    from analysis.compare.compare_sides import summarise
     from db.engine import open_store
     from db.queries.sides import resolve_side
     from jobs.output.printed_comparison import show_summary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from datetime import UTC, datetime
@@ -50,6 +51,13 @@ def test_what_broke_has_its_reason_log_and_command(open_app, three_nights):
     buttons = " ".join(str(element.proto) for element in app.get("bidi_component"))
     assert "inductor-watch run --suite huggingface --model opt --config cudagraphs" in buttons
     assert "Traceback" in text_of(unfolded(app, f"log_of_{which.cell_id}"))
+
+
+def test_the_sentence_comes_first_without_what_a_browser_loads_for_it(open_app, three_nights):
+    app = open_app(three_nights)
+    (at_once,) = [element.value.replace("\\", "") for element in app.markdown]
+    (verdict,) = re.findall(r'<p class="iw-verdict">(.*?)</p>', text_of(app))
+    assert html.unescape(re.sub(r"<[^>]+>", "", verdict)) == at_once
 
 
 def test_two_configs_of_the_night_are_compared_by_one_link(open_app, three_nights):

@@ -47,8 +47,12 @@ def _compared(selection: Selection, pair: Pair) -> None:
         shared = [night for night in data.nights()[:_LOOK_BACK] if wanted & data.cell_ids(night.night)]
         empty_states.neighbours(comparison.new, shared, "", "base")
         return
+    # A new tab has loaded the code for Markdown before anything is drawn. What needs other code waits for that of charts, too,
+    # since it comes in one go with them: then the sentence with its links takes this one's place.
+    answer = headline.answer(comparison)
+    st.container(key="at-once").markdown(markdown(answer.striptags()))
     draw(
-        paragraph("iw-verdict", headline.answer(comparison)),
+        paragraph("iw-verdict", answer),
         paragraph("", headline.compared_sentence(comparison)),
         paragraph("soft", *pair_lines(comparison)),
     )

@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from collector.process import worker
 from collector.process.worker import PipeHost
 from collector.vocabulary import Stage
 
@@ -88,8 +87,7 @@ def test_an_answer_without_what_is_newer_is_understood():
         (("measure", 5), ("still", 5), ("still", 5)),
     ],
 )
-def test_an_inner_hold_swaps_the_outer_one_only_for_more(outer, inner, between, pipe, monkeypatch):
-    monkeypatch.setattr(worker, "STAYS_S", 0.0)
+def test_an_inner_hold_swaps_the_outer_one_only_for_more(outer, inner, between, pipe):
     with pipe.host.exclusive(*outer):
         pipe.kept = 1
         with pipe.host.exclusive(*inner):
@@ -101,8 +99,7 @@ def test_an_inner_hold_swaps_the_outer_one_only_for_more(outer, inner, between, 
     assert pipe.messages == [done(3)]
 
 
-def test_three_holds_in_each_other_return_step_by_step(pipe, monkeypatch):
-    monkeypatch.setattr(worker, "STAYS_S", 0.0)
+def test_three_holds_in_each_other_return_step_by_step(pipe):
     with pipe.host.exclusive("device", 2):
         with pipe.host.exclusive("tune", 3), pipe.host.exclusive("device", 1), pipe.host.exclusive("measure", 1):
             pass
@@ -112,24 +109,6 @@ def test_three_holds_in_each_other_return_step_by_step(pipe, monkeypatch):
         *(ask("device", 2), done(), ask("tune", 3), done(), ask("measure", 3)),
         *(done(), ask("tune", 3), done(), ask("device", 2), done()),
     ]
-
-
-def test_kernels_tuned_in_one_call_are_tuned_in_one_hold(pipe, monkeypatch):
-    monkeypatch.setattr(worker, "STAYS_S", 1000.0)
-    with pipe.host.exclusive("device", 2):
-        for _ in range(3):
-            with pipe.host.exclusive("tune", 1):
-                pass
-        assert pipe.messages == [ask("device", 2), done(), ask("tune", 2)]
-        # What compiles a candidate uses the device beside others, and says so.
-        with pipe.host.exclusive("device", 1):
-            assert pipe.messages == [done(), ask("device", 2)]
-        with pipe.host.exclusive("tune", 1):
-            pass
-        with pipe.host.released():
-            assert pipe.messages == [done(), ask("tune", 2), done()]
-        assert pipe.messages == [ask("device", 2)]
-    assert pipe.messages == [done()]
 
 
 def test_what_is_held_can_be_given_back_for_some_time(pipe):

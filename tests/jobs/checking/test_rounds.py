@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -27,7 +28,7 @@ from jobs.checking.rounds import Check
 from jobs.checking.sides import CheckedSide
 from jobs.options import Storage
 from jobs.pool import runner
-from jobs.pool.gpu_scheduler import DeviceSlot
+from jobs.pool.gpu_scheduler import DeviceSlot, LostDeviceError
 from jobs.pool.requested_options import ExecutionOptions, RunNames
 from jobs.pool.testbeds import Testbed
 from tests.factories import at, cell, failing, header, passing, write_bundle
@@ -298,6 +299,14 @@ def test_what_the_census_decided_before_an_interruption_is_reported(checked):
     report, told = answer(check)
     assert report.counts == {"unchanged": 2, "inconclusive": 1, "missing": 5}
     assert (told.exit_code, told.census, told.open) == (3, 2, 1)
+
+
+def test_what_the_census_decided_is_stored_where_the_gpu_is_lost(checked, monkeypatch):
+    check = checked(Played(), census=PlayedCensus(other=("model1",)))
+    monkeypatch.setattr(check, "_measure", Mock(side_effect=LostDeviceError("the GPU no longer answers")))
+    with pytest.raises(LostDeviceError):
+        check.run()
+    assert answer(check)[0].counts == {"unchanged": 7, "inconclusive": 1}
 
 
 def test_a_compile_that_one_side_lacks_takes_no_answer_back(checked):

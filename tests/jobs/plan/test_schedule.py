@@ -82,15 +82,6 @@ def test_long_cells_are_spread_over_the_night_and_the_short_ones_end_it():
     assert 24 <= long[-1] <= 40
 
 
-def test_every_model_begins_before_any_has_its_second_cell():
-    cells = [cell(name, config, device="cuda") for name in ("m1", "m2", "m3") for config in (DEFAULT, CUDAGRAPHS)]
-    model = CostModel.learn(
-        passing(which, wall_s=float(took)) for which, took in zip(cells, (9, 8, 7, 6, 2, 1), strict=True)
-    )
-    ordered = longest_first(cells, model, 2)
-    assert {item.model for item in ordered[:3]} == {"m1", "m2", "m3"}
-
-
 @given(SECONDS, st.integers(1, 6))
 @settings(max_examples=60, deadline=None)
 def test_longest_first_loses_no_cell_and_keeps_the_workers_busy(seconds, workers):
