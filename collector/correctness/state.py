@@ -24,14 +24,17 @@ class State:
     A batch norm in training mode moves its statistics and a model may fill a cache: such buffers are outputs. They are kept
     from the start, on the host: after a hundred calls on one batch the statistics have converged, and a program that forgot
     to move them would not be found out. With `keep_parameters` the parameters are kept from then on, too: an optimiser will
-    move them.
+    move them. Without `on_host` they are kept where they are: a twin that runs dozens of times copied a decoder's cache to the
+    device twice a run.
     """
 
-    def __init__(self, model: nn.Module, inputs: Any, keep_parameters: bool = False) -> None:
+    def __init__(self, model: nn.Module, inputs: Any, keep_parameters: bool = False, *, on_host: bool = True) -> None:
         self._model = model
         self._inputs = [leaf for leaf in _pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
         parameters = set() if keep_parameters else {name for name, _ in model.named_parameters()}
-        self._start = {name: kept(now).cpu() for name, now in self._tensors() if name not in parameters}
+        self._start = {
+            name: kept(now).cpu() if on_host else kept(now) for name, now in self._tensors() if name not in parameters
+        }
         self._prints: dict[str, torch.Tensor] = {}
         self._keeps_parameters = keep_parameters
         self._versions: dict[str, tuple[int, int]] = {}

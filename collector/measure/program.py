@@ -349,7 +349,7 @@ class Subject:
         twin._args = move(self._args, device, dtype)
         twin._kwargs = move(self._kwargs, device, dtype)
         twin._targets = move(self._targets, device, dtype)
-        twin.state = State(twin.model, (twin._args, twin._kwargs, twin._targets))
+        twin.state = State(twin.model, (twin._args, twin._kwargs, twin._targets), on_host=False)
         twin._scale = self._scale
         twin.eager = twin._step(twin._loss_of if twin._training else twin.model, None)
         return twin
