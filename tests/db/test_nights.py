@@ -6,10 +6,7 @@ from collector.bundle import CONFIRM, check_bundle
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.queries.base_nights import previous_night
-from db.queries.base_nights import previous_night
 from db.queries.cells import list_nights, list_runs, resolve_side, revision, side_rows
-from db.queries.repeats import repeats
-from db.queries.series import series_runs
 from db.queries.repeats import repeats
 from db.queries.series import series_runs
 from db.runs import describe_places
@@ -101,34 +98,6 @@ def test_twins_count_as_cells_and_the_night_as_their_sum(store, tmp_path):
 )
 def test_places_are_told_with_how_many_there_are(testbeds, words):
     assert describe_places(testbeds) == words
-
-
-def test_what_confirms_a_night_is_of_it_and_moves_it_to_no_other_place(store, tmp_path):
-    """Base is measured again a day later, after the night that is compared with it."""
-    day, cells = 1440, [cell("m0"), cell("m1")]
-    for number, commit in enumerate((COMMIT_A, COMMIT_B)):
-        ingest_bundle(store, night(tmp_path, f"n{number}", minutes=day * number, cells=cells, commit=commit))
-    for number, commit in ((1, COMMIT_B), (0, COMMIT_A)):
-        again = {"minutes": day + 90 - number, "commit": commit, "night": f"n{number}", "trigger": CONFIRM}
-        report = ingest_bundle(store, night(tmp_path, f"again{number}", cells=cells[:1], **again))
-        assert report.renamed_night == ""
-    assert [found.night for found in list_nights(store)] == ["n1", "n0"]
-    assert previous_night(store, "n1") == "n0"
-    for text in ("latest", "n1"):
-        side = resolve_side(store, text)
-        assert (side.kind == "latest" or side.kind == "night", set(side.run_ids)) == (True, {"n1", "again1"})
-    assert set(resolve_side(store, "latest~1").run_ids) == {"n0", "again0"}
-    assert resolve_side(store, "again1").run_ids == ("again1",)
-    assert [run.run_id for run in series_runs(store)] == ["n0", "again0", "n1", "again1"]
-    both = [resolve_side(store, text) for text in ("n0", "n1")]
-    in_time = repeats(store, both, ["compiled_ms"], look_back=1).runs
-    assert in_time["night"].tolist() == ["n0", "n0", "n1", "n1"]
-
-
-def test_the_beginning_of_a_confirmed_night_names_all_of_it(store, tmp_path):
-    ingest_bundle(store, night(tmp_path, "20261101-night"))
-    ingest_bundle(store, night(tmp_path, "20261102-again", minutes=60, night="20261101-night", trigger=CONFIRM))
-    assert set(resolve_side(store, "20261101").run_ids) == {"20261101-night", "20261102-again"}
 
 
 def test_what_confirms_a_night_is_of_it_and_moves_it_to_no_other_place(store, tmp_path):

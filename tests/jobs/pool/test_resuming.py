@@ -69,20 +69,6 @@ def test_a_disturbed_cell_whose_second_measurement_is_missing_is_left(details, i
     assert (found is not None and left(found) == [CELLS[1]]) is is_left
 
 
-@pytest.mark.parametrize(
-    ("details", "is_left"),
-    [
-        ({"disturbed": "the device was not idle"}, True),
-        ({"disturbed": "the device was not idle", "repeated": "the first measurement was disturbed"}, False),
-        ({}, False),
-    ],
-)
-def test_a_disturbed_cell_whose_second_measurement_is_missing_is_left(details, is_left, tmp_path):
-    bundle(tmp_path, make=lambda which: passing(which, details=details if which == CELLS[1] else {}))
-    found = find_run(tmp_path, "r1")
-    assert (found is not None and left(found) == [CELLS[1]]) is is_left
-
-
 def test_a_run_killed_between_packing_and_removing_is_unfinished(tmp_path):
     path = bundle(tmp_path)
     (tmp_path / "r1.jsonl").write_bytes(gzip.decompress(path.read_bytes()))
