@@ -487,7 +487,7 @@ class _Run:
             return
         self.metrics |= {"cudagraph_launches": found.launches, "cudagraph_share": found.share}
         if found.launches:
-            self.metrics["kernels_outside_kernels"] = found.kernels_outside
+            self.metrics["kernels_outside_graphs"] = found.kernels_outside
             self.details["outside_kernels"] = found.outside
 
     def _take_busy_shares(self) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 
 from collector.configs.templates import resolve_config
 from collector.measure.cell import Alone, _Run, measure
+from collector.measure.profiling import GraphUse
 from collector.measure.program import Subject
 from collector.measure.warm import NoWarmCompileError, WarmCompile
 from collector.metrics import METRICS
@@ -168,6 +169,17 @@ def test_a_form_that_waits_for_launches_is_flagged():
     run._take_busy_shares()
     assert run.details["busy_share"] == {"eager": 0.4, "compiled": 0.95}
     assert run.details["launch_bound"] == ["eager"]
+
+
+@pytest.mark.parametrize("launches", [2.0, 0.0])
+def test_what_runs_outside_of_cudagraphs_counts_where_there_are_some(launches):
+    run = _Run(CELL, FEW, Alone())
+    outside = [("index_put", 3.0, 0.2)]
+    run._take_graph_use(GraphUse(launches, 0.75, 3.0, outside))
+    known = {"kernels_outside_graphs": 3.0} if launches else {}
+    assert run.metrics == {"cudagraph_launches": launches, "cudagraph_share": 0.75} | known
+    assert run.metrics.keys() <= METRICS.keys()
+    assert run.details.get("outside_kernels") == (outside if launches else None)
 
 
 @pytest.mark.parametrize(("before", "after", "leaked", "calls"), [(100, 100, 0, 0), (100, 90, 0, 0), (100, 164, 8, 51)])
