@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from collector.settings import Settings
@@ -106,7 +106,11 @@ class RequestedOptions:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], budget_s: float = float("inf")) -> RequestedOptions:
-        """The inverse of `to_json`, with this attempt's budget; raises `KeyError` or `TypeError` for another object."""
+        """The inverse of `to_json`, with this attempt's budget; raises `KeyError` or `TypeError` for another object.
+
+        A folder of compiled programs is left out: they are loaded and run, and a header may be anybody's.
+        """
         known = {item.name for item in fields(ExecutionOptions)}
         execution = {name: value for name, value in data["pace"].items() if name in known}
-        return cls(Settings.from_json(data["settings"]), ExecutionOptions(**execution | {"budget_s": budget_s}))
+        settings = replace(Settings.from_json(data["settings"]), compiled="")
+        return cls(settings, ExecutionOptions(**execution | {"budget_s": budget_s}))

@@ -82,6 +82,9 @@ def test_options_of_a_bundle_from_before_there_was_one_are_read():
     assert RequestedOptions.from_json(asked).settings == settings
     del asked["settings"]["trace"]
     assert RequestedOptions.from_json(asked).settings.trace == ""
+    # Compiled programs are run: no folder of them is taken from a header.
+    asked["settings"] |= {"compiled": "/anywhere"}
+    assert RequestedOptions.from_json(asked).settings.compiled == ""
 
 
 def test_replicates_are_runs_of_one_night(measured):
