@@ -430,8 +430,8 @@ class _Apart:
 def _apart(runs: list[torch.Tensor], made: torch.Tensor, near: torch.Tensor, device: torch.device) -> _Apart:
     """Compare rows of `[rows, elements]`, in each run and of the compiled program, on a device.
 
-    Rows are alike that differ by at most `near`, `[rows]`. A run is compared with all others at once: one after the other, 25
-    runs of 6,500 rows took 20 s of a core.
+    Rows are alike that differ by at most `near`, `[rows]`. A run is compared with all others at once: pair by pair that
+    was a third of the time of checks on a GPU (docs/results.md).
     """
     step = max(1, _CHUNK // (len(runs) * max(1, made.shape[1])))
     counts = torch.zeros(len(runs) + 1, dtype=torch.int64, device=device)
