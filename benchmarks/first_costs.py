@@ -27,7 +27,9 @@ from jobs.plan.duplicate_programs import SAME_PROGRAM
 TABLE = Path(__file__).parents[1] / "jobs" / "plan" / "first_costs.json"
 #: What the allocator reserves over the peak of an eager call: 1.15 and 1.17 in the two training cells on an H100 with both.
 _RESERVED_OVER_PEAK = 1.2
-_STAGES = (Stage.LOAD_MODEL.value, Stage.EAGER.value)
+_STAGES = (Stage.LOAD_MODEL.value, Stage.EAGER.value, Stage.CORRECTNESS.value)
+#: Statuses of cells that went through all stages.
+_ENDED = (Status.PASS, Status.ILL_CONDITIONED, Status.FAIL_ACCURACY)
 
 
 def rows(bundles: Iterable[BundleContents]) -> list[dict[str, Any]]:
@@ -35,14 +37,19 @@ def rows(bundles: Iterable[BundleContents]) -> list[dict[str, Any]]:
     by_cell: dict[str, list[Measurement]] = defaultdict(list)
     for item in (item for contents in bundles for item in contents.measurements):
         whole = "only" not in item.details and SAME_PROGRAM not in item.details
-        if whole and item.status is Status.PASS and _bytes(item):
+        if whole and item.status in _ENDED and _bytes(item):
             by_cell[str(item.cell)].append(item)
     found = []
     for _, items in sorted(by_cell.items()):
         items = [item for item in items if "stage_bytes" in item.details] or items
         stages = [_bytes(item) for item in items]
         by_stage = {name: [one[name] for one in stages if name in one] for name in _STAGES}
-        sizes = {name: int(median(several)) for name, several in by_stage.items() if several}
+        # The check of a model takes what its largest reference does, and not every run has the same.
+        sizes = {
+            name: int(max(several) if name == Stage.CORRECTNESS.value else median(several))
+            for name, several in by_stage.items()
+            if several
+        }
         found.append(
             {"cell": items[0].cell.to_json(), "worker_s": round(median(map(worker_s, items)), 1), "stage_bytes": sizes}
         )

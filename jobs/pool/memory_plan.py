@@ -22,6 +22,8 @@ _MARGIN, _MORE_BYTES = 1.1, 256e6
 #: What a cell asks for at most while it compiles and is timed, as a multiple of what its eager form takes
 #: (`collector.measure.cell`).
 _CALLS = 1.5
+#: Stages whose needs are learned.
+_PLANNED = (Stage.LOAD_MODEL, Stage.EAGER, Stage.CORRECTNESS)
 
 #: Bytes of device memory that a cell needs in a stage, or None if that is not known.
 MemoryOf = Callable[[Cell, Stage], float | None]
@@ -46,22 +48,27 @@ class MemoryPlan:
         if cell.device != "cuda":
             return 0.0
         stage = stage if stage is Stage.EAGER else Stage.LOAD_MODEL
-        told = [self._memory_of(cell, stage), self._shown.get(_key(cell, stage))]
-        known = [size for size in told if size is not None]
-        return min(_MARGIN * max(known) + _MORE_BYTES if known else self._unknown(stage), self._most)
+        known = self._known(cell, stage)
+        return self._unknown(stage) if known is None else known
 
     def most(self, cell: Cell) -> float:
         """Return the bytes that a cell needs at its peak, as far as that can be known before it runs."""
         if cell.device != "cuda":
             return 0.0
-        calls = _CALLS * self.needs(cell, Stage.EAGER)
-        return CONTEXT_BYTES + min(self._most, max(self.needs(cell, Stage.LOAD_MODEL), calls))
+        calls, check = _CALLS * self.needs(cell, Stage.EAGER), self._known(cell, Stage.CORRECTNESS)
+        return CONTEXT_BYTES + min(self._most, max(self.needs(cell, Stage.LOAD_MODEL), calls, check or 0.0))
+
+    def _known(self, cell: Cell, stage: Stage) -> float | None:
+        """Return what a cell needs in a stage, if its model was seen in it."""
+        told = [self._memory_of(cell, stage), self._shown.get(_key(cell, stage))]
+        known = [size for size in told if size is not None]
+        return min(_MARGIN * max(known) + _MORE_BYTES, self._most) if known else None
 
     def learn(self, measurement: Measurement) -> None:
         """Keep what a cell took for others of its model."""
         recorded = measurement.details.get("stage_bytes", {})
-        for stage in (Stage.LOAD_MODEL, Stage.EAGER):
-            if measurement.status is Status.PASS and stage.value in recorded:
+        for stage in _PLANNED:
+            if measurement.status is not Status.OOM and stage.value in recorded:
                 key = _key(measurement.cell, stage)
                 self._shown[key] = max(float(recorded[stage.value]), self._shown.get(key, 0.0))
 
@@ -77,7 +84,7 @@ class MemoryPlan:
         return True
 
     def _unknown(self, stage: Stage) -> float:
-        return max(self._most * _UNKNOWN_PART[stage], _LEAST_BYTES[stage])
+        return min(max(self._most * _UNKNOWN_PART[stage], _LEAST_BYTES[stage]), self._most)
 
 
 def _key(cell: Cell, stage: Stage) -> _Key:

@@ -150,7 +150,8 @@ def memory_of(model: CostModel) -> MemoryOf:
 
     def known(cell: Cell, stage: Stage) -> float | None:
         cost = model.estimate(cell)
-        return cost.eager_bytes if stage is Stage.EAGER else cost.load_bytes
+        sizes = {Stage.EAGER: cost.eager_bytes, Stage.CORRECTNESS: cost.check_bytes}
+        return sizes.get(stage, cost.load_bytes)
 
     return known
 

@@ -28,11 +28,11 @@ def test_a_cell_is_a_row_with_the_medians_of_its_measurements(tmp_path):
     _, rows = rows_of(
         tmp_path,
         [measured(cell("b"), 40.0, waited_s=10.0), measured(cell("a"), 5.0)],
-        [measured(cell("b"), 34.0, {"load_model": 700})],
+        [measured(cell("b"), 34.0, {"load_model": 700, "correctness": 4000})],
         [measured(cell("b"), 90.0, {"load_model": 600, "eager": 900})],
     )
     assert [(row["cell"]["model"], row["worker_s"]) for row in rows] == [("a", 5.0), ("b", 34.0)]
-    assert rows[1]["stage_bytes"] == {"load_model": 600, "eager": 850}
+    assert rows[1]["stage_bytes"] == {"load_model": 600, "eager": 850, "correctness": 9000}
 
 
 def test_an_older_bundle_tells_a_cells_peak_and_a_newer_one_takes_its_place(tmp_path):
@@ -40,7 +40,7 @@ def test_an_older_bundle_tells_a_cells_peak_and_a_newer_one_takes_its_place(tmp_
     _, rows = rows_of(tmp_path, old, [measured(cell("b"), 4.0)])
     assert [(row["stage_bytes"], row["worker_s"]) for row in rows] == [
         ({"eager": 1200}, 9.0),
-        ({"load_model": 500, "eager": 800}, 4.0),
+        (SIZES, 4.0),
     ]
 
 

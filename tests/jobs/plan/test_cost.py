@@ -40,7 +40,7 @@ def took(which, seconds, **details):
 def test_a_cell_costs_its_time_less_what_it_waited_and_what_it_held():
     sizes = {"load_model": 3_000_000_000, "eager": 2_000_000_000, "correctness": 9_000_000_000}
     item = took(cell(), 40.0, waited_s=15.0, stood_s=5.0, held_s=HELD, stage_bytes=sizes)
-    expected = Cost(25.0, 15.0, Source.MEASURED, 12.0, load_bytes=3_000_000_000, eager_bytes=2_000_000_000)
+    expected = Cost(25.0, 15.0, Source.MEASURED, 12.0, 3_000_000_000, 2_000_000_000, check_bytes=9_000_000_000)
     assert CostModel.learn([item]).estimate(cell()) == expected
 
 
@@ -76,7 +76,7 @@ def test_odd_details_of_a_foreign_bundle_are_passed_over(odd):
 @pytest.mark.parametrize("status", [Status.UNAVAILABLE, Status.SKIPPED, Status.CONFIG_ERROR])
 def test_a_cell_that_could_not_be_asked_is_cheap_itself_and_says_nothing_of_others(status):
     model = CostModel.learn([failing(cell("a"), status, wall_s=0.5), took(cell("b", CUDAGRAPHS), 30.0)])
-    assert model.estimate(cell("a")) == Cost(0.5, 0.0, Source.MEASURED, 0.0, 0, 0)
+    assert model.estimate(cell("a")) == Cost(0.5, 0.0, Source.MEASURED, 0.0, 0, 0, 0)
     assert (model.estimate(cell("c")).worker_s, model.estimate(cell("c")).source) == (30.0, Source.PHASE)
 
 

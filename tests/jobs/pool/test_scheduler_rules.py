@@ -210,6 +210,25 @@ def test_large_cells_wait_until_they_fit_and_hold_nobody_up():
     assert world.now < (21 / 7 + 3) * 64
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_checks_that_do_not_fit_beside_each_other_are_not_begun_together_once_that_is_known(is_known):
+    sizes = {Stage.LOAD_MODEL: 22, Stage.EAGER: 10, Stage.CORRECTNESS: 45}
+
+    def known(cell, stage):
+        if stage is Stage.CORRECTNESS and not is_known:
+            return None
+        return (sizes[stage] if cell.batch_size <= 5 else 2) * GB
+
+    # As gpt-oss-20b with four layers on an H100: under each of five configs it keeps its weights until its check.
+    load = Step("device", 1.0, None, 10 * GB, Stage.LOAD_MODEL)
+    large = Script([load, Step("work", 30.0), device(1.0, 10, 10), Step("device", 5.0, 45 * GB, 0, Stage.CORRECTNESS)])
+    small = Script([device(1.0, 2, 1), Step("work", 30.0)])
+    world = World([large] * 5 + [small] * 60, device_slot(12, 68), known)
+    world.run()
+    once_each(world)
+    assert (world.overbooked == 0) == is_known
+
+
 def test_small_calls_do_not_take_the_place_of_a_large_one_for_ever():
     large = Script([Step("work", 5.0), device(10.0, 50)])
     # One of them, at least, always holds 5 GB of the 80: never are 50 free by chance.
