@@ -11,8 +11,8 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from collector.vocabulary import short_hash
@@ -27,6 +27,8 @@ Exclusive = Callable[[str], AbstractContextManager[None]]
 
 #: How deep this process is in the choice of a Triton kernel's configuration.
 _depth = 0
+#: Whether candidates are only called, and not timed.
+_is_rehearsal = False
 
 
 def hold_device_while_tuning(exclusive: Exclusive) -> None:
@@ -34,9 +36,9 @@ def hold_device_while_tuning(exclusive: Exclusive) -> None:
 
     The configurations of one kernel are launched alike, so a late launch favours none of them: purpose `tune`. A library's
     matrix product takes longer to launch than a Triton kernel, and loses where the host is busy: purpose `choose`, for which
-    all other cells stand still. A candidate that is called for the first time may compile, for a second on the CPU. It does
-    so before the device is asked for alone, so that other cells use the device meanwhile. The candidates of one operation have
-    been compiled together: they are timed in one hold, since with one each a cell waited more than a hundred times.
+    all other cells stand still. A candidate that is called for the first time may compile, for a second on the CPU, and a
+    library makes its plan. That is done before the device is asked for alone, so that other cells use it meanwhile. The
+    candidates of one operation are timed in one hold, since with one each a cell waited more than a hundred times.
     """
     for module_name, names in (
         ("torch._inductor.runtime.benchmarking", {"benchmark_gpu": _holding_once_compiled}),
@@ -84,15 +86,30 @@ def _holding_for_all(function: Any, exclusive: Exclusive) -> Any:
 
     @functools.wraps(inner)
     def held(*args: Any, **kwargs: Any) -> Any:
+        with suppress(Exception), exclusive("device"), _rehearsal():  # what fails here fails below too
+            inner(*args, **kwargs)
         with exclusive("choose"):
             return inner(*args, **kwargs)
 
     return classmethod(held)
 
 
+@contextmanager
+def _rehearsal() -> Iterator[None]:
+    global _is_rehearsal
+    _is_rehearsal = True
+    try:
+        yield
+    finally:
+        _is_rehearsal = False
+
+
 def _holding_once_compiled(benchmark_gpu: Callable[..., Any], exclusive: Exclusive) -> Callable[..., Any]:
     @functools.wraps(benchmark_gpu)
     def held(self: Any, candidate: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
+        if _is_rehearsal:
+            candidate()
+            return 0.0
         with suppress(Exception), exclusive("device"):  # what fails here fails below too, where Inductor expects it
             candidate()
         with exclusive("tune" if _depth else "choose"):

@@ -157,9 +157,10 @@ class CellProcess:
         return time.monotonic() - self._asked_at if self.asks else 0.0
 
     def describe(self) -> str:
-        """Return in a few words what the process is doing, and for how long it has waited."""
+        """Return in a few words what the process is doing, the device memory that it keeps, and for how long it has waited."""
         took_s = time.monotonic() - self.began
         words = f"{self.cell} in {self.stage} ({took_s:.0f} s"
+        words += f", keeps {self.keeps / 1e9:.1f} GB" if self.keeps else ""
         if self.asks:
             needs = "" if self.needs is None else f" with {self.needs / 1e9:.1f} GB"
             words += f", waits {self.asked_s:.0f} s for the device ({self.asks}){needs}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import wait
 from typing import Any
@@ -43,24 +43,34 @@ class Pool:
             if time.monotonic() < self._deadline:
                 for scheduler in self._schedulers:
                     scheduler.prepare()
-            while any(scheduler.busy for scheduler in self._schedulers):
-                for scheduler in self._schedulers:
-                    if time.monotonic() > self._deadline:
-                        scheduler.give_up()
-                    if scheduler.busy:
-                        scheduler.start_waiting()
-                self._wait()
-                for index, scheduler in enumerate(self._schedulers):
-                    for outcome in scheduler.turn():
-                        self._heard_at = time.monotonic()
-                        yield index, outcome
-                self._break_silence()
+            try:
+                while any(scheduler.busy for scheduler in self._schedulers):
+                    yield from self._turn()
+            except KeyboardInterrupt:
+                self._notice(f"under way: {self._under_way()}")
+                raise
+
+    def _turn(self) -> Iterator[tuple[int, Outcome]]:
+        for scheduler in self._schedulers:
+            if time.monotonic() > self._deadline:
+                scheduler.give_up()
+            if scheduler.busy:
+                scheduler.start_waiting()
+        self._wait()
+        for index, scheduler in enumerate(self._schedulers):
+            for outcome in scheduler.turn():
+                self._heard_at = time.monotonic()
+                yield index, outcome
+        self._break_silence()
+
+    def _under_way(self) -> str:
+        words = [process.describe() for scheduler in self._schedulers for process in scheduler.active]
+        return "; ".join(words) or "nothing"
 
     def _break_silence(self) -> None:
         if time.monotonic() - self._heard_at > _SILENCE_S:
             self._heard_at = time.monotonic()
-            under_way = [process.describe() for scheduler in self._schedulers for process in scheduler.active]
-            self._notice(f"nothing ended for {_SILENCE_S:.0f} s; under way: {'; '.join(under_way) or 'nothing'}")
+            self._notice(f"nothing ended for {_SILENCE_S:.0f} s; under way: {self._under_way()}")
 
     def _wait(self) -> None:
         owners: dict[Any, CellProcess] = {

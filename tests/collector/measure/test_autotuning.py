@@ -166,30 +166,49 @@ def test_the_configurations_of_a_kernel_stop_no_compiler(monkeypatch):
     assert asked == ["device", "choose"]
 
 
-def test_the_candidates_of_one_operation_are_timed_in_one_hold(monkeypatch):
-    held = []
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_the_candidates_of_one_operation_are_called_once_and_then_timed_in_one_hold(is_broken, monkeypatch):
+    happened = []
 
     @contextmanager
     def exclusive(purpose):
-        held.append(purpose)
+        happened.append(purpose)
         yield
+        happened.append(f"/{purpose}")
+
+    benchmarking = ModuleType("torch._inductor.runtime.benchmarking")
+    select = ModuleType("torch._inductor.select_algorithm")
+
+    class Benchmarker:
+        __module__ = benchmarking.__name__
+
+        def benchmark_gpu(self, candidate):
+            candidate()
+            happened.append("timed")
+            return 7.0
+
+    def first_call(choice):
+        happened.append(choice)
+        if is_broken and happened.count(choice) == 1:
+            raise ValueError(choice)
 
     class AlgorithmSelectorCache:
-        __module__ = "torch._inductor.select_algorithm"
+        __module__ = select.__name__
 
         @classmethod
         def benchmark_choices(cls, choices, scale=1):
-            assert held == ["choose"]
-            return {choice: scale * len(choice) for choice in choices}
+            return {choice: scale * Benchmarker().benchmark_gpu(lambda: first_call(choice)) for choice in choices}
 
-    select = ModuleType(AlgorithmSelectorCache.__module__)
-    select.AlgorithmSelectorCache = AlgorithmSelectorCache
-    monkeypatch.setitem(sys.modules, select.__name__, select)
-    for name in ("benchmarking", "triton_heuristics"):
-        monkeypatch.setitem(sys.modules, f"torch._inductor.runtime.{name}", None)
+    benchmarking.Benchmarker, select.AlgorithmSelectorCache = Benchmarker, AlgorithmSelectorCache
+    for module in (benchmarking, select):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.triton_heuristics", None)
     autotuning.hold_device_while_tuning(exclusive)
-    assert AlgorithmSelectorCache.benchmark_choices(["a", "bb"], scale=2) == {"a": 2, "bb": 4}
-    assert held == ["choose"]
+    assert AlgorithmSelectorCache.benchmark_choices(["a", "b"], scale=2) == {"a": 14.0, "b": 14.0}
+    outer = [event for event in happened[: happened.index("choose")] if event in ("a", "b", "timed")]
+    assert outer == (["a"] if is_broken else ["a", "b"]), "each is called where others may use the device, and not timed"
+    assert happened[happened.index("choose") :].count("timed") == 2
+    assert happened[-1] == "/choose"
 
 
 @pytest.mark.gpu

@@ -421,6 +421,26 @@ def test_a_run_that_is_silent_says_what_its_cells_do(stage, monkeypatch):
     assert any("in eager (0 s, waits 0 s for the device (device) with 20.0 GB)" in line for line in told)
 
 
+def test_an_interrupted_run_says_what_its_cells_did(stage):
+    told = []
+    cells = of_gpu(["stage:compile,work:9", "stage:eager,needs:20/4,device:0.05,work:9"])
+    pool = Pool([stage.scheduler(cells, slot(2, memory_bytes=1e11))], notice=told.append)
+    wait = pool._wait
+
+    def interrupted():
+        wait()
+        if "GB" in pool._under_way():
+            raise KeyboardInterrupt
+
+    pool._wait = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        list(pool.run())
+    (line,) = told
+    assert line.startswith("under way: ")
+    assert "in compile (0 s)" in line
+    assert "in eager (0 s, keeps 4.0 GB)" in line
+
+
 def test_two_devices_hold_their_devices_at_once(stage):
     schedulers = [stage.scheduler([acted("measure:0.4", number)], slot(1)) for number in (1, 2)]
     found = list(Pool(schedulers).run())
