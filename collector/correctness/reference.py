@@ -13,7 +13,7 @@ from torch import nn
 from collector.correctness.room import Room
 from collector.correctness.snapshot import Snapshot
 from collector.failures import classify
-from collector.measure.memory import give_back_unused, is_full
+from collector.measure.memory import free_copies, give_back_unused, is_full
 from collector.measure.program import Subject
 from collector.process.outcome import Outcome
 from collector.vocabulary import BY_COSINE, ON_THE_CPU, Phase, Stage, Status
@@ -97,7 +97,6 @@ def _gigabytes(size: int | None) -> str:
 
 
 def _outputs_of_twin(subject: Subject, dtype: torch.dtype) -> Snapshot:
-    # The twin is freed when this returns.
     twin = subject.twin(dtype)
     return twin.outputs(twin.eager)
 
@@ -111,8 +110,12 @@ def _outputs_on_cpu(subject: Subject, dtype: torch.dtype, room: Room) -> Snapsho
     until = time.monotonic() + limit
     twin = subject.twin(dtype, "cpu")
     _watch(twin.model, until)
-    with room.release():
-        return twin.outputs(twin.eager)
+    try:
+        with room.release():
+            return twin.outputs(twin.eager)
+    finally:
+        del twin
+        free_copies(room.device)
 
 
 def _watch(model: nn.Module, until: float) -> None:

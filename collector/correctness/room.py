@@ -6,12 +6,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from traceback import clear_frames
 from typing import TypeVar
 
 import torch
 
 from collector.failures import classify
-from collector.measure.memory import give_back_unused, is_full, limited
+from collector.measure.memory import free_copies, is_full, limited
 from collector.vocabulary import Stage, Status
 
 T = TypeVar("T")
@@ -91,7 +92,8 @@ class Room:
     def run(self, needs: int | None, action: Callable[[], T]) -> T:
         """Run an action with no more than so many bytes, where they run out with twice as many, and at last with four times.
 
-        What an action needs is an estimate. The last try has no limit. Raises what it raises.
+        What an action needs is an estimate. The last try has no limit. What it made and does not return is freed before the
+        device is given back. Raises what it raises.
         """
         sizes = [needs]
         while needs is not None and len(sizes) < _TRIES and not self.is_too_large(needs := 2 * needs):
@@ -104,9 +106,11 @@ class Room:
                         return action()
                 except Exception as error:
                     oom = classify(error, Stage.CORRECTNESS, is_full(self.device))[0] is Status.OOM
+                    clear_frames(error.__traceback__)  # they hold what the action had made
                     if not oom or is_last:
                         raise
-            give_back_unused(self.device)
+                finally:
+                    free_copies(self.device)
         raise AssertionError("unreachable")
 
     def on_host(self, growth: float) -> int | None:

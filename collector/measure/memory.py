@@ -6,6 +6,7 @@ fifty compiled calls without eager ones between them are made to measure it.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
@@ -81,6 +82,16 @@ def give_back_unused(device: str) -> None:
     """Return to the device what torch's allocator keeps for later, so that other processes can have it."""
     if device == "cuda" and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+def free_copies(device: str) -> None:
+    """Free what nothing uses any more, cycles of references too, and return its memory to the device.
+
+    A model's step refers to the model, and many models to themselves: without this a reference in float32 stayed until the
+    end, on an H100 18 GB of a model with 9 GB of weights.
+    """
+    gc.collect()
+    give_back_unused(device)
 
 
 @contextmanager

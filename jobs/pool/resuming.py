@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,14 +43,14 @@ class Unfinished:
     def work(self, contents: BundleContents) -> Work:
         """What is left to do of a run when its bundle holds `contents`.
 
-        A cell that was disturbed and not yet measured again is (`jobs.pool.disturbance`).
+        A cell that was disturbed and not yet measured again is (`jobs.pool.disturbance`), once.
         """
-        done = contents.latest()
+        done, times = contents.latest(), Counter(measurement.cell.cell_id for measurement in contents.measurements)
         failed = [cell_id for cell_id, measurement in done.items() if measurement.status not in _SETTLED]
         disturbed = [
             cell_id
             for cell_id, measurement in done.items()
-            if "disturbed" in measurement.details and "repeated" not in measurement.details
+            if "disturbed" in measurement.details and "repeated" not in measurement.details and times[cell_id] == 1
         ]
         return plan_work(contents.planned, done, [*disturbed, *(failed if self.retry_failed else ())])
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import weakref
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
@@ -160,6 +161,31 @@ def test_what_runs_out_of_memory_is_tried_again_with_twice_as_much(monkeypatch):
         with pytest.raises(type(error)):
             room.run(needs, fails)
         assert len(tries) == 1
+
+
+@pytest.mark.parametrize("fails", [0, 1, 3])
+def test_copies_are_gone_before_the_device_is_given_back(fails):
+    alive, models = [], []
+
+    @contextmanager
+    def hold(*_):
+        try:
+            yield
+        finally:
+            alive.append([model() is not None for model in models])
+
+    def action():
+        model = nn.Linear(2, 2)
+        model.step = lambda: model  # as a model's own step does
+        models.append(weakref.ref(model))
+        if len(models) <= fails:
+            raise OOM
+        return "made"
+
+    room = Room(hold, "cpu", GB, 80 * GB, 76 * GB)
+    with pytest.raises(torch.OutOfMemoryError) if fails == 3 else nullcontext():
+        assert room.run(3 * GB, action) == "made"
+    assert alive == [[False] * (number + 1) for number in range(min(3, fails + 1))]
 
 
 OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")

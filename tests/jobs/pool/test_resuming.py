@@ -69,6 +69,15 @@ def test_a_disturbed_cell_whose_second_measurement_is_missing_is_left(details, i
     assert (found is not None and left(found) == [CELLS[1]]) is is_left
 
 
+def test_a_cell_that_was_disturbed_in_two_attempts_is_not_measured_a_third_time(tmp_path):
+    details = {"disturbed": "the device was not idle"}
+    path = bundle(tmp_path, make=lambda which: passing(which, details=details if which == CELLS[1] else {}))
+    writer, _ = BundleWriter.reopen(find_run(tmp_path, "r1").path, at(700))
+    writer.measurement(passing(CELLS[1], details=details))
+    writer.close(at(701))
+    assert find_run(tmp_path, "r1") is None, path
+
+
 def test_a_run_killed_between_packing_and_removing_is_unfinished(tmp_path):
     path = bundle(tmp_path)
     (tmp_path / "r1.jsonl").write_bytes(gzip.decompress(path.read_bytes()))
