@@ -323,6 +323,8 @@ CHECKED_BY = "checked_by"
 BY_COSINE = "cosine"
 #: Behind the precision of a reference that had no room on the device.
 ON_THE_CPU = "on the CPU"
+#: The key with the most bytes of device memory that a cell keeps between its calls.
+KEPT_BYTES = "kept_bytes"
 
 
 def status_words(status: str, details: Mapping[str, Any]) -> str:

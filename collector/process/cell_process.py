@@ -26,7 +26,7 @@ from collector.process.tokens import PREFIX, VARIABLE, kill_tokens
 from collector.process.worker import STACK_SIGNAL
 from collector.settings import Settings
 from collector.spans import union_length
-from collector.vocabulary import Cell, Failure, Measurement, Stage, Status
+from collector.vocabulary import KEPT_BYTES, Cell, Failure, Measurement, Stage, Status
 
 _LOG_KEPT, _TAIL_KEPT = 256 * 1024, 8 * 1024
 #: Seconds that a process has to end by itself once its outcome is known.
@@ -61,7 +61,7 @@ class CellProcess:
         #: Bytes of device memory that the process needs in all to go on, None where it cannot know, and those that it kept
         #: when it gave the device back.
         self.needs: int | None = None
-        self.keeps = 0
+        self.keeps = self.most_kept = 0
         #: The most that it has asked for, and what it was promised last where it could not know: None for no limit.
         self.most_asked = 0
         self.promised: float | None = None
@@ -273,6 +273,7 @@ class CellProcess:
             self.most_asked = max(self.most_asked, self.needs or 0)
         elif "done" in message:
             self.holds, self.keeps = False, int(message.get("bytes") or 0)
+            self.most_kept = max(self.most_kept, self.keeps)
             spent = self.held_s.get(self.purpose, 0.0) + time.monotonic() - self._granted_at
             self.held_s[self.purpose] = round(spent, 3)
         elif "outcome" in message:
@@ -295,13 +296,14 @@ class CellProcess:
 
     def _costs(self) -> dict[str, Any]:
         """Return the seconds for which the cell waited or stood still, for which of these it was stopped, and for which it
-        held the device by purpose; known of a crashed cell too."""
+        held the device by purpose, and the most that it kept of its memory; known of a crashed cell too."""
         now = time.monotonic()
         stopped = [*self.stops, *([(self._stands_since, now)] if self._stands_since is not None else [])]
         return {
             "waited_s": round(self._stood_s(self.began, now), 3),
             "stopped_s": round(union_length(stopped), 3),
             "held_s": dict(self.held_s),
+            **({KEPT_BYTES: self.most_kept} if self.most_kept else {}),
         }
 
     def _report_lines(self) -> Iterator[bytes]:

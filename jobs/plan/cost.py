@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from collector.bundle import CENSUS, CONFIRM, BundleContents, BundleError, RunHeader, check_bundle, read_bundle
-from collector.vocabulary import NOT_APPLICABLE, Cell, Config, Measurement, Phase, Stage, Status
+from collector.vocabulary import KEPT_BYTES, NOT_APPLICABLE, Cell, Config, Measurement, Phase, Stage, Status
 
 #: Seconds of a worker for a cell of which nothing is known: about what one process a cell took in this project's first
 #: session, templates without autotuning on an H200.
@@ -125,7 +125,8 @@ class Cost:
 
     `worker_s` is without waiting. `device_s` is the time for which it holds the device: `alone_s` of it, to measure
     and to tune, while no other cell uses it. `load_bytes`, `eager_bytes` and `check_bytes` are the most device memory in these
-    stages, known only where the model was measured in this phase. `source` is where `worker_s` comes from.
+    stages, `kept_bytes` the most that it keeps between its calls, known only where the model was measured in this phase.
+    `source` is where `worker_s` comes from.
     """
 
     worker_s: float
@@ -135,15 +136,14 @@ class Cost:
     load_bytes: int | None = None
     eager_bytes: int | None = None
     check_bytes: int | None = None
+    kept_bytes: int | None = None
 
     def completed_by(self, other: Cost) -> Cost:
         """Return this cost with what `other` knows better: what the model itself took, where this is from other models, and
         anything where this is nothing but the default."""
         better = self.source is Source.DEFAULT or (self.source not in _OF_THE_MODEL and other.source in _OF_THE_MODEL)
         times = other if better else self
-        sizes = {
-            name: getattr(other, name) if getattr(self, name) is None else getattr(self, name) for name in _BYTES
-        }
+        sizes = {name: getattr(other, name) if getattr(self, name) is None else getattr(self, name) for name in _BYTES}
         return replace(times, **sizes)
 
 
@@ -192,7 +192,7 @@ class CostModel:
         estimates = {name: quantity.estimate(_key(name, cell)) for name, quantity in self._estimates.items()}
         seconds, source = estimates["worker_s"] or (DEFAULT_WORKER_S, Source.DEFAULT)
         if source is not Source.MEASURED and cell.cell_id in self._no_work:
-            return Cost(self._no_work[cell.cell_id], 0.0, Source.MEASURED, 0.0, 0, 0, 0)
+            return Cost(self._no_work[cell.cell_id], 0.0, Source.MEASURED, 0.0, 0, 0, 0, 0)
         plain = {name: answer[0] if answer else None for name, answer in estimates.items()}
         # What other models need of the memory says nothing.
         sizes = {
@@ -206,7 +206,7 @@ class CostModel:
 #: Sources that say something of the model itself.
 _OF_THE_MODEL = (Source.MEASURED, Source.MODEL)
 #: The quantities that do not depend on the config.
-_BYTES = ("load_bytes", "eager_bytes", "check_bytes")
+_BYTES = ("load_bytes", "eager_bytes", "check_bytes", "kept_bytes")
 
 
 def _key(quantity: str, cell: Cell) -> Cell:
@@ -252,6 +252,7 @@ _QUANTITIES: Mapping[str, Callable[[Measurement], float | None]] = {
         _stage_bytes(measurement, Stage.EAGER) or measurement.metrics.get("eager_peak_bytes")
     ),
     "check_bytes": lambda measurement: _stage_bytes(measurement, Stage.CORRECTNESS),
+    "kept_bytes": lambda measurement: _number(measurement.details.get(KEPT_BYTES)),
 }
 
 

@@ -65,6 +65,10 @@ _UNKNOWN = frozenset({Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL, Stage
 _ALL_STAND = frozenset({"choose", "still"})
 #: Seconds that a cell waits for memory before it is kept for it.
 _LONG_S = 3.0
+#: Seconds in which nobody holds the device, though some ask for it, before a cell is sent back.
+_STUCK_S = 15.0
+#: How often one cell is sent back.
+_MOST_SENT_BACK = 2
 #: Seconds for which cells may have the device alone, one after the other, while another one stands still that loads or runs
 #: its model, and those for which it then goes on. The time that cells have alone is what limits a night of many workers: in
 #: one of 183 programs on 15 workers, played from recorded cells, turns of half a second after each one made it 4 % longer, and
@@ -129,6 +133,10 @@ class GpuScheduler:
         #: For how long cells had the device alone since those that load or run their models last had their turn; when the last
         #: of them began or ended; and until when the turn of the others lasts.
         self._alone_s, self._alone_at, self._turn_until = 0.0, 0.0, 0.0
+        #: When a cell last held the device, as far as this process has seen.
+        self._held_at = 0.0
+        #: How often cells were sent back, to leave their memory to others.
+        self._sent_back: Counter[str] = Counter()
         #: Cells that ran out of memory beside others, to be measured again alone.
         self._alone: list[Cell] = []
         #: Cells that were disturbed: all others stand still while they are measured again.
@@ -214,6 +222,7 @@ class GpuScheduler:
                     self._waiting += again
                     yield outcome
         self._hand_over()
+        self._untangle()
 
     def close(self) -> None:
         """Ends every process and removes their folders, also where a signal interrupts it."""
@@ -236,9 +245,12 @@ class GpuScheduler:
         """Return whether the peaks of this cell and of those under way, one at a time, fit beside what the others keep."""
         if not self._active or cell.device != "cuda":
             return True
-        rests = [self._rests(one) for one in self._active]
-        peaks = [max(self._memory.most(one.cell), one.most_asked + CONTEXT_BYTES) for one in self._active]
-        rests.append(CONTEXT_BYTES + self._memory.needs(cell, Stage.LOAD_MODEL))
+        rests = [max(self._rests(one), self._memory.keeps(one.cell) or 0.0) for one in self._active]
+        peaks = [
+            max(self._memory.most(one.cell), CONTEXT_BYTES + max(one.most_asked, self._needs(one) if one.asks else 0))
+            for one in self._active
+        ]
+        rests.append(self._memory.keeps(cell) or CONTEXT_BYTES + self._memory.needs(cell, Stage.LOAD_MODEL))
         peaks.append(self._memory.most(cell))
         rises = [max(0.0, peak - rest) for peak, rest in zip(peaks, rests, strict=True)]
         return sum(rests) + max(rises) <= self._slot.memory_bytes
@@ -270,10 +282,43 @@ class GpuScheduler:
 
     def _has_room(self, process: CellProcess) -> bool:
         needs = max(self._needs(process), process.keeps) + (CONTEXT_BYTES if process.cell.device == "cuda" else 0.0)
-        if needs <= self._free_bytes(process) or process.keeps >= self._needs(process):
-            return True
-        # All wait for each other, or this one needs more than there is: estimates may be too high, so the first one tries.
-        return not self._holders and len(self._queue) == len(self._active) and process is self._queue[0]
+        return needs <= self._free_bytes(process) or process.keeps >= self._needs(process)
+
+    def _fits_alone(self, process: CellProcess) -> bool:
+        return max(self._needs(process), process.keeps) + CONTEXT_BYTES <= self._slot.memory_bytes
+
+    def _untangle(self) -> None:
+        """Send a cell back where no one that asks for the device has room beside what the others keep.
+
+        It is the last one that began, but for the one that has waited longest: that one gets on as others leave. Where nobody's
+        leaving helps, and all wait, estimates may be too high: the first one tries.
+        """
+        now = time.monotonic()
+        if self._holders or not self._queue:
+            self._held_at = now
+            return
+        all_wait = len(self._queue) == len(self._active)
+        if not all_wait and now - self._held_at < _STUCK_S:
+            return  # one that compiles may end
+        first = max(filter(self._fits_alone, self._queue), key=lambda process: process.asked_s, default=None)
+        others = [
+            process
+            for process in self._queue
+            if process is not first and self._sent_back[process.cell.cell_id] < _MOST_SENT_BACK
+        ]
+        if first and others:
+            self._held_at = now
+            self._send_back(max(others, key=lambda process: process.began))
+        elif all_wait:
+            self._give(self._queue.pop(0))
+
+    def _send_back(self, process: CellProcess) -> None:
+        cell = process.cell
+        self._sent_back[cell.cell_id] += 1
+        self._memory.note(cell, process.most_kept, process.most_asked)
+        self._end(process)
+        self._waiting.insert(0, cell)
+        self.notice(f"{cell} has no room beside what others keep of the memory: it starts again later")
 
     def _is_kept_for_another(self, process: CellProcess) -> bool:
         """Return whether a cell has waited for so long that what it needs is kept for it, and this one does not fit beside it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from collector.vocabulary import Cell, Measurement, Stage, Status
+from collector.vocabulary import KEPT_BYTES, Cell, Measurement, Stage, Status
 
 #: What a process takes of a device before it allocates anything: CUDA's context, the kernels of torch and of libraries. On
 #: an H100 with torch 2.11 nvidia-smi shows 0.5 to 0.7 GB.
@@ -22,10 +22,10 @@ _MARGIN, _MORE_BYTES = 1.1, 256e6
 #: What a cell asks for at most while it compiles and is timed, as a multiple of what its eager form takes
 #: (`collector.measure.cell`).
 _CALLS = 1.5
-#: Stages whose needs are learned.
-_PLANNED = (Stage.LOAD_MODEL, Stage.EAGER, Stage.CORRECTNESS)
+#: Stages whose needs are learned as they were recorded.
+_LEARNED = frozenset({Stage.LOAD_MODEL.value, Stage.EAGER.value, Stage.CORRECTNESS.value})
 
-#: Bytes of device memory that a cell needs in a stage, or None if that is not known.
+#: Bytes of device memory that a cell needs in a stage, or None if that is not known: to compile, what it keeps between its calls.
 MemoryOf = Callable[[Cell, Stage], float | None]
 
 _Key = tuple[str, str, str, str, int, Stage]
@@ -64,13 +64,29 @@ class MemoryPlan:
         known = [size for size in told if size is not None]
         return min(_MARGIN * max(known) + _MORE_BYTES, self._most) if known else None
 
+    def keeps(self, cell: Cell) -> float | None:
+        """Return the bytes that a cell keeps between its calls at most; None where its model has not shown that."""
+        kept = self._known(cell, Stage.COMPILE) if cell.device == "cuda" else None
+        return None if kept is None else CONTEXT_BYTES + kept
+
+    def note(self, cell: Cell, kept: float, asked: float) -> None:
+        """Keep what a cell has kept between its calls and asked for at most, for others of its model."""
+        self._show(cell, Stage.COMPILE, kept)
+        self._show(cell, Stage.CORRECTNESS, (asked - _MORE_BYTES) / _MARGIN)
+
     def learn(self, measurement: Measurement) -> None:
         """Keep what a cell took for others of its model."""
-        recorded = measurement.details.get("stage_bytes", {})
-        for stage in _PLANNED:
-            if measurement.status is not Status.OOM and stage.value in recorded:
-                key = _key(measurement.cell, stage)
-                self._shown[key] = max(float(recorded[stage.value]), self._shown.get(key, 0.0))
+        if measurement.status is Status.OOM:
+            return
+        recorded, cell = measurement.details.get("stage_bytes", {}), measurement.cell
+        for stage in _LEARNED & recorded.keys():
+            self._show(cell, Stage(stage), float(recorded[stage]))
+        if kept := measurement.details.get(KEPT_BYTES):
+            self._show(cell, Stage.COMPILE, float(kept))
+
+    def _show(self, cell: Cell, stage: Stage, size: float) -> None:
+        key = _key(cell, stage)
+        self._shown[key] = max(size, self._shown.get(key, 0.0))
 
     def grow(self, measurement: Measurement, promised: float) -> bool:
         """Return whether a cell ran out of what it was promised before it knew its needs, and promise twice as much."""

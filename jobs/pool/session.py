@@ -150,7 +150,7 @@ def memory_of(model: CostModel) -> MemoryOf:
 
     def known(cell: Cell, stage: Stage) -> float | None:
         cost = model.estimate(cell)
-        sizes = {Stage.EAGER: cost.eager_bytes, Stage.CORRECTNESS: cost.check_bytes}
+        sizes = {Stage.EAGER: cost.eager_bytes, Stage.CORRECTNESS: cost.check_bytes, Stage.COMPILE: cost.kept_bytes}
         return sizes.get(stage, cost.load_bytes)
 
     return known

@@ -65,7 +65,7 @@ class VirtualCell:
         self.stage, self.asks, self.holds, self.purpose = Stage.START, None, False, ""
         self.needs: int | None = None
         self.promised: float | None = None
-        self.most_asked, self.is_short = 0, False
+        self.most_asked, self.most_kept, self.is_short = 0, 0, False
         self.keeps, self.asked_at, self.stopped, self.finished, self.at = 0, 0.0, False, False, -1
         self.held_s: dict[str, float] = {}
         self.descriptors: list[int] = []
@@ -95,6 +95,7 @@ class VirtualCell:
                 self.finished = True  # it holds what it holds
                 return
             self.keeps, self.holds = (self.script.steps[self.at].keeps if self.holds else self.keeps), False
+            self.most_kept = max(self.most_kept, self.keeps)
             self._go_to_next()
 
     def _go_to_next(self) -> None:
@@ -134,6 +135,11 @@ class VirtualCell:
         self.cores = list(cores)
 
     def close(self) -> Outcome:
+        if not self.finished and self.world.scheduler._launcher:
+            # The scheduler sends it back: that is no attempt.
+            self.world.sent_back[self.cell.batch_size] += 1
+            self.world.attempts[self.cell.batch_size] -= 1
+            return Outcome(Measurement(self.cell, Status.CRASHED, "", 0.0))
         status = {"crash": "crashed", "no_room": "pass"}.get(self._status, self._status)
         status = status if self.finished else "crashed"
         found = Measurement(self.cell, Status(status), "", self.world.now - self.began)
@@ -170,6 +176,7 @@ class World:
         self.lives: list[tuple[int, float, float]] = []
         self.outcomes: list[Outcome] = []
         self.overbooked = 0
+        self.sent_back = Counter[int]()
         self._events, self._from_then_on = sorted((events or {}).items()), dict(from_then_on or {})
         cells = [virtual_cell(number) for number in self.scripts]
         self.scheduler = kind(cells, Settings(), slot, {}, None, memory_of)

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections import namedtuple
 from contextlib import contextmanager
+from functools import partial
 from types import ModuleType
 
 import pytest
@@ -197,7 +198,7 @@ def test_the_candidates_of_one_operation_are_called_once_and_then_timed_in_one_h
 
         @classmethod
         def benchmark_choices(cls, choices, scale=1):
-            return {choice: scale * Benchmarker().benchmark_gpu(lambda: first_call(choice)) for choice in choices}
+            return {choice: scale * Benchmarker().benchmark_gpu(partial(first_call, choice)) for choice in choices}
 
     benchmarking.Benchmarker, select.AlgorithmSelectorCache = Benchmarker, AlgorithmSelectorCache
     for module in (benchmarking, select):
@@ -206,7 +207,9 @@ def test_the_candidates_of_one_operation_are_called_once_and_then_timed_in_one_h
     autotuning.hold_device_while_tuning(exclusive)
     assert AlgorithmSelectorCache.benchmark_choices(["a", "b"], scale=2) == {"a": 14.0, "b": 14.0}
     outer = [event for event in happened[: happened.index("choose")] if event in ("a", "b", "timed")]
-    assert outer == (["a"] if is_broken else ["a", "b"]), "each is called where others may use the device, and not timed"
+    assert outer == (["a"] if is_broken else ["a", "b"]), (
+        "each is called where others may use the device, and not timed"
+    )
     assert happened[happened.index("choose") :].count("timed") == 2
     assert happened[-1] == "/choose"
 

@@ -76,7 +76,7 @@ def test_odd_details_of_a_foreign_bundle_are_passed_over(odd):
 @pytest.mark.parametrize("status", [Status.UNAVAILABLE, Status.SKIPPED, Status.CONFIG_ERROR])
 def test_a_cell_that_could_not_be_asked_is_cheap_itself_and_says_nothing_of_others(status):
     model = CostModel.learn([failing(cell("a"), status, wall_s=0.5), took(cell("b", CUDAGRAPHS), 30.0)])
-    assert model.estimate(cell("a")) == Cost(0.5, 0.0, Source.MEASURED, 0.0, 0, 0, 0)
+    assert model.estimate(cell("a")) == Cost(0.5, 0.0, Source.MEASURED, 0.0, 0, 0, 0, 0)
     assert (model.estimate(cell("c")).worker_s, model.estimate(cell("c")).source) == (30.0, Source.PHASE)
 
 
