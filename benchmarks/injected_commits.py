@@ -1,11 +1,12 @@
 """A test repository of PyTorch: the installed torch's Python files, and commits on top with one known effect each.
 
-    python -m benchmarks injected_commits FOLDER [--commits 32] [--bad fusion --at 17]
+    python -m benchmarks injected_commits FOLDER [--commits 32] [--bad fusion --at 17] [--every]
 
 The branch `main` holds the installed torch's Python files. Each name in `EDITS` is a branch of one commit on top of it, for
 `--source FOLDER@NAME --wheel-commit main`. With `--bad` the branch `history` holds `--commits` commits, of which all change
-comments but the one at `--at` (1 is the oldest), for `bisect --git FOLDER`. The places of the edits are regular expressions
-that fit torch 2.11 to 2.13. Needs git, torch and the standard library only.
+comments but the one at `--at` (1 is the oldest), for `bisect --git FOLDER`. With `--every` the branch `every` holds all edits,
+one after another, each after a commit that changes a comment, for `census --git FOLDER main..every`. The places of the edits
+are regular expressions that fit torch 2.11 to 2.13. Needs git, torch and the standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=32)
     parser.add_argument("--bad", choices=list(EDITS))
     parser.add_argument("--at", type=int)
+    parser.add_argument("--every", action="store_true", help="a branch of all edits, one after another")
     asked = parser.parse_args()
     at = asked.at or (asked.commits + 1) // 2
     if not 1 <= at <= asked.commits:
@@ -119,6 +121,10 @@ def main() -> None:
         sha = repository.history(asked.commits, EDITS[asked.bad], at)
         print(f"{'history':<20} {sha[:12]}  commit {at} of {asked.commits} is {asked.bad}")
         print(f"\ninductor-watch bisect --git {asked.folder} --wheel-commit main --good main --bad history ...")
+    if asked.every:
+        sha = repository.every(EDITS.values())
+        print(f"{'every':<20} {sha[:12]}  {2 * len(EDITS)} commits")
+        print(f"\ninductor-watch census --git {asked.folder} main..every --wheel-commit main ...")
     repository.check_out("main")
     print(f"\ninductor-watch run --source {asked.folder}@NAME --wheel-commit main ...")
 
@@ -163,9 +169,20 @@ class TestRepository:
             if number == at:
                 self.commit(bad.title, edited(bad))
             else:
-                path = f"torch/_inductor/{_HARMLESS[number % len(_HARMLESS)]}"
-                self.commit(f"[inductor] Comment {number} in {Path(path).name}", _commented(path, number))
+                self._comment(number)
         return self._git("rev-parse", "HEAD")
+
+    def every(self, edits: Iterable[Edit]) -> str:
+        """Return the last commit of the branch `every`: all edits, each after a commit that changes a comment."""
+        self.check_out("main", "every")
+        for number, edit in enumerate(edits, start=1):
+            self._comment(number)
+            self.commit(edit.title, edited(edit))
+        return self._git("rev-parse", "HEAD")
+
+    def _comment(self, number: int) -> None:
+        path = f"torch/_inductor/{_HARMLESS[number % len(_HARMLESS)]}"
+        self.commit(f"[inductor] Comment {number} in {Path(path).name}", _commented(path, number))
 
     def check_out(self, ref: str, new_branch: str = "") -> None:
         """Checks out a ref, on a new branch if one is named."""

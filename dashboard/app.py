@@ -10,6 +10,7 @@ from dashboard import data, hud_links, selection, url
 from dashboard.components import code_host, empty_states, sidebar, style
 from dashboard.components.markup import alert
 from db.errors import SideError, StoreError
+from db.queries.filters import EVERYTHING
 
 #: Inline, since an icon by name would be fetched from another host.
 _ICON = (
@@ -25,6 +26,7 @@ def pages() -> list[st.Page]:
         st.Page("views/compare/page.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
         st.Page("views/model/page.py", title="Model", icon=":material/stethoscope:", url_path="model"),
         st.Page("views/commit/page.py", title="Commit", icon=":material/commit:", url_path="commit"),
+        st.Page("views/census/page.py", title="Census", icon=":material/fact_check:", url_path="census"),
         st.Page("views/trends/page.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
         st.Page("views/regressions/page.py", title="Regressions", icon=":material/flag:", url_path="regressions"),
         st.Page("views/runs/page.py", title="Runs", icon=":material/event_available:", url_path="runs"),
@@ -50,6 +52,9 @@ def main() -> None:
 
 def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
     store = data.opened()
+    if not store.nights() and page.url_path == "census" and store.code_changes(EVERYTHING):
+        page.run()  # a census needs no night
+        return
     if not store.nights():
         empty_states.show(
             "No runs yet", "The database is there and holds no runs. Fill it, then reload:", empty_states.FILL

@@ -22,6 +22,7 @@ from analysis.compare.causes import Cause, causes
 from analysis.compare.compare_sides import SideSummary, compare, summarise
 from analysis.compare.comparison import Comparison
 from analysis.compare.verdicts import READ
+from analysis.history.code_changes import CommitCodes, code_changes
 from analysis.history.recent import nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
 from collector.metrics import METRICS
@@ -32,6 +33,7 @@ from db.queries import cells as queries
 from db.queries import series
 from db.queries.base_nights import base_nights
 from db.queries.cell_names import cell_names
+from db.queries.censuses import CensusCodes, census_codes
 from db.queries.details import checked_by_cosine
 from db.queries.filters import EVERYTHING, CellFilter, check_filter
 from db.queries.repeats import rows_of_runs
@@ -189,6 +191,14 @@ class Data:
             for name, run in runs.items()
         }
         return {name: runs[name].release or days[name] for name in series.runs_in_order(self.engine)}
+
+    @_cached(12)
+    def code_changes(self, filters: CellFilter) -> dict[str, list[CommitCodes]]:
+        """By device and branch, such as `H100, main`, the commits of the censuses, newest first, and what each changed."""
+        groups: dict[str, list[CensusCodes]] = {}
+        for one in census_codes(self.engine, filters):
+            groups.setdefault(f"{one.device_name}, {one.run.branch}", []).append(one)
+        return {name: code_changes(censuses) for name, censuses in groups.items()}
 
     @_cached(32)
     def checked_by_cosine(self, side: str, cell_ids: frozenset[str]) -> frozenset[tuple[str, str, int]]:

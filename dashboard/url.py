@@ -32,7 +32,21 @@ _OF_PAGES = (
         "setting",
         "versus",
     ),
-    *("branch", "metric", "log", "dates", "closed", "record", "state", "runs", "kernels", "kernel", "code", "sources"),
+    *(
+        "branch",
+        "metric",
+        "log",
+        "dates",
+        "closed",
+        "record",
+        "state",
+        "runs",
+        "kernels",
+        "kernel",
+        "code",
+        "sources",
+        "cell",
+    ),
 )
 #: Keys with few values: these, besides none.
 _CHOICES = {

@@ -73,9 +73,10 @@ class Finding:
 def looks(least: int, most: int) -> list[int]:
     """After how many runs of a build it is looked at: `least`, then half as many more each time, `most` at last.
 
-    Raises `ValueError` for fewer than two runs, which tell no noise, or `most` below `least`.
+    One run at the least and at the most is for what has no noise. Raises `ValueError` for fewer than two runs otherwise,
+    which tell no noise, or for `most` below `least`.
     """
-    if least < 2 or most < least:
+    if (least, most) != (1, 1) and (least < 2 or most < least):
         raise ValueError("at least two runs of each build, and no fewer at the most")
     runs = [least]
     while runs[-1] < most:

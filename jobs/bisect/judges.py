@@ -1,4 +1,4 @@
-"""What tells good from bad: a metric's level, or whether the cell passes."""
+"""What tells good from bad: a metric's level, whether the cell passes, or its generated code."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ class Reading:
     eager: float | None = None
     eager_kernel: float | None = None
     code: str | None = None
+
+    def __str__(self) -> str:
+        """Its status and value, or the code alone where nothing was measured."""
+        if self.status == Status.NOT_CHECKED.value and self.code:
+            return f"code {self.code}"
+        return self.status if self.value is None else f"{self.status} {self.value:.4g}"
 
 
 #: The runs of the other builds, by name: they show the noise.
@@ -217,6 +223,35 @@ class StatusJudge:
         return {"statuses": [run.status for run in runs]}
 
 
+@dataclass(frozen=True, slots=True)
+class CodeJudge:
+    """Judges by the generated code, which has no noise: what differs from the code of the good end is bad."""
+
+    def unfit(self, runs: Sequence[Reading]) -> str | None:
+        """Return why a run has no code."""
+        return next((f"its cell is {run.status} there" for run in runs if not run.code), None)
+
+    def ends(self, good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
+        """Return whether the code of the two ends differs."""
+        word = Word.SAME if self._code(good) == self._code(bad) else Word.DIFFERENT
+        return Judged(word, f"{self.shown(good)} against {self.shown(bad)}", self._figures([*good, *bad]))
+
+    def side(self, runs: Sequence[Reading], good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
+        """Return the side of a commit: good if it has the code of the good end."""
+        word = Word.GOOD if self._code(runs) == self._code(good) else Word.BAD
+        return Judged(word, self.shown(runs), self._figures(runs))
+
+    def shown(self, runs: Sequence[Reading]) -> str:
+        """Return the code of a commit in words."""
+        return f"code {self._code(runs)}"
+
+    def _code(self, runs: Sequence[Reading]) -> str | None:
+        return runs[-1].code
+
+    def _figures(self, runs: Sequence[Reading]) -> dict[str, Any]:
+        return {"codes": [run.code for run in runs]}
+
+
 #: Decides from runs whether the ends differ (`ends`), on which side of the change a build is (`side`), and why some runs
 #: cannot be judged at all (`unfit`, None if they can); `shown` describes runs in a few words.
-Judge = MetricJudge | StatusJudge
+Judge = MetricJudge | StatusJudge | CodeJudge

@@ -17,6 +17,8 @@ from jobs.bisect.judges import Judge, Judged, Reading
 from jobs.builds.options import BuildError
 from jobs.pool.child import ChildError
 
+#: The file of a search's log, in the folder with the bundles.
+LOG_NAME = "bisect.jsonl"
 #: Measures one run of a build: its name, and the number of the run, from 1 on. Raises ChildError where it cannot.
 Measure = Callable[[str, int], Reading]
 
@@ -234,8 +236,7 @@ class Bisection:
             if len(self.log.runs_of(name)) <= made:
                 reading = self.measure(name, made + 1)
                 self.log.add_run(name, reading)
-                value = "" if reading.value is None else f" {reading.value:.4g}"
-                self.tell(f"{name}, run {made + 1}: {reading.status}{value}")
+                self.tell(f"{name}, run {made + 1}: {reading}")
             self._counted[name] = made + 1
             if why := self.judge.unfit(self._runs(name)):
                 raise EndError(f"{name} cannot be judged: {why}")

@@ -1,4 +1,7 @@
-"""What a bisection measures: builds in environments of their own, or commits, by an overlay or as a command prepares them."""
+"""What a bisection measures: builds in environments of their own, or commits, by an overlay or as a command prepares them.
+
+Of the code alone it measures nothing: the census generates it.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,20 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from collector.census.fake_runtime import CensusError
+from collector.vocabulary import Cell
 from jobs.bisect.judges import OF_RUNNING, Reading
 from jobs.builds.environment import Environments
 from jobs.builds.index import list_builds
 from jobs.builds.options import BuildError, BuildOptions, SourceOptions, parse_build
+from jobs.census.census_commits import take_commit
+from jobs.census.census_memory import CensusMemory
+from jobs.census.census_pool import CensusPlace
 from jobs.checking.run_time import acting, differing
 from jobs.git.log import Repository
 from jobs.output.terminal import one_line
-from jobs.pool.child import Request, bundle_files, measure_in
+from jobs.pool.child import ChildError, Request, bundle_files, measure_in
+from jobs.pool.requested_options import RequestedOptions, RunNames
 
 #: The environment variable in which the command finds the commit; it is never written into the command.
 COMMIT_VARIABLE = "INDUCTOR_WATCH_COMMIT"
@@ -171,6 +180,43 @@ class Checkouts:
             raise BuildError(f"the --run command ended with exit code {done.returncode} ({last}); see {log}")
 
 
+@dataclass(frozen=True, slots=True)
+class CommitCode:
+    """Generates the code of a cell at commits of a repository, without a GPU; the bundles go below `folder`."""
+
+    repository: Path
+    options: SourceOptions
+    cell: Cell
+    place: CensusPlace
+    asked: tuple[RunNames, RequestedOptions]
+    memory: CensusMemory
+    folder: Path
+
+    def measure(self, name: str, number: int) -> Reading:
+        """Return the code at a commit. Raises `ChildError` where it needs a build, or where its code is not known."""
+        source = replace(self.options, source=f"{self.repository}@{name}")
+        folder = self.folder / name[:12]
+        try:
+            found, bundle, _ = take_commit(source, [self.cell], self.place, self.asked, self.memory.answers, folder)
+        except CensusError as error:
+            raise ChildError(f"{name[:12]}: {error}") from error
+        one = found[self.cell.cell_id]
+        if not one.is_known:
+            raise ChildError(f"{name[:12]}: no code of {self.cell}: {one.describe()}")
+        path = str(bundle.relative_to(self.folder)) if bundle else ""
+        return Reading(one.measurement.status.value, None, name, path, code=one.code_id)
+
+
+def bisected_cell(cells: Sequence[Cell]) -> Cell:
+    """Return the one cell that is planned. Raises `BuildError` where there are several."""
+    if len(cells) != 1:
+        named = ", ".join(sorted({f"{cell.suite}/{cell.model} {cell.config.name}" for cell in cells})[:4])
+        raise BuildError(
+            f"bisect takes one cell, and the options select {len(cells)} ({named}): narrow --model, --suite or --config"
+        )
+    return cells[0]
+
+
 def read_run(python: Path, request: Request, bundles: Path, metric: str, folder: Path) -> Reading:
     """Measures one cell and reads its outcome; a run that is complete in `bundles` is read again, not measured.
 
@@ -179,12 +225,7 @@ def read_run(python: Path, request: Request, bundles: Path, metric: str, folder:
     """
     folder.mkdir(parents=True, exist_ok=True)
     contents = measure_in(python, request, bundles, folder / "measuring.log")[0]
-    if len(contents.planned) != 1:
-        named = ", ".join(sorted({f"{cell.suite}/{cell.model} {cell.config.name}" for cell in contents.planned})[:4])
-        raise BuildError(
-            f"bisect takes one cell, and the options select {len(contents.planned)} ({named}): "
-            "narrow --model, --suite or --config"
-        )
+    bisected_cell(contents.planned)
     (measurement,) = contents.latest().values()
     bundle = bundle_files(bundles)[0].relative_to(folder)
     value, eager, eager_kernel = (measurement.metrics.get(name) for name in (metric, "eager_ms", "eager_kernel_ms"))

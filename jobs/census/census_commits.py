@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from jobs.pool.requested_options import RequestedOptions, RunNames
 
 @dataclass(frozen=True, slots=True)
 class CommitCensus:
-    """One commit: its cells by `cell_id`, those whose code it changed, and how many were generated for it.
+    """One commit: its cells by `cell_id`, those whose code it changed, and how many were generated for it in `seconds`.
 
     `acting` are the files that it changed and that act when a compiled program runs, whatever its code. `problem` says why it
     has no census of its own: it needs a build.
@@ -33,6 +34,7 @@ class CommitCensus:
     cells: Mapping[str, CensusCell] = field(default_factory=dict)
     changed: Sequence[CensusCell] = ()
     generated: int = 0
+    seconds: float = 0.0
     acting: Sequence[str] = ()
     problem: str = ""
     bundle: Path | None = None
@@ -43,6 +45,7 @@ class CommitCensus:
             return self.problem
         known = sum(one.is_known for one in self.cells.values())
         how = f"{self.generated} generated" if self.generated else "none of their sources changed"
+        how += f", {self.seconds:.0f} s"
         names = ", ".join(f"{one.cell.model} {one.cell.phase} {one.cell.config.name}" for one in self.changed)
         acts = f"; acts at run time: {the_first(self.acting)}" if self.acting else ""
         return f"{len(self.changed)} of {known} cells changed ({how})" + (f": {names}" if names else "") + acts
@@ -55,6 +58,7 @@ class CommitCensus:
             "cells": len(self.cells),
             "known": sum(one.is_known for one in self.cells.values()),
             "generated": self.generated,
+            "seconds": round(self.seconds, 1),
             "changed": [one.to_json() for one in self.changed],
             "acting": list(self.acting),
             "problem": self.problem,
@@ -98,39 +102,44 @@ def take_censuses(
     before: dict[str, CensusCell] = {}
     overlay = ""
     for sha in commits.commits:
-        title = titles.get(sha, "")
+        title, began = titles.get(sha, ""), time.monotonic()
+        at = replace(source, source=f"{commits.repository}@{sha}")
         try:
-            names, requested = replace(source, source=f"{commits.repository}@{sha}").applied(*asked)
+            found, bundle, new = take_commit(at, cells, place, asked, memory.answers, folder)
         except BuildError as error:
             yield CommitCensus(sha, title, problem=str(error))
             continue
-        execution = requested.execution
-        there = replace(place, overlay=execution.overlay, source=execution.source)
-        found, bundle = _take(there, cells, (names, requested), memory.answers, folder)
         known = {cell_id: one for cell_id, one in found.items() if one.is_known}
         changed = [
             one for cell_id, one in known.items() if cell_id in before and before[cell_id].code_id != one.code_id
         ]
         generated = sum(not one.is_cached for one in found.values())
-        acts = _acting(Path(overlay), Path(execution.overlay)) if overlay else []
-        yield CommitCensus(sha, title, found, changed, generated, acts, bundle=bundle)
+        acts = _acting(Path(overlay), Path(new)) if overlay else []
+        seconds = time.monotonic() - began
+        yield CommitCensus(sha, title, found, changed, generated, seconds, acts, bundle=bundle)
         before |= known
-        overlay = execution.overlay
+        overlay = new
 
 
 def _acting(base: Path, new: Path) -> list[str]:
     return acting(base, new, differing(base, new))
 
 
-def _take(
-    place: CensusPlace,
+def take_commit(
+    source: SourceOptions,
     cells: Sequence[Cell],
+    place: CensusPlace,
     asked: tuple[RunNames, RequestedOptions],
     answers: Mapping[str, Answers],
     folder: Path,
-) -> tuple[dict[str, CensusCell], Path | None]:
-    """Return the cells of one commit by `cell_id`, and the bundle that has them."""
-    names, requested = asked
-    with CachedPool(place, requested.settings) as pool, CensusRun(pool, cells, names, requested, folder) as run:
+) -> tuple[dict[str, CensusCell], Path | None, str]:
+    """Return the cells of the commit of `source` by `cell_id`, the bundle in `folder` that has them, and its overlay.
+
+    Raises `BuildError` for a commit that needs a build, and what `CachedPool.generate` raises.
+    """
+    names, requested = source.applied(*asked)
+    execution = requested.execution
+    there = replace(place, overlay=execution.overlay, source=execution.source)
+    with CachedPool(there, requested.settings) as pool, CensusRun(pool, cells, names, requested, folder) as run:
         found = {one.cell.cell_id: one for one in run.take(answers)}
-    return found, run.path
+    return found, run.path, execution.overlay

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collector.output_file import write_output
 from jobs.census.census_pool import CensusPlace
 from jobs.census.census_runs import CensusCell
+from jobs.plan.planning import Plan
 
 
 @dataclass(slots=True)
@@ -37,6 +38,16 @@ class CensusMemory:
             }
             memory.differing = {str(cell_id): str(night) for cell_id, night in data["differing"].items()}
         return memory
+
+    def without_differing(self, plan: Plan) -> Plan:
+        """Return the plan without the cells whose code is known to differ from that of a GPU."""
+        nights = {cell: self.differing[cell.cell_id] for cell in plan.cells if cell.cell_id in self.differing}
+        lines = [
+            f"{cell}: its code differed from that of night {night}, until --against finds it equal"
+            for cell, night in nights.items()
+        ]
+        kept = [cell for cell in plan.cells if cell not in nights]
+        return replace(plan, cells=kept, left_out=[*plan.left_out, *lines])
 
     def learn(
         self, night: str, corrected: Iterable[CensusCell], equal: Iterable[str], differing: Iterable[str]

@@ -11,18 +11,33 @@ from typing import Any
 import click
 
 from analysis.history.bisection import level_of, looks
+from collector.bundle import read_bundle
+from collector.census.gpu_models import CPU, DEVICE_NAMES
 from collector.configs.spelling import parse_config
 from collector.metrics import METRICS
 from collector.settings import Settings
 from db.engine import open_store
 from db.queries.filters import CellFilter
-from jobs.bisect.judges import OF_COMPILING, MetricJudge, StatusJudge
-from jobs.bisect.search import Answer, Bisection, BisectionLog
-from jobs.bisect.sources import Checkouts, Overlays, TorchBuilds, builds_between, commits_between
+from jobs.bisect.judges import OF_COMPILING, CodeJudge, Judge, MetricJudge, Reading, StatusJudge
+from jobs.bisect.search import LOG_NAME, Answer, Bisection, BisectionLog
+from jobs.bisect.sources import (
+    Checkouts,
+    CommitCode,
+    Overlays,
+    TorchBuilds,
+    bisected_cell,
+    builds_between,
+    commits_between,
+)
 from jobs.builds.environment import Environments
 from jobs.builds.options import BuildOptions, SourceOptions, build_options, overlay_options, overlays_option
+from jobs.builds.overlay import Wheel
+from jobs.census.census_memory import CensusMemory
+from jobs.census.census_pool import CensusPlace
+from jobs.commands.census import choose_device
 from jobs.measuring_options import (
     batch_size_option,
+    cache_option,
     device_option,
     dtype_option,
     models_file_option,
@@ -34,14 +49,18 @@ from jobs.measuring_options import (
 from jobs.options import FOLDER, PHASES, Storage, as_one, example, json_option, model_cell_options, storage_options
 from jobs.output.terminal import one_line, print_json, tell
 from jobs.plan.local_models import local_models
+from jobs.plan.planning import planned_night
 from jobs.pool.child import Request
 from jobs.pool.explaining import explain, failing_cell, keep
 from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 from jobs.pool.resuming import bundle_named
-from jobs.pool.session import storing
+from jobs.pool.session import require_cells, storing
 
 #: What looks for a cell that broke, instead of one that got slower.
 STATUS = "status"
+#: What looks for a cell that got other code, without a GPU.
+CODE = "code"
+_Measured = TorchBuilds | Overlays | Checkouts | CommitCode
 
 
 class InconclusiveError(click.ClickException):
@@ -73,10 +92,10 @@ def _of_one(suite: str | None, phase: str | None, **form: Any) -> Selection:
 )
 @click.option(
     "--metric",
-    type=click.Choice([*METRICS, STATUS]),
+    type=click.Choice([*METRICS, STATUS, CODE]),
     metavar="NAME",
     default="compiled_ms",
-    help="The metric that got worse; `status` for a cell that broke.",
+    help="The metric that got worse; `status` for a cell that broke; `code` for one that got other code, without a GPU.",
 )
 @click.option(
     "--smallest",
@@ -105,6 +124,12 @@ def _of_one(suite: str | None, phase: str | None, **form: Any) -> Selection:
     metavar="PATH",
     help="Search the commits of this clone: without --run by their Python files over the installed torch.",
 )
+@click.option(
+    "--device-name",
+    type=click.Choice(DEVICE_NAMES, case_sensitive=False),
+    help="With --metric code: the device that the code is for. [H100; cpu with --device cpu]",
+)
+@cache_option
 @overlay_options
 @build_options
 @as_one("settings", Settings, samples_option, timeout_option, shared_tuning_option)
@@ -132,6 +157,8 @@ def bisect_command(
     versions: tuple[str, ...],
     prepare: str | None,
     clone: Path | None,
+    device_name: str | None,
+    cache: Path,
     source: SourceOptions,
     options: BuildOptions,
     settings: Settings,
@@ -142,18 +169,15 @@ def bisect_command(
 ) -> None:
     """Find the torch build, or with --git the commit, that changed a cell.
 
-    Both ends and builds between them are measured as often as it takes to tell a change from noise. The same command again
-    continues a search that was stopped.
+    Both ends and builds between them are measured as often as it takes to tell a change from noise. With --metric code nothing
+    is measured: the code of each commit is generated without a GPU, as by `census`. The same command again continues a search
+    that was stopped.
     """
+    _refuse_contradictions(metric, clone, prepare, versions, device_name)
     if most_runs < replicates:
         raise click.UsageError("--most-runs is less than --replicates: raise it")
-    if prepare is not None and clone is None:
-        raise click.UsageError("--run needs --git: the clone that the command is run in")
-    if clone is not None and versions:
-        raise click.UsageError("--torch names torch builds and --git searches commits: leave out one of them")
     parse_config(config)
-    # Where runs disagree on a status, further ones do not settle it.
-    most = replicates if metric == STATUS else most_runs
+    least, most = _run_numbers(metric, replicates, most_runs)
     settings = replace(settings, code_only=metric in OF_COMPILING)
     request = Request(
         replace(selection, models=(model,)),
@@ -161,24 +185,29 @@ def bisect_command(
         RunNames(branch="bisect", trigger="bisect"),
         RequestedOptions(settings),
     )
-    measured: TorchBuilds | Overlays | Checkouts = TorchBuilds(
-        Environments(options, selection.device), request, metric, out
-    )
-    if clone:
-        overlays = Overlays(clone, source, request, metric, out)
-        measured = overlays if prepare is None else Checkouts(clone, prepare, options.base, request, metric, out)
+    measured: _Measured
+    if clone is None:
+        measured = TorchBuilds(Environments(options, selection.device), request, metric, out)
+    elif metric == CODE:
+        measured = _commit_code(clone, source, request, choose_device(device_name, selection.device, None), cache, out)
+    elif prepare is None:
+        measured = Overlays(clone, source, request, metric, out)
+    else:
+        measured = Checkouts(clone, prepare, options.base, request, metric, out)
     candidates = commits_between(clone, good, bad) if clone else builds_between(good, bad, versions, options)
     asked = {"request": request.to_json(), "metric": metric, "builds": candidates, "smallest": smallest, "run": prepare}
-    level = level_of(len(candidates), len(looks(replicates, most)))
-    judge = StatusJudge() if metric == STATUS else MetricJudge(metric, level, smallest)
-    log = BisectionLog(out / "bisect.jsonl", asked | {"replicates": replicates, "most": most})
+    if isinstance(measured, CommitCode):
+        asked["device_name"] = measured.place.device_name
+    exact: dict[str, Judge] = {STATUS: StatusJudge(), CODE: CodeJudge()}
+    judge = exact.get(metric) or MetricJudge(metric, level_of(len(candidates), len(looks(least, most))), smallest)
+    log = BisectionLog(out / LOG_NAME, asked | {"replicates": least, "most": most})
     search = Bisection(
         candidates,
         measured.measure,
         judge,
         log,
         tell,
-        least=replicates,
+        least=least,
         most=most,
         in_turn=prepare is None,
         same_as=measured.same_as if isinstance(measured, Overlays) else None,
@@ -194,15 +223,57 @@ def bisect_command(
     if as_json:
         print_json({**answer.to_json(), "commits": shas, "log": str(log.path)})
     else:
-        both = [log.runs_of(search.measured(name))[0].commit for name in found]
-        for line in _lines(answer, shas, both, out):
+        both = [log.runs_of(search.measured(name))[0] for name in found]
+        sides = [_side(run, metric, out) for run in both]
+        for line in _lines(answer, shas, sides, out):
             click.echo(line)
     if answer.word == "inconclusive":
-        raise InconclusiveError(_why(answer, metric == STATUS))
+        raise InconclusiveError(_why(answer, metric))
 
 
-def _lines(answer: Answer, shas: dict[str, str], both: Sequence[str], out: Path) -> list[str]:
-    """The answer for a person; `both` are the commits whose runs show it."""
+def _refuse_contradictions(
+    metric: str, clone: Path | None, prepare: str | None, versions: tuple[str, ...], device_name: str | None
+) -> None:
+    """Raise `click.UsageError` for options that exclude each other."""
+    if prepare is not None and clone is None:
+        raise click.UsageError("--run needs --git: the clone that the command is run in")
+    if clone is not None and versions:
+        raise click.UsageError("--torch names torch builds and --git searches commits: leave out one of them")
+    if metric == CODE and (clone is None or prepare is not None):
+        raise click.UsageError("--metric code goes with --git, whose commits need no build, and without --run")
+    if device_name and metric != CODE:
+        raise click.UsageError("--device-name goes with --metric code: anything else is measured on the device itself")
+
+
+def _run_numbers(metric: str, replicates: int, most_runs: int) -> tuple[int, int]:
+    """Return the least and the most runs of each build."""
+    if metric == CODE:  # it has no noise
+        return 1, 1
+    # Where runs disagree on a status, further ones do not settle it.
+    return replicates, replicates if metric == STATUS else most_runs
+
+
+def _side(run: Reading, metric: str, out: Path) -> str:
+    """Return the name that `compare` takes for a run; a census is named by its run alone."""
+    return read_bundle(out / run.bundle).header.run_id if metric == CODE else f"bisect@{run.commit[:12]}"
+
+
+def _commit_code(
+    clone: Path, source: SourceOptions, request: Request, device_name: str, cache: Path, out: Path
+) -> CommitCode:
+    """Return what generates the code of the one cell that is requested. Raises `NothingToDoError` where there is none."""
+    place = CensusPlace(device_name, cache=cache)
+    place = replace(place, workers=1, threads=place.workers if device_name == CPU else 1)  # as `census` has them
+    memory = CensusMemory.read(place, Wheel.installed().version)
+    plan = memory.without_differing(planned_night(place.device, request.selection, request.configs))
+    require_cells(plan)
+    settings = request.requested.settings.with_models(plan.own_models)
+    asked = request.names, replace(request.requested, settings=settings)
+    return CommitCode(clone, source, bisected_cell(plan.cells), place, asked, memory, out)
+
+
+def _lines(answer: Answer, shas: dict[str, str], sides: Sequence[str], out: Path) -> list[str]:
+    """The answer for a person; `sides` are the sides of `compare` whose runs show it."""
     if answer.step is None:
         return []
     last, first = answer.last_good, answer.first_bad
@@ -214,16 +285,18 @@ def _lines(answer: Answer, shas: dict[str, str], both: Sequence[str], out: Path)
         *(f"not decided: {name}: {why}" for name, why in answer.between.items()),
         "look at both:",
         f"  inductor-watch ingest {shlex.quote(str(out))}",
-        f"  inductor-watch compare bisect@{both[0][:12]} bisect@{both[1][:12]}",
+        f"  inductor-watch compare {sides[0]} {sides[1]}",
         "what landed between them:",
         f"  git log {shas[last]}..{shas[first]}",
     ]
 
 
-def _why(answer: Answer, is_status: bool) -> str:
+def _why(answer: Answer, metric: str) -> str:
     if answer.step is not None:
         return f"inconclusive: {', '.join(answer.between)} cannot be told from good and bad; more runs (--most-runs) may help"
-    if is_status:
+    if metric == CODE:
+        return f"inconclusive: good and bad generate the same code: {', '.join({*answer.ends.figures['codes']})}"
+    if metric == STATUS:
         return f"inconclusive: the good end must pass in every run and the bad end in none: {answer.ends.text}"
     if answer.ends.word == "same":
         return f"inconclusive: good and bad differ by less than what matters (--smallest): {answer.ends.text}"

@@ -98,7 +98,7 @@ def census_command(
     plan, version = _plan(place, selection, configs, truth), Wheel.installed().version
     memory = CensusMemory.read(place, version)
     if truth is None:
-        plan = _without_differing(plan, memory)
+        plan = memory.without_differing(plan)
     require_cells(plan)
     requested = replace(requested, settings=requested.settings.with_models(plan.own_models))
     store = storing(storage.database) if storage.target else None
@@ -155,17 +155,6 @@ def _plan(place: CensusPlace, selection: Selection, configs: tuple[str, ...], tr
     kept = [cell for cell in cells if cell.cell_id not in refused]
     left_out = list(dict.fromkeys(refused.values())) if cells else [f"{truth.name} has no such cell with code"]
     return Plan(kept, left_out=left_out, own_models=tuple(local.values()))
-
-
-def _without_differing(plan: Plan, memory: CensusMemory) -> Plan:
-    """Return the plan without the cells whose code is known to differ from that of a GPU."""
-    nights = {cell: memory.differing[cell.cell_id] for cell in plan.cells if cell.cell_id in memory.differing}
-    lines = [
-        f"{cell}: its code differed from that of night {night}, until --against finds it equal"
-        for cell, night in nights.items()
-    ]
-    kept = [cell for cell in plan.cells if cell not in nights]
-    return replace(plan, cells=kept, left_out=[*plan.left_out, *lines])
 
 
 def _take(run: CensusRun, memory: CensusMemory, agreement: Agreement | None, out: Console, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from db.importing.importer import ImportedRun, ImportReport, import_files, store
 from db.importing.runs import Provenance
 from db.ingest import IngestReport, ingest_bundle
 from jobs import tool_version
+from jobs.bisect.search import LOG_NAME
 from jobs.git.log import Repository
 from jobs.github.ci import write_outputs
 from jobs.measuring_options import label_option
@@ -119,11 +120,11 @@ def _newest_start() -> float:
 
 
 def find_bundles(paths: tuple[Path, ...]) -> list[Path]:
-    """The files among the paths, and every bundle below the folders among them."""
+    """The files among the paths, and every bundle below the folders among them; the log of a bisection is none."""
     files: list[Path] = []
     for path in paths:
         files += sorted(path.rglob("*.jsonl*")) if path.is_dir() else [path]
-    return [file for file in files if not file.name.endswith(".partial")]
+    return [file for file in files if not file.name.endswith(".partial") and file.name != LOG_NAME]
 
 
 @click.command(epilog=example("import test-reports --commit 4f2b1c9 --branch main --date 2026-11-20"))

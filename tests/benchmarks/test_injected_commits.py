@@ -20,7 +20,7 @@ def injected(*words):
 
 def test_each_branch_changes_one_file_and_one_commit_of_the_history_does_harm(tmp_path):
     folder = tmp_path / "pytorch"
-    done = injected(folder, "--commits", 4, "--bad", "fusion", "--at", 3)
+    done = injected(folder, "--commits", 4, "--bad", "fusion", "--at", 3, "--every")
     assert done.returncode == 0, done.stderr
     for name, edit in EDITS.items():
         assert run_git(folder, "diff", "--name-only", f"main...{name}").split() == [edit.path]
@@ -29,6 +29,9 @@ def test_each_branch_changes_one_file_and_one_commit_of_the_history_does_harm(tm
     titles = run_git(folder, "log", "--reverse", "--format=%s", "main..history").splitlines()
     assert [title == EDITS["fusion"].title for title in titles] == [False, False, True, False]
     assert run_git(folder, "diff", "history~2", "history~1") == run_git(folder, "diff", "main", "fusion")
+    every = run_git(folder, "log", "--reverse", "--format=%s", "main..every").splitlines()
+    assert every[1::2] == [edit.title for edit in EDITS.values()]
+    assert all(title.startswith("[inductor] Comment") for title in every[::2])
     overlay = make_overlay(f"{folder}@fusion", tmp_path / "overlays", wheel_commit="main")
     assert (overlay.files, overlay.branch) == (1, "fusion")
     again = injected(folder)

@@ -14,6 +14,7 @@ PAGES = (
     "compare?mode=configs&from=triton&to=cudagraphs",
     "model?model=huggingface/gpt2",
     "commit",
+    "census",
     "trends",
     "regressions",
     "runs",

@@ -13,7 +13,7 @@ GOOD, BAD = [0.0, 0.01, -0.01], [0.2, 0.21, 0.19]
 
 
 @pytest.mark.parametrize(
-    ("least", "most", "found"), [(3, 12, [3, 5, 8, 12]), (2, 2, [2]), (3, 4, [3, 4]), (2, 6, [2, 3, 5, 6])]
+    ("least", "most", "found"), [(3, 12, [3, 5, 8, 12]), (2, 2, [2]), (3, 4, [3, 4]), (2, 6, [2, 3, 5, 6]), (1, 1, [1])]
 )
 def test_a_build_is_looked_at_after_half_as_many_more_each_time(least, most, found):
     assert looks(least, most) == found

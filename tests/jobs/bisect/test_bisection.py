@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.history.bisection import RISK, Word, level_of, looks
-from jobs.bisect.judges import MetricJudge, Reading, StatusJudge
+from jobs.bisect.judges import CodeJudge, MetricJudge, Reading, StatusJudge
 from jobs.bisect.search import Bisection, BisectionLog, EndError
 from jobs.builds.options import BuildError
 
@@ -203,6 +203,49 @@ def test_an_end_that_passes_now_and_then_is_inconclusive():
     found = bisect(measure, judge=StatusJudge(), most=3)
     assert found.word == "inconclusive"
     assert found.ends.text == "3 x pass against 2 x crashed, 1 x pass"
+
+
+def find_code(codes):
+    """The answer of a search by code, and the commits that were asked for; None: its code is not known."""
+    asked = []
+
+    def measure(name, number):
+        asked.append((name, number))
+        if codes[NAMES.index(name)] is None:
+            raise BuildError(f"{name} needs a build")
+        return Reading("not_checked", None, name, "", code=codes[NAMES.index(name)])
+
+    return bisect(measure, judge=CodeJudge(), least=1, most=1), asked
+
+
+@pytest.mark.parametrize(
+    ("codes", "word", "first_bad"),
+    [
+        ([*"aaaaaaaabbbb"], "found", 8),
+        ([*"aaaacccccbbb"], "found", 4),  # other code than both ends
+        ([*"aaaaa", None, None, *"bbbbb"], "range", 7),
+        (["a", None, *"aaaaaaaaab"], "found", 11),  # away from the change
+    ],
+)
+def test_the_first_commit_with_other_code_is_found_in_one_run_of_each(codes, word, first_bad):
+    found, asked = find_code(codes)
+    assert (found.word, found.first_bad) == (word, NAMES[first_bad])
+    assert found.last_good == NAMES[max(at for at in range(first_bad) if codes[at] == "a")]
+    assert found.step.text == f"code a against code {codes[first_bad]}"
+    assert len(asked) == len(dict(asked)) <= 2 + 5
+
+
+def test_ends_with_one_code_are_inconclusive():
+    found, asked = find_code([*"abbbbbbbbbba"])
+    assert (found.word, found.ends.word) == ("inconclusive", Word.SAME)
+    assert len(asked) == 2
+
+
+def test_an_end_without_code_ends_the_search():
+    with pytest.raises(BuildError, match="needs a build"):
+        find_code([*"aaaaaaaaaaa", None])
+    with pytest.raises(EndError, match="its cell is crashed there"):
+        bisect(lambda name, number: Reading("crashed", None, name, ""), judge=CodeJudge(), least=1, most=1)
 
 
 def test_a_count_is_compared_as_it_is():

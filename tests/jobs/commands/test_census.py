@@ -1,22 +1,21 @@
 """The verb census on a CPU: cells as lines or JSON, a bundle that is no night, a comparison, a range of commits."""
 
 import json
-import subprocess
 from dataclasses import replace
 
 import pytest
 
 from collector.bundle import CENSUS, BundleWriter, read_bundle
 from collector.vocabulary import Cell, Config, Phase, Status
-from jobs.builds.overlay import Wheel
 from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import CensusPlace
 from jobs.census.code_truth import read_truth
-from jobs.commands.census import _plan, _without_differing
+from jobs.commands.census import _plan
 from jobs.plan.planning import Plan
 from jobs.pool.requested_options import Selection
 from tests.command_line import call, is_one_line, tell
 from tests.factories import cell, header, night, passing, write_bundle
+from tests.jobs.census.torch_clone import clone_with_changes
 
 MODEL = "tests.collector.census.small_models:net"
 ON_CPU = ("census", "--device-name", "cpu", "--model", MODEL, "--cache", "cache")
@@ -103,29 +102,7 @@ def test_a_wrong_request_is_one_line(tmp_path, words, line):
 @pytest.mark.slow
 def test_a_range_names_the_commit_that_changed_code(tmp_path):
     """Three commits over the installed torch: a comment, a file that no cell imports, and another fusion rule."""
-    wheel, clone = Wheel.installed(), tmp_path / "clone"
-
-    def git(*words):
-        done = subprocess.run(["git", "-C", clone, *words], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    def commit(name, old, new, title):
-        path = clone / "torch" / "_inductor" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        source = path.read_text() if path.exists() else (wheel.folder / "torch" / "_inductor" / name).read_text()
-        assert old in source
-        path.write_text(source.replace(old, new, 1))
-        git("add", "-A")
-        git("-c", "user.name=T", "-c", "user.email=t@example.com", "commit", "-qm", title)
-
-    clone.mkdir()
-    git("init", "-q")
-    for name in ("config.py", "fx_passes/micro_pipeline_tp.py", "runtime/hints.py"):
-        commit(name, "", "", f"Add {name}")
-    base = git("rev-parse", "HEAD")
-    commit("config.py", "import", "# a comment\nimport", "Add a comment")
-    commit("config.py", "max_fusion_size = 64", "max_fusion_size = 1", "Fuse less")
-    commit("runtime/hints.py", "import functools", "import functools\nprint(end='')", "Act at run time")
+    clone, base = clone_with_changes(tmp_path / "clone")
     words = ("--git", clone, f"{base}..HEAD", "--wheel-commit", base, "--config", "triton", "--no-store", "--json")
     done = call(*ON_CPU, *words, folder=tmp_path)
     assert done.returncode == 0, tell(done)
@@ -133,6 +110,7 @@ def test_a_range_names_the_commit_that_changed_code(tmp_path):
     assert [one["generated"] for one in commits] == [1, 0, 1, 1], tell(done)
     assert [len(one["changed"]) for one in commits] == [0, 0, 1, 0]
     assert [one["acting"] for one in commits] == [[], [], [], ["torch/_inductor/runtime/hints.py"]]
+    assert all(one["seconds"] > 0 for one in commits)
 
 
 def test_a_bundle_to_compare_with_calls_nothing_of_its_own(tmp_path):
@@ -191,6 +169,6 @@ def test_a_selection_chooses_among_the_cells_of_a_night(tmp_path):
 
 def test_a_cell_that_differs_from_a_gpu_is_left_out_until_it_agrees(tmp_path):
     memory = CensusMemory(tmp_path / "memory.json", differing={cell("bert").cell_id: "n1"})
-    plan = _without_differing(Plan([cell("bert"), cell("gpt2")]), memory)
+    plan = memory.without_differing(Plan([cell("bert"), cell("gpt2")]))
     assert plan.cells == [cell("gpt2")]
     assert plan.left_out == [f"{cell('bert')}: its code differed from that of night n1, until --against finds it equal"]

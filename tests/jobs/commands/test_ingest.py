@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from db.engine import open_store
 from db.queries.cells import list_runs
+from jobs.bisect.search import LOG_NAME, BisectionLog
 from jobs.cli import app
 from tests.factories import COMMIT_B, START, cell, night
 
@@ -38,6 +39,14 @@ def test_bad_files_cost_a_line_each_and_the_others_are_stored(folder):
     lines = done.stderr.splitlines()
     assert [name in line for name, line in zip(("r0", "r2", "r4"), lines, strict=False)] == [True] * 3
     assert lines[3:] == ["3 of 5 bundles could not be stored: repair or remove them; the others are in the database"]
+
+
+def test_the_log_of_a_bisection_among_its_bundles_is_no_bundle(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    night(tmp_path / "bisect" / "abc" / "1", "r1", cells=[cell()])
+    BisectionLog(tmp_path / "bisect" / LOG_NAME, {})
+    done = ingest("bisect")
+    assert (done.exit_code, stored()) == (0, ["r1"]), done.output
 
 
 def test_json_has_an_object_for_a_bad_file_too(folder):

@@ -1,0 +1,99 @@
+"""The page of the census, on hand-made codes: a mark where a commit changed one, and the kernels behind it."""
+
+import re
+
+import pytest
+
+from collector.bundle import CENSUS
+from collector.vocabulary import Measurement, Status
+from db.engine import open_store
+from db.queries.censuses import census_codes
+from db.queries.filters import CellFilter
+from tests.dashboard import stores
+from tests.dashboard.conftest import plain, text_of
+from tests.dashboard.test_generated_code import NEW, OLD
+from tests.factories import at, cell, header, write_bundle
+
+CELLS = {model: cell(model) for model in ("bert", "gpt2")}
+#: The code of each model at each commit, oldest first; t5 is never known.
+CODES = [("c0de1", "c0de1"), ("c0de1", "c0de2"), ("c0de1", "c0de2")]
+
+
+def census(folder, name, codes, minutes, device="H100", **head):
+    measured = [
+        Measurement(one, Status.NOT_CHECKED, at(minutes), 1.0, details={CENSUS: {"known": True}}, code_id=code_id)
+        for one, code_id in zip(CELLS.values(), codes, strict=False)
+    ]
+    measured.append(Measurement(cell("t5"), Status.UNAVAILABLE, at(minutes), 1.0))
+    head = {"trigger": CENSUS, "testbed": {"device": "cuda", CENSUS: device}} | head
+    return write_bundle(folder, header(name, minutes=minutes, **head), measured, codes=(OLD, NEW))
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("census")
+    found = [
+        census(
+            folder,
+            f"c{number}",
+            codes,
+            10 - number,  # the newest commit was taken first
+            commit=stores.SHAS[number],
+            commit_title=f"Commit {number} {stores.HOSTILE}",
+            commit_date=at(1440 * number),
+        )
+        for number, codes in enumerate(CODES)
+    ]
+    return folder, [*found, census(folder, "other", ("c0de2",), 20, "A100", commit=stores.SHAS[3])]
+
+
+@pytest.fixture(scope="module", params=["beside a night", "alone"])
+def store(bundles, request):
+    folder, found = bundles
+    nights = [stores.night(folder, "n1", cells=list(CELLS.values()))] if request.param == "beside a night" else []
+    return stores.store(folder / f"{len(nights)}.db", [*found, *nights])
+
+
+def rows_of(app, name):
+    (table,) = [part for part in text_of(app).split("<table>") if f"<caption>Code for {name}" in part]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in table.split("</table>")[0].split("<tr>")[1:]]
+    return [[re.sub(r"<[^>]+>", "", text) for text in row] for row in rows]
+
+
+def test_commits_are_down_and_a_mark_is_where_code_changed(open_app, store):
+    app = open_app(store, "census")
+    head, *rows = rows_of(app, "H100")
+    assert head[3].startswith("gpt2") and head[4].startswith("bert")  # what changed comes first
+    assert [(row[0], row[2:]) for row in rows] == [
+        (stores.SHAS[2][:10], ["0 of 2", "same", "same"]),
+        (stores.SHAS[1][:10], ["1 of 2", "changed", "same"]),
+        (stores.SHAS[0][:10], ["0 of 2", "same", "same"]),
+    ]
+    assert len(rows_of(app, "A100")) == 2
+    assert stores.HOSTILE not in text_of(app)
+
+
+def test_a_mark_leads_to_the_kernels_that_differ(open_app, store):
+    said = text_of(open_app(store, "census"))
+    (link,) = re.findall(r'href="./census[?]([^"]*)"', said)
+    query = dict(part.split("=") for part in link.replace("&amp;", "&").split("&"))
+    assert query == {"base": "c0", "new": "c1", "cell": CELLS["gpt2"].cell_id}
+    app = open_app(store, "census", **query)
+    assert "2 kernels changed: 1 added, 1 changed; 1 unchanged." in plain(app)
+    assert "triton_poi_fused_mul_0" in plain(app)
+    assert any(stores.HOSTILE in one.value for one in app.code)  # its source, shown as it is
+    assert "nothing here reads" not in plain(app)
+
+
+def test_a_store_without_a_census_says_so(open_app, tmp_path):
+    nights = [stores.night(tmp_path, "n1")]
+    assert "No census" in plain(open_app(stores.store(tmp_path / "store.db", nights), "census"))
+
+
+def test_filters_narrow_the_cells(store):
+    engine = open_store(store, write=False)
+    found = census_codes(engine, CellFilter(models=("gpt2",)))
+    assert {one.run.run_id: {cell.model: code for cell, code in one.codes.items()} for one in found} == {
+        f"c{number}": {"gpt2": codes[1]} for number, codes in enumerate(CODES)
+    }
+    assert census_codes(engine, CellFilter(models=("t5",))) == []
