@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from collector.bundle import BundleContents, read_bundle
-from collector.vocabulary import Cell, Measurement, Stage, Status
+from collector.vocabulary import KEPT_BYTES, Cell, Measurement, Stage, Status
 from jobs.plan.cost import worker_s
 from jobs.plan.duplicate_programs import SAME_PROGRAM
 
@@ -50,9 +50,9 @@ def rows(bundles: Iterable[BundleContents]) -> list[dict[str, Any]]:
             for name, several in by_stage.items()
             if several
         }
-        found.append(
-            {"cell": items[0].cell.to_json(), "worker_s": round(median(map(worker_s, items)), 1), "stage_bytes": sizes}
-        )
+        row = {"cell": items[0].cell.to_json(), "worker_s": round(median(map(worker_s, items)), 1), "stage_bytes": sizes}
+        kept = [item.details[KEPT_BYTES] for item in items if KEPT_BYTES in item.details]
+        found.append(row | ({KEPT_BYTES: max(kept)} if kept else {}))
     return found
 
 

@@ -50,15 +50,23 @@ def main() -> None:
         empty_states.show("The database cannot be shown", f"{error}.", fill)
 
 
-def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
-    store = data.opened()
-    if not store.nights() and page.url_path == "census" and store.code_changes(EVERYTHING):
-        page.run()  # a census needs no night
-        return
-    if not store.nights():
+def _draw_without_nights(page: st.Page, listed: Sequence[st.Page], store: data.Data) -> None:
+    """Draw the census, which needs no night; any other page says where to find it, or that there is nothing."""
+    if not store.code_changes(EVERYTHING):
         empty_states.show(
             "No runs yet", "The database is there and holds no runs. Fill it, then reload:", empty_states.FILL
         )
+    elif page.url_path == "census":
+        page.run()
+    else:
+        empty_states.show("No nights yet", "The database holds generated code alone, without any measurement.")
+        st.page_link(next(one for one in listed if one.url_path == "census"))
+
+
+def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
+    store = data.opened()
+    if not store.nights():
+        _draw_without_nights(page, listed, store)
         return
     code_host.LOCAL.set(store.local_commits())
     notes = _from_hud()

@@ -5,7 +5,7 @@ A group of options reaches its verb as one object (`as_one`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from collector.vocabulary import Phase
 from jobs.output.addresses import split_address
@@ -73,6 +74,14 @@ class Moment(click.ParamType[datetime]):
             return from_epoch(to_epoch(value))
         except ValueError:
             return self.fail(f"{value!r} is no date: write 2026-08-01 or 2026-08-01T12:00", param, ctx)
+
+
+def refuse_given(context: click.Context, names: Iterable[str], why: str) -> None:
+    """Raise `click.UsageError` for the first of these options that the command line names; `why` says what to do."""
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = next(item for item in context.command.params if item.name == name).opts[0]
+            raise click.UsageError(f"{option} {why}")
 
 
 def example(words: str) -> str:

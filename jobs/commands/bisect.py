@@ -46,7 +46,17 @@ from jobs.measuring_options import (
     shared_tuning_option,
     timeout_option,
 )
-from jobs.options import FOLDER, PHASES, Storage, as_one, example, json_option, model_cell_options, storage_options
+from jobs.options import (
+    FOLDER,
+    PHASES,
+    Storage,
+    as_one,
+    example,
+    json_option,
+    model_cell_options,
+    refuse_given,
+    storage_options,
+)
 from jobs.output.terminal import one_line, print_json, tell
 from jobs.plan.local_models import local_models
 from jobs.plan.planning import planned_night
@@ -60,6 +70,8 @@ from jobs.pool.session import require_cells, storing
 STATUS = "status"
 #: What looks for a cell that got other code, without a GPU.
 CODE = "code"
+#: Options that say nothing of code.
+_OF_MEASURING = ("smallest", "replicates", "most_runs", "rounds", "shared_tuning")
 _Measured = TorchBuilds | Overlays | Checkouts | CommitCode
 
 
@@ -146,7 +158,9 @@ def _of_one(suite: str | None, phase: str | None, **form: Any) -> Selection:
     "--out", type=FOLDER, default=Path("bisect"), help="The folder of the log (bisect.jsonl) and the bundles."
 )
 @json_option
+@click.pass_context
 def bisect_command(
+    context: click.Context,
     model: str,
     config: str,
     selection: Selection,
@@ -174,6 +188,8 @@ def bisect_command(
     that was stopped.
     """
     _refuse_contradictions(metric, clone, prepare, versions, device_name)
+    if metric == CODE:
+        refuse_given(context, _OF_MEASURING, "is for what is measured, and code has no noise: leave it out")
     if most_runs < replicates:
         raise click.UsageError("--most-runs is less than --replicates: raise it")
     parse_config(config)

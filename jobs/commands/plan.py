@@ -9,7 +9,7 @@ import click
 
 from jobs.github.ci import outputs_file, workflow_night, write_outputs
 from jobs.measuring_options import night_name_option, night_options
-from jobs.options import EXISTING, FOLDER, example, json_option
+from jobs.options import EXISTING, FOLDER, example, json_option, refuse_given
 from jobs.output.terminal import print_json
 from jobs.plan.cost import CostModel, learn_from
 from jobs.plan.planning import Plan, planned_night
@@ -56,7 +56,8 @@ def plan_command(
     night together.
     """
     if shards is None:
-        _refuse_alone(context)
+        of_shards = ("github_output", "costs", "out", "night")
+        refuse_given(context, of_shards, "goes with --shards: add --shards N, or leave it out")
     elif as_json:
         raise click.UsageError("--json prints the whole plan: with --shards it is in plan.json")
     if github_output:
@@ -68,15 +69,6 @@ def plan_command(
         print_json(plan.to_json())
     else:
         _show(plan)
-
-
-def _refuse_alone(context: click.Context) -> None:
-    """Options of a divided night say nothing of a whole one."""
-    given = click.core.ParameterSource.COMMANDLINE
-    for name in ("github_output", "costs", "out", "night"):
-        if context.get_parameter_source(name) is given:
-            option = next(item for item in context.command.params if item.name == name).opts[0]
-            raise click.UsageError(f"{option} goes with --shards: add --shards N, or leave it out")
 
 
 def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str, github_output: bool) -> None:

@@ -220,7 +220,11 @@ def shipped_costs() -> CostModel:
     rows = json.loads(Path(__file__).with_name("first_costs.json").read_text())
     return CostModel.learn(
         Measurement(
-            Cell.from_json(row["cell"]), Status.PASS, "", row["worker_s"], details={"stage_bytes": row["stage_bytes"]}
+            Cell.from_json(row["cell"]),
+            Status.PASS,
+            "",
+            row["worker_s"],
+            details={name: row[name] for name in ("stage_bytes", KEPT_BYTES) if name in row},
         )
         for row in rows
     )

@@ -47,7 +47,7 @@ class Pool:
                 while any(scheduler.busy for scheduler in self._schedulers):
                     yield from self._turn()
             except KeyboardInterrupt:
-                self._notice(f"under way: {self._under_way()}")
+                self._tell_under_way("under way:")
                 raise
 
     def _turn(self) -> Iterator[tuple[int, Outcome]]:
@@ -63,14 +63,16 @@ class Pool:
                 yield index, outcome
         self._break_silence()
 
-    def _under_way(self) -> str:
+    def _tell_under_way(self, head: str) -> None:
+        """Tell in a line each what the cells are doing."""
         words = [process.describe() for scheduler in self._schedulers for process in scheduler.active]
-        return "; ".join(words) or "nothing"
+        for line in (head, *(f"  {line}" for line in words or ["nothing"])):
+            self._notice(line)
 
     def _break_silence(self) -> None:
         if time.monotonic() - self._heard_at > _SILENCE_S:
             self._heard_at = time.monotonic()
-            self._notice(f"nothing ended for {_SILENCE_S:.0f} s; under way: {self._under_way()}")
+            self._tell_under_way(f"nothing ended for {_SILENCE_S:.0f} s; under way:")
 
     def _wait(self) -> None:
         owners: dict[Any, CellProcess] = {

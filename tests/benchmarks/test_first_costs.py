@@ -27,11 +27,12 @@ def rows_of(folder, *nights):
 def test_a_cell_is_a_row_with_the_medians_of_its_measurements(tmp_path):
     _, rows = rows_of(
         tmp_path,
-        [measured(cell("b"), 40.0, waited_s=10.0), measured(cell("a"), 5.0)],
+        [measured(cell("b"), 40.0, waited_s=10.0, kept_bytes=300), measured(cell("a"), 5.0)],
         [measured(cell("b"), 34.0, {"load_model": 700, "correctness": 4000})],
-        [measured(cell("b"), 90.0, {"load_model": 600, "eager": 900})],
+        [measured(cell("b"), 90.0, {"load_model": 600, "eager": 900}, kept_bytes=200)],
     )
     assert [(row["cell"]["model"], row["worker_s"]) for row in rows] == [("a", 5.0), ("b", 34.0)]
+    assert [row.get("kept_bytes") for row in rows] == [None, 300]
     assert rows[1]["stage_bytes"] == {"load_model": 600, "eager": 850, "correctness": 9000}
 
 

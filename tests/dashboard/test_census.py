@@ -85,6 +85,12 @@ def test_a_mark_leads_to_the_kernels_that_differ(open_app, store):
     assert "nothing here reads" not in plain(app)
 
 
+def test_other_pages_lead_to_the_census_where_there_is_no_night(open_app, bundles):
+    folder, found = bundles
+    said = plain(open_app(stores.store(folder / "leads.db", found), "overview"))
+    assert "No nights yet" in said and "No runs yet" not in said
+
+
 def test_a_store_without_a_census_says_so(open_app, tmp_path):
     nights = [stores.night(tmp_path, "n1")]
     assert "No census" in plain(open_app(stores.store(tmp_path / "store.db", nights), "census"))
