@@ -50,7 +50,11 @@ def rows(bundles: Iterable[BundleContents]) -> list[dict[str, Any]]:
             for name, several in by_stage.items()
             if several
         }
-        row = {"cell": items[0].cell.to_json(), "worker_s": round(median(map(worker_s, items)), 1), "stage_bytes": sizes}
+        row = {
+            "cell": items[0].cell.to_json(),
+            "worker_s": round(median(map(worker_s, items)), 1),
+            "stage_bytes": sizes,
+        }
         kept = [item.details[KEPT_BYTES] for item in items if KEPT_BYTES in item.details]
         found.append(row | ({KEPT_BYTES: max(kept)} if kept else {}))
     return found

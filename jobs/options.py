@@ -76,8 +76,9 @@ class Moment(click.ParamType[datetime]):
             return self.fail(f"{value!r} is no date: write 2026-08-01 or 2026-08-01T12:00", param, ctx)
 
 
-def refuse_given(context: click.Context, names: Iterable[str], why: str) -> None:
+def refuse_given(names: Iterable[str], why: str) -> None:
     """Raise `click.UsageError` for the first of these options that the command line names; `why` says what to do."""
+    context = click.get_current_context()
     for name in names:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = next(item for item in context.command.params if item.name == name).opts[0]

@@ -158,9 +158,7 @@ def _of_one(suite: str | None, phase: str | None, **form: Any) -> Selection:
     "--out", type=FOLDER, default=Path("bisect"), help="The folder of the log (bisect.jsonl) and the bundles."
 )
 @json_option
-@click.pass_context
 def bisect_command(
-    context: click.Context,
     model: str,
     config: str,
     selection: Selection,
@@ -188,8 +186,6 @@ def bisect_command(
     that was stopped.
     """
     _refuse_contradictions(metric, clone, prepare, versions, device_name)
-    if metric == CODE:
-        refuse_given(context, _OF_MEASURING, "is for what is measured, and code has no noise: leave it out")
     if most_runs < replicates:
         raise click.UsageError("--most-runs is less than --replicates: raise it")
     parse_config(config)
@@ -257,6 +253,8 @@ def _refuse_contradictions(
         raise click.UsageError("--torch names torch builds and --git searches commits: leave out one of them")
     if metric == CODE and (clone is None or prepare is not None):
         raise click.UsageError("--metric code goes with --git, whose commits need no build, and without --run")
+    if metric == CODE:
+        refuse_given(_OF_MEASURING, "is for what is measured, and code has no noise: leave it out")
     if device_name and metric != CODE:
         raise click.UsageError("--device-name goes with --metric code: anything else is measured on the device itself")
 

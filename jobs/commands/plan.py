@@ -38,9 +38,7 @@ from jobs.pool.session import require_cells
 )
 @night_name_option("With --shards: what the night is called. [the workflow's run, else the time]")
 @json_option
-@click.pass_context
 def plan_command(
-    context: click.Context,
     selection: Selection,
     configs: tuple[str, ...],
     shards: int | None,
@@ -57,7 +55,7 @@ def plan_command(
     """
     if shards is None:
         of_shards = ("github_output", "costs", "out", "night")
-        refuse_given(context, of_shards, "goes with --shards: add --shards N, or leave it out")
+        refuse_given(of_shards, "goes with --shards: add --shards N, or leave it out")
     elif as_json:
         raise click.UsageError("--json prints the whole plan: with --shards it is in plan.json")
     if github_output:

@@ -134,7 +134,10 @@ ENDS = ("--model", "m", "--config", "triton", "--good", "2.9.0", "--bad", "2.10.
         (["bisect", *ENDS, "--metric", "code", "--git", ".", "--run", "make"], "and without --run"),
         (["bisect", *ENDS, "--git", ".", "--device-name", "cpu"], "--device-name goes with --metric code"),
         (["bisect", *ENDS, "--git", ".", "--metric", "code", "--samples", "9"], "--samples is for what is measured"),
-        (["bisect", *ENDS, "--git", ".", "--metric", "code", "--most-runs", "9"], "--most-runs is for what is measured"),
+        (
+            ["bisect", *ENDS, "--git", ".", "--metric", "code", "--most-runs", "9"],
+            "--most-runs is for what is measured",
+        ),
         (["bisect", *ENDS[:3], "a++b", *ENDS[4:]], "has an empty part"),
         (["bisect", *ENDS, "--metric", "speeed"], "is not one of"),
     ],
