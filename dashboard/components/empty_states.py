@@ -24,7 +24,8 @@ def show(title: str, sentence: str, commands: str = "") -> None:
     box = Markup('<div class="iw iw-state" role="status"><h1>{}</h1>{}</div>')
     st.html(box.format(title, sentence))
     if commands:
-        st.code(commands, language=None)  # highlighted words are too faint for some
+        # Highlighted words are too faint for some, and a box that scrolls cannot be reached by the keyboard.
+        st.code(commands, language=None, wrap_lines=True)
 
 
 def neighbours(side: Side, nights: Sequence[NightInfo], page: str, key: str = "new", **changes: str) -> None:
