@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from collector.failures import classify
+from collector.machine.cores import lent_cores
 from collector.settings import Settings
 from collector.vocabulary import Cell, Stage
 
@@ -134,6 +135,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     # Imported here: torch sizes its thread pools by the cores that it finds on import, and a pool larger than the cores of
     # this process makes every operator wait for a thread that cannot run.
     from collector.measure.autotuning import hold_device_while_tuning
+    from collector.measure.candidates import compile_candidates_on
     from collector.measure.cell import measure
     from collector.measure.memory import reserved
     from collector.zoo.registry import find
@@ -142,6 +144,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     spec = find(cell.suite, cell.model, settings.own_models)
     host.reserved = partial(reserved, cell.device)
     hold_device_while_tuning(host.exclusive)
+    compile_candidates_on(lent_cores())
     if settings.explain:
         from collector.measure.explaining import explain
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collector.errors import ConfigError
-from collector.machine.cores import share_out
+from collector.machine.cores import LENT_VARIABLE, share_out, spell_cores
 from collector.machine.environment import (
     GPU_VARIABLE,
     GPUS_VARIABLE,
@@ -208,7 +208,8 @@ def _node_of(bus: str) -> int | None:
 def _slot(gpu: Gpu | None, cores: list[list[int]], quiet_cores: Sequence[int], facts: dict[str, str]) -> DeviceSlot:
     if gpu is None:
         return DeviceSlot(cores, facts)
-    variables = {**facts, "CUDA_VISIBLE_DEVICES": gpu.uuid, GPU_VARIABLE: str(gpu.index)}
+    lent = spell_cores([core for part in cores for core in part], LENT_VARIABLE)
+    variables = {**facts, **lent, "CUDA_VISIBLE_DEVICES": gpu.uuid, GPU_VARIABLE: str(gpu.index)}
     memory = float("inf") if gpu.free_bytes is None else gpu.free_bytes * _MEMORY_PART
     return DeviceSlot(cores, variables, memory, quiet_cores)
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from collector.machine.cores import VARIABLE, share_out
+from collector.machine.cores import LENT_VARIABLE, VARIABLE, lent_cores, share_out, spell_cores
 
 ASK = "import os; from collector.machine.cores import pin_to_cores; pin_to_cores(); print(sorted(os.sched_getaffinity(0)))"
 
@@ -26,3 +26,11 @@ def test_a_process_keeps_to_its_cores(given):
     environ = {**os.environ, VARIABLE: str(here[-1])} if given else {**os.environ, VARIABLE: ""}
     done = subprocess.run([sys.executable, "-c", ASK], env=environ, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(here[-1:] if given else here)
+
+
+def test_lent_cores_are_those_of_the_variable(monkeypatch):
+    monkeypatch.delenv(LENT_VARIABLE, raising=False)
+    assert lent_cores() == set()
+    for name, value in spell_cores([3, 5], LENT_VARIABLE).items():
+        monkeypatch.setenv(name, value)
+    assert lent_cores() == {3, 5}

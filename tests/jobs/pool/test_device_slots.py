@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from collector.errors import ConfigError
+from collector.machine.cores import LENT_VARIABLE
 from collector.machine.environment import (
     GPU_VARIABLE,
     GPUS_VARIABLE,
@@ -274,6 +275,7 @@ def test_a_gpus_workers_have_a_core_each_and_the_last_is_kept_free(host):
     assert list(slot.quiet_cores) == [7, 15]
     assert sorted([*(core for part in slot.cores for core in part), *slot.quiet_cores]) == SINGLE
     assert slot.variables[WORKERS_VARIABLE] == "14"
+    assert slot.variables[LENT_VARIABLE].split(",") == [str(core) for part in slot.cores for core in part]
 
 
 def test_several_gpus_have_as_many_workers_each_and_their_own_quiet_core(host):
