@@ -95,14 +95,6 @@ def test_a_report_that_cannot_be_written_is_exit_code_4_and_leaves_nothing(store
     assert files() == before
 
 
-@pytest.mark.parametrize("words", [["report", "latest", "latest"], ["regressions", "list", "--json"]])
-def test_reading_verbs_import_no_torch(words, stored):
-    prelude = "import atexit; atexit.register(lambda: sys.stderr.write(str('torch' in sys.modules)))"
-    done = call(*words, folder=stored, prelude=prelude)
-    assert done.returncode == 0, tell(done)
-    assert done.stderr.endswith("False")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # three real measurements on a machine that may be busy
 def test_what_a_plan_wants_again_is_measured_so_often_and_is_one_night(tmp_path):
