@@ -34,7 +34,7 @@ def stored(bundles, tmp_path_factory):
     return folder
 
 
-def test_a_night_that_got_worse_reaches_the_summary_the_pull_request_and_an_issue(bundles, tmp_path):
+def test_a_worse_night_reaches_summary_pull_request_and_issue(bundles, tmp_path):
     said = []
 
     def do(*words, code=0, **environ):

@@ -107,7 +107,7 @@ def test_its_program_is_none_that_torch_compile_makes():
         (replace(AHEAD, overrides={"max_autotun": True}), "did you mean max_autotune"),
     ],
 )
-def test_what_it_cannot_do_is_refused_when_it_is_planned_and_when_it_is_measured(config, said):
+def test_what_it_cannot_do_is_refused_in_the_plan_and_in_the_cell(config, said):
     with pytest.raises(ConfigError, match=said):
         check_config(config, "cpu")
     found = measure(replace(CELL, config=config), build, FEW).measurement
@@ -121,7 +121,7 @@ def test_a_training_step_is_a_config_error_that_says_so():
     assert "compiles no gradients" in found.failure.message
 
 
-def test_a_model_that_does_not_export_fails_to_compile_and_the_reason_is_told(capfd):
+def test_a_model_that_does_not_export_fails_to_compile_with_the_reason(capfd):
     found = measure(CELL, build_branching, FEW).measurement
     assert (found.status, found.failure.stage) == (Status.FAIL_TO_COMPILE, Stage.COMPILE)
     assert found.failure.exception == "ExportFailedError"
@@ -193,7 +193,7 @@ def alone(device):
 
 
 @pytest.mark.gpu
-def test_a_library_for_a_gpu_is_measured_in_a_run_or_torch_itself_cannot_load_one(tmp_path, capsys):
+def test_a_library_for_a_gpu_is_measured_unless_torch_cannot_load_one(tmp_path, capsys):
     with ThreadPoolExecutor(1) as beside:
         without_us = beside.submit(alone, "cuda")
         found = in_a_run("build", tmp_path, device="cuda", dtype="bfloat16")

@@ -246,7 +246,7 @@ def test_nights_are_counted_by_their_newest_run(store, tmp_path):
     assert "has 2 nights" in refusal(store, "latest~2")
 
 
-def test_a_beginning_of_two_nights_or_of_a_night_and_a_stranger_is_ambiguous(store, tmp_path):
+def test_a_beginning_of_a_night_and_another_name_is_ambiguous(store, tmp_path):
     for number, (run_id, name) in enumerate([("x1", "20-a"), ("x2", "20-a"), ("x3", "20-b"), ("20-ab", "")]):
         ingest_bundle(store, night(tmp_path, run_id, minutes=number, night=name))
     assert "20-a, 20-ab, 20-b" in refusal(store, "20-")

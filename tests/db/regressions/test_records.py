@@ -74,7 +74,7 @@ def test_finding_the_same_again_is_the_same_record(nights):
     assert len(list_regressions(nights)) == 1
 
 
-def test_a_life_is_told_in_the_order_in_which_it_was_written_whatever_the_clock_said(nights):
+def test_a_record_tells_its_history_in_the_order_of_writing(nights):
     name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
     states = ["confirmed", "acknowledged", "fixed", "returned", "expected"]
     for number, state in enumerate(states):
