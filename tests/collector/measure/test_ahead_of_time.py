@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -187,7 +188,7 @@ def died_while_loading(found):
 
 def alone(device):
     """Compile and load without this project; the exit code and what was printed."""
-    command = [sys.executable, str(Path(__file__).with_name("load_package.py")), device]
+    command = [sys.executable, "-X", "faulthandler", str(Path(__file__).with_name("load_package.py")), device]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return done.returncode, done.stdout
 
@@ -204,10 +205,10 @@ def test_a_library_for_a_gpu_is_measured_unless_torch_cannot_load_one(tmp_path, 
     code, said = without_us.result()
     with capsys.disabled():
         print(f"\nthe cell, after {found.wall_s} s:\n{found.log_tail}\n{said}")  # noqa: T201
-    assert code == 1, "torch alone loads such a library"
-    ended = re.search(r"^compile: (SIG\w+) after 'compiled'$", said, re.MULTILINE)
-    assert ended, "torch alone dies elsewhere"
-    pytest.xfail(f"torch {torch.__version__} alone ends with {ended[1]} where it loads AOTInductor's library")
+    assert code < 0, "torch alone loads such a library"
+    assert re.findall("^(compiled|loaded|compared)", said, re.MULTILINE) == ["compiled"], "torch alone dies elsewhere"
+    name = signal.Signals(-code).name
+    pytest.xfail(f"torch {torch.__version__} alone ends with {name} where it loads AOTInductor's library")
 
 
 def build_for_a_broken_loader(batch_size, phase, device):
@@ -234,4 +235,4 @@ def test_a_crash_while_a_library_is_loaded_is_the_status_of_its_cell(tmp_path):
 def test_the_script_without_this_project_loads_a_library():
     code, said = alone("cpu")
     assert code == 0, said
-    assert said.endswith("compile: exit code 0 after 'compared'\n")
+    assert re.findall("^(compiled|loaded|compared)", said, re.MULTILINE) == ["compiled", "loaded", "compared"]
