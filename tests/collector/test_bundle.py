@@ -44,14 +44,6 @@ def test_closing_leaves_one_compressed_file_equal_for_equal_runs(closed, tmp_pat
     assert again.read_bytes() == closed.read_bytes()
 
 
-def test_an_abandoned_run_stays_plain_and_readable(open_one, tmp_path):
-    assert [path.name for path in tmp_path.iterdir()] == ["r1.jsonl"]
-    found = read_bundle(open_one)
-    assert len(found.measurements) == 2
-    assert found.finished_at is None
-    assert found.damage == []
-
-
 def test_a_measurement_is_on_disk_before_the_next(tmp_path):
     writer = BundleWriter(tmp_path, header("r1"))
     for count, which in enumerate(CELLS, start=1):

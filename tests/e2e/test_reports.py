@@ -74,10 +74,7 @@ def test_a_worse_night_reaches_summary_pull_request_and_issue(bundles, tmp_path)
     ("words", "said"),
     [
         (["report", "latest", "latest", "--comment", "o/r#1"], "GITHUB_TOKEN is not set"),
-        (["report", "latest", "latest", "--github-summary"], "GITHUB_STEP_SUMMARY is not set"),
-        (["report", "nonsense", "latest"], "is called 'nonsense'"),
         (["regressions", "show", "abcd"], "no regression 'abcd'"),
-        (["regressions", "publish", "--repo", "o"], "write OWNER/REPO"),
         (["run", "--again", "nothing.json"], "nothing.json"),
     ],
 )
