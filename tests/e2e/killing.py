@@ -26,10 +26,10 @@ class Storm:
     """A night on a host where something is killed every few seconds, and someone who resumes it each time."""
 
     def __init__(
-        self, folder: Path, plan: Path, seed: int, longest_s: float, words: Sequence[str], **environ: str
+        self, folder: Path, plan: Path, seed: int, longest_s: float, words: Sequence[str] = (), **environ: str
     ) -> None:
         self.folder, self.runs = folder, folder / "runs"
-        self._words, self._environ = words, environ
+        self._words, self._environ = words or ("--workers", "2", "--samples", "5"), environ
         self.kills: Counter[str] = Counter()
         self.starts: Counter[str] = Counter()
         self._plan, self._rng, self._longest_s = plan, random.Random(seed), longest_s
@@ -37,12 +37,11 @@ class Storm:
         self._tmp = folder / "tmp"
         self._tmp.mkdir()
 
-    def rage(self, kills: int) -> None:
-        """Go on until that many kills have happened; a run that comes to its end is followed by another.
+    def rage(self, kills: int, planned_first: bool = False) -> None:
+        """Goes on until that many kills have happened; a run that comes to its end is followed by another.
 
-        The first kill waits until there is a run: planning takes longer than what is played then.
+        With `planned_first` the first kill waits until there is a run: planning takes longer than what is played then.
         """
-        planned_first = True
         while self.kills.total() < kills:
             process = self.start()
             while planned_first and not self._open():

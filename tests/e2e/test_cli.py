@@ -126,6 +126,17 @@ def test_nothing_to_measure_is_exit_code_3(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_is_not_there_is_exit_code_4(tmp_path):
+    bundle = night(tmp_path / "runs", "one", cells=matrix(["bert"]))
+    is_one_line(call("ingest", bundle, "--db", tmp_path / "no" / "w.db", folder=tmp_path), 4, "does not exist")
+
+
+def test_a_file_that_is_no_database_is_exit_code_4_and_left_alone(tmp_path):
+    (tmp_path / "notes.db").write_text("dear diary, this is no database at all")
+    is_one_line(call("runs", "--db", "notes.db", folder=tmp_path), 4, "not a database")
+    assert (tmp_path / "notes.db").read_text().startswith("dear diary")
+
+
 @pytest.mark.parametrize("verb", [["runs"], ["compare", "latest", "latest"], ["db", "upgrade"]])
 def test_a_newer_schema_is_exit_code_4_and_left_alone(verb, tmp_path):
     assert call("db", "upgrade", folder=tmp_path).returncode == 0
