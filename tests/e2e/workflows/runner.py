@@ -20,8 +20,6 @@ from jinja2 import Environment, StrictUndefined
 from tests.jobs.github.server import TOKEN
 
 ROOT = Path(__file__).resolve().parents[3]
-#: The files of a clone that a job needs.
-CLONED = ("collector", "db", "analysis", "jobs", "dashboard", "scripts", "pyproject.toml", "README.md")
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 #: What an expression of GitHub Actions spells differently from one of Jinja; its names may have hyphens.
 _TOKEN = re.compile(r"'[^']*'|&&|\|\||!(?!=)|\.([\w-]+)")
@@ -66,13 +64,9 @@ def condition(text: str, contexts: Mapping[str, Any], failed: bool) -> bool:
 
 
 def clone(folder: Path) -> Path:
-    """Copy what a job needs of a fresh clone of this project."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for source in (ROOT / name for name in CLONED):
-        if source.is_dir():
-            shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy2(source, folder)
+    """Copy what `bootstrap.py` needs of a clone; the environment that it finds has this project's packages."""
+    shutil.copytree(ROOT / "scripts", folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy2(ROOT / "pyproject.toml", folder)
     return folder
 
 
@@ -203,10 +197,7 @@ class Host:
         return {
             "PATH": f"{self.folder / 'tools'}:/usr/bin:/bin",
             "HOME": self.folder,
-            "LANG": "C.UTF-8",
             "COLUMNS": "200",
-            "CI": "true",
-            "GITHUB_ACTIONS": "true",
             "GITHUB_OUTPUT": self.folder / "output",
             "GITHUB_STEP_SUMMARY": self.folder / "summary.md",
             "GITHUB_ACTION_PATH": self.folder / "action",
@@ -214,7 +205,6 @@ class Host:
             "GITHUB_REPOSITORY": github["repository"],
             "GITHUB_RUN_ID": github["run_id"],
             "GITHUB_RUN_ATTEMPT": github["run_attempt"],
-            "GITHUB_SHA": "5" * 40,
             "RUNNER_TEMP": self.folder / "temp",
             **self.service.environ,
         }
