@@ -9,10 +9,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_the_changelog_begins_with_what_is_not_released():
-    assert re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == "[Unreleased]"
-
-
 def test_nobody_is_told_to_install_a_distribution_that_no_index_has():
     if not (ROOT / ".git").exists():
         pytest.skip("no git checkout")

@@ -1,11 +1,9 @@
-"""`make gpu`: each file with tests for a GPU has a pytest of its own, one that crashes stops no other, and none is left."""
+"""`make gpu`: each file with tests for a GPU has a pytest of its own, and one that crashes stops no other."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from scripts.gpu_tests import marked_files
-from tests.collector.processes import dead, wait_until
 
 ROOT = Path(__file__).parents[1]
 #: Stands for torch.
@@ -26,17 +23,6 @@ FILES = {
     f"{MARK}def test_skipped():\n    pytest.skip('no reason')\n",
     "test_unmarked.py": "def test_it():\n    assert False\n",
 }
-#: Starts a program that goes on for long, and waits in a test for it; its fixture takes its time to end.
-HANGS = f"""import os, pathlib, pytest, subprocess, sys, time
-@pytest.fixture
-def child():
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    pathlib.Path("pids").write_text(f"{{os.getpid()}} {{process.pid}} ")
-    yield process
-    pathlib.Path("ended").touch()
-{MARK}def test_it(child):
-    child.wait()
-"""
 
 
 @pytest.fixture
@@ -67,24 +53,6 @@ def test_gpu_tests_run_file_by_file_and_all_are_reported(place):
         "in all: 2 tests passed, 1 failed, 1 expected to fail, 1 skipped in 3 files, N s",
     ]
     assert done.returncode != 0
-
-
-def test_options_go_to_pytest_and_what_passes_ends_well(place):
-    (place / "tests" / "test_fails.py").write_text(FILES["test_fails.py"])
-    done = subprocess.run(command("PYTEST=-k other"), cwd=place, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "in all: 1 test passed in 1 file," in done.stdout
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_when_make_is_ended(place, number):
-    (place / "tests" / "test_hangs.py").write_text(HANGS)
-    with subprocess.Popen(command(), cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as make:
-        pids = place / "pids"
-        wait_until(lambda: pids.exists() and pids.read_text().endswith(" "), 60)
-        os.kill(make.pid, number)
-    wait_until(lambda: all(dead(int(pid)) for pid in pids.read_text().split()), 30)
-    assert (place / "ended").exists()
 
 
 def test_without_a_gpu_nothing_counts_as_passed(place):

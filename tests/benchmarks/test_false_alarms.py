@@ -10,7 +10,7 @@ from benchmarks.false_alarms import World, draw_nights, judged, judged_in_histor
 
 @pytest.mark.parametrize(("models", "times"), [(1, 60), (10, 40), (200, 10)])
 @pytest.mark.parametrize("noise", [0.03, 0.005])
-def test_runs_beside_a_neighbour_make_no_more_false_verdicts_than_is_stated(models, times, noise):
+def test_runs_beside_a_neighbour_make_no_more_false_verdicts_than_stated(models, times, noise):
     found = rates(World(models, noise=noise, pace=noise, disturbed=0.25), (), times)
     # 5 % are stated; two standard errors of the rate itself on top.
     assert found.alarms <= 0.05 + 2 * (0.05 * 0.95 / times) ** 0.5
@@ -39,7 +39,7 @@ def test_a_second_run_finds_what_a_single_one_with_modes_does_not():
 
 @pytest.mark.parametrize(("models", "nights", "times"), [(1, 3, 40), (10, 3, 25), (10, 8, 12)])
 @pytest.mark.parametrize("disturbed", [0.0, 0.25])
-def test_a_history_of_first_nights_makes_no_more_false_alerts_than_is_stated(models, nights, times, disturbed):
+def test_a_history_of_first_nights_makes_no_more_false_alerts_than_stated(models, nights, times, disturbed):
     world = World(models, nights=nights, runs=2, noise=0.01, pace=0.01, disturbed=disturbed)
     found = rates(world, (), times, judge=judged_in_history)
     assert found.alarms <= 0.05 + 2 * (0.05 * 0.95 / times) ** 0.5
@@ -70,7 +70,7 @@ def test_noise_does_not_collapse_where_steps_of_both_latencies_are_cut_off():
     assert min(widths) > 0.05
 
 
-def test_a_slow_night_makes_no_verdict_that_outlives_a_confirmation_of_both_sides():
+def test_a_slow_night_makes_no_verdict_that_outlives_a_confirmation():
     """Of one model nothing tells a host that is 3 % slower from a commit, but for base measured again beside it."""
     world = World(1, noise=0.003, pace=0.003, slow_night=0.03)
     once, again = (rates(world, (), 40, confirm=confirm) for confirm in ("no", "both"))
@@ -79,7 +79,7 @@ def test_a_slow_night_makes_no_verdict_that_outlives_a_confirmation_of_both_side
     assert 0 < again.again < 1
 
 
-def test_a_step_in_a_slow_night_is_still_found_where_base_is_measured_again():
+def test_a_step_in_a_slow_night_is_found_where_base_is_measured_again():
     """The drift of the night is not taken twice from cells whose base was measured in it, too."""
     found = rates(World(30, noise=0.003, pace=0.003, slow_night=0.03), (0.05,), 4, confirm="both")
     assert found.power[0] > 0.8
@@ -103,7 +103,7 @@ def compare_both(world, nights):
     return direct
 
 
-def test_a_comparison_through_a_store_says_the_same_and_passes_by_an_ad_hoc_run():
+def test_a_comparison_through_a_store_ignores_an_ad_hoc_run():
     random = np.random.default_rng(5)
     world = World(models=25, nights=11, noise=0.004, pace=0.004, modes=0.05)
     nights = draw_nights(world, random)

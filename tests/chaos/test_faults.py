@@ -121,7 +121,7 @@ def small_disk(folder, kib):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_database_on_a_full_disk_is_one_line_and_goes_on_once_there_is_room(begun, tmp_path, rng):
+def test_a_database_on_a_full_disk_is_one_line_and_continues_later(begun, tmp_path, rng):
     reference = Reference(tmp_path, three_runs(tmp_path, rounds=400))
     engine = new_store(tmp_path / "begun.db")
     ingest_bundle(engine, reference.bundles[0])
@@ -143,7 +143,7 @@ def test_a_database_on_a_full_disk_is_one_line_and_goes_on_once_there_is_room(be
             reference.check(str(store))
 
 
-def test_a_bundle_on_a_full_disk_is_one_line_and_goes_on_once_there_is_room(tmp_path, rng):
+def test_a_bundle_on_a_full_disk_is_one_line_and_continues_later(tmp_path, rng):
     for _ in tries(20, 3):
         with small_disk(tmp_path / "disk", rng.randrange(4, 40, 4)) as (disk, make_room):
             done = Child(tmp_path, work=lambda disk=disk: write(disk, "f")).end()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-from analysis.compare.adjustment import CONTROL
 from collector.measure import counters
-from collector.metrics import METRICS
 from scripts.metrics_page import with_tables
 from tests.collector.processes import ROOT
 
@@ -16,10 +14,6 @@ PAGE = (ROOT / "docs/metrics.md").read_text()
 def test_the_page_is_made_of_the_table_of_metrics():
     """`python -m scripts.metrics_page` writes it."""
     assert with_tables(PAGE) == PAGE
-
-
-def test_each_control_of_the_table_is_the_one_that_comparisons_use():
-    assert {metric.name: metric.control for metric in METRICS.values() if metric.control} == CONTROL
 
 
 def test_the_page_explains_every_phase_of_compiling_and_no_other():

@@ -30,7 +30,7 @@ def write(folder, run_id, code, minutes=0):
     return writer.close(at(minutes + 2))
 
 
-def test_a_text_is_in_one_bundle_of_a_folder_and_comes_back_when_that_one_is_gone(tmp_path):
+def test_a_text_is_in_one_bundle_and_is_written_again_when_that_is_gone(tmp_path):
     first = write(tmp_path, "one", CODE)
     second = write(tmp_path, "two", OTHER, 10)
     assert set(read_bundle(first).texts) == {"w" * 16, "a" * 16, "b" * 16}
@@ -56,7 +56,7 @@ def test_stored_code_is_found_by_run_and_cell_and_ingest_is_repeatable(tmp_path)
         assert conn.execute(text(query)).scalars().all() == [CODE.code_id, OTHER.code_id]
 
 
-def test_a_database_without_the_bundle_that_has_a_code_reads_it_beside_the_one_that_is_stored(tmp_path):
+def test_a_database_reads_a_code_from_a_bundle_beside_the_stored_one(tmp_path):
     write(tmp_path, "one", CODE)
     engine = new_store(tmp_path / "watch.db")
     ingest_bundle(engine, write(tmp_path, "two", CODE, 10))

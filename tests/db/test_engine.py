@@ -67,7 +67,7 @@ def test_a_newer_schema_says_update(store, location, write):
     assert "update inductor-watch" in message
 
 
-def test_an_older_schema_sends_readers_to_the_upgrade_and_writers_through_it(tmp_path, monkeypatch):
+def test_an_older_schema_sends_readers_to_the_upgrade(tmp_path, monkeypatch):
     monkeypatch.setattr("db.maintenance.migrate.VERSIONS", ("0000", *migrate.VERSIONS))
     with sqlite3.connect(tmp_path / "old.db") as old:
         old.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
@@ -104,7 +104,7 @@ def test_odd_file_names_open_the_file_of_that_name(tmp_path, name):
     assert revision(open_store(tmp_path / name, write=False)) == 0
 
 
-def test_the_variable_names_the_store_and_the_default_is_in_the_working_folder(tmp_path, monkeypatch):
+def test_the_variable_names_the_store_or_it_is_in_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("INDUCTOR_WATCH_DB", raising=False)
     open_store(write=True).dispose()
@@ -171,7 +171,7 @@ def test_what_is_shown_of_a_place_has_no_password(place, said):
     assert shown(place) == said
 
 
-def test_a_reader_opens_a_file_whose_writer_was_killed_before_it_used_the_log(tmp_path):
+def test_a_reader_opens_a_file_whose_writer_was_killed_early(tmp_path):
     """A new file is written with a rollback journal until it is told to use a log; a kill leaves that journal hot."""
     open_store(tmp_path / "store.db", write=True).dispose()
     script = (

@@ -55,7 +55,7 @@ def test_every_value_of_a_measurement_comes_back(store, tmp_path):
     assert {name: list(values) for name, values in samples.items()} == sent.samples
 
 
-def test_a_failure_keeps_its_reason_and_what_was_not_measured_is_null_and_never_zero(store, tmp_path):
+def test_a_failure_keeps_its_reason_and_unmeasured_values_are_null(store, tmp_path):
     ingest_bundle(store, write_bundle(tmp_path, header("r1"), [failing(cell(), metrics={"graph_breaks": 0.0})]))
     info = queries.measurement(store, "r1", cell().cell_id)
     assert (info.stage, info.exception) == ("compile", "BackendCompilerFailed")

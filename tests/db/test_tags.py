@@ -80,7 +80,7 @@ def test_a_name_that_is_unknown_unmeasured_or_ambiguous_is_one_line(runs, tags, 
     assert "\n" not in str(told.value)
 
 
-def test_one_name_in_two_repositories_is_ambiguous_where_both_were_measured(runs, tmp_path):
+def test_one_tag_in_two_measured_repositories_is_ambiguous(runs, tmp_path):
     imported(runs, {"v1": COMMIT_C})
     imported(runs, {"v1": COMMIT_B}, repo="org/fork", line=(COMMIT_B,))
     assert resolve_side(runs, "v1").run_ids == ("second", "first")

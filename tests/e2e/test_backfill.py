@@ -57,7 +57,7 @@ def files_of(place):
     return {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
 
 
-def test_builds_are_measured_oldest_first_and_stored_under_their_own_commits(filled):
+def test_builds_are_measured_oldest_first_under_their_own_commits(filled):
     folder, done = filled
     assert done.returncode == 0, tell(done)
     with sqlite3.connect(folder / "store.db") as conn:
@@ -111,7 +111,7 @@ def test_a_constraint_of_uv_that_forbids_a_build_is_named(folder, tmp_path):
     assert "torch==9.2.0 and torch<=2.14.1" in done.stdout + done.stderr, tell(done)
 
 
-def test_environments_have_the_extra_packages_and_nothing_is_installed_here(filled):
+def test_environments_have_the_extra_packages(filled):
     (python,) = (filled[0] / "envs").glob("torch-9.2.0-*/bin/python")
     code = "import synthetic_zoo, torch; print(torch.__version__)"
     assert subprocess.run([python, "-c", code], capture_output=True, text=True).stdout == "9.2.0\n"
@@ -149,7 +149,7 @@ def test_half_an_environment_is_made_anew(filled):
 
 
 @pytest.mark.slow
-def test_a_bisection_over_builds_names_the_first_that_is_slower_and_can_be_repeated(filled):
+def test_a_bisection_over_builds_names_the_first_slower_one(filled):
     folder, _ = filled
     ask = ("--model", "synthetic-a", "--config", "default", "--good", "9.1.0", "--bad", "9.10.0", "--out", "found")
     done = made(folder, *ask, "--torch", "9.2.0", "--torch", "9.3.0", "--json", verb="bisect")
@@ -207,7 +207,7 @@ def repository(tmp_path_factory):
     return place, shas
 
 
-def test_a_bisection_over_commits_prepares_each_and_goes_round_one_that_does_not_build(repository, tmp_path):
+def test_a_bisection_over_commits_skips_one_that_does_not_build(repository, tmp_path):
     place, shas = repository
     python = tmp_path / "python"
     python.write_text(

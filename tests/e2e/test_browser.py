@@ -114,7 +114,7 @@ def test_a_chart_shows_what_is_under_the_pointer(page):  # noqa: F811
     assert "UTC" in tip.inner_text() and "commit" in tip.inner_text() and "default" in tip.inner_text()
 
 
-def test_a_link_in_a_table_leads_to_its_page_by_mouse_and_keyboard_and_back(page):  # noqa: F811
+def test_a_link_in_a_table_leads_to_its_page_by_mouse_and_keyboard(page):  # noqa: F811
     page.goto("/")
     settled(page)
     page.locator(".iw td a").first.click()

@@ -47,14 +47,6 @@ def test_the_bundles_of_the_checkout_are_ingested_with_one_command(filled):
     assert done.stderr == ""
 
 
-def test_ingesting_the_same_bundles_again_brings_nothing(filled):
-    done = call("ingest", *BUNDLES, "--json", folder=filled[0])
-    reports = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(reports) == len(BUNDLES)
-    assert all((report["new"], report["updated"], report["changed"]) == (0, 0, False) for report in reports)
-    assert all(report["unchanged"] > 0 for report in reports)
-
-
 def test_runs_lists_every_run(filled):
     done = call("runs", "--json", folder=filled[0])
     rows = json.loads(done.stdout)
@@ -73,14 +65,6 @@ def test_the_same_code_twice_compares_in_pairs(filled):
     assert suite["figures"]["speedup"]["ratio"] == pytest.approx(1.0, abs=0.05)  # nothing but the moment differs
     assert suite["figures"]["device_speedup"]["n"] == 0  # a CPU has none
     assert found["transitions"]["broke"] == found["transitions"]["fixed"] == 0
-
-
-def test_a_comparison_is_a_table_for_people_too(filled):
-    done = call("compare", *TWICE, "--config", "triton", folder=filled[0])
-    assert done.returncode == 0, tell(done)
-    assert "Noise from run to run" in done.stdout
-    assert "pass rate" in done.stdout
-    assert "nan" not in done.stdout.lower()
 
 
 @pytest.mark.parametrize(
@@ -147,6 +131,12 @@ def test_a_folder_that_is_not_there_is_exit_code_4(tmp_path):
     is_one_line(call("ingest", bundle, "--db", tmp_path / "no" / "w.db", folder=tmp_path), 4, "does not exist")
 
 
+def test_a_file_that_is_no_database_is_exit_code_4_and_left_alone(tmp_path):
+    (tmp_path / "notes.db").write_text("dear diary, this is no database at all")
+    is_one_line(call("runs", "--db", "notes.db", folder=tmp_path), 4, "not a database")
+    assert (tmp_path / "notes.db").read_text().startswith("dear diary")
+
+
 @pytest.mark.parametrize("verb", [["runs"], ["compare", "latest", "latest"], ["db", "upgrade"]])
 def test_a_newer_schema_is_exit_code_4_and_left_alone(verb, tmp_path):
     assert call("db", "upgrade", folder=tmp_path).returncode == 0
@@ -154,12 +144,6 @@ def test_a_newer_schema_is_exit_code_4_and_left_alone(verb, tmp_path):
         connection.execute("UPDATE alembic_version SET version_num = 'from_the_future'")
     connection.close()
     is_one_line(call(*verb, folder=tmp_path), 4, "from_the_future", "update inductor-watch")
-
-
-def test_a_file_that_is_no_database_is_exit_code_4_and_left_alone(tmp_path):
-    (tmp_path / "notes.db").write_text("dear diary, this is no database at all")
-    is_one_line(call("runs", "--db", "notes.db", folder=tmp_path), 4, "not a database")
-    assert (tmp_path / "notes.db").read_text().startswith("dear diary")
 
 
 def test_no_database_yet_says_how_to_make_one(tmp_path):
@@ -177,21 +161,23 @@ def test_a_cut_bundle_is_ingested_with_a_message(tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("content", ["hello\n", '{"record": "run", "format": 99}\n', "[" * 100_000])
-def test_a_file_that_is_no_bundle_makes_no_database(content, tmp_path):
-    (tmp_path / "odd.jsonl").write_text(content)
-    is_one_line(call("ingest", "odd.jsonl", folder=tmp_path), 2, "odd.jsonl")
-    assert not (tmp_path / "inductor-watch.db").exists()
-
-
 @pytest.mark.parametrize(
-    "words", [["zoo", "--json"], ["compare", "latest", "latest", "--json"], ["runs"], ["--help"], ["run", "--help"]]
+    "words",
+    [
+        ["zoo", "--json"],
+        ["compare", "latest", "latest", "--json"],
+        ["report", "latest", "latest"],
+        ["regressions", "list", "--json"],
+        ["runs"],
+        ["run", "--help"],
+    ],
 )
 def test_reading_verbs_import_no_torch(words, small):
-    prelude = "import atexit; atexit.register(lambda: sys.stderr.write(str('torch' in sys.modules)))"
+    heavy = "{'torch', 'triton', 'transformers'} & set(sys.modules)"
+    prelude = f"import atexit; atexit.register(lambda: sys.stderr.write(str({heavy})))"
     done = call(*words, folder=small, prelude=prelude)
     assert done.returncode == 0, tell(done)
-    assert done.stderr.endswith("False")
+    assert done.stderr.endswith("set()")
 
 
 def test_zoo_lists_the_named_models(tmp_path):

@@ -82,7 +82,7 @@ def host(tmp_path, request):
     return host
 
 
-def test_what_changed_is_measured_again_and_a_single_slow_process_is_no_change(host):
+def test_a_single_slow_process_is_no_change_once_measured_again(host):
     is_both = host.bundles()[-1].header.asked["torch_git"] == host.torch_git
     done = host.watch("nightly", *WORDS, latencies=SLOWER if not is_both else {2: SLOWER[2]})
     assert done.returncode == 0, tell(done)

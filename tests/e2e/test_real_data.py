@@ -35,7 +35,7 @@ def page(chromium, real_server):  # noqa: F811
         yield opened
 
 
-def test_the_report_of_the_page_is_that_of_the_command_line_and_loads_nothing(
+def test_the_report_of_the_page_is_that_of_the_command_line(
     page,
     chromium,  # noqa: F811
     real_server,  # noqa: F811

@@ -84,7 +84,7 @@ def visitor(page) -> Iterator[Visitor]:  # noqa: F811
     assert 1 <= somebody.clicks <= MOST
 
 
-def test_1_which_models_regressed_between_two_torch_versions_and_by_how_much(chromium, real_server):  # noqa: F811
+def test_1_which_models_regressed_between_two_torch_versions(chromium, real_server):  # noqa: F811
     with watched(chromium, base_url=real_server) as opened:
         visitor = Visitor(opened)
         visitor.pick("base", "2.13.0")

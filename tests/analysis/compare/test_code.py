@@ -56,7 +56,7 @@ def test_a_kernel_more_renames_others_and_changes_none_of_them():
     assert found.words == "1 kernel changed"
 
 
-def test_another_text_under_the_same_name_changed_and_what_is_left_over_went():
+def test_a_kernel_with_another_text_changed_and_one_left_over_was_removed():
     other = renamed(SUM, "triton_red_fused_sum_0", "d" * 16)
     found = changes(code("one", [ADD, SUM]), code("two", [other]))
     assert whats(found) == [(other.name, "changed"), (ADD.name, "removed")]
@@ -68,7 +68,7 @@ def test_the_same_kernels_called_otherwise_are_a_change_of_the_wrapper():
     assert not found.kernels and found.words == "wrapper changed"
 
 
-def test_a_kernel_that_explains_a_loss_is_named_with_its_share_whatever_its_number():
+def test_a_kernel_that_explains_a_loss_is_named_with_its_share():
     slow = Kernel("triton_red_fused_sum_2", "d" * 16)
     base, new = (
         code("one", [ADD, SUM]),
@@ -87,7 +87,7 @@ def test_a_kernel_that_explains_a_loss_is_named_with_its_share_whatever_its_numb
     assert explained(before, before) == ()
 
 
-def test_kernels_of_one_name_in_two_graphs_are_one_entry_since_the_profiler_adds_them_up():
+def test_kernels_of_one_name_in_two_graphs_are_one_entry():
     first, second = Kernel("triton_poi_fused_0", "1" * 16), Kernel("triton_poi_fused_0", "2" * 16)
     moved = renamed(second, "triton_poi_fused_1")
     found = changes(code("one", [first], [second]), code("two", [first, moved]))
@@ -107,7 +107,7 @@ def test_a_kernel_below_those_that_are_listed_is_no_explanation():
     assert [part.name for part in explained(before, after, found)] == [ADD.name]
 
 
-def test_one_fused_kernel_that_became_four_is_one_group_and_shares_make_100():
+def test_one_fused_kernel_that_became_four_is_one_group():
     """The softmax of RobertaForCausalLM between nights b and c of `data/nights`, with the other kernels that changed."""
     ops = "_safe_softmax_add_arange_exp_expand_ge_prepare_softmax_online_scalar_tensor_sub_unsqueeze_view_where"
     rest = ops.replace("exp_", "", 1).replace("sub_", "")
@@ -138,7 +138,7 @@ def test_of_one_kernel_that_became_two_neither_is_the_changed_one():
     ]
 
 
-def test_a_kernel_tuned_to_another_configuration_is_shown_though_its_text_is_the_same():
+def test_a_kernel_tuned_differently_is_shown_though_its_text_is_equal():
     found = changes(code("one", [ADD, SUM]), code("one", [ADD, SUM]))
     before, after = (
         details(
@@ -256,7 +256,7 @@ def test_cells_of_two_censuses_are_told_apart_by_their_code(store, tmp_path):
     assert (latency.dimension, latency.verdict) == ("latency", "unchanged")
 
 
-def test_a_loss_after_a_carried_night_is_explained_by_the_night_that_timed_the_code(store, tmp_path):
+def test_a_loss_after_a_carried_night_is_explained_by_the_night_it_copies(store, tmp_path):
     before, after = (details((ADD.name, 1, 1.0), (SUM.name, 2, ms)) for ms in (1.0, 1.5))
     nights = (
         measured("bert", "one", details=before),
@@ -271,7 +271,7 @@ def test_a_loss_after_a_carried_night_is_explained_by_the_night_that_timed_the_c
     assert explanation_of(store, "n1", "n2", bert.cell.cell_id)[1].startswith(f"{SUM.name} +0.5 ms, 100 %")
 
 
-def test_a_carried_cell_names_the_night_that_timed_its_code_among_those_of_its_name(store, tmp_path):
+def test_a_carried_cell_names_the_run_that_timed_its_code(store, tmp_path):
     timed = [measured("bert", code, details=details((SUM.name, 2, ms))) for code, ms in (("two", 9.0), ("one", 1.0))]
     known = measured("bert", "one", {"compile_cold_s": 10.0}, details={"only": "code", "same_code_as": "nightly"})
     for number, (found, night) in enumerate(zip((*timed, known), ("nightly", "nightly", "last"), strict=True)):

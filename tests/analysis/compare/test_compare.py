@@ -433,7 +433,7 @@ def test_environments_of_cells_that_the_filter_leaves_out_do_not_differ(store, p
     assert compare(store, old, new, CellFilter(models=("bert",))).environment == ()
 
 
-def test_what_a_side_measured_several_times_is_the_mean_of_its_runs_and_a_change_is_of_two_means(either, tmp_path):
+def test_a_side_is_the_mean_of_its_runs_and_a_change_is_of_two_means(either, tmp_path):
     """Two runs a night, one of them with a replicate: 2 and 8 ms (4 and 16 there), so 4 ms."""
     for number, latencies in enumerate([(2.0,), (4.0, 16.0), (3.0,), (12.0,)]):
         lines = [

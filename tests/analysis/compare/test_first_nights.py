@@ -89,7 +89,7 @@ def test_one_run_a_night_tells_nothing_by_then(nights):
 
 
 @pytest.mark.parametrize(("models", "verdict"), [(1, "inconclusive"), (8, "regressed")])
-def test_a_model_that_is_slower_in_itself_is_judged_by_absolute_times_where_others_show_it(nights, models, verdict):
+def test_a_slower_model_is_judged_by_absolute_times_where_others_show_it(nights, models, verdict):
     row, told, lines = nights(*[{}] * 8, {"eager": 1.5}, models=models)
     assert row["verdict"] == verdict
     assert any("eager of the same processes" in line and "another model?" in line for line in lines)
@@ -104,7 +104,7 @@ def test_a_host_that_slowed_all_of_the_models_is_no_change_of_one(nights):
 
 
 @pytest.mark.parametrize(("models", "later"), [(6, 0), (1, 1), (6, 1), (1, 3), (6, 3)])
-def test_the_history_tells_a_step_in_the_third_night_and_goes_on_to_tell_it(history, models, later):
+def test_the_history_keeps_telling_a_step_in_the_third_night(history, models, later):
     store = history({}, {}, *[{"slower": 1.12}] * (1 + later), models=models)
     (alert,) = find_alerts(store)
     (change,) = alert.changes

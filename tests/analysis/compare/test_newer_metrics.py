@@ -167,7 +167,7 @@ def test_the_json_has_a_leak_that_appeared_without_an_infinite_number(nights):
 @pytest.mark.parametrize(
     ("later", "expected"), [((0.0, 0.0), "back"), ((2048.0, 2048.0), "still_there"), ((0.0, 2048.0), "open")]
 )
-def test_a_record_of_a_leak_that_appeared_is_fixed_once_two_runs_leak_nothing(nights, tmp_path, later, expected):
+def test_a_recorded_leak_is_fixed_once_two_runs_leak_nothing(nights, tmp_path, later, expected):
     store = nights(new={"leaks": 2048.0})
     for number, leaks in enumerate(later, 13):
         make_run(store, tmp_path, number, leaks=leaks)

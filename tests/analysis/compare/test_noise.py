@@ -60,7 +60,7 @@ def test_few_nights_of_different_commits_tell_nothing(store, tmp_path):
 
 
 @pytest.mark.parametrize("programs", [(None,), ("a" * 12, "b" * 12)], ids=["one program", "a new option of Inductor"])
-def test_many_nights_tell_it_whatever_their_commits_though_the_level_changed(store, tmp_path, programs):
+def test_many_nights_of_different_commits_tell_the_noise(store, tmp_path, programs):
     make_nights(store, tmp_path, 14, lambda night: 2.0 if night >= 7 else 1.0, programs=programs)
     found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
     assert found.typical == pytest.approx(0.012, rel=0.3)

@@ -90,7 +90,7 @@ def test_a_quiet_night_is_shown_to_have_changed_nothing(history):
     assert found.noise["compiled_ms"].typical == pytest.approx(0.002, rel=0.3)
 
 
-def test_a_slowdown_is_found_with_its_interval_and_the_metric_that_shows_it(history, tmp_path):
+def test_a_slowdown_is_found_with_its_interval_and_its_metric(history, tmp_path):
     make_run(history, tmp_path, 12, slower={MODELS[3]: {"compiled_ms": 1.05, "compiled_kernel_ms": 1.05}})
     found, cells = judged(history)
     assert found.counts() == {"regressed": 1, "unchanged": 23}
@@ -100,7 +100,7 @@ def test_a_slowdown_is_found_with_its_interval_and_the_metric_that_shows_it(hist
     assert row["compiled_ms_q"] < 0.001
 
 
-def test_one_run_of_a_branch_is_decided_by_the_nights_of_main_on_its_testbed(history, tmp_path):
+def test_a_branch_run_is_judged_by_the_nights_of_main_on_its_testbed(history, tmp_path):
     slower = {MODELS[3]: {"compiled_ms": 1.05, "compiled_kernel_ms": 1.05}}
     for number, changes in ((12, {}), (13, {"testbed": OTHER_TESTBED})):
         branch = {"commit": f"{number:x}" * 40, "branch": f"mine-{number}", "branch_start": f"{11:040x}"}
@@ -192,7 +192,7 @@ def test_a_faster_eager_makes_no_compiled_program_slower(history, tmp_path, fact
     assert not {"regressed", "improved"} & judged(history)[0].counts().keys()
 
 
-def test_where_no_device_time_is_measured_the_eager_latency_tells_the_drift(store, tmp_path):
+def test_without_device_time_the_eager_latency_tells_the_drift(store, tmp_path):
     unmeasured = {"eager_kernel_ms": 0, "compiled_kernel_ms": 0}
     for number in range(12):
         drift = 1.08 if number == 11 else 1.0
@@ -202,7 +202,7 @@ def test_where_no_device_time_is_measured_the_eager_latency_tells_the_drift(stor
     assert found.counts() == {"inconclusive": 24}  # of 8 % nobody knows whether the host or the commit did it
 
 
-def test_a_slower_host_is_left_to_device_time_while_nobody_knows_whom_it_slows(history, tmp_path):
+def test_device_time_decides_while_a_slower_host_is_unexplained(history, tmp_path):
     make_run(history, tmp_path, 12, drift=1.08)
     found, cells = judged(history)
     assert found.noise["compiled_ms"].drift == pytest.approx(0)
@@ -331,7 +331,7 @@ def failing_on_load(which):
     return failing(which, Status.MODEL_FAIL_TO_LOAD, minutes=900)
 
 
-def test_a_cell_that_comes_and_goes_is_flaky_until_it_ends_the_same_way_twice(history, tmp_path):
+def test_a_cell_that_comes_and_goes_is_flaky_until_it_ends_alike_twice(history, tmp_path):
     broken = {MODELS[0]: lambda which: failing(which, minutes=900)}
     for number, slower in ((12, broken), (13, None)):
         make_run(history, tmp_path, number, slower=slower)
@@ -368,7 +368,7 @@ def test_two_configs_of_one_side_are_judged_by_the_noisier_of_the_two(history, t
     assert found.loc[MODELS[0], "compiled_ms_change"] == pytest.approx(-0.5, abs=0.05)
 
 
-def test_changed_code_is_compared_with_the_night_that_timed_what_base_carried_over(history, tmp_path):
+def test_changed_code_is_compared_with_the_night_that_timed_its_base(history, tmp_path):
     """Run 12 timed all, 13 none, and in 14 one cell has other code, 20 % slower; the others are carried over again."""
 
     def coded(number, level, timed, code, slower=1.0):

@@ -61,7 +61,7 @@ def test_a_wide_range_joins_the_group_that_its_best_place_is_in():
     assert grouped(*sharp, change(1, 2, 0, 6, "wide"))[0] == (1, 2, 0, 6, ["left", "wide"])
 
 
-def test_all_of_a_group_have_a_suspect_in_common_even_if_they_overlap_in_a_chain():
+def test_changes_of_a_group_share_a_suspect_even_if_they_form_a_chain():
     found = grouped(change(0, 3, cell_id="a"), change(2, 5, cell_id="b"), change(4, 7, cell_id="c"))
     assert [cells for *_, cells in found] == [["a", "b"], ["c"]]
 
@@ -104,7 +104,7 @@ def test_one_commit_is_one_alert_over_models_configs_and_metrics(history):
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_gaps_of_one_cell_are_narrowed_by_another_and_kept_as_also_possible(history):
+def test_a_range_is_narrowed_by_another_cell_and_its_gap_stays_possible(history):
     history.nights(0, 13)
     history.night(13, missing=("bert",))
     history.nights(14, 16, slower(1.1, ("bert", "t5")), missing=("t5",))
@@ -126,7 +126,7 @@ def test_two_causes_are_two_alerts_newest_first(history):
     assert found[0].median_worsening == pytest.approx(0.9, rel=0.01)
 
 
-def test_one_commit_that_helps_some_and_harms_others_is_one_alert_that_is_neither(history):
+def test_a_commit_that_helps_some_and_harms_others_is_one_mixed_alert(history):
     history.nights(0, 12)
     history.nights(12, 22, lambda model, name: {"bert": 1.1, "t5": 0.9}.get(model, 1) if name == "compiled_ms" else 1)
     (alert,) = find_alerts(history.store)

@@ -130,7 +130,7 @@ def test_a_change_that_went_back_is_over_and_its_end_is_a_change_too(history):
     assert ends(history, back) == (23, 24)
 
 
-def test_another_driver_at_the_boundary_is_said_beside_the_change_and_another_torch_is_not(history):
+def test_another_driver_at_the_boundary_is_told_and_another_torch_is_not(history):
     history.nights(0, 12)
     history.nights(12, 24, slower(1.1), environment={"driver": "2.0", "torch_git": "f" * 40})
     change = only(judge_history(history.store))
@@ -179,7 +179,7 @@ def test_branches_are_kept_apart(history):
     assert judge_history(history.store, branch="main").changes == ()
 
 
-def test_commits_are_in_the_order_of_the_repository_whenever_they_were_measured(history):
+def test_commits_are_in_the_order_of_the_repository(history):
     history.nights(20, 40, slower(1.1))
     for number in range(20):  # filled in later, the newest first
         history.night(number, minutes=1440 * (100 - number))
@@ -195,7 +195,7 @@ def test_without_imported_commits_the_order_is_that_of_the_runs(tmp_path):
     assert change.span.base.position is None
 
 
-def test_a_commit_that_is_not_imported_yet_comes_after_those_measured_before(tmp_path):
+def test_a_commit_that_is_not_imported_comes_after_the_measured_ones(tmp_path):
     history = History(tmp_path, nights=30)
     history.nights(0, 14)
     history.import_commits()
@@ -217,7 +217,7 @@ def test_runs_of_one_commit_are_one_point(history):
     assert found.changes == ()
 
 
-def test_another_environment_of_the_same_commit_is_another_point_and_no_commit_is_to_blame(history):
+def test_another_environment_of_one_commit_blames_no_commit(history):
     history.nights(0, 12)
     history.night(11, slower(1.1), run_id="again", minutes=1440 * 11 + 60, environment={"driver": "2.0"})
     history.nights(12, 24, slower(1.1), environment={"driver": "2.0"})

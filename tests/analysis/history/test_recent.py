@@ -40,7 +40,7 @@ def nights(store, tmp_path):
     return list_nights(store)
 
 
-def test_averages_are_held_against_the_newest_night_over_groups_of_as_many_cells(store, nights):
+def test_averages_are_compared_with_the_newest_night_over_equal_groups(store, nights):
     side = resolve_side(store, "three")
     chosen = nights_up_to(nights, side)
     found = recent(suite_history(store, branch="main"), chosen, side, (RATE, "speedup"))

@@ -61,7 +61,7 @@ def test_suites_have_a_column_for_each_average(nights):
     assert percent(suite.figures["compile_cold_s"].change) in texts(drawn)
 
 
-def test_an_average_is_coloured_by_the_rule_of_the_dashboard_and_not_by_its_interval_alone(nights):
+def test_an_average_is_coloured_by_the_rule_of_the_dashboard(nights):
     found = report_of(nights)
     (suite,) = found.suites
     assert {change.look for change in suite.changes.values() if change} == {"calm"}

@@ -49,7 +49,7 @@ def test_a_quiet_pair_and_an_unmeasured_one_are_said_to_be_that(nights):
     assert markdown(empty).startswith("## inductor-watch: nothing to judge\n")
 
 
-def test_evidence_stands_beside_a_cell_that_regressed_and_the_error_beside_one_that_broke(nights):
+def test_a_regression_has_its_evidence_and_a_broken_cell_its_error(nights):
     regressed, _, broke = report_of(nights).rows[:3]
     assert regressed.evidence == (
         "graph breaks: 0 -> 2",
@@ -291,7 +291,7 @@ def test_a_dashboard_that_is_no_address_is_refused(nights, url):
     assert (done.exit_code, "no address" in done.output) == (2, True)
 
 
-def test_the_comment_of_a_pull_request_is_edited_and_the_token_told_nowhere(nights):
+def test_the_comment_is_edited_and_the_token_appears_nowhere(nights):
     with github_server() as server:
         environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": server.url}
         first = call(nights, "r10", "r11", "--comment", "o/r#12", **environ)

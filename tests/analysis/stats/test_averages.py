@@ -27,7 +27,7 @@ def test_geomean_refuses_what_has_no_logarithm(bad):
 
 
 @given(SOME)
-def test_geomean_agrees_with_the_standard_library_and_lies_within_the_values(values):
+def test_geomean_agrees_with_the_standard_library(values):
     found = geomean(values)
     assert found == pytest.approx(statistics.geometric_mean(values))
     assert min(values) * (1 - 1e-9) <= found <= max(values) * (1 + 1e-9)

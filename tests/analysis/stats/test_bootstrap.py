@@ -68,7 +68,7 @@ def test_order_does_not_matter_and_scale_goes_through(ratios, factor):
 
 
 @pytest.mark.parametrize("count", [5, 12, 150])
-def test_the_ends_are_numpys_quantiles_of_the_averages_of_models_drawn_one_by_one(count):
+def test_the_ends_are_quantiles_of_resampled_averages(count):
     rng = np.random.default_rng(count)
     base, new = rng.uniform(1, 2, count), rng.uniform(1, 2, count)
     # Models by name are drawn in the order of their names, so as numbers they are in that of the entries.

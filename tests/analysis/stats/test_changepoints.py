@@ -181,7 +181,7 @@ def test_series_do_not_mix_whatever_their_gaps(nights):
     assert nights < 40 or (any(found) and not all(found))
 
 
-def test_no_rows_and_rows_without_values_are_fine_and_one_row_alone_is_refused():
+def test_no_rows_are_fine_and_a_single_row_is_refused():
     assert detect_rows(np.empty((0, 30))) == []
     assert detect_rows(np.full((2, 30), np.nan)) == [[], []]
     with pytest.raises(ValueError, match="rows"):

@@ -51,7 +51,7 @@ def test_a_change_is_over_once_a_later_level_is_back_even_if_it_returns():
     assert [one.is_over for one in level_changes(values, [20, 40, 60])] == [True, True, False]
 
 
-def test_the_possible_places_of_a_sharp_step_are_one_and_of_a_faint_one_several():
+def test_a_sharp_step_has_one_possible_place_and_a_faint_one_several():
     (sharp,) = level_changes(noisy([(100, 30), (120, 30)]), [30])
     assert (sharp.earliest, sharp.latest) == (30, 30)
     (faint,) = level_changes(noisy([(100, 30), (101.5, 30)]), [30])
@@ -132,7 +132,7 @@ def test_series_without_noise_are_fine():
     assert level_drift(np.full(5, 2.0), np.full(5, 4.0), []).p == 0.0
 
 
-def test_new_levels_are_large_enough_and_stand_the_control_of_false_discoveries():
+def test_new_levels_are_large_enough_and_control_false_discoveries():
     random = np.random.default_rng(8)
     table = np.exp(random.normal(0, 0.01, (300, 60)))
     table[:30, 30:] *= 1.05

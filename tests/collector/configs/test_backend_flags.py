@@ -25,7 +25,7 @@ def as_before():
     BackendFlags(*before).apply()
 
 
-def test_the_defaults_are_those_of_pytorchs_runner_and_each_switch_can_be_turned():
+def test_the_default_flags_are_those_of_pytorchs_runner():
     BackendFlags().apply()
     assert switches() == (True, True, True, False)
     words = ["tf32_matmul=off", "tf32_cudnn=off", "reduced_math_attention=off", "cudnn_benchmark=on"]

@@ -31,7 +31,7 @@ def test_an_option_that_came_is_there_from_then_on(option, since):
 
 
 @pytest.mark.parametrize(("option", "since", "instead"), [(key, *stopped) for key, stopped in STOPPED.items()])
-def test_an_option_that_stopped_is_ignored_or_unknown_and_the_way_out_is_told(option, since, instead):
+def test_an_option_that_stopped_names_what_to_use_instead(option, since, instead):
     if since > HERE:
         pytest.skip(f"it stops in {since}, this is torch {torch.__version__}")
     assert instead in why_ignored(option, HERE)
@@ -64,7 +64,7 @@ def test_an_option_that_is_gone_names_the_way_out():
         resolve(overrides={"force_disable_caches": True})
 
 
-def test_an_option_that_is_taken_and_not_read_is_told_with_the_effective_config():
+def test_an_option_that_torch_ignores_is_told_with_the_effective_config():
     found = resolve(overrides={"autotune_fallback_to_aten": True, "max_autotune": True})
     assert set(found.ignored) == ({"autotune_fallback_to_aten"} if HERE >= (2, 8) else set())
     assert "2.8" in why_ignored("graph_partition", (2, 7))

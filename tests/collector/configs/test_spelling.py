@@ -46,7 +46,7 @@ def test_a_typed_config_means_what_it_says(text, config):
 
 
 @pytest.mark.parametrize("value", [1e16, -2.5e22, 1e-9, "true", "null", "12", "1.5", "a+b"])
-def test_a_large_number_or_a_string_that_looks_like_something_else_reads_back_from_a_name(value):
+def test_an_ambiguous_number_or_string_reads_back_from_a_name(value):
     config = Config(overrides={"some_option": value})
     assert parse_config(config.name) == config
 

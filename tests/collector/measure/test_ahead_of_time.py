@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -107,7 +108,7 @@ def test_its_program_is_none_that_torch_compile_makes():
         (replace(AHEAD, overrides={"max_autotun": True}), "did you mean max_autotune"),
     ],
 )
-def test_what_it_cannot_do_is_refused_when_it_is_planned_and_when_it_is_measured(config, said):
+def test_what_it_cannot_do_is_refused_in_the_plan_and_in_the_cell(config, said):
     with pytest.raises(ConfigError, match=said):
         check_config(config, "cpu")
     found = measure(replace(CELL, config=config), build, FEW).measurement
@@ -121,7 +122,7 @@ def test_a_training_step_is_a_config_error_that_says_so():
     assert "compiles no gradients" in found.failure.message
 
 
-def test_a_model_that_does_not_export_fails_to_compile_and_the_reason_is_told(capfd):
+def test_a_model_that_does_not_export_fails_to_compile_with_the_reason(capfd):
     found = measure(CELL, build_branching, FEW).measurement
     assert (found.status, found.failure.stage) == (Status.FAIL_TO_COMPILE, Stage.COMPILE)
     assert found.failure.exception == "ExportFailedError"
@@ -187,13 +188,13 @@ def died_while_loading(found):
 
 def alone(device):
     """Compile and load without this project; the exit code and what was printed."""
-    command = [sys.executable, str(Path(__file__).with_name("load_package.py")), device]
+    command = [sys.executable, "-X", "faulthandler", str(Path(__file__).with_name("load_package.py")), device]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return done.returncode, done.stdout
 
 
 @pytest.mark.gpu
-def test_a_library_for_a_gpu_is_measured_in_a_run_or_torch_itself_cannot_load_one(tmp_path, capsys):
+def test_a_library_for_a_gpu_is_measured_unless_torch_cannot_load_one(tmp_path, capsys):
     with ThreadPoolExecutor(1) as beside:
         without_us = beside.submit(alone, "cuda")
         found = in_a_run("build", tmp_path, device="cuda", dtype="bfloat16")
@@ -204,10 +205,10 @@ def test_a_library_for_a_gpu_is_measured_in_a_run_or_torch_itself_cannot_load_on
     code, said = without_us.result()
     with capsys.disabled():
         print(f"\nthe cell, after {found.wall_s} s:\n{found.log_tail}\n{said}")  # noqa: T201
-    assert code == 1, "torch alone loads such a library"
-    ended = re.search(r"^compile: (SIG\w+) after 'compiled'$", said, re.MULTILINE)
-    assert ended, "torch alone dies elsewhere"
-    pytest.xfail(f"torch {torch.__version__} alone ends with {ended[1]} where it loads AOTInductor's library")
+    assert code < 0, "torch alone loads such a library"
+    assert re.findall("^(compiled|loaded|compared)", said, re.MULTILINE) == ["compiled"], "torch alone dies elsewhere"
+    name = signal.Signals(-code).name
+    pytest.xfail(f"torch {torch.__version__} alone ends with {name} where it loads AOTInductor's library")
 
 
 def build_for_a_broken_loader(batch_size, phase, device):
@@ -234,4 +235,4 @@ def test_a_crash_while_a_library_is_loaded_is_the_status_of_its_cell(tmp_path):
 def test_the_script_without_this_project_loads_a_library():
     code, said = alone("cpu")
     assert code == 0, said
-    assert said.endswith("compile: exit code 0 after 'compared'\n")
+    assert re.findall("^(compiled|loaded|compared)", said, re.MULTILINE) == ["compiled", "loaded", "compared"]

@@ -168,7 +168,7 @@ def test_the_configurations_of_a_kernel_stop_no_compiler(monkeypatch):
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_the_candidates_of_one_operation_are_called_once_and_then_timed_in_one_hold(is_broken, monkeypatch):
+def test_candidates_of_an_operation_are_called_once_then_timed_in_one_hold(is_broken, monkeypatch):
     happened = []
 
     @contextmanager

@@ -119,7 +119,7 @@ def test_a_pass_has_every_metric_of_a_cpu_and_no_other(passing):
     assert (found.metrics["graph_breaks"], found.metrics["graphs"]) == (1, 2)
 
 
-def test_a_program_that_was_compiled_before_is_timed_and_has_no_compile_time(tmp_path, monkeypatch):
+def test_a_program_compiled_before_is_timed_and_has_no_compile_time(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     one, settings = replace(CELL, config=Config(template="triton")), replace(FEW, compiled=str(tmp_path))
     tuning = SimpleNamespace(lay_in=lambda: (tmp_path / "tuned").touch(), keep=dict)
@@ -143,7 +143,7 @@ def test_samples_come_in_pairs_and_their_medians_are_the_latencies(passing):
     assert found.metrics["compression"] == found.metrics["eager_peak_bytes"] / found.metrics["compiled_peak_bytes"]
 
 
-def test_details_say_what_surrounded_a_measurement_where_time_went_and_what_was_fused(passing):
+def test_details_tell_surroundings_stages_and_fusions(passing):
     found = passing.measurement
     details = found.details
     assert details["settled_after"] >= 1
@@ -155,7 +155,7 @@ def test_details_say_what_surrounded_a_measurement_where_time_went_and_what_was_
     assert fusion["nodes_before"] >= fusion["kernels"] == found.metrics["kernels_generated"]
 
 
-def test_with_a_precision_rounds_go_on_until_it_is_reached_or_there_are_ten_times_as_many():
+def test_rounds_go_on_until_the_precision_or_ten_times_as_many():
     asked = replace(FEW, precision=1e-9, sample_limit_s=60)
     assert len(measure(CELL, builder(tiny), asked).measurement.samples["compiled_ms"]) == 10 * FEW.rounds
     found = measure(CELL, builder(tiny), replace(asked, precision=1e9, rounds=10)).measurement
@@ -231,7 +231,7 @@ class NoDouble(nn.Module):
         (RuntimeError("value cannot be converted to type float without overflow"), None),
     ],
 )
-def test_without_a_float64_reference_it_is_told_why_and_whether_there_was_no_room(error, no_room):
+def test_a_missing_float64_reference_is_told_with_its_reason(error, no_room):
     outcome = measure(CELL, builder(lambda: NoDouble(error)), FEW)
     found = outcome.measurement
     assert found.status is Status.PASS
@@ -267,7 +267,7 @@ def test_an_eager_error_is_the_models_own():
 @pytest.mark.parametrize(
     ("make", "config"), [(RaisesWhenCompiled, EAGER_BACKEND), (Breaks, Config(backend="eager", fullgraph=True))]
 )
-def test_an_error_under_the_compiler_or_a_graph_break_under_fullgraph_fails_to_compile(make, config):
+def test_an_error_under_the_compiler_fails_to_compile(make, config):
     found = measured(make, config=config)
     assert (found.status, found.failure.stage) == (Status.FAIL_TO_COMPILE, Stage.COMPILE)
     assert "speedup" not in found.metrics

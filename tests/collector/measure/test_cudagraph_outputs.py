@@ -91,7 +91,7 @@ def test_cloned_outputs_keep_their_values_over_the_next_replay(structure, config
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("config", WITH_CUDAGRAPHS, ids=named)
-def test_the_loss_and_the_gradients_of_a_step_keep_their_values_over_the_next(config):
+def test_the_loss_and_gradients_keep_their_values_over_the_next_step(config):
     assert keeps_its_values("tensor", config, Phase.TRAINING)
 
 
@@ -117,7 +117,7 @@ def test_with_cloning_switched_off_the_known_failure_appears(structure, config, 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("config", WITH_CUDAGRAPHS, ids=named)
-def test_with_cloning_switched_off_a_replay_silently_takes_the_place_of_the_last(config, monkeypatch):
+def test_without_cloning_a_replay_silently_overwrites_the_last_outputs(config, monkeypatch):
     """From one replay to the next torch invalidates nothing: what was kept of the first reads as the second."""
     subject, call, path = made_ready("tensor", config)
     wanted = subject.outputs(subject.eager)[path]

@@ -90,7 +90,7 @@ def test_each_size_is_compared_with_a_static_program_of_that_size(cache):
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 3
 
 
-def test_a_program_that_fits_one_size_alone_is_no_failure_and_its_recompilation_counts():
+def test_a_program_that_fits_one_size_passes_and_counts_a_recompilation():
     found = measured(Specialises)
     assert found.status is Status.PASS
     assert found.metrics["recompiles"] == 1 and len(found.details["recompile_reasons"]) == 1

@@ -141,7 +141,7 @@ def test_an_exception_in_the_program_gives_the_device_back(device):
     assert not device.is_held
 
 
-def test_what_a_reset_forgets_is_registered_again_and_what_is_over_takes_nothing(device):
+def test_a_reset_registers_again_and_a_finished_call_takes_nothing(device):
     for factor in (1.0, 2.0):
         first_called(device, lambda x, factor=factor: x * factor, torch.ones(2), backend=backend(device))
         torch._dynamo.reset()

@@ -101,7 +101,7 @@ def test_paths_comments_hashes_and_numbers_make_no_other_code(old, new):
         ("{'x': 4096}", "{'x': 8192}", [False, True]),
     ],
 )
-def test_another_program_is_other_code_and_the_kernels_that_stayed_are_known(old, new, kernels):
+def test_another_program_is_other_code_with_the_same_unchanged_kernels(old, new, kernels):
     before, after = code_of(WRAPPER)[0], code_of(WRAPPER.replace(old, new))[0]
     assert before.code_id != after.code_id
     same = [one.text_id == other.text_id for one, other in zip(before.kernels, after.kernels, strict=True)]
@@ -144,7 +144,7 @@ def call(args):
 """
 
 
-def test_directives_of_cpp_are_no_comments_and_the_operators_may_stand_at_the_call():
+def test_directives_of_cpp_are_no_comments():
     code = code_of(CPP)[0]
     assert [kernel.name for kernel in code.kernels] == ["cpp_fused_add_0"]
     assert code.kernels[0].source == "Source Nodes: [y], Original ATen: [aten.add]"
@@ -181,7 +181,7 @@ loaded = loadKernel("/tmp/torchinductor_me/abc/cHASH.cubin", "mine_0")
 """
 
 
-def test_templates_variants_of_a_reduction_and_kernels_of_the_user_are_kernels():
+def test_templates_reduction_variants_and_user_kernels_are_kernels():
     wrapper = MORE.replace("HASH", "a" * 51)
     code, texts = code_of(wrapper)
     names = ["triton_tem_fused_mm_0", "triton_red_fused_1", "triton_per_fused_1", "mine_0"]
@@ -255,7 +255,7 @@ print(code.code_id, len(code.graphs), len(code.kernels))
 
 # In the default suite tests/jobs/pool/test_carried_nights.py shows that two processes have one code.
 @pytest.mark.slow
-def test_two_processes_with_other_caches_compile_to_the_same_code_and_print_none(tmp_path):
+def test_two_processes_with_other_caches_compile_to_the_same_code(tmp_path):
     told = []
     for name in ("one", "other"):
         environ = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / name)}

@@ -91,7 +91,7 @@ def test_random_numbers_are_told_where_they_matter(probability, random):
 
 
 @pytest.mark.parametrize(("optimizer", "moves"), [("none", False), ("sgd", True), ("adam", True)])
-def test_a_timed_step_takes_the_optimisers_step_and_a_compared_one_does_not(optimizer, moves):
+def test_a_timed_step_takes_the_optimizers_step_a_compared_one_not(optimizer, moves):
     model = nn.Linear(4, 2)
     one = subject(model, Phase.TRAINING, optimizer=optimizer)
     compiled = one.compiled(resolve_config(Config(backend="eager"), "cpu"))
@@ -187,7 +187,7 @@ def stepping(device):
     return of, of.compiled(resolve_config(cell.config, device))
 
 
-def test_under_cpp_wrapper_the_process_asks_for_it_when_backward_is_compiled():
+def test_under_cpp_wrapper_the_process_asks_for_it_in_backward():
     with config.patch(cpp_wrapper=False):
         stepping("cpu")
         assert config.cpp_wrapper is True

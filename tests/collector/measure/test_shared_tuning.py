@@ -84,9 +84,7 @@ def test_of_two_beside_each_other_the_first_to_end_decides(process, shared):
     assert looked_up(cache)["num_warps"] == 4
 
 
-def test_each_build_finds_its_own_choice_where_the_candidates_differ_and_another_the_first(
-    process, shared, monkeypatch
-):
+def test_each_build_finds_the_choice_among_its_own_candidates(process, shared, monkeypatch):
     for build, candidates, warps in (("1" * 40, "four", 2), ("2" * 40, "five", 8)):
         monkeypatch.setattr(torch.version, "git_version", build)
         tune(process(build[0]), warps, candidates=candidates)
@@ -186,7 +184,7 @@ def test_a_damaged_file_counts_as_empty(process, shared, content):
     assert looked_up(cache) is None
 
 
-def test_it_is_part_of_the_settings_and_their_testbed_and_not_of_the_environment(monkeypatch, shared):
+def test_shared_tuning_is_part_of_the_settings_and_their_testbed(monkeypatch, shared):
     assert shared_where_asked(CELL, "") is None
     assert isinstance(shared_where_asked(CELL, str(shared)), SharedTuning)
     assert Settings(shared_tuning=str(shared)).testbed() == {**Settings().testbed(), "tuning": "shared"}

@@ -80,7 +80,7 @@ def test_the_interval_covers_the_median_nineteen_times_in_twenty():
 
 
 @pytest.mark.parametrize(("samples", "expected"), [([], None), ([1.0] * 5, None), ([0.0] * 10, None), ([2.0] * 6, 0)])
-def test_few_samples_or_none_of_a_length_give_no_interval_and_equal_ones_are_known_exactly(samples, expected):
+def test_too_few_samples_give_no_interval_and_equal_ones_an_exact_one(samples, expected):
     assert relative_half_width(samples) == drift(samples) == expected
 
 

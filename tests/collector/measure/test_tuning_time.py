@@ -128,7 +128,7 @@ def test_of_a_kernel_all_configurations_but_one_are_candidates(configurations, s
 
 
 @pytest.mark.usefixtures("inductor")
-def test_a_kernel_that_is_awaited_before_the_program_is_done_is_a_candidate():
+def test_a_kernel_awaited_before_the_program_is_done_is_a_candidate():
     assert spent_s(LambdaFuture(CachingAutotuner(1)).result) == pytest.approx(1)
     assert spent_s(LambdaFuture("a C++ kernel").result) == 0.0
 

@@ -38,7 +38,7 @@ def answering(monkeypatch, text="", error=None):
     return requests
 
 
-def test_the_process_is_told_the_cell_its_settings_and_what_to_import_first(monkeypatch, tmp_path):
+def test_the_process_is_told_the_cell_its_settings_and_its_imports(monkeypatch, tmp_path):
     generated = types.ModuleType("torch._generated_program")
     generated.__spec__ = types.SimpleNamespace(origin=str(tmp_path / "gone.py"))
     monkeypatch.setitem(sys.modules, "torch._generated_program", generated)

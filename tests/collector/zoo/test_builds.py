@@ -26,7 +26,7 @@ def values(built):
 
 
 @pytest.mark.parametrize("path", CHEAP)
-def test_one_seed_gives_one_model_and_one_input_and_a_finite_repeatable_forward_pass(build, path):
+def test_one_seed_gives_one_model_one_input_and_repeatable_outputs(build, path):
     built, again = build(path), build(path)
     assert all(torch.equal(a, b) for a, b in zip(values(built), values(again), strict=True))
     assert {p.dtype for p in built.model.parameters()} == {torch.float32}
@@ -37,7 +37,7 @@ def test_one_seed_gives_one_model_and_one_input_and_a_finite_repeatable_forward_
 
 
 @pytest.mark.parametrize("path", CHEAP)
-def test_a_training_step_drops_nothing_and_gives_finite_gradients_everywhere(build, path):
+def test_a_training_step_drops_nothing_and_gives_finite_gradients(build, path):
     built = build(path, Phase.TRAINING, batch_size=2)
     # Batch norms normalise by the batch in this mode, so that only dropout could make the two differ.
     losses = [built.loss(built.model(*built.args, **built.kwargs), built.targets) for _ in range(2)]
@@ -49,7 +49,7 @@ def test_a_training_step_drops_nothing_and_gives_finite_gradients_everywhere(bui
         assert parameter.grad.isfinite().all(), name
 
 
-def test_dropout_is_in_the_program_nothing_is_cached_and_labels_give_a_loss(build):
+def test_dropout_stays_in_the_program_and_labels_give_a_loss(build):
     built = build("huggingface/ElectraForCausalLM")
     model = built.model
     probabilities = {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)}
@@ -72,7 +72,7 @@ def test_the_device_chooses_input_sizes_and_nothing_else(build):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ON_CPU)
-def test_every_model_runs_in_eager_mode_on_a_cpu_and_trains_if_it_is_trained_there(build, path):
+def test_every_model_runs_in_eager_mode_on_a_cpu_and_trains_if_it_can(build, path):
     assert all(t.isfinite().all() for t in tensors(run(build(path))) if t.is_floating_point())
     if not find(*path.split("/")).supports(Phase.TRAINING, "cpu"):
         return

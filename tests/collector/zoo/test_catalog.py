@@ -17,7 +17,7 @@ def test_no_model_is_there_twice():
     assert len(set(map(str, MODELS))) == len(MODELS)
 
 
-def test_a_spec_is_complete_and_a_model_that_is_not_measured_on_a_cpu_says_why():
+def test_a_spec_is_complete_and_says_why_it_is_not_measured_on_a_cpu():
     for spec in MODELS:
         assert spec.input_note, spec
         assert "torch" in spec.needs
@@ -47,7 +47,7 @@ def test_batch_sizes_are_those_of_pytorch(path, batch_size):
     assert spec.batch_size(Phase.TRAINING, "cuda") == (32 if spec.name == "speech_transformer" else batch_size)
 
 
-def test_a_phase_that_is_not_measured_is_named_and_support_knows_the_dtypes():
+def test_an_unmeasured_phase_is_named_and_support_knows_the_dtypes():
     spec = ModelSpec("s", "m", "a:b", {Phase.INFERENCE: {"cuda": 1}}, "")
     assert not spec.supports(Phase.TRAINING, "cuda")
     with pytest.raises(ZooError, match="s/m is not measured in training, only in inference"):

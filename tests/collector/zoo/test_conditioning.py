@@ -32,7 +32,7 @@ def test_calibrated_batch_norms_normalise_in_eval_mode():
     assert deep(images).std() > 0.3 > 3 * dead
 
 
-def test_calibration_draws_no_random_numbers_of_its_own_and_runs_nothing_without_a_batch_norm():
+def test_calibration_draws_no_random_numbers_of_its_own():
     conditioning.calibrate_batch_norms(nn.Linear(2, 2), pytest.fail)
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5))
     torch.manual_seed(0)

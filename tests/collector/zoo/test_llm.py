@@ -35,7 +35,7 @@ def test_a_model_has_as_many_parameters_as_the_published_one(name, architecture,
 
 
 @pytest.mark.parametrize("name", DECODES)
-def test_a_step_gives_the_scores_that_the_whole_text_gives_at_two_positions(monkeypatch, build, name):
+def test_a_step_gives_the_scores_of_the_whole_text_at_two_positions(monkeypatch, build, name):
     prompts = []
     monkeypatch.setattr(llm, "_PIECE", 8)  # a quarter of the prompt
     tokens = llm._tokens

@@ -40,7 +40,7 @@ def test_the_optimisers_step_is_the_one_of_torch(build):
         torch.testing.assert_close(getattr(built.model, f"value_{number}"), parameter.detach())
 
 
-def test_int8_weights_stay_int8_and_stand_for_what_they_were_quantised_from(build):
+def test_int8_weights_stay_int8_and_stand_for_their_floats(build):
     layer = build("modern/llama_mlp_int8").model[0].gate
     assert layer.weight.dtype == torch.int8
     weight = layer.weight.float() * layer.scale.float()[:, None]

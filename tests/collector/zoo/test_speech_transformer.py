@@ -9,7 +9,7 @@ np = pytest.importorskip("numpy")
 from collector.zoo.builders import speech_transformer  # noqa: E402
 
 
-def test_it_has_the_size_of_the_original_and_every_attention_divides_by_a_numpy_scalar(build):
+def test_it_has_the_size_of_the_original_and_divides_by_a_numpy_scalar(build):
     model = build("torchbench/speech_transformer").model
     norm, attention, feed_forward = 2 * 512, 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512
     encoder = 320 * 512 + 512 + norm + 6 * (attention + feed_forward + 2 * norm)

@@ -77,7 +77,7 @@ def test_nothing_else_does(name):
         find(SUITE, name)
 
 
-def test_they_are_taken_beside_what_else_is_selected_and_nothing_is_imported(own):
+def test_own_models_are_taken_beside_others_without_an_import(own):
     found = select(patterns=[f"{TARGET}:plain", "alexnet", "my:two", "my:two"])
     assert [spec.name for spec in found] == [f"{TARGET}:plain", "my:two", "alexnet"]
     assert found[0] == find(SUITE, f"{TARGET}:plain")

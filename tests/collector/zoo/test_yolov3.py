@@ -21,7 +21,7 @@ def test_it_has_the_size_of_the_original(built):
     assert sum(isinstance(m, torch.nn.Conv2d) for m in built.model.modules()) == 76
 
 
-def test_in_eval_mode_it_finds_boxes_on_three_scales_and_stores_a_new_tensor_on_the_cpu(built):
+def test_in_eval_mode_it_finds_boxes_on_three_scales(built):
     layers = [m for m in built.model.modules() if isinstance(m, yolov3._Detection)]
     before = [layer.ng for layer in layers]
     boxes, raw = run(built)
@@ -44,14 +44,14 @@ def test_anchors_move_to_the_device_of_the_first_call():
     assert layer.ng.device.type == "cpu"
 
 
-def test_a_box_without_scores_lies_in_the_middle_of_its_cell_and_has_the_size_of_its_anchor():
+def test_a_box_without_scores_has_the_size_of_its_anchor():
     boxes, _ = yolov3._Detection(32).eval()(torch.zeros(1, 255, 2, 3))
     box = boxes.view(3, 2, 3, 85)[1, 1, 2]
     assert box[:4].tolist() == pytest.approx([2.5 * 32, 1.5 * 32, 156, 198])
     assert box[4] == 0.5
 
 
-def test_training_gives_raw_scores_and_finite_gradients_and_the_loss_is_smaller_for_better_scores(build):
+def test_training_gives_finite_gradients_and_a_loss_that_ranks_scores(build):
     trained = build("torchbench/yolov3", Phase.TRAINING)
     boxes, raw = output = trained.model(*trained.args)
     targets = trained.targets

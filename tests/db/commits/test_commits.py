@@ -109,7 +109,7 @@ def test_a_second_landing_without_a_revert_is_no_reland(store):
     assert story(store, 1) == [("landing", False, 0), ("landing", False, 1)]
 
 
-def test_a_revert_without_a_sha_means_the_last_landing_of_the_number_that_it_quotes(store):
+def test_a_revert_without_a_sha_means_the_last_landing_of_its_number(store):
     store_commits(store, REPO, line("A (#1)", ('Revert "A (#1)"', reverts(0)), "A (#1)", 'Revert "A (#1)" (#2)'))
     assert find_commit(store, sha(3)).reverts == (sha(2),)
     assert story(store, 1) == [("landing", False, 0), ("revert", False, 1), ("landing", True, 2), ("revert", False, 3)]
@@ -123,7 +123,7 @@ def test_one_commit_may_take_back_several(store):
     assert [kind for kind, _, _ in story(store, 1)] == [kind for kind, _, _ in story(store, 2)] == ["landing", "revert"]
 
 
-def test_what_names_itself_the_future_nobody_or_several_is_kept_out_and_counted(store):
+def test_links_to_the_future_or_to_several_commits_are_counted(store):
     twins = ["abcdef1" + "0" * 33, "abcdef1" + "1" * 33]
     report = store_commits(
         store,

@@ -49,7 +49,7 @@ def test_a_subject_says_what_it_does_to_the_one_it_quotes(subject, kind, quoted)
     assert (read.kind, read.quoted_pr) == (kind, quoted)
 
 
-def test_only_a_revert_without_a_number_of_its_own_undoes_the_one_it_carries():
+def test_a_revert_without_a_number_undoes_the_number_it_carries():
     assert read_subject('Revert "x (#1)"').undoes_its_own
     assert not read_subject('Revert "x (#1)" (#2)').undoes_its_own
     assert not read_subject('Reapply "x (#1)"').undoes_its_own

@@ -76,7 +76,7 @@ def test_a_metric_that_comes_again_begins_a_new_measurement(tmp_path):
     assert [(item.replicate, item.metrics["speedup"]) for item in run.measurements] == [(0, 1.5), (1, 1.6)]
 
 
-def test_a_table_and_its_json_are_one_measurement_with_the_digits_of_the_json(tmp_path):
+def test_a_table_and_its_json_are_one_measurement(tmp_path):
     paths = (
         table(tmp_path, "performance", PERFORMANCE, GOOD),
         lines(
@@ -91,7 +91,7 @@ def test_a_table_and_its_json_are_one_measurement_with_the_digits_of_the_json(tm
     assert kept["notes"] == [f"also {STEM}_performance.csv:2"]
 
 
-def test_a_failure_that_both_tell_is_one_measurement_and_one_that_the_json_lacks_another(tmp_path):
+def test_a_failure_in_table_and_json_is_one_measurement(tmp_path):
     accuracy = (
         table(tmp_path, "accuracy", ACCURACY, "cuda,hf_Bert_large,4,fail_accuracy,1,1,0,0,0,0,0,3.5"),
         lines(tmp_path, f"{STEM}_accuracy.json", record("accuracy", "fail_accuracy", flags={"accuracy": True})),

@@ -53,7 +53,7 @@ def test_the_repository_tells_what_nobody_else_does(repository):
     assert to_epoch(header.commit_date or "") == to_epoch("2026-05-01T10:00:00+00:00")
 
 
-def test_a_commit_of_the_caller_or_of_a_record_is_looked_up_in_the_repository(repository):
+def test_a_commit_is_looked_up_in_the_repository(repository):
     (first,) = repository.commits([(0, repository.sha_of("HEAD~1"))])
     of_caller = settled(Uploader(), Provenance(commit=first.sha[:10], git=repository))
     assert (of_caller.commit, of_caller.commit_title) == (first.sha, "First (#1)")

@@ -152,7 +152,7 @@ def test_an_unknown_word_is_reported_and_kept(tmp_path):
     assert len(report.problems) == 1 and "melted" in report.problems[0]
 
 
-def test_a_failed_row_takes_the_batch_size_that_the_model_has_under_other_configs(tmp_path):
+def test_a_failed_row_takes_the_batch_size_of_other_configs(tmp_path):
     other = STEM.replace("with_cudagraphs", "max_autotune")
     paths = (
         table(tmp_path, "performance", PERFORMANCE, GOOD),
@@ -202,7 +202,7 @@ def test_on_a_cpu_the_memory_columns_are_no_peaks(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "-1.5", "", "fast", "1_000"])
-def test_a_speedup_that_is_no_positive_number_is_kept_as_it_is_and_never_measured(tmp_path, value):
+def test_a_speedup_that_is_no_positive_number_is_never_measured(tmp_path, value):
     row = GOOD.replace("1.912345", value)
     found = measured(read(tmp_path, table(tmp_path, "performance", PERFORMANCE, row)))["hf_Bert_large"]
     assert "speedup" not in found.metrics
@@ -231,7 +231,7 @@ def test_any_name_of_a_model_is_kept(tmp_path, name):
     assert list(found) == [name]
 
 
-def test_a_quotation_mark_that_is_not_closed_costs_what_follows_and_is_reported(tmp_path):
+def test_an_open_quotation_mark_costs_what_follows_and_is_reported(tmp_path):
     rows = [f"cuda,m{number},4,1.5,2.0" for number in range(5)]
     rows[3] = 'cuda,"m3,4,1.5,2.0'  # the file was cut in a quoted field
     report = read(tmp_path, table(tmp_path, "performance", "dev,name,batch_size,speedup,abs_latency", *rows))

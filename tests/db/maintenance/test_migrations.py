@@ -156,7 +156,7 @@ def test_a_rebuild_reads_a_database_that_was_not_upgraded(version, store, locati
     engine.dispose()
 
 
-def test_a_server_that_sorts_by_another_language_still_gives_the_same_order(postgres):
+def test_a_server_that_sorts_by_another_language_gives_the_same_order(postgres):
     url = postgres.blank("TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'")
     engine = open_store(url, write=True)
     with engine.begin() as conn:
@@ -167,7 +167,7 @@ def test_a_server_that_sorts_by_another_language_still_gives_the_same_order(post
     postgres.drop(url)
 
 
-def test_a_server_database_of_another_encoding_is_refused_with_the_way_to_make_one(postgres):
+def test_a_server_database_of_another_encoding_is_refused(postgres):
     url = postgres.blank("TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
     with pytest.raises(StoreError, match=r"LATIN1.*createdb --encoding=UTF8"):
         open_store(url, write=True)

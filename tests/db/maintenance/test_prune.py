@@ -170,7 +170,7 @@ def test_cells_of_other_branches_are_not_held(store, tmp_path):
     assert held == {"main0": 2, "main1": 2, "feature0": 0, "feature1": 0}
 
 
-def test_a_run_is_removed_with_all_that_hangs_on_it_and_comes_back_with_its_bundle(nights, tmp_path):
+def test_a_run_is_removed_whole_and_comes_back_with_its_bundle(nights, tmp_path):
     before, revision = answers(nights), queries.revision(nights)
     record = open_regression(
         nights, Finding(CELLS[0].cell_id, "old", "newest", "slower", "speedup", 2.0, 1.5), at=NOW, author="ann"

@@ -69,7 +69,7 @@ def line_of(engine):
 
 
 @pytest.mark.parametrize(("location", "blank"), [("sqlite", "postgresql"), ("postgresql", "sqlite")], indirect=True)
-def test_the_new_database_gives_the_same_answers_whatever_the_order_of_bundles(old, blank, tmp_path):
+def test_a_rebuilt_database_gives_the_same_answers_in_any_order(old, blank, tmp_path):
     report = rebuild(blank, paths(tmp_path)[::-1], old)
     new = open_store(blank, write=False)
     assert (report.runs, report.measurements, report.regressions, report.lost) == (3, 27, 1, ())

@@ -214,7 +214,7 @@ def test_history_of_a_model_covers_all_its_cells(store, tmp_path):
     }
 
 
-def test_history_of_a_suite_comes_from_the_summaries_and_agrees_with_the_rows(nights):
+def test_history_of_a_suite_agrees_with_the_rows(nights):
     history = queries.suite_history(nights).set_index(["run_id", "config"]).sort_index()
     assert history.loc[("n2", "default"), ["planned", "measured", "missing", "passed", "failed"]].tolist() == [
         3,

@@ -31,7 +31,7 @@ def place(store, sha, position):
         conn.execute(update(Commit).where(Commit.sha == sha).values(position=position))
 
 
-def test_runs_are_in_the_order_of_the_repository_and_unplaced_ones_after_what_was_measured_before(store, tmp_path):
+def test_runs_are_in_the_order_of_the_repository_unplaced_ones_last(store, tmp_path):
     for number, sha in enumerate([3, 1, 2, 4, 0]):
         ingest_bundle(store, night(tmp_path, f"r{number}", minutes=number, commit=SHAS[sha], cells=[cell()]))
     for sha, position in ((SHAS[3], 30), (SHAS[1], 10), (SHAS[4], 40), (SHAS[0], 0)):
@@ -86,7 +86,7 @@ def test_values_statuses_and_surroundings_are_told_by_number(store, tmp_path):
     assert programs_of(store, [one.program])[one.program]["backend"] == "inductor"
 
 
-def test_released_builds_come_by_the_dates_that_their_bundles_tell_unless_one_has_none(store, tmp_path):
+def test_released_builds_come_by_the_dates_of_their_bundles(store, tmp_path):
     days = {3: "2025-10-15", 1: "2025-08-06", 2: "2026-01-21"}  # measured in this order
     for minutes, (number, day) in enumerate(days.items()):
         for run in (1, 2):

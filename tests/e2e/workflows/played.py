@@ -1,4 +1,4 @@
-"""`nightly` and `run` played instead of measured: synthetic bundles for the cells asked for, in the place asked for.
+"""Play `nightly` and `run` instead of measuring: write synthetic bundles for the cells asked for, where they are asked for.
 
 PLAYED_DAY=13               the day, from which the moment, the commit and the noise follow
 PLAYED_SLOWER=MODEL=1.2     compiled latencies of a model times this (of `run`: off main only)
@@ -12,7 +12,8 @@ import math
 import os
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,53 +29,39 @@ NOISE = 0.003
 DAY = 1440
 
 
-def play(
-    folder: Path,
-    cells: Sequence[Cell],
-    day: int,
-    minute: float = 0,
-    slower: Mapping[str, float] | None = None,
-    **of: Any,
-) -> Path:
-    """A closed synthetic bundle of these cells; `of` are fields of its header. Returns its path."""
+def play(folder: Path, cells: Sequence[Cell], day: int, minute: int = 0, slower: str = "", **of: Any) -> Path:
+    """Write a closed synthetic bundle of these cells, with these fields of its header; return its path."""
     minutes = day * DAY + minute
     head = header(f"played-{day:02}-{short_hash([str(of), minute, len(cells), str(cells[0])], 6)}", minutes=minutes)
-    fields = {
-        "commit": f"{day:040x}",
-        "trigger": "nightly",
-        "commit_date": None,
-        "commit_title": None,
-        "ci_url": job_url(),
-    }
-    head = type(head)(**{**head.to_json(), **fields, **of})
-    return write_bundle(folder, head, [_measured(cell, minutes, (slower or {}).get(cell.model, 1.0)) for cell in cells])
+    of = {"commit": f"{day:040x}", "trigger": "nightly", "ci_url": job_url()} | of
+    head = replace(head, **{"commit_date": None, "commit_title": None, **of})
+    return write_bundle(folder, head, [_measured(cell, minutes, slower) for cell in cells])
 
 
-def _measured(cell: Cell, minutes: float, factor: float) -> Measurement:
+def _measured(cell: Cell, minutes: float, slower: str) -> Measurement:
     rng = random.Random(f"{cell.cell_id}/{minutes}")
+    model, _, factor = slower.partition("=")
     level = 1 + int(short_hash(cell.model), 16) % 7
-    metrics = {
-        "eager_ms": 4.0 * level * math.exp(rng.gauss(0, NOISE)),
-        "compiled_ms": 2.0 * level * factor * math.exp(rng.gauss(0, NOISE)),
-        "compile_cold_s": 10.0 * math.exp(rng.gauss(0, NOISE)),
-        "compiled_peak_bytes": 1e9,
+    medians = {
+        "eager_ms": 4.0 * level,
+        "compiled_ms": 2.0 * level * (float(factor) if model == cell.model else 1),
+        "compile_cold_s": 10.0,
     }
-    return passing(cell, minutes=minutes + 1, samples={}, metrics=metrics)
+    metrics = {name: median * math.exp(rng.gauss(0, NOISE)) for name, median in medians.items()}
+    return passing(cell, minutes=minutes + 1, samples={}, metrics=metrics | {"compiled_peak_bytes": 1e9})
 
 
 def main() -> int:
-    """Plays the verb on the command line."""
+    """Play the verb on the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("verb")
     for name in ("plan", "out", "model", "config", "phase", "branch", "commit", "base"):
         parser.add_argument(f"--{name}")
     given, _ = parser.parse_known_args()
-    out, day = Path(given.out), int(os.environ["PLAYED_DAY"])
-    slower = {name: float(by) for name, _, by in [os.environ.get("PLAYED_SLOWER", "").partition("=")] if name}
-    minute = float(len(list(out.glob("*.jsonl*")))) if out.exists() else 0.0
+    out, slower = Path(given.out), os.environ.get("PLAYED_SLOWER", "")
+    day, minute = int(os.environ["PLAYED_DAY"]), len(list(out.glob("*.jsonl*")))
     if given.verb == "nightly":
         if os.environ.get("PLAYED_LOST") == Path(given.plan).name:
-            sys.stderr.write("inductor-watch: the GPU stopped answering\n")
             return 4
         plan = load_plan(Path(given.plan))
         path = play(out, plan.cells, day, minute, slower, night=plan.night)
@@ -84,7 +71,7 @@ def main() -> int:
         batch = spec.batch_size(phase, "cpu")
         cell = Cell(spec.suite, spec.name, phase, "float32", "cpu", batch, parse_config(given.config))
         named = {"branch": given.branch, "commit": given.commit, "branch_start": given.base or "", "trigger": "adhoc"}
-        path = play(out, [cell], day, minute, slower if given.branch != "main" else {}, **named)
+        path = play(out, [cell], day, minute, "" if given.branch == "main" else slower, **named)
     sys.stdout.write(f"bundle {path}\n")
     return 0
 

@@ -15,20 +15,19 @@ _MEASURING = {"nightly", "run"}
 
 
 def _prepare(script: Path, words: list[str]) -> None:
-    """The environment that `bootstrap.py` would make: a Python that imports the clone that the script is of."""
+    """Make the environment that `bootstrap.py` would make: a Python that imports this project."""
     folder = Path(next(word for word in words if not word.startswith("-")))
-    clone = script.resolve().parents[1]
     python = folder / "bin" / "python"
     python.parent.mkdir(parents=True, exist_ok=True)
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={clone}:{_ROOT} exec {sys.executable} {__file__} "$@"\n')
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={_ROOT} exec {sys.executable} {__file__} "$@"\n')
     python.chmod(0o755)
-    changed = (clone / "pyproject.toml").stat().st_mtime_ns
+    changed = (script.resolve().parents[1] / "pyproject.toml").stat().st_mtime_ns
     stamp = f"{changed} {words} {os.environ.get('TORCH', '')}"
     (folder / ".inductor-watch-installed").write_text(stamp)
 
 
 def main() -> None:
-    """Goes on as Python, or as what plays the measuring."""
+    """Go on as Python, or as what plays the measuring."""
     words = sys.argv[1:]
     if words[0].endswith("bootstrap.py"):
         _prepare(Path(words[0]), words[1:])

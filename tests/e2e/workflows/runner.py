@@ -1,4 +1,4 @@
-"""Runs the jobs of a workflow file: each `run:` step with bash and a runner's variables; known actions copy folders."""
+"""Play the jobs of a workflow file: bash runs each `run:` step with a runner's variables; known actions copy folders."""
 
 from __future__ import annotations
 
@@ -15,81 +15,33 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import Environment, StrictUndefined
 
 from tests.jobs.github.server import TOKEN
 
 ROOT = Path(__file__).resolve().parents[3]
-#: The files of a clone that a job needs.
-CLONED = (
-    *("collector", "db", "analysis", "jobs", "dashboard", "scripts"),
-    *("pyproject.toml", "Makefile", "README.md", "action.yml"),
-)
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
-_TOKEN = re.compile(r"'[^']*'|[A-Za-z_][\w-]*(?:\.[\w-]+)*|&&|\|\||[=!]=|[!(),]")
+#: What an expression of GitHub Actions spells differently from one of Jinja; its names may have hyphens.
+_TOKEN = re.compile(r"'[^']*'|&&|\|\||!(?!=)|\.([\w-]+)")
+_OPERATORS = {"&&": " and ", "||": " or ", "!": " not "}
+_JINJA = Environment(undefined=StrictUndefined, autoescape=True)
 
 
-class Expression:
-    """An expression of GitHub Actions, as far as the workflows use them; a missing value is empty."""
-
-    def __init__(self, source: str, contexts: Mapping[str, Any], failed: bool) -> None:
-        self.tokens, self.contexts = _TOKEN.findall(source), contexts
-        states = {"always": True, "cancelled": False, "success": not failed, "failure": failed}
-        self.calls = {name: lambda value=value: value for name, value in states.items()} | {"fromJSON": json.loads}
-
-    def value(self) -> Any:
-        found = self._and()
-        while self._take("||"):
-            found = (found, self._and())[not found]
-        return found
-
-    def _and(self) -> Any:
-        found = self._equal()
-        while self._take("&&"):
-            found = (self._equal(), found)[not found]
-        return found
-
-    def _equal(self) -> Any:
-        found = self._one()
-        while self.tokens and self.tokens[0] in ("==", "!="):
-            found = (self.tokens.pop(0) == "==") == (found == self._one())
-        return found
-
-    def _one(self) -> Any:
-        if self._take("!"):
-            return not self._one()
-        if self._take("("):
-            found = self.value()
-            assert self._take(")")
-            return found
-        word = self.tokens.pop(0)
-        if word[0] == "'":
-            return word[1:-1]
-        if not self._take("("):
-            return self._look(word)
-        given = []
-        while not self._take(")"):
-            given.append(self.value())
-            self._take(",")
-        return self.calls[word](*given)
-
-    def _look(self, path: str) -> Any:
-        first, *names = path.split(".")
-        value = self.contexts[first]  # an unknown context is a mistake in the workflow
-        for name in names:
-            value = value.get(name, "") if isinstance(value, Mapping) else ""
-        return value
-
-    def _take(self, token: str) -> bool:
-        return bool(self.tokens) and self.tokens[0] == token and bool(self.tokens.pop(0))
+def read(path: Path) -> dict[str, Any]:
+    """Return a workflow or action, with its key `on`, which YAML reads as true."""
+    return {("on" if key is True else key): value for key, value in yaml.safe_load(path.read_text()).items()}
 
 
 def evaluate(source: str, contexts: Mapping[str, Any], failed: bool = False) -> Any:
-    """Return the value of an expression."""
-    return Expression(source, contexts, failed).value()
+    """Return the value of an expression; a missing value is empty, an unknown context an error."""
+    jinja = _TOKEN.sub(lambda m: f".get('{m[1]}', '')" if m[1] else _OPERATORS.get(m[0], m[0]), source)
+    states = {"always": True, "cancelled": False, "success": not failed, "failure": failed}
+    functions = {name: lambda value=value: value for name, value in states.items()}
+    return _JINJA.compile_expression(jinja)(**contexts, **functions, fromJSON=json.loads)
 
 
 def fill(value: Any, contexts: Mapping[str, Any]) -> Any:
-    """A value of the YAML with its expressions replaced; one that is nothing but an expression keeps its type."""
+    """Replace the expressions in a value of the YAML; a value that is nothing but an expression keeps its type."""
     if isinstance(value, Mapping):
         return {key: fill(item, contexts) for key, item in value.items()}
     if not isinstance(value, str):
@@ -100,61 +52,38 @@ def fill(value: Any, contexts: Mapping[str, Any]) -> Any:
 
 
 def spell(value: Any) -> str:
-    """A value as a text, as in an environment variable."""
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    """Return a value as an environment variable has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def condition(text: str | None, contexts: Mapping[str, Any], failed: bool) -> bool:
-    """Whether a job or step runs. Unless its condition names a status, all before it must have succeeded."""
-    source = (text or "success()").strip().removeprefix("${{").removesuffix("}}")
-    if failed and not re.search(r"\b(always|cancelled|success|failure)\(", source):
-        return False
-    return bool(evaluate(source, contexts, failed))
-
-
-@dataclass
-class Step:
-    name: str
-    outcome: str
-    printed: str = ""
-
-
-@dataclass
-class Job:
-    """One job, or one entry of its matrix."""
-
-    name: str
-    result: str = "success"
-    steps: list[Step] = field(default_factory=list)
-    outputs: dict[str, str] = field(default_factory=dict)
-    summary: str = ""
-
-    def step(self, name: str) -> Step:
-        return next(step for step in self.steps if step.name == name)
-
-    def __str__(self) -> str:
-        return "\n".join(f"--- {self.name} / {step.name}: {step.outcome}\n{step.printed}" for step in self.steps)
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A workflow or action; YAML's own reading of `on` as true is undone."""
-    return {("on" if key is True else key): value for key, value in yaml.safe_load(path.read_text()).items()}
+def condition(text: str, contexts: Mapping[str, Any], failed: bool) -> bool:
+    """Return whether a job or step runs: after a failure only if its condition names a status."""
+    source = text.strip().removeprefix("${{").removesuffix("}}")
+    named = re.search(r"\b(always|cancelled|success|failure)\(", source)
+    return bool((named or not failed) and evaluate(source, contexts, failed))
 
 
 def clone(folder: Path) -> Path:
-    """Copies what a fresh clone of this project has, as far as a job needs it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in CLONED:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy2(ROOT / name, folder / name)
+    """Copy what `bootstrap.py` needs of a clone; the environment that it finds has this project's packages."""
+    shutil.copytree(ROOT / "scripts", folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy2(ROOT / "pyproject.toml", folder)
     return folder
 
 
 @dataclass
+class Job:
+    """One job, or one entry of its matrix; its steps by name."""
+
+    result: str = "success"
+    outcomes: dict[str, str] = field(default_factory=dict)
+    printed: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+    summary: str = ""
+
+
+@dataclass
 class Service:
-    """What outlives a run: the repository's caches and variables, and the artefacts of each run."""
+    """A repository on GitHub: its variables, and the caches and artefacts that outlive a run of a workflow."""
 
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)
@@ -166,143 +95,118 @@ class Service:
     def artifact(self, run_id: int, name: str) -> Path:
         return self.folder / "artifacts" / str(run_id) / name
 
+    def contexts(self, run_id: int, attempt: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        github = {"run_id": run_id, "run_attempt": attempt, "repository": "o/r", "token": TOKEN}
+        return {"github": github, "inputs": inputs, "vars": self.variables, "secrets": {}, "needs": {}, "matrix": {}}
 
-@dataclass
-class Run:
-    """One run of a workflow. `only` runs these jobs again, as "re-run failed jobs" does, beside those of `before`."""
+    def play(
+        self,
+        workflow: Mapping[str, Any],
+        run_id: int,
+        inputs: Mapping[str, Any] | None = None,
+        attempt: int = 1,
+        kept: Mapping[str, Job] | None = None,
+    ) -> dict[str, Job]:
+        """Play the jobs in the file's order, which is that of their needs; return them as NAME/NUMBER IN THE MATRIX.
 
-    service: Service
-    workflow: Path
-    run_id: int
-    inputs: dict[str, Any] = field(default_factory=dict)
-    attempt: int = 1
-    before: dict[str, list[Job]] = field(default_factory=dict)
-    only: tuple[str, ...] = ()
-    jobs: dict[str, list[Job]] = field(default_factory=dict)
-
-    def go(self) -> dict[str, list[Job]]:
-        """Runs every job in the file's order, which is that of their needs; returns them by name, a matrix as several."""
-        data = read(self.workflow)
-        known = (data["on"].get("workflow_dispatch") or {}).get("inputs") or {}
-        assert set(self.inputs) <= set(known), "inputs that the workflow does not have"
+        The kept jobs are taken from an earlier attempt, as "re-run failed jobs" does.
+        """
+        known = (workflow["on"].get("workflow_dispatch") or {}).get("inputs") or {}
+        assert set(inputs or {}) <= set(known), "inputs that the workflow does not have"
         # A schedule gives no inputs at all, a dispatch all of them.
-        inputs = {name: spec.get("default", "") for name, spec in known.items()} | self.inputs if self.inputs else {}
-        for name in data["jobs"]:
-            self.jobs[name] = self.run_job(name, data, inputs)
-        return self.jobs
-
-    def run_job(self, name: str, data: dict[str, Any], inputs: dict[str, Any]) -> list[Job]:
-        job = data["jobs"][name]
-        needed = [job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])
-        needs = {one: self._needed(one) for one in needed}
-        contexts = {**self.contexts(inputs), "needs": needs}
-        if not condition(job.get("if"), contexts, any(one["result"] != "success" for one in needs.values())):
-            return [Job(name, "skipped")]
-        matrix = fill(job.get("strategy", {}), contexts).get("matrix") or {"include": [{}]}
-        ((axis, values),) = matrix.items()
-        found = []
-        for number, entry in enumerate(values if axis == "include" else [{axis: value} for value in values]):
-            if self.only and f"{name}/{number}" not in self.only and name not in self.only:
-                found.append(self.before[name][number])
+        inputs = {name: spec.get("default", "") for name, spec in known.items()} | inputs if inputs else {}
+        jobs: dict[str, Job] = {}
+        for name, job in workflow["jobs"].items():
+            contexts = self.contexts(run_id, attempt, inputs)
+            needed = job.get("needs", [])
+            contexts["needs"] = {one: _sum_up(one, jobs) for one in ([needed] if isinstance(needed, str) else needed)}
+            failed = any(one["result"] != "success" for one in contexts["needs"].values())
+            if not condition(job.get("if", "success()"), contexts, failed):
+                jobs[f"{name}/0"] = Job("skipped")
                 continue
-            here = contexts | {"matrix": entry}
-            env = fill(data.get("env", {}), here) | fill(job.get("env", {}), here)
-            folder = self.service.folder / "hosts" / f"{self.run_id}-{self.attempt}" / f"{name}-{number}"
-            host = Host(self, folder, here, env)
-            found.append(host.go(Job(fill(job.get("name", name), here)), job["steps"], job.get("outputs", {})))
-        return found
+            matrix = fill(job.get("strategy", {}), contexts).get("matrix", {"include": [{}]})
+            for number, value in enumerate(matrix["include"]):
+                key, here = f"{name}/{number}", contexts | {"matrix": value}
+                if key in (kept or {}):
+                    jobs[key] = kept[key]
+                    continue
+                env = fill(workflow.get("env", {}), here) | fill(job.get("env", {}), here)
+                host = Host(self, self.folder / "hosts" / f"{run_id}-{attempt}" / key, here, env)
+                jobs[key] = host.play(job["steps"], job.get("outputs", {}))
+        return jobs
 
-    def contexts(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        github = {"run_id": self.run_id, "run_attempt": self.attempt, "repository": "o/r", "token": TOKEN}
-        return {"github": github, "inputs": inputs, "vars": self.service.variables, "secrets": {}}
 
-    def _needed(self, name: str) -> dict[str, Any]:
-        jobs = self.jobs[name]
-        result = next((word for word in ("failure", "skipped") if word in {job.result for job in jobs}), "success")
-        return {"result": result, "outputs": {key: value for job in jobs for key, value in job.outputs.items()}}
+def _sum_up(name: str, jobs: Mapping[str, Job]) -> dict[str, Any]:
+    found = [job for key, job in jobs.items() if key.startswith(f"{name}/")]
+    result = next((word for word in ("failure", "skipped") if word in {job.result for job in found}), "success")
+    return {"result": result, "outputs": {key: value for job in found for key, value in job.outputs.items()}}
 
 
 @dataclass
 class Host:
     """The machine of one job: an empty workspace, and its steps one after the other."""
 
-    run: Run
+    service: Service
     folder: Path
     contexts: dict[str, Any]
     env: dict[str, Any]
-    failed: bool = False
-    done: dict[str, dict[str, Any]] = field(default_factory=dict)
-    action: Path | None = None
 
-    def go(self, job: Job, steps: list[dict[str, Any]], outputs: Mapping[str, str]) -> Job:
-        """Runs the steps; the job has the outcome of each, and its outputs."""
-        self.workspace, self.temp = self.folder / "workspace", self.folder / "temp"
-        for path in (self.workspace, self.temp, self.folder / "home", self.folder / "tools"):
-            path.mkdir(parents=True, exist_ok=True)
-        self._write_tool("python3", f'exec {sys.executable} {Path(__file__).with_name("python.py")} "$@"')
-        self._write_tool("make", 'exec /usr/bin/make --dry-run "$@"')
-        self.contexts |= {"steps": self.done, "runner": {"temp": str(self.temp)}}
-        summary = self.folder / "summary.md"
-        summary.touch()
-        job.steps += [self._step(number, step) for number, step in enumerate(steps)]
-        job.result = "failure" if self.failed else "success"
+    def play(self, steps: list[dict[str, Any]], outputs: Mapping[str, str]) -> Job:
+        """Run the steps; return the outcome of each and the job's outputs."""
+        job, self.workspace = Job(), self.folder / "workspace"
+        for name in ("workspace", "temp", "tools"):
+            (self.folder / name).mkdir(parents=True)
+        python = self.folder / "tools" / "python3"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("python.py")} "$@"\n')
+        python.chmod(0o755)
+        (self.folder / "summary.md").touch()
+        self.contexts |= {"steps": {}, "runner": {"temp": str(self.folder / "temp")}}
+        for step in steps:
+            state = self.contexts["steps"].setdefault(step.get("id", step["name"]), {"outputs": {}})
+            if not condition(step.get("if", "success()"), self.contexts, job.result == "failure"):
+                state["outcome"] = "skipped"
+            else:
+                job.printed[step["name"]], failed = self._run(step, state["outputs"])
+                state["outcome"] = "failure" if failed else "success"
+                job.result = "failure" if failed else job.result
+            job.outcomes[step["name"]] = state["outcome"]
         job.outputs = {key: spell(fill(value, self.contexts)) for key, value in outputs.items()}
-        job.summary = summary.read_text()
+        job.summary = (self.folder / "summary.md").read_text()
         return job
 
-    def _write_tool(self, name: str, line: str) -> None:
-        tool = self.folder / "tools" / name
-        tool.write_text(f"#!/bin/sh\n{line}\n")
-        tool.chmod(0o755)
-
-    def _step(self, number: int, step: dict[str, Any]) -> Step:
-        name = step.get("name") or step.get("uses") or f"step {number}"
-        state = self.done.setdefault(step.get("id", f"#{number}"), {"outputs": {}})
-        if not condition(step.get("if"), self.contexts, self.failed):
-            state["outcome"] = "skipped"
-            return Step(name, "skipped")
+    def _run(self, step: dict[str, Any], outputs: dict[str, str]) -> tuple[str, bool]:
         if "uses" in step:
             action = _ACTIONS[step["uses"].partition("@")[0]]
-            printed = action(self, fill(step.get("with", {}), self.contexts)) or ""
-            failed = printed.startswith("no ")
-        else:
-            env = self.env | fill(step.get("env", {}), self.contexts)
-            printed, failed = self._shell(number, fill(step["run"], self.contexts), env, state["outputs"])
-        self.failed |= failed
-        state["outcome"] = "failure" if failed else "success"
-        return Step(name, state["outcome"], printed)
-
-    def _shell(self, number: int, script: str, env: Mapping[str, Any], outputs: dict[str, str]) -> tuple[str, bool]:
-        output, path = self.folder / f"output-{number}", self.folder / f"step-{number}.sh"
-        output.touch()
-        path.write_text(script)
+            error = action(self, fill(step.get("with", {}), self.contexts)) or ""
+            return error, bool(error)
+        script, output = self.folder / "step.sh", self.folder / "output"
+        script.write_text(fill(step["run"], self.contexts))
+        output.write_text("")
+        env = self._variables() | self.env | fill(step.get("env", {}), self.contexts)
         done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(path)],
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", script],
             cwd=self.workspace,
-            env={**self._variables(output), **{key: spell(value) for key, value in env.items()}},
+            env={key: spell(value) for key, value in env.items()},
             **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "check": False},
         )
         outputs.update(line.split("=", 1) for line in output.read_text().splitlines())
         return done.stdout, done.returncode != 0
 
-    def _variables(self, output: Path) -> dict[str, str]:
+    def _variables(self) -> dict[str, Any]:
+        github = self.contexts["github"]
         return {
             "PATH": f"{self.folder / 'tools'}:/usr/bin:/bin",
-            "HOME": str(self.folder / "home"),
-            "LANG": "C.UTF-8",
+            "HOME": self.folder,
             "COLUMNS": "200",
-            "CI": "true",
-            "GITHUB_ACTIONS": "true",
-            "GITHUB_OUTPUT": str(output),
-            "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
-            "GITHUB_ACTION_PATH": str(self.action or ""),
+            "GITHUB_OUTPUT": self.folder / "output",
+            "GITHUB_STEP_SUMMARY": self.folder / "summary.md",
+            "GITHUB_ACTION_PATH": self.folder / "action",
             "GITHUB_SERVER_URL": "https://github.example",
-            "GITHUB_REPOSITORY": "o/r",
-            "GITHUB_RUN_ID": str(self.run.run_id),
-            "GITHUB_RUN_ATTEMPT": str(self.run.attempt),
-            "GITHUB_SHA": "5" * 40,
-            "RUNNER_TEMP": str(self.temp),
-            **self.run.service.environ,
+            "GITHUB_REPOSITORY": github["repository"],
+            "GITHUB_RUN_ID": github["run_id"],
+            "GITHUB_RUN_ATTEMPT": github["run_attempt"],
+            "RUNNER_TEMP": self.folder / "temp",
+            **self.service.environ,
         }
 
 
@@ -312,25 +216,22 @@ def _checkout(host: Host, given: Mapping[str, Any]) -> None:
 
 
 def _restore(host: Host, given: Mapping[str, Any]) -> None:
-    for prefix in (given["key"], *given.get("restore-keys", "").split()):
-        if found := [path for path in host.run.service.cache("x").parent.glob("*") if path.name.startswith(prefix)]:
-            newest = max(found, key=lambda path: path.stat().st_mtime_ns)
-            shutil.copytree(newest, host.workspace / given["path"], dirs_exist_ok=True)
+    caches = sorted(host.service.cache("").glob("*"), key=lambda path: -path.stat().st_mtime_ns)
+    for prefix in (given["key"], *given["restore-keys"].split()):
+        if found := [path for path in caches if path.name.startswith(prefix)]:
+            shutil.copytree(found[0], host.workspace / given["path"], dirs_exist_ok=True)
             return
 
 
 def _save(host: Host, given: Mapping[str, Any]) -> None:
-    cache = host.run.service.cache(given["key"])
-    shutil.copytree(host.workspace / given["path"], cache)
-    os.utime(cache)
+    os.utime(shutil.copytree(host.workspace / given["path"], host.service.cache(given["key"])))
 
 
 def _upload(host: Host, given: Mapping[str, Any]) -> str | None:
-    artifact = host.run.service.artifact(host.run.run_id, given["name"])
-    if artifact.exists():
-        if not given.get("overwrite"):
-            return f"no second artefact {given['name']} without overwrite"
-        shutil.rmtree(artifact)
+    artifact = host.service.artifact(host.contexts["github"]["run_id"], given["name"])
+    if artifact.exists() and not given.get("overwrite"):
+        return f"{given['name']} exists already"
+    shutil.rmtree(artifact, ignore_errors=True)
     sources = [host.workspace / line for line in given["path"].split()]
     found = [path for path in sources if path.is_file() or (path.is_dir() and any(path.iterdir()))]
     if not found:
@@ -343,9 +244,9 @@ def _upload(host: Host, given: Mapping[str, Any]) -> str | None:
 
 
 def _download(host: Host, given: Mapping[str, Any]) -> str | None:
-    artifacts = host.run.service.artifact(host.run.run_id, "x").parent
-    pattern = given.get("name") or given["pattern"]
     assert "name" in given or given["merge-multiple"] is True
+    pattern = given.get("name") or given["pattern"]
+    artifacts = host.service.artifact(host.contexts["github"]["run_id"], "")
     found = [path for path in sorted(artifacts.glob("*")) if fnmatch(path.name, pattern)]
     for artifact in found:
         shutil.copytree(artifact, host.workspace / given["path"], dirs_exist_ok=True)

@@ -32,7 +32,7 @@ def test_what_excludes_each_other_is_listed_without_pips_advice():
     )
 
 
-def test_the_last_message_is_uvs_cause_without_its_hints_or_pips_last_error():
+def test_the_last_message_is_the_cause_without_hints():
     said = last_message(UV)
     assert said.startswith("Because only zoo==1.0 is available")
     assert said.endswith("require torch==9.4.0, we can conclude that your requirements are unsatisfiable.")

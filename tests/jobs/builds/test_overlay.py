@@ -192,7 +192,7 @@ def test_commits_of_the_range_are_in_the_database(place, pytorch, filled):
 
 
 @pytest.mark.slow
-def test_a_run_of_a_source_that_is_resumed_compiles_with_its_inductor_and_bears_its_name(place, pytorch, filled):
+def test_a_resumed_run_of_a_source_compiles_with_its_inductor(place, pytorch, filled):
     folder, variables = place
     source = ("--source", f"{pytorch}@less", "--wheel-commit", "wheel", "--warm-compile", "--max-hours", "1e-9")
     begun = call("nightly", *WORDS, *source, folder=folder, **variables)

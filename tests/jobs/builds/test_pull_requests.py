@@ -67,7 +67,7 @@ def pytorch(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_pull_requests_that_change_generated_code_are_told_from_the_others(tmp_path, pytorch, monkeypatch):
+def test_pull_requests_that_change_generated_code_are_told_from_others(tmp_path, pytorch, monkeypatch):
     (tmp_path / "own.py").write_text(MODEL)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     selection = Selection(models=("own:gate",), phases=("inference", "training"), device="cpu")

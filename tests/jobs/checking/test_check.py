@@ -139,7 +139,7 @@ def test_other_code_is_timed_in_turn_and_a_report_is_written(tmp_path, pytorch):
 
 
 @pytest.mark.slow
-def test_equal_code_is_timed_if_files_act_at_run_time_and_ctrl_c_leaves_a_report(tmp_path, pytorch):
+def test_equal_code_is_timed_if_files_act_at_run_time(tmp_path, pytorch):
     asked = words(pytorch, "main", "launcher", "--minutes", "3", "--output", "answer.txt")
     environ = {**os.environ, **variables(tmp_path, pytorch)}
     command = [sys.executable, "-m", "jobs.cli", *map(str, asked)]

@@ -190,7 +190,7 @@ def test_a_compile_time_that_few_rounds_show_fails_nothing(checked):
 
 
 @pytest.mark.parametrize(("factor", "exit_code"), [(2.0, 3), (0.5, 0)])
-def test_a_compile_time_that_is_not_decided_in_time_is_too_little_where_it_is_longer(checked, factor, exit_code):
+def test_an_undecided_longer_compile_time_is_too_little(checked, factor, exit_code):
     check = checked(Played(compiling={"model2": factor}, ends_at=4))
     with pytest.raises(KeyboardInterrupt):
         check.run()
@@ -216,7 +216,7 @@ def test_everything_is_timed_where_files_act_at_run_time(checked):
     assert report.counts == {"unchanged": 8}
 
 
-def test_cells_that_the_first_round_did_not_reach_are_timed_once_the_others_are_decided(checked):
+def test_cells_left_by_the_first_round_are_timed_after_the_others(checked):
     played = Played(first=3)
     check = checked(played, acting=["torch/_inductor/runtime/hints.py"])
     check.run()
@@ -255,7 +255,7 @@ def test_an_interruption_keeps_the_pass_that_it_cut(checked):
     assert told.reason == "1 cell to time and none of them decided: raise --minutes"
 
 
-def test_what_the_census_decides_is_not_measured_and_other_code_is_timed_at_once(checked, capsys):
+def test_what_the_census_decides_is_not_measured(checked, capsys):
     played = Played(slower={"model3": 1.1}, other=("model3",))
     check = checked(played, census=PlayedCensus(other=("model3",)))
     check.compares_compiling = False
@@ -317,7 +317,7 @@ def test_a_compile_that_one_side_lacks_takes_no_answer_back(checked):
     assert answer(check)[0].counts == {"unchanged": 8}
 
 
-def test_as_many_cells_as_there_are_workers_are_decided_before_the_next_begin(checked):
+def test_as_many_cells_as_workers_are_decided_before_the_next_begin(checked):
     played = Played(slower={"model0": 1.2, "model1": 1.2}, other=[item.model for item in CELLS])
     check = checked(played, acting=["torch/_inductor/runtime/hints.py"], workers=2)
     check.run()
@@ -326,7 +326,7 @@ def test_as_many_cells_as_there_are_workers_are_decided_before_the_next_begin(ch
     assert answer(check)[0].counts == {"regressed": 2, "unchanged": 6}
 
 
-def test_a_later_round_finds_the_programs_of_the_first_unless_it_compares_compile_times(checked):
+def test_a_later_round_finds_the_programs_of_the_first(checked):
     played = Played(other=("model3",), slower={"model3": 1.2}, compiling={"model2": 2.0})
     check = checked(played)
     check.run()

@@ -41,7 +41,7 @@ def compared(tmp_path, repo, changed):
     return files, acting(base, new, files)
 
 
-def test_files_that_differ_are_named_whether_changed_new_gone_or_in_a_package_of_one_side(tmp_path, repo):
+def test_files_that_differ_are_named_whether_changed_new_or_gone(tmp_path, repo):
     changed = {
         f"{INDUCTOR}/scheduler.py": "fuse = False\n",
         f"{INDUCTOR}/fx_passes/new.py": "new = 1\n",

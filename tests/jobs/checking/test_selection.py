@@ -17,7 +17,7 @@ def spelled(plan):
     return {(cell.model, cell.phase.value, cell.config.name) for cell in plan.cells}
 
 
-def test_the_default_of_a_gpu_is_twelve_models_under_three_configs_the_most_important_first(monkeypatch):
+def test_the_default_of_a_gpu_is_twelve_models_under_three_configs(monkeypatch):
     monkeypatch.setattr(ModelSpec, "missing", lambda self: [])
     cells = planned_check("cuda", Selection(), ()).cells
     assert len({cell.model for cell in cells}) == 12

@@ -41,7 +41,7 @@ def test_what_was_found_decides(counts, code, said):
     assert said in found[1]
 
 
-def test_too_many_missing_cells_are_too_little_to_say_even_if_something_broke():
+def test_too_many_missing_cells_are_too_little_even_if_something_broke():
     assert decide({"broke": 1, "missing": 5}, DEFAULT, max_missing=4)[0] == 3
     assert decide({"broke": 1, "missing": 4}, DEFAULT, max_missing=4)[0] == 1
     assert decide({"unchanged": 9, "missing": 4}, frozenset({"regressed"}), max_missing=4)[0] == 0

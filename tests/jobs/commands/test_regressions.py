@@ -56,7 +56,7 @@ def refused(database, *words, said):
     assert records(database, "--all") == before
 
 
-def test_what_regressed_and_what_broke_is_recorded_once_with_its_base_pinned(database):
+def test_what_regressed_and_broke_is_recorded_once_with_its_base(database):
     first = call(database, "open", "r11", "r12", "--note", "seen in the night")
     assert first.exit_code == 0
     assert [line.split("  ")[1] for line in first.output.splitlines()] == ["opened", "opened"]

@@ -121,9 +121,7 @@ def test_impossible_options_are_refused(measured, words):
 
 
 @pytest.mark.parametrize("by_variable", [False, True])
-def test_the_folder_for_shared_tuning_is_a_requested_option_with_its_whole_path(
-    by_variable, measured, monkeypatch, tmp_path
-):
+def test_the_folder_for_shared_tuning_is_an_option_with_its_whole_path(by_variable, measured, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     before = {name: value for name, value in os.environ.items() if "TUNING" in name}
     if by_variable:

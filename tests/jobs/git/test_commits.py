@@ -87,7 +87,7 @@ def test_a_history_that_grows_keeps_its_places(clone):
         assert part == whole[: len(part)]
 
 
-def test_a_path_takes_what_touches_it_and_what_was_measured_at_the_places_of_the_whole(say, store, clone, tmp_path):
+def test_a_path_takes_the_commits_that_touch_it_and_the_measured_ones(say, store, clone, tmp_path):
     with clone as writer:
         writer.commit("Elsewhere", touches="README")
         writer.commit("Inductor", touches="torch/_inductor/ir.py")

@@ -48,7 +48,7 @@ def test_the_first_report_makes_a_comment_and_the_next_ones_edit_it(server, gith
     assert TOKEN not in repr(github)
 
 
-def test_our_comment_is_found_behind_pages_of_others_and_a_quotation_is_none(server, github):
+def test_our_comment_is_found_behind_pages_of_others(server, github):
     server.page_size = 10
     for number in range(25):
         server.comment(7, f"talk {number}")

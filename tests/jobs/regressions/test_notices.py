@@ -87,7 +87,7 @@ def test_each_channel_is_told_once_with_the_reports_first_line_and_links(databas
     assert (len(web.posts), len(mail.messages)) == (2, 1)
 
 
-def test_a_failed_delivery_is_one_line_keeps_no_other_and_is_told_by_the_next_call(database, web, mail):
+def test_a_failed_delivery_is_one_line_and_is_repeated_by_the_next_call(database, web, mail):
     mail.refuses = f"554 5.7.1 {SECRET}"
     channels = {"WEBHOOK_URL": f"http://{web.address}/hook", "SMTP_URL": f"smtp://127.0.0.1:{mail.port}", **MAILS}
     done = notify(database, **channels)
@@ -105,7 +105,7 @@ def test_a_failed_delivery_is_one_line_keeps_no_other_and_is_told_by_the_next_ca
         assert "does not answer (ConnectError)" in notify(database, SLACK_URL=nobody).stderr
 
 
-def test_what_a_person_answered_is_not_told_and_what_returned_is_told_again(database, web):
+def test_an_answered_record_is_not_told_and_a_returned_one_is_told_again(database, web):
     listed = json.loads(regressions(database, "list", "--json").output)
     names = {item["kind"]: item["regression_id"] for item in listed}
     assert regressions(database, "ack", names["broke"]).exit_code == 0

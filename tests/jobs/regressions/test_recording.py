@@ -198,7 +198,7 @@ def test_what_was_fixed_and_comes_back_is_returned_with_its_old_base(recorded):
     assert len(only(recorded).events) == 3
 
 
-def test_a_record_that_a_person_closed_too_early_returns_once_two_later_runs_are_still_slow(recorded):
+def test_a_record_closed_too_early_returns_once_two_runs_are_still_slow(recorded):
     move(recorded, "fixed", 21)
     assert detect(recorded, 21) == {"kept": 1}
     recorded.night(22, slower(1.08))
@@ -207,7 +207,7 @@ def test_a_record_that_a_person_closed_too_early_returns_once_two_later_runs_are
     assert detect(recorded, 23) == {"returned": 1}
 
 
-def test_a_cell_that_broke_is_fixed_by_two_passes_and_returns_when_it_fails_twice(empty):
+def test_a_broken_cell_is_fixed_by_two_passes_and_returns_on_two_failures(empty):
     empty.nights(0, 3)
     empty.nights(3, 5, fails=("gpt2",))
     assert detect(empty, 4) == {"opened": 1}
@@ -218,7 +218,7 @@ def test_a_cell_that_broke_is_fixed_by_two_passes_and_returns_when_it_fails_twic
         assert detect(empty, number) == expected
 
 
-def test_what_was_expected_to_fail_once_is_looked_at_anew_when_it_breaks_elsewhere(empty):
+def test_an_expected_failure_is_looked_at_anew_when_it_breaks_elsewhere(empty):
     empty.nights(0, 3)
     empty.nights(3, 5, fails=("gpt2",))
     detect(empty, 4)

@@ -1,0 +1,32 @@
+"""The commands of the docs that make tables of the shipped measurements still make them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.command_line import ROOT
+
+SHIPPED = {
+    "dynamic_sizes data/dynamic/*.gz": "| T5Small | inference | batch 2, length 512 | 12.404 | 4.234 | 4.709 | 1.112 |",
+    "process_noise --fewest 2 data/templates/*-115*": "triton       compiled_ms beside eager            57    0.91%    9.37%",
+    "beside_pytorch --table data/beside/h200": "| mobilenetv2_100 | triton | 8.04, 3.24 | 1.00 | 1.06 | 0.95 |",
+    "graphnet_samples table data/graphnet/*.gz": "| triton | pass | 167 |",
+}
+
+
+@pytest.mark.parametrize("words", [*SHIPPED, pytest.param("measured_power data/check_same/*", marks=pytest.mark.slow)])
+def test_a_table_is_made_of_the_shipped_measurements(words):
+    command = f"{sys.executable} -m benchmarks {words}"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert SHIPPED.get(words, "  10%    396        1.0000") in done.stdout
+
+
+@pytest.mark.parametrize("name", ["changepoint_labels", "dashboard", "history", "injected_commits", "release_commits"])
+def test_other_benchmarks_start(name):
+    command = [sys.executable, "-m", "benchmarks", name, "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
