@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from dashboard import data, hud_links, selection, url
-from dashboard.components import code_host, empty_states, sidebar, style
+from dashboard import data, selection, url
+from dashboard.components import outside_links, sidebar, style
 from dashboard.components.markup import alert
 from db.errors import SideError, StoreError
 from db.queries.filters import EVERYTHING
@@ -22,15 +22,15 @@ _ICON = (
 def pages() -> list[st.Page]:
     """The pages, in the order of the navigation. Their folder is not called `pages`, a name that Streamlit reserves."""
     return [
-        st.Page("views/overview/page.py", title="Overview", icon=":material/grid_view:", default=True),
-        st.Page("views/compare/page.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
-        st.Page("views/model/page.py", title="Model", icon=":material/stethoscope:", url_path="model"),
-        st.Page("views/commit/page.py", title="Commit", icon=":material/commit:", url_path="commit"),
-        st.Page("views/census/page.py", title="Census", icon=":material/fact_check:", url_path="census"),
-        st.Page("views/trends/page.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
-        st.Page("views/regressions/page.py", title="Regressions", icon=":material/flag:", url_path="regressions"),
-        st.Page("views/runs/page.py", title="Runs", icon=":material/event_available:", url_path="runs"),
-        st.Page("views/about/page.py", title="About the numbers", icon=":material/menu_book:", url_path="about"),
+        st.Page("views/overview_page.py", title="Overview", icon=":material/grid_view:", default=True),
+        st.Page("views/compare_page.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
+        st.Page("views/model_page.py", title="Model", icon=":material/stethoscope:", url_path="model"),
+        st.Page("views/commit_page.py", title="Commit", icon=":material/commit:", url_path="commit"),
+        st.Page("views/census_page.py", title="Census", icon=":material/fact_check:", url_path="census"),
+        st.Page("views/trends_page.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
+        st.Page("views/regressions_page.py", title="Regressions", icon=":material/flag:", url_path="regressions"),
+        st.Page("views/runs_page.py", title="Runs", icon=":material/event_available:", url_path="runs"),
+        st.Page("views/about_page.py", title="About the numbers", icon=":material/menu_book:", url_path="about"),
     ]
 
 
@@ -44,22 +44,20 @@ def main() -> None:
     try:
         _draw(page, listed)
     except SideError as error:
-        empty_states.show("There is no such side", f"{error}. Pick another one at the left.")
+        sidebar.show("There is no such side", f"{error}. Pick another one at the left.")
     except StoreError as error:
-        fill = empty_states.FILL if "no database" in str(error) else ""
-        empty_states.show("The database cannot be shown", f"{error}.", fill)
+        fill = sidebar.FILL if "no database" in str(error) else ""
+        sidebar.show("The database cannot be shown", f"{error}.", fill)
 
 
 def _draw_without_nights(page: st.Page, listed: Sequence[st.Page], store: data.Data) -> None:
     """Draw the census, which needs no night; any other page says where to find it, or that there is nothing."""
     if not store.code_changes(EVERYTHING):
-        empty_states.show(
-            "No runs yet", "The database is there and holds no runs. Fill it, then reload:", empty_states.FILL
-        )
+        sidebar.show("No runs yet", "The database is there and holds no runs. Fill it, then reload:", sidebar.FILL)
     elif page.url_path == "census":
         page.run()
     else:
-        empty_states.show("No nights yet", "The database holds generated code alone, without any measurement.")
+        sidebar.show("No nights yet", "The database holds generated code alone, without any measurement.")
         st.page_link(next(one for one in listed if one.url_path == "census"))
 
 
@@ -68,7 +66,7 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
     if not store.nights():
         _draw_without_nights(page, listed, store)
         return
-    code_host.LOCAL.set(store.local_commits())
+    outside_links.LOCAL.set(store.local_commits())
     notes = _from_hud()
     with st.sidebar:
         # Links with the shared part of the address, which Streamlit's own menu would drop.
@@ -84,9 +82,9 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
 def _from_hud() -> list[str]:
     """Translates the query of a HUD link, so that the address becomes one of ours."""
     query = {key: st.query_params.get_all(key) for key in st.query_params}
-    if not hud_links.is_hud_link(query):
+    if not outside_links.is_hud_link(query):
         return []
-    translated, notes = hud_links.translate(query)
+    translated, notes = outside_links.translate(query)
     st.query_params.from_dict(translated)
     return ["A HUD link: its left side is shown as new, its right side as base.", *notes]
 

@@ -26,7 +26,7 @@ from analysis.history.code_changes import CommitCodes, code_changes
 from analysis.history.recent import nights_up_to, recent
 from analysis.history.record import Listed, Record, listed, record_of
 from collector.metrics import METRICS
-from dashboard.views.trends import levels
+from dashboard import suite_levels
 from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.queries import cells as queries
@@ -146,26 +146,26 @@ class Data:
 
     @_cached(12)
     def trend_history(self, branches: tuple[str, ...], filters: CellFilter) -> pd.DataFrame:
-        """`suite_history` of some branches with what charts know of its runs, as `dashboard.views.trends.levels` takes it."""
-        history = levels.joined({name: self.suite_history(name, filters) for name in branches})
-        return history if history.empty else levels.with_nights(history, self.nights(), self.places())
+        """`suite_history` of some branches with what charts know of its runs, as `dashboard.suite_levels` takes it."""
+        history = suite_levels.joined({name: self.suite_history(name, filters) for name in branches})
+        return history if history.empty else suite_levels.with_nights(history, self.nights(), self.places())
 
     @_cached(12)
     def trend(
         self, branches: tuple[str, ...], filters: CellFilter, metric: str, first: date, last: date, by: str
-    ) -> tuple[pd.DataFrame, list[levels.Step]]:
+    ) -> tuple[pd.DataFrame, list[suite_levels.Step]]:
         """A figure over time, and where it went to new levels."""
-        history = levels.points(levels.within(self.trend_history(branches, filters), first, last), by)
+        history = suite_levels.points(suite_levels.within(self.trend_history(branches, filters), first, last), by)
         if metric in METRICS:
             with connected(self.engine) as conn:
                 values = series.passing_values(conn, history["run"].unique().tolist(), metric)
-                trend = levels.paired(history, cell_names(conn, filters), values, metric)
+                trend = suite_levels.paired(history, cell_names(conn, filters), values, metric)
         else:
-            trend = levels.counted(history, metric)
+            trend = suite_levels.counted(history, metric)
         if trend.empty:
             return trend, []
-        texts = [levels.value(metric, number) for number in trend["value"]]
-        return trend.assign(date=trend["started_at"], text=texts), levels.steps(trend, metric)
+        texts = [suite_levels.value(metric, number) for number in trend["value"]]
+        return trend.assign(date=trend["started_at"], text=texts), suite_levels.steps(trend, metric)
 
     @_cached(12)
     def recent(self, side: str, filters: CellFilter, figures: tuple[str, ...]) -> dict[str, tuple[float, ...]]:

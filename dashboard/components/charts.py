@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from analysis.stats.averages import scatter
 from collector.vocabulary import NOT_APPLICABLE, Status
-from dashboard.components import palette
-from dashboard.components.formats import ABSENT
+from dashboard.components import style
+from dashboard.components.wording import ABSENT
 
 #: The name of what clicks pick in a chart.
 _PICK = "pick"
@@ -105,7 +105,7 @@ def lines(
     scale = alt.Scale(zero=False, type="log" if log else "linear", padding=8)  # no point is cut at the edge
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, grid=not log))
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.ctrlKey]")
-    series = list(palette.colors().series)[: len(highlighted)]
+    series = list(style.colors().series)[: len(highlighted)]
     legend = alt.Legend(orient="bottom", title=None, columns=3, labelLimit=300) if len(highlighted) > 1 else None
     look = {"color": alt.Color("line:N", scale=alt.Scale(domain=list(highlighted), range=series), legend=legend)}
     point = alt.OverlayMarkDef(size=36, filled=True) if len(labels) <= _WITH_POINTS else False
@@ -115,7 +115,7 @@ def lines(
         area = alt.Chart(_with_breaks(band)).mark_area(opacity=0.15)
         layers.insert(0, area.encode(x=x, y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q", **look))
     if len(others):
-        grey = alt.Chart(_with_breaks(others)).mark_line(strokeWidth=1.6, opacity=0.4, color=palette.NEUTRAL)
+        grey = alt.Chart(_with_breaks(others)).mark_line(strokeWidth=1.6, opacity=0.4, color=style.NEUTRAL)
         layers.insert(0, grey.encode(x=x, y=y, detail="line:N"))
     if levels is not None and len(levels):
         triangles = alt.Chart(levels).mark_point(shape="triangle-down", size=130, filled=True, yOffset=-12)
@@ -132,13 +132,13 @@ def statuses(
     rows = rows.assign(ended=[_kind(status) for status in rows["status"]], status=rows["status"].fillna("missing"))
     kinds = [kind for kind in _SHAPE_OF if kind in set(rows["ended"])]
     shapes = alt.Scale(domain=kinds, range=[_SHAPE_OF[kind] for kind in kinds])
-    bad = alt.value(palette.colors().bad)
+    bad = alt.value(style.colors().bad)
     marks = alt.Chart(rows).mark_point(size=70, strokeWidth=2)
     marks = marks.encode(
         x=_places(labels),
         y=alt.Y("config:N", title=None, sort=list(configs), axis=alt.Axis(labelLimit=220, grid=True)),
         shape=alt.Shape("ended:N", title=None, scale=shapes, legend=alt.Legend(orient="bottom")),
-        color=alt.condition("datum.ended == 'failed'", bad, alt.value(palette.NEUTRAL)),
+        color=alt.condition("datum.ended == 'failed'", bad, alt.value(style.NEUTRAL)),
         tooltip=[alt.Tooltip(f"{name}:N") for name in ("config", "status", "started", "commit", "run")],
     )
     above = _NAME * len(sides)
@@ -150,7 +150,7 @@ def samples(values: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequenc
     """Every sample (ms) as a thin tick and the median as a thick one, a lane per side (its role is base or new)."""
     rows = pd.concat(pd.DataFrame({"side": side, "ms": of, "median": np.median(of)}) for side, of in values.items())
     names = list(values)
-    scale = alt.Scale(domain=names, range=[getattr(palette.colors(), role) for role in roles])
+    scale = alt.Scale(domain=names, range=[getattr(style.colors(), role) for role in roles])
     base = alt.Chart(rows).encode(
         y=alt.Y("side:N", title=None, sort=names, axis=alt.Axis(labelLimit=230)),
         color=alt.Color("side:N", legend=None, scale=scale),
@@ -179,8 +179,8 @@ def _rules(sides: Mapping[str, int], labels: Sequence[str], top: int = 0) -> lis
     rules = []
     for number, (side, place) in enumerate(sides.items()):
         base = alt.Chart(pd.DataFrame({"place": [place]})).encode(x=_places(labels))
-        name = base.mark_text(text=side, color=palette.NEUTRAL, align="left", baseline="top", dx=4, fontSize=11)
-        rules.append(base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=palette.NEUTRAL))
+        name = base.mark_text(text=side, color=style.NEUTRAL, align="left", baseline="top", dx=4, fontSize=11)
+        rules.append(base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=style.NEUTRAL))
         rules.append(name.encode(y=alt.value(top + _NAME * number)))
     return rules
 
@@ -224,7 +224,7 @@ def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:
     # Each click adds a place or takes it away; a double click takes all away.
     picked = alt.selection_point(name=_PICK, fields=["name"], toggle="true", empty=False)
     seen = alt.condition(picked, alt.value(0.25), alt.value(0))
-    rule = alt.Chart(data).mark_rule(strokeWidth=width, color=palette.NEUTRAL, cursor="pointer")
+    rule = alt.Chart(data).mark_rule(strokeWidth=width, color=style.NEUTRAL, cursor="pointer")
     return rule.encode(tooltip=tooltip, opacity=seen).add_params(picked)
 
 

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from collector.vocabulary import NOT_APPLICABLE, Status, status_words
-from dashboard.components.changes import ChangeWords
+from dashboard.components.wording import ChangeWords
 
 #: Characters with a meaning in Markdown, Streamlit's colours, icons and formulas included.
 _MARKDOWN = frozenset(r"\`*_{}[]()<>#+-.!|~$:&")

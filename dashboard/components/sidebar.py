@@ -1,4 +1,4 @@
-"""The pickers that every page shares: two sides, and what cells to look at."""
+"""Sides in words, the pickers that every page shares, and what a page says when there is nothing to show."""
 
 from __future__ import annotations
 
@@ -6,15 +6,103 @@ from collections import Counter
 from collections.abc import Sequence
 
 import streamlit as st
+from markupsafe import Markup, escape
 
-from analysis.reports.permalinks import fixed_side as fixed
+from analysis.compare.comparison import Comparison
+from analysis.present import commit_title
+from analysis.reports.permalinks import fixed_side
 from dashboard import url
-from dashboard.components.sides import commit_words, label
+from dashboard.components import outside_links
+from dashboard.components.markup import anchor, draw, joined, paragraph
 from dashboard.components.widgets import select, select_many
+from dashboard.components.wording import moment
 from dashboard.data import Data
 from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, remembered
 from db.errors import SideError
-from db.runs import NightInfo
+from db.queries.sides import Side
+from db.runs import NightInfo, RunInfo, describe_places, device_name
+
+#: Letters of a commit's title; its end has the number of its pull request.
+_TITLE = 64
+
+
+def label(name: str, runs: Sequence[RunInfo]) -> str:
+    """A night or a run on one line: when, what, on which devices, and what its label says."""
+    newest = runs[0]
+    place = describe_places(run.testbed for run in runs) or newest.testbed_id
+    parts = [moment(newest.started_at), *commit_words(newest), place, newest.label, name]
+    return " · ".join(part for part in parts if part)
+
+
+def commit_words(run: RunInfo) -> list[str]:
+    """The commit of a run: digits of its sha, release, branch, and title, shortened before the number of its pull request."""
+    title = " ".join((run.commit_title or "").split())
+    if len(title) > _TITLE:
+        head, _, tail = title.rpartition(" (#")
+        tail = f" (#{tail}" if head else ""
+        title = f"{title[: _TITLE - len(tail) - 1]}\N{HORIZONTAL ELLIPSIS}{tail}"
+    return [part for part in (run.commit[:10], run.release, run.branch, title) if part]
+
+
+def describe(side: Side) -> Markup:
+    """A side in a few words, with links to its commits: what it is of, when its newest run started, its devices and labels."""
+    labels = dict.fromkeys(run.label for run in side.runs if run.label)
+    devices = dict.fromkeys(device_name(run.testbed) or run.testbed_id for run in side.runs)
+    titled = commit_title(side)
+    title = anchor(url.link("commit", new=fixed_side(side), base=""), titled) if titled else ""
+    parts = [_title(side), title, f"{moment(side.runs[0].started_at)} UTC", *devices, *labels]
+    return joined(" · ", parts)
+
+
+def pair_lines(comparison: Comparison) -> list[Markup]:
+    """Both sides, and what landed between them, a line each."""
+    landed = outside_links.between(comparison.base, comparison.new)
+    sides = [Markup("base ") + describe(comparison.base), Markup("new ") + describe(comparison.new)]
+    return [*sides, *([Markup("commits ") + landed] if landed else [])]
+
+
+def _title(side: Side) -> Markup:
+    """The title of a side with links for its commits."""
+    repos = {run.commit: run.repo for run in side.runs}
+    branches = f"{'+'.join(side.branches)}@"
+    rest = side.title.removeprefix(branches + "+".join(sha[: outside_links.SHOWN] for sha in side.commits))
+    return escape(branches) + joined("+", (outside_links.commit(repos[sha], sha) for sha in side.commits)) + rest
+
+
+FILL = """\
+make nightly                       # measure this machine's zoo and store it
+inductor-watch ingest data/nights  # or read the bundles that came with the checkout"""
+
+
+def show(title: str, sentence: str, commands: str = "") -> None:
+    """A calm box; the commands, if any, below it to copy."""
+    box = Markup('<div class="iw iw-state" role="status"><h1>{}</h1>{}</div>')
+    st.html(box.format(title, sentence))
+    if commands:
+        # Highlighted words are too faint for some, and a box that scrolls cannot be reached by the keyboard.
+        st.code(commands, language=None, wrap_lines=True)
+
+
+def neighbours(side: Side, nights: Sequence[NightInfo], page: str, key: str = "new", **changes: str) -> None:
+    """Links to the nights nearest to a side, of those (newest first) that have what it lacks; nothing where none has.
+
+    The links open `page`, with the night under `key` of the address, and with `changes`. The side's own nights are left out.
+    """
+    others = [night for night in nights if not {run.run_id for run in night.runs} & set(side.run_ids)]
+    at = side.runs[0].started_at
+    nearest = [
+        *[("next", night) for night in others if night.started_at > at][-1:],
+        *[("previous", night) for night in others if night.started_at <= at][:1],
+    ]
+    if others and others[0] not in [night for _, night in nearest]:
+        nearest.insert(0, ("newest", others[0]))
+    links = []
+    for word, night in nearest:
+        words = " · ".join([moment(night.started_at), *commit_words(night.runs[0])[:3], night.place])
+        links.append(Markup("{}: {}").format(word, anchor(url.link(page, **{key: night.night}, **changes), words)))
+    if links:
+        draw(paragraph("iw-links", joined(" ", ["Nights that have it, the", joined("; the ", links)])))
+
 
 #: Nights whose single runs and commits are offered too, and nights that are offered: the browser handles every option with
 #: every run of the script. Older ones are found by what is typed.
@@ -107,5 +195,5 @@ def _swap() -> None:
     """Swaps the sides by their fixed names: `latest` and `previous` would mean something else on the other side."""
     selection = remembered()
     if selection is not None and selection.base is not None:
-        url.put("base", fixed(selection.new))
-        url.put("new", fixed(selection.base))
+        url.put("base", fixed_side(selection.new))
+        url.put("new", fixed_side(selection.base))

@@ -31,7 +31,7 @@ def open_app(monkeypatch: pytest.MonkeyPatch) -> Open:
         if page:  # a page can be switched to once the app has run
             monkeypatch.setenv("INDUCTOR_WATCH_DB", "absent.db")
             app.run()
-            app.switch_page(f"views/{page}/page.py")
+            app.switch_page(f"views/{page}_page.py")
         monkeypatch.setenv("INDUCTOR_WATCH_DB", str(store))
         for key, value in query.items():
             app.query_params[key] = value

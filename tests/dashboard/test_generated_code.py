@@ -3,7 +3,7 @@
 import pytest
 
 from collector.code import DEFINITION, KERNEL, Code, Graph, Kernel
-from dashboard.components.formats import ABSENT
+from dashboard.components.wording import ABSENT
 from tests.dashboard import stores
 from tests.dashboard.conftest import cells_of, plain, ran, text_of, unfolded
 from tests.factories import cell, header, passing, write_bundle

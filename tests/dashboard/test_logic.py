@@ -11,9 +11,9 @@ from analysis.compare.kernel_groups import group_kernels
 from analysis.present import called
 from analysis.stats.bootstrap import Interval
 from dashboard import url
-from dashboard.components import changes, formats, outcomes
+from dashboard.components import wording
 from dashboard.components.markup import markdown
-from dashboard.views.compare import rows
+from dashboard.views import compare_page
 from tests.analysis.compare import cells
 
 
@@ -29,17 +29,17 @@ from tests.analysis.compare import cells
         ("leak_bytes_per_call", 0.0, "0\u202fB"),
         ("leak_bytes_per_call", 5242.88, "5,243\u202fB"),
         ("compile_instructions", 41_250_000_017.0, "41,250,000,017"),
-        ("compiled_ms", None, formats.ABSENT),
-        ("compiled_ms", math.nan, formats.ABSENT),
+        ("compiled_ms", None, wording.ABSENT),
+        ("compiled_ms", math.nan, wording.ABSENT),
     ],
 )
 def test_numbers_have_units_and_the_unmeasured_is_a_dash(metric, value, shown):
-    assert formats.number(metric, value) == shown
+    assert wording.number(metric, value) == shown
 
 
 def test_a_share_is_never_rounded_up_to_all_and_a_change_has_a_sign():
-    assert (formats.share(1799, 1800), formats.share(0, 0)) == ("99\u202f%", formats.ABSENT)
-    assert [formats.signed(value) for value in (3.66, -0.42, 0.01)] == [
+    assert (wording.share(1799, 1800), wording.share(0, 0)) == ("99\u202f%", wording.ABSENT)
+    assert [wording.signed(value) for value in (3.66, -0.42, 0.01)] == [
         "+3.7\u202f%",
         "\N{MINUS SIGN}0.4\u202f%",
         "±0.0\u202f%",
@@ -71,10 +71,10 @@ def test_an_average_is_coloured_by_the_metrics_own_sense_where_the_interval_excl
         return suite_groups.average_change(metric, [one])
 
     likewise = {"better": "improved", "worse": "regressed", "calm": "regressed"}[look]
-    shown = changes.averaged(change(likewise))
+    shown = wording.averaged(change(likewise))
     assert (shown.look, shown.word) == (look, word) and shown.interval.startswith("[")
     for other in {"improved", "regressed", "unchanged"} - {likewise}:
-        assert changes.averaged(change(other)).look == "calm"
+        assert wording.averaged(change(other)).look == "calm"
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_a_judged_change_has_the_verdicts_word_and_its_interval(verdict, look):
     latency = cells.of("compiled_ms", verdict, 0.25, adjusted=0.2, low=0.05, high=0.3)
     values = {"eager_ms": 1.0}, {"eager_ms": 1.04}
     one = cells.compared(verdict, "compiled_ms", [latency], values=values)
-    found = changes.judged(one, "compiled_ms")
+    found = wording.judged(one, "compiled_ms")
     assert (found.text, found.interval, found.look) == (
         f"▲ +20.0\u202f% {called(verdict)}",
         "[+5.0, +30.0], measured +25.0, eager +4.0",
         look,
     )
-    muted = changes.judged(cells.compared("inconclusive", None, [latency], values=values, moved=True), "compiled_ms")
+    muted = wording.judged(cells.compared("inconclusive", None, [latency], values=values, moved=True), "compiled_ms")
     assert (muted.look, muted.word, muted.interval) == ("calm", "", found.interval)
 
 
@@ -104,12 +104,12 @@ LATENCIES = [
 def test_a_cell_that_is_faster_and_larger_is_said_to_be_both():
     judged = [cells.of("compiled_kernel_ms", "improved", -0.62), cells.of("compile_cold_s", "regressed", 1.91)]
     one = cells.compared("regressed", "compile_cold_s", judged)
-    told = [(outcome.value, detail.replace("\u202f", " ")) for outcome, detail in outcomes.said(one)]
+    told = [(outcome.value, detail.replace("\u202f", " ")) for outcome, detail in wording.said(one)]
     assert told == [
         ("regressed", "cold compile +191 %"),
         ("improved", "device time \N{MINUS SIGN}62 %"),
     ]
-    assert outcomes.look(one) == "calm" and outcomes.look(cells.compared("regressed", None, judged[1:])) == "worse"
+    assert wording.look(one) == "calm" and wording.look(cells.compared("regressed", None, judged[1:])) == "worse"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_cell_that_is_faster_and_larger_is_said_to_be_both():
     ],
 )
 def test_a_status_is_said_where_a_cell_does_not_pass_twice(outcome, statuses, detail):
-    assert outcomes.said(cells.compared(outcome, statuses=statuses)) == [(Outcome(outcome), detail)]
+    assert wording.said(cells.compared(outcome, statuses=statuses)) == [(Outcome(outcome), detail)]
 
 
 def test_more_runs_are_advised_for_what_is_inconclusive_on_one_machine():
@@ -130,14 +130,14 @@ def test_more_runs_are_advised_for_what_is_inconclusive_on_one_machine():
     assert cells.compared("unchanged", "compiled_ms", LATENCIES).more_runs is None
     moved = cells.compared("inconclusive", "compiled_ms", LATENCIES, moved=True)
     assert moved.more_runs is None and not moved.is_comparable
-    assert outcomes.said(moved)[0][1] == "measured on another testbed"
+    assert wording.said(moved)[0][1] == "measured on another testbed"
 
 
 def test_only_what_is_shown_to_have_changed_has_a_colour():
     assert {Outcome(name).look for name in ("inconclusive", "missing", "environment_changed")} == {"calm"}
     assert Outcome.REGRESSED.look == Outcome.BROKE.look == "worse"
     assert Outcome.IMPROVED.look == Outcome.FIXED.look == "better"
-    assert {outcome.value for outcome in Outcome} == set(outcomes.OUTCOMES)
+    assert {outcome.value for outcome in Outcome} == set(wording.OUTCOMES)
 
 
 def test_kernels_of_one_family_are_added_up_whatever_their_number():
@@ -164,7 +164,7 @@ def test_a_kernel_on_float32_is_known_by_its_name():
 
 
 def test_a_csv_starts_no_formula():
-    written = rows.csv(pd.DataFrame({"model": ["=1+1", "bert"], "speedup": [-1.0, None]})).decode()
+    written = compare_page.csv(pd.DataFrame({"model": ["=1+1", "bert"], "speedup": [-1.0, None]})).decode()
     assert written.splitlines() == ["model,speedup", "'=1+1,-1.0", "bert,"]
 
 

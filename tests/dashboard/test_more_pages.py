@@ -11,8 +11,8 @@ import pytest
 
 from collector.metrics import METRICS
 from collector.vocabulary import Status
-from dashboard.views.runs.night_rows import coverage_table, silent_days
-from dashboard.views.trends.levels import joined, paired, points, steps
+from dashboard.suite_levels import joined, paired, points, steps
+from dashboard.views.runs_page import coverage_table, silent_days
 from tests.analysis.compare import cells
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran, text_of

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from analysis.compare.suite_groups import Counts
-from dashboard.views.overview import headline
+from dashboard.views import headline
 from tests.analysis.compare import cells
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran

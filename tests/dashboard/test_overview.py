@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from analysis.history.recent import RATE
-from dashboard.views.model import history as model_history
-from dashboard.views.overview import headline
-from dashboard.views.trends import levels as trends
+from dashboard import suite_levels as trends
+from dashboard.views import headline
+from dashboard.views import model_history as model_history
 from db.engine import open_store
 from db.regressions.records import Finding, open_regression
 from tests.dashboard import stores

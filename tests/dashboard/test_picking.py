@@ -8,7 +8,7 @@ import pytest
 from dashboard.components import sidebar
 from dashboard.components.sidebar import found_side
 from dashboard.data import opened
-from dashboard.views.trends.levels import MODELS, RATE, counted, joined
+from dashboard.suite_levels import MODELS, RATE, counted, joined
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, plain, ran, text_of
 from tests.dashboard.test_more_pages import history

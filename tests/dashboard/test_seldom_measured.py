@@ -2,16 +2,16 @@
 
 import pytest
 
-from dashboard.components import changes, markup
-from dashboard.components.formats import THIN
-from dashboard.views.compare import rows
+from dashboard.components import markup, wording
+from dashboard.components.wording import THIN
+from dashboard.views import compare_page
 from tests.analysis.compare import cells
 
 LEAK, WARM = "leak_bytes_per_call", "compile_warm_s"
 
 
 def table_of(*compared):
-    return rows.compared(compared, compared, [LEAK, WARM], lambda _: "")
+    return compare_page.compared(compared, compared, [LEAK, WARM], lambda _: "")
 
 
 def leaking(before, after, verdict):
@@ -53,7 +53,7 @@ def test_mixed_changes_are_all_named_and_what_is_open_says_what_is_ruled_out():
 @pytest.mark.parametrize("change", [None, 1.0])
 def test_a_leak_that_appeared_has_a_word_and_no_percentage(change):
     one = cells.compared("regressed", LEAK, [cells.of(LEAK, "regressed", change)])
-    found = changes.judged(one, LEAK)
+    found = wording.judged(one, LEAK)
     assert (found.look, found.word) == ("worse", "regressed")
     assert "nan" not in "".join(markup.change_cells(found))
     assert found.text.endswith("regressed") and (found.size == "") == (change is None)

@@ -11,8 +11,7 @@ from analysis.compare.compare_sides import compare_named
 from analysis.compare.suite_groups import compare_groups
 from collector.metrics import MIN_EFFECT
 from dashboard.data import Data, Pair
-from dashboard.views.compare import rows
-from dashboard.views.overview import groups, headline
+from dashboard.views import compare_page, headline, overview_page
 from db.engine import open_store
 from tests.analysis.compare import cells
 from tests.dashboard import stores
@@ -23,7 +22,7 @@ PAIR = Pair("night-0", "night-1")
 
 def looks_of(cells):
     """The classes of each metric's fields."""
-    shown = rows.compared(cells, cells, rows.COLUMNS, lambda _: "")
+    shown = compare_page.compared(cells, cells, compare_page.COLUMNS, lambda _: "")
     return {name: {field.css for field in shown[name]} for name in list(shown)[3:]}
 
 
@@ -85,11 +84,11 @@ def test_nothing_is_said_to_be_fine_where_all_is_undecided(judged):
 
 
 def test_the_table_goes_from_what_broke_to_what_stayed_and_the_csv_has_everything(judged):
-    found = rows.compared_order(judged[0].cells)
+    found = compare_page.compared_order(judged[0].cells)
     assert list(dict.fromkeys(one.outcome.value for one in found))[:2] == ["broke", "regressed"]
     changes = [one.leading.size for one in found if one.outcome == "regressed"]
     assert changes == sorted(changes, reverse=True)
-    head = rows.csv(judged[0].to_frame()).decode().partition("\n")[0].split(",")
+    head = compare_page.csv(judged[0].to_frame()).decode().partition("\n")[0].split(",")
     parts = ("verdict", "change", "low", "high", "q", "more_runs")
     assert {f"{metric}_{part}" for metric in MIN_EFFECT for part in parts} <= set(head)
 
@@ -107,13 +106,13 @@ def test_only_a_metrics_own_verdict_colours_its_change_and_none_on_another_machi
 def test_an_average_has_an_interval_from_five_models_on(models, has_one):
     def slower(number):
         judged = [cells.of(metric, "regressed", 0.1) for metric in MIN_EFFECT]
-        values = (dict.fromkeys(groups.TABLES, level) for level in (2.0, 2.2 + number / 100))
+        values = (dict.fromkeys(overview_page.TABLES, level) for level in (2.0, 2.2 + number / 100))
         moved = number == models - 1  # one model moved to another machine
         name = cells.name(f"model{number}", suite="timm")
         return cells.compared("regressed", None, judged, values=tuple(values), moved=moved, cell=name)
 
     (suite,) = compare_groups([slower(number) for number in range(models)])
-    found = {metric: suite.changes[metric] for metric in groups.TABLES}
+    found = {metric: suite.changes[metric] for metric in overview_page.TABLES}
     assert all((change.interval is not None) == has_one for change in found.values())
     # What is better if it is larger did not change likewise; and of times on two machines nothing is said.
     assert {change.look for change in found.values()} == {"calm"}

@@ -11,13 +11,13 @@ from analysis.history.code_changes import CommitCodes
 from analysis.history.record import cell_of
 from collector.vocabulary import batch_word
 from dashboard import url
-from dashboard.components import code_host, empty_states, heading
-from dashboard.components.formats import ABSENT, count
+from dashboard.components import outside_links, sidebar, widgets
 from dashboard.components.markup import anchor, draw, lines, paragraph, span, table
+from dashboard.components.wording import ABSENT, count
 from dashboard.data import Data, opened
 from dashboard.selection import remembered
-from dashboard.views.model import code
-from dashboard.views.model.choice import Half
+from dashboard.views import model_code
+from dashboard.views.model_choice import Half
 from db.queries.cell_names import CellName
 from db.queries.details import measurement
 from db.queries.filters import EVERYTHING
@@ -29,11 +29,11 @@ _FILL = "inductor-watch census --git ~/pytorch GOOD..BAD --model 'Bert*' --confi
 
 def page() -> None:
     """Draw the page."""
-    heading.title("Census")
+    widgets.title("Census")
     data, selection = opened(), remembered()
     found = data.code_changes(selection.filters if selection else EVERYTHING)
     if not found:
-        empty_states.show(
+        sidebar.show(
             "No census", "The database has no generated code of a census under these filters. Take one:", _FILL
         )
         return
@@ -52,14 +52,14 @@ def page() -> None:
 
 def _differences(data: Data, one: CommitCodes, cell: CellName) -> None:
     """Draw the kernels of a cell that a commit changed."""
-    draw(paragraph("", f"{cell} at {one.run.commit[: code_host.SHOWN]}, {one.run.commit_title or 'no title'}"))
+    draw(paragraph("", f"{cell} at {one.run.commit[: outside_links.SHOWN]}, {one.run.commit_title or 'no title'}"))
     run_ids = {"base": one.cells[cell].changed_from, "new": one.cells[cell].run_id}
     which = cell_of(data.engine, cell.cell_id)
     halves = [
         Half(role, role, data.side(run_id), which, measurement(data.engine, run_id, cell.cell_id))
         for role, run_id in run_ids.items()
     ]
-    code.show(data, halves)
+    model_code.show(data, halves)
 
 
 def _table(name: str, commits: Sequence[CommitCodes]) -> Markup:
@@ -71,7 +71,7 @@ def _table(name: str, commits: Sequence[CommitCodes]) -> Markup:
     head = ["commit", "title", "changed", *map(_name, shown)]
     rows = [
         [
-            code_host.commit(one.run.repo, one.run.commit),
+            outside_links.commit(one.run.repo, one.run.commit),
             one.run.commit_title or "no title",
             f"{len(one.changed)} of {len(one.cells)}",
             *(_mark(one, cell) for cell in shown),

@@ -1,8 +1,9 @@
-"""The model page's sections: each shows what two measurements say, and nothing where there is nothing to say."""
+"""One model, as closely as the store knows it: two measurements side by side, and how it went from run to run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,18 @@ from numpy.typing import NDArray
 
 from analysis.compare import evidence
 from analysis.compare.causes import pass_times
+from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.changes import direction
+from analysis.compare.comparison import Comparison
 from analysis.compare.leaks import LEAK
+from analysis.present import noise_line
+from analysis.reports.evidence import eager_lines
 from analysis.rerun_command import stored_repro
 from collector.explanation import Explanation
 from collector.metrics import METRICS, Place, shown_in
 from collector.vocabulary import sizes_of
-from dashboard.components import changes, charts
+from dashboard.components import charts, wording
 from dashboard.components.downloads import download, file_name
-from dashboard.components.formats import ABSENT, count, moment, number, seconds, signed
 from dashboard.components.markup import (
     bullets,
     change_cells,
@@ -34,10 +38,77 @@ from dashboard.components.markup import (
     status_tag,
     table,
 )
-from dashboard.data import Data
-from dashboard.views.model.choice import Choice, Half
-from dashboard.views.model.verdict import CellVerdict
+from dashboard.components.wording import (
+    ABSENT,
+    OUTCOMES,
+    ChangeWords,
+    count,
+    judged,
+    moment,
+    number,
+    said,
+    seconds,
+    signed,
+)
+from dashboard.data import Data, Pair
+from dashboard.selection import Selection, current
+from dashboard.views import model_choice as model_choice
+from dashboard.views import model_code, model_history
+from dashboard.views.model_choice import Choice, Half
+from db.errors import FilterError
 from db.queries import details
+
+
+@dataclass(frozen=True, slots=True)
+class CellVerdict:
+    """One cell of a comparison."""
+
+    cell: CellComparison
+    comparison: Comparison
+
+    def change(self, metric: str) -> ChangeWords | None:
+        """The judged change of a metric; None where it is not judged."""
+        return judged(self.cell, metric)
+
+    @property
+    def decided(self) -> str:
+        """The metric that tells best what became of the cell; may be empty."""
+        return (self.cell.leading.metric if self.cell.leading else None) or ""
+
+    @property
+    def sentence(self) -> str:
+        """What became of the cell, and by what: `Regressed: device time +12 %.`"""
+        parts = [f"{OUTCOMES[outcome].capitalize()}{detail and f': {detail}'}." for outcome, detail in said(self.cell)]
+        return " ".join(parts)
+
+    @property
+    def words(self) -> str:
+        """What the eager runs say, and the noise that was assumed for what is judged here; may be empty."""
+        metrics = [name for name in self.comparison.noise if name in self.cell.judged]
+        if not metrics:
+            return ""
+        eager = "".join(f"{line[:1].upper()}{line[1:]}. " for line in eager_lines(self.cell)).replace("?. ", "? ")
+        line = f"{eager}{noise_line(self.comparison, metrics)} This cell's own repeats, if any, count too."
+        moved = "" if self.cell.is_comparable else " The machine differs between the sides, so there is no verdict."
+        return line + moved
+
+
+def cell_verdict(selection: Selection, choice: Choice, halves: Sequence[Half]) -> CellVerdict | None:
+    """None where there are no two measurements to judge."""
+    measured = [half.measured for half in halves if half.measured]
+    pair = selection.pair
+    if choice.across_configs:
+        pair = Pair(selection.fixed_new, selection.fixed_new, (choice.configs[0], choice.configs[1]))
+    if pair is None or len(measured) < 2:
+        return None
+    try:
+        comparison = selection.data.comparison(pair)
+    except FilterError:  # two configs of one name
+        return None
+    found = (one for one in comparison.cells if one.cell.cell_id == measured[1].cell.cell_id)
+    cell = next(found, None)
+    return CellVerdict(cell, comparison) if cell else None
+
 
 _SHOWN = shown_in(*Place)
 #: Passes of the compiler that are shown.
@@ -69,7 +140,7 @@ def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
     note = "" if all(half.passes for half in halves) else "a side does not pass: see its status"
     shown = table("Metrics", head, rows, note=note, numbers=range(1, 6))
     draw(Markup('<div class="{}">{}</div>').format("iw-narrow" if is_pair else "iw-narrower", shown))
-    parts = [_behind(halves), *([verdict.words if verdict else "", changes.RULE] if is_pair else [])]
+    parts = [_behind(halves), *([verdict.words if verdict else "", wording.RULE] if is_pair else [])]
     if caption := " ".join(part for part in parts if part):
         with st.expander("How is this decided?"):
             st.caption(caption)
@@ -250,7 +321,7 @@ def _metric_row(metric: str, values: Sequence[float | None], verdict: CellVerdic
     if len(values) < 2:
         return cells
     base, new = values
-    change = (verdict.change(metric) if verdict else None) or changes.unjudged(base, new)
+    change = (verdict.change(metric) if verdict else None) or wording.unjudged(base, new)
     size, interval, word = change_cells(change)
     if base is None or new is None:
         size = ABSENT
@@ -306,3 +377,33 @@ def _folds(half: Half, program: Record, environment: Record) -> None:
             fold = st.expander(markdown(title), key=f"fold_{half.role}_{place}", on_change="rerun")
             if fold.open:
                 fold.json(record, expanded=1)
+
+
+def page(selection: Selection) -> None:
+    """Draws the page."""
+    choice = model_choice.choose(selection)
+    if choice is None:
+        return
+    halves = model_choice.halves(selection, choice)
+    verdict = cell_verdict(selection, choice, halves)
+    # In the order of the question: what became of it, why, by how much, because of what, since when, under which options.
+    sides(halves, verdict)
+    failures(halves)
+    failed = any(half.measured and not half.passes for half in halves)
+    if failed:
+        repro(selection.data, halves)
+    metrics(halves, verdict)
+    runs(choice, halves)
+    sizes(halves)
+    compile_passes(halves)
+    model_code.show(selection.data, halves)
+    model_code.show_kernels(halves)
+    model_history.show(selection, choice, verdict.decided if verdict else "")
+    samples(selection.data, halves)
+    differences(selection.data, halves)
+    reasons(halves)
+    if not failed:
+        repro(selection.data, halves)
+
+
+page(current())

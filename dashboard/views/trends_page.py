@@ -11,14 +11,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import url
-from dashboard.components import charts, code_host, empty_states, heading
-from dashboard.components.formats import ABSENT, axis_of, count, moment, signed
+from dashboard import suite_levels, url
+from dashboard.components import charts, outside_links, sidebar, widgets
 from dashboard.components.markup import alert, anchor, draw, markdown, table
 from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
+from dashboard.components.wording import ABSENT, axis_of, count, moment, signed
 from dashboard.data import Data
 from dashboard.selection import Selection, current
-from dashboard.views.trends import levels
 from db.errors import one_line
 from db.queries.filters import CellFilter
 
@@ -48,15 +47,15 @@ class _Shown:
 
 def page(selection: Selection) -> None:
     """Draws the page."""
-    heading.title("Trends")
+    widgets.title("Trends")
     data = selection.data
     branches = _branches(selection.new.branches[0], [run.branch for night in data.nights() for run in night.runs])
     columns = st.columns([4, 3, 2])
     history = data.trend_history(branches, selection.filters)
     if history.empty:
         sentence = f"No run of {' or '.join(branches)} has figures under these filters. Widen them at the left."
-        empty_states.show("Nothing to show", sentence)
-        empty_states.neighbours(selection.new, data.nights_with(selection.filters), "trends")
+        sidebar.show("Nothing to show", sentence)
+        sidebar.neighbours(selection.new, data.nights_with(selection.filters), "trends")
         return
     filters = replace(selection.filters, **_one_setting(history, columns[0]))
     history = data.trend_history(branches, filters)
@@ -65,7 +64,7 @@ def page(selection: Selection) -> None:
     by = url.choice("by")
     days = history["started_at"].min().date(), history["started_at"].max().date()
     # Years of nights as points are neither read nor drawn in time; of weeks and months there are few.
-    usual = days if by in ("week", "month") else (levels.newest(history), days[1])
+    usual = days if by in ("week", "month") else (suite_levels.newest(history), days[1])
     first, last = _pick_days(columns[1], since, until, usual)
     select("by", "Group by", list(_POINTS), by, names=_POINTS, where=columns[2])
     older = f" Older ones, from {days[0]} on, by another time." if not since and usual[0] > days[0] else ""
@@ -74,10 +73,10 @@ def page(selection: Selection) -> None:
 
 def _figures(shown: _Shown, older: str, when: str) -> None:
     history = shown.data.trend_history(shown.branches, shown.filters)
-    measured = [name for name in levels.FIGURES if levels.is_measured(history, name)]
+    measured = [name for name in suite_levels.FIGURES if suite_levels.is_measured(history, name)]
     metrics = (known_many("metric", measured) or measured[:1])[:_METRICS]
     columns = st.columns([3.4, 1.2, 1.2], vertical_alignment="bottom")
-    names = {name: levels.title(name) for name in measured}
+    names = {name: suite_levels.title(name) for name in measured}
     select_many(
         "metric", "Metrics", measured, metrics, names=names, most=_METRICS, default=measured[:1], where=columns[0]
     )
@@ -89,7 +88,7 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
     trends = {metric: found for metric, found in trends.items() if not found[0].empty}
     if not trends:
         words = f"{names[metrics[0]]} was not measured on {' or '.join(shown.branches)}{when} under these filters."
-        empty_states.show("Nothing to show", words)
+        sidebar.show("Nothing to show", words)
         return
     trend = next(iter(trends.values()))[0]
     for metric, (lines, _) in trends.items():
@@ -156,7 +155,7 @@ def _highlighted(trend: pd.DataFrame, branches: Sequence[str]) -> list[str]:
 def _charts(
     shown: _Shown,
     trend: pd.DataFrame,
-    steps: Sequence[levels.Step],
+    steps: Sequence[suite_levels.Step],
     metric: str,
     highlighted: Sequence[str],
     *,
@@ -165,13 +164,13 @@ def _charts(
 ) -> list[charts.Figure]:
     """A chart a suite."""
     labels = list(trend.drop_duplicates("place").sort_values("place")["label"])
-    size, head = axis_of(metric, levels.title(metric), "%" if metric == levels.RATE else "")
+    size, head = axis_of(metric, suite_levels.title(metric), "%" if metric == suite_levels.RATE else "")
     figures = []
     for suite, rows in trend.groupby("suite"):
-        triangles = levels.triangles(steps, str(suite), highlighted, size)
+        triangles = suite_levels.triangles(steps, str(suite), highlighted, size)
         chart = charts.lines(
             rows.assign(value=rows["value"] / size),
-            levels.facts(rows),
+            suite_levels.facts(rows),
             labels,
             highlighted,
             title=f"{suite}: {head}",
@@ -181,7 +180,7 @@ def _charts(
             dates=dates,
             log=log,
         )
-        over = f"{levels.title(metric)} of {suite} over {count(rows['place'].nunique(), _POINTS[shown.by])}"
+        over = f"{suite_levels.title(metric)} of {suite} over {count(rows['place'].nunique(), _POINTS[shown.by])}"
         words = f"{over}: {charts.from_to(rows, highlighted)}; {count(len(triangles), 'new level')}"
         figures.append(charts.Figure(f"trend of {suite} {metric}", chart, words, picks=True))
     return figures
@@ -197,16 +196,16 @@ def _newest(trend: pd.DataFrame, metric: str, highlighted: Sequence[str]) -> str
         ends = (first["text"], last["text"], change, f"{last['models']:,}", moment(last["started_at"]))
         rows.append((f"{suite}, {config}", branch, *ends))
     heads = ("suite, config", "branch", "first", "newest", "change", "models", "measured (UTC)")
-    note = f"{levels.title(metric)}"
+    note = f"{suite_levels.title(metric)}"
     return table("Highlighted lines", heads, rows, note=note, numbers=range(2, 7))
 
 
-def _levels_table(steps: Sequence[levels.Step], metric: str, branches: Sequence[str]) -> str:
+def _levels_table(steps: Sequence[suite_levels.Step], metric: str, branches: Sequence[str]) -> str:
     rows = [
         (
             f"{step.suite}, {step.line}",
-            levels.value(metric, step.level_before),
-            levels.value(metric, step.level_after),
+            suite_levels.value(metric, step.level_before),
+            suite_levels.value(metric, step.level_after),
             signed(100 * (step.level_after / step.level_before - 1)),
             _nights(step),
             _commits(step),
@@ -215,19 +214,19 @@ def _levels_table(steps: Sequence[levels.Step], metric: str, branches: Sequence[
     ]
     what = "suite, config, branch" if len(branches) > 1 else "suite, config"
     heads = (what, "before", "after", "change", "between", "commits")
-    return table("New levels", heads, rows, note=levels.title(metric), of=metric, numbers=range(1, 4))
+    return table("New levels", heads, rows, note=suite_levels.title(metric), of=metric, numbers=range(1, 4))
 
 
-def _nights(step: levels.Step) -> str:
+def _nights(step: suite_levels.Step) -> str:
     """When the nights around a new level were, with the way to their comparison."""
     link = url.link("compare", base=str(step.before["night"]), new=str(step.after["night"]))
     return anchor(link, " and ".join(moment(side["started_at"]) for side in (step.before, step.after)))
 
 
-def _commits(step: levels.Step) -> str:
+def _commits(step: suite_levels.Step) -> str:
     """The commits that a new level can come from."""
     repo = str(step.before["repo"]) if step.before["repo"] == step.after["repo"] else ""
-    return code_host.commits(repo, str(step.before["commit"]), str(step.after["commit"]))
+    return outside_links.commits(repo, str(step.before["commit"]), str(step.after["commit"]))
 
 
 def _asked_days() -> tuple[date | None, date | None, list[str]]:

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dashboard.components import code_host
-from dashboard.components.sides import describe
+from dashboard.components import outside_links
+from dashboard.components.sidebar import describe
 from db.queries.sides import Side
 from db.runs import RunInfo
 from tests.dashboard import stores
@@ -19,12 +19,14 @@ def run(sha=SHA, repo="pytorch/pytorch", branch="main", run_id="r"):
 
 
 def test_a_commit_and_a_range_lead_to_the_stored_repository():
-    assert 'href="https://github.com/pytorch/pytorch/commit/' + SHA + '"' in code_host.commit("pytorch/pytorch", SHA)
-    found = code_host.commits("pytorch/pytorch", SHA, OTHER)
+    assert 'href="https://github.com/pytorch/pytorch/commit/' + SHA + '"' in outside_links.commit(
+        "pytorch/pytorch", SHA
+    )
+    found = outside_links.commits("pytorch/pytorch", SHA, OTHER)
     assert f'href="https://github.com/pytorch/pytorch/compare/{SHA}...{OTHER}"' in found
     assert ">a1a1a1a1a1...b2b2b2b2b2</a>" in found
     assert 'rel="noopener noreferrer"' in found and 'target="_blank"' in found
-    assert 'href="https://github.com/pytorch/pytorch/pull/12345"' in code_host.pull("pytorch/pytorch", 12345)
+    assert 'href="https://github.com/pytorch/pytorch/pull/12345"' in outside_links.pull("pytorch/pytorch", 12345)
 
 
 @pytest.mark.parametrize(
@@ -32,25 +34,29 @@ def test_a_commit_and_a_range_lead_to_the_stored_repository():
     ["", "pytorch", "a/b/c", "../x", "a/..", "a/.", "a b/c", "-a/b", "a/b?x", "javascript:x/y", "a/<b>", "a/b\n"],
 )
 def test_what_is_no_owner_and_name_is_no_link(repo):
-    assert "<a" not in code_host.commit(repo, SHA) + code_host.pull(repo, 5) + code_host.commits(repo, SHA, OTHER)
+    assert "<a" not in outside_links.commit(repo, SHA) + outside_links.pull(repo, 5) + outside_links.commits(
+        repo, SHA, OTHER
+    )
 
 
 @pytest.mark.parametrize("sha", ["HEAD", "<script>", "a1a1a1/../..", "", None, "A1" * 20])
 def test_what_is_no_sha_is_no_link(sha):
-    found = code_host.commit("pytorch/pytorch", sha)
+    found = outside_links.commit("pytorch/pytorch", sha)
     assert "<a" not in found and "<script>" not in found
 
 
 def test_a_commit_of_a_local_clone_is_no_link():
-    code_host.LOCAL.set(frozenset({OTHER}))
-    assert "<a" not in code_host.commit("pytorch/pytorch", OTHER) + code_host.commits("pytorch/pytorch", SHA, OTHER)
-    assert "<a" in code_host.commit("pytorch/pytorch", SHA)
-    code_host.LOCAL.set(frozenset())
+    outside_links.LOCAL.set(frozenset({OTHER}))
+    assert "<a" not in outside_links.commit("pytorch/pytorch", OTHER) + outside_links.commits(
+        "pytorch/pytorch", SHA, OTHER
+    )
+    assert "<a" in outside_links.commit("pytorch/pytorch", SHA)
+    outside_links.LOCAL.set(frozenset())
 
 
 def test_one_commit_on_both_ends_is_no_range():
-    assert "/compare/" not in code_host.commits("pytorch/pytorch", SHA, SHA)
-    assert code_host.between(Side("a", "run", (run(),)), Side("b", "run", (run(),))) == ""
+    assert "/compare/" not in outside_links.commits("pytorch/pytorch", SHA, SHA)
+    assert outside_links.between(Side("a", "run", (run(),)), Side("b", "run", (run(),))) == ""
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_one_commit_on_both_ends_is_no_range():
     ],
 )
 def test_a_record_s_link_is_one_where_it_means_its_own_repository(written, leads):
-    found = code_host.reference("pytorch/pytorch", written)
+    found = outside_links.reference("pytorch/pytorch", written)
     assert (f'href="https://github.com/pytorch/pytorch{leads}"' in found) if leads else "<a" not in found
     assert "<script>" not in found
 

@@ -13,10 +13,10 @@ from analysis.history.record import cell_of
 from analysis.reports.permalinks import fixed_side as fixed
 from collector.vocabulary import INPUT_BATCH, Cell, Status, batch_words
 from dashboard import url
-from dashboard.components import charts, code_host, empty_states, heading
-from dashboard.components.formats import moment
+from dashboard.components import charts, outside_links, sidebar, widgets
 from dashboard.components.markup import anchor, draw, joined, markdown, paragraph, soft
 from dashboard.components.widgets import known, known_many, segments, select, select_many
+from dashboard.components.wording import moment
 from dashboard.selection import Selection
 from db.errors import nearest, one_line
 from db.queries import details
@@ -77,7 +77,9 @@ class Half:
             return Markup("")
         run = next((run for run in self.side.runs if run.run_id == self.measured.run_id), None)
         release = f" ({run.release})" if run and run.release else ""
-        commit = Markup("{}@{}{}, ").format(run.branch, code_host.commit(run.repo, run.commit), release) if run else ""
+        commit = (
+            Markup("{}@{}{}, ").format(run.branch, outside_links.commit(run.repo, run.commit), release) if run else ""
+        )
         made = self.measured.details.get(INPUT_BATCH)
         batch = f", {batch_words(made)}" if isinstance(made, int) else ""
         return Markup("{} UTC, {}run {}{}").format(
@@ -90,13 +92,13 @@ def choose(selection: Selection) -> Choice | None:
     models = [f"{model.suite}/{model.name}" for model in selection.data.axes().models]
     wanted = url.get("model") or _first_model(selection, models)
     if wanted not in models:
-        heading.title("Model")
+        widgets.title("Model")
         select("model", "Model", models, None)
         sentence = f"No stored cell has {one_line(wanted)!r}{nearest(wanted, models)}."
-        empty_states.show("There is no such model", sentence)
+        sidebar.show("There is no such model", sentence)
         return None
     suite, _, model = wanted.partition("/")
-    heading.title(markdown(model))
+    widgets.title(markdown(model))
     soft(suite)
     columns = st.columns([2, 2, 3])
     select("model", "Model", models, wanted, where=columns[0])
@@ -106,7 +108,7 @@ def choose(selection: Selection) -> Choice | None:
     setting = known("setting", settings, _first_setting(history, in_new))
     if not in_new.any():
         soft(f"{selection.new.title} did not plan this model.")
-        empty_states.neighbours(selection.new, selection.data.nights_of(suite, model), "model", model=wanted)
+        sidebar.neighbours(selection.new, selection.data.nights_of(suite, model), "model", model=wanted)
     names = {key: ", ".join((*parts[:3], batch_words(parts[3]))) for key, parts in settings.items()}
     select("setting", "Setting", list(settings), setting, names=names, where=columns[1])
     of_setting = history[_in_setting(history, settings[setting])]

@@ -19,10 +19,9 @@ from analysis.reports.permalinks import cell_query
 from analysis.rerun_command import stored_repro
 from collector.metrics import METRICS, Dimension
 from dashboard import url
-from dashboard.components import heading
-from dashboard.components.changes import judged
-from dashboard.components.formats import number
+from dashboard.components import widgets
 from dashboard.components.markup import anchor, change_cells, draw, joined, lines, span, status_tag, table
+from dashboard.components.wording import judged, number
 from dashboard.data import Data
 from db.queries import details
 from db.queries.cell_names import CellName
@@ -71,7 +70,7 @@ def _line(data: Data, one: CellComparison) -> None:
             log = details.evidence(data.engine, run_id, cell_id)[1]
             menu.code(log or "No log was stored.", language=None, wrap_lines=True, height="content")
         if command := _command(data, cell_id, run_id):
-            heading.button(f"command_{cell_id}", "Copy command", "Copied.", text=command, title=command)
+            widgets.button(f"command_{cell_id}", "Copy command", "Copied.", text=command, title=command)
 
 
 def _command(data: Data, cell_id: str, run_id: str) -> str:

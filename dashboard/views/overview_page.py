@@ -1,19 +1,41 @@
-"""The overview's tables: configs as rows and suites as columns. A grid of four is short, the sections have all averages."""
+"""What happened, in one sentence, a few figures and a table per phase."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+import streamlit as st
 from markupsafe import Markup
 
+from analysis.compare.cell_outcome import Outcome
+from analysis.compare.comparison import Comparison
 from analysis.compare.suite_groups import Counts, Figure, Group, SuiteChange, SuiteSummary
 from analysis.compare.transitions import Transition
+from analysis.present import noise_line, percent
+from analysis.reports.charts import mark, plot, short_names
 from collector.metrics import METRICS
 from dashboard import url
-from dashboard.components import changes
-from dashboard.components.formats import ABSENT, number, share, signed
-from dashboard.components.markup import Cell, anchor, joined, lines, span, table
+from dashboard.components import charts, sidebar, style, widgets, wording
+from dashboard.components.markup import (
+    Cell,
+    anchor,
+    bullets,
+    draw,
+    joined,
+    lines,
+    markdown,
+    paragraph,
+    soft,
+    span,
+    table,
+)
+from dashboard.components.sidebar import describe, pair_lines
+from dashboard.components.wording import ABSENT, number, share, signed
+from dashboard.data import Pair
+from dashboard.selection import NOTHING, Selection, current
+from dashboard.views import cell_lists, headline
+from dashboard.views.regressions_page import record_table
 
 #: The averages that have a table of their own, with what the caption adds.
 TABLES = {
@@ -126,7 +148,7 @@ def _short_figure(item: Item, metric: str) -> tuple[Markup, str, str]:
         alone = paired.new_all.value if paired.new_all.value is not None else paired.base_all.value
         side = "" if alone is None else "new" if paired.new_all.value is not None else "base"
         return joined(" ", [number(metric, alone), span("soft", side)]), "no cell has it on both sides", ""
-    change = changes.averaged(item.changes[metric])
+    change = wording.averaged(item.changes[metric])
     sides = " → ".join(number(metric, value) for value in (paired.base, paired.new))
     moved = signed(None if paired.change is None else 100 * paired.change)
     look = change.look if change and change.look != "calm" else ""
@@ -235,7 +257,7 @@ def _figure_cell(item: Item, metric: str) -> Cell:
         # Nothing passes on both sides: what one side has is shown, and no change.
         sides = [_average(metric, figure.base_all, item.base), _average(metric, figure.new_all, item.new)]
         return Cell(joined(_ARROW, dict.fromkeys(sides)))
-    change = changes.averaged(item.changes[metric])
+    change = wording.averaged(item.changes[metric])
     shown = joined(_ARROW, [number(metric, figure.base), number(metric, figure.new)])
     if change is None:
         return Cell(shown)
@@ -257,3 +279,142 @@ def _average(metric: str, figure: Figure, counts: Counts) -> Markup:
     if counts.missing == counts.planned:
         return span("soft", "missing")
     return span("soft", "not applicable" if counts.planned == counts.not_applicable else "none pass")
+
+
+#: The findings that it shows, in this order, and how many of them.
+_ORDER = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.UNCHANGED)
+_ROWS = 25
+#: Pixels: a row, and what is around the rows.
+_LANE, _AROUND = 22, 90
+
+
+def figure(comparison: Comparison) -> charts.Figure | None:
+    """The chart of the largest changes on one machine, by the metric that tells each best; None without an interval."""
+    found = [(one, finding) for one, finding in comparison.ranked_findings(_ORDER) if one.is_comparable]
+    known = [(one, finding) for one, finding in found if finding.judged and finding.judged.low is not None]
+    if not (shown := known[:_ROWS]):
+        return None
+    names = short_names([one.cell for one, _ in shown])
+    marks = [mark(row, finding, "") for row, (_, finding) in enumerate(shown)]
+    colors = style.colors()
+    drawn = plot(marks, names, {"worse": colors.bad, "better": colors.series[0], "calm": style.NEUTRAL})
+    drawn = drawn.properties(height=_LANE * len(names) + _AROUND)
+    ends = f"{names[0]} from {percent(marks[0].low)} to {percent(marks[0].high)}"
+    words = f"Changes with 95 % intervals, {len(shown)} of {len(known)}: {ends}"
+    return charts.Figure("intervals", drawn, words)
+
+
+#: Records of regressions that are shown.
+_RECORDS = 5
+#: Nights that are asked whether they share cells with new, where base has none.
+_LOOK_BACK = 20
+
+
+def page(selection: Selection) -> None:
+    """Draws the page."""
+    widgets.title("Overview")
+    if selection.pair is None:
+        _alone(selection)
+    else:
+        _compared(selection, selection.pair)
+
+
+def _compared(selection: Selection, pair: Pair) -> None:
+    data, filters = selection.data, selection.filters
+    comparison = data.comparison(pair, filters)
+    if not comparison.in_common:
+        # Tables of one side beside tables of another would only look like a comparison.
+        sidebar.show(
+            "Nothing to compare",
+            f"No cell is planned on both sides under these filters. Base is {comparison.base.title}; new is "
+            f"{comparison.new.title}. Pick another base at the left, or none to see new alone.",
+        )
+        wanted = data.cell_ids(pair.new)
+        shared = [night for night in data.nights()[:_LOOK_BACK] if wanted & data.cell_ids(night.night)]
+        sidebar.neighbours(comparison.new, shared, "", "base")
+        return
+    # A new tab has loaded the code for Markdown before anything is drawn. What needs other code waits for that of charts, too,
+    # since it comes in one go with them: then the sentence with its links takes this one's place.
+    answer = headline.answer(comparison)
+    st.container(key="at-once").markdown(markdown(answer.striptags()))
+    draw(
+        paragraph("iw-verdict", answer),
+        paragraph("", headline.compared_sentence(comparison)),
+        paragraph("soft", *pair_lines(comparison)),
+    )
+    draw(grid(comparison.suites), _two_configs(comparison.suites))  # apart: averages take longer than the sentence
+    cell_lists.broken(data, comparison.of(Outcome.BROKE))
+    cell_lists.lost(comparison)
+    cell_lists.changes(comparison)
+    draw(bullets("iw-dimensions", headline.dimensions(comparison)))
+    if drawn := figure(comparison):
+        fold = st.expander(drawn.alt, key="intervals", on_change="rerun")
+        if fold.open:
+            with fold:
+                charts.show([drawn])
+    recent = data.recent(pair.new, filters, headline.COMPARED)
+    base, new = (headline.total(getattr(suite, side) for suite in comparison.suites) for side in ("base", "new"))
+    headline.draw_cards(headline.compared_cards(comparison, base, new), recent)
+    _notes([noise_line(comparison), *comparison.notes])
+    _records(selection)
+    _tables(sections(comparison.suites))
+    with st.expander("How is this decided?"):
+        st.caption(f"{wording.RULE} {wording.GROUP_RULE}")
+    cell_lists.remaining(comparison)
+
+
+def _alone(selection: Selection) -> None:
+    summary = selection.data.summary(selection.fixed_new, selection.filters)
+    if not summary.cells:
+        sentence = f"{summary.side.title} has no cell under these filters. Widen them at the left."
+        sidebar.show("Nothing to show", sentence)
+        sidebar.neighbours(summary.side, selection.data.nights_with(selection.filters), "")
+        return
+    counts = headline.total(suite.counts for suite in summary.suites)
+    sentence = paragraph("iw-verdict", headline.alone_sentence(counts))
+    draw(sentence, paragraph("soft", describe(summary.side)), grid(summary.suites), _two_configs(summary.suites))
+    recent = selection.data.recent(selection.fixed_new, selection.filters, headline.ALONE)
+    headline.draw_cards(headline.alone_cards(summary.cells, counts), recent)
+    if url.get("base") == NOTHING:
+        why = ["No base is chosen. Pick a base at the left to see changes."]
+    else:
+        why = ["No earlier night on this testbed planned any of these cells. Pick a base at the left to see changes."]
+    _notes([*summary.notes, *([] if selection.base_is_unknown else why)])
+    _tables(sections(summary.suites))
+    cell_lists.alone(summary.cells)
+
+
+def _two_configs(items: Sequence[Item]) -> Markup:
+    links = config_links(items)
+    return paragraph("iw-configs", joined(" ", ["Compare two configs:", links])) if links else Markup()
+
+
+def _tables(sections: dict[str, list[Item]]) -> None:
+    """Draws every average of every group, folded: the grid has what most people look for."""
+    fold = st.expander("All averages with their intervals", key="averages", on_change="rerun")
+    if not fold.open:
+        return
+    with fold:
+        for title, items in sections.items():
+            st.header(markdown(title), anchor=False)
+            draw(section_tables(items))
+
+
+def _notes(notes: Sequence[str]) -> None:
+    if notes:
+        draw(bullets("soft iw-notes", notes))
+
+
+def _records(selection: Selection) -> None:
+    """Draws the newest of the open records; the page of records has all."""
+    records = selection.data.records(False)
+    if not records:
+        soft("No regression is recorded as open.")
+        return
+    note = f"the newest {_RECORDS} of {len(records)}" if len(records) > _RECORDS else ""
+    more = paragraph("", anchor(url.link("regressions"), "All open records")) if note else ""
+    draw(record_table("Newest open regressions", records[:_RECORDS], note), more)
+
+
+if __name__ == "__main__":  # as Streamlit runs a page; other modules import parts of it
+    page(current())

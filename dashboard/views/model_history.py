@@ -13,12 +13,12 @@ from markupsafe import Markup
 from collector.metrics import METRICS
 from dashboard import url
 from dashboard.components import charts
-from dashboard.components.formats import axis_of, count, moment, number
 from dashboard.components.markup import anchor, draw, joined, paragraph
 from dashboard.components.widgets import switch, ways
+from dashboard.components.wording import axis_of, count, moment, number
 from dashboard.data import Data
 from dashboard.selection import Selection
-from dashboard.views.model.choice import Choice
+from dashboard.views.model_choice import Choice
 
 _METRICS = (
     *("compiled_kernel_ms", "compiled_ms", "eager_ms"),

@@ -7,12 +7,12 @@ from markupsafe import Markup
 
 from analysis.present import commit_title
 from dashboard import url
-from dashboard.components import code_host, heading
-from dashboard.components.formats import ABSENT, count, moment
+from dashboard.components import outside_links, widgets
 from dashboard.components.markup import anchor, draw, paragraph, soft, table
-from dashboard.components.sides import pair_lines
+from dashboard.components.sidebar import pair_lines
+from dashboard.components.wording import ABSENT, count, moment
 from dashboard.selection import Selection, current
-from dashboard.views.overview import headline, lists
+from dashboard.views import cell_lists, headline
 from db.commits.ranges import commit_range
 from db.errors import CommitError
 from db.queries.sides import Side
@@ -23,7 +23,7 @@ _COMMITS, _CHANGES = 30, 12
 
 def page(selection: Selection) -> None:
     """Draws the page."""
-    heading.title("Commit")
+    widgets.title("Commit")
     draw(_facts(selection.new))
     if selection.pair is None:
         soft("There is nothing to compare it with: pick a base at the left.")
@@ -41,7 +41,7 @@ def page(selection: Selection) -> None:
     for cause in causes:
         note = f"the first {_CHANGES}" if len(cause.changes) > _CHANGES else ""
         title = f"{cause.title}: {count(len(cause.changes), 'change')}"
-        draw(lists.change_table(title[:1].upper() + title[1:], cause.changes[:_CHANGES], note))
+        draw(cell_lists.change_table(title[:1].upper() + title[1:], cause.changes[:_CHANGES], note))
     more = anchor(url.link("compare", columns=["compiled_ms", "compiled_kernel_ms"]), "All cells on Compare")
     draw(paragraph("iw-links", more))
     st.caption(
@@ -52,12 +52,12 @@ def page(selection: Selection) -> None:
 
 def _facts(side: Side) -> Markup:
     run = side.runs[0]
-    commits = [code_host.commit(run.repo, sha) for sha in side.commits]
+    commits = [outside_links.commit(run.repo, sha) for sha in side.commits]
     number = _pull_request(commit_title(side))
     facts = {
         "commit": Markup(", ").join(commits),
         "title": commit_title(side) or "not known",
-        "pull request": code_host.pull(run.repo, number, ABSENT),
+        "pull request": outside_links.pull(run.repo, number, ABSENT),
         "written": f"{moment(run.commit_date)} UTC" if run.commit_date else ABSENT,
         "branch": f"{', '.join(side.branches)} of {run.repo}",
         "measured": f"{moment(run.started_at)} UTC, {count(len(side.runs), 'run')}",
@@ -83,7 +83,11 @@ def _landed(selection: Selection) -> None:
     if not landed.distance:
         return
     rows = [
-        (code_host.commit(one.repo, one.sha), one.title or "no title", code_host.pull(one.repo, one.pr_number, ABSENT))
+        (
+            outside_links.commit(one.repo, one.sha),
+            one.title or "no title",
+            outside_links.pull(one.repo, one.pr_number, ABSENT),
+        )
         for one in landed.commits[::-1][:_COMMITS]
     ]
     note = f"{count(landed.distance, 'commit')} after the base, the newest first"

@@ -13,7 +13,7 @@ from analysis.stats.arrays import Numbers
 from analysis.stats.averages import chained
 from analysis.stats.levels import new_levels
 from collector.metrics import METRICS, MIN_EFFECT
-from dashboard.components.formats import moment, number
+from dashboard.components.wording import moment, number
 from db.runs import NightInfo
 
 #: In percent of the measured cells, those that do not apply left out.

@@ -6,7 +6,7 @@ import re
 
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import NOT_APPLICABLE, Status
-from dashboard.components import heading
+from dashboard.components import widgets
 from dashboard.components.markup import draw, paragraph, status_tag, table
 
 _METHOD = (
@@ -45,7 +45,7 @@ _STATUSES: dict[Status, str] = {
 
 def page() -> None:
     """Draws the page."""
-    heading.title("About the numbers")
+    widgets.title("About the numbers")
     draw(*(paragraph("", line) for line in _METHOD))
     metrics = [
         (metric.title, metric.unit or "a number", metric.better, _titled(metric.meaning)) for metric in METRICS.values()

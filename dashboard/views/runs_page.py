@@ -1,20 +1,23 @@
-"""The page of runs: a row a night, days without one, and what a night was to measure and did."""
+"""What was measured when, what should have been, and how much of it there is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from statistics import median
 
+import streamlit as st
 from markupsafe import Markup
 
 from analysis.compare.suite_groups import Counts
+from analysis.present import noise_line
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import url
-from dashboard.components import code_host
-from dashboard.components.formats import ABSENT, count, moment, share
-from dashboard.components.markup import Cell, anchor, joined, lines, span, table
+from dashboard.components import outside_links, sidebar, widgets
+from dashboard.components.markup import Cell, alert, anchor, draw, joined, lines, paragraph, span, table
+from dashboard.components.wording import ABSENT, count, moment, share
+from dashboard.selection import Selection, current
 from db.queries.side_rows import CellState
 from db.runs import NightInfo
 
@@ -39,7 +42,7 @@ def _night_row(night: NightInfo) -> list[str]:
     started = anchor(url.link("", new=night.night, base=""), moment(night.started_at))
     return [
         lines(started, span("soft", newest.label) if newest.label else ""),
-        joined("@", [newest.branch, code_host.commit(newest.repo, newest.commit)]),
+        joined("@", [newest.branch, outside_links.commit(newest.repo, newest.commit)]),
         night.place or ABSENT,
         _ended(night),
         _took(night),
@@ -100,3 +103,38 @@ def _coverage_cell(states: Sequence[CellState]) -> Cell | str:
         ("tag", of.not_applicable, "not applicable"),
     )
     return lines(measured, *(span(css, f"{number:,} {word}") for css, number, word in tags if number))
+
+
+#: Nights and silent days that are shown; older ones are counted.
+_NIGHTS, _DAYS = 60, 14
+
+
+def page(selection: Selection) -> None:
+    """Draws the page."""
+    widgets.title("Runs")
+    nights = selection.data.nights()
+    draw(nights_table(nights[:_NIGHTS]))
+    if len(nights) > _NIGHTS:
+        st.caption(f"The newest {_NIGHTS} of {count(len(nights), 'night')}; `inductor-watch runs` lists all.")
+    branch = selection.new.branches[0]
+    if silent := silent_days(nights, branch, datetime.now(UTC).date()):
+        days = ", ".join(day.isoformat() for day in silent[:_DAYS]) + (", ..." if len(silent) > _DAYS else "")
+        alert(f"No night of {branch} on {count(len(silent), 'day')} on which one was due: {days}.")
+    st.header("Coverage of new", anchor=False)
+    cells = selection.data.summary(selection.fixed_new, selection.filters).cells
+    if not cells:
+        sidebar.show("Nothing to show", f"{selection.new.title} has no cell under these filters.")
+        sidebar.neighbours(selection.new, selection.data.nights_with(selection.filters), "runs")
+    by_setting: dict[tuple[str, str, str], list[CellState]] = {}
+    for state in cells:
+        if state.cell:
+            by_setting.setdefault((state.cell.phase, state.cell.dtype, state.cell.device), []).append(state)
+    for (phase, dtype, device), states in sorted(by_setting.items()):
+        draw(coverage_table(states, f"{phase.capitalize()}, {dtype}, {device}"))
+    if selection.pair is not None:
+        st.header("Noise", anchor=False)
+        draw(paragraph("", noise_line(selection.data.comparison(selection.pair))))
+
+
+if __name__ == "__main__":  # as Streamlit runs a page; other modules import parts of it
+    page(current())

@@ -22,10 +22,9 @@ from analysis.reports.permalinks import cell_query
 from analysis.stats.averages import geomean
 from collector.metrics import METRICS
 from dashboard import url
-from dashboard.components import changes, charts, palette
-from dashboard.components.formats import ABSENT, THIN, count, number, share, signed
+from dashboard.components import charts, style, wording
 from dashboard.components.markup import anchor, draw, joined
-from dashboard.components.outcomes import OUTCOMES
+from dashboard.components.wording import ABSENT, OUTCOMES, THIN, count, number, share, signed
 from db.queries.side_rows import CellState
 
 #: Figures over the last nights that belong to the cards of a comparison, and to those of one side.
@@ -159,7 +158,7 @@ def sparkline(values: Sequence[float]) -> alt.Chart:
     """A small line without axes; it goes on over NaN."""
     known = pd.DataFrame({"night": range(len(values)), "value": values}).dropna()
     x, y = alt.X("night:Q", axis=None), alt.Y("value:Q", axis=None, scale=alt.Scale(zero=False))
-    drawn = alt.Chart(known, height=38).mark_line(strokeWidth=1.4, color=palette.NEUTRAL).encode(x=x, y=y)
+    drawn = alt.Chart(known, height=38).mark_line(strokeWidth=1.4, color=style.NEUTRAL).encode(x=x, y=y)
     return drawn.configure_view(stroke=None)
 
 
@@ -187,7 +186,7 @@ def _average(comparison: Comparison, metric: str) -> Card:
     here = [one for one in comparison.cells if one.is_comparable]
     distinct = {(one.cell.axes, _identity(one.base), _identity(one.new)): one for one in reversed(here)}
     found = average_change(metric, reversed(distinct.values()), is_adjusted=True)
-    words = changes.averaged(found)
+    words = wording.averaged(found)
     if found is None or words is None:
         return Card(title, ABSENT, "no cell has it on both sides, on one machine", metric)
     mean = "mean" if METRICS[metric].average == "mean" else "geometric mean"

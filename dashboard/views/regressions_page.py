@@ -12,20 +12,61 @@ import streamlit as st
 from markupsafe import Markup
 
 from analysis.history.record import Listed, OfCommit, Record, by_commit
+from collector.metrics import METRICS
 from collector.vocabulary import Cell
 from dashboard import url
-from dashboard.components import charts, code_host, empty_states, heading
-from dashboard.components.formats import ABSENT, count, moment
-from dashboard.components.markup import anchor, draw, joined, lines, mono, paragraph, soft, table
+from dashboard.components import charts, outside_links, sidebar, widgets
+from dashboard.components.markup import anchor, draw, joined, lines, mono, paragraph, soft, span, table
 from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
+from dashboard.components.wording import ABSENT, count, moment, number, signed
 from dashboard.data import Data, store_address
 from dashboard.selection import Selection, current
-from dashboard.views.model.history import runs_of
-from dashboard.views.regressions.record_rows import change_of, record_table, state_tag, what_changed
+from dashboard.views.model_history import runs_of
 from db.commits.ranges import CommitEntry
 from db.engine import open_store
 from db.errors import RecordError, StoreError
-from db.regressions.records import STATES, RegressionInfo, change_state, following, note_regression
+from db.regressions.records import OPEN, STATES, RegressionInfo, change_state, following, note_regression
+
+
+def record_table(caption: str, records: Sequence[Listed], note: str = "") -> Markup:
+    """A row a record, in their order."""
+    head = ("cell", "state", "metric", "base", "new", "change", "onset", "since", "owner")
+    drawn = table(caption, head, [_row(record) for record in records], note=note, numbers=(3, 4, 5, 7))
+    return Markup('<div class="iw-list">{}</div>').format(drawn)
+
+
+def _row(record: Listed) -> list[str]:
+    info = record.info
+    kept = {key: url.get_all(key) for key in ("closed", "state", "branch", "sort")}
+    link = url.link("regressions", record=info.regression_id, **kept)
+    return [
+        anchor(link, record.name),
+        state_tag(info),
+        what_changed(info),
+        *change_of(info),
+        joined("@", [info.branch, outside_links.commit(info.repo, info.onset_commit, ABSENT)]),
+        moment(info.onset_at) if info.onset_at else ABSENT,
+        info.owner or "nobody",
+    ]
+
+
+def what_changed(info: RegressionInfo) -> str:
+    """The kind of the record, and its metric by the name that all pages use."""
+    return f"{info.kind}, {METRICS[info.metric].title}" if info.metric in METRICS else info.kind
+
+
+def state_tag(info: RegressionInfo) -> Markup:
+    """The state as a small label."""
+    return span("tag fail" if info.state in OPEN else "tag", info.state.replace("_", " "))
+
+
+def change_of(info: RegressionInfo) -> tuple[str, str, str]:
+    """The pinned value, the one that was found, and the change; dashes where a status changed."""
+    if info.base_value is None or info.new_value is None:
+        return ABSENT, ABSENT, ABSENT
+    change = signed(100 * (info.new_value / info.base_value - 1)) if info.base_value > 0 else ABSENT
+    return number(info.metric, info.base_value), number(info.metric, info.new_value), change
+
 
 #: Commits of a blame range that are shown; runs that are drawn before the onset, and from it on.
 _COMMITS, _AROUND = 40, 60
@@ -44,7 +85,7 @@ _ORDERS: dict[str, Callable[[Listed], Any]] = {
 
 def page(selection: Selection) -> None:
     """Draws the page."""
-    heading.title("Regressions")
+    widgets.title("Regressions")
     with_closed = switch("closed", "Show closed records")
     if name := url.get("record"):
         _one(selection, name)
@@ -52,7 +93,7 @@ def page(selection: Selection) -> None:
     if records:
         _list(records, selection.data.commit_titles())
     else:
-        empty_states.show(
+        sidebar.show(
             "No records" if with_closed else "No open records",
             "Records are opened from what the history shows, or from a comparison:",
             "inductor-watch regressions detect\ninductor-watch regressions open BASE NEW",
@@ -89,17 +130,17 @@ def _list(records: Sequence[Listed], titles_of_commits: Mapping[str, str]) -> No
 def _of_commit(group: OfCommit, titles: Mapping[str, str]) -> Markup:
     """Return the records of one onset under the commit's title, which leads to its page."""
     sha = group.commit or ""
-    words = titles.get(sha) or f"{group.branch}@{sha[: code_host.SHOWN]}"
+    words = titles.get(sha) or f"{group.branch}@{sha[: outside_links.SHOWN]}"
     known = anchor(url.link("commit", new=f"{group.branch}@{sha}", base=""), words) if sha in titles else words
     since = f"{moment(group.onset_at)} UTC" if group.onset_at else ""
-    head = joined(", ", [known, code_host.commit(group.repo, group.commit), since])
+    head = joined(", ", [known, outside_links.commit(group.repo, group.commit), since])
     return paragraph("", Markup("<b>{}</b>").format(head)) + record_table(group.tally, group.records)
 
 
 def _one(selection: Selection, name: str) -> None:
     record = selection.data.record(name)
     if record is None:
-        empty_states.show("There is no such record", f"No regression is called {name!r}.")
+        sidebar.show("There is no such record", f"No regression is called {name!r}.")
         return
     st.header(f"Record {record.info.regression_id}", anchor=False)
     draw(_facts(record))
@@ -128,13 +169,13 @@ def _facts(record: Record) -> Markup:
         "runs": compared,
         **({"kernels": lines(*(mono(line) for line in record.kernels))} if record.kernels else {}),
         "owner": info.owner or "nobody",
-        "link": code_host.reference(info.repo, info.link) if info.link else "none",
+        "link": outside_links.reference(info.repo, info.link) if info.link else "none",
     }
     return table("Details", ("field", "value"), list(facts.items()))
 
 
 def _run(repo: str, sha: str | None, run: str | None) -> Markup:
-    return joined(", ", [code_host.commit(repo, sha, "commit not known"), f"run {run or 'dropped'}"])
+    return joined(", ", [outside_links.commit(repo, sha, "commit not known"), f"run {run or 'dropped'}"])
 
 
 def _blame(record: Record) -> Markup:
@@ -148,7 +189,7 @@ def _blame(record: Record) -> Markup:
         return paragraph("", "No commit landed in between: the same code, or a change that is none of the commits'.")
     note = f"{count(record.distance, 'commit')} after the base up to the onset"
     info = record.info
-    landed = code_host.commits(info.repo, info.base_commit, info.onset_commit)
+    landed = outside_links.commits(info.repo, info.base_commit, info.onset_commit)
     rows = [_commit(entry) for entry in record.commits[:_COMMITS]]
     head = ("commit", "title", "pull request", "links")
     return table("Blame range", head, rows, note=note) + paragraph("soft", Markup("All commits: ") + landed)
@@ -157,10 +198,11 @@ def _blame(record: Record) -> Markup:
 def _commit(entry: CommitEntry) -> list[str]:
     links = {"reverts": entry.reverts, "reverted by": entry.reverted_by, "relanded by": entry.relanded_by}
     words = joined(
-        ", ", (joined(" ", [word, code_host.commit(entry.repo, sha)]) for word, shas in links.items() for sha in shas)
+        ", ",
+        (joined(" ", [word, outside_links.commit(entry.repo, sha)]) for word, shas in links.items() for sha in shas),
     )
-    pull = code_host.pull(entry.repo, entry.pr_number, ABSENT)
-    return [code_host.commit(entry.repo, entry.sha), entry.title or "no title", pull, words]
+    pull = outside_links.pull(entry.repo, entry.pr_number, ABSENT)
+    return [outside_links.commit(entry.repo, entry.sha), entry.title or "no title", pull, words]
 
 
 def _history(info: RegressionInfo) -> Markup:
@@ -245,4 +287,5 @@ def _write(info: RegressionInfo, state: str, said: dict[str, Any]) -> None:
     st.rerun()
 
 
-page(current())
+if __name__ == "__main__":  # as Streamlit runs a page; other modules import parts of it
+    page(current())

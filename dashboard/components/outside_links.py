@@ -1,0 +1,128 @@
+"""Links to the host of the code, and addresses of the PyTorch HUD translated to pages of this dashboard.
+
+A link is made from the stored name of the repository, if that is an owner and a name, and from a sha or a number. Nothing else
+that a person or a bundle wrote becomes an address. The page asks the host for nothing.
+
+In addresses of the HUD `lCommit` is the new side and `rCommit` the base, whatever the words on its page say (the query builder
+reads the left one as new); here they are called what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from markupsafe import Markup, escape
+
+from db.queries.sides import Side
+
+_HOST = "https://github.com"
+_REPO = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,37}[A-Za-z0-9])?/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
+_SHA = re.compile(r"[0-9a-f]{7,64}")
+_THREAD = re.compile(re.escape(_HOST) + r"/([^/\s]+/[^/\s]+)/((?:pull|issues)/[1-9][0-9]{0,8})")
+#: Commits of local clones, which get no link. Each run of the script sets them for its own store.
+LOCAL: ContextVar[frozenset[str]] = ContextVar("local_commits", default=frozenset())
+#: Digits of a sha that are shown.
+SHOWN = 10
+
+
+def commit(repo: str, sha: str | None, absent: str = "") -> Markup:
+    """The first digits of a sha, with a link to the commit where there can be one."""
+    if not sha:
+        return escape(absent)
+    return _link(repo, f"commit/{sha}", sha[:SHOWN], "commit", linked=_is_hosted(sha))
+
+
+def commits(repo: str, base: str | None, new: str | None) -> Markup:
+    """`base...new` with a link to what landed between the two; the one commit where they are the same."""
+    if not (base and new) or base == new:
+        return commit(repo, new or base)
+    linked = all(map(_is_hosted, (base, new)))
+    shown = f"{base[:SHOWN]}...{new[:SHOWN]}"
+    return _link(repo, f"compare/{base}...{new}", shown, "commits between", linked=linked)
+
+
+def pull(repo: str, number: int | None, absent: str = "") -> Markup:
+    """The number of a pull request with its link."""
+    return _link(repo, f"pull/{number}", f"#{number}", "pull request") if number else escape(absent)
+
+
+def reference(repo: str, written: str) -> Markup:
+    """What a person wrote as a link: a link where it is an issue or pull request of this very repository."""
+    match = _THREAD.fullmatch(written.strip())
+    if match and match[1] == repo:
+        return _link(repo, match[2], written, "issue or pull request")
+    return escape(written)
+
+
+def between(base: Side, new: Side) -> Markup:
+    """What landed between two sides of one commit each; empty where that is no range."""
+    repos = {run.repo for side in (base, new) for run in side.runs}
+    if len(repos) == len(base.commits) == len(new.commits) == 1 and base.commits != new.commits:
+        return commits(repos.pop(), base.commits[0], new.commits[0])
+    return Markup("")
+
+
+def _is_hosted(sha: str) -> bool:
+    return _SHA.fullmatch(sha) is not None and sha not in LOCAL.get()
+
+
+def _link(repo: str, path: str, shown: str, what: str, *, linked: bool = True) -> Markup:
+    if not linked or _REPO.fullmatch(repo) is None:
+        return escape(shown)
+    # The title contains the words that are seen, as screen readers need it.
+    return Markup('<a class="out" href="{}" target="_blank" rel="noopener noreferrer" title="{}">{}</a>').format(
+        f"{_HOST}/{repo}/{path}", f"{what} {shown} on {_HOST.removeprefix('https://')}, in a new tab", shown
+    )
+
+
+#: What only a HUD link has: by these it is known.
+_SIDES = {"new": ("lBranch", "lCommit"), "base": ("rBranch", "rCommit")}
+KEYS = (*_SIDES["new"], *_SIDES["base"])
+#: What else it may have; what has no meaning here is dropped with a word.
+_OTHERS = ("dashboard", "startTime", "stopTime", "granularity", "mode", "deviceName")
+
+
+def is_hud_link(query: Mapping[str, Sequence[str]]) -> bool:
+    """Whether an address comes from the HUD."""
+    return any(key in query for key in KEYS)
+
+
+def translate(query: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
+    """The query of the same page here, and a sentence for whatever of the link was not taken over."""
+    theirs = {key: next(iter(query.get(key, ())), "").strip() for key in (*KEYS, *_OTHERS)}
+    ours = {key: list(values) for key, values in query.items() if key not in theirs}
+    notes = []
+    sides = {key: "@".join(filter(None, map(theirs.get, names))) for key, names in _SIDES.items()}
+    ours |= {key: [side] for key, side in sides.items() if side}
+    if (mode := theirs["mode"]) in ("inference", "training"):
+        ours["phase"] = [mode]
+    elif mode:
+        notes.append(f"The HUD link asks for the mode {mode!r}; there are inference and training.")
+    device = theirs["deviceName"].partition(" ")[0].lower()
+    if device in ("cuda", "cpu"):
+        ours["device"] = [device]
+    elif device:
+        notes.append(f"The HUD link asks for the device {theirs['deviceName']!r}; all devices are shown.")
+    for key, name in (("since", "startTime"), ("until", "stopTime")):
+        if day := _day(theirs[name]):
+            ours[key] = [day]
+        elif theirs[name]:
+            notes.append(f"The HUD link's {name} {theirs[name][:80]!r} is no date and was left out.")
+    # There a point may be an hour; here it is a night at the least.
+    if (by := theirs["granularity"].lower()) not in ("", "hour"):
+        ours["by"] = [by]
+    return ours, notes
+
+
+def _day(moment: str) -> str:
+    """The day of a moment as HUD addresses spell it (as mails do, or ISO 8601), in UTC; empty if it is none."""
+    for read in (parsedate_to_datetime, datetime.fromisoformat):
+        with suppress(ValueError):
+            when = read(moment)
+            return (when.astimezone(UTC) if when.tzinfo else when).date().isoformat()
+    return ""

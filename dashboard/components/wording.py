@@ -1,0 +1,228 @@
+"""Numbers, changes and outcomes as pages show them: one way per unit, and a dash for what was not measured, never a 0."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import NamedTuple
+
+from analysis.compare.adjustment import CONTROL
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_outcome import CHANGES, Look, Outcome
+from analysis.compare.changes import ratio
+from analysis.compare.findings import Finding
+from analysis.compare.suite_groups import SHOWN_AS_NONE, AverageChange
+from analysis.present import NOTHING, beside_words, called, undecided_words, value, whole_percent
+from analysis.stats.bootstrap import FEWEST
+from collector.metrics import METRICS, MIN_EFFECT
+from db.queries.side_rows import CellState
+
+#: Stands for "not measured".
+ABSENT = "\N{EN DASH}"
+_MINUS = "\N{MINUS SIGN}"
+#: Between a number and its unit.
+THIN = "\N{NARROW NO-BREAK SPACE}"
+
+
+def number(metric: str, found: float | None) -> str:
+    """A metric's value with its unit."""
+    shown = value(metric, found)
+    if METRICS[metric].unit == "x":
+        shown = shown.replace("x", "\N{MULTIPLICATION SIGN}")
+    return ABSENT if shown == NOTHING else shown.replace(" ", THIN)
+
+
+def axis_of(metric: str, title: str, unit: str = "") -> tuple[float, str]:
+    """What an axis divides a metric by, and its title with the unit."""
+    unit = METRICS[metric].unit if metric in METRICS else unit
+    size, unit = (1e9, "GB") if unit == "B" else (1.0, unit)
+    return size, f"{title} [{unit}]" if unit else title
+
+
+def milliseconds(value: float) -> str:
+    """Four digits that matter, no unit."""
+    digits = 1 if value >= 100 else 2 if value >= 10 else 3
+    return f"{value:.{digits}f}"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds to a hundredth, with the unit."""
+    return ABSENT if value is None else f"{value:.2f}{THIN}s"
+
+
+def signed(value: float | None, digits: int = 1, unit: str = "%") -> str:
+    """A change with its sign: `+3.7 %`, `-0.4 %`, and no sign for a zero."""
+    if value is None or math.isnan(value):
+        return ABSENT
+    rounded = round(value, digits)
+    sign = "+" if rounded > 0 else _MINUS if rounded < 0 else "\N{PLUS-MINUS SIGN}"
+    return f"{sign}{abs(rounded):.{digits}f}{THIN}{unit}".rstrip(THIN)
+
+
+def share(part: int, whole: int) -> str:
+    """A share in whole percent, never rounded up to 100 %."""
+    if not whole:
+        return ABSENT
+    return f"{whole_percent(part, whole)}{THIN}%"
+
+
+def moment(value: datetime) -> str:
+    """A moment in UTC to the minute."""
+    return f"{value:%Y-%m-%d %H:%M}"
+
+
+def count(number_of: int, one: str) -> str:
+    """`1 cell`, `3 cells`."""
+    return f"{number_of:,} {one}{'s' * (number_of != 1)}"
+
+
+RULE = (
+    f"A cell is regressed or improved if its change is at least {100 * MIN_EFFECT['compiled_ms']:.0f} % "
+    f"({100 * MIN_EFFECT['compile_cold_s']:.0f} % for cold and warm compile) and larger than the noise. "
+    "At most 5 % of such verdicts are expected to be wrong. Unchanged: a change of that size is ruled out. "
+    "No clear change: neither; the interval says what is ruled out, and more runs tell more. "
+    "The verdict and the 95 % interval are those of the change that is shown, from which the machine's drift is removed. "
+    "See docs/statistics.md, Two sides."
+)
+SHOWN = (
+    "Base and new are the means over the runs of each side. Where the eager run of the same process moved too, the machine "
+    "did: the change that is shown is without that part, and may have the other sign than the measured one beside it."
+)
+GROUP_RULE = (
+    f"An average is coloured if its 95 % interval over models excludes 0 % (that takes at least {FEWEST} models), and a cell "
+    "in it regressed or improved likewise."
+)
+#: What a ratio above or below 1 means for a unit.
+_WORDS = {
+    **dict.fromkeys(("ms", "s"), ("slower", "faster")),
+    **{"B": ("larger", "smaller"), "x": ("higher", "lower"), "": ("more", "fewer")},
+}
+
+
+class ChangeWords(NamedTuple):
+    """A change as a page writes it.
+
+    Attributes:
+        size: for example `▲ +3.7 %`; empty for what was nothing before.
+        intervals: in percent, `[+1.2, +5.0]`, and what was measured where the machine's part was removed from it.
+        word: the verdict; empty where there is none.
+    """
+
+    size: str
+    intervals: tuple[str, ...] = ()
+    look: Look = "calm"
+    word: str = ""
+
+    @property
+    def interval(self) -> str:
+        """The intervals in a line."""
+        return ", ".join(self.intervals)
+
+    @property
+    def text(self) -> str:
+        """For example `▲ +3.7 % slower`."""
+        return f"{self.size} {self.word}".strip()
+
+
+def size(change: float | None) -> str:
+    """Return a relative change with its sign; the glyph says up or down, whether that is good word and colour say."""
+    if change is None:
+        return ""
+    up, down = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
+    glyph = "=" if abs(change) < SHOWN_AS_NONE else up if change > 0 else down
+    return f"{glyph} {signed(100 * change)}"
+
+
+def unjudged(base: float | None, new: float | None) -> ChangeWords | None:
+    """Return a change without a verdict; None where it is unknown."""
+    found = ratio(base, new)
+    return None if found is None else ChangeWords(size(found - 1))
+
+
+def judged(one: CellComparison, metric: str) -> ChangeWords | None:
+    """Return the change of a metric as it was judged; None where it was not.
+
+    Where the machine differs the change is shown, and nothing is said about it.
+    """
+    found = one.judged.get(metric)
+    if found is None:
+        return None
+    ends = (found.low, found.high)
+    parts = [] if None in ends else [f"[{', '.join(_in_percent(end) for end in ends)}]"]
+    if found.change is not None and found.adjusted is not None and abs(found.change - found.adjusted) >= SHOWN_AS_NONE:
+        eager = one.ratio(CONTROL[metric]) if metric in CONTROL else None
+        beside = "" if eager is None else f", eager {_in_percent(eager - 1)}"
+        parts.append(f"measured {_in_percent(found.change)}{beside}")
+    said = (found.verdict.look, called(found.verdict)) if one.is_comparable else ("calm", "")
+    return ChangeWords(size(found.shown), tuple(parts), *said)
+
+
+def averaged(found: AverageChange | None) -> ChangeWords | None:
+    """Return the change of an average over models with its interval; None where there is no average."""
+    if found is None:
+        return None
+    change = found.ratio - 1
+    ends = (found.interval.low - 1, found.interval.high - 1) if found.interval else ()
+    parts = (f"[{', '.join(map(_in_percent, ends))}]",) if ends else ()
+    word = "" if found.look == "calm" else _WORDS[METRICS[found.metric].unit][change < 0]
+    return ChangeWords(size(change), parts, found.look, word)
+
+
+def _in_percent(change: float | None) -> str:
+    return signed(None if change is None else 100 * change, unit="")
+
+
+#: In the order in which they are worth a look. The key is also what the address says.
+OUTCOMES = {
+    outcome.value: called(outcome)
+    for outcome in (
+        *(Outcome.BROKE, Outcome.REGRESSED, Outcome.FLAKY, Outcome.MISSING, Outcome.STILL_FAILING, Outcome.IMPROVED),
+        *(Outcome.FIXED, Outcome.INCONCLUSIVE, Outcome.UNCHANGED, Outcome.ENVIRONMENT_CHANGED),
+        *(Outcome.MISSING_IN_BASE, Outcome.MISSING_IN_BOTH, Outcome.NOT_APPLICABLE, Outcome.ENTERED, Outcome.LEFT),
+    )
+}
+#: The glyphs say without a colour what the colour says.
+_GLYPHS = {"worse": "\N{MULTIPLICATION X}", "better": "\N{CHECK MARK}"}
+_CALM_GLYPHS = {Outcome.INCONCLUSIVE: "?", Outcome.UNCHANGED: "="}
+
+
+def glyph(outcome: Outcome) -> str:
+    """Return the glyph of an outcome; empty where it has none."""
+    return _GLYPHS.get(outcome.look) or _CALM_GLYPHS.get(outcome, "")
+
+
+def look(one: CellComparison) -> Look:
+    """Return the look of a cell: one that is faster and larger is neither good nor bad."""
+    looks = {outcome.look for outcome, _ in said(one)}
+    return looks.pop() if len(looks) == 1 else "calm"
+
+
+def said(one: CellComparison) -> list[tuple[Outcome, str]]:
+    """Return what became of a cell, and by what: metrics that changed, statuses, or what is ruled out.
+
+    A cell that changed for the worse and for the better has both. The second text may be empty.
+    """
+    if one.changes and one.is_comparable:
+        return [
+            (verdict, ", ".join(_change(one, finding) for finding in one.changes if finding.verdict is verdict))
+            for verdict in CHANGES
+            if any(finding.verdict is verdict for finding in one.changes)
+        ]
+    statuses = " → ".join(dict.fromkeys((status(one.base), status(one.new))))
+    detail = "" if statuses == "pass" else statuses
+    if one.outcome is Outcome.INCONCLUSIVE and one.leading:
+        detail = undecided_words(one, one.leading)
+    return [(one.outcome, detail)]
+
+
+def status(state: CellState) -> str:
+    """Return the status of a cell on a side, or that it has none."""
+    return state.status or ("missing" if state.is_expected else "not planned")
+
+
+def _change(one: CellComparison, finding: Finding) -> str:
+    """`device time -88 %`; what was nothing before has no ratio."""
+    title = METRICS[finding.metric].title if finding.metric else finding.dimension.value
+    size = f" {signed(100 * finding.change, 0)}" if finding.change is not None else ""
+    beside = beside_words(one, finding)
+    return f"{title}{size}{f' ({beside})' if beside else ''}"
