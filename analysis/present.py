@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_outcome import CHANGES, WORSE, Outcome
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import Finding
+from analysis.compare.findings import CHANGES, WORSE, Finding, Outcome
 from analysis.compare.suite_groups import SHOWN_AS_NONE, Counts
-from analysis.stats.shrinkage import FEWEST
+from analysis.stats.run_noise import FEWEST_REPEATED
 from analysis.stats.verdicts import MOST_RUNS
 from collector.metrics import METRICS, MIN_EFFECT, Dimension
 from db.errors import counted
@@ -336,6 +335,6 @@ _NOISE_UNKNOWN = (
     "doubled or halved can be judged. Measure one side again: run inductor-watch nightly on the same commit and machine."
 )
 _NOISE_OWN = (
-    f"Noise from run to run: fewer than {FEWEST} cells have repeats. Each cell is judged by its own repeats. Of a cell "
+    f"Noise from run to run: fewer than {FEWEST_REPEATED} cells have repeats. Each cell is judged by its own repeats. Of a cell "
     "without repeats only a change by a factor of two or more is judged."
 )

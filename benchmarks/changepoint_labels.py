@@ -24,7 +24,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.stats import steps
+from analysis.stats import changepoints
 from analysis.stats.changepoints import clip_spikes, cut_price, detect
 from tests.analysis.stats.segmentation_scores import MARGIN, covering, f1
 
@@ -94,7 +94,7 @@ def cross_validated(series: Sequence[Labelled]) -> NDArray[np.float64]:
     """F1, covering and unmarked share of one half of the series with the contrast that is best for the other, on average."""
     settings = []
     for contrast in _CONTRASTS:
-        with patch.object(steps, "CONTRAST", contrast):
+        with patch.object(changepoints, "CONTRAST", contrast):
             settings.append([detect(one.values) for one in series])
     each = np.array([scores(series, found) for found in settings])
     random = np.random.default_rng(1)

@@ -2,7 +2,7 @@
 
 With `--confirm new` or `--confirm both` cells are measured again as `nightly` does, of the newest night or of both, on the
 machine of the newest night. With `--history` it is the history of 2 to 9 nights that is judged, as `changepoints` does
-(`analysis.history.first`). With `--ingest` each comparison goes through bundles and a store, with an ad hoc run of one model
+(`analysis.history.timelines`). With `--ingest` each comparison goes through bundles and a store, with an ad hoc run of one model
 before the newest night.
 
 Nothing here is measured. Every model has a level, and its compiled and eager latency have in common what the host's pace
@@ -21,15 +21,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.compare.adjustment import CONTROL, CellPairs, PairedCells
-from analysis.compare.common_move import YARDSTICKS
+from analysis.compare.adjustment import CONTROL, YARDSTICKS, CellPairs, PairedCells
+from analysis.compare.cell_repeats import RepeatRows
+from analysis.compare.cell_verdicts import judge_pairs
 from analysis.compare.compare_sides import compare_named
-from analysis.compare.due_cells import MOST_CONFIRMATIONS, is_due
-from analysis.compare.repeats import RepeatRows
-from analysis.compare.verdicts import judge_pairs
-from analysis.history.first import judge_first
-from analysis.history.series import Point, SeriesTable
-from analysis.stats.arrays import Labels, Numbers
+from analysis.compare.comparison import MOST_CONFIRMATIONS, is_due
+from analysis.history.branch_series import Point, SeriesTable
+from analysis.history.timelines import judge_first
+from analysis.stats.averages import Labels, Numbers
 from analysis.stats.verdicts import LEVEL, Verdict, false_discovery_rates
 from collector.bundle import CONFIRM, BundleWriter, RunHeader
 from collector.metrics import MIN_EFFECT

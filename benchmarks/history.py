@@ -26,8 +26,7 @@ from scipy.signal import lfilter
 from sqlalchemy import Engine
 
 from analysis.history.alerts import survey
-from analysis.history.changes import Certainty
-from analysis.history.series import read_series
+from analysis.history.branch_series import Certainty, read_series
 from analysis.history.timelines import INCREMENT, History
 from analysis.stats.changepoints import detect_rows
 from analysis.stats.levels import level_changes

@@ -3,7 +3,7 @@
     python -m benchmarks process_noise BUNDLE...
 
 The bundles are runs of one commit; each cell must pass in at least four of them. `compiled_ms beside eager` is the noise that
-is left after adjusting for the eager run of the same process, as the verdicts do (`analysis.stats.covariates`). Lines with
+is left after adjusting for the eager run of the same process, as the verdicts do (`analysis.stats.run_noise`). Lines with
 `(busy)` leave out cells in which a process flags one of the metric's forms as launch-bound.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.stats.covariates import fit_slopes
+from analysis.stats.run_noise import fit_slopes
 from collector.bundle import read_bundle
 from collector.metrics import METRICS
 from collector.vocabulary import Measurement, Status

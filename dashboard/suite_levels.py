@@ -9,8 +9,7 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from analysis.stats.arrays import Numbers
-from analysis.stats.averages import chained
+from analysis.stats.averages import Numbers, chained
 from analysis.stats.levels import new_levels
 from collector.metrics import METRICS, MIN_EFFECT
 from dashboard.components.wording import moment, number

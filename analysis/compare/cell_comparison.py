@@ -6,16 +6,71 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from enum import StrEnum
+from typing import Any, Literal
 
-from analysis.compare.cell_outcome import CHANGES, Outcome
-from analysis.compare.changes import direction, percent, ratio
-from analysis.compare.findings import DEVICE, WALL, Finding
-from analysis.compare.judged import Judged
-from analysis.compare.transitions import Transition
+from analysis.compare.findings import CHANGES, DEVICE, WALL, Finding, Judged, Outcome
 from collector.metrics import METRICS
 from db.queries.cell_names import CellName
 from db.queries.side_rows import CellState
+
+Direction = Literal["better", "worse", "same"]
+
+
+def ratio(base: float | None, new: float | None) -> float | None:
+    """New over base; None where either was not measured or base is 0 and new is not; 0 over 0 is 1."""
+    if base is None or new is None or math.isnan(base) or math.isnan(new):
+        return None
+    if base == 0:
+        return 1.0 if new == 0 else None
+    return new / base
+
+
+def percent(value: float | None) -> float | None:
+    """A ratio as a signed percentage: 1.05 is +5.0."""
+    return None if value is None or math.isnan(value) else (value - 1) * 100
+
+
+def direction(metric: str, base: float | None, new: float | None) -> Direction | None:
+    """Whether `new` is better than `base` by the metric's own sense; None if unmeasured or the metric has no sense."""
+    better = METRICS[metric].better
+    if base is None or new is None or math.isnan(base) or math.isnan(new) or better == "neither":
+        return None
+    if base == new:
+        return "same"
+    return "better" if (new < base) == (better == "lower") else "worse"
+
+
+class Transition(StrEnum):
+    """What became of a cell from base to new. A cell is expected where it was planned, or measured without a plan."""
+
+    BOTH_PASS = "both_pass"  # noqa: S105 -- no password
+    BROKE = "broke"
+    FIXED = "fixed"
+    STILL_FAILING = "still_failing"
+    MISSING = "missing"  # expected on both sides, a row in base only
+    MISSING_IN_BASE = "missing_in_base"  # expected on both sides, a row in new only
+    MISSING_IN_BOTH = "missing_in_both"  # expected on both sides, no row in either
+    NOT_APPLICABLE = "not_applicable"  # unavailable, skipped or not checked on a side
+    ENTERED = "entered"  # not planned in base
+    LEFT = "left"  # not planned in new
+
+
+def transition(base: CellState, new: CellState) -> Transition:
+    """Return what became of a cell from base to new; the first rule that holds counts."""
+    rules = (
+        (Transition.ENTERED, not base.is_expected),
+        (Transition.LEFT, not new.is_expected),
+        (Transition.MISSING_IN_BOTH, base.status is None and new.status is None),
+        (Transition.MISSING, new.status is None),
+        (Transition.MISSING_IN_BASE, base.status is None),
+        (Transition.NOT_APPLICABLE, base.is_not_applicable or new.is_not_applicable),
+        (Transition.BOTH_PASS, base.passes and new.passes),
+        (Transition.BROKE, base.passes),
+        (Transition.FIXED, new.passes),
+    )
+    return next((word for word, holds in rules if holds), Transition.STILL_FAILING)
+
 
 #: By what a cell that was not judged is shown: device time is far steadier than wall-clock time.
 _RANKING = (DEVICE, WALL)

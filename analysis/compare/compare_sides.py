@@ -11,19 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection, func, select
 
-from analysis.compare.adjustment import CellPairs, PairedCells
-from analysis.compare.cell_comparison import CellComparison, differ
-from analysis.compare.code import DIFFERENT, SAME, changes
-from analysis.compare.common_move import CommonMove, EagerFacts
+from analysis.compare.adjustment import CellPairs, CommonMove, EagerFacts, PairedCells
+from analysis.compare.cell_comparison import CellComparison, Transition, differ, transition
+from analysis.compare.cell_repeats import RepeatRows
+from analysis.compare.cell_verdicts import COUNTED, LEAK, READ, Circumstances, judge_pairs, outcome_of
 from analysis.compare.comparison import Comparison, NoiseFacts
-from analysis.compare.counts import COUNTED
-from analysis.compare.environment_diff import carried_notes, run_notes
 from analysis.compare.findings import DEVICE, WALL, findings
-from analysis.compare.leaks import LEAK
-from analysis.compare.repeats import RepeatRows
+from analysis.compare.side_differences import DIFFERENT, SAME, carried_notes, changes, run_notes
 from analysis.compare.suite_groups import SuiteSummary, summarise_groups
-from analysis.compare.transitions import Transition, transition
-from analysis.compare.verdicts import READ, Circumstances, judge_pairs, outcome_of
 from collector.bundle import CENSUS
 from collector.code import NAME_OF_SOURCE
 from collector.metrics import METRICS, MIN_EFFECT

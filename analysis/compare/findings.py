@@ -1,19 +1,146 @@
-"""What became of a cell in each dimension: it may be faster and larger, and neither hides the other.
+"""What became of a cell: its outcome, the verdict on each metric, and a finding for each dimension, so that none hides another.
 
 A dimension is latency, memory, compile, correctness or graphs (`collector.metrics.Dimension`). Its metrics are judged one by
-one (`analysis.compare.verdicts`); this module makes one finding of them.
+one (`analysis.compare.cell_verdicts`); this module makes one finding of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
 
-from analysis.compare.cell_outcome import CHANGES, CONCLUSIVE, OF_STATUS, Outcome
-from analysis.compare.judged import Judged
+import numpy as np
+
+from analysis.stats.averages import Numbers, Words
+from analysis.stats.verdicts import Verdict
 from collector.metrics import METRICS, Dimension
+
+#: Better and worse have a colour; all else, known or not, is calm.
+Look = Literal["better", "worse", "calm"]
+
+
+class Outcome(StrEnum):
+    """The outcome of a cell: a `Verdict` where it passes on both sides, else what became of its status.
+
+    A cell is expected where it was planned, or measured without a plan.
+    """
+
+    REGRESSED = Verdict.REGRESSED.value
+    IMPROVED = Verdict.IMPROVED.value
+    UNCHANGED = Verdict.UNCHANGED.value
+    INCONCLUSIVE = Verdict.INCONCLUSIVE.value
+    ENVIRONMENT_CHANGED = "environment_changed"
+    BROKE = "broke"
+    FIXED = "fixed"
+    STILL_FAILING = "still_failing"
+    FLAKY = "flaky"
+    MISSING = "missing"  # expected on both sides, measured in base only
+    MISSING_IN_BOTH = "missing_in_both"
+    MISSING_IN_BASE = "missing_in_base"
+    NOT_APPLICABLE = "not_applicable"  # unavailable, skipped or not checked on a side
+    ENTERED = "entered"  # not planned in base
+    LEFT = "left"  # not planned in new
+
+    @property
+    def verdict(self) -> Outcome | None:
+        """The outcome as gate, reports and JSON count it; None where nothing can be said of the cell."""
+        return self if self in VERDICTS else Outcome.MISSING if self is Outcome.MISSING_IN_BOTH else None
+
+    @property
+    def look(self) -> Look:
+        """Whether it is good or bad."""
+        return "worse" if self in WORSE else "better" if self in (Outcome.IMPROVED, Outcome.FIXED) else "calm"
+
+
+CHANGES = (Outcome.REGRESSED, Outcome.IMPROVED)
+CONCLUSIVE = (*CHANGES, Outcome.UNCHANGED)
+WORSE = (Outcome.REGRESSED, Outcome.BROKE)
+#: Outcomes of a cell that does not pass on both sides.
+OF_STATUS = (Outcome.BROKE, Outcome.FIXED, Outcome.STILL_FAILING, Outcome.FLAKY, Outcome.MISSING)
+#: All that `gate --fail-on` takes.
+VERDICTS = (*CONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED, *OF_STATUS)
+
+
+class Judged(NamedTuple):
+    """One metric of one cell. Changes are relative (0.02 is 2 %); None is not known.
+
+    Attributes:
+        change: new over base, as the comparison shows both.
+        adjusted: the change without the machine's part, with its 95 % interval `low` to `high`. The verdict is of this one.
+            An interval beyond a factor of 1000 is unknown.
+        explained: the machine's part by the eager runs: 1 + change = (1 + adjusted) (1 + explained).
+        p: two-sided; `q` is the false discovery rate.
+        more_runs: how many more runs of each side would settle it; infinite for more than 50.
+        base_runs: the number of runs that the value of base is the mean of, as `new_runs` of new.
+    """
+
+    metric: str
+    verdict: Outcome
+    change: float | None = None
+    adjusted: float | None = None
+    low: float | None = None
+    high: float | None = None
+    explained: float | None = None
+    p: float | None = None
+    q: float | None = None
+    more_runs: float | None = None
+    base_runs: float | None = None
+    new_runs: float | None = None
+
+    @property
+    def width(self) -> float:
+        """The width of the interval; infinite where there is none."""
+        return float("inf") if self.low is None or self.high is None else self.high - self.low
+
+    @property
+    def shown(self) -> float | None:
+        """The change that the verdict is about."""
+        return self.change if self.adjusted is None else self.adjusted
+
+
+@dataclass(slots=True)
+class JudgedMetric:
+    """The fields of `Judged` for all cells of a comparison: an entry per cell, NaN for None, relative changes.
+
+    `verdict` has the words of outcomes, None where the metric was not judged.
+    """
+
+    metric: str
+    verdict: Words
+    change: Numbers
+    adjusted: Numbers
+    low: Numbers
+    high: Numbers
+    explained: Numbers
+    p: Numbers
+    q: Numbers
+    more_runs: Numbers
+    base_runs: Numbers
+    new_runs: Numbers
+
+    @classmethod
+    def of_rule(cls, metric: str, verdict: Words, change: Numbers, more_runs: Numbers | None = None) -> JudgedMetric:
+        """Return what an exact rule decided, which knows no noise."""
+        unknown = np.full(len(verdict), np.nan)
+        parts = dict.fromkeys(("low", "high", "explained", "p", "q", "base_runs", "new_runs"), unknown)
+        more = unknown if more_runs is None else more_runs
+        return cls(metric, verdict, change=change, adjusted=change, more_runs=more, **parts)
+
+    def by_cell(self) -> Sequence[Judged | None]:
+        """Return the judgement of each cell; None where the metric was not judged."""
+        numbers = [getattr(self, field.name) for field in fields(self)[2:]]
+        columns = [[None if number != number else number for number in of_part.tolist()] for of_part in numbers]
+        return [
+            None if word is None else Judged(self.metric, _OUTCOMES[word], *parts)
+            for word, *parts in zip(self.verdict, *columns, strict=True)
+        ]
+
+
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
 
 #: The two latencies, which are one finding.
 WALL, DEVICE = "compiled_ms", "compiled_kernel_ms"

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.compare.code import CAME, CHANGED, WENT, CodeChanges
-from analysis.compare.evidence import REST, ListedKernel, listed_kernels, stem
+from analysis.compare.side_differences import CAME, CHANGED, REST, WENT, CodeChanges, ListedKernel, listed_kernels, stem
 from db.errors import counted
 
 #: A group explains a change of device time if it has this share of it. At most so many are named.

@@ -7,12 +7,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from analysis.compare.repeats import RepeatRows
-from analysis.stats.arrays import Labels, Mask, Numbers
-from analysis.stats.covariates import fit_slopes
-from analysis.stats.outliers import MEDIAN_EFFICIENCY, Tail, distances_from_before, distances_from_neighbours, tail_of
-from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums
-from analysis.stats.shrinkage import FEWEST, Prior, fit_prior, moderate
+from analysis.compare.cell_repeats import RepeatRows
+from analysis.stats.averages import Labels, Mask, Numbers
+from analysis.stats.run_noise import (
+    EFFICIENCY,
+    FEWEST_REPEATED,
+    MEDIAN_EFFICIENCY,
+    Prior,
+    Tail,
+    around_means,
+    common_drift,
+    distances_from_before,
+    distances_from_neighbours,
+    fit_prior,
+    fit_slopes,
+    moderate,
+    successive,
+    sums,
+    tail_of,
+)
 from collector.metrics import METRICS
 
 #: With at least this many commits of a branch, neighbouring nights count as repeats. With fewer, only runs of one commit do:
@@ -298,18 +311,18 @@ class _Repeats:
             judged = (self._label[at - 1] >= self._between[0]) & (self._label[at] <= self._between[1])
         counts = ~judged if (~judged).any() else judged
         same = counts & (self._version[at] == self._version[at - 1])
-        counts = same if same.sum() >= FEWEST else counts
+        counts = same if same.sum() >= FEWEST_REPEATED else counts
         places = self._label[at]
         for place in np.unique(places[counts]).tolist():
             here = counts & (places == place)
             if judged[here].any() and here.sum() < FEWEST_SIBLINGS:
                 counts &= ~here
-            elif here.sum() >= FEWEST:
+            elif here.sum() >= FEWEST_REPEATED:
                 step[here] = (step[here] - np.median(step[here])) * np.sqrt(here.sum() / (here.sum() - 1))
         scores = step[counts] ** 2 / expected[counts]
         if not scores.size:
             return 1.0, 0.0
-        if scores.size < FEWEST:
+        if scores.size < FEWEST_REPEATED:
             return max(1.0, float(np.mean(scores))), float(scores.size)
         typical, df = float(np.median(scores)) / MEDIAN_OF_SQUARE, MEDIAN_EFFICIENCY * scores.size
         return max(1.0, typical), min(df, MOST_FROM_SIBLINGS)

@@ -11,12 +11,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_outcome import Look
-from analysis.compare.changes import direction, ratio
-from analysis.compare.transitions import Transition
+from analysis.compare.cell_comparison import CellComparison, Transition, direction, ratio
+from analysis.compare.findings import Look
 from analysis.stats.averages import geomean
-from analysis.stats.bootstrap import Interval, geomean_interval, sums_interval
+from analysis.stats.verdicts import Interval, geomean_interval, sums_interval
 from collector.metrics import METRICS
 from collector.vocabulary import batch_word
 from db.queries.cell_names import CellName

@@ -11,7 +11,7 @@ s² is pooled over all builds that were measured, each around its own mean. What
 has a level of its own in between, the first that is past the middle is found.
 
 A run may come with a control, ln of the eager latency of the same process. Then b x is taken from each difference, where x is
-the same difference of the control and b its slope within all builds (`analysis.stats.covariates`). The error of b counts. So
+the same difference of the control and b its slope within all builds (`analysis.stats.run_noise`). The error of b counts. So
 does what x is beyond 1.96 of its standard errors: there the host moved, and nobody knows how much of that the program feels.
 
 Looking again after every few runs gives chance more than one try, and so do several builds: by Bonferroni's inequality a
@@ -27,9 +27,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from analysis.stats.arrays import Numbers
-from analysis.stats.covariates import fit_slopes
-from analysis.stats.repeats import around_means
+from analysis.stats.averages import Numbers
+from analysis.stats.run_noise import around_means, fit_slopes
 from analysis.stats.verdicts import LEVEL, difference
 
 #: The runs of a build: their values, or pairs of a value and its control.

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.history.changes import Direction
-from analysis.history.series import Point, SeriesTable, read_series
+from analysis.history.branch_series import Direction, Point, SeriesTable, read_series
 from analysis.history.timelines import direction_of, name_series
-from analysis.stats.arrays import Numbers
+from analysis.stats.averages import Numbers
 from analysis.stats.changepoints import SHORTEST, detect_rows
 from analysis.stats.levels import LevelDrift, level_changes, level_drift
 from analysis.stats.verdicts import LEVEL, false_discovery_rates

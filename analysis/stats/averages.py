@@ -1,13 +1,21 @@
-"""A geometric mean that leaves out what was not measured, and a standard deviation that outliers do not move."""
+"""Geometric means that leave out what was not measured, and standard deviations that outliers do not move."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from analysis.stats.arrays import Labels, Numbers
+Numbers = NDArray[np.float64]
+#: Numbers of groups, from 0.
+Labels = NDArray[np.integer[Any]]
+Mask = NDArray[np.bool_]
+#: Texts, None for none.
+Words = NDArray[np.object_]
+
 
 #: 1 / Phi^-1(3/4): makes the MAD of normal data estimate its standard deviation.
 NORMAL_CONSISTENCY = 1.4826

@@ -10,10 +10,8 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from analysis.stats.arrays import Labels, Mask, Numbers
-from analysis.stats.averages import NORMAL_CONSISTENCY
-from analysis.stats.changepoints import SHORTEST, clip_spikes, detect_rows
-from analysis.stats.steps import EDGE, piece_of, welch_error
+from analysis.stats.averages import NORMAL_CONSISTENCY, Labels, Mask, Numbers
+from analysis.stats.changepoints import EDGE, SHORTEST, clip_spikes, detect_rows, piece_of, welch_error
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
 
 #: Places of a cut count as possible while they are this likely or more, relative to the likeliest: 1/20, as of a 95 % interval.

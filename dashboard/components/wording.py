@@ -7,13 +7,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from analysis.compare.adjustment import CONTROL
-from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_outcome import CHANGES, Look, Outcome
-from analysis.compare.changes import ratio
-from analysis.compare.findings import Finding
+from analysis.compare.cell_comparison import CellComparison, ratio
+from analysis.compare.findings import CHANGES, Finding, Look, Outcome
 from analysis.compare.suite_groups import SHOWN_AS_NONE, AverageChange
 from analysis.present import NOTHING, beside_words, called, undecided_words, value, whole_percent
-from analysis.stats.bootstrap import FEWEST
+from analysis.stats.verdicts import FEWEST
 from collector.metrics import METRICS, MIN_EFFECT
 from db.queries.side_rows import CellState
 

@@ -8,15 +8,13 @@ from itertools import groupby
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_outcome import CHANGES, Outcome
+from analysis.compare.cell_comparison import CellComparison, Transition
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import Finding
-from analysis.compare.transitions import Transition
-from analysis.history.record import cell_of
+from analysis.compare.findings import CHANGES, Finding, Outcome
+from analysis.history.regression_record import cell_of
 from analysis.present import beside_words, eager_words
 from analysis.reports.permalinks import cell_query
-from analysis.rerun_command import stored_repro
+from analysis.rerun import stored_repro
 from collector.metrics import METRICS, Dimension
 from dashboard import url
 from dashboard.components import widgets

@@ -8,7 +8,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from analysis.history.code_changes import CommitCodes
-from analysis.history.record import cell_of
+from analysis.history.regression_record import cell_of
 from collector.vocabulary import batch_word
 from dashboard import url
 from dashboard.components import outside_links, sidebar, widgets

@@ -15,9 +15,9 @@ from markupsafe import Markup
 
 from analysis.compare.adjustment import CONTROL
 from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_outcome import Outcome
-from analysis.compare.code import SAME, WRAPPER
-from analysis.compare.leaks import LEAK
+from analysis.compare.cell_verdicts import LEAK
+from analysis.compare.findings import Outcome
+from analysis.compare.side_differences import SAME, WRAPPER
 from analysis.present import eager_words, noise_line
 from analysis.reports.permalinks import cell_query
 from collector.metrics import METRICS, MIN_EFFECT, Dimension, Place, shown_in

@@ -13,8 +13,8 @@ import streamlit as st
 from markupsafe import Markup
 
 from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_outcome import Look, Outcome
 from analysis.compare.comparison import Comparison
+from analysis.compare.findings import Look, Outcome
 from analysis.compare.suite_groups import Counts, average_change
 from analysis.history.recent import RATE
 from analysis.present import sentence_parts, slower_than_eager, verdict_counts

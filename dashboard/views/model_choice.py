@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.history.record import cell_of
+from analysis.history.regression_record import cell_of
 from analysis.reports.permalinks import fixed_side as fixed
 from collector.vocabulary import INPUT_BATCH, Cell, Status, batch_words
 from dashboard import url

@@ -11,9 +11,21 @@ from itertools import zip_longest
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.compare.code import CAME, CHANGED, WENT, CodeChanges, KernelEvidence, changes, kernel_evidence
-from analysis.compare.evidence import REST, ListedKernel, is_float32, listed_kernels, stem
 from analysis.compare.kernel_groups import KernelGroup, explained, group_kernels
+from analysis.compare.side_differences import (
+    CAME,
+    CHANGED,
+    REST,
+    WENT,
+    CodeChanges,
+    KernelEvidence,
+    ListedKernel,
+    changes,
+    is_float32,
+    kernel_evidence,
+    listed_kernels,
+    stem,
+)
 from collector.code import KERNEL, Code, Graph, Kernel
 from dashboard import url
 from dashboard.components.downloads import download, file_name

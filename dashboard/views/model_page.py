@@ -11,15 +11,13 @@ import streamlit as st
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from analysis.compare import evidence
-from analysis.compare.causes import pass_times
-from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.changes import direction
-from analysis.compare.comparison import Comparison
-from analysis.compare.leaks import LEAK
+from analysis.compare import side_differences
+from analysis.compare.cell_comparison import CellComparison, direction
+from analysis.compare.cell_verdicts import LEAK
+from analysis.compare.comparison import Comparison, pass_times
 from analysis.present import noise_line
-from analysis.reports.evidence import eager_lines
-from analysis.rerun_command import stored_repro
+from analysis.reports.facts import eager_lines
+from analysis.rerun import stored_repro
 from collector.explanation import Explanation
 from collector.metrics import METRICS, Place, shown_in
 from collector.vocabulary import sizes_of
@@ -274,9 +272,9 @@ def differences(data: Data, halves: Sequence[Half]) -> None:
 
 def reasons(halves: Sequence[Half]) -> None:
     """Why Dynamo left a graph or compiled it again, and why cudagraphs were not used."""
-    for key, what in evidence.REASONS.items():
+    for key, what in side_differences.REASONS.items():
         for half in halves:
-            if listed := evidence.reasons(half.measured.details, key) if half.measured else []:
+            if listed := side_differences.reasons(half.measured.details, key) if half.measured else []:
                 head = Markup("<p><b>Reasons of a {}, {}</b></p>").format(what, half.title)
                 draw(head, bullets("iw-mono", listed))
 
@@ -355,7 +353,7 @@ def _medians(kind: str, values: Mapping[Half, NDArray[np.float64]]) -> str:
 
 def _differences(title: str, records: Sequence[Record], heads: Sequence[str]) -> bool:
     """Draws the keys whose values differ; whether there are any."""
-    items = evidence.differences(*records)
+    items = side_differences.differences(*records)
     rows = [
         (mono(item.key), *(mono(", ".join(values) or "not in this version") for values in (item.base, item.new)))
         for item in items

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.compare.cell_outcome import Outcome
+from analysis.compare.cell_comparison import Transition
 from analysis.compare.comparison import Comparison
+from analysis.compare.findings import Outcome
 from analysis.compare.suite_groups import Counts, Figure, Group, SuiteChange, SuiteSummary
-from analysis.compare.transitions import Transition
 from analysis.present import noise_line, percent
-from analysis.reports.charts import mark, plot, short_names
+from analysis.reports.html_report import mark, plot, short_names
 from collector.metrics import METRICS
 from dashboard import url
 from dashboard.components import charts, sidebar, style, widgets, wording

@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.history.record import Listed, OfCommit, Record, by_commit
+from analysis.history.regression_record import Listed, OfCommit, Record, by_commit
 from collector.metrics import METRICS
 from collector.vocabulary import Cell
 from dashboard import url

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.compare.adjustment import CONTROL, WAITS_FOR_HOST
-from analysis.compare.common_move import EAGER_CHANGED
-from analysis.compare.leaks import LEAK
+from analysis.compare.adjustment import CONTROL, EAGER_CHANGED, WAITS_FOR_HOST
+from analysis.compare.cell_verdicts import LEAK
 from analysis.history.bisection import Finding, Runs, Word, compare_ends, find_side
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import Status

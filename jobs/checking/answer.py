@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_outcome import Outcome
-from analysis.compare.verdicts import decide
-from analysis.reports.again import NOTHING_AGAIN
+from analysis.compare.cell_verdicts import decide
+from analysis.compare.findings import Outcome
 from analysis.reports.facts import Report, build_report
-from analysis.reports.markdown import code
-from analysis.rerun_command import as_check
+from analysis.reports.markdown_report import code
+from analysis.rerun import NOTHING_AGAIN, as_check
 from db.engine import open_store
 from db.errors import counted
 from db.queries.filters import EVERYTHING
@@ -154,7 +153,7 @@ def _is_longer(row: CellComparison) -> bool:
 
 
 def _more(rows: Iterable[CellComparison], name: str, words: str) -> str:
-    """`2 cells have more graph breaks (0 -> 6)`; empty where none has. The verdict is that of `analysis.compare.counts`."""
+    """`2 cells have more graph breaks (0 -> 6)`; empty where none has. The verdict is from `analysis.compare.cell_verdicts`."""
     regressed = [row for row in rows if name in row.judged and row.judged[name].verdict is Outcome.REGRESSED]
     worse = [(row.base.values[name], row.new.values[name]) for row in regressed]
     if not worse:

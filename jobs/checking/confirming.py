@@ -16,7 +16,7 @@ from pathlib import Path
 from sqlalchemy import Connection, func, select
 
 from analysis.compare.compare_sides import compare
-from analysis.compare.due_cells import MOST_CONFIRMATIONS, due_cells
+from analysis.compare.comparison import MOST_CONFIRMATIONS, due_cells
 from collector.bundle import CONFIRM, BundleContents, BundleError, RunHeader, check_bundle, read_bundle
 from collector.bundle_file import both_paths, path_of
 from collector.machine.environment import environment_id

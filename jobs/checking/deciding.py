@@ -6,8 +6,7 @@ import math
 from enum import StrEnum
 
 from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_outcome import CHANGES, Outcome
-from analysis.compare.judged import Judged
+from analysis.compare.findings import CHANGES, Judged, Outcome
 from collector.metrics import MIN_EFFECT
 from db.queries.side_rows import CellState
 

@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 import click
 
 from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_outcome import Outcome
 from analysis.compare.compare_sides import compare_named
+from analysis.compare.findings import Outcome
 from analysis.present import finding_words
 from collector.bundle import BundleError, check_bundle
 from collector.census.fake_runtime import CensusError

@@ -8,8 +8,7 @@ from typing import Any
 import click
 from sqlalchemy import Connection
 
-from analysis.history.alerts import Alert, Survey, survey
-from analysis.history.alerts_evidence import Evidence, evidence_of
+from analysis.history.alerts import Alert, Evidence, Survey, evidence_of, survey
 from analysis.history.drift import BACK, DriftSurvey, slow_drift
 from collector.errors import nearest
 from collector.metrics import MIN_EFFECT

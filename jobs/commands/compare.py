@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from analysis.compare.cell_outcome import OF_STATUS, VERDICTS, WORSE
+from analysis.compare.cell_verdicts import decide
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison
-from analysis.compare.verdicts import decide
+from analysis.compare.findings import OF_STATUS, VERDICTS, WORSE
 from analysis.present import called, drift_lines, finding_words, sentence
 from collector.errors import nearest
 from collector.metrics import Dimension

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from analysis.compare.due_cells import MOST_CONFIRMATIONS
+from analysis.compare.comparison import MOST_CONFIRMATIONS
 from collector.bundle import read_bundle
 from collector.settings import Settings
 from db.engine import open_store

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from analysis.history.alerts import survey
-from analysis.history.record import Listed, by_commit, dimension_of, listed, record_of
+from analysis.history.regression_record import Listed, by_commit, dimension_of, listed, record_of
 from analysis.reports.facts import build_report
 from collector.output_file import write_output
 from db.engine import open_store

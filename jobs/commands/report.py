@@ -10,10 +10,9 @@ from pathlib import Path
 
 import click
 
-from analysis.reports.charts import PictureError, converter, png, svg
 from analysis.reports.facts import Report, build_report
-from analysis.reports.html import html
-from analysis.reports.markdown import BODY_BYTES, SUMMARY_BYTES, markdown
+from analysis.reports.html_report import PictureError, converter, html, png, svg
+from analysis.reports.markdown_report import BODY_BYTES, SUMMARY_BYTES, markdown
 from collector.output_file import write_output
 from db.engine import open_store
 from db.queries.filters import CellFilter, expand_patterns

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from analysis.history.record import record_of
-from analysis.reports.markdown import BODY_BYTES, cut, render
+from analysis.history.regression_record import record_of
+from analysis.reports.markdown_report import BODY_BYTES, cut, render
 from collector.vocabulary import short_hash
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
 from jobs.github.api import GitHub, has_body, page_of

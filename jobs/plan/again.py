@@ -19,7 +19,7 @@ from jobs.plan.planning import NothingToDoError, Plan, check_config, check_plan,
 from jobs.pool.requested_options import RunNames
 
 if TYPE_CHECKING:
-    from analysis.reports.again import Again
+    from analysis.rerun import Again
     from db.queries.sides import Side
     from jobs.pool.testbeds import Testbed
 
@@ -148,7 +148,7 @@ def check_arguments(named: Sequence[str], again: bool, is_selected: bool) -> Non
 def _of_sides(base: str, new: str, database: str) -> tuple[Again, tuple[Side, Side]]:
     """What to measure again of two sides, and the sides."""
     from analysis.compare.compare_sides import compare_named
-    from analysis.reports.again import find_again
+    from analysis.rerun import find_again
     from db.engine import open_store
     from db.queries.details import configs_of
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from analysis.history.alerts import Alert
-from analysis.history.alerts_evidence import Evidence
-from analysis.history.changes import Certainty, Change
+from analysis.history.alerts import Alert, Evidence
+from analysis.history.branch_series import Certainty, Change
 from analysis.history.drift import Drift
 from analysis.present import interval, percent, value
 from db.errors import counted

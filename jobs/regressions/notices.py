@@ -14,9 +14,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from analysis.history.record import record_of
+from analysis.history.regression_record import record_of
 from analysis.reports.facts import Report
-from analysis.reports.templating import render_text
+from analysis.reports.markdown_report import render_text
 from db.errors import counted, one_line
 from db.regressions.records import RegressionInfo, list_regressions, note_regression
 from jobs.regressions.text import blame_lines, by_onset, change_of, info_json, page_of

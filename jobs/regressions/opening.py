@@ -9,9 +9,9 @@ from datetime import datetime
 from sqlalchemy import Engine
 
 from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_outcome import WORSE
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison
+from analysis.compare.findings import WORSE
 from collector.metrics import MIN_EFFECT
 from db.errors import RecordError, nearest, one_line
 from db.regressions.records import Finding, RegressionInfo, open_regression

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, Engine
 
 from analysis.history.alerts import Alert
-from analysis.history.changes import Certainty, Change, Direction
-from analysis.history.recovery import RUNS, Standing, Timeline, standing
+from analysis.history.branch_series import Certainty, Change, Direction
+from analysis.history.regression_record import RUNS, Standing, Timeline, standing
 from analysis.present import interval, percent
 from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS
@@ -47,7 +47,7 @@ def record_alerts(engine: Engine, alerts: Sequence[Alert], *, author: str, now: 
 
     A record that is `fixed` becomes `returned` once its worse level is back and the two newest runs, both from after the
     fix, are still there. An open one becomes `fixed` when the two newest runs are back at the base's level
-    (`analysis.history.recovery.standing`), and by nothing else: that its alert is no longer found fixes nothing. This is
+    (`analysis.history.regression_record.standing`), and by nothing else: that its alert is no longer found fixes nothing. This is
     looked at for every open record of the store, whatever the alerts. `now` is the moment of the events (UTC), the present
     one if it is not given.
 

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from analysis.history.record import Listed, Record, dimension_of
+from analysis.history.regression_record import Listed, Record, dimension_of
 from analysis.present import NOTHING, percent, value
+from analysis.reports.markdown_report import render_page, render_text
 from analysis.reports.permalinks import address
-from analysis.reports.templating import render_page, render_text
 from db.commits.ranges import CommitEntry
 from db.regressions.records import RegressionInfo
 

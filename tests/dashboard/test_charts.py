@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from analysis.reports.html import html
+from analysis.reports.html_report import html
 from dashboard.components import charts, downloads
 from dashboard.data import Data
 from db.engine import open_store

@@ -5,11 +5,11 @@ import math
 import pandas as pd
 import pytest
 
-from analysis.compare import evidence, suite_groups
-from analysis.compare.cell_outcome import Outcome
+from analysis.compare import side_differences, suite_groups
+from analysis.compare.findings import Outcome
 from analysis.compare.kernel_groups import group_kernels
 from analysis.present import called
-from analysis.stats.bootstrap import Interval
+from analysis.stats.verdicts import Interval
 from dashboard import url
 from dashboard.components import wording
 from dashboard.components.markup import markdown
@@ -143,7 +143,9 @@ def test_only_what_is_shown_to_have_changed_has_a_colour():
 def test_kernels_of_one_family_are_added_up_whatever_their_number():
     base = [["triton_poi_fused_add_0", 2, 0.5], ["triton_poi_fused_add_7", 1, 0.25]]
     new = [["triton_poi_fused_add_1", 3, 1.0], ["gemm_2", 1, 0.1], ["broken"]]
-    listed = group_kernels(*(evidence.listed_kernels({"eager_kernels": kernels}, "eager") for kernels in (base, new)))
+    listed = group_kernels(
+        *(side_differences.listed_kernels({"eager_kernels": kernels}, "eager") for kernels in (base, new))
+    )
     assert [(item.name, item.base_launches, item.change_ms) for item in listed] == [
         ("2 fused add kernels became 1", 3, 0.25),
         ("gemm_2", None, 0.1),
@@ -160,7 +162,7 @@ def test_a_kernel_on_float32_is_known_by_its_name():
         "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwc",
         "vectorized_layer_norm<c10::BFloat16, float, false>",
     )
-    assert [evidence.is_float32(name) for name in (*float32, *reduced)] == [True] * 3 + [False] * 2
+    assert [side_differences.is_float32(name) for name in (*float32, *reduced)] == [True] * 3 + [False] * 2
 
 
 def test_a_csv_starts_no_formula():

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.compare.cell_outcome import Outcome
 from analysis.compare.compare_sides import compare_named
+from analysis.compare.findings import Outcome
 from analysis.compare.suite_groups import compare_groups
 from collector.metrics import MIN_EFFECT
 from dashboard.data import Data, Pair

@@ -8,7 +8,7 @@ import pytest
 
 from collector.bundle import read_bundle
 from collector.vocabulary import Cell, Config, Phase
-from tests.analysis.compare.test_verdicts import MODELS, make_run
+from tests.analysis.compare.test_cell_verdicts import MODELS, make_run
 from tests.command_line import call, is_one_line, tell
 from tests.factories import failing, new_store
 from tests.jobs.github.server import TOKEN, github_server

@@ -8,7 +8,7 @@ from rich.console import Console
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.progress import RunProgress
 from jobs.pool.testbeds import Testbed
-from tests.analysis.compare.test_verdicts import MODELS, make_run
+from tests.analysis.compare.test_cell_verdicts import MODELS, make_run
 from tests.factories import failing, new_store
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_outcome import Outcome
-from analysis.compare.findings import findings
-from analysis.compare.judged import Judged
-from analysis.compare.transitions import transition
+from analysis.compare.cell_comparison import CellComparison, transition
+from analysis.compare.findings import Judged, Outcome, findings
 from collector.metrics import METRICS
 from db.queries.cell_names import CellName
 from db.queries.side_rows import CellState

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.reports.evidence import evidence_of
+from analysis.reports.facts import evidence_of
 from tests.analysis.compare import judging
 from tests.factories import cell, passing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.compare.verdicts import decide
+from analysis.compare.cell_verdicts import decide
 from tests.analysis.compare.judging import judged, put_run
 from tests.factories import cell, passing
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.compare.cell_outcome import Outcome
-from analysis.compare.findings import count_findings, findings
-from analysis.compare.judged import Judged
+from analysis.compare.findings import Judged, Outcome, count_findings, findings
 from collector.metrics import METRICS, MIN_EFFECT, Dimension
 
 

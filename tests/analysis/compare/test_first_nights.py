@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from analysis.history.alerts import survey
-from analysis.history.changes import Certainty, Direction
-from analysis.reports.evidence import evidence_of
+from analysis.history.branch_series import Certainty, Direction
+from analysis.reports.facts import evidence_of
 from db.regressions.records import list_regressions
 from jobs.cli import app
 from jobs.regressions.recording import record_alerts

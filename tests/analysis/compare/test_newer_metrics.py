@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.history.recovery import Timeline, standing
+from analysis.history.regression_record import Timeline, standing
 from db.regressions.records import Finding, open_regression
 from tests.analysis.compare import judging
 from tests.factories import START, cell, passing

@@ -8,10 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from analysis.history.alerts import group_changes, survey
-from analysis.history.alerts_evidence import evidence_of
-from analysis.history.changes import Certainty, Change, Direction, Span
-from analysis.history.series import Point
+from analysis.history.alerts import evidence_of, group_changes, survey
+from analysis.history.branch_series import Certainty, Change, Direction, Point, Span
 from collector.vocabulary import Config, Status
 from db.queries.filters import CellFilter
 from tests.analysis.compare.judging import put_run

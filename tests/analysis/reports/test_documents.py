@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from analysis.reports.html import html
-from analysis.reports.markdown import SUMMARY_BYTES, code, cut, fence, markdown, prose
+from analysis.reports.html_report import html
+from analysis.reports.markdown_report import SUMMARY_BYTES, code, cut, fence, markdown, prose
 from jobs.github.comment import MARKER
 from jobs.output.terminal import one_line
-from tests.analysis.compare.test_verdicts import MODELS
+from tests.analysis.compare.test_cell_verdicts import MODELS
 from tests.analysis.reports.conftest import DASHBOARD, HOSTILE, call, report_of
 from tests.jobs.github.server import TOKEN, github_server
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.stats.bootstrap import geomean_interval, sums_interval
+from analysis.stats.verdicts import geomean_interval, sums_interval
 
 RATIOS = st.lists(st.floats(0.2, 5), min_size=5, max_size=12)
 

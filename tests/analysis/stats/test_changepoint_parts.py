@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from analysis.stats.changepoints import clip_spikes, difference_sigma, optimal_partition
-from analysis.stats.steps import Steps, contrast, correlation, piece_of, welch_error
+from analysis.stats.changepoints import (
+    Steps,
+    clip_spikes,
+    contrast,
+    correlation,
+    difference_sigma,
+    optimal_partition,
+    piece_of,
+    welch_error,
+)
 
 
 def clipped(values):

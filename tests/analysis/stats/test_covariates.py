@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.stats.covariates import USUAL, WORTH, fit_slopes
+from analysis.stats.run_noise import USUAL, WORTH, fit_slopes
 
 RNG = np.random.default_rng(3)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.stats.outliers import (
+from analysis.stats.run_noise import (
     SideRuns,
     distances_from_before,
     distances_from_neighbours,

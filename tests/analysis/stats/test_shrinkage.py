@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import polygamma
 
-from analysis.stats.shrinkage import Prior, _inverse_trigamma, fit_prior, moderate
+from analysis.stats.run_noise import Prior, _inverse_trigamma, fit_prior, moderate
 
 
 def cells(count, df, prior_df, typical, seed=1):

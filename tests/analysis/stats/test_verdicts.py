@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.stats.shrinkage import fit_prior, moderate
+from analysis.stats.run_noise import fit_prior, moderate
 from analysis.stats.verdicts import (
     Verdict,
     difference,
@@ -14,7 +14,7 @@ from analysis.stats.verdicts import (
     further_runs,
     judge,
 )
-from tests.analysis.stats.test_repeats import within
+from tests.analysis.stats.test_run_noise import within
 
 
 def nights(cells, runs, shift=0.0, seed=1, sd=0.01, history=10):

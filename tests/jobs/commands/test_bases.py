@@ -11,7 +11,7 @@ from db.engine import open_store
 from db.errors import NoBaseError
 from jobs.cli import app
 from tests.analysis.compare.judging import put_run
-from tests.analysis.compare.test_verdicts import MODELS, make_run
+from tests.analysis.compare.test_cell_verdicts import MODELS, make_run
 from tests.factories import cell, new_store, passing
 
 TWICE = {model: {"compiled_ms": 2.0, "compiled_kernel_ms": 2.0} for model in MODELS[1:]}

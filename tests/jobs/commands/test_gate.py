@@ -8,11 +8,11 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
-from analysis.compare.verdicts import decide
+from analysis.compare.cell_verdicts import decide
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from jobs.cli import app
-from tests.analysis.compare.test_verdicts import MODELS
+from tests.analysis.compare.test_cell_verdicts import MODELS
 from tests.factories import cell, header, write_bundle
 
 DEFAULT = frozenset({"regressed", "broke", "missing"})

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from db.engine import open_store
 from db.errors import RecordError
 from jobs.cli import app
-from tests.analysis.compare.test_verdicts import MODELS, make_run
+from tests.analysis.compare.test_cell_verdicts import MODELS, make_run
 from tests.jobs.github.server import TOKEN, Failure, github_server
 
 SLOW, BROKEN = (f"huggingface/{MODELS[at]} inference bfloat16 cuda bs8 default" for at in (4, 7))

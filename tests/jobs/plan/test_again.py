@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from analysis.compare.compare_sides import compare_named
-from analysis.reports.again import find_again
 from analysis.reports.facts import build_report
+from analysis.rerun import find_again
 from collector.errors import ConfigError
 from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import ZooError
@@ -22,7 +22,7 @@ from jobs.cli import app
 from jobs.commands.report import draw
 from jobs.plan.again import plans_again, rounds
 from jobs.plan.planning import Plan, read_plan
-from tests.analysis.compare.test_verdicts import MODELS, OTHER_TESTBED, make_run
+from tests.analysis.compare.test_cell_verdicts import MODELS, OTHER_TESTBED, make_run
 from tests.factories import cell, failing, header, new_store, write_bundle
 
 EAGER = Config(backend="eager")

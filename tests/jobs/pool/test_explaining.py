@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis.reports.evidence import evidence_of
+from analysis.reports.facts import evidence_of
 from collector.bundle import read_bundle
 from collector.explanation import Explanation
 from collector.settings import Settings

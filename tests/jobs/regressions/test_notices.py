@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.cli import app
-from tests.analysis.compare.test_verdicts import MODELS
+from tests.analysis.compare.test_cell_verdicts import MODELS
 from tests.jobs.regressions.receivers import MailReceiver, WebReceiver, running
 
 SECRET = "T0SECRET0xyz"

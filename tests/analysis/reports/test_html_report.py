@@ -11,13 +11,12 @@ import pytest
 
 from analysis.compare.suite_groups import AverageChange
 from analysis.present import percent
-from analysis.reports.charts import CHARTS, Mark, draw, svg
 from analysis.reports.facts import build_report
-from analysis.reports.html import html
-from analysis.stats.bootstrap import Interval
+from analysis.reports.html_report import CHARTS, Mark, draw, html, svg
+from analysis.stats.verdicts import Interval
 from db.engine import open_store
 from db.queries.filters import EVERYTHING
-from tests.analysis.compare.test_verdicts import MODELS
+from tests.analysis.compare.test_cell_verdicts import MODELS
 from tests.analysis.reports.conftest import DASHBOARD, HOSTILE, call, report_of
 from tests.factories import CONFIGS, cell, new_store, night, passing
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from analysis.compare.due_cells import MOST_CONFIRMATIONS, due_cells, is_due
+from analysis.compare.comparison import MOST_CONFIRMATIONS, due_cells, is_due
 from tests.analysis.compare.cells import compared
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.stats.repeats import EFFICIENCY, around_means, common_drift, successive, sums, unrest
+from analysis.stats.run_noise import EFFICIENCY, around_means, common_drift, successive, sums, unrest
 
 
 def within(values, groups, owners, count):

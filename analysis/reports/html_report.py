@@ -1,4 +1,4 @@
-"""The charts of a report: each cell's change and each suite's averages, with their 95 % intervals."""
+"""A report as one HTML file that loads nothing, and its charts with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from types import ModuleType
 from typing import Any
 
 import altair as alt
+from markupsafe import Markup
 
-from analysis.compare.cell_outcome import Look, Outcome
-from analysis.compare.findings import Finding
+from analysis.compare.findings import Finding, Look, Outcome
 from analysis.compare.suite_groups import SuiteChange
 from analysis.present import called, interval, percent
 from analysis.reports.facts import SHOWN, Report
+from analysis.reports.markdown_report import render_page
 from collector.metrics import METRICS
 from collector.vocabulary import batch_word
 from db.errors import one_line
@@ -258,3 +259,28 @@ def _short(text: str, letters: int) -> str:
         return text
     tail = letters // 2
     return f"{text[: letters - tail - 1]}\N{HORIZONTAL ELLIPSIS}{text[-tail:]}"
+
+
+#: Rows of a table: a browser lays out some thousand rows well. The rest is counted only.
+ROWS = 2000
+_LOOKS = {Outcome.REGRESSED: "bad", Outcome.BROKE: "bad", Outcome.IMPROVED: "good", Outcome.FIXED: "good"}
+
+
+def html(report: Report) -> str:
+    """The whole page."""
+    return render_page(
+        "report.html.j2",
+        report=report,
+        rows=ROWS,
+        looks=_LOOKS,
+        average_headings=[f"!{title}" for title in SHOWN.values()],
+        charts={chart: _chart(report, chart) for chart in CHARTS},
+    )
+
+
+def _chart(report: Report, chart: str) -> str:
+    """The chart as SVG in the colours of the page, or as a line of text what is missing to draw it."""
+    try:
+        return Markup(svg(report, chart, IN_PAGE))  # noqa: S704 -- drawn here
+    except PictureError as error:
+        return str(error)

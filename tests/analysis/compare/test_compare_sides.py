@@ -1,12 +1,14 @@
+""""""
+
 import json
 import math
 
 import pytest
 from sqlalchemy.event import listen
 
+from analysis.compare.cell_comparison import Transition
 from analysis.compare.compare_sides import compare as compare_sides
 from analysis.compare.compare_sides import summarise
-from analysis.compare.transitions import Transition
 from collector.metrics import METRICS
 from collector.vocabulary import Config, Phase, Status
 from db.errors import FilterError

@@ -1,8 +1,10 @@
+""""""
+
 import math
 
 import pytest
 
-from analysis.compare.changes import direction, percent, ratio
+from analysis.compare.cell_comparison import direction, percent, ratio
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.compare.code import changes, kernel_evidence
 from analysis.compare.compare_sides import summarise
 from analysis.compare.kernel_groups import compared_kernels, explained
-from analysis.history.alerts_evidence import explanation_of
-from analysis.history.series import read_series
-from analysis.reports.evidence import evidence_of
+from analysis.compare.side_differences import changes, kernel_evidence
+from analysis.history.alerts import explanation_of
+from analysis.history.branch_series import read_series
+from analysis.reports.facts import evidence_of
 from collector.bundle import CENSUS
 from collector.code import Code, Graph, Kernel
 from collector.vocabulary import Status

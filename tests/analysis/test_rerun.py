@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from analysis.rerun_command import STEPPED_BY, SWITCHES, as_check, repro_as
+from analysis.rerun import STEPPED_BY, SWITCHES, as_check, repro_as
 from collector.configs.backend_flags import BackendFlags
 from collector.settings import OPTIMIZERS
 from db.runs import RunInfo

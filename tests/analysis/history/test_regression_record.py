@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from types import SimpleNamespace
 
-from analysis.history.record import Listed, by_commit
+from analysis.history.regression_record import Listed, by_commit
 from tests.factories import COMMIT_A, COMMIT_B, START
 
 

@@ -8,20 +8,24 @@ from types import MappingProxyType
 
 import numpy as np
 
-from analysis.compare.adjustment import CONTROL, Adjustment, PairedCells, adjusted_for_eager, common_adjustment
-from analysis.compare.cell_outcome import CHANGES, CONCLUSIVE, Outcome
-from analysis.compare.common_move import YARDSTICKS, CommonMove
-from analysis.compare.counts import COUNTED, READ_FOR_COUNTS, judge_counts
-from analysis.compare.findings import DEVICE, WALL
-from analysis.compare.judged import Judged, JudgedMetric
-from analysis.compare.leaks import LEAK, judge_leaks
+from analysis.compare.adjustment import (
+    CONTROL,
+    YARDSTICKS,
+    Adjustment,
+    CommonMove,
+    PairedCells,
+    adjusted_for_eager,
+    common_adjustment,
+)
+from analysis.compare.cell_comparison import Transition
+from analysis.compare.findings import CHANGES, CONCLUSIVE, DEVICE, WALL, Judged, JudgedMetric, Outcome
 from analysis.compare.noise import learn_noise
-from analysis.compare.transitions import Transition
-from analysis.stats.arrays import Mask, Numbers
-from analysis.stats.outliers import SideRuns, Tail, wider_error
+from analysis.stats.averages import Mask, Numbers
+from analysis.stats.run_noise import SideRuns, Tail, wider_error
 from analysis.stats.verdicts import (
     LEVEL,
     Difference,
+    Verdict,
     difference,
     false_discovery_rates,
     further_runs,
@@ -32,6 +36,90 @@ from analysis.stats.verdicts import (
 from collector.metrics import METRICS, MIN_EFFECT
 from db.queries.repeats import THROTTLED
 from db.queries.side_rows import CellState
+
+#: The metric: bytes that stay allocated with every compiled call.
+LEAK = "leak_bytes_per_call"
+#: Bytes a call: torch's CUDA caching allocator rounds every request up to this (`kMinBlockSize`), so it is the smallest leak.
+BLOCK = 512.0
+#: Share of an existing leak: one that grew by less is the same leak. As for memory.
+PART = 0.02
+
+
+def judge_leaks(pairs: PairedCells) -> JudgedMetric:
+    """Judge `LEAK`, whose values must be shown, of the cells that pass on both sides.
+
+    A side leaks what all its runs leak: `regressed` where the least of new's runs is above the greatest of base's by a block
+    and 2 % at least, `improved` the other way round, `unchanged` where all runs of both sides lie within that. Else the runs
+    of a side disagree (a cache that was filled, a buffer that was allocated once): `inconclusive` until there is one more run.
+    """
+    (base_least, base_most), (new_least, new_most) = pairs.extremes(LEAK)
+    is_judged = pairs.cells.passes & np.isfinite(base_least) & np.isfinite(new_least)
+    with np.errstate(invalid="ignore"):
+        grew = new_least - base_most >= _threshold(base_most)
+        shrank = base_least - new_most >= _threshold(new_most)
+        most, least = np.maximum(base_most, new_most), np.minimum(base_least, new_least)
+        same = most - least < _threshold(least)
+    words = np.select(
+        [grew, shrank, same],
+        [Verdict.REGRESSED.value, Verdict.IMPROVED.value, Verdict.UNCHANGED.value],
+        Verdict.INCONCLUSIVE.value,
+    )
+    base, new = pairs.cells.shown[LEAK]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        change = np.where(is_judged & (base_most > 0) & (base > 0), new / base - 1, np.nan)
+    more_runs = np.where(is_judged & (words == Verdict.INCONCLUSIVE.value), 1.0, np.nan)
+    return JudgedMetric.of_rule(LEAK, words_where(is_judged, words), change, more_runs)
+
+
+def _threshold(leaked: Numbers) -> Numbers:
+    return np.maximum(BLOCK, PART * leaked)
+
+
+#: Counts of which more is worse, whatever the number: graph breaks, recompilations, fallbacks, skipped cudagraphs, kernels that
+#: no cudagraph launched.
+RISING = tuple(metric.name for metric in METRICS.values() if metric.is_count and metric.better == "lower")
+#: Counts of what was compiled or recorded. More or fewer of them are neither good nor bad, but none at all is no program, or one
+#: without cudagraphs.
+VANISHING = ("graphs", "kernels_generated", "cudagraph_launches")
+COUNTED = tuple(name for name in METRICS if name in RISING or name in VANISHING)
+#: A graph whose kernels are all a library's has kernels.
+_INSTEAD = {"kernels_generated": "kernels_extern"}
+#: All that is read of the repeats for it.
+READ_FOR_COUNTS = tuple(sorted({*COUNTED, *_INSTEAD.values()}))
+
+
+def judge_counts(pairs: PairedCells) -> dict[str, JudgedMetric]:
+    """Judge each of `COUNTED` of which values are shown, of the cells that pass on both sides.
+
+    `regressed` where a count of `RISING` is larger in every run of new than in any of base, or one of `VANISHING` is 0 in all
+    runs of new and in none of base; `improved` the other way round. No verdict where neither holds: that no more graphs break
+    says nothing about a cell whose times are open.
+    """
+    judged = {}
+    for name in (name for name in COUNTED if name in pairs.cells.shown):
+        worse, better = _rising(pairs, name) if name in RISING else _vanishing(pairs, name)
+        is_changed = pairs.cells.passes & (worse | better)
+        words = np.where(worse, Verdict.REGRESSED.value, Verdict.IMPROVED.value)
+        base, new = pairs.cells.shown[name]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            change = np.where(is_changed & (base > 0), new / base - 1, np.nan)
+        judged[name] = JudgedMetric.of_rule(name, words_where(is_changed, words), change)
+    return judged
+
+
+def _rising(pairs: PairedCells, name: str) -> tuple[Mask, Mask]:
+    (base_least, base_most), (new_least, new_most) = pairs.extremes(name)
+    return new_least > base_most, new_most < base_least
+
+
+def _vanishing(pairs: PairedCells, name: str) -> tuple[Mask, Mask]:
+    (base_least, base_most), (new_least, new_most) = pairs.extremes(name)
+    gone, came = (base_least > 0) & (new_most == 0), (base_most == 0) & (new_least > 0)
+    if other := _INSTEAD.get(name):
+        (_, other_base), (_, other_new) = pairs.extremes(other)
+        gone, came = gone & (other_new == 0), came & (other_base == 0)
+    return gone, came
+
 
 #: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
 JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name == LEAK or name in COUNTED)

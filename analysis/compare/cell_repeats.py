@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from analysis.stats.arrays import Labels, Mask, Numbers
-from analysis.stats.outliers import two_modes
+from analysis.stats.averages import Labels, Mask, Numbers
+from analysis.stats.run_noise import two_modes
 from db.connecting import Source
 from db.queries.repeats import LOOK_BACK, ReadRun, Repeats, repeats
 from db.queries.sides import Side

@@ -1,0 +1,389 @@
+"""Noise from run to run of the same code: repeats, what siblings and covariates say of it, second modes and heavy tails.
+
+A launch-bound program waits for the host, and so does the eager run beside it in the same process: where one was slow the other
+was too. y = a + b x + e within repeats of one code; what is left of y once b x is taken away is far steadier than y (Cochran,
+"Analysis of covariance: its nature and uses", Biometrics 13 (1957)).
+
+Model (Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray experiments",
+Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3, sections 3 and 6.2): cells have variances
+of their own, 1 / variance ~ chi²(d0) / (d0 s0²), and v degrees of freedom of a cell's own runs give s² ~ variance chi²(v) / v.
+
+A process may choose other kernels, or other memory, and be 4 % slower than the processes before and after it. The next process
+is not. So a value that differs in one run is no change while runs of these cells have differed by as much before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from scipy.special import betaincinv, comb, digamma, ndtri, polygamma, stdtrit
+
+from analysis.stats.averages import NORMAL_CONSISTENCY, Labels, Mask, Numbers
+
+#: What a slope is taken for before anything was measured: programs that wait for the host have about 1, replayed graphs and
+#: those that wait for the device next to 0.
+USUAL = 0.5
+#: What that is worth, as a sum of squares: x moved by 3 % once. A slope is then good to 0.5 where s is 1.5 %.
+WORTH = 0.03**2
+
+
+@dataclass(frozen=True, slots=True)
+class Slopes:
+    """Per owner: `slope` b; `spread`, what the slope's variance is the residual one divided by; `taken`, the degrees of
+    freedom that the slope used up (0 to 1); `left`, the sum of squares of y that x does not explain."""
+
+    slope: Numbers
+    spread: Numbers
+    taken: Numbers
+    left: Numbers
+
+
+def fit_slopes(xx: Numbers, xy: Numbers, yy: Numbers) -> Slopes:
+    """Slopes from the sums of squares and products around the means of what was measured of one code, one entry an owner.
+
+    b = (Sxy + w b0) / (Sxx + w) with b0 = `USUAL` and w = `WORTH`: the mean of the slope after the data when it was normal
+    with mean b0 and variance s² / w before (Lindley and Smith, JRSS B 34 (1972)); its variance is s² / (Sxx + w). It takes
+    Sxx / (Sxx + w) degrees of freedom. So where x hardly moved among the repeats little is known, and this says so.
+    b stays within 0 and 1: a slow host takes no more from the compiled program than from the eager one. Without the limit
+    a model that took 36 ms and then 40 ms, whose eager run rose by 11 %, was judged 4.6 % faster.
+    """
+    spread = xx + WORTH
+    slope = np.clip((xy + WORTH * USUAL) / spread, 0, 1)
+    # What is 0 may come out a little less.
+    left = np.maximum(yy - 2 * slope * xy + slope**2 * xx, 0)
+    return Slopes(slope, spread, xx / spread, left)
+
+
+#: Cells with a variance of their own that a prior needs: of fewer, a spread of spreads means nothing.
+FEWEST_REPEATED = 5
+#: Halvings of a range of 20 powers of ten, until its ends are as near as numbers are.
+_STEPS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Typical variance of the cells and how many degrees of freedom that knowledge is worth; `df` is inf if all are alike."""
+
+    variance: float
+    df: float
+
+
+def fit_prior(variances: Sequence[float] | Numbers, dfs: Sequence[float] | Numbers) -> Prior | None:
+    """The prior that the cells' own variances (of ln values) and their degrees of freedom speak for.
+
+    Method of moments on e = ln s² - digamma(v/2) + ln(v/2), whose mean is ln s0² - digamma(d0/2) + ln(d0/2) and whose variance
+    is trigamma(v/2) + trigamma(d0/2). Where the e scatter no more than chance alone would have it, all cells are alike
+    and d0 is infinite. Values that are not positive and finite, or have no degree of freedom, are left out. None for fewer than
+    5 usable cells.
+    """
+    own, freedom = np.asarray(variances, dtype=np.float64), np.asarray(dfs, dtype=np.float64)
+    usable = np.isfinite(own) & (own > 0) & np.isfinite(freedom) & (freedom > 0)
+    if usable.sum() < FEWEST_REPEATED:
+        return None
+    half = freedom[usable] / 2
+    logs = np.log(own[usable]) - digamma(half) + np.log(half)
+    middle = float(np.mean(logs))
+    beyond_chance = float(np.var(logs, ddof=1) - np.mean(polygamma(1, half)))
+    if beyond_chance <= 0:
+        # One variance for all: its maximum likelihood estimate is the pooled one.
+        return Prior(float(np.average(own[usable], weights=freedom[usable])), float("inf"))
+    half_prior = _inverse_trigamma(beyond_chance)
+    return Prior(float(np.exp(middle + digamma(half_prior) - np.log(half_prior))), 2 * half_prior)
+
+
+def moderate(
+    variances: Sequence[float] | Numbers, dfs: Sequence[float] | Numbers, prior: Prior | None
+) -> tuple[Numbers, Numbers]:
+    """Each cell's variance with what the prior adds, (d0 s0² + v s²) / (d0 + v), and its degrees of freedom d0 + v.
+
+    A cell without a variance of its own (NaN, or no degree of freedom) has the prior's. Without a prior it has none (NaN, 0).
+    """
+    own, freedom = np.asarray(variances, dtype=np.float64), np.asarray(dfs, dtype=np.float64)
+    known = np.isfinite(own) & (own >= 0) & (freedom > 0)
+    weight = np.where(known, freedom, 0.0)
+    value = np.where(known, own, 0.0)
+    if prior is None:
+        return np.where(known, value, np.nan), weight
+    if np.isinf(prior.df):
+        return np.full(own.shape, prior.variance), np.full(own.shape, np.inf)
+    total = prior.df + weight
+    return (prior.df * prior.variance + weight * value) / total, total
+
+
+def _inverse_trigamma(value: float) -> float:
+    """x with trigamma(x) = value > 0, which falls with x: by halving the range of ln x."""
+    low, high = 1e-10, 1e10
+    for _ in range(_STEPS):
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if polygamma(1, middle) > value else (low, middle)
+    return low
+
+
+#: Robust standard deviations at which a step from one night to the next is cut off: steps are changes, not noise.
+CLIP = 3.0
+#: Steps that at least a fifth of the nights have are noise, however large.
+USUAL_QUANTILE = 0.8
+#: Degrees of freedom that the square of a successive difference is worth: von Neumann, Kent, Bellinson and Hart, "The mean
+#: square successive difference", Annals of Mathematical Statistics 12 (1941): its efficiency tends to 2/3.
+EFFICIENCY = 2 / 3
+#: Minimum number of cells for a common drift.
+FEWEST_FOR_DRIFT = 20
+#: The part of the cells of one group that may be apart from it.
+MOST_APART = 0.2
+#: The part of quiet comparisons that are recognised as quiet by their controls.
+QUIET = 0.95
+
+
+def around_means(values: Numbers, groups: Labels) -> Numbers:
+    """Each value less the mean of its group."""
+    deviations: Numbers = values - (np.bincount(groups, values) / np.maximum(np.bincount(groups), 1))[groups]
+    return deviations
+
+
+def successive(
+    values: Numbers,
+    series: Labels,
+    count: int,
+    *,
+    least: float = 0.0,
+    beside: Numbers | None = None,
+    judged: Mask | None = None,
+) -> Numbers:
+    """The steps between neighbouring nights of each series, whose squares tell the noise.
+
+    `values` are in the order of the nights, one series after the other; `series` names the one of every value, 0 to count - 1.
+    A step comes times sqrt(`EFFICIENCY` / 2), so that the sum of squares over `EFFICIENCY` times their number is a variance.
+
+    Steps are cut off at the largest of: 3 x 1.4826 x the median size of their series; its 80th percentile, since what happens
+    every fifth night is a second mode and no change of the code; 3 x `least`; the step that `beside` takes there, since a control
+    that moved as far moved with the machine. So a few changes of the code make the noise look a little larger, never smaller.
+    Entry i of `judged` says that the step from value i to the next one has no say in where its series is cut off.
+    """
+    same = series[1:] == series[:-1]
+    steps, owners = np.diff(values)[same], series[1:][same]
+    others = np.ones(len(steps), dtype=bool) if judged is None else ~judged[same]
+    median, usual = _ranked(np.abs(steps[others]), owners[others], count, (0.5, USUAL_QUANTILE))
+    limit = np.maximum(CLIP * np.maximum(NORMAL_CONSISTENCY * median, least), usual)[owners]
+    if beside is not None:
+        limit = np.maximum(limit, np.abs(np.diff(beside)[same]))
+    clipped: Numbers = np.sqrt(EFFICIENCY / 2) * np.clip(steps, -limit, limit)
+    return clipped
+
+
+def common_drift(differences: Sequence[float] | Numbers) -> float:
+    """What all cells of one comparison have in common: the median of their differences (of ln values), NaN left out.
+
+    Meant for eager runs, which do not depend on the commit: a slower machine moves all of them alike.
+    0 for fewer than 20 cells (`FEWEST_FOR_DRIFT`), whose median could be one cell's own change.
+    """
+    known = np.asarray(differences, dtype=np.float64)
+    known = known[np.isfinite(known)]
+    return float(np.median(known)) if known.size >= FEWEST_FOR_DRIFT else 0.0
+
+
+def is_one_group(distances: Numbers, errors: Numbers) -> bool:
+    """Whether cells moved as one: at most one in five is further from the common move than three of its standard errors.
+
+    `distances` are from the common move. A normal distribution has 0.3 % there, and Student's t with two degrees of freedom,
+    whose scale is its error, 10 %.
+    """
+    known = np.isfinite(distances) & np.isfinite(errors)
+    return bool(np.sum(np.abs(distances[known]) > CLIP * errors[known]) <= MOST_APART * known.sum())
+
+
+def unrest(scores: Numbers) -> Numbers:
+    """How many times its usual variance a cell has in this comparison, by its control; 1 where that is as quiet as ever.
+
+    `scores` are the controls' moves in standard errors of their own noise, NaN where there is none. A cell's own counts where
+    it is beyond 1.96, and what all have in common where the median size is beyond what it is in 95 % of quiet comparisons:
+    the middle one of n independent sizes is distributed as Beta(k, n + 1 - k), k = (n + 1) / 2, in terms of
+    their probability (David and Nagaraja, "Order Statistics", 2003, section 2.1).
+    """
+    known = np.abs(scores[np.isfinite(scores)])
+    if not known.size:
+        return np.ones(scores.shape)
+    k = (known.size + 1) / 2
+    shared = np.median(known) / _size_at(float(betaincinv(k, k, QUIET)))
+    own = np.nan_to_num(np.abs(scores)) / _size_at(QUIET)
+    factor: Numbers = np.maximum(np.maximum(own, shared), 1.0) ** 2
+    return factor
+
+
+def _size_at(part: float) -> float:
+    """The size below which that part of standard normal values lie."""
+    return float(ndtri((1 + part) / 2))
+
+
+def sums(values: Numbers, owners: Labels, count: int) -> Numbers:
+    """The values of each of the owners 0 to count - 1, added up."""
+    return np.bincount(owners, values, count).astype(np.float64)
+
+
+def _ranked(values: Numbers, owners: Labels, count: int, parts: Sequence[float]) -> list[Numbers]:
+    """For each part: each owner's value below or at which that part of its others lie; 0 for an owner without any.
+
+    The values of one owner stand one after the other.
+    """
+    size, index = np.bincount(owners, minlength=count), np.arange(len(owners))
+    first = np.maximum.accumulate(np.where(np.diff(owners, prepend=-1) != 0, index, 0))
+    ordered = np.full((count, max(size.max(initial=0), 1)), np.inf)
+    ordered[owners, index - first] = values
+    ordered.sort(axis=1)
+    last, each = np.maximum(size - 1, 0), np.arange(count)
+    return [np.where(size > 0, ordered[each, np.floor(part * last).astype(np.int64)], 0.0) for part in parts]
+
+
+#: Runs, a run and its neighbours, of which the median is the level: a step leaves no run apart from it.
+WINDOW = 5
+#: A run counts for a change if it was apart by this much of it, at least and at most.
+LEAST, MOST = 0.75, 2.0
+#: The earlier side is no single run apart from those before it, of which so many are looked at and at least so many needed, if it
+#: is apart by less than this part of a change. Of nine runs with a mode in 15 % half are in that mode in 0.6 % of cases.
+_BEFORE, _FEWEST_BEFORE, _AMONG = 9, 5, 0.5
+#: Runs of a side that are looked at: of more, some apart change the mean by less than what matters.
+_MOST_RUNS = 10.0
+#: The efficiency of a median distance as an estimate of noise (Rousseeuw and Croux, Journal of the American Statistical
+#: Association 88, 1993), and the smallest one.
+MEDIAN_EFFICIENCY, _FLOOR = 0.37, 0.001
+#: Two modes: values of each, the gap between them (relative, and over the scatter around them), changes from one to the other.
+_FEWEST_OF_MODE, _LEAST_GAP, _GAP, _TURNS = 2, 0.01, 5.0, 3
+#: A change that single runs are sure to make counts as so many standard errors.
+_LEAST_SCORE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SideRuns:
+    """How many runs a side has of each cell, and whether each of them shows at least half of the change."""
+
+    count: Numbers
+    agree: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Runs apart from their neighbours: their distances over the usual one of their series, sorted, and these (`scale`, ln).
+
+    `apart` is the distance (ln) of the earlier side from the runs before it, NaN where it is not known.
+    """
+
+    distances: Numbers
+    scale: Numbers
+    apart: Numbers
+
+    def chance(self, change: Numbers, earlier: SideRuns, later: SideRuns) -> Numbers:
+        """Return how likely single runs alone make a change of ln from an earlier to a later side; 0 where none was as far apart.
+
+        If k of n runs were as far apart, all R runs of a side are with a chance of (k / n)^R. Where not all of them show the
+        change, m of R make it if each is apart by R / m of it: binomial(R, m) (k / n)^m, summed over m. The earlier side is
+        left out where the runs before it show that it is not the one: by half of the change at most it is apart towards the
+        other side.
+        """
+        size = np.abs(change) / self.scale
+        size = np.where(np.isfinite(size), size, 0.0)
+        with np.errstate(invalid="ignore"):
+            is_among = -np.sign(change) * self.apart < _AMONG * np.abs(change)
+        of_earlier, of_later = (self._chance_of_side(size, side) for side in (earlier, later))
+        return np.minimum(np.where(is_among, 0.0, of_earlier) + of_later, 1.0)
+
+    def _chance_of_side(self, size: Numbers, side: SideRuns) -> Numbers:
+        """How likely some of a side's runs move its mean by `size`, in usual distances."""
+        count = np.clip(np.nan_to_num(side.count, nan=1.0), 1.0, _MOST_RUNS)
+        chance = np.zeros(len(size))
+        for apart in range(1, int(count.max(initial=0)) + 1):
+            needed = size * count / apart
+            least, most = (np.searchsorted(self.distances, part * needed) for part in (LEAST, MOST))
+            share = (most - least) / max(len(self.distances), 1)
+            possible = (apart == count) | ((apart < count) & ~side.agree)
+            chance += np.where(possible, comb(count, apart) * share**apart, 0.0)
+        return chance
+
+
+def distances_from_neighbours(values: Numbers, series: Labels) -> tuple[Numbers, Mask]:
+    """Return the distance of each value from the median of the five around it, and whether its series has as many.
+
+    `values` are in the order of time, one series after the other. At an end these are the five next to the end.
+    """
+    if len(values) < WINDOW:
+        return np.zeros(len(values)), np.zeros(len(values), dtype=bool)
+    medians = np.median(sliding_window_view(values, WINDOW), axis=1)
+    index = np.arange(len(values))
+    starts = np.maximum.accumulate(np.where(np.diff(series, prepend=-1) != 0, index, 0))
+    sizes = np.bincount(series)[series]
+    first = np.clip(index - WINDOW // 2, starts, np.maximum(starts + sizes - WINDOW, starts))
+    known = sizes >= WINDOW
+    return np.where(known, values - medians[np.minimum(first, len(medians) - 1)], 0.0), known
+
+
+def distances_from_before(values: Numbers, series: Labels, is_earlier: Mask) -> Numbers:
+    """Return the distance of each value of the earlier side from the median of the nine before the side; NaN for other values.
+
+    `values` are in the order of time, one series after the other. NaN also where there are fewer than five.
+    """
+    found = np.full(len(values), np.nan)
+    at = np.flatnonzero(is_earlier)
+    if not len(at):
+        return found
+    _, of_series = np.unique(series[at], return_inverse=True)
+    first = at[np.searchsorted(of_series, np.arange(of_series.max() + 1))]
+    before = first[:, None] - np.arange(1, _BEFORE + 1)
+    is_there = (before >= 0) & (series[np.maximum(before, 0)] == series[first][:, None])
+    enough = is_there.sum(axis=1) >= _FEWEST_BEFORE
+    medians = np.full(len(first), np.nan)
+    medians[enough] = np.nanmedian(np.where(is_there, values[np.maximum(before, 0)], np.nan)[enough], axis=1)
+    found[at] = values[at] - medians[of_series]
+    return found
+
+
+def tail_of(distances: Numbers, owners: Labels, count: int) -> Tail:
+    """Return the tail of runs of the owners 0 to count - 1, by the median distance of each, moderated by those of the others.
+
+    Where the earlier side stands is not known (`Tail.apart`).
+    """
+    runs = np.bincount(owners, minlength=count).astype(np.float64)
+    scale = np.full(count, np.nan)
+    for owner in np.flatnonzero(runs).tolist():
+        scale[owner] = NORMAL_CONSISTENCY * float(np.median(np.abs(distances[owners == owner])))
+    df = MEDIAN_EFFICIENCY * runs
+    moderated = np.sqrt(moderate(scale**2, df, fit_prior(scale**2, df))[0])
+    scale = np.fmax(moderated, _FLOOR)
+    return Tail(np.sort(np.abs(distances) / scale[owners]), scale, np.full(count, np.nan))
+
+
+def two_modes(values: Numbers) -> tuple[float, float] | None:
+    """Return both levels of a series of ln values that goes to and fro between two, over the more frequent one; None for others.
+
+    The levels lie on both sides of the widest gap. It is 1 % at least and five times the distance of the values from their
+    level, each level has two values at least, and the series changes its level three times: a step does so once.
+    """
+    values = values[np.isfinite(values)]
+    if len(values) < 2 * _FEWEST_OF_MODE:
+        return None
+    ordered = np.sort(values)
+    gaps = np.diff(ordered)
+    at = int(np.argmax(gaps)) + 1
+    if gaps[at - 1] < np.log1p(_LEAST_GAP):
+        return None
+    is_high = values >= ordered[at]
+    sides = values[~is_high], values[is_high]
+    apart = np.concatenate([side - np.mean(side) for side in sides])
+    is_wide = gaps[at - 1] >= _GAP * float(np.std(apart))
+    turns = int(np.sum(is_high[1:] != is_high[:-1]))
+    if not is_wide or min(map(len, sides)) < _FEWEST_OF_MODE or turns < _TURNS:
+        return None
+    usual = float(np.mean(max(sides, key=len)))
+    low, high = (float(np.exp(np.mean(side) - usual)) for side in sides)
+    return low, high
+
+
+def wider_error(change: Numbers, error: Numbers, df: Numbers, chance: Numbers) -> Numbers:
+    """Return the standard error under which a change is as likely as `chance`, where that is wider than `error`.
+
+    Then interval and p agree with it: the change over the error is the quantile of Student's t with `df` degrees of freedom.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        score = np.maximum(-stdtrit(df, np.clip(chance, 1e-300, 1) / 2), _LEAST_SCORE)
+        wider: Numbers = np.fmax(error, np.where(chance > 0, np.abs(change) / score, 0.0))
+    return wider
