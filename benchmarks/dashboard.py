@@ -29,7 +29,8 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.synthetic_nights import Shape, open_filled
-from db.queries import cells as queries
+from db.queries.cells import axes
+from db.runs import list_nights
 
 _GOALS = (
     "goals: half of all interactions within 400 ms, 95 % within 1000 ms, first content within 2000 ms, server 300 ms"
@@ -173,12 +174,12 @@ def take(page: Any, step: Step) -> float:
 def names_of(place: str, shape: Shape) -> Names:
     """What is in the store, which is filled first where it is empty. A store with other runs is refused."""
     engine = open_filled(place, shape)
-    nights, axes = queries.list_nights(engine), queries.axes(engine)
+    nights, found = list_nights(engine), axes(engine)
     engine.dispose()
     measured = sum(run.measured for night in nights for run in night.runs)
-    print(f"SYNTHETIC data: {len(nights):,} nights, {measured:,} measurements, {len(axes.configs)} configs")
-    models = tuple(f"{model.suite}/{model.name}" for model in axes.models)
-    configs = tuple(sorted({config.name for config in axes.configs}))
+    print(f"SYNTHETIC data: {len(nights):,} nights, {measured:,} measurements, {len(found.configs)} configs")
+    models = tuple(f"{model.suite}/{model.name}" for model in found.models)
+    configs = tuple(sorted({config.name for config in found.configs}))
     return Names(tuple(night.runs[0].commit for night in nights), models, configs)
 
 

@@ -26,7 +26,10 @@ from analysis.compare.compare_sides import compare
 from benchmarks.synthetic_nights import Shape, World, open_filled
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.queries import cells as queries
+from db.queries.cells import axes
+from db.queries.history import model_history, suite_history
+from db.queries.side_rows import side_rows
+from db.queries.sides import resolve_side
 from db.schema import Evidence, Run, Samples, measurements
 from tests.postgres import start
 
@@ -81,19 +84,19 @@ def report(place: str, shape: Shape, runs: int) -> None:
 
 def _calls(engine: Engine) -> list[tuple[str, float | None, Callable[[], object]]]:
     """The public functions that are timed, with their targets in ms."""
-    base, new = (queries.resolve_side(engine, name) for name in ("latest~1", "latest"))
-    first, *_ = queries.axes(engine).models
+    base, new = (resolve_side(engine, name) for name in ("latest~1", "latest"))
+    first, *_ = axes(engine).models
     metrics = ("speedup", "device_speedup", "compression", "eager_ms")
     return [
         ("two nights: compare", 100, lambda: compare(engine, base, new)),
-        ("a model: model_history", 50, lambda: queries.model_history(engine, first.suite, first.name)),
+        ("a model: model_history", 50, lambda: model_history(engine, first.suite, first.name)),
         (
             "the same, other metrics",
             50,
-            lambda: queries.model_history(engine, first.suite, first.name, metrics=metrics),
+            lambda: model_history(engine, first.suite, first.name, metrics=metrics),
         ),
-        ("all suites: suite_history", None, lambda: queries.suite_history(engine)),
-        ("a side: side_rows", None, lambda: queries.side_rows(engine, new)),
+        ("all suites: suite_history", None, lambda: suite_history(engine)),
+        ("a side: side_rows", None, lambda: side_rows(engine, new)),
     ]
 
 

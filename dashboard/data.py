@@ -28,16 +28,18 @@ from collector.metrics import METRICS
 from dashboard import suite_levels
 from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
-from db.queries import cells as queries
 from db.queries import series
 from db.queries.base_nights import base_nights
 from db.queries.cell_names import cell_names
+from db.queries.cells import Axes, axes, revision, runs_with
 from db.queries.censuses import CensusCodes, census_codes
 from db.queries.details import checked_by_cosine
 from db.queries.filters import EVERYTHING, CellFilter, check_filter
+from db.queries.history import model_history, suite_history
 from db.queries.repeats import rows_of_runs
-from db.queries.sides import Side
-from db.runs import local_commits
+from db.queries.side_rows import side_rows
+from db.queries.sides import Side, resolve_side
+from db.runs import NightInfo, list_nights, local_commits
 from db.schema import HISTORY_METRICS
 
 #: The metrics that the model page draws over time.
@@ -69,31 +71,31 @@ class Data:
     revision: str
 
     @_cached(4)
-    def nights(self) -> list[queries.NightInfo]:
+    def nights(self) -> list[NightInfo]:
         """All nights with their runs, newest first."""
-        return queries.list_nights(self.engine)
+        return list_nights(self.engine)
 
     @_cached(32)
-    def nights_with(self, filters: CellFilter) -> list[queries.NightInfo]:
+    def nights_with(self, filters: CellFilter) -> list[NightInfo]:
         """The nights that have a cell under the filters, newest first."""
         if filters == EVERYTHING:
             return self.nights()
-        return self._nights_of(queries.runs_with(self.engine, filters))
+        return self._nights_of(runs_with(self.engine, filters))
 
     @_cached(4)
-    def axes(self) -> queries.Axes:
+    def axes(self) -> Axes:
         """Every name that cells are made of."""
-        return queries.axes(self.engine)
+        return axes(self.engine)
 
     @_cached(512)
     def side(self, text: str) -> Side:
         """The side that a text names. Raises `SideError`."""
-        return queries.resolve_side(self.engine, text)
+        return resolve_side(self.engine, text)
 
     @_cached(512)
     def cell_ids(self, side: str) -> frozenset[str]:
         """The cells that a side plans."""
-        return frozenset(queries.side_rows(self.engine, self.side(side), metrics=())["cell_id"])
+        return frozenset(side_rows(self.engine, self.side(side), metrics=())["cell_id"])
 
     @_cached(512)
     def previous(self, side: str) -> str:
@@ -129,19 +131,19 @@ class Data:
     @_cached(12)
     def history(self, suite: str, model: str) -> pd.DataFrame:
         """All cells of a model over all runs."""
-        return queries.model_history(self.engine, suite, model, metrics=_MODEL_METRICS)
+        return model_history(self.engine, suite, model, metrics=_MODEL_METRICS)
 
-    def nights_of(self, suite: str, model: str) -> list[queries.NightInfo]:
+    def nights_of(self, suite: str, model: str) -> list[NightInfo]:
         """The nights that planned a model, newest first."""
         return self._nights_of(frozenset(self.history(suite, model)["run_id"]))
 
-    def _nights_of(self, run_ids: frozenset[str]) -> list[queries.NightInfo]:
+    def _nights_of(self, run_ids: frozenset[str]) -> list[NightInfo]:
         return [night for night in self.nights() if any(run.run_id in run_ids for run in night.runs)]
 
     @_cached(12)
     def suite_history(self, branch: str, filters: CellFilter) -> pd.DataFrame:
         """The figures of every suite and config over a branch's runs."""
-        return queries.suite_history(self.engine, filters=filters, branch=branch)
+        return suite_history(self.engine, filters=filters, branch=branch)
 
     @_cached(12)
     def trend_history(self, branches: tuple[str, ...], filters: CellFilter) -> pd.DataFrame:
@@ -208,7 +210,7 @@ class Data:
     def default_program(self, run_id: str) -> str | None:
         """The program of a run's cells under the default config: other configs' options are shown against it."""
         default = {info.config_id for info in self.axes().configs if info.request in ({}, {"template": "triton"})}
-        rows = queries.side_rows(self.engine, self.side(run_id), metrics=())
+        rows = side_rows(self.engine, self.side(run_id), metrics=())
         programs = rows[rows["config_id"].isin(default)]["program_id"].dropna()
         return str(programs.iloc[0]) if programs.nunique() == 1 else None
 
@@ -247,7 +249,7 @@ def opened() -> Data:
     # A replaced file keeps its name and has another inode.
     inode = Path(address).stat().st_ino if "://" not in address and Path(address).is_file() else 0
     engine = _engine(address, inode)
-    return Data(engine, f"{address}:{inode}:{queries.revision(engine)}")
+    return Data(engine, f"{address}:{inode}:{revision(engine)}")
 
 
 @st.cache_resource(show_spinner=False, max_entries=4)

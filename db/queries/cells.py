@@ -1,4 +1,4 @@
-"""What is in the store: branches, and the names that cells are made of. Other reads can be imported from here, too."""
+"""What is in the store: branches, and the names that cells are made of."""
 
 from __future__ import annotations
 
@@ -8,17 +8,8 @@ from typing import Any
 from sqlalchemy import func, select
 
 from db.connecting import Source, connected
-from db.queries.details import MeasurementInfo, cell, environment, evidence, measurement, program, samples
-from db.queries.filters import CellFilter, check_filter
-from db.queries.history import model_history, suite_history
-from db.queries.side_rows import side_environments, side_rows
-from db.queries.sides import Side, resolve_side
-from db.runs import NightInfo, list_nights, list_runs
+from db.queries.filters import CellFilter
 from db.schema import CellRow, ConfigRow, Meta, Model, Run, summaries
-
-__all__ = ["Axes", "CellFilter", "MeasurementInfo", "NightInfo", "Side", "axes", "branches", "cell", "check_filter"]
-__all__ += ["environment", "evidence", "list_nights", "list_runs", "measurement", "model_history", "program"]
-__all__ += ["resolve_side", "revision", "runs_with", "samples", "side_environments", "side_rows", "suite_history"]
 
 
 @dataclass(frozen=True, slots=True)

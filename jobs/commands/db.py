@@ -21,7 +21,8 @@ from db.maintenance.migrate import current
 from db.maintenance.prune import PruneReport, RemovedRun, remove_run
 from db.maintenance.rebuild import RebuildReport
 from db.maintenance.rebuild import rebuild as build
-from db.queries.cells import list_runs, revision
+from db.queries.cells import revision
+from db.runs import list_runs
 from jobs.commands.files import find_bundles
 from jobs.options import EXISTING, db_option, example, json_option
 from jobs.output.terminal import print_json, print_lines, tell

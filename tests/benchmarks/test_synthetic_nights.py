@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.synthetic_nights import WORD, Shape, open_filled
 from db.ingest import ingest_bundle
-from db.queries import cells as queries
+from tests.db import reads as queries
 from tests.factories import cell as real_cell
 from tests.factories import header, new_store, passing, write_bundle
 

@@ -20,7 +20,7 @@ from db.importing.importer import import_files, store
 from db.importing.rows import ImportingError
 from db.importing.runs import Provenance
 from db.ingest import ingest_bundle
-from db.queries.cells import measurement
+from db.queries.details import measurement
 from db.runs import list_runs
 from db.texts import clean
 from tests.chaos.world import CELLS, cli, rng, tries

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from analysis.compare.compare_sides import summarise
-from db.queries import cells as queries
+from tests.db import reads as queries
 
 
 def answers(engine: Engine) -> dict[str, Any]:

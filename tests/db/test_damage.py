@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from db.ingest import ingest_bundle
-from db.queries import cells as queries
+from tests.db import reads as queries
 from tests.factories import cell, header, passing, write_bundle
 
 VALUES = st.recursive(

@@ -12,7 +12,8 @@ from db.engine import open_store, shown
 from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.maintenance import migrate
-from db.queries.cells import list_runs, revision
+from db.queries.cells import revision
+from db.runs import list_runs
 from tests.factories import night
 
 

@@ -9,9 +9,9 @@ from collector.bundle import BundleError
 from collector.vocabulary import Config, Status
 from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.queries import cells as queries
 from db.queries.moments import to_epoch
 from db.schema import Commit, Planned, measurements
+from tests.db import reads as queries
 from tests.db.answers import answers
 from tests.factories import CONFIGS, DEFAULT, at, cell, failing, header, matrix, night, passing, write_bundle
 

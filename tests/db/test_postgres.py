@@ -10,8 +10,8 @@ from db.engine import open_store
 from db.errors import FilterError, SideError, StoreError
 from db.ingest import ingest_bundle
 from db.maintenance.prune import Ages, prune
-from db.queries import cells as queries
 from db.regressions.records import change_state, list_regressions
+from tests.db import reads as queries
 from tests.db.answers import answers
 from tests.factories import START, cell, night
 

@@ -11,7 +11,7 @@ from collector.metrics import METRICS
 from db.errors import ExportingError
 from db.exporting.exporter import export_sides, write_file, write_stream
 from db.ingest import ingest_bundle
-from db.queries import cells as queries
+from tests.db import reads as queries
 from tests.db.answers import answers
 from tests.factories import cell, failing, header, new_store, passing, write_bundle
 

@@ -10,7 +10,7 @@ from db.exporting.stored_runs import stored_run
 from db.importing.cells import Given
 from db.importing.importer import import_files
 from db.importing.runs import Provenance
-from db.queries import cells as queries
+from tests.db import reads as queries
 from tests.factories import cell as make_cell
 
 SIDES = ("plain", "g0", "g1")

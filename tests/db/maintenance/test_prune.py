@@ -11,9 +11,9 @@ from db.ingest import ingest_bundle
 from db.maintenance.check import check_store
 from db.maintenance.check_bundles import check_bundles
 from db.maintenance.prune import Ages, prune, remove_run, vacuum
-from db.queries import cells as queries
 from db.regressions.records import Finding, change_state, open_regression
 from db.schema import Evidence, Samples
+from tests.db import reads as queries
 from tests.db.answers import answers
 from tests.factories import START, TESTBED, cell, failing, header, matrix, night, passing, write_bundle
 

@@ -14,8 +14,9 @@ from db.ingest import ingest_bundle
 from db.maintenance.check import check_store
 from db.maintenance.check_bundles import check_bundles
 from db.maintenance.rebuild import rebuild
-from db.queries.cells import axes, list_runs, revision
+from db.queries.cells import axes, revision
 from db.regressions.records import Finding, change_state, list_regressions, open_regression
+from db.runs import list_runs
 from db.schema import Branch, Commit, CommitLink
 from tests.db.answers import answers
 from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, cell, failing, header, night, write_bundle

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import event
 
 from db.ingest import ingest_bundle
-from db.queries import cells as queries
+from tests.db import reads as queries
 from tests.factories import new_store, night
 
 

@@ -7,11 +7,11 @@ from sqlalchemy import text, update
 from collector.vocabulary import OWN_BATCH, Config, Phase, Status
 from db.errors import FilterError, StoreError
 from db.ingest import ingest_bundle
-from db.queries import cells as queries
 from db.queries.cell_names import cell_names, spelled
 from db.queries.details import configs_of
 from db.queries.filters import CellFilter, check_filter, expand_patterns
 from db.schema import ConfigRow
+from tests.db import reads as queries
 from tests.factories import (
     COMMIT_A,
     COMMIT_B,

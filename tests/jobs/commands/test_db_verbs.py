@@ -8,8 +8,9 @@ from click.testing import CliRunner
 
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.queries.cells import list_runs, samples
+from db.queries.details import samples
 from db.regressions.records import Finding, list_regressions, open_regression
+from db.runs import list_runs
 from jobs.commands.db import db_command
 from tests.factories import cell, night
 

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from collector.bundle import read_bundle
 from db.engine import open_store
-from db.queries import cells as queries
 from jobs.cli import app
 from jobs.plan.cost import read_history
+from tests.db import reads as queries
 from tests.db.importing.foreign import COMMIT, GOOD, PERFORMANCE, put, table
 from tests.factories import night
 
