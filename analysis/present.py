@@ -13,10 +13,10 @@ from analysis.compare.suite_groups import SHOWN_AS_NONE, Counts
 from analysis.stats.run_noise import FEWEST_REPEATED
 from analysis.stats.verdicts import MOST_RUNS
 from collector.metrics import METRICS, MIN_EFFECT, Dimension
-from db.errors import counted
+from db.nights import device_name
 from db.queries.side_rows import CellState
 from db.queries.sides import Side
-from db.runs import device_name
+from db.store_errors import counted
 
 #: What stands for "not measured".
 NOTHING = "-"

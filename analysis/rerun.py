@@ -16,12 +16,12 @@ from analysis.compare.findings import Outcome
 from collector.code import NAME_OF_SOURCE
 from collector.repro import program_key, repro_command
 from collector.vocabulary import Cell, Config, Phase
-from db.errors import counted
-from db.queries.cell_names import CellName
+from db.nights import RunInfo, find_runs
+from db.queries.cells import CellName
 from db.queries.details import environment
 from db.queries.details import measurement as stored_measurement
-from db.runs import RunInfo, find_runs
 from db.schema import Run
+from db.store_errors import counted
 
 #: What one more run confirms or clears up.
 _ONCE = (Outcome.REGRESSED, Outcome.BROKE, Outcome.FLAKY)

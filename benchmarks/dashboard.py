@@ -29,8 +29,8 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.synthetic_nights import Shape, open_filled
+from db.nights import list_nights
 from db.queries.cells import axes
-from db.runs import list_nights
 
 _GOALS = (
     "goals: half of all interactions within 400 ms, 95 % within 1000 ms, first content within 2000 ms, server 300 ms"

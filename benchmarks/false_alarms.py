@@ -35,10 +35,9 @@ from collector.metrics import MIN_EFFECT
 from collector.vocabulary import Cell, Config, Measurement, Phase, Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.queries.repeats import Repeats
-from db.queries.series import SeriesRun
+from db.nights import RunInfo
+from db.queries.series import Repeats, SeriesRun
 from db.queries.sides import Side
-from db.runs import RunInfo
 
 _METRICS = (*CONTROL, *CONTROL.values(), *YARDSTICKS, "throttled", "leak_bytes_per_call")
 _SMALLEST = MIN_EFFECT["compiled_ms"]

@@ -27,7 +27,7 @@ from benchmarks.synthetic_nights import Shape, World, open_filled
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.queries.cells import axes
-from db.queries.history import model_history, suite_history
+from db.queries.series import model_history, suite_history
 from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
 from db.schema import Evidence, Run, Samples, measurements

@@ -9,8 +9,8 @@ import streamlit as st
 from dashboard import data, selection, url
 from dashboard.components import outside_links, sidebar, style
 from dashboard.components.markup import alert
-from db.errors import SideError, StoreError
-from db.queries.filters import EVERYTHING
+from db.queries.cells import EVERYTHING
+from db.store_errors import SideError, StoreError
 
 #: Inline, since an icon by name would be fetched from another host.
 _ICON = (

@@ -28,18 +28,13 @@ from collector.metrics import METRICS
 from dashboard import suite_levels
 from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
+from db.nights import NightInfo, list_nights, local_commits
 from db.queries import series
-from db.queries.base_nights import base_nights
-from db.queries.cell_names import cell_names
-from db.queries.cells import Axes, axes, revision, runs_with
-from db.queries.censuses import CensusCodes, census_codes
-from db.queries.details import checked_by_cosine
-from db.queries.filters import EVERYTHING, CellFilter, check_filter
-from db.queries.history import model_history, suite_history
-from db.queries.repeats import rows_of_runs
+from db.queries.cells import EVERYTHING, Axes, CellFilter, axes, cell_names, check_filter, revision, runs_with
+from db.queries.details import CensusCodes, census_codes, checked_by_cosine
+from db.queries.series import model_history, rows_of_runs, suite_history
 from db.queries.side_rows import side_rows
-from db.queries.sides import Side, resolve_side
-from db.runs import NightInfo, list_nights, local_commits
+from db.queries.sides import Side, base_nights, resolve_side
 from db.schema import HISTORY_METRICS
 
 #: The metrics that the model page draws over time.

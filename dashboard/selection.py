@@ -10,10 +10,9 @@ import streamlit as st
 from analysis.reports.permalinks import fixed_side as fixed
 from dashboard import url
 from dashboard.data import Data, Pair
-from db.errors import SideError
-from db.queries.cells import Axes
-from db.queries.filters import CellFilter
+from db.queries.cells import Axes, CellFilter
 from db.queries.sides import Side
+from db.store_errors import SideError
 
 LATEST, PREVIOUS, NOTHING = "latest", "previous", "none"
 #: What an address without the key stands for.

@@ -13,7 +13,7 @@ from analysis.stats.averages import Numbers, chained
 from analysis.stats.levels import new_levels
 from collector.metrics import METRICS, MIN_EFFECT
 from dashboard.components.wording import moment, number
-from db.runs import NightInfo
+from db.nights import NightInfo
 
 #: In percent of the measured cells, those that do not apply left out.
 RATE = "pass_rate"
@@ -75,7 +75,7 @@ def within(history: pd.DataFrame, first: date, last: date) -> pd.DataFrame:
 
 
 def joined(histories: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The histories (`db.queries.history.suite_history`) of some branches in one, a row a run, suite and config.
+    """The histories (`db.queries.series.suite_history`) of some branches in one, a row a run, suite and config.
 
     It has `branch` and `line`, what one line of a chart is of: a config, where there are several branches on one of them.
     """

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import streamlit as st
 
 from analysis.reports.permalinks import address as address
-from db.errors import nearest, one_line
+from db.store_errors import nearest, one_line
 
 #: What every page shares. Everything else belongs to one page and is left behind by a link that does not ask for it.
 SHARED = ("base", "new", "device", "phase", "dtype", "suite", "configs", "since", "until", "by")

@@ -13,9 +13,9 @@ from sqlalchemy import ColumnElement, Connection, Double, Engine, Select, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import Text, TypeEngine
 
-from db.errors import StoreError, explain, one_line
-from db.masked import MaskedText
 from db.schema import Meta
+from db.store_errors import StoreError, explain, one_line
+from db.stored_values import MaskedText
 
 if TYPE_CHECKING:
     import pandas as pd

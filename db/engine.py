@@ -11,8 +11,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, m
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from db.errors import StoreError, explain, one_line
 from db.maintenance import migrate
+from db.store_errors import StoreError, explain, one_line
 
 #: Names the store where no path or URL is given.
 VARIABLE = "INDUCTOR_WATCH_DB"

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from collector.bundle import BundleContents, BundleError, RunHeader, read_bundle
+from sqlalchemy import Connection, and_, func, insert, or_, select, tuple_, update
+
+from collector.bundle import BundleContents, BundleError, KnownCode, RunHeader, read_bundle
 from collector.code import Code, unpack_text
 from collector.metrics import METRICS
-from collector.vocabulary import Cell, Measurement, short_hash
-from db.arrays import pack, relative_spread
-from db.errors import one_line
+from collector.vocabulary import Cell, Measurement, canonical_json, short_hash
+from db.connecting import by_key, chunks
 from db.queries.details import throttled_by
-from db.queries.moments import to_epoch
-from db.texts import UNFIT, clean, clean_json, compact, error_text, finite, whole
+from db.schema import Base, Branch, CellRow, CodeRow, CodeText, Commit, ConfigRow, Environment, Model, Program
+from db.store_errors import one_line
+from db.stored_values import (
+    UNFIT,
+    clean,
+    clean_json,
+    compact,
+    error_text,
+    finite,
+    pack,
+    relative_spread,
+    to_epoch,
+    whole,
+)
 
 _T = TypeVar("_T")
 
@@ -235,3 +249,166 @@ def _samples(metric: str, values: list[float]) -> dict[str, Any]:
     number_format, data = pack(values)
     spread = relative_spread(values) if all(map(math.isfinite, values)) else None
     return {"metric": metric, "count": len(values), "spread": spread, "number_format": number_format, "data": data}
+
+
+Key = tuple[Any, ...]
+
+
+def ensure(
+    conn: Connection, table: type[Base], key: Sequence[str], rows: Iterable[Mapping[str, Any]]
+) -> dict[Key, int]:
+    """The `id` of every row by the values of its key columns; rows whose key is new are inserted."""
+    by_key = {tuple(row[name] for name in key): row for row in rows}
+    known = _find(conn, table, key, by_key)
+    new = [row for values, row in by_key.items() if values not in known]
+    if new:
+        conn.execute(insert(table), [dict(row) for row in new])
+        known |= _find(conn, table, key, [values for values in by_key if values not in known])
+    return known
+
+
+def commit_key(conn: Connection, commit: Mapping[str, Any]) -> int:
+    """The number of a commit. Facts of a bundle fill gaps, and never replace facts of a repository.
+
+    Of two bundles that disagree the smaller value counts, whichever came first.
+    """
+    number = ensure(conn, Commit, ("repo", "sha"), [commit])[commit["repo"], commit["sha"]]
+    for name in ("author_date", "title", "pr_number"):
+        if commit[name] is not None:
+            column = getattr(Commit, name)
+            may_change = or_(column.is_(None), and_(Commit.position.is_(None), column > commit[name]))
+            conn.execute(update(Commit).where(Commit.id == number, may_change).values({name: commit[name]}))
+    return number
+
+
+def branch_key(conn: Connection, repo: str, name: str, start: Mapping[str, Any] | None = None) -> int:
+    """The number of a branch. A start fills a gap. Of two different starts the later one in the line counts."""
+    number = ensure(conn, Branch, ("repo", "name"), [{"repo": repo, "name": name}])[repo, name]
+    if start is not None:
+        given = commit_key(conn, start)
+        known = conn.execute(select(Branch.start).where(Branch.id == number)).scalar()
+        order = (func.coalesce(Commit.position, -1).desc(), Commit.sha.desc())
+        later = select(Commit.id).where(Commit.id.in_((given, known))).order_by(*order).limit(1).scalar_subquery()
+        conn.execute(update(Branch).where(Branch.id == number).values(start=later))
+    return number
+
+
+def cell_keys(conn: Connection, incoming: Incoming) -> dict[str, int]:
+    """The number of every cell by `cell_id`, its model and config included."""
+    known = {name: number for (name,), number in _find(conn, CellRow, ("cell_id",), zip(incoming.cells)).items()}
+    # The cells of a model get neighbouring numbers, and so its rows of a night lie side by side: a history reads few pages.
+    unknown = [(str(cell), cell_id) for cell_id, cell in incoming.cells.items() if cell_id not in known]
+    new = {cell_id: incoming.cells[cell_id] for _, cell_id in sorted(unknown)}
+    if not new:
+        return known
+    models: dict[Key, dict[str, Any]] = {}
+    configs: dict[str, dict[str, Any]] = {}
+    for cell in new.values():
+        models[cell.suite, cell.model] = {"suite": clean(cell.suite), "name": clean(cell.model)}
+        if (config := cell.config).config_id not in configs:
+            request = clean_json(config.to_json())
+            configs[config.config_id] = {"config_id": config.config_id, "name": clean(config.name), "request": request}
+    model_keys = ensure(conn, Model, ("suite", "name"), models.values())
+    config_keys = ensure(conn, ConfigRow, ("config_id",), configs.values())
+    rows = [
+        {
+            "cell_id": cell_id,
+            "model": model_keys[clean(cell.suite), clean(cell.model)],
+            "phase": cell.phase.value,
+            "dtype": clean(cell.dtype),
+            "device": clean(cell.device),
+            "batch_size": cell.batch_size,
+            "config": config_keys[(cell.config.config_id,)],
+        }
+        for cell_id, cell in new.items()
+    ]
+    return known | {name: number for (name,), number in ensure(conn, CellRow, ("cell_id",), rows).items()}
+
+
+def record_keys(
+    conn: Connection, kind: Literal["program", "environment"], records: Mapping[str, Any]
+) -> dict[str | None, int | None]:
+    """The number of every program or environment by its public name; None stands for itself.
+
+    A record that an earlier, damaged bundle had lost is filled in.
+    """
+    table: type[Program | Environment] = Program if kind == "program" else Environment
+    key, value = f"{kind}_id", "options" if kind == "program" else "data"
+    known = _find(conn, table, (key,), zip(records))
+    numbers = ensure(conn, table, (key,), [{key: name, value: data} for name, data in records.items()])
+    for name, data in records.items():
+        if (name,) in known and data is not None:
+            column = getattr(table, value)
+            conn.execute(update(table).where(table.id == numbers[(name,)], column.is_(None)).values({value: data}))
+    return {None: None} | {name: number for (name,), number in numbers.items()}
+
+
+def _find(conn: Connection, table: type[Base], key: Sequence[str], values: Iterable[Key]) -> dict[Key, int]:
+    columns = [getattr(table, name) for name in key]
+    identity = table.__table__.c["id"]
+    numbers: dict[Key, int] = {}
+    for chunk in chunks(values):
+        wanted = columns[0].in_([value for (value,) in chunk]) if len(key) == 1 else tuple_(*columns).in_(chunk)
+        numbers |= {tuple(row[1:]): row[0] for row in conn.execute(select(identity, *columns).where(wanted))}
+    return numbers
+
+
+def store_code(conn: Connection, incoming: Incoming, folder: Path) -> None:
+    """Stores the code that this database does not have, and its texts.
+
+    What the bundle lacks is read from the bundles of its folder, which perhaps are not in this database: a run may have
+    been removed from it, or never stored.
+    """
+    used = {item.row["code_id"] for item in incoming.measurements.values()} - {None}
+    lacking = _lacking(conn, CodeRow.code_id, used)
+    if not lacking:
+        return
+    beside = _Beside(folder, incoming)
+    codes = {code_id: code for code_id in lacking if (code := beside.code(code_id))}
+    _insert(
+        conn,
+        CodeRow,
+        [{"code_id": key, "graphs": canonical_json(code.to_json()["graphs"])} for key, code in codes.items()],
+    )
+    text_ids = set[str]().union(*(code.text_ids for code in codes.values()))
+    texts = {text_id: beside.text(text_id) for text_id in _lacking(conn, CodeText.text_id, text_ids)}
+    _insert(conn, CodeText, [{"text_id": key, "text": text} for key, text in texts.items() if text is not None])
+
+
+class _Beside:
+    """The code of a bundle and of those beside it, of which one is read when something in it is asked for."""
+
+    def __init__(self, folder: Path, incoming: Incoming) -> None:
+        self._known, self._codes, self._texts = KnownCode(folder), dict(incoming.codes), dict(incoming.texts)
+        self._read: set[Path] = set()
+
+    def code(self, code_id: str) -> Code | None:
+        if code_id not in self._codes:
+            self._read_bundle_of(code_id)
+        return self._codes.get(code_id)
+
+    def text(self, text_id: str) -> str | None:
+        if text_id not in self._texts:
+            self._read_bundle_of(text_id)
+        return self._texts.get(text_id)
+
+    def _read_bundle_of(self, name: str) -> None:
+        path = self._known.bundle_of(name)
+        if path is None or path in self._read:
+            return
+        self._read.add(path)
+        with suppress(BundleError, OSError, RecursionError):  # then there is a comparison without this text
+            contents: BundleContents = read_bundle(path)
+            self._codes |= {code_id: Code.from_json(code) for code_id, code in contents.codes.items()}
+            self._texts |= storable("text", contents.texts, unpack_text, [])
+
+
+def _lacking(conn: Connection, column: Any, names: Iterable[str]) -> list[str]:
+    """Those of the names that the column does not have, and could have."""
+    usable = {name for name in names if clean(name) == name}
+    return sorted(usable - by_key(conn, column, column, usable).keys())
+
+
+def _insert(conn: Connection, table: type[Base], rows: list[dict[str, Any]]) -> None:
+    if rows:
+        conn.execute(insert(table), rows)

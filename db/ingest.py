@@ -13,15 +13,22 @@ from sqlalchemy import Column, Connection, Engine, Row, and_, bindparam, delete,
 from collector.bundle import BundleError, first_damage
 from collector.metrics import METRICS
 from db.connecting import changing
-from db.dimensions import branch_key, cell_keys, commit_key, ensure, record_keys
-from db.errors import StoreError, one_line
-from db.generated_code import store_code
-from db.incoming import Incoming, IncomingMeasurement, read_incoming
-from db.night_names import unique_night
-from db.queries.moments import from_epoch
+from db.incoming import (
+    Incoming,
+    IncomingMeasurement,
+    branch_key,
+    cell_keys,
+    commit_key,
+    ensure,
+    read_incoming,
+    record_keys,
+    store_code,
+)
+from db.nights import refresh, unique_night
 from db.queries.sides import A_DAY_S
 from db.schema import Commit, Evidence, Planned, Run, Samples, Testbed, measurements
-from db.summaries import refresh
+from db.store_errors import StoreError, one_line
+from db.stored_values import from_epoch
 
 
 class OtherRunError(StoreError, BundleError):

@@ -29,8 +29,7 @@ from sqlalchemy import UniqueConstraint as Unique
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from collector.metrics import METRICS
-from db.arrays import PackedText
-from db.masked import MaskedFingerprint, MaskedJson, MaskedText
+from db.stored_values import MaskedFingerprint, MaskedJson, MaskedText, PackedText
 
 #: Metrics that tables and histories show unless others are asked for.
 HISTORY_METRICS = ("speedup", "compiled_ms", "compiled_kernel_ms", "compile_cold_s")

@@ -78,7 +78,7 @@ class Verbs(click.Group):
             return super().invoke(ctx)
         except Exception as error:
             if DATABASE in ctx.meta and is_bug(error):
-                from db.maintenance.check import damage_of
+                from db.maintenance.consistency import damage_of
 
                 if damage := damage_of(ctx.meta[DATABASE]):
                     raise damage from error

@@ -19,7 +19,7 @@ from collector.vocabulary import Phase
 from jobs.output.addresses import split_address
 
 if TYPE_CHECKING:
-    from db.queries.filters import CellFilter
+    from db.queries.cells import CellFilter
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]
@@ -68,7 +68,7 @@ class Moment(click.ParamType[datetime]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         """The moment in UTC."""
-        from db.queries.moments import from_epoch, to_epoch
+        from db.stored_values import from_epoch, to_epoch
 
         try:
             return from_epoch(to_epoch(value))
@@ -163,7 +163,7 @@ def repeatable(what: str, plural: str, text: str, **more: Any) -> Decorator[Any]
 
 
 def _cell_filter(**names: tuple[str, ...]) -> CellFilter:
-    from db.queries.filters import CellFilter
+    from db.queries.cells import CellFilter
 
     return CellFilter(**names)
 
@@ -174,7 +174,7 @@ _OF_A_MODEL = (
     repeatable("device", "devices", "Only this device, by name or pattern"),
     repeatable("config", "configs", "Only this config, by name, pattern or config_id"),
 )
-#: Which stored cells, as a `db.queries.filters.CellFilter` with patterns in it.
+#: Which stored cells, as a `db.queries.cells.CellFilter` with patterns in it.
 cell_options = as_one(
     "chosen",
     _cell_filter,

@@ -16,7 +16,7 @@ from analysis.stats.averages import NORMAL_CONSISTENCY, Labels, Mask, Numbers
 from analysis.stats.run_noise import FEWEST_REPEATED, common_drift, is_one_group, unrest
 from collector.bundle import CONFIRM
 from collector.metrics import GPU_YARDSTICKS, HOST_YARDSTICKS, METRICS
-from db.queries.repeats import THROTTLED
+from db.queries.series import THROTTLED
 from db.queries.sides import Side
 
 YARDSTICKS = (*GPU_YARDSTICKS, *HOST_YARDSTICKS)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from analysis.compare.findings import CHANGES, DEVICE, WALL, Finding, Judged, Outcome
 from collector.metrics import METRICS
-from db.queries.cell_names import CellName
+from db.queries.cells import CellName
 from db.queries.side_rows import CellState
 
 Direction = Literal["better", "worse", "same"]

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.stats.averages import Labels, Mask, Numbers
 from analysis.stats.run_noise import two_modes
 from db.connecting import Source
-from db.queries.repeats import LOOK_BACK, ReadRun, Repeats, repeats
+from db.queries.series import LOOK_BACK, ReadRun, Repeats, repeats
 from db.queries.sides import Side
 
 #: What tells cells apart but for their config. Cells of one program that agree in all of it have one noise.
@@ -21,7 +21,7 @@ _TURNS = 3
 
 
 class RepeatRows:
-    """The measurements of `db.queries.repeats.Repeats`, oldest run first. Entry i of each array is of measurement i.
+    """The measurements of `db.queries.series.Repeats`, oldest run first. Entry i of each array is of measurement i.
 
     `cells` are the cells' ids, and `cell` is the index of each row's cell in it. `runs` are the store's numbers of the runs that
     have rows, oldest first, and `run` is the index in it. `branch` and `version` are labels from 0, `version` of a commit under
@@ -61,7 +61,7 @@ class RepeatRows:
         read: ReadRun | None = None,
         with_untimed: bool = True,
     ) -> RepeatRows:
-        """What the store holds about the cells of these sides, as `db.queries.repeats.repeats` reads it.
+        """What the store holds about the cells of these sides, as `db.queries.series.repeats` reads it.
 
         Raises `KeyError` for a metric that does not exist.
         """

@@ -34,7 +34,7 @@ from analysis.stats.verdicts import (
     words_where,
 )
 from collector.metrics import METRICS, MIN_EFFECT
-from db.queries.repeats import THROTTLED
+from db.queries.series import THROTTLED
 from db.queries.side_rows import CellState
 
 #: The metric: bytes that stay allocated with every compiled call.

@@ -25,14 +25,13 @@ from collector.metrics import METRICS, MIN_EFFECT
 from collector.own_models import USER, identity_in
 from collector.vocabulary import Status, canonical_json
 from db.connecting import Source, connected
-from db.errors import FilterError, SideError, nearest, one_line
-from db.queries.cell_names import CellName
-from db.queries.code import codes
-from db.queries.filters import EVERYTHING, CellFilter, check_filter
-from db.queries.repeats import ReadRun
+from db.queries.cells import EVERYTHING, CellFilter, CellName, check_filter
+from db.queries.details import codes
+from db.queries.series import ReadRun
 from db.queries.side_rows import NOT_PLANNED, CellState, side_cells, side_environments
 from db.queries.sides import Side, order_note, resolve_side
 from db.schema import measurements
+from db.store_errors import FilterError, SideError, nearest, one_line
 
 #: What the tables say of a cell whose model, one of a user's own, changed itself.
 MODEL_CHANGED = "model changed"

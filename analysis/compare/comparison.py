@@ -23,9 +23,8 @@ from analysis.compare.side_differences import (
 )
 from analysis.compare.suite_groups import SuiteChange, compare_groups
 from collector.metrics import METRICS, MIN_EFFECT, Dimension
-from db.queries.code import codes, with_kernels
-from db.queries.details import evidence
-from db.queries.filters import EVERYTHING, CellFilter
+from db.queries.cells import EVERYTHING, CellFilter
+from db.queries.details import codes, evidence, with_kernels
 from db.queries.side_rows import CellState
 from db.queries.sides import Side
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analysis.compare.side_differences import CAME, CHANGED, REST, WENT, CodeChanges, ListedKernel, listed_kernels, stem
-from db.errors import counted
+from db.store_errors import counted
 
 #: A group explains a change of device time if it has this share of it. At most so many are named.
 LEAST_SHARE, MOST = 0.1, 4

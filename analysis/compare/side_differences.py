@@ -15,9 +15,9 @@ from analysis.compare.cell_comparison import CellComparison
 from collector.code import NAME_OF_SOURCE, Code, Kernel
 from collector.metrics import METRICS
 from collector.vocabulary import canonical_json
-from db.errors import counted
+from db.nights import RunInfo
 from db.queries.sides import Side
-from db.runs import RunInfo
+from db.store_errors import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from analysis.stats.averages import geomean
 from analysis.stats.verdicts import Interval, geomean_interval, sums_interval
 from collector.metrics import METRICS
 from collector.vocabulary import batch_word
-from db.queries.cell_names import CellName
+from db.queries.cells import CellName
 from db.queries.side_rows import CellState
 
 #: The averages of a group, in the order that tables show them.

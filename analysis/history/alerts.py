@@ -33,11 +33,9 @@ from collector.metrics import MIN_EFFECT
 from collector.vocabulary import short_hash
 from db.commits.ranges import CommitEntry, commits_between, find_commit
 from db.connecting import Source, connected
-from db.errors import CommitError
-from db.queries.cell_names import cell_names
-from db.queries.code import code_of, with_kernels
-from db.queries.details import evidence, measurement
-from db.queries.filters import EVERYTHING, CellFilter
+from db.queries.cells import EVERYTHING, CellFilter, cell_names
+from db.queries.details import code_of, evidence, measurement, with_kernels
+from db.store_errors import CommitError
 
 #: The number of cells that a short text names.
 WORST = 5

@@ -18,8 +18,7 @@ from analysis.stats.levels import LevelChange
 from collector.metrics import METRICS
 from collector.own_models import names_another_model
 from db.connecting import Source, connected
-from db.queries.cell_names import CellNames, cell_names
-from db.queries.filters import EVERYTHING, CellFilter
+from db.queries.cells import EVERYTHING, CellFilter, CellNames, cell_names
 from db.queries.series import SeriesRun, series_runs, series_values
 
 

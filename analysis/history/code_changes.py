@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from db.queries.cell_names import CellName
-from db.queries.censuses import CensusCodes
-from db.runs import RunInfo
+from db.nights import RunInfo
+from db.queries.cells import CellName
+from db.queries.details import CensusCodes
 
 
 @dataclass(frozen=True, slots=True)

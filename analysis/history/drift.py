@@ -18,8 +18,7 @@ from analysis.stats.levels import LevelDrift, level_changes, level_drift
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
 from collector.metrics import MIN_EFFECT
 from db.connecting import Source, connected
-from db.queries.cell_names import CellNames
-from db.queries.filters import EVERYTHING, CellFilter
+from db.queries.cells import EVERYTHING, CellFilter, CellNames
 from db.queries.sides import Side
 
 #: The level at the pin is the level of the pinned commit and up to this many measured commits on either side.

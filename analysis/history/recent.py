@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from collector.metrics import METRICS
+from db.nights import NightInfo
 from db.queries.sides import Side
-from db.runs import NightInfo
 
 #: Number of nights that are shown.
 NIGHTS = 30
@@ -39,7 +39,7 @@ def recent(
     """The figures of these nights on the side's testbeds, oldest first; NaN where a night has no such figure.
 
     A pass rate is 0 to 1. An average is a ratio to the newest night, over the groups of cells that both nights have. `history`
-    is the branch's `db.queries.history.suite_history`. Raises `KeyError` where it does not have a figure.
+    is the branch's `db.queries.series.suite_history`. Raises `KeyError` where it does not have a figure.
     """
     testbeds = {run.testbed_id for run in side.runs}
     index_of = {run.run_id: at for at, night in enumerate(nights) for run in night.runs if run.testbed_id in testbeds}

@@ -24,11 +24,11 @@ from collector.metrics import METRICS, Dimension
 from collector.vocabulary import Cell
 from db.commits.ranges import CommitEntry, commit_range
 from db.connecting import Source, connected
-from db.errors import CommitError
-from db.queries.cell_names import cell_names
+from db.queries.cells import cell_names
 from db.queries.details import cell
 from db.queries.series import SeriesRun, series_runs, series_values
-from db.regressions.records import RegressionInfo, list_regressions
+from db.regression_records import RegressionInfo, list_regressions
+from db.store_errors import CommitError
 
 
 def dimension_of(info: RegressionInfo) -> str:

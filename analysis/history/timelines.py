@@ -23,11 +23,11 @@ from analysis.stats.changepoints import EDGE, SHORTEST
 from analysis.stats.levels import LevelChange, NewLevel, is_nearer, new_levels
 from collector.metrics import METRICS, MIN_EFFECT
 from db.connecting import Source, connected
-from db.queries.cell_names import CellNames
-from db.queries.moments import from_epoch
+from db.nights import RunInfo
+from db.queries.cells import CellNames
 from db.queries.series import Surroundings, environments_of, programs_of, surroundings
 from db.queries.sides import Side
-from db.runs import RunInfo
+from db.stored_values import from_epoch
 
 
 def first_changes(source: Source, names: CellNames, table: SeriesTable) -> dict[str, dict[int, LevelChange]]:

@@ -33,9 +33,8 @@ from analysis.rerun import NOTHING_AGAIN, Again, cell_of, find_again, repro_as
 from collector.explanation import Explanation
 from collector.metrics import METRICS
 from collector.vocabulary import Config, status_words
-from db.queries.code import codes, with_kernels
-from db.queries.details import configs_of, evidence, program, throttled_by
-from db.queries.filters import EVERYTHING, CellFilter
+from db.queries.cells import EVERYTHING, CellFilter
+from db.queries.details import codes, configs_of, evidence, program, throttled_by, with_kernels
 from db.queries.side_rows import CellState
 
 _SIDES = ("base", "new")

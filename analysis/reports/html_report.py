@@ -18,8 +18,8 @@ from analysis.reports.facts import SHOWN, Report
 from analysis.reports.markdown_report import render_page
 from collector.metrics import METRICS
 from collector.vocabulary import batch_word
-from db.errors import one_line
-from db.queries.cell_names import CellName
+from db.queries.cells import CellName
+from db.store_errors import one_line
 
 #: The names of the charts, as `report --chart` takes them.
 CHARTS = ("changes", "suites")

@@ -21,7 +21,7 @@ from analysis.compare.suite_groups import Group
 from analysis.present import tally
 from analysis.reports.facts import ORDER, SHOWN, Report, ReportRow
 from collector.metrics import METRICS
-from db.errors import counted, one_line
+from db.store_errors import counted, one_line
 
 #: Sections that are shown unfolded, and sections whose table has statuses instead of values.
 UNFOLDED = (Outcome.REGRESSED, Outcome.BROKE)

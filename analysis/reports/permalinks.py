@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlencode
 
-from db.queries.cell_names import CellName
+from db.queries.cells import CellName
 from db.queries.sides import Side
 
 

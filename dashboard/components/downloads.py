@@ -13,7 +13,7 @@ from analysis.reports.facts import Report, build_report
 from analysis.reports.html_report import PictureError, converter, draw, html, png, svg
 from analysis.reports.permalinks import fixed_side
 from dashboard.selection import Selection
-from db.queries.filters import CellFilter
+from db.queries.cells import CellFilter
 
 Build = Callable[[], Report]
 _TITLES = {"changes": "what changed", "suites": "the suites"}

@@ -18,9 +18,9 @@ from dashboard.components.widgets import select, select_many
 from dashboard.components.wording import moment
 from dashboard.data import Data
 from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, remembered
-from db.errors import SideError
+from db.nights import NightInfo, RunInfo, describe_places, device_name
 from db.queries.sides import Side
-from db.runs import NightInfo, RunInfo, describe_places, device_name
+from db.store_errors import SideError
 
 #: Letters of a commit's title; its end has the number of its pull request.
 _TITLE = 64

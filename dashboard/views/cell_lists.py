@@ -22,7 +22,7 @@ from dashboard.components.markup import anchor, change_cells, draw, joined, line
 from dashboard.components.wording import judged, number
 from dashboard.data import Data
 from db.queries import details
-from db.queries.cell_names import CellName
+from db.queries.cells import CellName
 from db.queries.side_rows import CellState
 
 #: Rows of a list, rows of the changes, cells that broke with a line each, characters of a message: the model's page has all.

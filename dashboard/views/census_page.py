@@ -18,9 +18,8 @@ from dashboard.data import Data, opened
 from dashboard.selection import remembered
 from dashboard.views import model_code
 from dashboard.views.model_choice import Half
-from db.queries.cell_names import CellName
+from db.queries.cells import EVERYTHING, CellName
 from db.queries.details import measurement
-from db.queries.filters import EVERYTHING
 
 #: Commits and cells that a table shows; the cells that changed most often come first.
 _COMMITS, _CELLS = 60, 16

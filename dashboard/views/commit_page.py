@@ -14,8 +14,8 @@ from dashboard.components.wording import ABSENT, count, moment
 from dashboard.selection import Selection, current
 from dashboard.views import cell_lists, headline
 from db.commits.ranges import commit_range
-from db.errors import CommitError
 from db.queries.sides import Side
+from db.store_errors import CommitError
 
 #: Commits of a range, and changes of one cause, that are shown.
 _COMMITS, _CHANGES = 30, 12

@@ -42,10 +42,10 @@ from dashboard.components.wording import (
 )
 from dashboard.data import Data, Pair
 from dashboard.selection import Selection, current
-from db.errors import FilterError
-from db.exporting.formats import without_formulas
-from db.queries.cell_names import CellName
+from db.exporter import without_formulas
+from db.queries.cells import CellName
 from db.queries.side_rows import CellState
+from db.store_errors import FilterError
 
 #: A table's columns by their heads.
 Columns = dict[str, list[Any]]

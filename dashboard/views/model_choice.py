@@ -18,11 +18,11 @@ from dashboard.components.markup import anchor, draw, joined, markdown, paragrap
 from dashboard.components.widgets import known, known_many, segments, select, select_many
 from dashboard.components.wording import moment
 from dashboard.selection import Selection
-from db.errors import nearest, one_line
 from db.queries import details
+from db.queries.cells import EVERYTHING
 from db.queries.details import MeasurementInfo
-from db.queries.filters import EVERYTHING
 from db.queries.sides import Side
+from db.store_errors import nearest, one_line
 
 _SETTING = ["phase", "dtype", "device", "batch_size"]
 

@@ -34,7 +34,7 @@ from dashboard.components.widgets import known, segments, select
 from dashboard.components.wording import ABSENT, count, milliseconds, signed
 from dashboard.data import Data
 from dashboard.views.model_choice import Half
-from db.queries.code import code_of, texts_of, with_kernels
+from db.queries.details import code_of, texts_of, with_kernels
 
 #: Kernels of the table; the box below it has all of them.
 _TOP_KERNELS = 20

@@ -53,8 +53,8 @@ from dashboard.selection import Selection, current
 from dashboard.views import model_choice as model_choice
 from dashboard.views import model_code, model_history
 from dashboard.views.model_choice import Choice, Half
-from db.errors import FilterError
 from db.queries import details
+from db.store_errors import FilterError
 
 
 @dataclass(frozen=True, slots=True)

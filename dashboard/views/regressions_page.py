@@ -24,8 +24,8 @@ from dashboard.selection import Selection, current
 from dashboard.views.model_history import runs_of
 from db.commits.ranges import CommitEntry
 from db.engine import open_store
-from db.errors import RecordError, StoreError
-from db.regressions.records import OPEN, STATES, RegressionInfo, change_state, following, note_regression
+from db.regression_records import OPEN, STATES, RegressionInfo, change_state, following, note_regression
+from db.store_errors import RecordError, StoreError
 
 
 def record_table(caption: str, records: Sequence[Listed], note: str = "") -> Markup:

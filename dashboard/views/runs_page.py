@@ -18,8 +18,8 @@ from dashboard.components import outside_links, sidebar, widgets
 from dashboard.components.markup import Cell, alert, anchor, draw, joined, lines, paragraph, span, table
 from dashboard.components.wording import ABSENT, count, moment, share
 from dashboard.selection import Selection, current
+from db.nights import NightInfo
 from db.queries.side_rows import CellState
-from db.runs import NightInfo
 
 _UNASKED = [status.value for status in NOT_APPLICABLE]
 #: So many nights on days of their own, at most so many days apart, show that there is to be one each day.

@@ -18,8 +18,8 @@ from dashboard.components.widgets import known, known_many, select, select_many,
 from dashboard.components.wording import ABSENT, axis_of, count, moment, signed
 from dashboard.data import Data
 from dashboard.selection import Selection, current
-from db.errors import one_line
-from db.queries.filters import CellFilter
+from db.queries.cells import CellFilter
+from db.store_errors import one_line
 
 _RULE = (
     "Points stand in the order of their commits. Each is an average over the models that passed. Models that come and go do "

@@ -1,4 +1,4 @@
-"""Commits in their order: the range between two of them, the story of a pull request, a search.
+"""Commits in their order: the range between two of them, tags, the story of a pull request, a search.
 
 Commits are ordered by the position in the line that `commits import` stored, never by dates.
 """
@@ -7,20 +7,69 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, or_, select, true
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, insert, or_, select, true
 from sqlalchemy.orm import aliased
 
-from db.commits.messages import read_subject
+from db.commits.links import read_subject
 from db.connecting import Source, chunks, connected
-from db.errors import CommitError, one_line
-from db.queries.moments import moment_of
-from db.schema import Commit, CommitLink
-from db.tags import tags_of
+from db.schema import Commit, CommitLink, Run, Tag
+from db.store_errors import CommitError, one_line
+from db.stored_values import clean, moment_of
+
+#: Bots tag by the thousand, under names such as `ciflow/trunk/1234`; people name releases.
+_OF_BOTS = "/"
+
+
+def put_tags(conn: Connection, repo: str, tags: Mapping[str, str]) -> bool:
+    """Stores what a clone says (whole shas by name); says whether that changed anything.
+
+    A tag that was moved names its new commit from now on; one that the clone does not have stays, as not every clone has all.
+    With a slash in its name it is kept only if the database knows its commit.
+    """
+    wanted = {clean(name): sha for name, sha in tags.items() if clean(name).strip()}
+    known = _known(conn, repo, {sha for name, sha in wanted.items() if _OF_BOTS in name})
+    wanted = {name: sha for name, sha in wanted.items() if _OF_BOTS not in name or sha in known}
+    stored = {row.name: row.sha for row in conn.execute(select(Tag.name, Tag.sha).where(Tag.repo == repo))}
+    changed = sorted(name for name, sha in wanted.items() if stored.get(name) != sha)
+    for names in chunks(changed):
+        conn.execute(delete(Tag).where(Tag.repo == repo, Tag.name.in_(names)))
+        conn.execute(insert(Tag), [{"repo": repo, "name": name, "sha": wanted[name]} for name in names])
+    return bool(changed)
+
+
+def tagged(conn: Connection, name: str) -> list[tuple[str, str]]:
+    """The commits that go by this name, as repository and sha, sorted: one a repository."""
+    query = select(Tag.repo, Tag.sha).where(Tag.name == name).order_by(Tag.repo)
+    return [(repo, sha) for repo, sha in conn.execute(query)]
+
+
+def measured_tags(conn: Connection) -> list[str]:
+    """The names of commits that some run measured, sorted."""
+    ran = exists().where(Run.commit == Commit.id, Commit.repo == Tag.repo, Commit.sha == Tag.sha)
+    return list(conn.execute(select(Tag.name).where(ran).distinct().order_by(Tag.name)).scalars())
+
+
+def tags_of(conn: Connection, shas: Iterable[str]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """By repository and sha the names of these commits, sorted; commits without any are left out."""
+    by_commit: dict[tuple[str, str], list[str]] = {}
+    for some in chunks(sorted(set(shas))):
+        query = select(Tag.repo, Tag.sha, Tag.name).where(Tag.sha.in_(some)).order_by(Tag.name)
+        for repo, sha, name in conn.execute(query):
+            by_commit.setdefault((repo, sha), []).append(name)
+    return {key: tuple(names) for key, names in by_commit.items()}
+
+
+def _known(conn: Connection, repo: str, shas: set[str]) -> set[str]:
+    known: set[str] = set()
+    for some in chunks(sorted(shas)):
+        known |= set(conn.execute(select(Commit.sha).where(Commit.repo == repo, Commit.sha.in_(some))).scalars())
+    return known
+
 
 _SHORTEST_SHA = 4
 _MOST_WORDS = 20

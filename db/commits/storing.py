@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, bindparam, func, insert, select, update
 
-from db.commits.links import CommitsReport, Mark, link
-from db.commits.messages import read_message
-from db.commits.ranges import CommitEntry, find_commit
+from db.commits.links import CommitsReport, Mark, link, read_message
+from db.commits.ranges import CommitEntry, find_commit, put_tags
 from db.connecting import Source, changing, chunks, connected
-from db.dimensions import branch_key
-from db.errors import CommitError, one_line
+from db.incoming import branch_key
 from db.schema import Branch, Commit, Run, Tag
-from db.tags import put_tags
-from db.texts import clean
+from db.store_errors import CommitError, one_line
+from db.stored_values import clean
 
 _FACTS = ("position", "author_date", "committed_at", "title", "pr_number")
 #: The values of `_FACTS`, or the first of them.
@@ -51,7 +49,7 @@ def store_commits(
     """Stores the commits `chosen` of a line; `others` are the position and sha of all the rest of it.
 
     Both may be generators and are read once, within the transaction. `starts` has, by the name of a branch, the sha of
-    the chosen commit at which it left the line; `tags` are for `db.tags.put_tags`. Git's facts replace what bundles said.
+    the chosen commit at which it left the line; `tags` are for `put_tags`. Git's facts replace what bundles said.
     Commits that an earlier, longer import knows keep their positions. If that import's line is another one, neither the
     beginning nor the continuation of this, `CommitError` is raised unless `replace` drops the earlier line. Raises
     `StoreError` where the database cannot be written. Nothing is half-written.

@@ -5,27 +5,197 @@ from __future__ import annotations
 import math
 import re
 import tempfile
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import Engine
 
-from collector.bundle import BundleContents, BundleError, BundleWriter
+from collector.bundle import BundleContents, BundleError, BundleWriter, RunHeader
 from collector.bundle_file import both_paths
+from collector.errors import ExpectedError
 from collector.output_file import write_output
-from collector.vocabulary import Measurement
-from db.errors import one_line
-from db.importing import graphnet
-from db.importing.cells import Given
-from db.importing.merging import join_pairs
-from db.importing.records import read_records
-from db.importing.rows import ImportingError, Row, Source, find_files, read_source
-from db.importing.runs import Provenance, runs_of
-from db.importing.tables import read_table
+from collector.vocabulary import Measurement, canonical_json, short_hash
+from db.commits.storing import LandedCommit
+from db.importing import graphnet_logs
+from db.importing.merging import join_pairs, merge
+from db.importing.pytorch_files import read_records, read_table
+from db.importing.pytorch_names import Given, Identity, identify
+from db.importing.result_rows import ImportingError, Row, Source, Target, Uploader, find_files, read_source
 from db.ingest import IngestReport, ingest_bundle
+from db.store_errors import counted, in_words, one_line
+from db.stored_values import from_epoch, to_epoch
+
+_DEFAULT_REPO = "pytorch/pytorch"
+
+
+class Clone(Hashable, Protocol):
+    """A git repository to look commits up in, such as `jobs.git.log.Repository`."""
+
+    def sha_of(self, ref: str) -> str:
+        """The commit that a ref, tag or sha means. Raises `ExpectedError` if there is none."""
+
+    def branch_of(self, ref: str) -> str:
+        """The branch that a ref names, else the one that is checked out; empty if there is none."""
+
+    def commits(self, places: Iterable[tuple[int, str]]) -> Iterator[LandedCommit]:
+        """The facts of each commit (position and sha)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The caller's values; `git` is a repository that supplies missing ones."""
+
+    repo: str | None = None
+    branch: str | None = None
+    commit: str | None = None
+    date: str | None = None
+    git: Clone | None = None
+    label: str = ""
+    tool_version: str = ""
+
+    def look_up(self, commit: str | None) -> LandedCommit | None:
+        """The repository's entry for the caller's commit, the given one, or HEAD; None without a repository.
+
+        Raises `ExpectedError` where the caller's commit is not in it; a record's commit may be unknown.
+        """
+        if self.git is None:
+            return None
+        try:
+            return _look_up(self.git, self.commit or commit or "HEAD")
+        except ExpectedError:
+            if self.commit or not commit:
+                raise
+            return None
+
+    @property
+    def epoch(self) -> float | None:
+        """The caller's date in seconds since 1970. Raises `ImportingError` if it is none."""
+        if self.date is None:
+            return None
+        try:
+            return to_epoch(self.date)
+        except (ValueError, OverflowError) as error:
+            raise ImportingError(f"--date {one_line(self.date)!r} is no date: write it as 2026-08-01T02:00") from error
+
+
+#: The trigger of imported runs; the cost model leaves such runs out.
+TRIGGER = "import"
+
+
+def settle(uploader: Uploader, asked: Provenance) -> RunHeader | str:
+    """Repository, branch, commit and date of rows as a run without name and testbed, or a text that says what is missing."""
+    commit, branch, date = (
+        asked.commit or uploader.commit,
+        asked.branch or uploader.branch,
+        asked.epoch or uploader.timestamp,
+    )
+    here = asked.look_up(uploader.commit)
+    if asked.git and here:
+        commit, branch = here.sha, branch or (asked.git.branch_of("HEAD") if not uploader.commit else None)
+        date = here.committed_at if date is None else date
+    if missing := [
+        word for word, value in (("commit", commit), ("branch", branch), ("date", date)) if value in (None, "")
+    ]:
+        options = in_words([f"--{word}" for word in missing], "and")
+        return f"no {in_words(missing, 'or')}: pass {options}, or --git PATH"
+    assert commit and branch and date is not None  # noqa: S101 - all three were just looked at
+    try:
+        started_at = from_epoch(date).isoformat()
+        to_epoch(started_at)
+    except (ValueError, OverflowError, OSError):
+        return f"{date!r} is no date: pass --date"
+    return RunHeader(
+        run_id="",
+        branch=branch,
+        commit=commit,
+        testbed={},
+        started_at=started_at,
+        repo=asked.repo or uploader.repo or _DEFAULT_REPO,
+        trigger=TRIGGER,
+        label=asked.label,
+        commit_date=from_epoch(here.author_date).isoformat() if here and here.author_date is not None else None,
+        commit_title=here.subject if here else None,
+    )
+
+
+@cache  # every row of a file asks
+def _look_up(clone: Clone, ref: str) -> LandedCommit:
+    return next(clone.commits([(0, clone.sha_of(ref))]))
+
+
+@dataclass(slots=True)
+class _Group:
+    """Rows of one run."""
+
+    header: RunHeader
+    rows: list[tuple[Identity, Row]]
+
+
+def runs_of(rows: Sequence[Row], asked: Provenance, given: Given, problems: list[str]) -> list[BundleContents]:
+    """The runs of these rows, in the order of the rows.
+
+    A run has what one workflow measured of one commit on one kind of machine. Rows without a known cell or commit are left
+    out, with a line per file in `problems`.
+    """
+    groups: dict[str, _Group] = {}
+    lacking: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for row in rows:
+        identity = identify(row, given)
+        origin = settle(row.uploader, asked)
+        for lack in (identity, origin):
+            if isinstance(lack, str):
+                lacking[row.source.name, lack].append(row.line)
+        if isinstance(identity, str) or isinstance(origin, str):
+            continue
+        header = replace(origin, testbed=_testbed(row, identity))
+        key = canonical_json([header.repo, header.branch, header.commit, row.uploader.workflow_id, header.testbed])
+        groups.setdefault(key, _Group(header, [])).rows.append((identity, row))
+    for (name, lack), lines in lacking.items():
+        problems.append(f"{name}: {counted(len(lines), 'row')} left out (line {lines[0]}): {lack}")
+    return [_run(group, asked, problems) for group in groups.values()]
+
+
+def _run(group: _Group, asked: Provenance, problems: list[str]) -> BundleContents:
+    # Later attempts of a workflow come last, so that they count.
+    ordered = sorted(group.rows, key=lambda pair: pair[1].uploader.run_attempt or 1)
+    uploaders = [row.uploader for _, row in ordered]
+    moments = [item.timestamp for item in uploaders if item.timestamp is not None] if asked.date is None else []
+    # The caller's date, or that of the repository, where no record has one.
+    times = [from_epoch(moment).isoformat() for moment in (min(moments), max(moments))] if moments else []
+    started_at, finished_at = times or (group.header.started_at, group.header.started_at)
+    measurements, environments = merge(ordered, started_at, asked.date is not None, problems)
+    attempt = max((item.run_attempt or 1 for item in uploaders), default=1)
+    workflow = next((item.workflow_id for item in uploaders if item.workflow_id), "")
+    ci_url = f"https://github.com/{group.header.repo}/actions/runs/{workflow}" if workflow.isdigit() else ""
+    header = replace(group.header, started_at=started_at, attempt=attempt, ci_url=ci_url)
+    content = [header.to_json(), sorted(canonical_json(item.to_json()) for item in measurements), environments]
+    # A hash of the content alone: the same files give the same run, and any difference gives another one.
+    run_id = f"import-{started_at[:10].replace('-', '')}-{short_hash(content)}"
+    return BundleContents(
+        replace(header, run_id=run_id, tool_version=asked.tool_version),
+        list(dict.fromkeys(item.cell for item in measurements)),
+        environments,
+        measurements=measurements,
+        finished_at=finished_at,
+        attempt=attempt,
+    )
+
+
+def _testbed(row: Row, identity: Identity) -> dict[str, Any]:
+    """The testbed, as far as it is known; another harness is another testbed."""
+    harness = "GraphNet" if row.target is Target.GRAPHNET else "benchmarks/dynamo"
+    if row.benchmark not in (None, "TorchInductor"):
+        harness = str(row.benchmark)
+    testbed: dict[str, Any] = {"harness": harness, "device": identity.device, "accelerator": identity.accelerator}
+    runners = row.extra.get("runners")
+    runner = runners[0] if isinstance(runners, list) and runners and isinstance(runners[0], dict) else {}
+    words = {"type": "runner", "gpu_info": "gpu", "gpu_count": "gpu_count", "cpu_info": "cpu", "cpu_count": "cores"}
+    # Without the runner's own name, since any runner of a kind may take a shard.
+    return testbed | {ours: runner[theirs] for theirs, ours in words.items() if runner.get(theirs) not in (None, "", 0)}
 
 
 def pack_run(contents: BundleContents, folder: Path) -> Path:
@@ -141,12 +311,12 @@ def store(engine: Engine, report: ImportReport, not_after: float = math.inf) -> 
 
 def _read(source: Source, problems: list[str]) -> list[Row]:
     start = source.text.lstrip("\ufeff \t\r\n")[:1]
-    is_log = graphnet.is_log(source.text)
+    is_log = graphnet_logs.is_log(source.text)
     is_list = start == "[" and not (is_log and not source.name.endswith(".json"))
     # A file of records that lost its beginning still has whole lines.
     if start == "{" or is_list or (not is_log and re.search(r'^\{"', source.text, re.MULTILINE)):
         return read_records(source, problems)
-    return graphnet.read_log(source, problems) if is_log else read_table(source, problems)
+    return graphnet_logs.read_log(source, problems) if is_log else read_table(source, problems)
 
 
 def _put(contents: BundleContents, folder: Path) -> ImportedRun:

@@ -16,13 +16,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 from collector.vocabulary import Cell, Failure, Measurement, Stage, Status, short_hash
-from db.errors import one_line
-from db.importing import graphnet
-from db.importing.cells import Identity
-from db.importing.meanings import METRIC_OF, meaning_of, metrics_of
-from db.importing.rows import Row, Target, Value, plain, spelled
-from db.importing.tables import parse_name
-from db.queries.moments import from_epoch
+from db.importing import graphnet_logs
+from db.importing.pytorch_files import parse_name
+from db.importing.pytorch_names import METRIC_OF, Identity, meaning_of, metrics_of
+from db.importing.result_rows import Row, Target, Value, plain, spelled
+from db.store_errors import one_line
+from db.stored_values import from_epoch
 
 #: Arguments of a model's own row; all others belong to the program and are kept once, in the environment.
 _PER_ROW = ("only", "output", "batch_size", "device_index", "partition_id", "total_partitions")
@@ -136,7 +135,7 @@ def _measurement(
     start = from_epoch(min(begun)).isoformat() if begun and not is_dated else started_at
     measurement = Measurement(cell, Status.SKIPPED, start, wall_s=0.0, details=_details(row_set))
     if log := row_set.rows.get(Target.GRAPHNET):
-        graphnet.judge(measurement, log)
+        graphnet_logs.judge(measurement, log)
         return measurement
     performance, accuracy = (row_set.rows.get(kind) for kind in (Target.PERFORMANCE, Target.ACCURACY))
     measurement.metrics, measurement.samples = metrics_of(performance, accuracy, cell.device)

@@ -13,9 +13,9 @@ from sqlalchemy import Column, Connection, Engine, and_, bindparam, delete, inse
 from sqlalchemy.schema import CreateColumn
 
 from collector.bundle import take_out_tuning
+from db.nights import refresh
 from db.schema import Base, Evidence, Meta, Run, SchemaVersion, create_results, measurements, summaries
-from db.summaries import refresh
-from db.texts import compact
+from db.stored_values import compact
 
 #: The schemas that can be brought up to date, oldest first. This program reads and writes the last one.
 VERSIONS = ("0007", "0008", "0009", "0010")

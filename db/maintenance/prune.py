@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, Engine, delete, func, or_, select, update
 
 from db.connecting import changing, chunks, connected
-from db.errors import SideError, StoreError, nearest, one_line
-from db.queries.code import codes
-from db.queries.moments import from_epoch
-from db.regressions.records import OPEN
+from db.queries.details import codes
+from db.regression_records import OPEN
 from db.schema import Base, Branch, CodeRow, CodeText, Commit, Evidence, Regression, Run, Samples, Series, measurements
+from db.store_errors import SideError, StoreError, nearest, one_line
+from db.stored_values import from_epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,8 @@ from sqlalchemy.exc import DBAPIError
 from collector.bundle import BundleError
 from db.connecting import changing, connected
 from db.engine import file_of, open_store, shown
-from db.errors import StoreError, explain, one_line
 from db.ingest import IngestReport, ingest_bundle
 from db.queries.cells import revision
-from db.queries.moments import from_epoch
 from db.schema import (
     Base,
     Branch,
@@ -33,6 +31,8 @@ from db.schema import (
     Tag,
     Testbed,
 )
+from db.store_errors import StoreError, explain, one_line
+from db.stored_values import from_epoch
 
 _CHUNK = 5_000
 #: Columns of a regression that refer to runs.

@@ -1,11 +1,11 @@
-"""Everything about one measurement: its cell, numbers, samples, evidence, log, program and environment."""
+"""Everything about one measurement, and the generated code of measurements and censuses."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -13,15 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, Row, and_, select
 
+from collector.bundle import CENSUS
+from collector.code import Code
 from collector.machine.telemetry import THROTTLING
 from collector.metrics import METRICS
-from collector.vocabulary import BY_COSINE, CHECKED_BY, Cell, Config, Phase
-from db.arrays import unpack
+from collector.vocabulary import BY_COSINE, CHECKED_BY, Cell, Config, Phase, Status
 from db.connecting import Source, by_key, connected
-from db.night_names import called
-from db.queries.cell_names import names_query
-from db.queries.moments import from_epoch
-from db.schema import CellRow, ConfigRow, Environment, Evidence, Program, Run, Samples, measurements, results
+from db.nights import RunInfo, called, find_runs
+from db.queries.cells import EVERYTHING, CellFilter, CellName, names_query
+from db.schema import (
+    CellRow,
+    CodeRow,
+    CodeText,
+    ConfigRow,
+    Environment,
+    Evidence,
+    Program,
+    Run,
+    Samples,
+    measurements,
+    results,
+)
+from db.stored_values import from_epoch, unpack
 
 #: In the details of a measurement that was not timed again: the night whose results count for it, by the name of the store.
 SAME_CODE_AS = "same_code_as"
@@ -159,7 +172,7 @@ def details_with(source: Source, word: str, *where: ColumnElement[bool]) -> dict
 
 
 class _Nights:
-    """The nights that bundles mean by a name: two of one name have different ones in the store (`db.night_names`)."""
+    """The nights that bundles mean by a name: two of one name have different ones in the store (`db.nights`)."""
 
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
@@ -235,3 +248,87 @@ def _key(table: type[Samples | Evidence], row: Row[Any]) -> tuple[ColumnElement[
     run = select(Run.id).where(Run.run_id == row.run_id).scalar_subquery()
     of_cell = select(CellRow.id).where(CellRow.cell_id == row.cell_id).scalar_subquery()
     return table.run == run, table.cell == of_cell, table.replicate == row.replicate
+
+
+#: What the details of a timed measurement say of its kernels.
+_OF_KERNELS = ("compiled_kernels", "eager_kernels", "outside_kernels", "autotuned")
+
+
+def code_of(source: Source, run_id: str, cell_id: str) -> Code | None:
+    """The code of a run's newest measurement of a cell; None where none is stored."""
+    query = select(results.c.code_id).where(results.c.run_id == run_id, results.c.cell_id == cell_id)
+    with connected(source) as conn:
+        code_id = conn.execute(query.order_by(results.c.started_at.desc()).limit(1)).scalar()
+        return codes(conn, [code_id]).get(code_id) if code_id else None
+
+
+def codes(source: Source, code_ids: Iterable[str]) -> dict[str, Code]:
+    """The codes of these ids; those that are not stored are left out."""
+    stored = by_key(source, CodeRow.code_id, CodeRow.graphs, code_ids)
+    return {key: Code.from_json({"code_id": key, "graphs": json.loads(graphs)}) for key, graphs in stored.items()}
+
+
+def texts_of(source: Source, text_ids: Iterable[str]) -> dict[str, str]:
+    """The texts of these ids; those that are not stored are left out."""
+    return by_key(source, CodeText.text_id, CodeText.text, text_ids)
+
+
+def with_kernels(source: Source, cell_id: str, details: Mapping[str, Any]) -> dict[str, Any]:
+    """A measurement's details, with the kernels of the night that timed its code if it was not timed again."""
+    row = results.c
+    timed = select(row.run_id).where(row.night == details.get(SAME_CODE_AS), row.cell_id == cell_id)
+    timed = timed.where(row.compiled_ms.is_not(None)).order_by(row.started_at.desc()).limit(1)
+    with connected(source) as conn:
+        run_id = conn.execute(timed).scalar() if details.get(SAME_CODE_AS) else None
+        earlier = evidence(conn, run_id, cell_id)[0] if run_id else {}
+    return {name: earlier[name] for name in _OF_KERNELS if name in earlier} | dict(details)
+
+
+def is_untimed() -> ColumnElement[bool]:
+    """The condition that a measurement was compiled and not timed (`Settings.code_only`, or its code was known)."""
+    row = measurements.c
+    return and_(row.status == Status.PASS.value, row.code_id.is_not(None), row.compiled_ms.is_(None))
+
+
+def same_code_as(source: Source, runs: Iterable[int]) -> dict[tuple[str, str, int], str]:
+    """The night whose results count for each measurement of these runs (by number) that was not timed for that reason.
+
+    By run_id, cell_id and replicate.
+    """
+    found = details_with(source, SAME_CODE_AS, Evidence.run.in_(list(runs)), is_untimed())
+    return {key: str(details[SAME_CODE_AS]) for key, details in found.items() if details.get(SAME_CODE_AS)}
+
+
+#: Runs that are read at most: the newest.
+_RUNS = 200
+_NAMES = tuple(field.name for field in fields(CellName))
+
+
+@dataclass(frozen=True, slots=True)
+class CensusCodes:
+    """One census: its run, and the `code_id` of each cell whose code is known."""
+
+    run: RunInfo
+    codes: dict[CellName, str]
+
+    @property
+    def device_name(self) -> str:
+        """The device that the code is for."""
+        return str(self.run.testbed.get(CENSUS, ""))
+
+
+def census_codes(source: Source, filters: CellFilter = EVERYTHING) -> list[CensusCodes]:
+    """Return the newest censuses that have code under the filters, newest first."""
+    with connected(source) as conn:
+        runs = {run.run_id: run for run in find_runs(conn, Run.trigger == CENSUS)[:_RUNS]}
+        row = results.c
+        query = select(row.run_id, row.code_id, *(row[name] for name in _NAMES)).where(
+            row.run_id.in_(runs),
+            row.code_id.is_not(None),
+            row.status == Status.NOT_CHECKED.value,
+            *filters.of_results(),
+        )
+        codes: dict[str, dict[CellName, str]] = {}
+        for run_id, code_id, *names in conn.execute(query):
+            codes.setdefault(run_id, {})[CellName(*names)] = code_id
+    return [CensusCodes(run, codes[run_id]) for run_id, run in runs.items() if run_id in codes]

@@ -1,24 +1,157 @@
-"""Many series at once: the runs of a branch in the order of its commits, and the values of all cells in them."""
+"""Many runs at once: the series of a branch, repeats of the same cells, the history of a model or a suite."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
-from sqlalchemy import case, select
+from sqlalchemy import ColumnElement, Connection, Double, Integer, Select, case, cast, select
 
+from collector.bundle import CONFIRM
 from collector.metrics import METRICS
 from collector.vocabulary import NOT_APPLICABLE, Status
-from db.connecting import Source, by_key, chunks, connected
-from db.queries.code import is_untimed
-from db.queries.repeats import judged_value
-from db.runs import is_measured, order_in_time
-from db.schema import Commit, Environment, Program, Run, Testbed, measurements
+from db.connecting import Query, Source, by_key, chunks, connected, frame, framed
+from db.nights import is_measured, order_in_time
+from db.queries.cells import CELL_COLUMNS, EVERYTHING, CellFilter, cell_names
+from db.queries.details import is_untimed
+from db.queries.sides import Side
+from db.schema import (
+    GEOMEANS,
+    HISTORY_METRICS,
+    MEANS,
+    CellRow,
+    Commit,
+    ConfigRow,
+    Environment,
+    Planned,
+    Program,
+    Run,
+    Testbed,
+    measurements,
+    summaries,
+)
+
+#: Runs of a testbed that a noise model looks back on: older ones are of another machine room and another compiler.
+LOOK_BACK = 30
+#: Can be asked for like a metric: 1 where power or heat held the GPU's clocks down, 0 where not, NaN where nobody looked.
+THROTTLED = "throttled"
+_OF_CELL = (CellRow.cell_id, CellRow.model, CellRow.phase, CellRow.dtype, CellRow.device, CellRow.batch_size)
+
+#: Reads `rows_of_runs` of one run, by its number; a server keeps what it has read.
+ReadRun = Callable[[int], pd.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """What the store holds of some cells. All numbers of runs, cells, commits, models, testbeds and programs are the store's.
+
+    - `rows`: as `rows_of_runs`, of the chosen cells only
+    - `runs`: run, night, branch, commit and testbed of each run, oldest first; what confirms a night stands with the night
+    - `cells`: cell, cell_id, model, phase, dtype, device and batch_size of each cell
+    """
+
+    rows: pd.DataFrame
+    runs: pd.DataFrame
+    cells: pd.DataFrame
+
+
+def repeats(
+    source: Source,
+    sides: Sequence[Side],
+    metrics: Sequence[str],
+    *,
+    look_back: int = LOOK_BACK,
+    read: ReadRun | None = None,
+    with_untimed: bool = True,
+) -> Repeats:
+    """The measurements that the cells of some sides have on the sides' testbeds.
+
+    Of each testbed the sides' own runs count, and the newest `look_back` runs that started no later than the newest of
+    those, with what confirms their nights. `read` is called for the rows of each run instead of reading them all at once. What
+    was not timed, since its code is known, counts for the sides' own runs only, and not there unless `with_untimed`. Raises
+    `KeyError` for a metric that does not exist.
+    """
+    own = sorted({key for side in sides for key in side.keys})
+    measured = select(measurements.c.cell).where(measurements.c.run.in_(own)).distinct()
+    with connected(source) as conn:
+        runs = _runs(conn, sides, look_back)
+        cells = frame(conn, select(CellRow.id.label("cell"), *_OF_CELL).where(CellRow.id.in_(measured)))
+        if read is None:
+            rows = rows_of_runs(conn, runs["run"].tolist(), metrics, of_cells=measured)
+        else:
+            rows = pd.concat([read(run) for run in runs["run"].tolist()], ignore_index=True)
+            rows = rows[rows["cell"].isin(cells["cell"])]
+    wanted = rows["untimed"] == 0
+    if with_untimed:
+        wanted |= rows["run"].isin(own)
+    return Repeats(rows[wanted], runs, cells)
+
+
+def rows_of_runs(
+    source: Source, runs: Iterable[int], metrics: Sequence[str], *, of_cells: Select[int] | None = None
+) -> pd.DataFrame:
+    """A row for each measurement of these runs (by number), in the order of run, cell and replicate.
+
+    Columns: run, cell, replicate, program (NaN where it is not known), passed and untimed (1 or 0), started_at (seconds
+    since 1970) and the metrics (NaN where not measured); `THROTTLED` can be asked for like a metric. Raises `KeyError` for
+    a metric that does not exist.
+    """
+    row = measurements.c
+    passed = cast(row.status == Status.PASS.value, Integer).label("passed")
+    untimed = cast(is_untimed(), Integer).label("untimed")
+    query = select(row.run, row.cell, row.replicate, cast(row.program, Double).label("program"), passed, untimed)
+    query = query.add_columns(row.started_at)
+    query = query.add_columns(*(_column(name) for name in metrics)).where(row.run.in_(sorted(runs)))
+    if of_cells is not None:
+        query = query.where(row.cell.in_(of_cells))
+    return frame(source, query.order_by(row.run, row.cell, row.replicate))
+
+
+def _column(name: str) -> ColumnElement[Any]:
+    if name == THROTTLED:
+        reasons = measurements.c.throttled
+        return cast(case((reasons.is_(None), None), (reasons == "", 0), else_=1), Double).label(THROTTLED)
+    return judged_value(name)
+
+
+def judged_value(name: str) -> ColumnElement[Any]:
+    """Return what is judged of a metric: its value, at least its floor, and NULL for tuning under shared results.
+
+    Who tunes first for all tunes long, whatever torch does. Raises `KeyError` for a metric that does not exist.
+    """
+    value, floor = measurements.c[METRICS[name].name], METRICS[name].floor
+    if not floor:
+        return value
+    of_run = select(Run.id).join(Testbed, Testbed.id == Run.testbed)
+    shares = measurements.c.run.in_(of_run.where(Testbed.data["tuning"].as_string() == "shared"))
+    return cast(case((shares, None), (value < floor, floor), else_=value), Double).label(name)
+
+
+def _runs(conn: Connection, sides: Sequence[Side], look_back: int) -> pd.DataFrame:
+    """The sides' own runs, and for each testbed those that the noise is learned from."""
+    wanted = {key for side in sides for key in side.keys}
+    newest: dict[str, float] = {}
+    for run in (run for side in sides for run in side.runs):
+        newest[run.testbed_id] = max(newest.get(run.testbed_id, 0.0), run.started_at.timestamp())
+    for testbed_id, started_at in newest.items():
+        of_testbed = select(Run.id).join(Testbed, Testbed.id == Run.testbed).where(Testbed.testbed_id == testbed_id)
+        earlier = of_testbed.where(Run.started_at <= started_at)
+        in_order = earlier.where(Run.trigger != CONFIRM).order_by(Run.started_at.desc(), Run.run_id.desc())
+        found = conn.execute(in_order.limit(look_back)).scalars().all()
+        wanted.update(found)
+        nights = select(Run.night).where(Run.id.in_(found))
+        wanted.update(conn.execute(earlier.where(Run.trigger == CONFIRM, Run.night.in_(nights))).scalars())
+    query = select(Run.id.label("run"), Run.night, Run.branch, Run.commit, Run.testbed).where(
+        Run.id.in_(sorted(wanted))
+    )
+    return frame(conn, query.order_by(*order_in_time(), Run.id))
+
 
 #: Runs that one query asks for.
 _CHUNK = 50
@@ -156,3 +289,84 @@ def environments_of(source: Source, numbers: Iterable[int | None]) -> dict[int, 
 def programs_of(source: Source, numbers: Iterable[int | None]) -> dict[int, dict[str, Any]]:
     """The effective options of these programs (by number), those whose record was lost left out."""
     return by_key(source, Program.id, Program.options, numbers)
+
+
+#: The metrics that a suite's history has an average of.
+SUITE_METRICS = (*GEOMEANS, *MEANS)
+_RUN = ("run_id", "branch", "started_at", "attempt", "label", "commit", "testbed_id")
+_CELL_COLUMNS = tuple(name for name in CELL_COLUMNS if name not in ("suite", "model"))
+_COUNTS = ("planned", "measured", "passed", "failed", "not_applicable")
+
+
+def model_history(source: Source, suite: str, model: str, *, metrics: Sequence[str] = HISTORY_METRICS) -> pd.DataFrame:
+    """All cells of a model over all runs that planned or measured them, oldest run first.
+
+    Columns: run_id, branch, started_at (UTC), attempt, label, commit, testbed_id; cell_id, phase, dtype, device,
+    batch_size, config, config_id; replicate, status, program_id and the metrics (NaN where not measured, and where a cell
+    was not timed again, since its code is known). A run that planned a cell and has no measurement of it has a row without
+    status and replicate. Raises `KeyError` for a metric that does not exist.
+    """
+    wanted = list(dict.fromkeys(METRICS[name].name for name in metrics))
+    row = measurements.c
+    values = (case((is_untimed(), None), else_=row[name]).label(name) for name in wanted)
+    columns = (row.cell, row.run, row.replicate, row.status, row.program, *values)
+    with connected(source) as conn:
+        names = cell_names(conn, CellFilter(suites=(suite,), models=(model,)))
+        of_model = names.index.tolist()
+        rows: list[Sequence[Any]] = [*conn.execute(select(*columns).where(row.cell.in_(of_model))).all()]
+        absent = (None,) * (len(columns) - 2)
+        planned = select(Planned.cell, Planned.run).where(Planned.cell.in_(of_model))
+        rows += [(*place, *absent) for place in conn.execute(planned)]
+        runs = frame(conn, _runs_query(None))
+        programs = frame(conn, select(Program.id.label("program"), Program.program_id))
+    # Names are joined here: a query would fetch each of them once a row.
+    table = framed(rows, columns).merge(runs.assign(place=range(len(runs))), on="run")
+    table = table.merge(names, left_on="cell", right_index=True).merge(programs, on="program", how="left")
+    table = table.sort_values(["place", "cell_id", "replicate"], ignore_index=True)
+    return _dated(table)[[*_RUN, *_CELL_COLUMNS, "replicate", "status", "program_id", *wanted]].astype(
+        {"replicate": "Int64"}
+    )
+
+
+def suite_history(source: Source, *, filters: CellFilter = EVERYTHING, branch: str | None = None) -> pd.DataFrame:
+    """Every group's figures over all runs, oldest run first, then by name, from the summaries (models cannot be filtered).
+
+    Columns: those that name the run (see `model_history`), suite, phase, dtype, device, config, config_id, the counts
+    planned, measured, missing, passed, failed, not_applicable, attempted (measured less not applicable), pass_rate (passed
+    over attempted, 0 to 1), and of each metric of
+    `SUITE_METRICS` its average (geometric means of `GEOMEANS`, means of `MEANS`, NaN where no cell has it) and the count
+    `n_<metric>`. Raises `ValueError` where the filter names models.
+    """
+    if filters.models:
+        raise ValueError("a suite's history is kept for all its models together")
+    averages = (*(f"n_{name}" for name in SUITE_METRICS), *SUITE_METRICS)
+    group = ("suite", "phase", "dtype", "device", *_COUNTS, *averages)
+    query = select(summaries.c.run, ConfigRow.name.label("config"), ConfigRow.config_id)
+    query = query.add_columns(*(summaries.c[name] for name in group))
+    query = query.join(ConfigRow, ConfigRow.id == summaries.c.config).where(*filters.of_summaries())
+    with connected(source) as conn:
+        table, runs = frame(conn, query), frame(conn, _runs_query(branch))
+    table = table.merge(runs.assign(place=range(len(runs))), on="run")
+    order = ["place", "suite", "phase", "dtype", "device", "config", "config_id"]
+    table = table.sort_values(order, ignore_index=True)
+    attempted = table["measured"] - table["not_applicable"]
+    table = _dated(table).assign(
+        missing=table["planned"] - table["measured"],
+        attempted=attempted,
+        pass_rate=table["passed"] / attempted.astype(np.float64).where(attempted > 0),
+    )
+    return table[[*_RUN, *group, "config", "config_id", "missing", "attempted", "pass_rate"]]
+
+
+def _runs_query(branch: str | None) -> Query:
+    """Runs (of a branch) that measured, in the order of their start."""
+    columns = (Run.id.label("run"), Run.run_id, Run.branch, Run.started_at, Run.attempt, Run.label)
+    query = select(*columns, Commit.sha.label("commit"), Testbed.testbed_id)
+    query = query.join(Commit, Run.commit == Commit.id).join(Testbed, Run.testbed == Testbed.id)
+    of_branch = [] if branch is None else [Run.branch == branch]
+    return query.where(is_measured(), *of_branch).order_by(Run.started_at, Run.run_id)
+
+
+def _dated(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with `started_at` in UTC."""
+    return rows.assign(started_at=pd.to_datetime(rows["started_at"], unit="s", utc=True))

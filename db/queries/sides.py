@@ -1,24 +1,69 @@
-"""What a person names as one side of a comparison, and the runs it stands for."""
+"""What a person names as one side of a comparison, the runs it stands for, and the earlier nights it is compared with."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, select
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, select, union
 
 from collector.bundle import CONFIRM
+from db.commits.ranges import measured_tags, tagged
 from db.connecting import Source, connected
-from db.errors import NoBaseError, SideError, counted, nearest, one_line
-from db.queries.base_nights import base_nights
-from db.runs import RunInfo, device_name, find_runs, is_measured, newest_nights
-from db.schema import Commit, Environment, Run, Tag, Testbed
-from db.tags import measured_tags, tagged
-from db.texts import clean
+from db.nights import NightInfo, RunInfo, device_name, find_runs, is_measured, list_nights, newest_nights
+from db.schema import Commit, Environment, Planned, Run, Tag, Testbed, measurements
+from db.store_errors import NoBaseError, SideError, counted, nearest, one_line
+from db.stored_values import clean
+
+#: Triggers of runs that a person or a search starts. Such a run is often of a few cells, under a load or a commit of its own.
+AD_HOC = frozenset({"adhoc", "again", "backfill", "bisect", "check"})
+#: An earlier night is a base if it expects at least this share of the cells.
+ENOUGH = 0.5
+
+
+def base_nights(source: Source, runs: Sequence[RunInfo]) -> Iterator[NightInfo]:
+    """Yield the earlier nights that `runs` can be compared with, those of the same branch first, each newest first.
+
+    A base measured something before `runs`, on a testbed of `runs`, and expects there (by its plan, or by measuring it
+    without one) at least half of the cells that `runs` expect. What was started ad hoc is a base of ad hoc runs only.
+    """
+    with connected(source) as conn:
+        ours = {run.key for run in runs}
+        testbeds, branches = {run.testbed_id for run in runs}, {(run.repo, run.branch) for run in runs}
+        own = [run for run in runs if run.trigger != CONFIRM] or runs
+        is_ad_hoc = {run.trigger for run in own} <= AD_HOC
+        newest = {run.night: (run.started_at, run.night) for run in sorted(own, key=lambda run: run.started_at)}
+        before = min(newest.values())
+        candidates = [
+            night
+            for night in list_nights(conn)
+            if (night.started_at, night.night) < before
+            and any(run.measured and run.testbed_id in testbeds for run in night.runs)
+            and (is_ad_hoc or not {run.trigger for run in night.runs} & AD_HOC)
+        ]
+        cells = expected_cells(conn, ours)
+        for night in sorted(candidates, key=lambda night: branches.isdisjoint((r.repo, r.branch) for r in night.runs)):
+            theirs = expected_cells(conn, [run.key for run in night.runs if run.testbed_id in testbeds])
+            if len(cells & theirs) >= ENOUGH * len(cells):
+                yield night
+
+
+def previous_night(source: Source, night: str) -> str:
+    """Return the newest base of a night (`base_nights`); empty where there is none, or the night is not stored."""
+    with connected(source) as conn:
+        runs = next((one.runs for one in list_nights(conn) if one.night == night), ())
+        return next((one.night for one in base_nights(conn, runs)), "") if runs else ""
+
+
+def expected_cells(conn: Connection, runs: Collection[int]) -> set[int]:
+    """Return the store's numbers of the cells that some runs (by number) planned or measured."""
+    planned = select(Planned.cell).where(Planned.run.in_(runs))
+    return set(conn.execute(union(planned, select(measurements.c.cell).where(measurements.c.run.in_(runs)))).scalars())
+
 
 SideKind = Literal["latest", "run", "night", "commit", "branch", "tag", "branch@commit"]
 
@@ -112,7 +157,7 @@ def resolve_side(source: Source, text: str) -> Side:
 
     `latest` (the newest night), `latest~N` (the Nth of its `base_nights`), the name of a night or of a run or a unique
     beginning of one, a commit (at least six digits), a branch (its newest commit that has runs), a tag of a commit
-    (`db.tags`), a release of torch (`2.12.1`), a pull request (`#154667`), the newest night of a day (`2026-11-20`, UTC) or
+    (git's), a release of torch (`2.12.1`), a pull request (`#154667`), the newest night of a day (`2026-11-20`, UTC) or
     of a device (`H200`), or `branch@commit`, where a tag may stand for the commit. A name that is spelled out in full wins
     over one that is only begun. A night or `latest` stands for all runs of that night, a commit, tag or branch for all runs
     of that commit, a run id for that one run and what confirms it. A census, whose cells have no latencies, is named by its

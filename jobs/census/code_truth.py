@@ -69,7 +69,7 @@ def read_truth(text: str, database: str) -> CodeTruth:
         contents = read_bundle(path)
         return CodeTruth.of_runs(contents.header.night or contents.header.run_id, [contents])
     from db.engine import open_store
-    from db.exporting.stored_runs import stored_run
+    from db.exporter import stored_run
     from db.queries.sides import resolve_side
 
     engine = open_store(database, write=False)

@@ -15,8 +15,8 @@ from analysis.reports.facts import Report, build_report
 from analysis.reports.markdown_report import code
 from analysis.rerun import NOTHING_AGAIN, as_check
 from db.engine import open_store
-from db.errors import counted
-from db.queries.filters import EVERYTHING
+from db.queries.cells import EVERYTHING
+from db.store_errors import counted
 from jobs.checking.deciding import OF_COMPILING, SETTLED, Need, has_same_code, is_unconfirmed
 from jobs.checking.rounds import Check
 from jobs.output.terminal import the_first

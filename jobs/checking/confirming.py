@@ -1,6 +1,6 @@
 """Measures again what a night says has changed, before it is named: `nightly --confirm`.
 
-A night is compared with its base (`db.queries.base_nights`). The cells that changed, and those that one more run would decide,
+A night is compared with its base (`db.queries.sides`). The cells that changed, and those that one more run would decide,
 are measured again in new processes, first those of base, where its torch is at hand, then those of new. They are runs of the
 two nights, with a trigger of their own, so that every later comparison has them. What is due is read from the store each time:
 a confirmation that was cut short goes on where it was.
@@ -23,10 +23,9 @@ from collector.machine.environment import environment_id
 from collector.settings import Settings
 from collector.vocabulary import Cell, short_hash
 from db.engine import open_store
-from db.errors import SideError, StoreError, counted
-from db.queries.base_nights import previous_night
-from db.queries.sides import Side, resolve_side
+from db.queries.sides import Side, previous_night, resolve_side
 from db.schema import CellRow, measurements
+from db.store_errors import SideError, StoreError, counted
 from jobs.output.tables import console, say
 from jobs.plan.planning import Plan
 from jobs.pool.requested_options import RunNames

@@ -30,7 +30,7 @@ from collector.process.tokens import PREFIX
 from collector.settings import Settings
 from collector.vocabulary import Cell
 from db.engine import open_store
-from db.errors import SideError, counted
+from db.store_errors import SideError, counted
 from jobs.checking.code_answers import CodeAnswer, CodeCensus, CodeRecord
 from jobs.checking.deciding import SETTLED, Need, has_same_code, lacks_compile_time, need
 from jobs.checking.other_option import OtherOption

@@ -17,7 +17,7 @@ from collector.configs.spelling import parse_config
 from collector.metrics import METRICS
 from collector.settings import Settings
 from db.engine import open_store
-from db.queries.filters import CellFilter
+from db.queries.cells import CellFilter
 from jobs.bisect.judges import OF_COMPILING, CodeJudge, Judge, MetricJudge, Reading, StatusJudge
 from jobs.bisect.search import LOG_NAME, Answer, Bisection, BisectionLog
 from jobs.bisect.sources import (

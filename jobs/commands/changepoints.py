@@ -13,8 +13,7 @@ from analysis.history.drift import BACK, DriftSurvey, slow_drift
 from collector.errors import nearest
 from collector.metrics import MIN_EFFECT
 from db.engine import open_store
-from db.queries.cells import branches
-from db.queries.filters import CellFilter, expand_patterns
+from db.queries.cells import CellFilter, branches, expand_patterns
 from db.queries.sides import resolve_side
 from jobs.options import POSITIVE, Moment, branch_option, cell_options, db_option, example, json_option
 from jobs.output.terminal import print_json, print_lines

@@ -18,7 +18,7 @@ from analysis.reports.facts import Report
 from collector.census.fake_runtime import CensusError
 from collector.output_file import write_output
 from collector.vocabulary import Cell
-from db.errors import SideError
+from db.store_errors import SideError
 from jobs.builds.options import SourceOptions, import_commits, overlay_options
 from jobs.checking.answer import Answer, build_answer
 from jobs.checking.code_answers import CodeCensus, census_place

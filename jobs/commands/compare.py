@@ -14,7 +14,7 @@ from analysis.present import called, drift_lines, finding_words, sentence
 from collector.errors import nearest
 from collector.metrics import Dimension
 from db.engine import open_store
-from db.queries.filters import CellFilter, expand_patterns
+from db.queries.cells import CellFilter, expand_patterns
 from db.queries.sides import order_note
 from jobs.options import POSITIVE, Decorator, cell_options, db_option, example, json_option
 from jobs.output.printed_comparison import show_comparison

@@ -12,17 +12,16 @@ from typing import Any
 import click
 
 from db.engine import open_store, shown
-from db.errors import counted
 from db.ingest import IngestReport
 from db.maintenance import prune as pruning
-from db.maintenance.check import check_store
-from db.maintenance.check_bundles import check_bundles
+from db.maintenance.consistency import check_bundles, check_store
 from db.maintenance.migrate import current
 from db.maintenance.prune import PruneReport, RemovedRun, remove_run
 from db.maintenance.rebuild import RebuildReport
 from db.maintenance.rebuild import rebuild as build
+from db.nights import list_runs
 from db.queries.cells import revision
-from db.runs import list_runs
+from db.store_errors import counted
 from jobs.commands.files import find_bundles
 from jobs.options import EXISTING, db_option, example, json_option
 from jobs.output.terminal import print_json, print_lines, tell

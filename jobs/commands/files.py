@@ -15,10 +15,9 @@ from sqlalchemy import Engine
 from collector.bundle import BundleError, check_bundle
 from collector.configs.spelling import parse_config
 from db.engine import open_store
-from db.exporting.exporter import Format, export_sides, write_stream
-from db.importing.cells import Given
-from db.importing.importer import ImportedRun, ImportReport, import_files, store
-from db.importing.runs import Provenance
+from db.exporter import Format, export_sides, write_stream
+from db.importing.importer import ImportedRun, ImportReport, Provenance, import_files, store
+from db.importing.pytorch_names import Given
 from db.ingest import IngestReport, ingest_bundle
 from jobs import tool_version
 from jobs.bisect.search import LOG_NAME

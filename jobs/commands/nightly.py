@@ -13,7 +13,7 @@ from analysis.compare.comparison import MOST_CONFIRMATIONS
 from collector.bundle import read_bundle
 from collector.settings import Settings
 from db.engine import open_store
-from db.runs import list_nights
+from db.nights import list_nights
 from jobs.builds.options import SourceOptions, source_options
 from jobs.checking.confirming import confirm as confirm_night
 from jobs.cluster.session import Executing, executing_options, measure_night

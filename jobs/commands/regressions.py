@@ -18,8 +18,8 @@ from analysis.history.regression_record import Listed, by_commit, dimension_of, 
 from analysis.reports.facts import build_report
 from collector.output_file import write_output
 from db.engine import open_store
-from db.queries.filters import EVERYTHING
-from db.regressions.records import RegressionInfo, change_state, find_regression, note_regression
+from db.queries.cells import EVERYTHING
+from db.regression_records import RegressionInfo, change_state, find_regression, note_regression
 from jobs.git.authors import default_author
 from jobs.github.api import GitHub, check_repo
 from jobs.github.issues import issues_of, publish_issues

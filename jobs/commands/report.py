@@ -15,7 +15,7 @@ from analysis.reports.html_report import PictureError, converter, html, png, svg
 from analysis.reports.markdown_report import BODY_BYTES, SUMMARY_BYTES, markdown
 from collector.output_file import write_output
 from db.engine import open_store
-from db.queries.filters import CellFilter, expand_patterns
+from db.queries.cells import CellFilter, expand_patterns
 from jobs.github.api import GitHub, check_pull
 from jobs.github.comment import put_comment
 from jobs.options import OUTPUT_FILE, POSITIVE, cell_options, dashboard_option, db_option, example

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from db.engine import open_store
-from db.runs import NightInfo, RunInfo, device_name, list_nights
+from db.nights import NightInfo, RunInfo, device_name, list_nights
 from jobs.options import POSITIVE, branch_option, db_option, example, json_option
 from jobs.output.terminal import one_line, print_json, print_lines
 from jobs.pool.usage import usage_words

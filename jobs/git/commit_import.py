@@ -11,7 +11,7 @@ from collector.errors import ExpectedError
 from db.commits.links import CommitsReport
 from db.commits.storing import measured_commits, placed_commits, store_commits, unplaced_commits
 from db.engine import open_store
-from db.errors import one_line
+from db.store_errors import one_line
 from jobs.git.log import GitError, Repository
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from collector.errors import ExpectedError
 from db.commits.storing import LandedCommit
-from db.errors import one_line
+from db.store_errors import one_line
 
 #: Candidates for the main line where none is named; the first that exists is taken.
 MAIN_REFS = ("origin/main", "main", "origin/master", "master", "HEAD")
@@ -27,7 +27,7 @@ _FORMAT = "%H%x00%at%x00%ct%x00%s%x00%B"
 _FIELDS = 5
 #: Commits that are read at once.
 _BATCH = 5000
-#: The latest moment that `db.queries.moments` takes, in seconds since 1970.
+#: The latest moment that `db.stored_values` takes, in seconds since 1970.
 _LATEST = 9e9
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 from analysis.history.regression_record import record_of
 from analysis.reports.markdown_report import BODY_BYTES, cut, render
 from collector.vocabulary import short_hash
-from db.regressions.records import RegressionInfo, list_regressions, note_regression
+from db.regression_records import RegressionInfo, list_regressions, note_regression
 from jobs.github.api import GitHub, has_body, page_of
 from jobs.output.terminal import one_line
 from jobs.regressions.text import blame_lines, by_onset, change_of

@@ -25,7 +25,7 @@ def one_line(text: str, limit: int = _LONGEST) -> str:
 
 
 def several(count: int, what: str) -> str:
-    """`1 cell`, `2 cells`: `db.errors.counted`, for what must not import a database (`jobs.pool.child`)."""
+    """`1 cell`, `2 cells`: `db.store_errors.counted`, for what must not import a database (`jobs.pool.child`)."""
     return f"{count} {what}{'s' * (count != 1)}"
 
 

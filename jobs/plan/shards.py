@@ -27,7 +27,7 @@ from jobs.plan.schedule import group_of, shares
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from db.runs import RunInfo
+    from db.nights import RunInfo
 
 #: Jobs that GitHub Actions makes of one matrix ("Usage limits").
 MOST_JOBS = 256
@@ -146,8 +146,8 @@ def merge_night(engine: Engine, plan: Plan, folder: Path) -> Merged:
         StoreError: the database cannot be written.
     """
     from db.ingest import ingest_bundle
-    from db.queries.base_nights import previous_night
-    from db.queries.missing_cells import drop_promises, taken_on
+    from db.queries.side_rows import drop_promises, taken_on
+    from db.queries.sides import previous_night
 
     run_id = f"{plan.night}-absent"
     arrived = taken_on(engine, plan.night, besides=run_id)

@@ -16,7 +16,7 @@ from collector.own_models import OwnModel
 from collector.vocabulary import Measurement
 from db.connecting import Source
 from db.queries import details
-from db.queries.filters import CellFilter, expand_patterns
+from db.queries.cells import CellFilter, expand_patterns
 from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
 from jobs.builds.overlay import Wheel

@@ -216,8 +216,8 @@ def print_night(database: str, run_ids: Sequence[str]) -> None:
 def print_next(database: str, repeats: Sequence[str] = ()) -> None:
     """The commands that show what was just stored; `repeats` are runs of the same cells."""
     from db.engine import open_store, shown
-    from db.queries.base_nights import base_nights
-    from db.runs import list_nights
+    from db.nights import list_nights
+    from db.queries.sides import base_nights
 
     option = f"--db {shown(database)}"
     click.echo(f"look at it: inductor-watch dashboard {option}")

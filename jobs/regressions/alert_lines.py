@@ -9,7 +9,7 @@ from analysis.history.alerts import Alert, Evidence
 from analysis.history.branch_series import Certainty, Change
 from analysis.history.drift import Drift
 from analysis.present import interval, percent, value
-from db.errors import counted
+from db.store_errors import counted
 from jobs.output.terminal import one_line, the_first
 from jobs.regressions.text import commit_line
 

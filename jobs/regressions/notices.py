@@ -17,8 +17,8 @@ from sqlalchemy import Connection, Engine
 from analysis.history.regression_record import record_of
 from analysis.reports.facts import Report
 from analysis.reports.markdown_report import render_text
-from db.errors import counted, one_line
-from db.regressions.records import RegressionInfo, list_regressions, note_regression
+from db.regression_records import RegressionInfo, list_regressions, note_regression
+from db.store_errors import counted, one_line
 from jobs.regressions.text import blame_lines, by_onset, change_of, info_json, page_of
 
 #: States that a person has not answered yet.

@@ -13,8 +13,8 @@ from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison
 from analysis.compare.findings import WORSE
 from collector.metrics import MIN_EFFECT
-from db.errors import RecordError, nearest, one_line
-from db.regressions.records import Finding, RegressionInfo, open_regression
+from db.regression_records import Finding, RegressionInfo, open_regression
+from db.store_errors import RecordError, nearest, one_line
 from jobs.regressions.recording import kind_of
 
 

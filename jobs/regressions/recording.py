@@ -15,8 +15,8 @@ from analysis.present import interval, percent
 from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS
 from db.connecting import changing
-from db.errors import counted
-from db.regressions.records import OPEN, Finding, RegressionInfo, change_state, list_regressions, open_regression
+from db.regression_records import OPEN, Finding, RegressionInfo, change_state, list_regressions, open_regression
+from db.store_errors import counted
 
 _KINDS = {"ms": "slower", "s": "slower", "B": "larger"}
 

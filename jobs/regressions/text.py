@@ -12,7 +12,7 @@ from analysis.present import NOTHING, percent, value
 from analysis.reports.markdown_report import render_page, render_text
 from analysis.reports.permalinks import address
 from db.commits.ranges import CommitEntry
-from db.regressions.records import RegressionInfo
+from db.regression_records import RegressionInfo
 
 #: Commits of a blame range that are printed; `--json` has all.
 _COMMITS = 20

@@ -10,7 +10,7 @@ import pytest
 from analysis.rerun import STEPPED_BY, SWITCHES, as_check, repro_as
 from collector.configs.backend_flags import BackendFlags
 from collector.settings import OPTIMIZERS
-from db.runs import RunInfo
+from db.nights import RunInfo
 from tests.factories import cell
 
 SHA = "da9bfb0c0e5be34461c44c34d450d4931a55bff4"

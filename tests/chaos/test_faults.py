@@ -17,9 +17,9 @@ import pytest
 from collector.bundle import BundleWriter, read_bundle
 from collector.bundle_file import both_paths
 from db.engine import open_store
-from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.runs import list_runs
+from db.nights import list_runs
+from db.store_errors import StoreError
 from tests.chaos.test_inputs import IMPORTS, ORIGIN
 from tests.chaos.world import CELLS, Child, Reference, cli, fresh, rng, stores, three_runs, tries
 from tests.factories import at, header, new_store, passing, write_bundle

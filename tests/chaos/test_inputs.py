@@ -14,15 +14,14 @@ import pytest
 
 from collector.bundle import BundleError, read_bundle
 from collector.vocabulary import Config, Measurement
-from db.errors import StoreError
-from db.importing.cells import Given
-from db.importing.importer import import_files, store
-from db.importing.rows import ImportingError
-from db.importing.runs import Provenance
+from db.importing.importer import Provenance, import_files, store
+from db.importing.pytorch_names import Given
+from db.importing.result_rows import ImportingError
 from db.ingest import ingest_bundle
+from db.nights import list_runs
 from db.queries.details import measurement
-from db.runs import list_runs
-from db.texts import clean
+from db.store_errors import StoreError
+from db.stored_values import clean
 from tests.chaos.world import CELLS, cli, rng, tries
 from tests.factories import COMMIT_A, COMMIT_B, LABEL, cell, failing, header, new_store, passing, write_bundle
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from db.engine import open_store
-from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.runs import list_runs
+from db.nights import list_runs
+from db.store_errors import StoreError
 from jobs import cli as program
 from tests.db.answers import answers
 from tests.factories import CUDAGRAPHS, DEFAULT, failing, header, matrix, new_store, passing, write_bundle

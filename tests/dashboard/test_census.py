@@ -7,8 +7,8 @@ import pytest
 from collector.bundle import CENSUS
 from collector.vocabulary import Measurement, Status
 from db.engine import open_store
-from db.queries.censuses import census_codes
-from db.queries.filters import CellFilter
+from db.queries.cells import CellFilter
+from db.queries.details import census_codes
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, text_of
 from tests.dashboard.test_generated_code import NEW, OLD

@@ -11,7 +11,7 @@ from analysis.reports.html_report import html
 from dashboard.components import charts, downloads
 from dashboard.data import Data
 from db.engine import open_store
-from db.queries.filters import EVERYTHING
+from db.queries.cells import EVERYTHING
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, plain, text_of, unfolded
 from tests.factories import cell

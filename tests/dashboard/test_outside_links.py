@@ -6,8 +6,8 @@ import pytest
 
 from dashboard.components import outside_links
 from dashboard.components.sidebar import describe
+from db.nights import RunInfo
 from db.queries.sides import Side
-from db.runs import RunInfo
 from tests.dashboard import stores
 from tests.dashboard.conftest import text_of
 

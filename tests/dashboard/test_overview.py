@@ -16,7 +16,7 @@ from dashboard import suite_levels as trends
 from dashboard.views import headline
 from dashboard.views import model_history as model_history
 from db.engine import open_store
-from db.regressions.records import Finding, open_regression
+from db.regression_records import Finding, open_regression
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, text_of, unfolded
 from tests.dashboard.test_more_pages import history

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from db.engine import open_store
-from db.regressions.records import Finding, change_state, list_regressions, open_regression
+from db.regression_records import Finding, change_state, list_regressions, open_regression
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, ran, text_of
 from tests.factories import cell

@@ -11,8 +11,8 @@ from collector.code import Code, Graph, Kernel
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.maintenance.prune import Ages, prune, remove_run
-from db.queries.code import code_of, codes, texts_of
-from db.queries.moments import from_epoch
+from db.queries.details import code_of, codes, texts_of
+from db.stored_values import from_epoch
 from tests.factories import at, cell, header, new_store, passing
 
 CODE = Code.of(

@@ -9,11 +9,11 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from db.engine import open_store, shown
-from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.maintenance import migrate
+from db.nights import list_runs
 from db.queries.cells import revision
-from db.runs import list_runs
+from db.store_errors import StoreError
 from tests.factories import night
 
 

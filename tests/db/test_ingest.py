@@ -7,10 +7,10 @@ from sqlalchemy.event import listen
 
 from collector.bundle import BundleError
 from collector.vocabulary import Config, Status
-from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.queries.moments import to_epoch
 from db.schema import Commit, Planned, measurements
+from db.store_errors import StoreError
+from db.stored_values import to_epoch
 from tests.db import reads as queries
 from tests.db.answers import answers
 from tests.factories import CONFIGS, DEFAULT, at, cell, failing, header, matrix, night, passing, write_bundle

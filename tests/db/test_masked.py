@@ -7,10 +7,9 @@ from sqlalchemy import select, text
 
 from collector.bundle import read_bundle
 from db.ingest import ingest_bundle
-from db.maintenance.check import check_store
-from db.maintenance.check_bundles import check_bundles
+from db.maintenance.consistency import check_bundles, check_store
+from db.nights import list_runs
 from db.queries.details import environment
-from db.runs import list_runs
 from db.schema import Base, Environment, measurements
 from tests.factories import cell, failing, header, write_bundle
 

@@ -5,13 +5,11 @@ import pytest
 from collector.bundle import CONFIRM, check_bundle
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
-from db.queries.base_nights import previous_night
+from db.nights import describe_places, list_nights, list_runs
 from db.queries.cells import revision
-from db.queries.repeats import repeats
-from db.queries.series import series_runs
+from db.queries.series import repeats, series_runs
 from db.queries.side_rows import side_rows
-from db.queries.sides import resolve_side
-from db.runs import describe_places, list_nights, list_runs
+from db.queries.sides import previous_night, resolve_side
 from tests.factories import COMMIT_A, COMMIT_B, TESTBED, at, cell, failing, header, night, passing, write_bundle
 
 GPUS = [{**TESTBED, "gpu": "A GPU", "gpu_index": index, "node": "here"} for index in range(3)]

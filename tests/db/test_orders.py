@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from collector.bundle import BundleWriter
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
-from db.maintenance.check import check_store
-from db.runs import list_runs
+from db.maintenance.consistency import check_store
+from db.nights import list_runs
 from tests.db.answers import answers
 from tests.factories import CONFIGS, at, cell, failing, header, matrix, passing, write_bundle
 

@@ -7,10 +7,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from db.engine import open_store
-from db.errors import FilterError, SideError, StoreError
 from db.ingest import ingest_bundle
 from db.maintenance.prune import Ages, prune
-from db.regressions.records import change_state, list_regressions
+from db.regression_records import change_state, list_regressions
+from db.store_errors import FilterError, SideError, StoreError
 from tests.db import reads as queries
 from tests.db.answers import answers
 from tests.factories import START, cell, night

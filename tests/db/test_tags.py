@@ -5,10 +5,10 @@ from sqlalchemy import select
 
 from db.commits.ranges import find_commit
 from db.commits.storing import LandedCommit, store_commits
-from db.errors import SideError
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side
 from db.schema import Tag
+from db.store_errors import SideError
 from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, cell, header, passing, write_bundle
 
 REPO = "pytorch/pytorch"

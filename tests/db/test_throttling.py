@@ -4,7 +4,7 @@ from sqlalchemy import select
 from collector.machine.telemetry import THROTTLING
 from db.ingest import ingest_bundle
 from db.queries.details import throttled_by
-from db.queries.repeats import repeats
+from db.queries.series import repeats
 from db.queries.sides import resolve_side
 from db.schema import results
 from tests.factories import cell, header, passing, write_bundle

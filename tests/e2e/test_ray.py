@@ -21,9 +21,9 @@ import pytest
 from collector.bundle import read_bundle
 from collector.vocabulary import Cell, Config, Phase, Status
 from db.engine import open_store
+from db.nights import list_nights
 from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
-from db.runs import list_nights
 from tests.command_line import ROOT
 from tests.jobs.acting import CORES, played_host
 from tests.jobs.pool.test_device_slots import TWO, play_driver

@@ -11,10 +11,10 @@ from analysis.compare.compare_sides import compare as compare_sides
 from analysis.compare.compare_sides import summarise
 from collector.metrics import METRICS
 from collector.vocabulary import Config, Phase, Status
-from db.errors import FilterError
 from db.ingest import ingest_bundle
-from db.queries.filters import EVERYTHING, CellFilter, check_filter
+from db.queries.cells import EVERYTHING, CellFilter, check_filter
 from db.queries.sides import resolve_side
+from db.store_errors import FilterError
 from tests.factories import (
     COMMIT_A,
     COMMIT_B,

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from analysis.history.alerts import survey
 from analysis.history.branch_series import Certainty, Direction
 from analysis.reports.facts import evidence_of
-from db.regressions.records import list_regressions
+from db.regression_records import list_regressions
 from jobs.cli import app
 from jobs.regressions.recording import record_alerts
 from tests.analysis.compare import judging

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.history.regression_record import Timeline, standing
-from db.regressions.records import Finding, open_regression
+from db.regression_records import Finding, open_regression
 from tests.analysis.compare import judging
 from tests.factories import START, cell, passing
 

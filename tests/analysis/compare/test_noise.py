@@ -9,7 +9,7 @@ import pytest
 
 from analysis.compare.cell_repeats import RepeatRows
 from analysis.compare.noise import FEWEST_SIBLINGS, FLOOR, MOST_FROM_SIBLINGS, learn_noise
-from db.queries.repeats import repeats
+from db.queries.series import repeats
 from db.queries.sides import resolve_side
 from tests.analysis.compare.judging import put_run
 from tests.factories import CUDAGRAPHS, DEFAULT, cell, failing, passing

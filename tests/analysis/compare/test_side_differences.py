@@ -13,9 +13,8 @@ from analysis.reports.facts import evidence_of
 from collector.bundle import CENSUS
 from collector.code import Code, Graph, Kernel
 from collector.vocabulary import Status
-from db.queries.code import with_kernels
-from db.queries.details import evidence
-from db.queries.history import model_history, suite_history
+from db.queries.details import evidence, with_kernels
+from db.queries.series import model_history, suite_history
 from db.queries.sides import resolve_side
 from tests.analysis.compare import judging
 from tests.factories import cell, new_store, passing

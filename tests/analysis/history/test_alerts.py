@@ -11,7 +11,7 @@ import pytest
 from analysis.history.alerts import evidence_of, group_changes, survey
 from analysis.history.branch_series import Certainty, Change, Direction, Point, Span
 from collector.vocabulary import Config, Status
-from db.queries.filters import CellFilter
+from db.queries.cells import CellFilter
 from tests.analysis.compare.judging import put_run
 from tests.analysis.history.histories import A_NIGHT, History, find_alerts, slower
 from tests.factories import CUDAGRAPHS, DEFAULT, START, TESTBED, cell, failing, passing

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from analysis.history.code_changes import code_changes
 from collector.bundle import CENSUS
-from db.queries.censuses import CensusCodes
-from db.runs import RunInfo
+from db.nights import RunInfo
+from db.queries.details import CensusCodes
 from tests.analysis.compare.cells import name
 
 ONE, TWO = name("one"), name("two")

@@ -9,9 +9,9 @@ import pytest
 from analysis.history.recent import RATE, nights_up_to, recent
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
-from db.queries.history import suite_history
+from db.nights import list_nights
+from db.queries.series import suite_history
 from db.queries.sides import resolve_side
-from db.runs import list_nights
 from tests.factories import TESTBED, cell, failing, header, night, passing, write_bundle
 
 CELLS = [cell("bert"), cell("gpt2"), cell("resnet", suite="timm")]

@@ -9,7 +9,7 @@ from analysis.reports.facts import build_report
 from collector.vocabulary import Config, Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.queries.filters import EVERYTHING
+from db.queries.cells import EVERYTHING
 from jobs.cli import app
 from tests.analysis.compare.test_cell_verdicts import MODELS, make_run
 from tests.factories import cell, failing, header, new_store, night, passing, write_bundle

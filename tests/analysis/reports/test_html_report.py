@@ -15,7 +15,7 @@ from analysis.reports.facts import build_report
 from analysis.reports.html_report import CHARTS, Mark, draw, html, svg
 from analysis.stats.verdicts import Interval
 from db.engine import open_store
-from db.queries.filters import EVERYTHING
+from db.queries.cells import EVERYTHING
 from tests.analysis.compare.test_cell_verdicts import MODELS
 from tests.analysis.reports.conftest import DASHBOARD, HOSTILE, call, report_of
 from tests.factories import CONFIGS, cell, new_store, night, passing

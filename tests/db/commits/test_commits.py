@@ -14,9 +14,9 @@ from db.commits.storing import (
     store_commits,
     unplaced_commits,
 )
-from db.errors import CommitError
 from db.ingest import ingest_bundle
 from db.queries.cells import revision
+from db.store_errors import CommitError
 from tests.factories import cell, night
 
 REPO = "pytorch/pytorch"

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from db.importing.cells import Given
-from db.importing.importer import ImportReport, import_files
-from db.importing.runs import Provenance
+from db.importing.importer import ImportReport, Provenance, import_files
+from db.importing.pytorch_names import Given
 
 COMMIT = "d4" * 20
 ASKED = Provenance(commit=COMMIT, branch="main", date="2026-08-01T02:00:00+00:00", label="synthetic test data")

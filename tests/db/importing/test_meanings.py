@@ -1,7 +1,7 @@
 import pytest
 
 from collector.vocabulary import Stage, Status
-from db.importing.meanings import meaning_of
+from db.importing.pytorch_names import meaning_of
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 from collector.bundle import read_bundle
 from collector.vocabulary import Config, Phase, Status
 from collector.zoo.registry import all_models, find
-from db.importing.cells import TORCHVISION, Given
-from db.importing.rows import Target
-from db.importing.tables import parse_name
+from db.importing.pytorch_files import parse_name
+from db.importing.pytorch_names import TORCHVISION, Given
+from db.importing.result_rows import Target
 from tests.db.importing.foreign import ACCURACY, FAILED, GOOD, PERFORMANCE, STEM, put, read, table
 
 

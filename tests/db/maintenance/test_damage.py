@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from db.ingest import ingest_bundle
-from db.maintenance.check import damage_of
+from db.maintenance.consistency import damage_of
 from tests.chaos.world import cli
 from tests.factories import new_store, night
 

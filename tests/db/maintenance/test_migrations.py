@@ -10,12 +10,12 @@ from sqlalchemy.exc import DBAPIError
 
 from collector.metrics import METRICS
 from db.engine import open_store
-from db.errors import StoreError
 from db.ingest import ingest_bundle
 from db.maintenance import migrate
 from db.maintenance.rebuild import rebuild
-from db.regressions.records import list_regressions
+from db.regression_records import list_regressions
 from db.schema import Commit, CommitLink, Tag
+from db.store_errors import StoreError
 from tests.db.answers import answers
 from tests.factories import COMMIT_A, COMMIT_B, cell, night, passing
 

@@ -6,13 +6,12 @@ import pytest
 from sqlalchemy import func, select
 
 from collector.vocabulary import Status
-from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.maintenance.check import check_store
-from db.maintenance.check_bundles import check_bundles
+from db.maintenance.consistency import check_bundles, check_store
 from db.maintenance.prune import Ages, prune, remove_run, vacuum
-from db.regressions.records import Finding, change_state, open_regression
+from db.regression_records import Finding, change_state, open_regression
 from db.schema import Evidence, Samples
+from db.store_errors import StoreError
 from tests.db import reads as queries
 from tests.db.answers import answers
 from tests.factories import START, TESTBED, cell, failing, header, matrix, night, passing, write_bundle
@@ -122,7 +121,7 @@ def test_a_closed_regression_holds_nothing_back_and_keeps_its_values(nights, sta
     change_state(nights, name, state, at=NOW, author="ann")
     prune(nights, Ages(days(0), days(0), days(10)), NOW)
     assert [run.run_id for run in queries.list_runs(nights)] == ["newest"]
-    from db.regressions.records import regression
+    from db.regression_records import regression
 
     found = regression(nights, name)
     assert (found.base_run, found.base_value, found.base_commit is None) == (None, 1.0, False)

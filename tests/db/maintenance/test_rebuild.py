@@ -9,15 +9,14 @@ from sqlalchemy import insert, select, update
 from collector.bundle import BundleError
 from db.commits.storing import LandedCommit, store_commits
 from db.engine import open_store
-from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.maintenance.check import check_store
-from db.maintenance.check_bundles import check_bundles
+from db.maintenance.consistency import check_bundles, check_store
 from db.maintenance.rebuild import rebuild
+from db.nights import list_runs
 from db.queries.cells import axes, revision
-from db.regressions.records import Finding, change_state, list_regressions, open_regression
-from db.runs import list_runs
+from db.regression_records import Finding, change_state, list_regressions, open_regression
 from db.schema import Branch, Commit, CommitLink
+from db.store_errors import StoreError
 from tests.db.answers import answers
 from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, cell, failing, header, night, write_bundle
 

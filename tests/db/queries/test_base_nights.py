@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from db.errors import NoBaseError
 from db.ingest import ingest_bundle
-from db.queries.base_nights import previous_night
-from db.queries.sides import resolve_side
+from db.queries.sides import previous_night, resolve_side
+from db.store_errors import NoBaseError
 from tests.factories import TESTBED, cell, header, night, write_bundle
 
 A, B, C = (cell(model) for model in "abc")

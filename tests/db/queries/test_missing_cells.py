@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import func, select
 
-from db.errors import StoreError
 from db.ingest import ingest_bundle
-from db.queries.missing_cells import drop_promises, taken_on
+from db.queries.side_rows import drop_promises, taken_on
 from db.schema import Planned, Run
+from db.store_errors import StoreError
 from tests.factories import cell, header, night, passing, write_bundle
 
 A, B, C = (cell(model) for model in "abc")

@@ -5,12 +5,11 @@ import pytest
 from sqlalchemy import text, update
 
 from collector.vocabulary import OWN_BATCH, Config, Phase, Status
-from db.errors import FilterError, StoreError
 from db.ingest import ingest_bundle
-from db.queries.cell_names import cell_names, spelled
+from db.queries.cells import CellFilter, cell_names, check_filter, expand_patterns, spelled
 from db.queries.details import configs_of
-from db.queries.filters import CellFilter, check_filter, expand_patterns
 from db.schema import ConfigRow
+from db.store_errors import FilterError, StoreError
 from tests.db import reads as queries
 from tests.factories import (
     COMMIT_A,

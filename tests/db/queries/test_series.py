@@ -9,7 +9,8 @@ from sqlalchemy import update
 
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
-from db.queries.cell_names import cell_names
+from db.nights import list_runs
+from db.queries.cells import cell_names
 from db.queries.series import (
     environments_of,
     passing_values,
@@ -19,7 +20,6 @@ from db.queries.series import (
     series_values,
     surroundings,
 )
-from db.runs import list_runs
 from db.schema import Commit
 from tests.factories import ENVIRONMENT, cell, failing, header, night, passing, write_bundle
 

@@ -3,12 +3,11 @@ from pathlib import Path
 import pytest
 
 from collector.bundle import CENSUS
-from db.errors import SideError
 from db.ingest import ingest_bundle
-from db.queries.history import model_history
-from db.queries.series import series_runs
+from db.nights import list_nights
+from db.queries.series import model_history, series_runs
 from db.queries.sides import resolve_side
-from db.runs import list_nights
+from db.store_errors import SideError
 from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, TESTBED, cell, header, new_store, night, passing, write_bundle
 
 A2 = COMMIT_A[:20] + "f" * 20  # begins like COMMIT_A

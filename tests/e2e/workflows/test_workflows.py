@@ -13,7 +13,7 @@ import pytest
 
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.runs import list_nights
+from db.nights import list_nights
 from jobs.plan.planning import planned_night
 from jobs.pool.requested_options import Selection
 from tests.e2e.workflows.played import play

@@ -13,7 +13,7 @@ import pytest
 
 from collector.bundle import CENSUS, read_bundle
 from db.engine import open_store
-from db.runs import find_runs
+from db.nights import find_runs
 from tests.command_line import ROOT, call, is_one_line, tell
 from tests.jobs.git.repositories import clone_of_torch, commit, run_git
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from collector.bundle import read_bundle
-from db.runs import list_nights
+from db.nights import list_nights
 from jobs.cli import app
 from jobs.cluster import session
 from jobs.cluster.night import ClusterNight, cut_shards

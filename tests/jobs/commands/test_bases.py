@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from db.engine import open_store
-from db.errors import NoBaseError
+from db.store_errors import NoBaseError
 from jobs.cli import app
 from tests.analysis.compare.judging import put_run
 from tests.analysis.compare.test_cell_verdicts import MODELS, make_run

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from db.engine import open_store
 from db.ingest import ingest_bundle
+from db.nights import list_runs
 from db.queries.details import samples
-from db.regressions.records import Finding, list_regressions, open_regression
-from db.runs import list_runs
+from db.regression_records import Finding, list_regressions, open_regression
 from jobs.commands.db import db_command
 from tests.factories import cell, night
 

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from db.engine import open_store
-from db.runs import list_runs
+from db.nights import list_runs
 from jobs.bisect.search import LOG_NAME, BisectionLog
 from jobs.cli import app
 from tests.factories import COMMIT_B, START, cell, night

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from db.engine import open_store
-from db.errors import RecordError
+from db.store_errors import RecordError
 from jobs.cli import app
 from tests.analysis.compare.test_cell_verdicts import MODELS, make_run
 from tests.jobs.github.server import TOKEN, Failure, github_server

@@ -17,7 +17,7 @@ from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import ZooError
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.queries.filters import EVERYTHING
+from db.queries.cells import EVERYTHING
 from jobs.cli import app
 from jobs.commands.report import draw
 from jobs.plan.again import plans_again, rounds

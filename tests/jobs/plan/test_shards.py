@@ -11,9 +11,9 @@ from collector.bundle import read_bundle
 from collector.errors import ConfigError
 from collector.vocabulary import Phase
 from db.engine import open_store
+from db.nights import list_nights
 from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
-from db.runs import list_nights
 from jobs.cli import app
 from jobs.github.ci import workflow_night
 from jobs.plan.cost import CostModel

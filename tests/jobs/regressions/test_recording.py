@@ -10,9 +10,9 @@ import pytest
 
 from collector.vocabulary import Config
 from db.engine import open_store
-from db.errors import RecordError
 from db.queries.cells import revision
-from db.regressions.records import change_state, list_regressions
+from db.regression_records import change_state, list_regressions
+from db.store_errors import RecordError
 from jobs.regressions.recording import record_alerts
 from tests.analysis.history.histories import MODELS, History, find_alerts, slower
 from tests.factories import DEFAULT, START

@@ -5,11 +5,9 @@ import json
 from pathlib import Path
 
 from collector.bundle import read_bundle
-from db.exporting.exporter import export_sides, write_stream
-from db.exporting.stored_runs import stored_run
-from db.importing.cells import Given
-from db.importing.importer import import_files
-from db.importing.runs import Provenance
+from db.exporter import export_sides, stored_run, write_stream
+from db.importing.importer import Provenance, import_files
+from db.importing.pytorch_names import Given
 from tests.db import reads as queries
 from tests.factories import cell as make_cell
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.errors import ExpectedError
-from db.errors import one_line
+from db.store_errors import one_line
 
 
 class ImportingError(ExpectedError):

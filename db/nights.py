@@ -1,22 +1,49 @@
-"""Runs, and the nights that they make up."""
+"""Runs, the nights that they make up, the names of nights, and the counts and averages of each run."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, case, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    ScalarSelect,
+    Select,
+    SQLColumnExpression,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.orm import InstrumentedAttribute, aliased
 
 from collector.bundle import CENSUS, CONFIRM
 from collector.code import NAME_OF_SOURCE
+from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Source, connected
-from db.queries.moments import moment_of
-from db.schema import Commit, Environment, Run, Testbed, measurements
+from db.schema import (
+    GEOMEANS,
+    MEANS,
+    CellRow,
+    Commit,
+    Environment,
+    Model,
+    Planned,
+    Run,
+    Testbed,
+    measurements,
+    summaries,
+)
+from db.stored_values import from_epoch, moment_of
 
 _RELEASE = re.compile(r"(\d+\.\d+\.\d+)(\+\S*)?")
 
@@ -201,3 +228,107 @@ def local_commits(source: Source) -> frozenset[str]:
 def _release(torch: str | None) -> str:
     match = _RELEASE.fullmatch(torch or "")
     return match[1] if match else ""
+
+
+#: Runs of one name are of one night if the pause between them is shorter: hosts of a cluster wait for their turn.
+_PAUSE_S = 12 * 3600
+
+
+def unique_night(conn: Connection, run: Mapping[str, Any], commit: int) -> str:
+    """Return the name under which the store has the night of a run: its own, or with a start if another night has that.
+
+    `run` is the row to be stored, `commit` its number. Runs of one name are of one night if branch and commit agree and no
+    long pause lies between them; what confirms a night (`CONFIRM`) may do so on a later day. A stored night keeps its name, so
+    that addresses stay valid.
+    """
+    name = run["night"]
+    if name == run["run_id"]:
+        return str(name)
+    columns = (Run.run_id, Run.night, Run.branch, Run.commit, Run.started_at, Run.finished_at)
+    stored = conn.execute(select(*columns).where(called(Run.night, name))).all()
+    for other in stored:
+        if other.run_id == run["run_id"]:
+            return str(other.night)
+    begin, end = _span(run["started_at"], run["finished_at"])
+    for other in stored:
+        other_begin, other_end = _span(other.started_at, other.finished_at)
+        is_near = other_begin - end < _PAUSE_S and begin - other_end < _PAUSE_S
+        is_near |= run["trigger"] == CONFIRM
+        if is_near and (other.branch, other.commit) == (run["branch"], commit):
+            return str(other.night)
+    if not any(other.night == name for other in stored):
+        return str(name)
+    return f"{name}@{from_epoch(begin):%Y%m%d-%H%M%S}"
+
+
+def called(night: SQLColumnExpression[str], name: str) -> ColumnElement[bool]:
+    """The condition that people gave a stored night this name."""
+    return or_(night == name, night.startswith(f"{name}@", autoescape=True))
+
+
+def _span(started_at: float, finished_at: float | None) -> tuple[float, float]:
+    """Return when a run began and ended; one that is open has just begun."""
+    return started_at, max(started_at, finished_at or 0.0)
+
+
+#: What a group is made of; `config` is the database's number.
+GROUP = ("suite", "phase", "dtype", "device", "config")
+_AXES = (Model.suite, CellRow.phase, CellRow.dtype, CellRow.device, CellRow.config)
+
+
+def refresh(conn: Connection, run: int) -> None:
+    """Writes the summaries of a run and the counts in its own row."""
+    rows, counts = computed(conn, run)
+    conn.execute(delete(summaries).where(summaries.c.run == run))
+    if rows:
+        conn.execute(insert(summaries), rows)
+    conn.execute(update(Run).where(Run.id == run).values(counts))
+
+
+def computed(conn: Connection, run: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The summaries of a run and the counts in its own row, from its plan and its measurements.
+
+    Of several replicates of a cell the one that started last counts.
+    """
+    row = measurements.c
+    query = select(CellRow.id, *_AXES).join(Model, Model.id == CellRow.model)
+    planned = query.join(Planned, Planned.cell == CellRow.id).where(Planned.run == run)
+    measured = query.add_columns(row.status, row.code_id, *(row[name] for name in (*GEOMEANS, *MEANS)))
+    measured = measured.join(measurements, row.cell == CellRow.id).where(row.run == run)
+    groups: dict[tuple[Any, ...], dict[int, Any]] = defaultdict(dict)
+    for cell, *group in conn.execute(planned):
+        groups[tuple(group)][cell] = None
+    for measurement in conn.execute(measured.order_by(row.started_at, row.replicate)):
+        groups[tuple(measurement[1:6])][measurement.id] = measurement
+    rows = [
+        {"run": run, **dict(zip(GROUP, group, strict=True)), **_summary(list(cells.values()))}
+        for group, cells in groups.items()
+    ]
+    statuses = Counter(
+        measurement.status for cells in groups.values() for measurement in cells.values() if measurement is not None
+    )
+    counts = {"planned": sum(map(len, groups.values())), "measured": statuses.total(), "statuses": dict(statuses)}
+    return rows, counts
+
+
+def _summary(cells: Sequence[Any]) -> dict[str, Any]:
+    measured = [row for row in cells if row is not None]
+    passing = [row for row in measured if row.status == Status.PASS]
+    not_applicable = sum(row.status in NOT_APPLICABLE for row in measured)
+    summary: dict[str, Any] = {
+        "planned": len(cells),
+        "measured": len(measured),
+        "passed": len(passing),
+        "failed": len(measured) - len(passing) - not_applicable,
+        "not_applicable": not_applicable,
+    }
+    # Cells that were not timed again, since their code is known, still belong to the average: without them it is another one.
+    untimed = [row for row in passing if row.code_id is not None and row.compiled_ms is None]
+    is_whole = {name: all(getattr(row, name) is not None for row in untimed) for name in (*GEOMEANS, *MEANS)}
+    for name in (*GEOMEANS, *MEANS):
+        values = [value for row in passing if is_whole[name] and (value := getattr(row, name)) is not None]
+        if name in GEOMEANS:
+            values = [math.log(value) for value in values if value > 0]
+        mean = math.fsum(values) / len(values) if values else None
+        summary |= {f"n_{name}": len(values), name: math.exp(mean) if mean is not None and name in GEOMEANS else mean}
+    return summary

@@ -1,3 +1,5 @@
+""""""
+
 import zlib
 
 import numpy as np
@@ -6,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.stats.averages import robust_sigma
-from db.arrays import pack, relative_spread, unpack
+from db.stored_values import pack, relative_spread, unpack
 
 NUMBERS = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=40)
 

@@ -7,9 +7,8 @@ import pytest
 
 from collector.bundle import read_bundle
 from collector.vocabulary import Config, Status
-from db.importing.cells import Given
-from db.importing.importer import import_files
-from db.importing.runs import Provenance
+from db.importing.importer import Provenance, import_files
+from db.importing.pytorch_names import Given
 from tests.db.importing.foreign import ACCURACY, FAILED, GOOD, PERFORMANCE, STEM, lines, put, read, record, table
 
 UPLOADED = {

@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import update
 
-from db.errors import RecordError
 from db.ingest import ingest_bundle
 from db.queries.cells import revision
-from db.regressions.records import (
+from db.regression_records import (
     Finding,
     change_state,
     find_regression,
@@ -19,6 +18,7 @@ from db.regressions.records import (
     regression,
 )
 from db.schema import Regression
+from db.store_errors import RecordError
 from tests.factories import COMMIT_A, COMMIT_B, TESTBED, cell, night
 
 AT = datetime(2026, 8, 3, 9, 0, tzinfo=UTC)

@@ -3,7 +3,7 @@
 import pytest
 
 from collector.vocabulary import MARKED, Config
-from db.importing.cells import config_of
+from db.importing.pytorch_names import config_of
 
 NIGHTLY = {
     "inductor_no_cudagraphs": Config(),

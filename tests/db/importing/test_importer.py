@@ -1,11 +1,13 @@
+""""""
+
 import subprocess
 
 import pytest
 
 from collector.bundle import RunHeader
-from db.importing.rows import ImportingError, Uploader
-from db.importing.runs import Provenance, settle
-from db.queries.moments import to_epoch
+from db.importing.importer import Provenance, settle
+from db.importing.result_rows import ImportingError, Uploader
+from db.stored_values import to_epoch
 from jobs.git.log import GitError, Repository
 
 DATE = "2026-08-01T02:00:00+00:00"

@@ -8,9 +8,9 @@ import pytest
 
 from collector.bundle import read_bundle
 from collector.metrics import METRICS
-from db.errors import ExportingError
-from db.exporting.exporter import export_sides, write_file, write_stream
+from db.exporter import export_sides, write_file, write_stream
 from db.ingest import ingest_bundle
+from db.store_errors import ExportingError
 from tests.db import reads as queries
 from tests.db.answers import answers
 from tests.factories import cell, failing, header, new_store, passing, write_bundle

@@ -8,8 +8,7 @@ from sqlalchemy import text
 
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
-from db.maintenance.check import check_store
-from db.maintenance.check_bundles import check_bundles
+from db.maintenance.consistency import check_bundles, check_store
 from tests.factories import at, cell, failing, header, matrix, night, passing, write_bundle
 
 

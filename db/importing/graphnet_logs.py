@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from collector.vocabulary import Failure, Measurement, Stage, Status
-from db.errors import one_line
-from db.importing.rows import ImportingError, Row, Source, Target, Value, lines_of, number, plain, spelled
+from db.importing.result_rows import ImportingError, Row, Source, Target, Value, lines_of, number, plain, spelled
+from db.store_errors import one_line
 
 _TAGS = "Processing|Config|Datatype|DataType|Performance|Correctness|Result|Speedup|max_diff|mean_diff|Fail|Profiling"
 _LINE = re.compile(rf"^(?P<prompt>.*?)\[(?P<tag>{_TAGS})\](?:\[(?P<of>[^\]]*)\])?\s*:?\s*(?P<text>.*)$")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db.commits.messages import read_message, read_subject
+from db.commits.links import read_message, read_subject
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,10 @@ from sqlalchemy.orm import aliased
 from collector.metrics import METRICS
 from collector.vocabulary import short_hash
 from db.connecting import Change, Source, changing, chunks, connected
-from db.dimensions import branch_key, ensure
-from db.errors import RecordError, nearest, one_line
-from db.queries.moments import from_epoch
+from db.incoming import branch_key, ensure
 from db.schema import Branch, CellRow, Commit, Regression, RegressionEvent, Run, Series, Testbed
-from db.texts import clean
+from db.store_errors import RecordError, nearest, one_line
+from db.stored_values import clean, from_epoch
 
 #: Fewer characters of a name are taken for a mistake.
 _SHORTEST_NAME = 4
