@@ -128,10 +128,9 @@ def optimizers(runner: Path) -> dict[str, str]:
 
 def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: int) -> Iterator[dict[str, Any]]:
     """Measures a few cells at a time with both; yields a row a cell, and writes our measurements into bundles."""
-    from jobs.pool.device_pool import Pool
-    from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
-    from jobs.pool.runner import make_header, now, record, scheduler_for
+    from jobs.pool.runner import Pool, make_header, now, record, scheduler_for
     from jobs.pool.testbeds import find_testbeds
+    from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames
 
     device, pace = cells[0].device, ExecutionOptions(workers)
     (testbed,) = find_testbeds(device, pace)
@@ -195,7 +194,7 @@ def groups(cells: Sequence[Cell], sgd: Mapping[str, str], many: int) -> Iterator
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown: what the runner measured, and ours over the runner's; below it how many cells agree.
 
-    A cell that was disturbed (`jobs.pool.disturbance`) is shown and not counted.
+    A cell that was disturbed (`jobs.pool.usage`) is shown and not counted.
     """
     heads = [
         "model",

@@ -35,9 +35,9 @@ from collector.process.cell_process import CellProcess
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.plan.cost import CostModel
-from jobs.pool.device_pool import Pool
 from jobs.pool.device_slots import choose_gpus, list_gpus, make_slots
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
+from jobs.pool.runner import Pool
 from jobs.pool.session import memory_of
 from jobs.pool.testbeds import preload_for
 from jobs.pool.usage import UsageMeter

@@ -12,7 +12,7 @@ import click
 
 from collector.errors import nearest
 from jobs import tool_version
-from jobs.errors import NothingBegunError, is_bug, report_error
+from jobs.exit_codes import NothingBegunError, is_bug, report_error
 from jobs.options import DATABASE
 
 #: By verb the module whose VERB_command it is, and its line of help.
@@ -34,7 +34,7 @@ VERBS = {
     "gate": ("compare", "judge two sides; the exit code says whether the new one may pass"),
     "report": ("report", "two sides for a job summary, a pull request, a file: Markdown, JSON or HTML"),
     "regressions": ("regressions", "the records of what got worse: list, open, acknowledge, close, publish as issues"),
-    "changepoints": ("changepoints", "what changed in the histories, since when, and which commits can be to blame"),
+    "changepoints": ("alert_lines", "what changed in the histories, since when, and which commits can be to blame"),
     "backfill": ("backfill", "measure builds of torch that are not installed, or commits without a build"),
     "bisect": ("bisect", "which build, or commit, made one cell slower or broke it"),
     "explain": ("bisect", "which part of the compiler a cell fails with, by torch's own compiler bisector"),

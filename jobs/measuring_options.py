@@ -15,7 +15,7 @@ from collector.settings import OPTIMIZERS, Settings
 from collector.vocabulary import DTYPES, Config
 from jobs.census.census_pool import DEFAULT_CACHE
 from jobs.options import FOLDER, INPUT_FILE, PHASES, POSITIVE, Decorator, as_one, repeatable, together
-from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
+from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 
 device_option = click.option(
     "--device", type=click.Choice(["cuda", "cpu"]), help="Where to measure [the GPU if there is one]."

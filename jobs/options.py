@@ -5,21 +5,54 @@ A group of options reaches its verb as one object (`as_one`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
 import click
 from click.core import ParameterSource
 
 from collector.vocabulary import Phase
-from jobs.output.addresses import split_address
 
 if TYPE_CHECKING:
     from db.queries.cells import CellFilter
+
+
+#: This host: it needs no proxy, and no encryption.
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def split_address(name: str, text: str) -> SplitResult:
+    """The parts of the address that an option or a variable holds. Raises `click.UsageError` for none."""
+    try:
+        parts = urlsplit(text)
+        is_fine = bool(parts.hostname) and (parts.port or 1) > 0 and text.isprintable()
+    except ValueError:
+        is_fine = False
+    if not is_fine:
+        raise click.UsageError(f"{name} is no address such as https://host/path")
+    return parts
+
+
+def check_secret_address(name: str, text: str) -> str:
+    """The address, which may hold a secret or gets one. Raises `click.UsageError` unless it is https, or on this host."""
+    parts = split_address(name, text)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
+        raise click.UsageError(f"{name} must be an https:// address: a secret is in it, or sent there")
+    return text
+
+
+def check_token(name: str, text: str) -> str:
+    """The token. Raises `click.UsageError` where it cannot stand in a header."""
+    if not re.fullmatch(r"[\x21-\x7e]*", text):
+        raise click.UsageError(f"{name} holds characters that no token has: copy it again")
+    return text
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[F], F]

@@ -109,7 +109,7 @@ def _throttled(*details: Mapping[str, Any]) -> list[str]:
 
 
 def _disturbed(*details: Mapping[str, Any]) -> list[str]:
-    """Which side shared the GPU with another process (`jobs.pool.disturbance`)."""
+    """Which side shared the GPU with another process (`jobs.pool.usage`)."""
     reasons = [(side, of_side.get("disturbed")) for side, of_side in zip(_SIDES, details, strict=True)]
     return [f"the measurement of {side} was disturbed: {reason}" for side, reason in reasons if reason]
 

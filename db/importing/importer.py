@@ -33,7 +33,7 @@ _DEFAULT_REPO = "pytorch/pytorch"
 
 
 class Clone(Hashable, Protocol):
-    """A git repository to look commits up in, such as `jobs.git.log.Repository`."""
+    """A git repository to look commits up in, such as `jobs.git_log.Repository`."""
 
     def sha_of(self, ref: str) -> str:
         """The commit that a ref, tag or sha means. Raises `ExpectedError` if there is none."""

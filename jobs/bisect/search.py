@@ -14,7 +14,7 @@ import click
 
 from analysis.history.bisection import Word, looks
 from jobs.bisect.judges import Judge, Judged, Reading
-from jobs.builds.options import BuildError
+from jobs.builds.build_options import BuildError
 from jobs.pool.child import ChildError
 
 #: The file of a search's log, in the folder with the bundles.

@@ -17,17 +17,16 @@ from packaging.version import Version
 from collector.census.fake_runtime import CensusError
 from collector.vocabulary import Cell
 from jobs.bisect.judges import OF_RUNNING, Reading
-from jobs.builds.environment import Environments
-from jobs.builds.index import list_builds
-from jobs.builds.options import BuildError, BuildOptions, SourceOptions, parse_build
+from jobs.builds.build_environments import Environments, list_builds
+from jobs.builds.build_options import BuildError, BuildOptions, SourceOptions, parse_build
+from jobs.builds.overlay import acting, differing
 from jobs.census.census_commits import take_commit
-from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import CensusPlace
-from jobs.checking.run_time import acting, differing
-from jobs.git.log import Repository
+from jobs.census.census_runs import CensusMemory
+from jobs.git_log import Repository
 from jobs.output.terminal import one_line
 from jobs.pool.child import ChildError, Request, bundle_files, measure_in
-from jobs.pool.requested_options import RequestedOptions, RunNames
+from jobs.requested_options import RequestedOptions, RunNames
 
 #: The environment variable in which the command finds the commit; it is never written into the command.
 COMMIT_VARIABLE = "INDUCTOR_WATCH_COMMIT"

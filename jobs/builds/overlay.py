@@ -1,25 +1,31 @@
-"""A PyTorch commit without a build: its Python files laid over the installed wheel.
+"""A PyTorch commit without a build: its Python files laid over the installed wheel, and which of them act at run time.
 
 A wheel knows the commit that it was built from. The files in which that commit and another one differ come from git; all
 others are links into the wheel. So an overlay is made in about a second, and a process that has it first in PYTHONPATH
 imports the other commit's Python with the wheel's libraries. Neither the wheel nor the working tree is written to.
+
+Equal generated code proves equal speed only where nothing changed that works beside that code: the kernels' launchers,
+cudagraphs, guards, AOTAutograd's wrappers, eager operators. The rule is a list of what is **known** to work at compile time
+only; any other file acts at run time.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 
 from collector.vocabulary import short_hash
-from jobs.builds.options import BuildError
-from jobs.git.log import GitError, Repository
+from jobs.builds.build_options import BuildError
+from jobs.git_log import GitError, Repository
 from jobs.output.terminal import the_first
 
 #: The packages of a wheel whose files come from a repository.
@@ -179,3 +185,204 @@ def _below(folder: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | 
     return {
         path.removeprefix(f"{folder}/"): content for path, content in files.items() if path.startswith(f"{folder}/")
     }
+
+
+#: What decides about the graph and its code, and is not called by the compiled program. Only Python files count: a header
+#: or a template of another language may be read when a kernel is built.
+_COMPILE_TIME = (
+    "torch/_inductor/",
+    "torch/_decomp/",
+    "torch/_refs/",
+    "torch/_prims/",
+    "torch/_prims_common/",
+    "torch/_meta_registrations.py",
+    "torch/_subclasses/",
+    "torch/fx/",
+    "torch/_dynamo/variables/",
+    "torch/_dynamo/polyfills/",
+    "torch/_dynamo/symbolic_convert.py",
+    "torch/_dynamo/bytecode_analysis.py",
+    "torch/_dynamo/trace_rules.py",
+    "torch/_dynamo/exc.py",
+    "torch/_dynamo/graph_break_hints.py",
+    "torch/_dynamo/repro/",
+    "torch/_functorch/partitioners.py",
+    "torch/_functorch/_activation_checkpointing/",
+    "torch/export/",
+    "torch/_export/",
+    "torch/onnx/",
+    "torch/testing/",
+)
+#: What the compiled program calls all the same, although it is in one of those.
+_RUN_TIME = (
+    "torch/_inductor/runtime/",
+    "torch/_inductor/package/",
+    "torch/_inductor/kernel/",  # choices beside a library's kernel are Python functions
+    "torch/_inductor/codegen/multi_kernel.py",  # chooses between kernels while it runs
+    "torch/_inductor/__init__.py",
+    "torch/_inductor/aoti_eager.py",
+    "torch/_inductor/codecache.py",  # loads kernels, and generates C++ that calls them
+    "torch/_inductor/codegen/memory_planning.py",
+    "torch/_inductor/compile_fx.py",  # aligns inputs, decides on cudagraphs and wraps them
+    "torch/_inductor/cpp_builder.py",  # flags of the C++ compiler
+    "torch/_inductor/cpu_vec_isa.py",
+    "torch/_inductor/cudagraph_trees.py",
+    "torch/_inductor/cudagraph_utils.py",
+    "torch/_inductor/hooks.py",
+    "torch/_inductor/inductor_prims.py",
+    "torch/_inductor/output_code.py",
+    "torch/_inductor/select_algorithm.py",  # the table of library kernels that generated code calls
+    "torch/_inductor/standalone_compile.py",
+    "torch/_inductor/stream_utils.py",
+    "torch/_inductor/triton_bundler.py",
+    "torch/_inductor/utils.py",  # copies misaligned inputs
+)
+#: Definitions of those files that work at compile time, by the beginnings of their names.
+_COMPILE_TIME_PARTS = {
+    "torch/_inductor/compile_fx.py": (
+        *("fx_codegen_and_compile", "FxCompile", "run_pre_grad_passes", "partition_fn", "split_const_gm"),
+        *("_recursive_", "fake_tensor_prop", "record_original_output_strides", "_check_triton_bf16_support"),
+    )
+}
+#: Where a function that no file names is called by nobody, and the files there whose definitions are found by listing them.
+_BY_NAME, _LISTED = "torch/_inductor/", ("config.py", "autoheuristic/")
+#: Read by people and type checkers only.
+_NEVER = (".pyi", ".md", ".rst", ".txt")
+#: Options that act without a trace in the code; the others of this file are part of what generates it.
+_OPTIONS, _ACTING_OPTION = "torch/_inductor/config.py", "cudagraph"
+
+
+def differing(base: Path, new: Path, wheel: Wheel | None = None) -> list[str]:
+    """The files of torch that are not the same in two overlays, by their paths in the repository."""
+    names: list[str] = []
+    for package in PACKAGES:
+        # An overlay without a package leaves it to the wheel.
+        installed = (wheel or Wheel.installed()).folder / package
+        sides = [folder / package if (folder / package).exists() else installed for folder in (base, new)]
+        names += _differing(sides[0], sides[1], package)
+    return names
+
+
+def acting(base: Path, new: Path, files: list[str]) -> list[str]:
+    """Those of the files that may change how fast a program runs although its generated code is the same."""
+    return [name for name in files if _acts(name, base, new)]
+
+
+def changes_compiling(base: Path, new: Path, files: list[str]) -> bool:
+    """Whether compile times may differ: some file says something else, and not by what nobody calls alone."""
+    return any(not _adds_unused(name, base, new) for name in saying(base, new, files))
+
+
+def saying(base: Path, new: Path, files: list[str]) -> list[str]:
+    """Those of the files that say something else, and not in comments and layout alone."""
+    return [
+        name
+        for name in files
+        if not name.endswith(_NEVER)
+        and (not name.endswith(".py") or _meaning(_read(base / name)) != _meaning(_read(new / name)))
+    ]
+
+
+def _differing(base: Path, new: Path, name: str) -> Iterator[str]:
+    if os.path.realpath(base) == os.path.realpath(new):
+        return
+    if base.is_dir() and new.is_dir():
+        inner = {entry.name for folder in (base, new) for entry in os.scandir(folder)}
+        for entry in sorted(inner - {"__pycache__"}):
+            yield from _differing(base / entry, new / entry, f"{name}/{entry}")
+    elif base.is_dir() or new.is_dir():
+        folder = base if base.is_dir() else new
+        files = (file for file in sorted(folder.rglob("*")) if file.is_file() and "__pycache__" not in file.parts)
+        yield from (f"{name}/{file.relative_to(folder)}" for file in files)
+    elif _read(base) != _read(new):
+        yield name
+
+
+def _acts(name: str, base: Path, new: Path) -> bool:
+    if name.endswith(_NEVER):
+        return False
+    before, after = _read(base / name), _read(new / name)
+    if not name.endswith(".py"):
+        return True
+    if _meaning(before) == _meaning(after) or _adds_unused(name, base, new):
+        return False
+    if name == _OPTIONS:
+        return _options(before) != _options(after)
+    if name in _COMPILE_TIME_PARTS:
+        changed = set(_parts(before).items()) ^ set(_parts(after).items())
+        return not all(part.startswith(_COMPILE_TIME_PARTS[name]) for part, _ in changed)
+    return not name.startswith(_COMPILE_TIME) or name.startswith(_RUN_TIME)
+
+
+def _meaning(source: bytes | None) -> str | None:
+    """A text that is equal for sources that differ in comments and layout only."""
+    return None if source is None else repr(_parts(source))
+
+
+def _adds_unused(name: str, base: Path, new: Path) -> bool:
+    """Whether a file differs by functions and plain constants alone that no file of Inductor names, in either overlay."""
+    if not name.startswith(_BY_NAME) or any(part in name for part in _LISTED):
+        return False
+    sides = [_statements(_read(folder / name)) for folder in (base, new)]
+    if None in sides:
+        return False
+    before, after = (dict(side or ()) for side in sides)
+    rest = [[text for text, _ in side or () if text in before and text in after] for side in sides]
+    names = {_unused_name(one) for text, one in {**before, **after}.items() if not (text in before and text in after)}
+    if rest[0] != rest[1] or "" in names or not names:
+        return False
+    word = re.compile(rb"\b(?:" + b"|".join(map(re.escape, map(str.encode, sorted(names)))) + rb")\b")
+    found = Counter(file for file, path in _sources(base, new) for _ in word.findall(path.read_bytes()))
+    return found == {name: len(names)}
+
+
+def _sources(*overlays: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the name of each source of torch, and the file; one that overlays have in common once."""
+    seen: set[str] = set()
+    for overlay in overlays:
+        for folder, _, files in os.walk(overlay / "torch", followlinks=True):
+            for path in (Path(folder, file) for file in files if file.endswith((".py", ".jinja"))):
+                if (real := os.path.realpath(path)) not in seen:
+                    seen.add(real)
+                    yield path.relative_to(overlay).as_posix(), path
+
+
+def _statements(source: bytes | None) -> list[tuple[str, ast.stmt]] | None:
+    """Return the statements of a module, each with a text that says what it does; None where there is no module."""
+    try:
+        return None if source is None else [(ast.dump(one), one) for one in ast.parse(source).body]
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _unused_name(one: ast.stmt) -> str:
+    """Return the name of a definition that does nothing by being there; empty for any other statement."""
+    if isinstance(one, ast.FunctionDef) and not one.decorator_list:
+        given = (*one.args.defaults, *filter(None, one.args.kw_defaults))
+        return one.name if all(isinstance(value, ast.Constant) for value in given) and one.name[:2] != "__" else ""
+    if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant) and len(one.targets) == 1:
+        target = one.targets[0]
+        return target.id if isinstance(target, ast.Name) and target.id[:2] != "__" else ""
+    return ""
+
+
+def _parts(source: bytes | None) -> dict[str, str]:
+    """What each definition of a module says, by its name, and under no name what is outside of them."""
+    try:
+        body = ast.parse(source or b"").body
+    except (SyntaxError, ValueError):
+        return {"": repr(source)}
+    parts = {"": ""}
+    for node in body:
+        name = getattr(node, "name", "")
+        parts[name] = parts.get(name, "") + ast.dump(node)
+    return parts
+
+
+def _options(source: bytes | None) -> list[bytes]:
+    lines = [line.partition(b"#")[0].strip() for line in (source or b"").splitlines()]
+    return [line for line in lines if _ACTING_OPTION.encode() in line]
+
+
+def _read(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None

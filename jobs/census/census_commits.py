@@ -10,15 +10,14 @@ from typing import Any
 
 from collector.errors import ConfigError
 from collector.vocabulary import Cell
-from jobs.builds.options import BuildError, SourceOptions
+from jobs.builds.build_options import BuildError, SourceOptions
+from jobs.builds.overlay import acting, differing
 from jobs.census.census_cache import CachedPool
-from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import Answers, CensusPlace
-from jobs.census.census_runs import CensusCell, CensusRun
-from jobs.checking.run_time import acting, differing
-from jobs.git.log import Repository
+from jobs.census.census_runs import CensusCell, CensusMemory, CensusRun
+from jobs.git_log import Repository
 from jobs.output.terminal import the_first
-from jobs.pool.requested_options import RequestedOptions, RunNames
+from jobs.requested_options import RequestedOptions, RunNames
 
 
 @dataclass(frozen=True, slots=True)

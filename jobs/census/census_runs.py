@@ -1,23 +1,32 @@
-"""A census as a run: cells that share a generation, the bundle that takes the outcomes, and what is said of each cell."""
+"""A census as a run: its bundle, what is said of each cell, and what nights on a GPU taught it.
+
+What they taught is a file beside the cache, one for each device and torch. Without it each question has the same assumed answer.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
-from collector.bundle import CENSUS, BundleWriter, RunHeader
+from collector.bundle import CENSUS, BundleContents, BundleWriter, RunHeader, read_bundle
+from collector.census.gpu_models import device_word
 from collector.census.questions import PAD_MM
 from collector.configs.templates import resolve_config
 from collector.errors import ConfigError
+from collector.output_file import write_output
 from collector.process.outcome import Outcome
 from collector.vocabulary import Cell, Measurement, Status
 from jobs.census.census_cache import CachedPool
-from jobs.census.census_pool import Answers
-from jobs.pool.requested_options import RequestedOptions, RunNames
+from jobs.census.census_pool import Answers, CensusPlace
+from jobs.plan.cost import bundles_below
+from jobs.plan.planning import Plan
 from jobs.pool.runner import make_header, now, record
+from jobs.requested_options import RequestedOptions, RunNames
 
 #: What of the environment is the testbed of a census: code does not depend on the host that generates it.
 _TESTBED = ("device", "gpu", CENSUS)
@@ -193,3 +202,161 @@ def _program(cell: Cell) -> tuple[Any, ...]:
     except ConfigError:  # it fails in its own cell
         program = cell.config.config_id
     return (*subject, program, cell.config.dynamic, cell.config.fullgraph)
+
+
+@dataclass(slots=True)
+class CensusMemory:
+    """By `cell_id` the answers of GPU nights, and the night from which the code of a cell differs."""
+
+    path: Path
+    answers: dict[str, dict[str, tuple[bool, str]]] = field(default_factory=dict)
+    differing: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, place: CensusPlace, torch_version: str) -> CensusMemory:
+        """Return what is known of a device under a version of torch; a file that cannot be read says nothing."""
+        name = f"{place.device_name}-torch-{torch_version}.json"
+        memory = cls(place.cache.expanduser() / name)
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            data = json.loads(memory.path.read_text())
+            memory.answers = {
+                cell_id: {key: (bool(answer), str(source)) for key, (answer, source) in known.items()}
+                for cell_id, known in data["answers"].items()
+            }
+            memory.differing = {str(cell_id): str(night) for cell_id, night in data["differing"].items()}
+        return memory
+
+    def without_differing(self, plan: Plan) -> Plan:
+        """Return the plan without the cells whose code is known to differ from that of a GPU."""
+        nights = {cell: self.differing[cell.cell_id] for cell in plan.cells if cell.cell_id in self.differing}
+        lines = [
+            f"{cell}: its code differed from that of night {night}, until --against finds it equal"
+            for cell, night in nights.items()
+        ]
+        kept = [cell for cell in plan.cells if cell not in nights]
+        return replace(plan, cells=kept, left_out=[*plan.left_out, *lines])
+
+    def learn(
+        self, night: str, corrected: Iterable[CensusCell], equal: Iterable[str], differing: Iterable[str]
+    ) -> None:
+        """Keep what a comparison with a night showed: corrected cells with their answers, and cells by `cell_id`."""
+        for one in corrected:
+            answers = {question["key"]: (bool(question["answer"]), night) for question in one.questions}
+            self.answers[one.cell.cell_id] = answers
+        for cell_id in equal:
+            self.differing.pop(cell_id, None)
+        self.differing |= dict.fromkeys(differing, night)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_output(self.path, json.dumps({"answers": self.answers, "differing": self.differing}, indent=1) + "\n")
+
+
+#: What of the environments of a census and a night must be equal for their code to be compared.
+_SOFTWARE = ("torch", "torch_git", "triton", "transformers", "timm", "torchvision", "gpu")
+#: The word for a cell whose code is that of the night.
+EQUAL = "equal"
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTruth:
+    """By `cell_id` the cells and codes of some measured runs; a cell may have several codes where a clock decided."""
+
+    name: str
+    runs: Sequence[BundleContents]
+    cells: dict[str, Cell] = field(default_factory=dict)
+
+    @classmethod
+    def of_runs(cls, name: str, runs: Sequence[BundleContents]) -> CodeTruth:
+        """Return what these runs measured, without runs that are a census themselves."""
+        measured = [run for run in runs if run.header.trigger != CENSUS]
+        cells = {item.cell.cell_id: item.cell for run in measured for item in run.measurements if item.code_id}
+        return cls(name, measured, cells)
+
+    @property
+    def device_name(self) -> str:
+        """The device of the runs as `--device-name` takes it; empty where the census does not know it."""
+        words = (device_word(str(run.header.testbed.get("device")), run.header.testbed.get("gpu")) for run in self.runs)
+        return next(filter(None, words), "")
+
+    @property
+    def threads(self) -> int | None:
+        """How many threads torch had in these runs; None where that is not recorded."""
+        counts = [data.get("torch_threads") for run in self.runs for data in run.environments.values()]
+        return next((count for count in counts if isinstance(count, int)), None)
+
+    def codes(self, environment: Mapping[str, Any]) -> dict[str, set[str]]:
+        """Return by `cell_id` the codes that were generated by the software of this environment."""
+        found: dict[str, set[str]] = {}
+        for run in self.runs:
+            alike = {key for key, data in run.environments.items() if _software(data) == _software(environment)}
+            for item in run.measurements:
+                if item.code_id and item.environment_id in alike:
+                    found.setdefault(item.cell.cell_id, set()).add(item.code_id)
+        return found
+
+
+def read_truth(text: str, database: str) -> CodeTruth:
+    """Return the code of a bundle, of the bundles below a folder, or of a night in the database.
+
+    Raises `BundleError` for a file that is no bundle, and `SideError` for a night that the database has not.
+    """
+    path = Path(text)
+    if path.is_dir():
+        return CodeTruth.of_runs(path.name, [read_bundle(bundle) for _, bundle in sorted(bundles_below(path), key=str)])
+    if path.is_file():
+        contents = read_bundle(path)
+        return CodeTruth.of_runs(contents.header.night or contents.header.run_id, [contents])
+    from db.engine import open_store
+    from db.exporter import stored_run
+    from db.queries.sides import resolve_side
+
+    engine = open_store(database, write=False)
+    return CodeTruth.of_runs(text, [stored_run(engine, run_id) for run_id in resolve_side(engine, text).run_ids])
+
+
+@dataclass(slots=True)
+class Agreement:
+    """How the cells of a census agree with a night. `asked` counts cells with a question that only a GPU answers."""
+
+    truth: CodeTruth
+    codes: dict[str, set[str]] = field(default_factory=dict)
+    cells: int = 0
+    known: int = 0
+    equal: int = 0
+    asked: int = 0
+    not_measured: int = 0
+    differing: dict[str, CensusCell] = field(default_factory=dict)
+
+    def took(self, one: CensusCell) -> str:
+        """Count a cell; returns the word for it."""
+        if not self.codes:
+            self.codes = self.truth.codes(one.environment)
+        codes = self.codes.get(one.cell.cell_id)
+        self.cells += 1
+        self.known += one.is_known
+        self.asked += bool(one.questions)
+        if codes is None:
+            self.not_measured += 1
+            return "not in the night"
+        if not one.is_known:
+            return ""
+        if one.code_id in codes:
+            self.equal += 1
+            return EQUAL
+        self.differing[one.cell.cell_id] = one
+        return "DIFFERS"
+
+    def correct(self, one: CensusCell) -> None:
+        """Count a cell as equal that differed under other answers."""
+        del self.differing[one.cell.cell_id]
+        self.equal += 1
+
+    @property
+    def compared(self) -> int:
+        """Known cells that the night has, too."""
+        return self.equal + len(self.differing)
+
+
+def _software(environment: Mapping[str, Any]) -> tuple[Any, ...]:
+    source = environment.get("source") or ""
+    # A commit that changes no file of torch is the installed torch.
+    return (*(environment.get(key) for key in _SOFTWARE), "" if source.startswith("0 files") else source)

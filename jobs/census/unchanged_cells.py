@@ -20,9 +20,8 @@ from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement, Status
 from jobs.builds.overlay import Wheel
 from jobs.census.census_cache import CachedPool
-from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import DEFAULT_CACHE, CensusPlace
-from jobs.census.census_runs import CensusCell
+from jobs.census.census_runs import CensusCell, CensusMemory
 from jobs.output.terminal import tell
 from jobs.plan.carrying import SAME_CODE_AS, Known
 from jobs.pool.runner import now

@@ -17,8 +17,7 @@ from analysis.rerun import NOTHING_AGAIN, as_check
 from db.engine import open_store
 from db.queries.cells import EVERYTHING
 from db.store_errors import counted
-from jobs.checking.deciding import OF_COMPILING, SETTLED, Need, has_same_code, is_unconfirmed
-from jobs.checking.rounds import Check
+from jobs.checking.rounds import OF_COMPILING, SETTLED, Check, Need, has_same_code, is_unconfirmed
 from jobs.output.terminal import the_first
 
 #: Counts whose rise is told in words before all else.

@@ -23,14 +23,13 @@ from collector.settings import Settings
 from collector.vocabulary import Cell
 from jobs.builds.overlay import Wheel
 from jobs.census.census_cache import CachedPool
-from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import Answers, CensusPlace
-from jobs.census.census_runs import CensusCell, census_header, share
-from jobs.checking.sides import CheckedSide
+from jobs.census.census_runs import CensusCell, CensusMemory, census_header, share
+from jobs.checking.check_sides import CheckedSide
 from jobs.plan.duplicate_programs import copy_for
-from jobs.pool.requested_options import RequestedOptions
 from jobs.pool.runner import now, record
 from jobs.pool.testbeds import Testbed
+from jobs.requested_options import RequestedOptions
 
 
 @dataclass(frozen=True, slots=True)

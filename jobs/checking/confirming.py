@@ -28,10 +28,10 @@ from db.schema import CellRow, measurements
 from db.store_errors import SideError, StoreError, counted
 from jobs.output.tables import console, say
 from jobs.plan.planning import Plan
-from jobs.pool.requested_options import RunNames
 from jobs.pool.resuming import Unfinished, bundle_named, newest_first
 from jobs.pool.session import measure_and_store
 from jobs.pool.testbeds import Testbed, find_testbeds
+from jobs.requested_options import RunNames
 
 #: A confirmation may take so long after a shorter night, too.
 _SHORT_S = 600.0

@@ -19,10 +19,9 @@ from collector.zoo.spec import ModelSpec
 from jobs.measuring_options import device_option
 from jobs.options import OUTPUT_FILE, example, json_option, repeatable
 from jobs.output.terminal import print_json
-from jobs.plan.models_example import EXAMPLE, write_example
-from jobs.plan.models_file import read_models_file
+from jobs.plan.models_file import EXAMPLE, read_models_file, write_example
 from jobs.plan.planning import check_configs, mode_configs, template_configs
-from jobs.pool.host import HostError, probe
+from jobs.pool.testbeds import HostError, probe
 
 
 @click.command(epilog=example("templates --device cuda"))

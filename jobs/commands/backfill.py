@@ -8,10 +8,8 @@ from pathlib import Path
 
 import click
 
-from jobs.builds.backfill import Backfill, Build, SourceCommit, commits_of
-from jobs.builds.environment import Environments
-from jobs.builds.index import Listing, list_builds
-from jobs.builds.options import (
+from jobs.builds.build_environments import Environments, Listing, list_builds
+from jobs.builds.build_options import (
     BuildError,
     BuildOptions,
     SourceOptions,
@@ -20,13 +18,14 @@ from jobs.builds.options import (
     overlay_options,
     parse_build,
 )
+from jobs.builds.build_runs import Backfill, Build, SourceCommit, commits_of
 from jobs.measuring_options import label_option, measuring_options, night_options
 from jobs.options import POSITIVE, Storage, example, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, tell
 from jobs.plan.planning import NothingToDoError
 from jobs.pool.child import Request
-from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 from jobs.pool.session import storing
+from jobs.requested_options import RequestedOptions, RunNames, Selection
 
 
 @click.command(epilog=example("backfill --torch 2.12.1 --torch 2.13.0"))

@@ -29,11 +29,11 @@ from jobs.bisect.sources import (
     builds_between,
     commits_between,
 )
-from jobs.builds.environment import Environments
-from jobs.builds.options import BuildOptions, SourceOptions, build_options, overlay_options, overlays_option
+from jobs.builds.build_environments import Environments
+from jobs.builds.build_options import BuildOptions, SourceOptions, build_options, overlay_options, overlays_option
 from jobs.builds.overlay import Wheel
-from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import CensusPlace
+from jobs.census.census_runs import CensusMemory
 from jobs.commands.census import choose_device
 from jobs.measuring_options import (
     batch_size_option,
@@ -58,13 +58,13 @@ from jobs.options import (
     storage_options,
 )
 from jobs.output.terminal import one_line, print_json, tell
-from jobs.plan.local_models import local_models
+from jobs.plan.models_file import local_models
 from jobs.plan.planning import planned_night
 from jobs.pool.child import Request
-from jobs.pool.explaining import explain, failing_cell, keep
-from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+from jobs.pool.explained_cells import explain, failing_cell, keep
 from jobs.pool.resuming import bundle_named
 from jobs.pool.session import require_cells, storing
+from jobs.requested_options import RequestedOptions, RunNames, Selection
 
 #: What looks for a cell that broke, instead of one that got slower.
 STATUS = "status"

@@ -14,22 +14,20 @@ from rich.console import Console
 
 from collector.census.gpu_models import CPU, DEVICE_NAMES
 from collector.configs.spelling import parse_config
-from jobs.builds.options import SourceOptions, source_options
+from jobs.builds.build_options import SourceOptions, source_options
 from jobs.builds.overlay import Wheel
 from jobs.census.census_cache import CachedPool
 from jobs.census.census_commits import CommitCensus, CommitRange, take_censuses
-from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import CensusPlace
-from jobs.census.census_runs import CensusCell, CensusRun
-from jobs.census.code_truth import EQUAL, Agreement, CodeTruth, read_truth
+from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CensusMemory, CensusRun, CodeTruth, read_truth
 from jobs.measuring_options import cache_option, generating_options, naming_options, night_options
 from jobs.options import POSITIVE, Storage, example, json_option, storage_options
 from jobs.output.tables import FittingTable, console, say
 from jobs.output.terminal import several
-from jobs.plan.local_models import local_models, refusal
+from jobs.plan.models_file import local_models, refusal
 from jobs.plan.planning import Plan, names_cell, planned_night
-from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
 from jobs.pool.session import require_cells, storing
+from jobs.requested_options import RequestedOptions, RunNames, Selection
 
 #: The device of a census unless the options or a night say otherwise.
 _DEFAULT_DEVICE = "H100"
@@ -137,7 +135,7 @@ def choose_device(named: str | None, device: str | None, truth: CodeTruth | None
 def _plan(place: CensusPlace, selection: Selection, configs: tuple[str, ...], truth: CodeTruth | None) -> Plan:
     """Return the cells that are selected, of all or of the night to compare with.
 
-    Of the night's cells those are left out that call what only the night's bundle defines (`jobs.plan.local_models`). Raises
+    Of the night's cells those are left out that call what only the night's bundle defines (`jobs.plan.models_file`). Raises
     `ConfigError` for a config that cannot be read.
     """
     if truth is None:

@@ -19,14 +19,12 @@ from collector.census.fake_runtime import CensusError
 from collector.output_file import write_output
 from collector.vocabulary import Cell
 from db.store_errors import SideError
-from jobs.builds.options import SourceOptions, import_commits, overlay_options
+from jobs.builds.build_options import SourceOptions, import_commits, overlay_options
+from jobs.builds.overlay import acting, changes_compiling, differing, saying
 from jobs.checking.answer import Answer, build_answer
+from jobs.checking.check_sides import OtherOption, find_sides, make_overlays, planned_check
 from jobs.checking.code_answers import CodeCensus, census_place
-from jobs.checking.other_option import OtherOption
 from jobs.checking.rounds import Check
-from jobs.checking.run_time import acting, changes_compiling, differing, saying
-from jobs.checking.selection import planned_check
-from jobs.checking.sides import find_sides, make_overlays
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
 from jobs.measuring_options import cache_option, label_option, measuring_options, night_options
@@ -34,10 +32,9 @@ from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example
 from jobs.output.printed_comparison import show_comparison
 from jobs.output.tables import console, say
 from jobs.output.terminal import tell
-from jobs.pool.device_lock import holding_for
-from jobs.pool.device_slots import list_gpus
-from jobs.pool.requested_options import RequestedOptions, Selection
+from jobs.pool.device_slots import holding_for, list_gpus
 from jobs.pool.session import require_cells, storing
+from jobs.requested_options import RequestedOptions, Selection
 
 #: Rows of the table of cells.
 _ROWS = 20

@@ -13,8 +13,7 @@ import click
 from db.commits.ranges import CommitEntry, Landing, commit_range, find_commit, find_commits, landings, list_commits
 from db.commits.storing import branch_starts, check_repo, set_branch_start
 from db.engine import open_store
-from jobs.git.commit_import import read_history
-from jobs.git.log import Repository
+from jobs.git_log import Repository, read_history
 from jobs.options import POSITIVE, Moment, db_option, example, json_option, repeatable
 from jobs.output.terminal import one_line, print_json, print_lines, several
 

@@ -21,8 +21,8 @@ from db.importing.pytorch_names import Given
 from db.ingest import IngestReport, ingest_bundle
 from jobs import tool_version
 from jobs.bisect.search import LOG_NAME
-from jobs.git.log import Repository
-from jobs.github.ci import write_outputs
+from jobs.ci import write_outputs
+from jobs.git_log import Repository
 from jobs.measuring_options import label_option
 from jobs.options import INPUT_FILE, PHASES, Storage, db_option, example, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, several, tell

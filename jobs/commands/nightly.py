@@ -14,21 +14,21 @@ from collector.bundle import read_bundle
 from collector.settings import Settings
 from db.engine import open_store
 from db.nights import list_nights
-from jobs.builds.options import SourceOptions, source_options
+from jobs.builds.build_options import SourceOptions, source_options
 from jobs.checking.confirming import confirm as confirm_night
-from jobs.cluster.session import Executing, executing_options, measure_night
+from jobs.cluster.cluster_night import Executing, executing_options, measure_night
 from jobs.measuring_options import naming_options, night_measuring_options, night_name_option, night_options
 from jobs.options import EXISTING, INPUT_FILE, POSITIVE, Storage, as_one, example, json_option, storage_options
 from jobs.plan.carrying import carrying_over
 from jobs.plan.dry_run import run_dry
 from jobs.plan.planning import Plan, planned_night, read_plan
 from jobs.plan.shards import check_night
-from jobs.pool.device_lock import holding_for
-from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+from jobs.pool.device_slots import holding_for
 from jobs.pool.resuming import Unfinished, bundle_named
 from jobs.pool.runner import make_header, new_run_id
 from jobs.pool.session import measure_and_store, print_night, require_cells
 from jobs.pool.testbeds import Testbed, find_testbeds
+from jobs.requested_options import RequestedOptions, RunNames, Selection
 
 #: While a branch has fewer nights than this in the store, a night is measured twice: its runs show how noisy they are.
 _FIRST_NIGHTS = 7

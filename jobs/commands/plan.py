@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from jobs.github.ci import outputs_file, workflow_night, write_outputs
+from jobs.ci import outputs_file, workflow_night, write_outputs
 from jobs.measuring_options import night_name_option, night_options
 from jobs.options import EXISTING, FOLDER, example, json_option, refuse_given
 from jobs.output.terminal import print_json
 from jobs.plan.cost import CostModel, learn_from
 from jobs.plan.planning import Plan, planned_night
 from jobs.plan.shards import MOST_JOBS, cut, matrix, write_plans
-from jobs.pool.host import probe
-from jobs.pool.requested_options import Selection
 from jobs.pool.runner import new_run_id
 from jobs.pool.session import require_cells
+from jobs.pool.testbeds import probe
+from jobs.requested_options import Selection
 
 
 @click.command(epilog=example("plan --model T5Small --config triton --json"))

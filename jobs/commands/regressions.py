@@ -5,6 +5,8 @@ A record has a pinned base. A person closes it, or `detect` where two runs in a 
 
 from __future__ import annotations
 
+import getpass
+import subprocess
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -20,17 +22,34 @@ from collector.output_file import write_output
 from db.engine import open_store
 from db.queries.cells import EVERYTHING
 from db.regression_records import RegressionInfo, change_state, find_regression, note_regression
-from jobs.git.authors import default_author
-from jobs.github.api import GitHub, check_repo
-from jobs.github.issues import issues_of, publish_issues
+from jobs.github import GitHub, check_repo, issues_of, publish_issues
 from jobs.options import OUTPUT_FILE, branch_option, dashboard_option, db_option, example, json_option, together
 from jobs.output.tables import FittingTable, console, say
 from jobs.output.terminal import print_json, print_lines
-from jobs.regressions.channels import NotDeliveredError, channels_of, tell_channels
-from jobs.regressions.notices import due, notice_of
-from jobs.regressions.opening import open_from_sides
-from jobs.regressions.recording import record_alerts
+from jobs.regressions.notices import NotDeliveredError, channels_of, due, notice_of, tell_channels
+from jobs.regressions.recording import open_from_sides, record_alerts
 from jobs.regressions.text import atom, change_of, info_json, record_json, record_text
+
+
+def default_author() -> str:
+    """git's `user.name`, or the user's; `unknown` where there is none."""
+    return _git_name() or _user() or "unknown"
+
+
+def _git_name() -> str:
+    try:
+        done = subprocess.run(["git", "config", "user.name"], capture_output=True, text=True, timeout=5, check=False)  # noqa: S607
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
+
 
 #: What `close --as` says, and the state that it means.
 _CLOSINGS = {"fixed": "fixed", "expected": "expected", "false-alarm": "false_alarm"}

@@ -16,8 +16,7 @@ from analysis.reports.markdown_report import BODY_BYTES, SUMMARY_BYTES, markdown
 from collector.output_file import write_output
 from db.engine import open_store
 from db.queries.cells import CellFilter, expand_patterns
-from jobs.github.api import GitHub, check_pull
-from jobs.github.comment import put_comment
+from jobs.github import GitHub, check_pull, put_comment
 from jobs.options import OUTPUT_FILE, POSITIVE, cell_options, dashboard_option, db_option, example
 
 #: The file that GitHub Actions shows as the summary of a step.

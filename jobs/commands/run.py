@@ -10,7 +10,7 @@ import click
 
 from collector.own_models import is_user_model
 from collector.vocabulary import Config
-from jobs.builds.options import SourceOptions, overlays_option, source_options
+from jobs.builds.build_options import SourceOptions, overlays_option, source_options
 from jobs.checking.confirming import confirm, find_confirmable, is_any_due
 from jobs.measuring_options import (
     config_options,
@@ -24,14 +24,14 @@ from jobs.measuring_options import (
 )
 from jobs.options import FOLDER, POSITIVE, Storage, example, repeatable, storage_options
 from jobs.plan.again import Rounds, check_arguments, plans_again
-from jobs.plan.local_models import local_models
+from jobs.plan.models_file import local_models
 from jobs.plan.planning import planned_run
-from jobs.pool.device_lock import holding_for
-from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+from jobs.pool.device_slots import holding_for
 from jobs.pool.resuming import Unfinished, find_night
 from jobs.pool.runner import new_run_id
 from jobs.pool.session import measure_and_store, print_next, print_night, resume_and_store
 from jobs.pool.testbeds import Testbed, find_testbeds, testbeds_of
+from jobs.requested_options import RequestedOptions, RunNames, Selection
 
 
 @click.command(epilog=example("run --model 'Bert*' --config cudagraphs --config max_autotune"))

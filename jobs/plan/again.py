@@ -14,9 +14,9 @@ from collector.errors import ConfigError
 from collector.own_models import OwnModel
 from collector.zoo.registry import find
 from collector.zoo.spec import ZooError
-from jobs.plan.local_models import check_local, refusal
+from jobs.plan.models_file import check_local, refusal
 from jobs.plan.planning import NothingToDoError, Plan, check_config, check_plan, load_plan
-from jobs.pool.requested_options import RunNames
+from jobs.requested_options import RunNames
 
 if TYPE_CHECKING:
     from analysis.rerun import Again
@@ -75,7 +75,7 @@ def plans_again(
 ) -> Rounds:
     """The plans that a file or two sides ask for: every cell in as many runs as it needs, `most` at the most.
 
-    Of a user's own models only the `local` ones are called (`jobs.plan.local_models`).
+    Of a user's own models only the `local` ones are called (`jobs.plan.models_file`).
 
     Raises:
         ConfigError: the file holds no plan, or one for another device.

@@ -19,7 +19,7 @@ from collector.bundle import RunHeader, read_bundle
 from collector.code import known_by
 from collector.vocabulary import Measurement, Status
 from jobs.plan.cost import bundles_below
-from jobs.pool.requested_options import RequestedOptions
+from jobs.requested_options import RequestedOptions
 
 #: In the details of a measurement that was carried over: the night that measured the cell.
 SAME_CODE_AS = "same_code_as"
@@ -51,7 +51,7 @@ def carrying_over(requested: RequestedOptions, nights: int, history: Path) -> Re
     Raises:
         BuildError: torch is not installed, or is a working tree, whose files change under the same name.
     """
-    from jobs.builds.options import BuildError  # here: an environment of another build lacks what it imports
+    from jobs.builds.build_options import BuildError  # here: an environment of another build lacks what it imports
     from jobs.builds.overlay import Wheel
 
     folder = Wheel.installed().folder
@@ -123,8 +123,7 @@ def _compare_files(earlier: RunHeader, requested: RequestedOptions) -> tuple[boo
     before, now = (earlier.asked or {}).get("pace", {}).get("overlay", ""), requested.execution.overlay
     if before == now:
         return True, True  # an overlay is called by its content
-    from jobs.builds.overlay import Wheel
-    from jobs.checking.run_time import acting, differing, saying
+    from jobs.builds.overlay import Wheel, acting, differing, saying
 
     try:
         # No commit has this file: it is the wheel's. This process imports torch from the overlay and cannot ask it.

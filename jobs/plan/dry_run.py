@@ -25,7 +25,7 @@ from jobs.plan.cost import DEFAULT_WORKER_S, Cost, CostModel, Source, read_histo
 from jobs.plan.duplicate_programs import SAME_PROGRAM, plan_work
 from jobs.plan.planning import Plan
 from jobs.plan.schedule import longest_first, predict, shares
-from jobs.pool.requested_options import ExecutionOptions
+from jobs.requested_options import ExecutionOptions
 
 HOUR = 3600.0
 _LONGEST = 10

@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from collector.configs.spelling import parse_config
 from collector.errors import ConfigError, nearest
-from collector.own_models import BATCH_ARGUMENTS, OwnModel, is_user_model
-from collector.vocabulary import DTYPES, Config, OptionValue, Phase
+from collector.masking import mask_own
+from collector.output_file import write_output
+from collector.own_models import BATCH_ARGUMENTS, USER, OwnModel, is_user_model, takes_batch_size
+from collector.repro import program_key
+from collector.vocabulary import DTYPES, Cell, Config, OptionValue, Phase
+from collector.zoo.registry import all_models
+from collector.zoo.spec import ZooError
+from jobs.output.terminal import one_line, tell
+from jobs.requested_options import Selection
 
 #: The file that is read where none is named.
 DEFAULT = "models.toml"
@@ -171,3 +179,184 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "tolerance": ("a number above 0, e.g. 0.01", lambda value: type(value) in (int, float) and 0 < value < 1e6),
     "source": ("a text: a folder, whose commit is the model's version, or a package, whose content is", _is_text),
 }
+
+
+def local_models(models_file: str, named: Iterable[str] = ()) -> dict[str, OwnModel]:
+    """Return the models of a file and those that a command line names, by name.
+
+    Raises:
+        ConfigError: the file is wrong.
+        ZooError: a name in JSON is no model.
+    """
+    of_file = [one.model for one in read_models_file(Path(models_file)).models] if models_file else []
+    plain = [text.removeprefix(f"{USER}/") for text in named]
+    spelt = [OwnModel.parse(text) for text in plain if text.startswith("{")]
+    targets = [OwnModel(text, text) for text in plain if is_user_model(text)]
+    return {model.name: model for model in (*of_file, *spelt, *targets)}
+
+
+def refusal(cell: Cell, local: Mapping[str, OwnModel]) -> str:
+    """Return why a cell that a bundle names is not measured, in one line; empty for one that calls nothing foreign."""
+    if reason := unknown_model(cell, local):
+        return reason
+    if key := program_key(cell.config):
+        return f"a config of the bundle names a program or a folder ({one_line(key)}): what a bundle says is not called"
+    return ""
+
+
+def unknown_model(cell: Cell, local: Mapping[str, OwnModel]) -> str:
+    """Return what to do about a cell of a user's own model that nothing here defines; empty for other cells."""
+    if cell.suite != USER or cell.model in local:
+        return ""
+    name = one_line(cell.model)
+    how = (
+        "name it on the command line (--model, or the cell of `explain`)"
+        if is_user_model(cell.model)
+        else "define it in models.toml"
+    )
+    return f"user/{name} is a model of your own that nothing here defines, and what a bundle says is not called: {how}"
+
+
+def check_local(cells: Iterable[Cell], local: Mapping[str, OwnModel], told: Iterable[OwnModel] = ()) -> None:
+    """Raise `ConfigError` for a cell that calls what only a bundle defines, or for a model defined otherwise in it.
+
+    `told` are the definitions in the bundle.
+    """
+    of_bundle = {model.name: model for model in told}
+    for cell in cells:
+        if reason := refusal(cell, local):
+            raise ConfigError(reason)
+        mine, theirs = local.get(cell.model), of_bundle.get(cell.model)
+        if cell.suite == USER and mine and theirs and _what(mine) != _what(theirs):
+            raise ConfigError(
+                f"user/{one_line(cell.model)} is another model here than in the bundle ({one_line(mine.target)} here,"
+                f" {one_line(theirs.target)} there, or other arguments): start a new run"
+            )
+
+
+def _what(model: OwnModel) -> tuple[object, ...]:
+    # A bundle has no secrets.
+    return model.target, mask_own(dict(model.arguments)), model.tolerance
+
+
+def divide(selection: Selection) -> tuple[list[WatchedModel], Selection | None]:
+    """The user's own models that a selection names, and the selection of the zoo's (None where it names none of those).
+
+    Where nothing is named, the file's models stand for the zoo's, unless the file or the selection wants both. A model that is
+    spelt in full (`OwnModel.spelled`) needs no file. Says on standard error which models of a file are taken.
+
+    Raises:
+        ConfigError: the file is wrong.
+        ZooError: there is no such model.
+    """
+    file = read_models_file(Path(selection.models_file)) if selection.models_file else None
+    spelt = [WatchedModel(OwnModel.parse(text)) for text in selection.models if text.startswith("{")]
+    patterns = tuple(text for text in selection.models if not text.startswith("{"))
+    suites = tuple(suite for suite in selection.suites if suite != USER)
+    of_file = file.models if file and (not selection.suites or USER in selection.suites) else ()
+    own = [one for one in of_file if not selection.models or any(_is_like(one, text) for text in patterns)]
+    left = tuple(text for text in patterns if not any(_is_like(one, text) for one in own) or _is_of_zoo(text))
+    if file and own:
+        tell(f"{file.path}: {', '.join(one.model.name for one in own)}")
+    _check_left(selection, file, own, left)
+    is_narrowed = bool(selection.suites or selection.models)
+    if is_narrowed and not left and (selection.models or not suites):
+        return [*spelt, *own], None
+    if file and not is_narrowed and not (selection.everything or file.with_zoo):
+        return own, None
+    # A model spelt `module:function` needs its suite no more than others.
+    return [*spelt, *own], replace(selection, models_file="", models=left, suites=suites or selection.suites)
+
+
+def _check_left(
+    selection: Selection, file: ModelsFile | None, own: Sequence[WatchedModel], left: Iterable[str]
+) -> None:
+    """Raises `ZooError` for what names no model at all, as the zoo knows nothing of the file's names."""
+    if USER in selection.suites and not selection.models and not own:
+        raise ZooError(
+            "suite user has the models of models.toml, and there is none here: write one with `inductor-watch init`, name it "
+            "with --models-file, or name a model with --model module:function"
+        )
+    known = [one.model.name for one in file.models] if file else []
+    for text in left:
+        if is_user_model(text) or "/" in text:
+            continue
+        hint = nearest(text, known) if known else ""
+        if selection.suites == (USER,) or ("did you mean" in hint and not _is_of_zoo(text)):
+            where = f"{file.path} has no model {text}: {hint}" if file else f"no file here defines {text}: name it with"
+            raise ZooError(where if file else f"{where} --models-file")
+
+
+def _is_like(one: WatchedModel, pattern: str) -> bool:
+    """Whether a pattern names a model, with or without its suite; that of several shapes by its name alone, too."""
+    name = one.model.name
+    names = (name, name.partition(".")[0])
+    return any(fnmatchcase(text, pattern) for known in names for text in (known, f"{USER}/{known}"))
+
+
+def _is_of_zoo(pattern: str) -> bool:
+    is_glob = any(char in pattern for char in "*?[")
+    return is_glob and any(fnmatchcase(text, pattern) for spec in all_models() for text in (spec.name, str(spec)))
+
+
+#: The function of the example.
+EXAMPLE = "my_models:small"
+_MODULE = '''"""Models to watch. A function returns the model and its inputs, on the CPU and in float32."""
+
+import torch
+from torch import nn
+
+
+def small(batch_size):
+    layers = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 256))
+    return layers, (torch.randn(batch_size, 256),)
+'''
+_FILE = """\
+# Your own models: `nightly`, `plan`, `run` and `check` read this file in the folder in which they are called,
+# or where --models-file names it. `inductor-watch init` checks it.
+
+# Measure the zoo's night as well.
+# with_zoo = true
+
+# A model: its name in all tables, and the function that makes it.
+[models.{name}]
+# The module is looked for beside this file, in the current folder and on PYTHONPATH. Of batch_size, phase
+# ("inference" or "training") and device the function gets those that it takes. It returns (model, args) or
+# (model, args, kwargs).
+function = "{target}"
+{sizes}
+
+# All of the following may be left out.
+# phases = ["inference", "training"]        # default: inference
+# dtypes = ["float32", "bfloat16"]          # default: bfloat16 on a GPU (amp for training), float32 on a CPU
+# configs = ["triton", "max_autotune"]      # as --config takes them; default: those of the night
+# tolerance = 0.01                          # how far the compiled outputs may be from eager's
+# The folder whose git commit is the model's version, or a package whose content is. Default: the content of the
+# package in which the function is. A new version is a new model: what then changes is not torch's doing.
+# source = "."
+# In place of batch_sizes, arguments of the function under a name: this makes {name}.short and {name}.long.
+# shapes = {{ short = {{ batch_size = 8, seq = 128 }}, long = {{ batch_size = 1, seq = 2048 }} }}
+"""
+#: Its line on batch sizes for a function that is not seen to take one.
+_NO_SIZES = (
+    "# batch_sizes = [1, 8]                    # default: what the function makes; it must take batch_size for others"
+)
+
+
+def write_example(path: Path, target: str) -> list[Path]:
+    """Writes the file for this function, and for the example's one its module where there is none; returns both paths.
+
+    An existing file is not replaced. Raises `ValueError` for a text that is no module:function.
+    """
+    if not is_user_model(target):
+        raise ValueError(f"{target!r} is no function of yours: write module:function, e.g. {EXAMPLE}")
+    written = []
+    module = path.parent / f"{EXAMPLE.partition(':')[0]}.py"
+    if target == EXAMPLE and not module.exists():
+        write_output(module, _MODULE, force=False)
+        written.append(module)
+    sizes = "batch_sizes = [1, 32]" if target == EXAMPLE else "batch_sizes = [1]"
+    if not takes_batch_size(OwnModel("", target, folder=str(path.parent))):
+        sizes = _NO_SIZES
+    write_output(path, _FILE.format(name=target.partition(":")[2], target=target, sizes=sizes), force=False)
+    return [path, *written]

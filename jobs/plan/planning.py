@@ -22,10 +22,8 @@ from collector.own_models import USER, OwnModel
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, Cell, Config, Phase
 from collector.zoo.registry import find, select
 from collector.zoo.spec import ModelSpec
-from jobs.plan.local_models import unknown_model
-from jobs.plan.models_file import WatchedModel
-from jobs.plan.own_models import divide
-from jobs.pool.requested_options import Selection
+from jobs.plan.models_file import WatchedModel, divide, unknown_model
+from jobs.requested_options import Selection
 
 #: On a CPU the other templates are unavailable or, like `aten`, leave the program as it is.
 CPU_CONFIGS = tuple(Config(template=name) for name in ("triton", "cpp_wrapper", "freezing", "max_autotune"))

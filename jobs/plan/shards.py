@@ -17,7 +17,7 @@ from collector.bundle_file import both_paths, path_of
 from collector.errors import BundleError, ConfigError
 from collector.output_file import write_output
 from collector.vocabulary import Cell
-from jobs.github.ci import job_url
+from jobs.ci import job_url
 from jobs.output.terminal import several
 from jobs.plan.cost import CostModel
 from jobs.plan.duplicate_programs import plan_work

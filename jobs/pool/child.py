@@ -30,9 +30,9 @@ from collector.bundle import BundleContents, BundleError, read_bundle
 from collector.errors import ConfigError
 from collector.vocabulary import Cell, short_hash
 from jobs import tool_version
-from jobs.errors import report_error
+from jobs.exit_codes import report_error
 from jobs.output.terminal import one_line
-from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+from jobs.requested_options import RequestedOptions, RunNames, Selection
 
 #: Exit code of a child that was interrupted.
 INTERRUPTED = 130
@@ -241,9 +241,9 @@ def measure(request: Request) -> None:
     Raises:
         ConfigError: this host has another torch, another inductor-watch, or lacks the library of a model.
     """
-    from jobs.plan.local_models import local_models
+    from jobs.plan.models_file import local_models
     from jobs.plan.planning import Plan, planned_night
-    from jobs.pool.device_lock import holding_for
+    from jobs.pool.device_slots import holding_for
     from jobs.pool.resuming import find_night
     from jobs.pool.session import measure_and_store, resume_and_store
     from jobs.pool.testbeds import find_testbeds, testbeds_of

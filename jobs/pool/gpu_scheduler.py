@@ -21,7 +21,7 @@ Memory is promised, not measured (`jobs.pool.memory_plan`): a cell starts where 
 beside what the others keep between their calls; it then waits until what it needs fits beside what the others keep or were
 promised. A cell that ran out of what it was promised before it knew its needs starts again with more, one that ran out of
 memory beside others is measured again alone, one that was disturbed is measured again while all others stand still
-(`jobs.pool.disturbance`).
+(`jobs.pool.usage`).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from collector.process.outcome import Outcome
 from collector.process.tokens import PREFIX
 from collector.settings import Settings
 from collector.vocabulary import Cell, Stage, Status
-from jobs.pool.disturbance import DisturbanceCheck
 from jobs.pool.memory_plan import CONTEXT_BYTES, MemoryOf, MemoryPlan
+from jobs.pool.usage import DisturbanceCheck
 
 _SURELY_NOT_THE_DEVICE = frozenset(
     {

@@ -16,8 +16,8 @@ from collector.own_models import USER, OwnModel
 from collector.vocabulary import NOT_APPLICABLE, Status
 from jobs.output.terminal import one_line
 from jobs.plan.duplicate_programs import Work, plan_work
-from jobs.plan.local_models import check_local
-from jobs.pool.requested_options import RequestedOptions
+from jobs.plan.models_file import check_local
+from jobs.requested_options import RequestedOptions
 
 #: Outcomes that measuring again does not change: passed, unavailable here, contradictory options.
 _SETTLED = NOT_APPLICABLE | {Status.PASS, Status.CONFIG_ERROR}
@@ -43,7 +43,7 @@ class Unfinished:
     def work(self, contents: BundleContents) -> Work:
         """What is left to do of a run when its bundle holds `contents`.
 
-        A cell that was disturbed and not yet measured again is (`jobs.pool.disturbance`), once.
+        A cell that was disturbed and not yet measured again is (`jobs.pool.usage`), once.
         """
         done, times = contents.latest(), Counter(measurement.cell.cell_id for measurement in contents.measurements)
         failed = [cell_id for cell_id, measurement in done.items() if measurement.status not in _SETTLED]

@@ -1,13 +1,15 @@
-"""Measures a plan: every outcome is a line of the bundle, on disk before the next one is taken."""
+"""Measures a plan on all devices of a host: every outcome is a line of the bundle, on disk before the next one is taken."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from multiprocessing.connection import wait
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,20 +17,95 @@ from typing import Any
 from collector.bundle import BundleWriter, RunHeader
 from collector.machine.environment import environment_id, extract_testbed
 from collector.masking import mask_own
+from collector.process.cell_process import CellProcess
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement
 from jobs import tool_version
-from jobs.github.ci import job_url
+from jobs.ci import job_url
 from jobs.plan.carrying import SAME_CODE_AS, Known
 from jobs.plan.duplicate_programs import Work, copy_for
-from jobs.pool.device_lock import holding_slots
-from jobs.pool.device_pool import Pool
+from jobs.pool.device_slots import holding_slots
 from jobs.pool.gpu_scheduler import GpuScheduler, LostDeviceError
 from jobs.pool.memory_plan import MemoryOf
-from jobs.pool.requested_options import RequestedOptions, RunNames
 from jobs.pool.testbeds import Testbed, preload_for
 from jobs.pool.usage import Usage, UsageMeter
+from jobs.requested_options import RequestedOptions, RunNames
+
+#: Seconds without an outcome after which a run says what its cells are doing.
+_SILENCE_S = 120.0
+
+
+class Pool:
+    """Runs schedulers side by side; `run` yields (index of the scheduler, outcome) in the order in which they come."""
+
+    def __init__(
+        self,
+        schedulers: Sequence[GpuScheduler],
+        budget_s: float = float("inf"),
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._schedulers, self._notice = list(schedulers), notice
+        for scheduler in self._schedulers:
+            scheduler.notice = notice
+        self._deadline = time.monotonic() + budget_s
+        self._heard_at = time.monotonic()
+
+    def run(self) -> Generator[tuple[int, Outcome]]:
+        """Measures every cell; after the budget's seconds no new one starts. Closing the iterator ends all processes.
+
+        Raises:
+            LauncherError: the processes that start the cells keep dying.
+        """
+        with ExitStack() as stack:
+            for scheduler in self._schedulers:
+                stack.callback(scheduler.close)
+            if time.monotonic() < self._deadline:
+                for scheduler in self._schedulers:
+                    scheduler.prepare()
+            try:
+                while any(scheduler.busy for scheduler in self._schedulers):
+                    yield from self._turn()
+            except KeyboardInterrupt:
+                self._tell_under_way("under way:")
+                raise
+
+    def _turn(self) -> Iterator[tuple[int, Outcome]]:
+        for scheduler in self._schedulers:
+            if time.monotonic() > self._deadline:
+                scheduler.give_up()
+            if scheduler.busy:
+                scheduler.start_waiting()
+        self._wait()
+        for index, scheduler in enumerate(self._schedulers):
+            for outcome in scheduler.turn():
+                self._heard_at = time.monotonic()
+                yield index, outcome
+        self._break_silence()
+
+    def _tell_under_way(self, head: str) -> None:
+        """Tell in a line each what the cells are doing."""
+        words = [process.describe() for scheduler in self._schedulers for process in scheduler.active]
+        for line in (head, *(f"  {line}" for line in words or ["nothing"])):
+            self._notice(line)
+
+    def _break_silence(self) -> None:
+        if time.monotonic() - self._heard_at > _SILENCE_S:
+            self._heard_at = time.monotonic()
+            self._tell_under_way(f"nothing ended for {_SILENCE_S:.0f} s; under way:")
+
+    def _wait(self) -> None:
+        owners: dict[Any, CellProcess] = {
+            descriptor: process
+            for scheduler in self._schedulers
+            for process in scheduler.active
+            for descriptor in process.descriptors
+        }
+        ready = wait(owners, timeout=min(scheduler.soon_s for scheduler in self._schedulers))
+        # The pipes of a process that has gone are readable for ever: a short sleep keeps this loop from spinning.
+        if len({owners[descriptor] for descriptor in ready}) < len(ready):
+            time.sleep(0.002)
+
 
 Listener = Callable[[Measurement], None]
 

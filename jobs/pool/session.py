@@ -21,13 +21,12 @@ from jobs.plan.cost import CostModel, learn_from, read_history
 from jobs.plan.duplicate_programs import plan_work
 from jobs.plan.planning import NothingToDoError, Plan
 from jobs.plan.schedule import longest_first, shares
-from jobs.pool.host import cell_variables
 from jobs.pool.memory_plan import MemoryOf
 from jobs.pool.progress import RunProgress
-from jobs.pool.requested_options import RequestedOptions, RunNames
 from jobs.pool.resuming import Unfinished
 from jobs.pool.runner import DeviceRun, make_header, measure_devices, new_run_id, now
-from jobs.pool.testbeds import Testbed, last_testbeds
+from jobs.pool.testbeds import Testbed, cell_variables, last_testbeds
+from jobs.requested_options import RequestedOptions, RunNames
 
 Store = Callable[[Path], str]
 

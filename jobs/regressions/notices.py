@@ -1,17 +1,29 @@
-"""Messages about regressions that nobody has been told of: which records, what is said, and that it was said.
+"""Messages about regressions that nobody has been told of, by Slack, a webhook of one's own or e-mail.
 
 A record is due on a channel while it is `new` or `returned` and has not been told there since it came into that state. The
 record's own history remembers it, as a note; so a delivery that fails leaves the record due.
+
+Addresses and passwords come from the environment alone. The address of a Slack webhook is a secret, too: an error names
+the host and never the path, the user or what the server said.
 """
 
 from __future__ import annotations
 
+import html
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+import re
+import smtplib
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from email.message import EmailMessage
 from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
+import click
+import httpx
 from sqlalchemy import Connection, Engine
 
 from analysis.history.regression_record import record_of
@@ -19,6 +31,7 @@ from analysis.reports.facts import Report
 from analysis.reports.markdown_report import render_text
 from db.regression_records import RegressionInfo, list_regressions, note_regression
 from db.store_errors import counted, one_line
+from jobs.options import LOOPBACK, check_secret_address, check_token, split_address
 from jobs.regressions.text import blame_lines, by_onset, change_of, info_json, page_of
 
 #: States that a person has not answered yet.
@@ -98,3 +111,148 @@ def notice_of(
     }
     plain = json.loads(json.dumps(document, default=datetime.isoformat))
     return Notice(title, text, plain, tuple(infos))
+
+
+SLACK, WEBHOOK, TOKEN = "INDUCTOR_WATCH_SLACK_URL", "INDUCTOR_WATCH_WEBHOOK_URL", "INDUCTOR_WATCH_WEBHOOK_TOKEN"
+SMTP, SENDER, RECEIVERS = "INDUCTOR_WATCH_SMTP_URL", "INDUCTOR_WATCH_MAIL_FROM", "INDUCTOR_WATCH_MAIL_TO"
+_TIMEOUT_S = 30.0
+_ADDRESS = re.compile(r"[^@\s<>,\"]+@[^@\s<>,\"]+")
+
+
+class NotDeliveredError(click.ClickException):
+    """A channel did not take a message: one line without secrets. The exit code is that of a failed environment."""
+
+    exit_code = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """A POST of JSON to an address. `is_slack`: the form of Slack's incoming webhooks, which Mattermost takes as well."""
+
+    name: str
+    url: str = field(repr=False)
+    token: str = field(default="", repr=False)
+    is_slack: bool = False
+
+    def send(self, notice: Notice) -> None:
+        """Delivers a message; redirects are not followed. Raises `NotDeliveredError`."""
+        # Slack reads <, > and & as markup, with which a name could call everybody.
+        said: dict[str, Any] = {"text": html.escape(notice.text, quote=False), "mrkdwn": False}
+        headers = {"User-Agent": "inductor-watch"} | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
+        host = urlsplit(self.url).hostname
+        try:
+            response = httpx.post(
+                self.url,
+                json=said if self.is_slack else notice.document,
+                headers=headers,
+                timeout=_TIMEOUT_S,
+                trust_env=host not in LOOPBACK,
+            )
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, ImportError) as error:
+            raise NotDeliveredError(f"{host} does not answer ({type(error).__name__})") from None
+        if not response.is_success:
+            raise NotDeliveredError(f"{host} answered {response.status_code}")
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """E-mail by a server: `smtps` from the first byte, or `smtp` with STARTTLS where the server offers it."""
+
+    server: SplitResult = field(repr=False)
+    sender: str
+    receivers: tuple[str, ...]
+    name: str = "e-mail"
+
+    def send(self, notice: Notice) -> None:
+        """Delivers a message. A server that takes it for some receivers has taken it. Raises `NotDeliveredError`."""
+        host = self.server.hostname
+        try:
+            with self._connected() as smtp:
+                smtp.send_message(self._message(notice))
+        except smtplib.SMTPResponseException as error:
+            raise NotDeliveredError(f"{host} answered {error.smtp_code} ({type(error).__name__})") from None
+        except (smtplib.SMTPException, OSError, ValueError) as error:
+            raise NotDeliveredError(f"{host} does not take it ({type(error).__name__})") from None
+
+    def _connected(self) -> smtplib.SMTP:
+        host, port, tls = self.server.hostname or "", self.server.port or 0, ssl.create_default_context()
+        if self.server.scheme == "smtps":
+            smtp: smtplib.SMTP = smtplib.SMTP_SSL(host, port, timeout=_TIMEOUT_S, context=tls)
+        else:
+            smtp = smtplib.SMTP(host, port or 587, timeout=_TIMEOUT_S)
+        try:
+            smtp.ehlo_or_helo_if_needed()
+            if self.server.scheme == "smtp" and smtp.has_extn("starttls"):
+                smtp.starttls(context=tls)
+                smtp.ehlo()
+            elif self.server.scheme == "smtp" and self.server.password:
+                raise NotDeliveredError(f"{host} offers no STARTTLS, and a password is not sent without: use smtps://")
+            if self.server.username and self.server.password:
+                smtp.login(unquote(self.server.username), unquote(self.server.password))
+        except BaseException:
+            smtp.close()
+            raise
+        return smtp
+
+    def _message(self, notice: Notice) -> EmailMessage:
+        message = EmailMessage()
+        message["From"], message["To"] = self.sender, ", ".join(self.receivers)
+        message["Subject"] = f"inductor-watch: {notice.title}"
+        message.set_content(notice.text)
+        return message
+
+
+#: A place that takes messages; `name` is what records remember it by.
+Channel = Webhook | Mail
+
+
+def tell_channels(
+    engine: Engine,
+    channels: Sequence[Channel],
+    first: Report | None,
+    *,
+    branch: str | None,
+    dashboard: str,
+    at: datetime,
+    author: str,
+) -> Iterator[tuple[str, bool]]:
+    """Tells each channel of the records that are due there. Yields a line for each, and whether it was delivered."""
+    for channel in channels:
+        with engine.connect() as conn:
+            records = due(conn, channel.name, branch)
+            notice = notice_of(conn, records, first, dashboard) if records else None
+        if notice is None:
+            yield f"{channel.name}: nothing new", True
+            continue
+        try:
+            channel.send(notice)
+        except NotDeliveredError as error:
+            yield f"{channel.name}: {error.message}: not delivered, the next call tells it", False
+            continue
+        remember(engine, notice, channel.name, at=at, author=author)
+        yield f"{channel.name}: {notice.title}", True
+
+
+def channels_of(environ: Mapping[str, str] = os.environ) -> list[Channel]:
+    """The channels that the environment names; empty where it names none. Raises `click.UsageError`, without values."""
+    given = {name: environ.get(name, "").strip() for name in (SLACK, WEBHOOK, TOKEN, SMTP, SENDER, RECEIVERS)}
+    channels: list[Channel] = []
+    if given[SLACK]:
+        channels.append(Webhook("slack", check_secret_address(SLACK, given[SLACK]), is_slack=True))
+    if given[WEBHOOK]:
+        token = check_token(TOKEN, given[TOKEN])
+        channels.append(Webhook("webhook", check_secret_address(WEBHOOK, given[WEBHOOK]), token))
+    if given[SMTP]:
+        channels.append(_mail(given[SMTP], given[SENDER], given[RECEIVERS]))
+    return channels
+
+
+def _mail(server: str, sender: str, receivers: str) -> Mail:
+    parts = split_address(SMTP, server)
+    if parts.scheme not in ("smtp", "smtps"):
+        raise click.UsageError(f"{SMTP} must be smtp://[USER:PASSWORD@]HOST[:PORT], or smtps://")
+    to = tuple(address.strip() for address in receivers.split(",") if address.strip())
+    for variable, addresses in {SENDER: (sender,), RECEIVERS: to or ("",)}.items():
+        if not all(_ADDRESS.fullmatch(address) for address in addresses):
+            raise click.UsageError(f"{variable} must hold e-mail addresses such as ann@example.org for {SMTP}")
+    return Mail(parts, sender, to)

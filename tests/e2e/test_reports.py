@@ -11,7 +11,7 @@ from collector.vocabulary import Cell, Config, Phase
 from tests.analysis.compare.test_cell_verdicts import MODELS, make_run
 from tests.command_line import call, is_one_line, tell
 from tests.factories import failing, new_store
-from tests.jobs.github.server import TOKEN, github_server
+from tests.jobs.github_server import TOKEN, github_server
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase
-from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
+from jobs.pool.runner import Pool
 
 PLAYER, ROOT = Path(__file__).parent / "player", Path(__file__).resolve().parents[2]
 #: Far more than any script takes: a cell that waits for ever becomes a timeout, not a hanging test.
@@ -209,7 +209,7 @@ def end_budget_when(monkeypatch: Any, happened: Callable[[], bool]) -> None:
         def monotonic(self) -> float:
             return 1e9 if happened() else 0.0
 
-    monkeypatch.setattr("jobs.pool.device_pool.time", Clock())
+    monkeypatch.setattr("jobs.pool.runner.time", Clock())
 
 
 def alive(pid: int) -> bool:

@@ -15,7 +15,7 @@ from collector.vocabulary import Config, Status, short_hash
 from jobs.cli import app
 from tests.analysis.compare.judging import put_run
 from tests.factories import DEFAULT, ENVIRONMENT, TESTBED, cell, failing, new_store, passing
-from tests.jobs.git.repositories import RepositoryWriter
+from tests.jobs.repositories import RepositoryWriter
 
 MODELS = ("bert", "gpt2", "t5", "vit")
 LEVELS = {

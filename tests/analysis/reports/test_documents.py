@@ -13,11 +13,11 @@ from markdown_it import MarkdownIt
 
 from analysis.reports.html_report import html
 from analysis.reports.markdown_report import SUMMARY_BYTES, code, cut, fence, markdown, prose
-from jobs.github.comment import MARKER
+from jobs.github import MARKER
 from jobs.output.terminal import one_line
 from tests.analysis.compare.test_cell_verdicts import MODELS
 from tests.analysis.reports.conftest import DASHBOARD, HOSTILE, call, report_of
-from tests.jobs.github.server import TOKEN, github_server
+from tests.jobs.github_server import TOKEN, github_server
 
 
 def test_the_verdict_is_one_sentence_and_what_got_worse_comes_first(nights):

@@ -15,10 +15,10 @@ from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Preload
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
-from jobs.pool.device_pool import Pool
 from jobs.pool.device_slots import list_gpus, make_slots
 from jobs.pool.gpu_scheduler import GpuScheduler
-from jobs.pool.host import probe
+from jobs.pool.runner import Pool
+from jobs.pool.testbeds import probe
 from tests.collector.processes import ROOT
 from tests.jobs.acting import Stage, acted, player_variables, slot
 

@@ -11,7 +11,7 @@ import pytest
 from collector.machine import toolchain
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Launcher, Preload
-from jobs.pool import host
+from jobs.pool import testbeds
 from tests.collector.processes import ROOT, Script, wait_until, write_hook
 
 pytestmark = pytest.mark.slow
@@ -89,6 +89,6 @@ def test_fresh_cells_are_told_by_a_variable(tmp_path, monkeypatch, start, code, 
     for name, value in environ_with(compiler(tmp_path, code)).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv(SKIP_VARIABLE, raising=False)
-    host.cell_variables.cache_clear()
-    assert host.cell_variables(start) == found
-    host.cell_variables.cache_clear()
+    testbeds.cell_variables.cache_clear()
+    assert testbeds.cell_variables(start) == found
+    testbeds.cell_variables.cache_clear()

@@ -31,8 +31,8 @@ from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase, Stage, Stat
 from collector.zoo.spec import Built
 from jobs.plan.duplicate_programs import program_key
 from jobs.plan.planning import check_config
-from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
+from jobs.pool.runner import Pool
 from tests.collector.processes import ROOT
 
 AHEAD = Config(backend=AHEAD_OF_TIME)

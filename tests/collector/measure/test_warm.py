@@ -18,8 +18,8 @@ from collector.measure.warm import NoWarmCompileError, WarmCompile, compile_agai
 from collector.process.launcher import Preload
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
-from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
+from jobs.pool.runner import Pool
 from tests.collector.processes import ROOT
 
 CELL = Cell("user", "tests.collector.zoo.faulty:healthy", Phase.TRAINING, "float32", "cpu", 4, Config(backend="eager"))

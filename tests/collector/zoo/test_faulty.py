@@ -17,8 +17,8 @@ from collector.process.launcher import Launcher, Preload
 from collector.process.tokens import processes_with_token
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Stage, Status
-from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
+from jobs.pool.runner import Pool
 from tests.collector.processes import ROOT
 
 EAGER_BACKEND = Config(backend="eager")

@@ -8,7 +8,7 @@ from collector.bundle import RunHeader
 from db.importing.importer import Provenance, settle
 from db.importing.result_rows import ImportingError, Uploader
 from db.stored_values import to_epoch
-from jobs.git.log import GitError, Repository
+from jobs.git_log import GitError, Repository
 
 DATE = "2026-08-01T02:00:00+00:00"
 TOLD = Uploader("me/fork", "release", "a1" * 20, to_epoch("2026-07-01"), "5", 1)

@@ -20,7 +20,7 @@ from typing import Any
 from collector.configs.spelling import parse_config
 from collector.vocabulary import Cell, Measurement, Phase, short_hash
 from collector.zoo.registry import select
-from jobs.github.ci import job_url
+from jobs.ci import job_url
 from jobs.plan.planning import load_plan
 from tests.factories import header, passing, write_bundle
 

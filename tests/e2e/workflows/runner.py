@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, StrictUndefined
 
-from tests.jobs.github.server import TOKEN
+from tests.jobs.github_server import TOKEN
 
 ROOT = Path(__file__).resolve().parents[3]
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)

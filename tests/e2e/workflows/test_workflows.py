@@ -15,10 +15,10 @@ from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.nights import list_nights
 from jobs.plan.planning import planned_night
-from jobs.pool.requested_options import Selection
+from jobs.requested_options import Selection
 from tests.e2e.workflows.played import play
 from tests.e2e.workflows.runner import ROOT, Host, Service, clone, read
-from tests.jobs.github.server import TOKEN, github_server
+from tests.jobs.github_server import TOKEN, github_server
 
 WORKFLOWS = ROOT / ".github" / "workflows"
 NIGHTLY, ADHOC, CI = (WORKFLOWS / f"{name}.yml" for name in ("nightly", "adhoc", "ci"))

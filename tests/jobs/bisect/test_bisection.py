@@ -11,7 +11,7 @@ import pytest
 from analysis.history.bisection import RISK, Word, level_of, looks
 from jobs.bisect.judges import CodeJudge, MetricJudge, Reading, StatusJudge
 from jobs.bisect.search import Bisection, BisectionLog, EndError
-from jobs.builds.options import BuildError
+from jobs.builds.build_options import BuildError
 
 NAMES = [f"synthetic-{number:02d}" for number in range(12)]
 

@@ -9,16 +9,15 @@ from collector.bundle import CENSUS
 from collector.census.fake_runtime import CensusError
 from collector.vocabulary import Failure, Measurement, Stage, Status
 from jobs.bisect.sources import CommitCode, bisected_cell
-from jobs.builds.options import BuildError, SourceOptions
-from jobs.census.census_memory import CensusMemory
+from jobs.builds.build_options import BuildError, SourceOptions
 from jobs.census.census_pool import CensusPlace
-from jobs.census.census_runs import CensusCell
+from jobs.census.census_runs import CensusCell, CensusMemory
 from jobs.pool.child import ChildError
-from jobs.pool.requested_options import RequestedOptions, RunNames
+from jobs.requested_options import RequestedOptions, RunNames
 from tests.command_line import call, tell
 from tests.factories import cell
 from tests.jobs.census.torch_clone import clone_with_changes
-from tests.jobs.git.repositories import run_git
+from tests.jobs.repositories import run_git
 
 CELL, SHA = cell(), "a" * 40
 MODEL = "tests.collector.census.small_models:net"

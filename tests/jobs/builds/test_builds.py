@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from jobs.builds import index
-from jobs.builds.environment import pins_here
-from jobs.builds.index import Listing, list_builds
-from jobs.builds.options import BuildError, BuildOptions, parse_build
+from jobs.builds import build_environments
+from jobs.builds.build_environments import Listing, list_builds, pins_here
+from jobs.builds.build_options import BuildError, BuildOptions, parse_build
 from jobs.cli import main
 from tests.jobs.builds.fake_builds import make_wheel
 from tests.jobs.regressions.receivers import running
@@ -66,7 +65,7 @@ class Index(BaseHTTPRequestHandler):
         ]
         page = {"meta": {"api-version": "1.1"}, "name": "torch", "files": files}
         self.send_response(200)
-        self.send_header("Content-Type", index.JSON_PAGE)
+        self.send_header("Content-Type", build_environments.JSON_PAGE)
         self.end_headers()
         self.wfile.write(json.dumps(page).encode())
 

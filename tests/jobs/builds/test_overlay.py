@@ -15,16 +15,15 @@ from collector.bundle import read_bundle
 from collector.errors import ConfigError
 from jobs.bisect.judges import Reading
 from jobs.bisect.sources import Overlays
-from jobs.builds.backfill import commits_of
-from jobs.builds.options import BuildError, SourceOptions
+from jobs.builds.build_options import BuildError, SourceOptions
+from jobs.builds.build_runs import commits_of
 from jobs.builds.overlay import Wheel, make_overlay
-from jobs.git.commit_import import import_around
-from jobs.git.log import Repository
+from jobs.git_log import Repository, import_around
 from jobs.pool.child import ChildError, Request
-from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 from jobs.pool.testbeds import find_testbeds
+from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 from tests.command_line import call, is_one_line, tell
-from tests.jobs.git.repositories import clone_of_torch, commit, run_git
+from tests.jobs.repositories import clone_of_torch, commit, run_git
 
 FILES = {
     "torch/__init__.py": "",

@@ -18,11 +18,11 @@ import torch
 
 from collector.bundle import read_bundle
 from collector.settings import Settings
-from jobs.builds.backfill import Backfill, commits_of
-from jobs.builds.options import SourceOptions
+from jobs.builds.build_options import SourceOptions
+from jobs.builds.build_runs import Backfill, commits_of
 from jobs.pool.child import Request, bundle_files
-from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
-from tests.jobs.git.repositories import run_git
+from jobs.requested_options import RequestedOptions, RunNames, Selection
+from tests.jobs.repositories import run_git
 
 #: By title the file, and what it was before as replacements of a regular expression.
 PULL_REQUESTS = {

@@ -1,9 +1,8 @@
 """What nights taught a census is read back, for the same device and torch."""
 
 from collector.bundle import CENSUS
-from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import CensusPlace
-from jobs.census.census_runs import CensusCell
+from jobs.census.census_runs import CensusCell, CensusMemory
 from tests.factories import cell, passing
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from collector.bundle import CENSUS, read_bundle
 from db.ingest import ingest_bundle
-from jobs.census.census_runs import CensusCell
-from jobs.census.code_truth import EQUAL, Agreement, CodeTruth, read_truth
+from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CodeTruth, read_truth
 from tests.factories import cell, header, new_store, passing, write_bundle
 
 SOFTWARE = {"torch": "2.13.0+cu130", "torch_git": "a" * 40, "triton": "3.7.0", "gpu": "NVIDIA H200"}

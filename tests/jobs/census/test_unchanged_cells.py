@@ -14,8 +14,8 @@ from jobs.census import unchanged_cells as module
 from jobs.census.unchanged_cells import unchanged_cells
 from jobs.plan.carrying import SAME_CODE_AS, Known
 from jobs.pool.gpu_scheduler import DeviceSlot
-from jobs.pool.requested_options import ExecutionOptions
 from jobs.pool.testbeds import Testbed
+from jobs.requested_options import ExecutionOptions
 from tests.factories import cell, passing
 
 CELLS = [cell(f"model{number}") for number in range(12)]

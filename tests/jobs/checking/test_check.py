@@ -15,7 +15,7 @@ from collector.bundle import CENSUS, read_bundle
 from db.engine import open_store
 from db.nights import find_runs
 from tests.command_line import ROOT, call, is_one_line, tell
-from tests.jobs.git.repositories import clone_of_torch, commit, run_git
+from tests.jobs.repositories import clone_of_torch, commit, run_git
 
 MODEL = """
 import torch

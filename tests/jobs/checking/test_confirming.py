@@ -12,9 +12,9 @@ from collector.settings import Settings
 from collector.vocabulary import short_hash
 from jobs.checking import confirming
 from jobs.checking.confirming import Confirming, find_confirmable
-from jobs.pool.device_slots import DeviceSlot
-from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
+from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.testbeds import Testbed
+from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import ENVIRONMENT, matrix, night, passing
 
 TORCH = "f" * 40

@@ -4,7 +4,7 @@ import pytest
 
 from collector.configs.spelling import parse_config
 from collector.errors import ConfigError
-from jobs.checking.other_option import OtherOption
+from jobs.checking.check_sides import OtherOption
 from tests.factories import cell
 
 TRITON, GRAPHS = (cell("bert", parse_config(text), device="cpu") for text in ("triton", "triton+size_asserts=false"))

@@ -20,17 +20,16 @@ from collector.settings import Settings
 from collector.vocabulary import Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from jobs.checking import code_answers, other_option, rounds
+from jobs.checking import check_sides, code_answers, rounds
 from jobs.checking.answer import build_answer
+from jobs.checking.check_sides import CheckedSide, OtherOption
 from jobs.checking.code_answers import CodeAnswer
-from jobs.checking.other_option import OtherOption
 from jobs.checking.rounds import Check
-from jobs.checking.sides import CheckedSide
 from jobs.options import Storage
 from jobs.pool import runner
 from jobs.pool.gpu_scheduler import DeviceSlot, LostDeviceError
-from jobs.pool.requested_options import ExecutionOptions, RunNames
 from jobs.pool.testbeds import Testbed
+from jobs.requested_options import ExecutionOptions, RunNames
 from tests.factories import at, cell, failing, header, passing, write_bundle
 
 CELLS = [cell(f"model{number}") for number in range(8)]
@@ -338,7 +337,7 @@ def test_a_later_round_finds_the_programs_of_the_first(checked):
 
 
 def test_an_option_is_judged_on_the_cells_of_base(checked, monkeypatch, capsys):
-    monkeypatch.setattr(other_option, "check_config", lambda *_: None)
+    monkeypatch.setattr(check_sides, "check_config", lambda *_: None)
     played = Played(slower={"model3": 1.2}, other=("model3",))
     check = checked(played)
     check.other, check.compares_compiling = OtherOption.parse("+combo_kernels=true"), False

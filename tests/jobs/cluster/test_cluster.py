@@ -21,8 +21,8 @@ from rich.console import Console
 from collector.bundle import read_bundle
 from db.nights import list_nights
 from jobs.cli import app
-from jobs.cluster import session
-from jobs.cluster.night import ClusterNight, cut_shards
+from jobs.cluster import cluster_night
+from jobs.cluster.cluster_night import ClusterNight, cut_shards
 from jobs.cluster.ray_cluster import ClusterError, LostError, Node, check_address, connected, usable_nodes
 from jobs.options import Storage
 from jobs.plan.cost import read_history
@@ -30,7 +30,7 @@ from jobs.plan.planning import Plan, load_plan
 from jobs.pool import child
 from jobs.pool.child import Request, run_child
 from jobs.pool.progress import RunProgress
-from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
+from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 from tests.factories import CONFIGS, cell, new_store, night, passing
 
 CELLS = [cell(f"m{number}", config, device="cpu") for config in CONFIGS for number in range(4)]
@@ -92,14 +92,14 @@ class PlayedCluster:
 @pytest.fixture
 def measure(tmp_path, monkeypatch, capsys):
     """Measures CELLS in four shards; returns the bundles, the number of cells left, and what was printed."""
-    monkeypatch.setattr(session, "probe", lambda _: {"torch_git": "d" * 40})
+    monkeypatch.setattr(cluster_night, "probe", lambda _: {"torch_git": "d" * 40})
 
     def run(cluster, *, fails=None, store=None, plan=None):
         plan = plan or Plan(CELLS, ["x: needs timm"])
         names = RunNames(night="n1")
         with pytest.raises(ClusterError, match=fails) if fails else nullcontext():
-            session.measure_night(
-                session.Executing("ray", tasks=4),
+            cluster_night.measure_night(
+                cluster_night.Executing("ray", tasks=4),
                 None,
                 lambda device: (plan, names),
                 RequestedOptions(),
@@ -169,7 +169,7 @@ def test_a_node_that_returns_nonsense_gets_no_further_shard(bundles, measure):
     ],
 )
 def test_without_a_node_that_can_measure_the_night_ends(cluster, reason, measure, monkeypatch):
-    monkeypatch.setattr("jobs.cluster.night._PATIENCE_S", 0)
+    monkeypatch.setattr("jobs.cluster.cluster_night._PATIENCE_S", 0)
     measure(cluster, fails=f"no node of the cluster is left to measure on: {reason}")
 
 

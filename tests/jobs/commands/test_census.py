@@ -7,12 +7,11 @@ import pytest
 
 from collector.bundle import CENSUS, BundleWriter, read_bundle
 from collector.vocabulary import Cell, Config, Phase, Status
-from jobs.census.census_memory import CensusMemory
 from jobs.census.census_pool import CensusPlace
-from jobs.census.code_truth import read_truth
+from jobs.census.census_runs import CensusMemory, read_truth
 from jobs.commands.census import _plan
 from jobs.plan.planning import Plan
-from jobs.pool.requested_options import Selection
+from jobs.requested_options import Selection
 from tests.command_line import call, is_one_line, tell
 from tests.factories import cell, header, night, passing, write_bundle
 from tests.jobs.census.torch_clone import clone_with_changes

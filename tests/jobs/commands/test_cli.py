@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.cli import VERBS, app, main
-from jobs.errors import NothingBegunError
+from jobs.exit_codes import NothingBegunError
 
 
 def parse(command, words, name):

@@ -14,7 +14,7 @@ from db.engine import open_store
 from db.store_errors import RecordError
 from jobs.cli import app
 from tests.analysis.compare.test_cell_verdicts import MODELS, make_run
-from tests.jobs.github.server import TOKEN, Failure, github_server
+from tests.jobs.github_server import TOKEN, Failure, github_server
 
 SLOW, BROKEN = (f"huggingface/{MODELS[at]} inference bfloat16 cuda bs8 default" for at in (4, 7))
 ENVIRON = {"INDUCTOR_WATCH_AUTHOR": "ann", "GITHUB_ACTOR": ""}

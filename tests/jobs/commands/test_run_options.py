@@ -18,8 +18,8 @@ from db.ingest import ingest_bundle
 from jobs.cli import app
 from jobs.commands import run
 from jobs.measuring_options import config_options
-from jobs.pool.requested_options import RequestedOptions
 from jobs.pool.session import print_next
+from jobs.requested_options import RequestedOptions
 from tests.factories import night
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from collector.code import known_by
 from collector.settings import Settings
-from jobs.builds.options import BuildError
+from jobs.builds.build_options import BuildError
 from jobs.builds.overlay import Wheel, _make
 from jobs.plan.carrying import SAME_CODE_AS, Known, carrying_over, known_cells
-from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
+from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import ENVIRONMENT, cell, failing, header, passing, write_bundle
 
 CELL = cell()

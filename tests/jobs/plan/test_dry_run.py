@@ -18,7 +18,7 @@ from jobs.plan.cost import read_history
 from jobs.plan.dry_run import backtest, forecast, show
 from jobs.plan.duplicate_programs import copy_for
 from jobs.plan.planning import Plan
-from jobs.pool.requested_options import ExecutionOptions
+from jobs.requested_options import ExecutionOptions
 from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, at, cell, failing, header, night, passing, write_bundle
 
 MEASURED = Path(__file__).resolve().parents[3] / "data" / "releases"

@@ -15,10 +15,10 @@ from collector.own_models import OwnModel
 from collector.repro import repro_command
 from collector.vocabulary import Cell, Config, Phase, Status
 from db.ingest import ingest_bundle
-from jobs.plan.local_models import check_local, local_models, refusal
+from jobs.plan.models_file import check_local, local_models, refusal
 from jobs.plan.planning import Plan, read_plan
-from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
 from jobs.pool.resuming import find_night
+from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.command_line import call, is_one_line, tell
 from tests.factories import COMMIT_B, failing, header, new_store, passing, write_bundle
 

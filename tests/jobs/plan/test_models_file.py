@@ -9,12 +9,12 @@ from collector.errors import ConfigError
 from collector.own_models import OwnModel
 from collector.vocabulary import OWN_BATCH, Config, Phase
 from collector.zoo.spec import ZooError
-from jobs.checking.selection import planned_check
+from jobs.checking.check_sides import planned_check
 from jobs.cli import app
 from jobs.plan.models_file import read_models_file
 from jobs.plan.planning import load_plan, planned_night, planned_run
 from jobs.pool.child import Request
-from jobs.pool.requested_options import RequestedOptions, RunNames, Selection
+from jobs.requested_options import RequestedOptions, RunNames, Selection
 
 FILE = """
 [models.tiny]

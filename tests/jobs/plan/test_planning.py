@@ -22,7 +22,7 @@ from jobs.plan.planning import (
     read_plan,
     selected,
 )
-from jobs.pool.requested_options import Selection
+from jobs.requested_options import Selection
 
 TRITON, ATEN = Config(template="triton"), Config(template="aten")
 

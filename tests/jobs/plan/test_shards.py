@@ -14,8 +14,8 @@ from db.engine import open_store
 from db.nights import list_nights
 from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
+from jobs.ci import workflow_night
 from jobs.cli import app
-from jobs.github.ci import workflow_night
 from jobs.plan.cost import CostModel
 from jobs.plan.planning import Plan, load_plan, read_plan
 from jobs.plan.schedule import group_of

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.pool import device_lock
-from jobs.pool.device_lock import FOLDER_VARIABLE, HELD_VARIABLE, holder_of, holding_for, holding_slots
+from jobs.pool import device_slots
+from jobs.pool.device_slots import FOLDER_VARIABLE, HELD_VARIABLE, holder_of, holding_for, holding_slots
 from jobs.pool.gpu_scheduler import DeviceSlot
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ CPU, GPU = DeviceSlot([[]]), DeviceSlot([[]], {"CUDA_VISIBLE_DEVICES": "GPU-5e1d
 #: Holds the processor until a line comes, and says when that begins. An interrupt ends it as it ends the command line.
 HOLD = """
 import sys
-from jobs.pool.device_lock import holding_for
+from jobs.pool.device_slots import holding_for
 try:
     with holding_for("cpu", None):
         print("holds", flush=True)
@@ -141,4 +141,4 @@ def test_where_no_lock_can_be_made_the_run_goes_on_with_a_warning(folder, monkey
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder / "nowhere"))
     with holding_for("cpu", None):
         assert "another run at once would spoil the times" in capsys.readouterr().err
-    assert device_lock._held == {}
+    assert device_slots._held == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collector.vocabulary import Cell, Config, Measurement, Phase, Status
-from jobs.pool.disturbance import DisturbanceCheck
+from jobs.pool.usage import DisturbanceCheck
 
 
 def measured(config, eager_ms=None, before_ms=3.0, after_ms=3.0, model="m"):

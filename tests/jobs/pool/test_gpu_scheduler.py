@@ -20,10 +20,10 @@ from collector.process.launcher import Launcher, Preload
 from collector.settings import Settings
 from collector.vocabulary import Stage as VocabularyStage
 from collector.vocabulary import Status
-from jobs.pool import device_pool, gpu_scheduler
-from jobs.pool.device_pool import Pool
+from jobs.pool import gpu_scheduler, runner
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, LostDeviceError
 from jobs.pool.memory_plan import CONTEXT_BYTES
+from jobs.pool.runner import Pool
 from tests.collector.processes import EARLY, EARLY_STATUS, LONG, servers
 from tests.jobs.acting import (
     CORES,
@@ -412,7 +412,7 @@ def test_a_lack_of_memory_beside_others_is_measured_again_alone(first, stage):
 
 
 def test_a_run_that_is_silent_says_what_its_cells_do(stage, monkeypatch):
-    monkeypatch.setattr(device_pool, "_SILENCE_S", 0.2)
+    monkeypatch.setattr(runner, "_SILENCE_S", 0.2)
     told = []
     cells = of_gpu(["stage:compile,needs:90/0,device:0.9", "stage:eager,needs:20/0,work:0.2,device:0.1"])
     list(Pool([stage.scheduler(cells, slot(2, memory_bytes=1e11))], notice=told.append).run())

@@ -9,7 +9,7 @@ from db.ingest import ingest_bundle
 from jobs.cli import app
 from jobs.plan.carrying import SAME_CODE_AS
 from jobs.plan.planning import planned_night
-from jobs.pool.requested_options import Selection
+from jobs.requested_options import Selection
 from tests.factories import new_store, night, passing
 
 SMALL = ("--device", "cpu", "--model", "T5Small", "--config", "triton", "--branch", "main")

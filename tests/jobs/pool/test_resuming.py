@@ -12,8 +12,8 @@ from collector.errors import ConfigError
 from collector.settings import Settings
 from collector.vocabulary import NOT_APPLICABLE, Config, Status
 from jobs.plan.duplicate_programs import copy_for
-from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
 from jobs.pool.resuming import check_testbed, find_night
+from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import at, cell, failing, header, passing, write_bundle
 
 #: Back-ends of which none is a duplicate, so that no torch is asked.

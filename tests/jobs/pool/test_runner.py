@@ -15,10 +15,10 @@ from collector.settings import Settings
 from collector.vocabulary import Config, Status
 from jobs.plan.duplicate_programs import SAME_PROGRAM, Work
 from jobs.pool.gpu_scheduler import LostDeviceError
-from jobs.pool.requested_options import ExecutionOptions, RequestedOptions, RunNames
 from jobs.pool.resuming import find_night
 from jobs.pool.runner import DeviceRun, branch_of, make_header, measure_devices, new_run_id, now, record
 from jobs.pool.testbeds import Testbed
+from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames
 from tests.collector.processes import servers
 from tests.factories import ENVIRONMENT, header, passing
 from tests.jobs.acting import PATIENT, acted, end_budget_when, player_variables, read_log, read_trace, slot, when

@@ -17,11 +17,10 @@ from collector.settings import Settings
 from collector.vocabulary import Config
 from jobs.plan.schedule import group_of
 from jobs.pool.gpu_scheduler import DeviceSlot
-from jobs.pool.host import HostError
-from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
 from jobs.pool.resuming import find_night
-from jobs.pool.testbeds import Testbed, find_testbeds, last_testbeds, preload_for
+from jobs.pool.testbeds import HostError, Testbed, find_testbeds, last_testbeds, preload_for
 from jobs.pool.testbeds import testbeds_of as find_again
+from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import cell, header, passing, write_bundle
 from tests.jobs.acting import CORES, PLAYER
 from tests.jobs.pool.test_device_slots import TWO, play_driver
@@ -63,7 +62,7 @@ class Server:
 def servers(monkeypatch):
     """The fork servers that were started."""
     monkeypatch.setattr(Server, "started", [], raising=False)
-    monkeypatch.setattr("jobs.pool.testbeds.Launcher", Server)
+    monkeypatch.setattr("collector.process.launcher.Launcher", Server)
     return Server.started
 
 

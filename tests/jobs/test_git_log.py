@@ -13,9 +13,9 @@ from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side
 from jobs.cli import app
-from jobs.git.log import GitError, Repository
+from jobs.git_log import GitError, Repository
 from tests.factories import cell, new_store, night
-from tests.jobs.git.repositories import RepositoryWriter, run_git
+from tests.jobs.repositories import RepositoryWriter, run_git
 
 
 @pytest.fixture

@@ -22,12 +22,12 @@ from db.queries import details
 from db.queries.side_rows import NOT_PLANNED
 from jobs.builds.overlay import make_overlay
 from jobs.plan.duplicate_programs import copy_for
-from jobs.pool.requested_options import ExecutionOptions, RequestedOptions
 from jobs.pool.resuming import find_night
+from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.analysis.compare.cells import compared, name
 from tests.command_line import call, is_one_line, tell
 from tests.factories import failing, header, new_store, passing, write_bundle
-from tests.jobs.git.repositories import commit, installed
+from tests.jobs.repositories import commit, installed
 
 MODEL = """
 import time

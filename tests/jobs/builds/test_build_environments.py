@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.builds.installer import last_message
+from jobs.builds.build_environments import last_message
 
 CONFLICT = """Looking in links: /wheels
 

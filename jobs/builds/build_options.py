@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 from jobs.options import FOLDER, INPUT_FILE, as_one
 from jobs.output.terminal import tell
 from jobs.pool.child import ChildError
-from jobs.pool.requested_options import RequestedOptions, RunNames
+from jobs.requested_options import RequestedOptions, RunNames
 
 
 class BuildError(ChildError):
@@ -96,8 +96,7 @@ class SourceOptions:
 
 def import_commits(clone: Path, refs: Sequence[str], names: RunNames, database: str) -> None:
     """Puts what the blame ranges of these commits of a clone need into the database, and says so in a line."""
-    from jobs.git.commit_import import import_around
-    from jobs.git.log import Repository
+    from jobs.git_log import Repository, import_around
 
     if line := import_around(database, Repository(clone.expanduser()), names.repo, refs, names.branch or ""):
         tell(line)

@@ -13,10 +13,9 @@ from typing import Any
 from packaging.version import Version
 
 from collector.bundle import BundleContents
-from jobs.builds.environment import Environments
-from jobs.builds.index import Listing
-from jobs.builds.options import BuildError, SourceOptions
-from jobs.git.log import Repository
+from jobs.builds.build_environments import Environments, Listing
+from jobs.builds.build_options import BuildError, SourceOptions
+from jobs.git_log import Repository
 from jobs.pool.child import ChildError, Request, bundle_files, complete_bundles, measure_in
 from jobs.pool.runner import new_run_id
 

@@ -4,8 +4,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from jobs.commands import regressions
 from jobs.commands.regressions import _author
-from jobs.git import authors
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ from jobs.git import authors
     ],
 )
 def test_the_nearest_word_counts(given, environ, git, user, expected, monkeypatch):
-    monkeypatch.setattr(authors, "_git_name", lambda: git)
-    monkeypatch.setattr(authors, "_user", lambda: user)
+    monkeypatch.setattr(regressions, "_git_name", lambda: git)
+    monkeypatch.setattr(regressions, "_user", lambda: user)
     done = CliRunner(env=environ).invoke(click.command()(_author(lambda author: click.echo(author))), given)
     assert done.output == f"{expected}\n"
 
 
 def test_a_host_without_git_has_no_name_there(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert authors._git_name() == ""
+    assert regressions._git_name() == ""

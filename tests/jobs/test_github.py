@@ -7,9 +7,8 @@ import time
 import click
 import pytest
 
-from jobs.github.api import GitHub, GitHubError, check_pull, check_repo
-from jobs.github.comment import MARKER, put_comment
-from tests.jobs.github.server import TOKEN, Failure, github_server
+from jobs.github import MARKER, GitHub, GitHubError, check_pull, check_repo, put_comment
+from tests.jobs.github_server import TOKEN, Failure, github_server
 
 
 @pytest.fixture

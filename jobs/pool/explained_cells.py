@@ -22,13 +22,11 @@ from db.queries.sides import resolve_side
 from jobs.builds.overlay import Wheel
 from jobs.output.terminal import the_first
 from jobs.plan.duplicate_programs import SAME_PROGRAM
-from jobs.plan.local_models import check_local
-from jobs.pool.device_lock import holding_for
-from jobs.pool.device_pool import Pool
-from jobs.pool.host import cell_variables
+from jobs.plan.models_file import check_local
+from jobs.pool.device_slots import holding_for
 from jobs.pool.resuming import Unfinished, check_torch
-from jobs.pool.runner import now, scheduler_for
-from jobs.pool.testbeds import find_testbeds
+from jobs.pool.runner import Pool, now, scheduler_for
+from jobs.pool.testbeds import cell_variables, find_testbeds
 
 
 class NotExplainableError(ExpectedError):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.builds.overlay import Wheel, make_overlay
-from jobs.checking.run_time import acting, changes_compiling, differing
-from tests.jobs.git.repositories import commit, run_git
+from jobs.builds.overlay import Wheel, acting, changes_compiling, differing, make_overlay
+from tests.jobs.repositories import commit, run_git
 
 INDUCTOR = "torch/_inductor"
 FILES = {

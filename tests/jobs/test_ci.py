@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.github.ci import job_url
+from jobs.ci import job_url
 
 GITHUB = {
     "GITHUB_SERVER_URL": "https://github.com",

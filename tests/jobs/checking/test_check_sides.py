@@ -8,9 +8,9 @@ import pytest
 
 from collector.vocabulary import Phase
 from collector.zoo.spec import ModelSpec
-from jobs.checking import selection as default
-from jobs.checking.selection import planned_check
-from jobs.pool.requested_options import Selection
+from jobs.checking import check_sides as default
+from jobs.checking.check_sides import planned_check
+from jobs.requested_options import Selection
 
 
 def spelled(plan):

@@ -1,0 +1,284 @@
+"""One environment a torch build: made when it is first needed, kept in a folder, complete or not there at all.
+
+Upload times are in the JSON form of the index's pages (PEP 691 and 700); an index without it gives no dates.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import httpx
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
+
+from collector.output_file import write_output
+from collector.vocabulary import short_hash
+from jobs.builds.build_options import BuildError, BuildOptions
+from jobs.output.terminal import one_line
+from jobs.pool.child import clean_environment, code_path
+from jobs.pool.device_slots import list_gpus
+
+#: The media type of a page in its JSON form.
+JSON_PAGE = "application/vnd.pypi.simple.v1+json"
+_VERSIONS = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
+#: With -vv pip names the pages that it reads.
+_PAGE = re.compile(r"^\* (https?://\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The versions on offer; `dates` has, by version, when its first file was uploaded, ISO 8601."""
+
+    versions: tuple[str, ...] = ()
+    dates: dict[str, str] = field(default_factory=dict)
+
+    def date_of(self, build: Version) -> str | None:
+        """When a build was uploaded, or the day in a nightly's version; None where neither is known."""
+        if uploaded := self.dates.get(str(build)) or self.dates.get(build.public):
+            return uploaded
+        try:
+            return datetime.strptime(str(build.dev), "%Y%m%d").date().isoformat()
+        except ValueError:
+            return None
+
+
+def list_builds(words: Sequence[str]) -> Listing:
+    """What the index that these options name offers; raises `BuildError` where pip lists no torch for this machine."""
+    command = [sys.executable, "-m", "pip", "index", "versions", "torch", "--pre", "-vv", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    versions = _VERSIONS.search(done.stdout)
+    if versions is None:
+        reason = (done.stderr.strip().splitlines() or ["no output"])[-1][:200]
+        raise BuildError(
+            f"pip lists no torch for this Python and platform ({reason}): see --index-url, or name each build with --torch"
+        )
+    dates: dict[str, str] = {}
+    for page in _PAGE.findall(done.stdout):
+        for torch, moment in _upload_times(page):
+            dates[torch] = min(moment, dates.get(torch, moment))
+    return Listing(tuple(versions[1].split(", ")), dates)
+
+
+def _upload_times(page: str) -> list[tuple[str, str]]:
+    """Version and upload time of each wheel on a page; nothing where the page has no JSON form."""
+    try:
+        answer = httpx.get(page, headers={"Accept": JSON_PAGE}, follow_redirects=True, timeout=60)
+        files = answer.json()["files"] if answer.is_success and JSON_PAGE in answer.headers["Content-Type"] else []
+        times = [(file["filename"], file.get("upload-time")) for file in files]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+    dated = []
+    for name, moment in times:
+        if name.endswith(".whl") and moment:
+            try:
+                dated.append((str(parse_wheel_filename(name)[1]), str(moment)))
+            except InvalidWheelFilename:
+                continue
+    return dated
+
+
+#: Packages that come with a CUDA build of torch: gigabytes of libraries.
+_CUDA = ("nvidia-", "nvidia_", "cuda-toolkit", "cuda-bindings", "cuda_")
+_LONGEST = 300
+
+
+class Installer:
+    """Makes an empty environment and installs into it. Every method raises BuildError with the installer's own message."""
+
+    def __init__(self, options: BuildOptions) -> None:
+        self._options = options
+        self._uv = shutil.which("uv")
+
+    def create(self, folder: Path) -> Path:
+        """An empty environment of the base Python; returns its interpreter."""
+        base = str(self._options.base)
+        if self._uv:
+            command = [self._uv, "venv", "--quiet", "--python", base, str(folder)]
+        else:
+            command = [base, "-m", "venv", "--without-pip", str(folder)]
+        _run(command, f"no environment can be made with {base}")
+        return folder / "bin" / "python"
+
+    def install(self, python: Path, packages: Sequence[str], *, of_torch: bool = True) -> None:
+        """Installs packages in one go; `of_torch`: they come from the index that was named for torch."""
+        # pip compiles what it installs; without that the first process to import torch would do it.
+        compiled = ["--compile-bytecode"] if self._uv else []
+        self._install(python, [*compiled, *self._target(python), *self._options.words(of_torch)], packages)
+
+    def is_cuda(self, python: Path, requirement: str) -> bool:
+        """Whether a build of torch would bring CUDA's libraries; they are not downloaded to find that out."""
+        words = ["--dry-run", *self._target(python), *self._options.words()]
+        if self._uv:
+            output = self._install(python, words, [requirement])
+            return any(line.strip().removeprefix("+ ").startswith(_CUDA) for line in output.splitlines())
+        report = python.parent.parent / "report.json"
+        words += ["--no-deps", "--report", str(report)]
+        self._install(python, words, [requirement])
+        (torch,) = json.loads(report.read_text())["install"]
+        return any(name.startswith(_CUDA) for name in torch["metadata"].get("requires_dist", ()))
+
+    def _install(self, python: Path, words: Sequence[str], packages: Sequence[str]) -> str:
+        command = [*self._command(python), "install", *words, *packages]
+        return _run(command, f"{' '.join(packages)} does not install")
+
+    def _command(self, python: Path) -> list[str]:
+        if self._uv:
+            return [self._uv, "pip"]
+        return [sys.executable, "-m", "pip", "--python", str(python)]  # pip installs from here into any environment
+
+    def _target(self, python: Path) -> list[str]:
+        return ["--python", str(python)] if self._uv else []
+
+
+def torch_of(python: Path, variables: Mapping[str, str]) -> tuple[str, str]:
+    """Version and git commit of the torch that an interpreter imports. Raises `BuildError` if it imports none."""
+    code = "import json, torch; print(json.dumps([torch.__version__, torch.version.git_version]))"
+    output = _run([str(python), "-c", code], "torch does not import", variables, errors=False)
+    version, commit = json.loads(output.splitlines()[-1])
+    return str(version), str(commit)
+
+
+def last_message(output: str) -> str:
+    """The line of an installer's output that says what is wrong; of pip's conflicts, the requirements."""
+    _, is_conflict, listed = output.partition("The conflict is caused by:")
+    if is_conflict:
+        excluding = listed.strip().partition("\n\n")[0].splitlines()
+        return one_line(f"these exclude each other: {'; '.join(map(str.strip, excluding))}", _LONGEST)
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    for index, line in reversed(list(enumerate(lines))):
+        if line.startswith(("cause:", "╰─▶")):  # uv's cause goes on until its hints
+            cause = " ".join(lines[index:]).partition(" hint:")[0]
+            return one_line(cause.removeprefix("cause:").removeprefix("╰─▶").strip(), _LONGEST)
+    marked = [line for line in lines if line.startswith(("ERROR:", "error:"))]
+    return one_line(re.sub(r"^(ERROR:|error:)\s*", "", (marked or lines or ["no output"])[-1]), _LONGEST)
+
+
+def _run(command: Sequence[str], problem: str, variables: Mapping[str, str] | None = None, errors: bool = True) -> str:
+    """The output of a command (with `errors`, of both streams). Raises `BuildError` where it fails."""
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=clean_environment(variables),
+        )
+    except OSError as error:
+        raise BuildError(f"{problem}: {error.strerror or error}") from error
+    if done.returncode:
+        raise BuildError(f"{problem}: " + last_message(f"{done.stdout}\n{done.stderr}"))
+    return done.stdout + (done.stderr if errors else "")
+
+
+#: Written last: an environment without it is incomplete, and made anew.
+_MARKER = "inductor-watch.json"
+#: What measuring needs: the libraries of the command line, and those of the models where they are installed here.
+_NEEDED = ("click", "rich", "numpy", "transformers")
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """An environment that can be used: its Python, the torch in it, torch's git commit, and whether it was made just now."""
+
+    python: Path
+    torch: str
+    commit: str
+    is_new: bool = False
+
+
+class Environments:
+    """The environments below a folder, each named for its build and a hash of all that was requested in it.
+
+    Besides torch each gets `options.packages`, else those of `pins_here`. CUDA builds are refused on a host without a GPU,
+    or as `cuda_builds` says.
+    """
+
+    def __init__(self, options: BuildOptions, device: str | None) -> None:
+        # Links in the folder are not resolved: a Python that is called by its real name forgets its environment.
+        self.folder, self._options = options.envs.absolute(), options
+        self._packages = options.packages or tuple(pins_here())
+        has_gpu = device != "cpu" and bool(list_gpus())
+        self._cuda_builds = has_gpu if options.cuda_builds is None else options.cuda_builds
+
+    def path_of(self, build: Version) -> Path:
+        """The folder of a build's environment, whether it is there or not."""
+        options = self._options
+        requested = [f"torch=={build}", str(options.base), self._packages, options.words()]
+        return self.folder / f"torch-{build}-{short_hash(requested)[:8]}"
+
+    def ready(self, build: Version) -> Environment:
+        """The environment of a build, made if it is not there.
+
+        Raises:
+            BuildError: torch or another package does not install, or torch does not import. Nothing is left then.
+        """
+        path = self.path_of(build)
+        with _locked(path):
+            if (environment := _read(path)) is not None:
+                return environment
+            shutil.rmtree(path, ignore_errors=True)
+            try:
+                return self._make(path, build)
+            except BaseException:
+                shutil.rmtree(path, ignore_errors=True)
+                raise
+
+    def _make(self, path: Path, build: Version) -> Environment:
+        installer, requirement = Installer(self._options), f"torch=={build}"
+        python = installer.create(path)
+        if not self._cuda_builds and installer.is_cuda(python, requirement):
+            raise BuildError(
+                f"{requirement} is there as a CUDA build only, with gigabytes of libraries: name an index of CPU "
+                "wheels with --index-url, or say --cuda-builds"
+            )
+        installer.install(python, [requirement])
+        torch, commit = torch_of(python, code_path())
+        if torch.partition("+")[0] != build.public:
+            raise BuildError(f"{requirement} was asked for and torch {torch} is imported: see PYTHONPATH")
+        if self._packages:
+            installer.install(python, [f"torch=={torch}", *self._packages], of_torch=False)
+        write_output(path / _MARKER, json.dumps({"torch": torch, "commit": commit}) + "\n")
+        return Environment(python, torch, commit, is_new=True)
+
+
+def pins_here() -> list[str]:
+    """`name==version` of what measuring needs, as far as it is installed here, and `setuptools`."""
+    pins = []
+    for name in _NEEDED:
+        with suppress(PackageNotFoundError):
+            pins.append(f"{name}=={version(name)}")
+    # Older builds import it to compile C++ and say so for Python 3.12 and later only; which version, each says itself.
+    return [*pins, "setuptools"]
+
+
+def _read(path: Path) -> Environment | None:
+    """The environment in a folder; None where there is none that is complete."""
+    python = path / "bin" / "python"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        contents: dict[str, Any] = json.loads((path / _MARKER).read_text())
+        if python.exists():  # its base Python may be gone
+            return Environment(python, str(contents["torch"]), str(contents["commit"]))
+    return None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Waits until no other process makes this environment; the lock of a dead process is free."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(path.name + ".lock").open("a") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield

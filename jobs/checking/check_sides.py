@@ -1,0 +1,213 @@
+"""The two sides of a check, in Python files or in an option, and what it measures unless it is told otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from collector.configs.spelling import parse_config
+from collector.errors import ConfigError
+from collector.process.launcher import Launcher
+from collector.vocabulary import Cell, Config, OptionValue, Phase
+from jobs.builds.build_options import SourceOptions
+from jobs.plan.planning import (
+    CPU_TAG,
+    CPU_TRAINING_TAG,
+    Plan,
+    check_config,
+    joined,
+    planned_night,
+    planned_own,
+    selected,
+)
+from jobs.pool.runner import new_run_id
+from jobs.pool.testbeds import Testbed, find_testbeds
+from jobs.requested_options import RequestedOptions, RunNames, Selection
+
+#: The trigger of the runs.
+TRIGGER = "check"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSide:
+    """`base` or `new`, and the ref, empty for the installed torch.
+
+    All of its runs are one night, which names it, so that both may be of one commit.
+    """
+
+    word: str
+    ref: str
+    names: RunNames
+    testbeds: Sequence[Testbed]
+
+    @property
+    def night(self) -> str:
+        """What `compare` and `report` call this side."""
+        return self.names.night
+
+
+def make_overlays(
+    refs: tuple[str, str], repo: Path, source: SourceOptions, label: str, requested: RequestedOptions
+) -> list[tuple[RunNames, RequestedOptions]]:
+    """What the runs of both refs are called and asked to do; an empty ref is the installed torch.
+
+    Raises what `make_overlay` raises.
+    """
+    began = new_run_id()
+    return [
+        replace(source, source=f"{repo}@{ref}" if ref else None).applied(
+            RunNames(trigger=TRIGGER, label=label, night=f"{began}-{word}"), requested
+        )
+        for word, ref in zip(("base", "new"), refs, strict=True)
+    ]
+
+
+def find_sides(
+    refs: tuple[str, str], overlays: Sequence[tuple[RunNames, RequestedOptions]], device: str | None
+) -> tuple[CheckedSide, CheckedSide]:
+    """Both sides with their testbeds; this process plans with the base's torch. Raises what `find_testbeds` raises."""
+    base, new = (
+        CheckedSide(word, ref, names, find_testbeds(device, requested.execution, plans=word == "base"))
+        for word, ref, (names, requested) in zip(("base", "new"), refs, overlays, strict=True)
+    )
+    return base, new
+
+
+@contextmanager
+def serving(*sides: CheckedSide) -> Iterator[list[CheckedSide]]:
+    """Give each testbed of the sides a fork server that their passes share, and end the servers afterwards."""
+    with ExitStack() as stack:
+        served = []
+        for side in sides:
+            testbeds = []
+            for testbed in map(Testbed.serving, side.testbeds):
+                testbeds.append(testbed)
+                if testbed.launcher:
+                    stack.callback(_end, testbed.launcher)
+                    testbed.launcher.is_kept = True
+            served.append(replace(side, testbeds=testbeds))
+        yield served
+
+
+def _end(launcher: Launcher) -> None:
+    launcher.is_kept = False
+    launcher.close()
+
+
+#: In the order of importance, one of a kind each. Each compiles in 5 to 20 seconds, in training in 10 to 60; Qwen3,
+#: speech_transformer and yolov3 take more, and so are left out or not trained.
+_MODELS = (
+    "huggingface/Qwen3ForCausalLM",  # rotary positions, grouped heads, SwiGLU: what is trained today
+    "huggingface/BertForMaskedLM",  # encoder: attention, layer norm, GELU
+    "huggingface/T5Small",  # encoder and decoder, relative positions, RMS norm
+    "huggingface/ConvNextForImageClassification",  # depthwise convolutions, layer norm over channels
+    "timm/mobilenetv2_100",  # many small kernels
+    "huggingface/DistillGPT2",  # decoder: causal attention
+    "torchvision/resnet18",  # convolutions and batch norm
+    "timm/deit_tiny_patch16_224.fb_in1k",  # attention on patches
+    "huggingface/PLBartForCausalLM",  # a decoder with learned positions
+    "timm/beit_base_patch16_224",  # relative positions as a table
+    "torchvision/squeezenet1_1",  # concatenation
+    "timm/visformer_small",  # convolutions and attention in one
+)
+#: Its 28 layers compile for 80 seconds in training.
+_NOT_TRAINED = "huggingface/Qwen3ForCausalLM"
+#: Plain code generation, and the same in cudagraphs: the latency is then that of the kernels, without the noise of launches,
+#: and changes that lose a cudagraph are seen. Tuning configs cost minutes and change with their templates only.
+INFERENCE = (Config(template="triton"), Config(template="cudagraphs"))
+#: A training step has the partitioner and the backward's kernels, most of them reductions, which inference never compiles.
+TRAINING = (Config(template="triton"),)
+#: On a CPU there are no cudagraphs; freezing has constant folding and packed weights.
+CPU_INFERENCE = (Config(template="triton"), Config(template="freezing"))
+
+
+def planned_check(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:
+    """The cells of a check, the most important first: what the options select, else the user's own models or the default.
+
+    The whole zoo is measured under the night's configs. Raises what `selected` and `divide` raise.
+    """
+    asked = tuple(map(parse_config, configs))
+    if selection.everything:
+        return planned_night(device, selection, configs)
+    inference = INFERENCE if device == "cuda" else CPU_INFERENCE
+    own, rest = planned_own(device, selection, asked, {Phase.INFERENCE: inference, Phase.TRAINING: TRAINING})
+    return joined(own, _of_zoo(device, rest, asked)) if rest else own
+
+
+def _of_zoo(device: str, selection: Selection, asked: Sequence[Config]) -> Plan:
+    """What is selected of the zoo, where no model or suite is named the default models, phase by phase."""
+    on_gpu, is_default = device == "cuda", not (selection.suites or selection.models)
+    inference = INFERENCE if on_gpu else CPU_INFERENCE
+    plans = []
+    for phase in map(Phase, selection.phases or ((Phase.INFERENCE,) if asked else Phase)):
+        is_training = phase is Phase.TRAINING
+        chosen, tags = replace(selection, phases=(phase.value,)), list[str]()
+        if is_default and on_gpu:
+            left_out = (_NOT_TRAINED,) if is_training else ()
+            chosen = replace(chosen, models=tuple(name for name in _MODELS if name not in left_out))
+        elif is_default:
+            tags = [CPU_TRAINING_TAG if is_training else CPU_TAG]
+        plans.append(selected(device, chosen, asked or (TRAINING if is_training else inference), *tags))
+    plan = joined(*plans)
+    if not (is_default and on_gpu):
+        return plan
+    # What takes long stands before what is short, and a model's two inference configs do not tune at the same time.
+    order = {name: number for number, name in enumerate(_MODELS)}
+
+    def rank(cell: Cell) -> tuple[bool, bool, int]:
+        return cell.config == inference[-1], cell.phase is Phase.TRAINING, order[f"{cell.suite}/{cell.model}"]
+
+    return replace(plan, cells=sorted(plan.cells, key=rank))
+
+
+#: Names of options that may act without a trace in the generated code: how kernels are built, tuned, loaded and launched.
+_ACTING = re.compile(
+    r"cudagraph|autotune|tuning|compile_threads|worker|cache|debug|trace|profile|memory|stream|align|quiesce|deterministic|"
+    r"^(triton|cpp|cuda|cutlass|rocm|halide|aot_inductor)\."
+)
+#: Of these the ones whose effect is in the code.
+_IN_CODE = ("triton.multi_kernel", "triton.persistent_reductions", "triton.prefer_nd_tiling", "triton.max_tiles")
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOption:
+    """What `--against` names: options by name, and whether new freezes."""
+
+    text: str
+    overrides: Mapping[str, OptionValue] = field(default_factory=dict)
+    freezing: bool | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> OtherOption:
+        """Return the options of `+key=value+key=value`. Raises `ConfigError` for any other text."""
+        if not text.startswith("+"):
+            raise ConfigError(f"--against {text}: write options as +NAME=VALUE, e.g. +combo_kernels=true")
+        config = parse_config(f"default{text}")
+        if replace(config, overrides={}, freezing=None) != Config() or config == Config():
+            raise ConfigError(f"--against {text}: name options of Inductor alone, e.g. +combo_kernels=true")
+        return cls(text, config.overrides, config.freezing)
+
+    @property
+    def acting(self) -> list[str]:
+        """The options that may act at run time although the generated code is the same."""
+        return [f"option {name}" for name in self.overrides if _ACTING.search(name) and name not in _IN_CODE]
+
+    def config(self, config: Config) -> Config:
+        """Return a config with the options."""
+        freezing = config.freezing if self.freezing is None else self.freezing
+        return replace(config, overrides={**config.overrides, **self.overrides}, freezing=freezing)
+
+    def cells(self, cells: Sequence[Cell]) -> dict[str, Cell]:
+        """Return the cells of new by the `cell_id` of those of base.
+
+        Raises `ConfigError` where torch does not know an option, or where no config of base is without it.
+        """
+        found = {cell.cell_id: replace(cell, config=self.config(cell.config)) for cell in cells}
+        for config in {cell.config.config_id: cell.config for cell in found.values()}.values():
+            check_config(config, next(iter(found.values())).device)
+        if any(cell.cell_id in found for cell in found.values()):
+            raise ConfigError(f"--against {self.text}: base has these options already in one of its configs")
+        return found

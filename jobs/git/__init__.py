@@ -1,1 +1,0 @@
-"""Reads git repositories."""

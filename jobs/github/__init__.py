@@ -1,1 +1,0 @@
-"""GitHub: comments, issues, what its jobs tell."""
