@@ -131,7 +131,7 @@ def _runs(row: CellComparison) -> tuple[int, str]:
     return (0, "too_noisy") if needed == float("inf") else (max(1, int(needed)), "")
 
 
-#: The switches of `collector.configs.backend_flags` with their defaults, and the optimizers of `collector.settings` that a
+#: The switches of `collector.settings` with their defaults, and the optimizers of `collector.settings` that a
 #: step can end with: both modules import torch, which reports and pages do without.
 SWITCHES = {"tf32_matmul": True, "tf32_cudnn": True, "reduced_math_attention": True, "cudnn_benchmark": False}
 STEPPED_BY = ("sgd", "adam")

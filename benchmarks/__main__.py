@@ -7,7 +7,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from collector.errors import BundleError
+from collector.usage_errors import BundleError
 
 
 def benchmarks() -> dict[str, str]:

@@ -28,8 +28,8 @@ from typing import IO, Any
 
 from collector.bundle_file import both_paths, create, pack, path_of, read_lines, take_up
 from collector.code import Code, pack_text
-from collector.errors import BundleError as BundleError
 from collector.masking import hidden_variables, mask, mask_fingerprint, mask_own, may_tell_secret, own_secrets
+from collector.usage_errors import BundleError
 from collector.vocabulary import Cell, Measurement
 
 FORMAT = 2

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from collector.errors import BundleError
+from collector.usage_errors import BundleError
 
 _PLAIN, _PACKED, _PARTIAL = ".jsonl", ".jsonl.gz", ".partial"
 #: Bytes of a run id: file systems take 255, of which the suffixes need some.

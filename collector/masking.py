@@ -1,10 +1,11 @@
-"""What a bundle, a database and a report never tell: variables that may hold a secret, passwords and tokens."""
+"""What a bundle, a database and a report never tell: variables that may hold a secret, passwords, tokens, folders."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 #: The part of a fingerprint's key before the name of a variable.
@@ -223,3 +224,19 @@ def hidden_variables(data: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the variables in an environment that are not told."""
     names = (str(key).removeprefix(ENV) for key in data if str(key).startswith(ENV))
     return tuple(sorted(name for name in names if not is_recorded(name)))
+
+
+#: Everything up to and with the folder that holds installed packages, the standard library, or this project.
+_INSTALLED = re.compile(r"(?:/[^\s\"':,()]+?)?/(?:(?:lib/python3\.\d+/)?(?:site|dist)-packages|lib/python3\.\d+)/")
+_PROJECT = re.compile(re.escape(str(Path(__file__).resolve().parents[1])) + "/")
+
+
+def shorten(value: Any) -> Any:
+    """The same text, or structure of texts, with host paths cut down to `torch/...` or `collector/...`."""
+    if isinstance(value, str):
+        return _PROJECT.sub("", _INSTALLED.sub("", value))
+    if isinstance(value, dict):
+        return {shorten(key): shorten(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [shorten(item) for item in value]
+    return value

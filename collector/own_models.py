@@ -19,7 +19,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from collector.errors import ZooError
+from collector.usage_errors import ZooError
 from collector.vocabulary import OptionValue, short_hash
 
 #: The suite of a user's own models.

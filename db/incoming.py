@@ -12,9 +12,10 @@ from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, and_, func, insert, or_, select, tuple_, update
 
-from collector.bundle import BundleContents, BundleError, KnownCode, RunHeader, read_bundle
+from collector.bundle import BundleContents, KnownCode, RunHeader, read_bundle
 from collector.code import Code, unpack_text
 from collector.metrics import METRICS
+from collector.usage_errors import BundleError
 from collector.vocabulary import Cell, Measurement, canonical_json, short_hash
 from db.connecting import by_key, chunks
 from db.queries.details import throttled_by

@@ -10,8 +10,9 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, Row, and_, bindparam, delete, insert, or_, select, update
 
-from collector.bundle import BundleError, first_damage
+from collector.bundle import first_damage
 from collector.metrics import METRICS
+from collector.usage_errors import BundleError
 from db.connecting import changing
 from db.incoming import (
     Incoming,

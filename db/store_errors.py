@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy.exc import DBAPIError
 
-from collector.errors import ExpectedError
+from collector.usage_errors import ExpectedError
 
 
 class StoreError(ExpectedError):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from collector.errors import ConfigError
+from collector.usage_errors import ConfigError
 
 
 def job_url(environ: Mapping[str, str] = os.environ) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from collector.errors import nearest
+from collector.usage_errors import nearest
 from jobs import tool_version
 from jobs.exit_codes import NothingBegunError, is_bug, report_error
 from jobs.options import DATABASE

@@ -8,8 +8,8 @@ import traceback
 
 import click
 
-from collector.errors import ExpectedError
 from collector.masking import mask_own
+from collector.usage_errors import ExpectedError
 from jobs.output import terminal
 
 #: Exit codes of errors; 2 is also that of Click for wrong usage.

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from collector.errors import ExpectedError
+from collector.usage_errors import ExpectedError
 from db.commits.links import CommitsReport
 from db.commits.storing import LandedCommit, measured_commits, placed_commits, store_commits, unplaced_commits
 from db.engine import open_store

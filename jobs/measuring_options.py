@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from collector.configs.backend_flags import BackendFlags
 from collector.configs.spelling import parse_config
-from collector.settings import OPTIMIZERS, Settings
+from collector.settings import OPTIMIZERS, BackendFlags, Settings
 from collector.vocabulary import DTYPES, Config
 from jobs.census.census_pool import DEFAULT_CACHE
 from jobs.options import FOLDER, INPUT_FILE, PHASES, POSITIVE, Decorator, as_one, repeatable, together

@@ -30,7 +30,7 @@ from analysis.compare.suite_groups import SuiteChange
 from analysis.present import dimension_lines, percent, sentence
 from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.rerun import NOTHING_AGAIN, Again, cell_of, find_again, repro_as
-from collector.explanation import Explanation
+from collector.failures import Explanation
 from collector.metrics import METRICS
 from collector.vocabulary import Config, status_words
 from db.queries.cells import EVERYTHING, CellFilter

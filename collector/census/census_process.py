@@ -64,10 +64,9 @@ class CensusProcess:
         """Make torch see the device; returns the environment of the cells."""
         import torch
 
-        from collector.census.absent_gpu import pretend
+        from collector.census.absent_gpu import pretend, stop_at_the_code
         from collector.census.fake_models import leave_out_values
         from collector.census.gpu_models import CPU, find_gpu
-        from collector.census.no_kernels import stop_at_the_code
         from collector.machine.environment import fingerprint
         from collector.process.forkserver import preload_compiler
 
@@ -182,7 +181,7 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
     with os.fdopen(words.report, "w", encoding="utf-8") as report:
-        from collector.errors import ExpectedError
+        from collector.usage_errors import ExpectedError
 
         try:
             CensusProcess(report, words.device_name, words.threads).serve(sys.stdin)

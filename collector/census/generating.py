@@ -12,18 +12,18 @@ from collector.bundle import CENSUS
 from collector.census.fake_models import build_fake, fake_mode
 from collector.census.questions import TIMING, Questions
 from collector.configs import availability
-from collector.configs.templates import Effective, resolve_config
-from collector.errors import UnavailableError
 from collector.failures import classify
 from collector.machine.environment import environment_id
 from collector.measure import counters
-from collector.measure.coverage import demand_graphs
+from collector.measure.counters import demand_graphs
 from collector.measure.dynamic_shapes import load
 from collector.measure.generated_code import CodeLog
 from collector.measure.program import seed_everything
 from collector.own_models import described
 from collector.process.outcome import Outcome
 from collector.settings import Settings
+from collector.templates import Effective, resolve_config
+from collector.usage_errors import UnavailableError
 from collector.vocabulary import Cell, Measurement, Stage, Status
 from collector.zoo.registry import find
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from collector.census.fake_runtime import CensusError
+from collector.census.gpu_models import CensusError
 
 #: The releases of torch whose names this census knows.
 RELEASES = "2.11 to 2.13"

@@ -6,8 +6,8 @@ import importlib
 import shutil
 from typing import Any
 
-from collector.configs.templates import Effective
-from collector.errors import ConfigError, UnavailableError
+from collector.templates import Effective
+from collector.usage_errors import ConfigError, UnavailableError
 from collector.vocabulary import AHEAD_OF_TIME, Phase
 
 #: Where torch keeps the function that looks for CUTLASS: since 2.11, and before.

@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from collector.configs.templates import TEMPLATES
-from collector.errors import ConfigError
+from collector.templates import TEMPLATES
+from collector.usage_errors import ConfigError
 from collector.vocabulary import SWITCHES, Config, OptionValue
 
 

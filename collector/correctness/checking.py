@@ -12,24 +12,20 @@ from typing import Any
 
 import torch
 
-from collector.configs.templates import Effective
-from collector.correctness.comparing import Agreement, compare, identical, without_numbers
+from collector.correctness.comparing import Agreement, checking, compare, identical, without_numbers
 from collector.correctness.draws import slight, wrong_draws
-from collector.correctness.layout import other_strides, wrong_form
-from collector.correctness.limits import checking
 from collector.correctness.norms import rms_of, rmse
-from collector.correctness.parts import KIND
-from collector.correctness.reference import reference_of
-from collector.correctness.room import Room
-from collector.correctness.snapshot import STATE, Snapshot
+from collector.correctness.reference import Room, reference_of
+from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides, wrong_form
 from collector.correctness.ties import LEAST_SHARE, Ties, jumping, nudge, part_ties
 from collector.correctness.tolerances import Tolerance, tolerance_for
-from collector.errors import NotCheckedError
 from collector.failures import classify, hint_of_status
 from collector.measure.first_call import released_while_compiling
 from collector.measure.memory import give_back_unused, is_full
 from collector.measure.program import IN_A_ROW, SEED, EagerRuns, Subject, deterministic_algorithms
 from collector.process.outcome import Outcome
+from collector.templates import Effective
+from collector.usage_errors import NotCheckedError
 from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, Stage, Status
 
 #: The largest share of the allowed error that is told: JSON has no infinity.

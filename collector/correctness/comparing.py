@@ -16,17 +16,72 @@ A reference is used for a tensor only where eager agrees with it (`_USABLE`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from collector.correctness.limits import is_limit, reason
-from collector.correctness.norms import cosine_of, is_float, numbers, rms_of, rmse
-from collector.correctness.snapshot import GRADIENT, LOSS, STATE, Opaque, Snapshot, same_values, widened
-from collector.correctness.tails import Allowed, Tails, judge_differences, judge_tails
+from collector.correctness.norms import (
+    Allowed,
+    Tails,
+    cosine_of,
+    is_float,
+    judge_differences,
+    judge_tails,
+    numbers,
+    rms_of,
+    rmse,
+)
+from collector.correctness.snapshot import (
+    GRADIENT,
+    LOSS,
+    STATE,
+    Opaque,
+    Snapshot,
+    UnknownOutputError,
+    same_values,
+    widened,
+)
 from collector.correctness.tolerances import SMALL, Tolerance
+from collector.failures import classify
+from collector.usage_errors import NotCheckedError
+from collector.vocabulary import Stage, Status
+
+#: Characters of a reason.
+_MESSAGE_LENGTH = 300
+#: Errors that come to light in the check because it is the next to touch the device, or the outputs of a cudagraph.
+_ELSEWHERE = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "device-side assert", "overwritten by a subsequent run")
+
+
+def is_limit(error: Exception) -> bool:
+    """Whether an error that was raised while outputs were kept or compared says nothing about the program."""
+    if classify(error, Stage.CORRECTNESS)[0] is Status.OOM or type(error).__name__ == "AcceleratorError":
+        return False
+    return not any(part in str(error) for part in _ELSEWHERE)
+
+
+def reason(error: Exception) -> str:
+    """The type and the first line of an error."""
+    if isinstance(error, UnknownOutputError):
+        return str(error)
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:_MESSAGE_LENGTH]
+
+
+@contextmanager
+def checking() -> Iterator[None]:
+    """Turns an error of the check itself into a `NotCheckedError`. No code of the model may run in here."""
+    try:
+        yield
+    except NotCheckedError:
+        raise
+    except Exception as error:
+        if is_limit(error):
+            raise NotCheckedError(reason(error)) from error
+        raise
+
 
 #: What no reference vouches for is noise below this share of the largest magnitude in its group (outputs, loss, gradients,
 #: state): gradients that are zero in exact arithmetic (a bias before a normalisation) hold rounding noise alone.

@@ -1,22 +1,131 @@
-"""The reference that judges a program: the model in a higher precision, on the device or else on the host's processor."""
+"""The reference that judges a program: the model in a higher precision, where a comparison's memory allows it."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from traceback import clear_frames
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from collector.correctness.room import Room
 from collector.correctness.snapshot import Snapshot
 from collector.failures import classify
-from collector.measure.memory import free_copies, give_back_unused, is_full
+from collector.measure.memory import free_copies, give_back_unused, is_full, limited
 from collector.measure.program import Subject
 from collector.process.outcome import Outcome
 from collector.vocabulary import BY_COSINE, ON_THE_CPU, Phase, Stage, Status
+
+T = TypeVar("T")
+
+#: Part of a GPU up to which the float64 reference of a program in reduced precision may grow. Above it the reference has
+#: float32, whose rounding is 2^16 times finer than bfloat16's: enough to judge it, and cells beside this one can work on. At a
+#: quarter, cells of a night with 15 workers asked for 10 to 20 GB each and waited for each other.
+_SMALL_PART = 0.05
+#: Part of what cells may use together up to which a reference is tried at all.
+_PART = 0.95
+#: What an estimate is short of: the allocator's fragments and the workspaces of libraries.
+_MARGIN = 1.1
+#: How often an action is tried that runs out of memory, each time with twice as much.
+_TRIES = 3
+#: Snapshots of outputs, gradients and state that are held beside a call, as multiples of what stays between calls.
+_KEPT = 3
+#: What a reference on the host's processor takes beside its own peak for such snapshots, as a multiple of that peak.
+_SNAPSHOTS = 1.5
+
+#: Part of the host's free memory that a reference on the host's processor may take: cells beside this one need some as well.
+_HOST_PART = 0.5
+
+#: Enters a hold of the device for a purpose, with so many bytes in all.
+Hold = Callable[[str, int | None], AbstractContextManager[None]]
+
+
+def _no_hold(_: str, __: int | None) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The device memory of a comparison, in bytes.
+
+    `eager_peak` is the most that an eager call holds, weights and inputs included, 0 where that is not known. `total` is the
+    device's memory, `for_cells` what all cells may use together; None where it is not known. `release` gives the device back
+    for some time while it is held. `host_memory` tells how many bytes of the host's memory are left; None for a cell that uses no
+    other device, and so has no other place for a reference.
+    """
+
+    hold: Hold = _no_hold
+    device: str = "cpu"
+    eager_peak: int = 0
+    total: int | None = None
+    for_cells: int | None = None
+    release: Callable[[], AbstractContextManager[None]] = nullcontext
+    host_memory: Callable[[], int | None] | None = None
+
+    @property
+    def reserved(self) -> int:
+        """The device memory that this process has now."""
+        return int(torch.cuda.memory_reserved()) if self.device == "cuda" else 0
+
+    def for_calls(self) -> int | None:
+        """Return what eager and compiled calls need whose outputs are kept, in all; None where that is not known.
+
+        Outputs, gradients and state of a few calls are about as large as what stays between calls, each.
+        """
+        if not self.eager_peak:
+            return None
+        stays = int(torch.cuda.memory_allocated()) if self.device == "cuda" else 0
+        return self.reserved + int(_MARGIN * max(0, self.eager_peak - stays)) + _KEPT * stays
+
+    def for_reference(self, growth: float) -> int | None:
+        """Return what a reference needs whose numbers are `growth` times as wide, in all; None where that is not known."""
+        return int(_MARGIN * growth * self.eager_peak) + self.reserved if self.eager_peak else None
+
+    def is_too_large(self, needs: int | None) -> bool:
+        """Return whether no waiting would make room for so many bytes."""
+        limit = min((size for size in (self.total, self.for_cells) if size), default=None)
+        return needs is not None and limit is not None and needs > _PART * limit
+
+    def is_small(self, needs: int | None) -> bool:
+        """Return whether so many bytes are a small part of the device."""
+        return needs is None or self.total is None or needs <= _SMALL_PART * self.total
+
+    def run(self, needs: int | None, action: Callable[[], T]) -> T:
+        """Run an action with no more than so many bytes, where they run out with twice as many, and at last with four times.
+
+        What an action needs is an estimate. The last try has no limit. What it made and does not return is freed before the
+        device is given back. Raises what it raises.
+        """
+        sizes = [needs]
+        while needs is not None and len(sizes) < _TRIES and not self.is_too_large(needs := 2 * needs):
+            sizes.append(needs)
+        for number, size in enumerate(sizes, 1):
+            is_last = number == len(sizes)
+            with self.hold("device", size):
+                try:
+                    with nullcontext() if is_last or size is None else limited(self.device, partial(int, size)):
+                        return action()
+                except Exception as error:
+                    oom = classify(error, Stage.CORRECTNESS, is_full(self.device))[0] is Status.OOM
+                    clear_frames(error.__traceback__)  # they hold what the action had made
+                    if not oom or is_last:
+                        raise
+                finally:
+                    free_copies(self.device)
+        raise AssertionError("unreachable")
+
+    def on_host(self, growth: float) -> int | None:
+        """Return what a reference on the host's processor needs of the host's memory; None where that is not known."""
+        return int(_SNAPSHOTS * growth * self.eager_peak) if self.eager_peak else None
+
+    def fits_on_host(self, needs: int | None, left: int | None) -> bool:
+        """Return whether so many bytes of the host's memory may be taken where so many are left."""
+        return needs is None or left is None or needs <= _HOST_PART * left
+
 
 #: Seconds that a reference on the host's processor may take: a model of a billion parameters needs 20 for a forward pass over a
 #: thousand tokens on eight cores.

@@ -1,7 +1,15 @@
-"""Outputs kept apart from the program that made them: every tensor of any structure cloned at once, under its path.
+"""Outputs kept apart from the program that made them, tensors of any kind as plain ones, and the form of outputs.
+
+Plain is a strided tensor of real numbers whose elements torch can compare. Everything else is taken apart into a description,
+compared by equality, and the plain tensors that make it up: a complex tensor into its real view, a large sparse one into
+indices and values, a nested one into all its elements in a row, a subclass into the tensors that it wraps.
 
 A cudagraph replay writes its outputs into the same buffers each time, so an output that is not cloned before the next
 call is either overwritten or raises "accessing tensor output of CUDAGraphs that has been overwritten".
+
+`torch.compile` promises the types and the strides of eager, and an output that is a view of an input stays one. Another type
+of container, or memory that is shared with an input on one side only, is another program to its caller: writing to the one
+changes the other. Other strides are slower or faster to read and break a `view`, but the values are right: they are told.
 """
 
 from __future__ import annotations
@@ -9,12 +17,96 @@ from __future__ import annotations
 import dataclasses
 import enum
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from collector.correctness.parts import is_plain, parts_of
+#: What a tensor is made of: names behind the tensor's own, the main part without one.
+Parts = dict[str, torch.Tensor | str]
+
+_COMPRESSED = {
+    torch.sparse_csr: ("crow_indices", "col_indices"),
+    torch.sparse_csc: ("ccol_indices", "row_indices"),
+    torch.sparse_bsr: ("crow_indices", "col_indices"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices"),
+}
+#: Elements of these have no equality in torch. They are compared byte by byte.
+_OPAQUE = ("bits", "float4", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in range(1, 8)))
+KIND = ".kind"
+#: Elements up to which a sparse tensor is compared as a dense one: rounding may decide which elements are zero, so two right
+#: programs may store others.
+_DENSE = 1 << 24
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor can be compared as it is."""
+    return (
+        tensor.layout is torch.strided
+        and not (tensor.is_nested or tensor.is_complex() or tensor.is_meta)
+        and not hasattr(tensor, "__tensor_flatten__")
+        and not _is_opaque(tensor.dtype)
+    )
+
+
+def parts_of(tensor: torch.Tensor) -> Parts:
+    """The plain tensors that a tensor is made of, without gradient history; a plain one alone and under an empty name."""
+    tensor = tensor.detach()
+    if is_plain(tensor):
+        return {"": tensor}
+    if tensor.is_nested:
+        return _nested(tensor)
+    has_indices = tensor.layout is torch.sparse_coo or tensor.layout in _COMPRESSED
+    if tensor.layout is not torch.strided and not tensor.is_meta and (tensor.numel() <= _DENSE or not has_indices):
+        return _described(tensor, tensor.to_dense(), {})
+    if tensor.layout in _COMPRESSED:
+        indices = {f".{name}": getattr(tensor, name)() for name in _COMPRESSED[tensor.layout]}
+        return _described(tensor, tensor.values(), indices)
+    if tensor.layout is torch.sparse_coo:
+        tensor = tensor.coalesce()
+        return _described(tensor, tensor.values(), {".indices": tensor.indices()})
+    if tensor.is_meta:
+        return {KIND: _kind(tensor)}
+    if hasattr(tensor, "__tensor_flatten__"):
+        return _subclass(tensor)
+    if tensor.is_complex():
+        return _described(tensor, torch.view_as_real(tensor.resolve_conj()), {})
+    return {"": tensor.contiguous().view(torch.uint8), KIND: _kind(tensor)}
+
+
+def _is_opaque(dtype: torch.dtype) -> bool:
+    name = str(dtype).removeprefix("torch.")
+    return name in _OPAQUE or name.startswith(("bits", "float4"))
+
+
+def _described(tensor: torch.Tensor, values: torch.Tensor, indices: dict[str, torch.Tensor]) -> Parts:
+    # The values may be complex themselves. What they are is part of their description.
+    return {KIND: _kind(tensor), **indices, **{name: part for name, part in parts_of(values).items() if name != KIND}}
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    layout = str(tensor.layout).removeprefix("torch.")
+    device = " on no device" if tensor.is_meta else ""
+    return f"{layout} {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{device}"
+
+
+def _nested(tensor: torch.Tensor) -> Parts:
+    """All elements in a row and the shapes of the pieces: the size of a jagged dimension is a symbol of its own."""
+    pieces = tensor.unbind()
+    flat = [piece.reshape(-1) for piece in pieces]
+    shapes = ", ".join(str(tuple(piece.shape)) for piece in pieces)
+    row = torch.cat(flat) if flat else torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    kind = f"nested {str(tensor.dtype).removeprefix('torch.')} of {shapes}"
+    return {KIND: kind, **{name: part for name, part in parts_of(row).items() if name != KIND}}
+
+
+def _subclass(tensor: Any) -> Parts:
+    names, _ = tensor.__tensor_flatten__()
+    parts: Parts = {KIND: f"{type(tensor).__qualname__} {_kind(tensor)}"}
+    for name in names:
+        parts |= {f".{name}{inner}": part for inner, part in parts_of(getattr(tensor, name)).items()}
+    return parts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,3 +248,101 @@ def _pytree_children(value: Any) -> list[tuple[str, Any]] | None:
     if len(leaves) == 1 and leaves[0] is value:
         return None
     return [(f"<{index}>", leaf) for index, leaf in enumerate(leaves)]
+
+
+#: Containers whose type is compared. torch.fx makes lists and dicts of its own, which are lists and dicts to all who use them.
+_CONTAINERS = (list, tuple, Mapping)
+_OF_FX = "torch.fx.immutable_collections"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the values of one output are: strides of the dimensions that have more than one index, and whose memory it is."""
+
+    strides: tuple[int, ...]
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The form of one call's outputs, by their paths."""
+
+    types: Mapping[str, str]
+    places: Mapping[str, Place]
+
+
+NOTHING = Layout({}, {})
+
+
+def layout_of(value: Any, owners: Iterable[tuple[str, torch.Tensor]]) -> Layout:
+    """The form of outputs that were just made; `owners` are the inputs, parameters and buffers by their names."""
+    storages: dict[int, str] = {}
+    for name, tensor in owners:
+        if (place := _storage(tensor)) is not None:
+            storages.setdefault(place, name)
+    types: dict[str, str] = {}
+    places: dict[str, Place] = {}
+    for path, leaf in _walk(value, "", 0):
+        if not isinstance(leaf, torch.Tensor):
+            types[path or "output"] = _name(type(leaf))
+        elif is_plain(leaf) and leaf.numel():
+            strides = tuple(stride for size, stride in zip(leaf.shape, leaf.stride(), strict=True) if size > 1)
+            storage = _storage(leaf)
+            places[path or "output"] = Place(strides, None if storage is None else storages.get(storage))
+    return Layout(types, places)
+
+
+def wrong_form(eager: Layout, compiled: Layout, minds_memory: bool = True) -> str | None:
+    """What a caller of the compiled program could trip over; None where the forms agree in all but strides.
+
+    `minds_memory=False` is for libraries of AOTInductor, which promise nothing about memory.
+    """
+    for path, name in eager.types.items():
+        if compiled.types.get(path, name) != name:
+            return f"{path}: a {compiled.types[path]} instead of a {name}"
+    for path, place in eager.places.items() if minds_memory else ():
+        made = compiled.places.get(path, place)
+        if made.owner == place.owner:
+            continue
+        if made.owner is None:
+            return f"{path}: a copy, in eager it shares the memory of {place.owner}"
+        if place.owner is None:
+            return f"{path}: it shares the memory of {made.owner}, in eager it is a tensor of its own"
+        return f"{path}: it shares the memory of {made.owner}, in eager that of {place.owner}"
+    return None
+
+
+def other_strides(eager: Layout, compiled: Layout) -> dict[str, str]:
+    """The outputs whose elements lie in another order in memory than in eager, with both strides."""
+    pairs = {path: (place.strides, compiled.places.get(path, place).strides) for path, place in eager.places.items()}
+    return {path: f"{made} instead of {wanted}" for path, (wanted, made) in pairs.items() if made != wanted}
+
+
+def _walk(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Containers and tensors with their paths; attributes of other objects have no type that anything promises."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, _CONTAINERS) and depth < _MAX_DEPTH:
+        yield path, value
+        for name, child in _items(value):
+            yield from _walk(child, path + name, depth + 1)
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        return ((f"[{key!r}]", child) for key, child in value.items())
+    if names := getattr(value, "_fields", ()):
+        return ((f".{name}", getattr(value, name)) for name in names)
+    return ((f"[{index}]", child) for index, child in enumerate(value))
+
+
+def _name(kind: type) -> str:
+    while kind.__module__ == _OF_FX:
+        kind = kind.__mro__[1]
+    return kind.__qualname__
+
+
+def _storage(tensor: torch.Tensor) -> int | None:
+    if not is_plain(tensor) or not tensor.numel():
+        return None
+    return int(tensor.untyped_storage().data_ptr()) or None

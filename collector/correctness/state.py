@@ -10,8 +10,7 @@ from torch import nn
 from torch.utils import _pytree
 
 from collector.correctness.norms import numbers
-from collector.correctness.parts import is_plain, parts_of
-from collector.correctness.snapshot import STATE, Snapshot, kept, leaves_of, same_values, widened
+from collector.correctness.snapshot import STATE, Snapshot, is_plain, kept, leaves_of, parts_of, same_values, widened
 
 #: Elements that are read at a time for a fingerprint: three copies of 8 bytes each are held.
 _CHUNK = 1 << 22

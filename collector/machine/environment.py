@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from collector.machine.cores import pin_to_cores
+from collector.machine.host import pin_to_cores
 from collector.masking import ENV, is_recorded, mask_fingerprint
 from collector.vocabulary import short_hash
 

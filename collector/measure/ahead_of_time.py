@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from collector.errors import ConfigError
+from collector.usage_errors import ConfigError
 from collector.vocabulary import Dynamic, OptionValue, Phase
 
 #: Metrics that do not exist here, since Dynamo captures no graph and no cudagraph is recorded.

@@ -19,23 +19,19 @@ import torch
 
 from collector.code import known_by
 from collector.configs import availability
-from collector.configs.templates import Effective, resolve_config
 from collector.correctness.checking import check
-from collector.correctness.room import Room
+from collector.correctness.reference import Room
 from collector.failures import classify
 from collector.machine.environment import environment_id, fingerprint
-from collector.machine.host_memory import available_bytes
-from collector.machine.idle import SLOW_HOST, IdleProbe
-from collector.machine.telemetry import Watcher, throttled
-from collector.machine.yardstick import DEVICE_BYTES, GpuYardstick, NoYardstickError, host_ms
-from collector.measure import autotuning, counters, memory, profiling, warm
+from collector.machine.host import Watcher, available_bytes, throttled
+from collector.machine.yardstick import DEVICE_BYTES, SLOW_HOST, GpuYardstick, IdleProbe, NoYardstickError, host_ms
+from collector.measure import autotuning, counters, memory, timing, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
-from collector.measure.coverage import demand_compiled_calls, demand_compiled_gradients, demand_graphs
+from collector.measure.counters import demand_compiled_calls, demand_compiled_gradients, demand_graphs
 from collector.measure.dynamic_shapes import TwoSizes, load
 from collector.measure.first_call import held_between_compilations
 from collector.measure.generated_code import CodeLog
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
-from collector.measure.shared_tuning import shared_where_asked
 from collector.measure.timing import (
     counted,
     drift,
@@ -46,17 +42,17 @@ from collector.measure.timing import (
     synchronize,
     timed_s,
 )
-from collector.measure.tuning_time import recorded
-from collector.measure.tuning_time import watch as watch_tuning
+from collector.measure.tuning import recorded, shared_where_asked
+from collector.measure.tuning import watch as watch_tuning
 from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.own_models import USER, described, own_model
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.spans import gaps, merged, union_length
+from collector.templates import Effective, resolve_config
 from collector.vocabulary import AHEAD_OF_TIME, INPUT_BATCH, OWN_BATCH, SIZES, Cell, Measurement, Phase, Stage, Status
-from collector.zoo.builders.user import input_batch
-from collector.zoo.device_use import before_device_use
-from collector.zoo.spec import Built
+from collector.zoo.builders.outside_models import input_batch
+from collector.zoo.spec import Built, before_device_use
 
 #: A cell with marked dimensions has its inputs built once more, with `shorter=2`.
 Builder = Callable[..., Built]
@@ -71,7 +67,7 @@ _CONTEXT_BYTES = 700_000_000
 class Host(Protocol):
     """What the parent process offers to the cell.
 
-    `idle_ms`: the shortest `collector.machine.idle` probe of the run on this device so far, 0 if there was none.
+    `idle_ms`: the shortest `collector.machine.yardstick` probe of the run on this device so far, 0 if there was none.
     `eager_ms`: the least eager latency of this model in the run so far, 0 if there was none. `room_bytes`: the device memory
     that all cells may use together; None where nobody has said. `promised_bytes`: of these what this cell may take in the last
     hold for which it could not say its needs; None for no limit.
@@ -368,7 +364,7 @@ class _Run:
         profilers: dict[str, Any] = {}
         if on_gpu:
             with self._holding("device", self._calls_need()):
-                profiling.warm_up()
+                timing.warm_up()
         probe = None
         if on_gpu:
             with self._holding("device", self._calls_need()):
@@ -450,7 +446,7 @@ class _Run:
         self._enter(Stage.PROFILE)
         with self._holding("profile", self._calls_need()), garbage_collection_off():
             before_ms = probe.wait()
-            made = {name: profiling.record(call, self.settings.profile_calls) for name, call in calls.items()}
+            made = {name: timing.record(call, self.settings.profile_calls) for name, call in calls.items()}
             profile_ms = {"before_profile_ms": before_ms, "after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
         self.details["idle_probe"] |= profile_ms
         return made
@@ -476,13 +472,13 @@ class _Run:
     def _take_profiles(self, profilers: Mapping[str, Any]) -> None:
         calls = self.settings.profile_calls
         for name, profiler in profilers.items():
-            if (found := profiling.device_time(profiler, calls)) is not None:
+            if (found := timing.device_time(profiler, calls)) is not None:
                 self.metrics[f"{name}_kernel_ms"] = found.busy_ms
                 self.details[f"{name}_kernels"] = found.kernels
         if self.asks_for_graphs and "compiled" in profilers:
-            self._take_graph_use(profiling.graph_use(profilers["compiled"], calls))
+            self._take_graph_use(timing.graph_use(profilers["compiled"], calls))
 
-    def _take_graph_use(self, found: profiling.GraphUse | None) -> None:
+    def _take_graph_use(self, found: timing.GraphUse | None) -> None:
         if found is None:
             return
         self.metrics |= {"cudagraph_launches": found.launches, "cudagraph_share": found.share}

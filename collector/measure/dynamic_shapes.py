@@ -16,15 +16,15 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from collector.configs.templates import Effective
 from collector.correctness.checking import check
-from collector.correctness.room import Room
-from collector.errors import UnavailableError
+from collector.correctness.reference import Room
 from collector.failures import classify
 from collector.measure.program import Inputs, Subject, seed_everything
 from collector.measure.timing import garbage_collection_off, interleaved_ms, relative_half_width, settle, timed_s
 from collector.process.outcome import Outcome
 from collector.settings import Settings
+from collector.templates import Effective
+from collector.usage_errors import UnavailableError
 from collector.vocabulary import MARKED, OWN_BATCH, Cell, Measurement, Stage, Status
 from collector.zoo.spec import Built
 

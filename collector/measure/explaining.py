@@ -21,18 +21,17 @@ from multiprocessing.connection import Connection
 from torch._inductor import config as inductor_config
 from torch._inductor.compiler_bisector import CompilerBisector
 
-from collector.configs.templates import Effective, resolve_config
 from collector.correctness.checking import check
-from collector.correctness.room import Room
-from collector.explanation import EXPLAINABLE, Explanation
-from collector.failures import classify
+from collector.correctness.reference import Room
+from collector.failures import EXPLAINABLE, Explanation, classify
 from collector.measure.cell import Builder
 from collector.measure.dynamic_shapes import TwoSizes, load
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
-from collector.measure.shared_tuning import shared_where_asked
 from collector.measure.timing import synchronize
+from collector.measure.tuning import shared_where_asked
 from collector.process.outcome import Outcome
 from collector.settings import Settings
+from collector.templates import Effective, resolve_config
 from collector.vocabulary import Cell, Measurement, Stage, Status
 
 #: The part of the time limit that the steps may use: the rest is for reporting what is known then.

@@ -15,14 +15,23 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
-from collector.configs.templates import Effective
-from collector.correctness.comparing import differences, identical
-from collector.correctness.layout import NOTHING, Layout, layout_of
-from collector.correctness.limits import checking
-from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot, kept, leaves_of, same_values, snapshot
+from collector.correctness.comparing import checking, differences, identical
+from collector.correctness.snapshot import (
+    GRADIENT,
+    LOSS,
+    NOTHING,
+    Layout,
+    Snapshot,
+    kept,
+    layout_of,
+    leaves_of,
+    same_values,
+    snapshot,
+)
 from collector.correctness.state import State
 from collector.measure.ahead_of_time import Program
-from collector.measure.coverage import GradientGraph
+from collector.measure.counters import GradientGraph
+from collector.templates import Effective
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKED, Cell, Phase
 from collector.zoo.spec import Built
 

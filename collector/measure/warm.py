@@ -89,10 +89,10 @@ def warm_compile(cell: Cell, settings: Settings) -> WarmCompile:
     """Builds the cell's model here and times its first compiled call, less a later one."""
     from torch._dynamo.utils import counters
 
-    from collector.configs.templates import resolve_config
     from collector.measure.dynamic_shapes import load
     from collector.measure.program import seed_everything
     from collector.measure.timing import timed_s
+    from collector.templates import resolve_config
     from collector.zoo.registry import find
 
     settings.flags.apply()  # they are part of the caches' keys

@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from collector.failures import HINT_OF_EXIT, hint_of_signal, hint_of_timeout
-from collector.masking import mask_own
-from collector.paths import shorten
+from collector.masking import mask_own, shorten
 from collector.process.launcher import Launcher, LauncherError
-from collector.process.orphans import strays
+from collector.process.orphans import PREFIX, VARIABLE, kill_tokens, strays
 from collector.process.outcome import Outcome
-from collector.process.tokens import PREFIX, VARIABLE, kill_tokens
 from collector.process.worker import STACK_SIGNAL
 from collector.settings import Settings
 from collector.spans import union_length

@@ -33,10 +33,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from collector.machine.cores import pin_to_cores
+from collector.machine.host import pin_to_cores
 from collector.machine.toolchain import SKIP_VARIABLE, believe_cpu, know_instruction_sets
-from collector.process.orphans import become_subreaper, children, kill_orphans
-from collector.process.tokens import LENGTH, VARIABLE, kill_tokens
+from collector.process.orphans import LENGTH, VARIABLE, become_subreaper, children, kill_orphans, kill_tokens
 from collector.zoo.spec import forbid_hubs
 
 #: The largest message; a request carries a whole environment.

@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from collector.errors import ExpectedError
-from collector.machine.cores import spell_cores
+from collector.machine.host import spell_cores
 from collector.process.forkserver import MESSAGE_BYTES
-from collector.process.tokens import PLACEHOLDER, VARIABLE
+from collector.process.orphans import PLACEHOLDER, VARIABLE
+from collector.usage_errors import ExpectedError
 
 #: Variables that a process needs so that cells can be forked from it.
 FORKABLE = {

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from collector.failures import classify
-from collector.machine.cores import lent_cores
+from collector.machine.host import lent_cores
 from collector.settings import Settings
 from collector.vocabulary import Cell, Stage
 

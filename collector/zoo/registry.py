@@ -6,20 +6,24 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cache
 
-from collector.errors import nearest
-from collector.own_models import USER, OwnModel, own_model, takes_batch_size
-from collector.own_models import is_user_model as is_user_model
+from collector.own_models import USER, OwnModel, is_user_model, own_model, takes_batch_size
+from collector.usage_errors import ZooError, nearest
 from collector.vocabulary import OWN_BATCH
-from collector.zoo.catalog import huggingface, images, llm, modern, torchbench
-from collector.zoo.graphnet import SUITE as GRAPHNET
-from collector.zoo.graphnet import graphnet_model, graphnet_models
-from collector.zoo.spec import ModelSpec, ZooError, same_in_both_phases
-from collector.zoo.torchbenchmark import SUITE as TORCHBENCHMARK
-from collector.zoo.torchbenchmark import torchbenchmark_model, torchbenchmark_models
+from collector.zoo.catalog.newer_suites import LLM_MODELS, MODERN_MODELS
+from collector.zoo.catalog.pytorch_suites import HUGGINGFACE_MODELS, IMAGE_MODELS, TORCHBENCH_MODELS
+from collector.zoo.outside_suites import (
+    GRAPHNET,
+    TORCHBENCHMARK,
+    graphnet_model,
+    graphnet_models,
+    torchbenchmark_model,
+    torchbenchmark_models,
+)
+from collector.zoo.spec import ModelSpec, same_in_both_phases
 
 
 def user_model(name: str) -> ModelSpec:
-    """The model that a function of the user's builds (`collector.zoo.builders.user`); nothing of it is imported here.
+    """The model that a function of the user's builds; nothing of it is imported here.
 
     Its batch size is 1 where the function is seen to take one, else that of its inputs (`OWN_BATCH`). Raises `ZooError` if
     the name is not spelt `module:function`.
@@ -33,7 +37,7 @@ def _spec_of(model: OwnModel) -> ModelSpec:
     return ModelSpec(
         suite=USER,
         name=model.name,
-        builder="collector.zoo.builders.user:build",
+        builder="collector.zoo.builders.outside_models:build_user",
         batch_sizes=same_in_both_phases(size, size),
         input_note="what the function returns",
         params={"target": model.target, "arguments": dict(model.arguments), "folder": model.folder},
@@ -48,7 +52,7 @@ _SEARCHED = {GRAPHNET: graphnet_models, TORCHBENCHMARK: torchbenchmark_models}
 @cache
 def all_models() -> tuple[ModelSpec, ...]:
     """Every model, suite by suite, whether or not what it needs is installed."""
-    return huggingface.MODELS + llm.MODELS + images.MODELS + torchbench.MODELS + modern.MODELS
+    return HUGGINGFACE_MODELS + LLM_MODELS + IMAGE_MODELS + TORCHBENCH_MODELS + MODERN_MODELS
 
 
 def suites() -> tuple[str, ...]:

@@ -1,20 +1,24 @@
-"""What a model of the zoo is, before and after it is built. Imports no torch: listing the zoo must not need it."""
+"""What a model of the zoo is, before, while and after it is built. Imports no torch: listing the zoo must not need it.
+
+Most models are built on the CPU, for seconds, and moved afterwards. Until then the device is free for others.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from collector.errors import UnavailableError
-from collector.errors import ZooError as ZooError
+from collector.usage_errors import UnavailableError, ZooError
 from collector.vocabulary import Phase
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
 
 #: Both phases, for most models.
 BOTH = (Phase.INFERENCE, Phase.TRAINING)
@@ -161,3 +165,22 @@ def forbid_hubs() -> None:
     first.
     """
     os.environ.update(_SWITCHES)
+
+
+_listeners: list[Callable[[], None]] = []
+
+
+def begin_device_use() -> None:
+    """Tell that what follows uses the device. A builder calls this before it does."""
+    for listener in _listeners:
+        listener()
+
+
+@contextmanager
+def before_device_use(listener: Callable[[], None]) -> Iterator[None]:
+    """Call `listener` each time that a builder begins to use the device in this context."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)

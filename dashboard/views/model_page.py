@@ -18,7 +18,7 @@ from analysis.compare.comparison import Comparison, pass_times
 from analysis.present import noise_line
 from analysis.reports.facts import eager_lines
 from analysis.rerun import stored_repro
-from collector.explanation import Explanation
+from collector.failures import Explanation
 from collector.metrics import METRICS, Place, shown_in
 from collector.vocabulary import sizes_of
 from dashboard.components import charts, wording
@@ -50,8 +50,7 @@ from dashboard.components.wording import (
 )
 from dashboard.data import Data, Pair
 from dashboard.selection import Selection, current
-from dashboard.views import model_choice as model_choice
-from dashboard.views import model_code, model_history
+from dashboard.views import model_choice, model_code, model_history
 from dashboard.views.model_choice import Choice, Half
 from db.queries import details
 from db.store_errors import FilterError

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from collector.errors import ExpectedError
+from collector.usage_errors import ExpectedError
 from db.store_errors import one_line
 
 

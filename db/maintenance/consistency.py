@@ -29,8 +29,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from collector.bundle import BundleError
 from collector.masking import hidden_variables, mask
+from collector.usage_errors import BundleError
 from db.connecting import Source, connected
 from db.engine import file_of, open_store, shown
 from db.ingest import ingest_bundle

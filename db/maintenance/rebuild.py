@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import ColumnElement, Connection, Engine, func, insert, inspect, select, text, true, update
 from sqlalchemy.exc import DBAPIError
 
-from collector.bundle import BundleError
+from collector.usage_errors import BundleError
 from db.connecting import changing, connected
 from db.engine import file_of, open_store, shown
 from db.ingest import IngestReport, ingest_bundle

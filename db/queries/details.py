@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, select
 
 from collector.bundle import CENSUS
 from collector.code import Code
-from collector.machine.telemetry import THROTTLING
+from collector.machine.host import THROTTLING
 from collector.metrics import METRICS
 from collector.vocabulary import BY_COSINE, CHECKED_BY, Cell, Config, Phase, Status
 from db.connecting import Source, by_key, connected

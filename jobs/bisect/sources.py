@@ -14,7 +14,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from collector.census.fake_runtime import CensusError
+from collector.census.gpu_models import CensusError
 from collector.vocabulary import Cell
 from jobs.bisect.judges import OF_RUNNING, Reading
 from jobs.builds.build_environments import Environments, list_builds

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from collector.errors import ConfigError
+from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell
 from jobs.builds.build_options import BuildError, SourceOptions
 from jobs.builds.overlay import acting, differing

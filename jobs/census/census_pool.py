@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collector.census.fake_runtime import CensusError, build_runtime
-from collector.census.gpu_models import CPU, find_gpu
+from collector.census.gpu_models import CPU, CensusError, build_runtime, find_gpu
 from collector.machine.environment import SOURCE_VARIABLE
 from collector.process.outcome import Outcome
 from collector.settings import Settings

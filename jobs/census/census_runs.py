@@ -16,10 +16,10 @@ from typing import Any
 from collector.bundle import CENSUS, BundleContents, BundleWriter, RunHeader, read_bundle
 from collector.census.gpu_models import device_word
 from collector.census.questions import PAD_MM
-from collector.configs.templates import resolve_config
-from collector.errors import ConfigError
 from collector.output_file import write_output
 from collector.process.outcome import Outcome
+from collector.templates import resolve_config
+from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell, Measurement, Status
 from jobs.census.census_cache import CachedPool
 from jobs.census.census_pool import Answers, CensusPlace

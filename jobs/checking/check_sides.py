@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collector.configs.spelling import parse_config
-from collector.errors import ConfigError
 from collector.process.launcher import Launcher
+from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell, Config, OptionValue, Phase
 from jobs.builds.build_options import SourceOptions
 from jobs.plan.planning import (

@@ -16,8 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from collector.bundle import BundleWriter
-from collector.census.fake_runtime import CensusError
-from collector.census.gpu_models import CPU, device_word
+from collector.census.gpu_models import CPU, CensusError, device_word
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell

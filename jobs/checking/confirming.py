@@ -17,10 +17,11 @@ from sqlalchemy import Connection, func, select
 
 from analysis.compare.compare_sides import compare
 from analysis.compare.comparison import MOST_CONFIRMATIONS, due_cells
-from collector.bundle import CONFIRM, BundleContents, BundleError, RunHeader, check_bundle, read_bundle
+from collector.bundle import CONFIRM, BundleContents, RunHeader, check_bundle, read_bundle
 from collector.bundle_file import both_paths, path_of
 from collector.machine.environment import environment_id
 from collector.settings import Settings
+from collector.usage_errors import BundleError
 from collector.vocabulary import Cell, short_hash
 from db.engine import open_store
 from db.queries.sides import Side, previous_night, resolve_side

@@ -24,12 +24,12 @@ from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.findings import CHANGES, Judged, Outcome
 from analysis.present import finding_words
-from collector.bundle import BundleError, check_bundle
-from collector.census.fake_runtime import CensusError
-from collector.errors import ExpectedError
+from collector.bundle import check_bundle
+from collector.census.gpu_models import CensusError
 from collector.metrics import METRICS, MIN_EFFECT
-from collector.process.tokens import PREFIX
+from collector.process.orphans import PREFIX
 from collector.settings import Settings
+from collector.usage_errors import BundleError, ExpectedError
 from collector.vocabulary import Cell
 from db.engine import open_store
 from db.queries.side_rows import CellState

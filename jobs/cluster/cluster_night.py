@@ -19,8 +19,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from collector.bundle import BundleContents, BundleError, read_bundle
+from collector.bundle import BundleContents, read_bundle
 from collector.output_file import write_output
+from collector.usage_errors import BundleError
 from collector.vocabulary import Cell
 from db.engine import open_store
 from jobs import tool_version

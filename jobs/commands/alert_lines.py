@@ -13,8 +13,8 @@ from analysis.history.alerts import Alert, Evidence, Survey, evidence_of, survey
 from analysis.history.branch_series import Certainty, Change
 from analysis.history.drift import BACK, Drift, DriftSurvey, slow_drift
 from analysis.present import interval, percent, value
-from collector.errors import nearest
 from collector.metrics import MIN_EFFECT
+from collector.usage_errors import nearest
 from db.engine import open_store
 from db.queries.cells import CellFilter, branches, expand_patterns
 from db.queries.sides import resolve_side

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from collector.configs import availability
-from collector.configs.templates import TEMPLATES, resolve_config
-from collector.errors import ConfigError, UnavailableError
+from collector.templates import TEMPLATES, resolve_config
+from collector.usage_errors import ConfigError, UnavailableError
 from collector.vocabulary import Config, Phase
 from collector.zoo.registry import all_models, select, suites
 from collector.zoo.spec import ModelSpec

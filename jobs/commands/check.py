@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from analysis.reports.facts import Report
-from collector.census.fake_runtime import CensusError
+from collector.census.gpu_models import CensusError
 from collector.output_file import write_output
 from collector.vocabulary import Cell
 from db.store_errors import SideError

@@ -11,8 +11,8 @@ from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison
 from analysis.compare.findings import OF_STATUS, VERDICTS, WORSE
 from analysis.present import called, drift_lines, finding_words, sentence
-from collector.errors import nearest
 from collector.metrics import Dimension
+from collector.usage_errors import nearest
 from db.engine import open_store
 from db.queries.cells import CellFilter, expand_patterns
 from db.queries.sides import order_note

@@ -12,8 +12,9 @@ from typing import cast
 import click
 from sqlalchemy import Engine
 
-from collector.bundle import BundleError, check_bundle
+from collector.bundle import check_bundle
 from collector.configs.spelling import parse_config
+from collector.usage_errors import BundleError
 from db.engine import open_store
 from db.exporter import Format, export_sides, write_stream
 from db.importing.importer import ImportedRun, ImportReport, Provenance, import_files, store

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from collector.errors import ConfigError
 from collector.own_models import OwnModel
+from collector.usage_errors import ConfigError, ZooError
 from collector.zoo.registry import find
-from collector.zoo.spec import ZooError
 from jobs.plan.models_file import check_local, refusal
 from jobs.plan.planning import NothingToDoError, Plan, check_config, check_plan, load_plan
 from jobs.requested_options import RunNames

@@ -23,7 +23,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from collector.bundle import CENSUS, CONFIRM, BundleContents, BundleError, RunHeader, check_bundle, read_bundle
+from collector.bundle import CENSUS, CONFIRM, BundleContents, RunHeader, check_bundle, read_bundle
+from collector.usage_errors import BundleError
 from collector.vocabulary import KEPT_BYTES, NOT_APPLICABLE, Cell, Config, Measurement, Phase, Stage, Status
 
 #: Seconds of a worker for a cell of which nothing is known: about what one process a cell took in this project's first

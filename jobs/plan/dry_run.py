@@ -18,7 +18,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from collector.bundle import BundleContents, BundleError
+from collector.bundle import BundleContents
+from collector.usage_errors import BundleError
 from collector.vocabulary import Cell
 from jobs.output.tables import FittingTable, console, say
 from jobs.plan.cost import DEFAULT_WORKER_S, Cost, CostModel, Source, read_history

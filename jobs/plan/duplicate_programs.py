@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from collector.configs.templates import resolve_config
+from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Measurement, canonical_json
 
 #: In the details of a measurement that was taken under another name: the name of that config.

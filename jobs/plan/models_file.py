@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from collector.configs.spelling import parse_config
-from collector.errors import ConfigError, nearest
 from collector.masking import mask_own
 from collector.output_file import write_output
 from collector.own_models import BATCH_ARGUMENTS, USER, OwnModel, is_user_model, takes_batch_size
 from collector.repro import program_key
+from collector.usage_errors import ConfigError, ZooError, nearest
 from collector.vocabulary import DTYPES, Cell, Config, OptionValue, Phase
 from collector.zoo.registry import all_models
-from collector.zoo.spec import ZooError
 from jobs.output.terminal import one_line, tell
 from jobs.requested_options import Selection
 

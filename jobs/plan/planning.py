@@ -16,9 +16,9 @@ from typing import Any
 import click
 
 from collector.configs.spelling import parse_config
-from collector.configs.templates import TEMPLATES, modes, resolve_config
-from collector.errors import ConfigError
 from collector.own_models import USER, OwnModel
+from collector.templates import TEMPLATES, modes, resolve_config
+from collector.usage_errors import ConfigError
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, Cell, Config, Phase
 from collector.zoo.registry import find, select
 from collector.zoo.spec import ModelSpec

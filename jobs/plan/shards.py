@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from collector.bundle import BundleWriter, RunHeader
 from collector.bundle_file import both_paths, path_of
-from collector.errors import BundleError, ConfigError
 from collector.output_file import write_output
+from collector.usage_errors import BundleError, ConfigError
 from collector.vocabulary import Cell
 from jobs.ci import job_url
 from jobs.output.terminal import several

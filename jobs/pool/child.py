@@ -26,8 +26,8 @@ from typing import IO, Any, NoReturn
 
 import click
 
-from collector.bundle import BundleContents, BundleError, read_bundle
-from collector.errors import ConfigError
+from collector.bundle import BundleContents, read_bundle
+from collector.usage_errors import BundleError, ConfigError
 from collector.vocabulary import Cell, short_hash
 from jobs import tool_version
 from jobs.exit_codes import report_error

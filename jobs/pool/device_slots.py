@@ -22,9 +22,9 @@ from pathlib import Path
 
 import click
 
-from collector.errors import ConfigError
-from collector.machine.cores import LENT_VARIABLE, share_out, spell_cores
 from collector.machine.environment import GPU_VARIABLE, GPUS_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
+from collector.machine.host import LENT_VARIABLE, share_out, spell_cores
+from collector.usage_errors import ConfigError
 from jobs.exit_codes import NothingBegunError
 from jobs.output.terminal import one_line, tell
 from jobs.pool.gpu_scheduler import DeviceSlot

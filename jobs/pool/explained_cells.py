@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 
 from collector.bundle import BundleContents, BundleWriter, RunHeader, read_bundle
-from collector.errors import ExpectedError
-from collector.explanation import EXPLAINABLE, Explanation
+from collector.failures import EXPLAINABLE, Explanation
 from collector.own_models import OwnModel
+from collector.usage_errors import ExpectedError
 from collector.vocabulary import Measurement
 from db.connecting import Source
 from db.queries import details

@@ -11,7 +11,7 @@ A cell asks for the device for one of three purposes, with the bytes of its memo
 - `still`: to take latencies again that the host's load made longer.
 
 Where a cell holds the device for any but the first, every other cell that holds it is stopped with SIGSTOP. A cell waits
-until a probe shows that the device is idle, since a stopped process leaves kernels queued (`collector.machine.idle`). It is
+until a probe shows that the device is idle, since a stopped process leaves kernels queued (`collector.machine.yardstick`). It is
 moved to a core that is kept free for it. For the last two all other cells are stopped, those that compile too: beside their
 compilers Inductor rejected faster library calls (docs/results.md). Where no core is kept free, as on a CPU, that holds for
 each purpose. The time for which a cell was stopped or waited is subtracted
@@ -37,13 +37,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from collector.errors import ExpectedError
 from collector.machine.health import is_suspect, why_unhealthy
 from collector.process.cell_process import CellProcess, stand_together
 from collector.process.launcher import Launcher, LauncherError, Preload
+from collector.process.orphans import PREFIX
 from collector.process.outcome import Outcome
-from collector.process.tokens import PREFIX
 from collector.settings import Settings
+from collector.usage_errors import ExpectedError
 from collector.vocabulary import Cell, Stage, Status
 from jobs.pool.memory_plan import CONTEXT_BYTES, MemoryOf, MemoryPlan
 from jobs.pool.usage import DisturbanceCheck

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from collector.bundle import BundleContents, BundleError, RunHeader, check_bundle, read_bundle
+from collector.bundle import BundleContents, RunHeader, check_bundle, read_bundle
 from collector.bundle_file import both_paths
-from collector.errors import ConfigError
 from collector.machine.environment import extract_testbed
 from collector.own_models import USER, OwnModel
+from collector.usage_errors import BundleError, ConfigError
 from collector.vocabulary import NOT_APPLICABLE, Status
 from jobs.output.terminal import one_line
 from jobs.plan.duplicate_programs import Work, plan_work

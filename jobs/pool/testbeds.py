@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from collector.bundle import BundleContents
-from collector.errors import ConfigError, ExpectedError
-from collector.machine.cores import spell_cores
 from collector.machine.environment import SOURCE_VARIABLE, extract_testbed
+from collector.machine.host import spell_cores
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Launcher, Preload
+from collector.usage_errors import ConfigError, ExpectedError, ZooError
 from collector.vocabulary import Cell, Config
 from collector.zoo.registry import find
-from collector.zoo.spec import ModelSpec, ZooError
+from collector.zoo.spec import ModelSpec
 from jobs.plan.planning import check_config
 from jobs.plan.schedule import Group, last_places
 from jobs.pool.device_slots import choose_gpus, list_gpus, make_slots

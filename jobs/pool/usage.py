@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Self
 
-from collector.machine.idle import BUSY, SLOW_HOST
+from collector.machine.yardstick import BUSY, SLOW_HOST
 from collector.vocabulary import Cell, Measurement
 
 #: How far two processes' eager runs of one model may be apart, and what else was wrong. Device times repeat within 2 %;
@@ -29,7 +29,7 @@ Group = tuple[str, str, str, str, int]
 class DisturbanceCheck:
     """Compares each measurement of a device with the others of the run.
 
-    `idle_ms` is the shortest probe so far (`collector.machine.idle`), 0 before the first.
+    `idle_ms` is the shortest probe so far (`collector.machine.yardstick`), 0 before the first.
     """
 
     idle_ms: float = 0.0

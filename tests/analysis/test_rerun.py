@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from analysis.rerun import STEPPED_BY, SWITCHES, as_check, repro_as
-from collector.configs.backend_flags import BackendFlags
-from collector.settings import OPTIMIZERS
+from collector.settings import OPTIMIZERS, BackendFlags
 from db.nights import RunInfo
 from tests.factories import cell
 

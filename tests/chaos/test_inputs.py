@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from collector.bundle import BundleError, read_bundle
+from collector.bundle import read_bundle
+from collector.usage_errors import BundleError
 from collector.vocabulary import Config, Measurement
 from db.importing.importer import Provenance, import_files, store
 from db.importing.pytorch_names import Given

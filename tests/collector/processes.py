@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from collector.process.launcher import Launcher, Preload
-from collector.process.tokens import PREFIX, VARIABLE, kill_tokens, processes_with_token
+from collector.process.orphans import PREFIX, VARIABLE, kill_tokens, processes_with_token
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
 

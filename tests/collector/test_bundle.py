@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from collector.bundle import FORMAT, BundleError, BundleWriter, RunHeader, read_bundle
+from collector.bundle import FORMAT, BundleWriter, RunHeader, read_bundle
+from collector.usage_errors import BundleError
 from collector.vocabulary import Cell, Config, Phase
 from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
 

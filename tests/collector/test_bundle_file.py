@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.bundle import BundleError, BundleWriter, check_bundle, read_bundle
+from collector.bundle import BundleWriter, check_bundle, read_bundle
 from collector.bundle_file import read_lines
+from collector.usage_errors import BundleError
 from collector.vocabulary import Status
 from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
 

@@ -7,9 +7,9 @@ import torch
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._inductor.exc import InductorError
 
-from collector.errors import ConfigError, NotCheckedError, NotCompiledError, UnavailableError
 from collector.failures import classify, lacks_memory, shortened
 from collector.machine.health import is_suspect
+from collector.usage_errors import ConfigError, NotCheckedError, NotCompiledError, UnavailableError
 from collector.vocabulary import Stage, Status
 
 #: Sources: c10/cuda/CUDACachingAllocator.cpp, c10/cuda/CUDAException, aten/src/ATen/cuda/Exceptions.h,

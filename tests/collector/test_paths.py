@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from collector.paths import shorten
+from collector.masking import shorten
 from collector.process.cell_process import tell_no_paths
 from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from collector.configs.templates import TEMPLATES
+from collector.templates import TEMPLATES
 from collector.vocabulary import DTYPES, MARKED, Cell, Config, Failure, Measurement, Phase, Stage, Status
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

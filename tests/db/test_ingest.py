@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.event import listen
 
-from collector.bundle import BundleError
+from collector.usage_errors import BundleError
 from collector.vocabulary import Config, Status
 from db.ingest import ingest_bundle
 from db.schema import Commit, Planned, measurements

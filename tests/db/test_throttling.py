@@ -1,7 +1,7 @@
 import pytest
 from sqlalchemy import select
 
-from collector.machine.telemetry import THROTTLING
+from collector.machine.host import THROTTLING
 from db.ingest import ingest_bundle
 from db.queries.details import throttled_by
 from db.queries.series import repeats

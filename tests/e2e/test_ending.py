@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.process.tokens import PREFIX
+from collector.process.orphans import PREFIX
 from tests.factories import new_store
 from tests.jobs.acting import played_host
 

@@ -1,9 +1,8 @@
-"""Makes a random network a good test of a compiler: its output depends on all of its weights, and dropout drops nothing.
+"""Makes a random network a good test of a compiler, and losses that keep the output's dtype.
 
 A network with fresh weights is a poor test. Batch norms that saw no data pass on what they get, so that activations vanish
 or explode with depth; branches that are to be learnt start with a gain of zero. Then whole parts of the program could
 compute nonsense, and the output would still agree with eager's. Nothing here changes the program, only the values in it.
-
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from collector.zoo.device_use import begin_device_use
-from collector.zoo.spec import is_cpu
+from collector.zoo.spec import begin_device_use, is_cpu
 
 #: Gains below this pass nothing on in bfloat16 next to a residual stream of magnitude one.
 _DEAD = 1e-3
@@ -98,3 +97,21 @@ def silence_modules(model: nn.Module) -> None:
         for name in ("p", "drop_prob"):
             if isinstance(getattr(module, name, None), float) and getattr(module, name) > PROBABILITY:
                 setattr(module, name, PROBABILITY)
+
+
+def own_loss(output: Any, targets: Any) -> Tensor:
+    """The loss that the model computed itself from the labels among its inputs."""
+    loss: Tensor = output["loss"]
+    return loss
+
+
+def summed_losses(output: Any, targets: Any) -> Tensor:
+    """The sum of the losses that a detection model returns by name in training mode."""
+    total: Tensor = sum(output.values())
+    return total
+
+
+def classification_loss(output: Any, targets: Any) -> Tensor:
+    """Cross entropy of class scores against fixed random classes."""
+    loss: Tensor = functional.cross_entropy(output, targets)
+    return loss

@@ -4,9 +4,8 @@ import os
 
 import pytest
 
-from collector.census import fake_runtime
-from collector.census.fake_runtime import CensusError, build_runtime
-from collector.census.gpu_models import GPU_MODELS
+from collector.census import gpu_models
+from collector.census.gpu_models import GPU_MODELS, CensusError, build_runtime
 
 H100, A100 = GPU_MODELS["H100"], GPU_MODELS["A100"]
 
@@ -16,7 +15,7 @@ def compiler(tmp_path, monkeypatch):
     """A compiler that notes its calls and writes a file; `refuse` in its folder makes it fail."""
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "cuda_runtime_api.h").write_text("/* header */")
-    monkeypatch.setattr(fake_runtime, "_header_folders", lambda: iter([tmp_path / "include"]))
+    monkeypatch.setattr(gpu_models, "_header_folders", lambda: iter([tmp_path / "include"]))
     program = tmp_path / "bin" / "cc"
     program.parent.mkdir()
     program.write_text(
@@ -58,6 +57,6 @@ def test_no_compiler_is_one_line(compiler, monkeypatch):
 
 
 def test_no_header_is_one_line(compiler, monkeypatch):
-    monkeypatch.setattr(fake_runtime, "_header_folders", lambda: iter(()))
+    monkeypatch.setattr(gpu_models, "_header_folders", lambda: iter(()))
     with pytest.raises(CensusError, match="needs torch's wheel for CUDA"):
         build_runtime(H100, compiler / "cache")

@@ -3,7 +3,7 @@
 import pytest
 
 from collector.census.gpu_models import DEVICE_NAMES, GPU_MODELS, find_gpu
-from collector.errors import ConfigError
+from collector.usage_errors import ConfigError
 
 
 @pytest.mark.parametrize("name", ["h100", "H100", "NVIDIA H100 80GB HBM3"])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from collector.census.fake_runtime import CensusError
+from collector.census.gpu_models import CensusError
 from collector.census.private_names import find, find_first, replace
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from collector.configs.spelling import parse_config, parse_value
-from collector.errors import ConfigError
 from collector.repro import repro_command
+from collector.usage_errors import ConfigError
 from collector.vocabulary import MARKED, Cell, Config, Phase
 from jobs.commands.run import run_command
 from jobs.measuring_options import build_configs

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from collector.configs.templates import resolve_config
 from collector.correctness.checking import check
 from collector.measure.program import Subject, seed_everything
 from collector.process.outcome import Outcome
+from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Measurement, Phase, Stage, Status, status_words
 from collector.zoo.spec import Built
 

@@ -7,10 +7,10 @@ import torch
 import torch._inductor.codegen.cpp
 from torch import nn
 
-from collector.configs.templates import resolve_config
 from collector.correctness import checking
 from collector.correctness.draws import SEEDS, wrong_draws
 from collector.measure.program import SEED, Subject, seed_everything
+from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.spec import Built
 from tests.collector.correctness.test_checking import checked, outcome_of

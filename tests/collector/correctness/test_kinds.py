@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from collector.correctness import checking, parts
-from collector.correctness.parts import parts_of
-from collector.correctness.snapshot import same_values, snapshot
-from collector.errors import NotCheckedError
+from collector.correctness import checking
+from collector.correctness.snapshot import parts_of, same_values, snapshot
+from collector.usage_errors import NotCheckedError
 from collector.vocabulary import NOT_APPLICABLE, Phase, Status
 from tests.collector.correctness.test_checking import checked
 
@@ -181,7 +180,7 @@ def test_an_error_of_the_device_in_the_check_stays_one(monkeypatch, error):
 
 
 def test_a_large_sparse_tensor_is_compared_by_its_indices(monkeypatch):
-    monkeypatch.setattr(parts, "_DENSE", 3)
+    monkeypatch.setattr("collector.correctness.snapshot._DENSE", 3)
     x = torch.eye(4)
     assert parts_of(x.to_sparse())[".indices"].tolist() == [[0, 1, 2, 3]] * 2
     assert list(parts_of(x.to_sparse_csr())) == [".kind", ".crow_indices", ".col_indices", ""]

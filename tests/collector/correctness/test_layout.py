@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from collector.configs.templates import resolve_config
 from collector.correctness import checking
-from collector.correctness.layout import layout_of, other_strides, wrong_form
+from collector.correctness.snapshot import layout_of, other_strides, wrong_form
 from collector.measure.program import Subject
+from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.spec import Built
 from tests.collector.correctness.test_checking import EAGER, checked, outcome_of

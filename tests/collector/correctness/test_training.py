@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from collector.configs.templates import resolve_config
 from collector.measure.program import Subject, seed_everything
+from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.spec import Built
 from tests.collector.correctness.test_checking import EAGER, checked, outcome_of

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from collector.configs.templates import resolve_config
 from collector.correctness.state import fingerprint
 from collector.measure.program import Subject
+from collector.templates import resolve_config
 from collector.vocabulary import Cell, Phase, Status
 from collector.zoo.spec import Built
 from tests.collector.correctness.test_checking import EAGER, checked, outcome_of

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from collector.machine.cores import VARIABLE as CORES_VARIABLE
 from collector.machine.environment import (
     GPU_VARIABLE,
     GPUS_VARIABLE,
@@ -22,6 +21,7 @@ from collector.machine.environment import (
     environment_id,
     extract_testbed,
 )
+from collector.machine.host import VARIABLE as CORES_VARIABLE
 from tests.collector.processes import ROOT
 
 NODE = "a-node-of-tests"

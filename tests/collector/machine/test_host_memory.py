@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collector.machine.host_memory import available_bytes
+from collector.machine.host import available_bytes
 
 GB = 1 << 30
 MEMINFO = f"MemTotal: {64 * GB >> 10} kB\nMemAvailable: {20 * GB >> 10} kB\n"

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import nn
 
-from collector.machine.idle import IdleProbe
+from collector.machine.yardstick import IdleProbe
 from collector.measure.cell import measure
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status

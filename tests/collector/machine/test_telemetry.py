@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from collector.machine import telemetry
-from collector.machine.telemetry import Watcher, throttled
+from collector.machine import host
+from collector.machine.host import Watcher, throttled
 from collector.measure.cell import _gpu_uuid
 
 
@@ -85,9 +85,9 @@ def test_throttled_is_what_slows_and_not_what_is_set():
 def test_the_bits_are_those_of_nvml():
     pynvml = pytest.importorskip("pynvml")
     reasons = {name: getattr(pynvml, name) for name in dir(pynvml) if name.startswith("nvmlClocksEventReason")}
-    assert set(telemetry.CLOCK_REASONS) <= set(reasons.values())
-    assert telemetry.CLOCK_REASONS[reasons["nvmlClocksEventReasonHwThermalSlowdown"]] == "hardware_thermal"
-    assert telemetry.CLOCK_REASONS[reasons["nvmlClocksEventReasonSwPowerCap"]] == "power_cap"
+    assert set(host.CLOCK_REASONS) <= set(reasons.values())
+    assert host.CLOCK_REASONS[reasons["nvmlClocksEventReasonHwThermalSlowdown"]] == "hardware_thermal"
+    assert host.CLOCK_REASONS[reasons["nvmlClocksEventReasonSwPowerCap"]] == "power_cap"
 
 
 @pytest.mark.gpu

@@ -21,12 +21,12 @@ import torch._inductor
 from torch import nn
 
 from collector.configs.spelling import parse_config
-from collector.configs.templates import resolve_config
-from collector.errors import ConfigError
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.measure.ahead_of_time import NOT_COUNTED
 from collector.measure.cell import measure
 from collector.settings import Settings
+from collector.templates import resolve_config
+from collector.usage_errors import ConfigError
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase, Stage, Status
 from collector.zoo.spec import Built
 from jobs.plan.duplicate_programs import program_key

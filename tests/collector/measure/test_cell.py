@@ -12,16 +12,15 @@ import torch
 import torch._inductor.config
 from torch import nn
 
-from collector.configs.templates import resolve_config
 from collector.measure.cell import Alone, _Run, measure
-from collector.measure.profiling import GraphUse
 from collector.measure.program import Subject
+from collector.measure.timing import GraphUse
 from collector.measure.warm import NoWarmCompileError, WarmCompile
 from collector.metrics import METRICS
 from collector.settings import Settings
+from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Measurement, Phase, Stage, Status
-from collector.zoo.device_use import begin_device_use
-from collector.zoo.spec import Built
+from collector.zoo.spec import Built, begin_device_use
 from tests.collector.hosts import ListeningHost
 
 FEW = Settings(rounds=5, warmups=1, sample_limit_s=5)

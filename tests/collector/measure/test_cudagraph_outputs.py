@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from collector.configs.templates import resolve_config
 from collector.correctness import snapshot as cloning
 from collector.failures import classify
 from collector.measure.program import Subject
+from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Phase, Stage, Status
 from collector.zoo.spec import Built
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from collector.measure.profiling import busy_ms, graph_use, record
+from collector.measure.timing import busy_ms, graph_use, record
 
 MS = 1e6
 

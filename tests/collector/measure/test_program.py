@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch._inductor import config
 
-from collector.configs.templates import resolve_config
-from collector.correctness.comparing import rmse
+from collector.correctness.norms import rmse
 from collector.measure.program import Subject, deterministic_algorithms
+from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import Built
 

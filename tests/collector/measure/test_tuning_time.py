@@ -11,8 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from collector.measure import tuning_time
-from collector.measure.tuning_time import recorded, watch
+from collector.measure import tuning
+from collector.measure.tuning import recorded, watch
 from collector.spans import gaps, merged, union_length
 from tests.collector.processes import ROOT
 
@@ -95,8 +95,8 @@ def inductor(monkeypatch):
             ):
                 if method in vars(each):
                     monkeypatch.setattr(each, method, vars(each)[method])  # what is wrapped is put back
-    monkeypatch.setattr(tuning_time, "_is_watching", False)
-    monkeypatch.setattr(tuning_time, "time", Clock)
+    monkeypatch.setattr(tuning, "_is_watching", False)
+    monkeypatch.setattr(tuning, "time", Clock)
     watch()
 
 

@@ -11,12 +11,11 @@ import types
 import pytest
 import torch
 
-from collector.configs.backend_flags import BackendFlags
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.measure import program, warm
 from collector.measure.warm import NoWarmCompileError, WarmCompile, compile_again, warm_compile
 from collector.process.launcher import Preload
-from collector.settings import Settings
+from collector.settings import BackendFlags, Settings
 from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
 from jobs.pool.runner import Pool

@@ -14,9 +14,8 @@ import pytest
 
 from collector.process.cell_process import CellProcess
 from collector.process.launcher import Launcher, LauncherError
-from collector.process.orphans import strays
+from collector.process.orphans import LENGTH, PLACEHOLDER, VARIABLE, processes_with_token, strays
 from collector.process.outcome import Outcome
-from collector.process.tokens import LENGTH, PLACEHOLDER, VARIABLE, processes_with_token
 from collector.settings import Settings
 from collector.vocabulary import Measurement, Stage, Status
 from tests.collector.processes import LONG, cell, dead, state, wait_until

@@ -10,7 +10,7 @@ import pytest
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.cell_process import CellProcess
 from collector.process.launcher import Launcher, Preload
-from collector.process.tokens import processes_with_token
+from collector.process.orphans import processes_with_token
 from collector.settings import Settings
 from collector.vocabulary import Status
 from tests.collector.processes import ROOT, Script, cell, wait_until, write_hook

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.process.tokens import kill_tokens, processes_with_token
+from collector.process.orphans import kill_tokens, processes_with_token
 from tests.collector.processes import FAMILY, SLEEP, Script, dead, serving, state, wait_until
 
 

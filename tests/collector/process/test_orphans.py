@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from collector.process.tokens import kill_tokens, processes_with_token
+from collector.process.orphans import kill_tokens, processes_with_token
 from tests.collector.processes import ROOT, children, dead, state, wait_until, write_hook
 
 #: A run with four cells: a working one, a stopped one, one with a child that left its session, and one that left a child with

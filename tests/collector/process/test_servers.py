@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collector.process.launcher import Launcher, LauncherError, Preload
-from collector.process.tokens import processes_with_token
+from collector.process.orphans import processes_with_token
 from tests.collector.processes import FAMILY, ROOT, SLEEP, Script, dead, serving, wait_until
 
 

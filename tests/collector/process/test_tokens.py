@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from collector.process.tokens import PLACEHOLDER, PREFIX, VARIABLE, kill_tokens, processes_with_token
+from collector.process.orphans import PLACEHOLDER, PREFIX, VARIABLE, kill_tokens, processes_with_token
 from tests.collector.processes import dead, wait_until
 
 TOKEN = PREFIX + "abcdefgh"

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from collector.usage_errors import ZooError
 from collector.vocabulary import DTYPES, Phase
 from collector.zoo.registry import all_models, find, select
-from collector.zoo.spec import MissingPackageError, ModelSpec, ZooError, require
+from collector.zoo.spec import MissingPackageError, ModelSpec, require
 
 ROOT = Path(__file__).resolve().parents[3]
 MODELS = all_models()

@@ -4,7 +4,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from collector.zoo.builders import conditioning, losses  # noqa: E402
+from collector.zoo.builders import conditioning  # noqa: E402
 
 
 def test_dead_gains_are_drawn_anew_and_the_rest_is_left_alone():
@@ -70,9 +70,9 @@ def test_no_element_is_dropped_in_any_dtype():
 
 def test_losses_are_scalars_that_keep_their_dtype():
     scores = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
-    loss = losses.classification_loss(scores, torch.tensor([0, 4, 2]))
+    loss = conditioning.classification_loss(scores, torch.tensor([0, 4, 2]))
     assert loss.shape == ()
     assert loss.dtype is torch.float64
     named = {"a": torch.tensor(1.0), "b": torch.tensor(2.0)}
-    assert losses.summed_losses(named, None) == 3
-    assert losses.own_loss({"loss": named["a"]}, None) == 1
+    assert conditioning.summed_losses(named, None) == 3
+    assert conditioning.own_loss({"loss": named["a"]}, None) == 1

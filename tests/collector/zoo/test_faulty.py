@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from collector.explanation import Explanation
+from collector.failures import Explanation
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Launcher, Preload
-from collector.process.tokens import processes_with_token
+from collector.process.orphans import processes_with_token
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Stage, Status
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler

@@ -11,11 +11,12 @@ import torch
 from collector.correctness.snapshot import snapshot
 from collector.measure.cell import measure
 from collector.settings import Settings
+from collector.usage_errors import ZooError
 from collector.vocabulary import Cell, Config, Phase, Status
-from collector.zoo.builders.graphnet import Meta, build, read_metas, value_of
-from collector.zoo.graphnet import VARIABLE
+from collector.zoo.builders.outside_models import Meta, read_metas, value_of
+from collector.zoo.builders.outside_models import build_graphnet as build
+from collector.zoo.outside_suites import VARIABLE
 from collector.zoo.registry import all_models, find, select
-from collector.zoo.spec import ZooError
 
 MODEL = """
 import pathlib

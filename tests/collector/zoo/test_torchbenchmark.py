@@ -7,10 +7,10 @@ import sys
 import pytest
 import torch
 
+from collector.usage_errors import ZooError
 from collector.vocabulary import Phase
-from collector.zoo.builders.torchbenchmark import build
+from collector.zoo.builders.outside_models import build_torchbenchmark as build
 from collector.zoo.registry import all_models, find, select
-from collector.zoo.spec import ZooError
 
 MODEL = """
 import torch

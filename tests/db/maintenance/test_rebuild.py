@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import insert, select, update
 
-from collector.bundle import BundleError
+from collector.usage_errors import BundleError
 from db.commits.storing import LandedCommit, store_commits
 from db.engine import open_store
 from db.ingest import ingest_bundle

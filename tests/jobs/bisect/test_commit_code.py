@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from collector.bundle import CENSUS
-from collector.census.fake_runtime import CensusError
+from collector.census.gpu_models import CensusError
 from collector.vocabulary import Failure, Measurement, Stage, Status
 from jobs.bisect.sources import CommitCode, bisected_cell
 from jobs.builds.build_options import BuildError, SourceOptions

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from collector.bundle import read_bundle
-from collector.errors import ConfigError
+from collector.usage_errors import ConfigError
 from jobs.bisect.judges import Reading
 from jobs.bisect.sources import Overlays
 from jobs.builds.build_options import BuildError, SourceOptions

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from collector.bundle import CENSUS
-from collector.census.fake_runtime import CensusError
-from collector.census.gpu_models import CPU
+from collector.census.gpu_models import CPU, CensusError
 from collector.measure.cell import Alone, measure
 from collector.settings import Settings
 from collector.vocabulary import Cell, Phase, Status

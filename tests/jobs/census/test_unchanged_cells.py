@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collector.bundle import CENSUS
-from collector.census.fake_runtime import CensusError
+from collector.census.gpu_models import CensusError
 from collector.code import known_by
 from collector.process.outcome import Outcome
 from collector.settings import Settings

@@ -3,7 +3,7 @@
 import pytest
 
 from collector.configs.spelling import parse_config
-from collector.errors import ConfigError
+from collector.usage_errors import ConfigError
 from jobs.checking.check_sides import OtherOption
 from tests.factories import cell
 

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from collector.bundle import CENSUS
-from collector.census.fake_runtime import CensusError
+from collector.census.gpu_models import CensusError
 from collector.code import Code
 from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome

@@ -12,9 +12,8 @@ from click.testing import CliRunner
 from analysis.compare.compare_sides import compare_named
 from analysis.reports.facts import build_report
 from analysis.rerun import find_again
-from collector.errors import ConfigError
+from collector.usage_errors import ConfigError, ZooError
 from collector.vocabulary import Cell, Config, Phase
-from collector.zoo.spec import ZooError
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.queries.cells import EVERYTHING

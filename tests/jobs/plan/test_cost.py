@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.bundle import BundleError
+from collector.usage_errors import BundleError
 from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.plan.cost import (
     DEFAULT_WORKER_S,

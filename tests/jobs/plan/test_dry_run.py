@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from collector.bundle import BundleContents, BundleError
+from collector.bundle import BundleContents
+from collector.usage_errors import BundleError
 from collector.vocabulary import Config, Status
 from jobs.commands.nightly import nightly_command
 from jobs.plan.cost import read_history

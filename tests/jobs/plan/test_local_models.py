@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import ConfigError
 from collector.own_models import OwnModel
 from collector.repro import repro_command
+from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell, Config, Phase, Status
 from db.ingest import ingest_bundle
 from jobs.plan.models_file import check_local, local_models, refusal

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from collector.errors import ConfigError
 from collector.own_models import OwnModel
+from collector.usage_errors import ConfigError, ZooError
 from collector.vocabulary import OWN_BATCH, Config, Phase
-from collector.zoo.spec import ZooError
 from jobs.checking.check_sides import planned_check
 from jobs.cli import app
 from jobs.plan.models_file import read_models_file

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from collector.configs.templates import TEMPLATES, modes
-from collector.errors import ConfigError
+from collector.templates import TEMPLATES, modes
+from collector.usage_errors import ConfigError, ZooError
 from collector.vocabulary import Config, Phase
 from collector.zoo.registry import all_models, find, select
-from collector.zoo.spec import ZooError
 from jobs.plan.planning import (
     CPU_CONFIGS,
     GPU_NIGHT,

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from collector.bundle import read_bundle
-from collector.errors import ConfigError
+from collector.usage_errors import ConfigError
 from collector.vocabulary import Phase
 from db.engine import open_store
 from db.nights import list_nights

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from collector.errors import ConfigError
-from collector.machine.cores import LENT_VARIABLE
 from collector.machine.environment import (
     GPU_VARIABLE,
     GPUS_VARIABLE,
     START_VARIABLE,
     WORKERS_VARIABLE,
 )
+from collector.machine.host import LENT_VARIABLE
+from collector.usage_errors import ConfigError
 from jobs.pool import device_slots
 from jobs.pool.device_slots import (
     Gpu,

@@ -13,7 +13,7 @@ import torch
 
 from analysis.reports.facts import evidence_of
 from collector.bundle import read_bundle
-from collector.explanation import Explanation
+from collector.failures import Explanation
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
 from db.engine import open_store

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from collector.bundle import BundleWriter
-from collector.errors import ConfigError
 from collector.settings import Settings
+from collector.usage_errors import ConfigError
 from collector.vocabulary import NOT_APPLICABLE, Config, Status
 from jobs.plan.duplicate_programs import copy_for
 from jobs.pool.resuming import check_testbed, find_night

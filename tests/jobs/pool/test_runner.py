@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from collector.bundle import BundleWriter, read_bundle
-from collector.configs.backend_flags import BackendFlags
 from collector.process.launcher import LauncherError
 from collector.process.outcome import Outcome
-from collector.settings import Settings
+from collector.settings import BackendFlags, Settings
 from collector.vocabulary import Config, Status
 from jobs.plan.duplicate_programs import SAME_PROGRAM, Work
 from jobs.pool.gpu_scheduler import LostDeviceError

@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from collector.bundle import BundleContents
-from collector.errors import ConfigError
 from collector.machine.environment import extract_testbed
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Preload
 from collector.settings import Settings
+from collector.usage_errors import ConfigError
 from collector.vocabulary import Config
 from jobs.plan.schedule import group_of
 from jobs.pool.gpu_scheduler import DeviceSlot

@@ -1,0 +1,151 @@
+"""The host of a measurement: the cores and the memory that a process may use, its load, the GPU's clocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+#: Core numbers separated by commas; a cell's process gets the variable, and its children inherit it.
+VARIABLE = "INDUCTOR_WATCH_CORES"
+#: Spelled likewise: the cores of all workers of a device, on which a cell may compile candidates while they are idle.
+LENT_VARIABLE = "INDUCTOR_WATCH_LENT_CORES"
+
+
+def pin_to_cores() -> None:
+    """Restricts this process to the cores in the variable, if it is set."""
+    if cores := _read(VARIABLE):
+        os.sched_setaffinity(0, cores)
+
+
+def lent_cores() -> set[int]:
+    """Return the cores on which this process may compile candidates while they are idle; empty for none but its own."""
+    return _read(LENT_VARIABLE)
+
+
+def spell_cores(cores: Sequence[int], variable: str = VARIABLE) -> dict[str, str]:
+    """The variable that restricts a process to these cores, or another one; empty for no cores."""
+    return {variable: ",".join(map(str, cores))} if cores else {}
+
+
+def share_out(cores: Sequence[int], workers: int) -> list[list[int]]:
+    """Divides cores among workers: equally many neighbouring cores each. Remaining cores stay free.
+
+    Raises:
+        ValueError: more workers than cores.
+    """
+    each = len(cores) // workers
+    if each == 0:
+        raise ValueError(f"{workers} workers need at least {workers} cores, there are {len(cores)}")
+    return [list(cores[first * each : (first + 1) * each]) for first in range(workers)]
+
+
+def _read(variable: str) -> set[int]:
+    return {int(number) for number in os.environ.get(variable, "").split(",") if number}
+
+
+_ROOT = Path("/")
+#: The limit of the control group that a container is in, and what is used of it, of cgroups 2 and 1.
+_LIMITS = (
+    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory.stat"),
+    (
+        "sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "sys/fs/cgroup/memory/memory.stat",
+    ),
+)
+
+
+def available_bytes(root: Path = _ROOT) -> int | None:
+    """Return the memory that is free or can be freed, within the limit of a container; None where nothing tells it."""
+    left = [_kilobytes(root / "proc/meminfo", "MemAvailable:")]
+    for limit, used, stat in _LIMITS:
+        most, now = _number(root / limit), _number(root / used)
+        if most is not None and now is not None:
+            # Files that were read and are not in use are dropped before anything fails.
+            left.append(max(0, most - now + (_field(root / stat, "inactive_file") or 0)))
+    return min((size for size in left if size is not None), default=None)
+
+
+def _kilobytes(file: Path, name: str) -> int | None:
+    found = _field(file, name)
+    return None if found is None else found << 10
+
+
+def _field(file: Path, name: str) -> int | None:
+    lines = (line.split() for line in _text(file).splitlines())
+    return next((int(words[1]) for words in lines if len(words) > 1 and words[0] == name and words[1].isdigit()), None)
+
+
+def _number(file: Path) -> int | None:
+    text = _text(file).strip()
+    return int(text) if text.isdigit() else None  # "max" where there is no limit
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+#: Why clocks are lower than they could be: bits of NVML's nvmlClocksEventReasons (nvml.h) and our words for them.
+CLOCK_REASONS = {
+    0x1: "idle",
+    0x2: "application_clocks",
+    0x4: "power_cap",
+    0x8: "hardware_slowdown",
+    0x10: "sync_boost",
+    0x20: "software_thermal",
+    0x40: "hardware_thermal",
+    0x80: "power_brake",
+    0x100: "display_clocks",
+}
+#: The reasons that mean that the GPU was throttled.
+THROTTLING = ("power_cap", "hardware_slowdown", "software_thermal", "hardware_thermal", "power_brake")
+
+
+class Watcher:
+    """Reads telemetry of the host and of the GPU with this UUID. Opening it takes tens of milliseconds, a reading a few."""
+
+    def __init__(self, gpu: str | None) -> None:
+        self._nvml: Any = None
+        if gpu:
+            with suppress(Exception):  # no package, no driver, or a driver that does not answer
+                import pynvml
+
+                pynvml.nvmlInit()
+                self._gpu = pynvml.nvmlDeviceGetHandleByUUID(gpu)
+                self._nvml = pynvml
+
+    def read(self) -> dict[str, Any]:
+        """The telemetry now. Values of the GPU that the driver does not tell are absent; `processes` counts this one."""
+        reading: dict[str, Any] = {"load1": round(os.getloadavg()[0], 2)}
+        if self._nvml is not None:
+            for name, ask in _questions(self._nvml, self._gpu).items():
+                with suppress(Exception):
+                    reading[name] = ask()
+        return reading
+
+
+def _questions(nvml: Any, gpu: Any) -> dict[str, Callable[[], Any]]:
+    return {
+        "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+        "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+        "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+        "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+        "clocks_held_by": lambda: reasons(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),
+        "processes": lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(gpu)),
+    }
+
+
+def reasons(bits: int) -> list[str]:
+    """NVML's reasons for lower clocks in words."""
+    return [word for bit, word in CLOCK_REASONS.items() if bits & bit]
+
+
+def throttled(readings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The reasons for which the GPU was throttled in any of the readings."""
+    return sorted({reason for reading in readings for reason in reading.get("clocks_held_by", ())} & set(THROTTLING))

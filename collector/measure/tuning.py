@@ -1,0 +1,371 @@
+"""Autotuning results shared between processes, and what a first compiled call spends on autotuning.
+
+Autotuning times nearly equal candidates, so two processes of one program may choose differently, and their latencies differ
+by percents. With a folder, the first process that tunes a kernel decides; later ones, of any build of torch, get its result
+written into their caches before they compile. Kernels are identified by the hash of their source, as Inductor names their
+files, and operations (matrix products, convolutions) by Inductor's own keys.
+
+    FOLDER/SYSTEM/SUITE.MODEL.PHASE.DTYPE.BATCH.json
+        {"kernels": {"xy/cxyz.py": {HASH OF THE CANDIDATES: {"torch": [GIT, ...], "chosen": {...}}}},
+         "operations": {OPERATION: {INPUTS: {PRECISION: {CANDIDATE: MS}}}, DECISION: VALUE}}
+
+SYSTEM is Inductor's hash of GPU, CUDA and Triton.
+
+Inductor's functions that choose among candidates are wrapped; the names are those of torch 2.7 to 2.13. Where one is missing,
+its work counts as compilation. Torch's own columns (`compile_time_autotune_time_us`, `runtime_triton_autotune_time_us`) are not
+enough: they leave out the candidates that the scheduler compiles, and configurations of a kernel that workers compile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import importlib
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from collector.measure.timing import counter_from_here
+from collector.spans import Span
+from collector.vocabulary import Cell
+
+#: Raised by a read-only folder, a foreign file or a torch that keeps its results elsewhere: none may cost a measurement.
+_DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError, ImportError)
+
+
+class SharedTuning:
+    """The results for one cell's model: call `lay_in` before it compiles and `keep` afterwards.
+
+    All configs of a model share them, so that two configs do not differ by chance.
+    """
+
+    def __init__(self, folder: Path, cell: Cell) -> None:
+        words = (cell.suite, cell.model, cell.phase.value, cell.dtype, str(cell.batch_size))
+        self._name = ".".join(re.sub(r"[^\w-]+", "_", word) for word in words) + ".json"
+        self._folder = folder
+        self._laid: dict[str, dict[str, Any]] = {}
+
+    def lay_in(self) -> None:
+        """Writes the known results into this process's caches. An unreadable file counts as empty."""
+        with suppress(*_DAMAGE):
+            self._lay_in(self._read())
+            from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+            keep_descents(CachingAutotuner, self._laid)
+
+    def _lay_in(self, known: Mapping[str, Any]) -> None:
+        for kernel, by_candidates in known["kernels"].items():
+            choice, file = _for_this_torch(by_candidates), _choice_file(kernel)
+            if file and choice:
+                self._laid[kernel] = choice
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(choice))
+        if known["operations"]:
+            _write(_operations_file(), {"system": {}, "cache": known["operations"]})
+
+    def keep(self) -> dict[str, Any]:
+        """Adds the results of this process that were not known. Returns counts for the details, or why nothing was kept."""
+        try:
+            return self._keep()
+        except _DAMAGE as error:
+            return {"not_kept": f"{type(error).__name__}: {error}"[:300]}
+
+    def _keep(self) -> dict[str, int]:
+        chosen, timed = dict(_chosen_here()), _read(_operations_file()).get("cache", {})
+        found = sum(self._laid.get(kernel) == choice for kernel, choice in chosen.items())
+        with self._locked():
+            known = self._read()
+            counts = [_add_kernel(known["kernels"], kernel, choice) for kernel, choice in chosen.items()]
+            operations = _add(known["operations"], timed)
+            _write(self._file, known)
+        return {
+            "kernels_found": found,
+            "kernels_tuned": len(chosen) - found,
+            "decided_otherwise": counts.count(False),
+            "operations_new": operations,
+        }
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / _operations_file().name / self._name
+
+    def _read(self) -> dict[str, Any]:
+        found = _read(self._file)
+        return {part: found[part] if isinstance(found.get(part), dict) else {} for part in ("kernels", "operations")}
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def shared_where_asked(cell: Cell, folder: str) -> SharedTuning | None:
+    """The choices for a cell in `folder`, or None if that is empty (`Settings.shared_tuning`)."""
+    return SharedTuning(Path(folder), cell) if folder else None
+
+
+def keep_descents(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
+    """Wraps `CachingAutotuner.coordinate_descent_tuning` in this process: it returns a choice of `laid` as it is.
+
+    Inductor marks a stored choice with `config.found_by_coordesc`. Since triton-lang/triton#6595 a config loses the mark when
+    a compile worker sends the kernel back, and Inductor would tune the kernel again.
+    """
+    tune = autotuner.coordinate_descent_tuning
+
+    @functools.wraps(tune)
+    def tuned(self: Any, launcher: Any, *args: Any, **kwargs: Any) -> Any:
+        choice = laid.get("/".join(Path(self.filename or "").parts[-2:]), {})
+        config = launcher.config
+        options = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+        if choice.get("found_by_coordesc") and options.items() <= choice.items():
+            return launcher
+        return tune(self, launcher, *args, **kwargs)
+
+    autotuner.coordinate_descent_tuning = tuned
+
+
+def _for_this_torch(by_candidates: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The result of this build of torch, else the first one: Inductor refuses it if the candidates differ."""
+    entries = [entry for entry in by_candidates.values() if isinstance(entry.get("chosen"), dict)]
+    mine = [entry for entry in entries if torch.version.git_version in entry.get("torch", ())]
+    return next((dict(entry["chosen"]) for entry in [*mine, *entries]), None)
+
+
+def _chosen_here() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each kernel in this process's cache whose configuration was chosen among several, with the choice."""
+    for source in sorted(_cache_folder().glob("??/*.py")):
+        kernel = f"{source.parent.name}/{source.name}"
+        file = _choice_file(kernel)
+        if file and (choice := _read(file)):
+            # This key names a binary in this process's cache, which no other process has.
+            yield kernel, {key: value for key, value in choice.items() if key != "triton_cache_hash"}
+
+
+def _add_kernel(kernels: dict[str, Any], kernel: str, choice: dict[str, Any]) -> bool:
+    """Keeps a choice unless there is one already. False if that one differs."""
+    entry = kernels.setdefault(kernel, {}).setdefault(str(choice.get("configs_hash")), {"torch": [], "chosen": choice})
+    if torch.version.git_version not in entry["torch"]:
+        entry["torch"].append(torch.version.git_version)
+    return {**entry["chosen"], "time_taken_ms": 0} == {**choice, "time_taken_ms": 0}
+
+
+def _add(known: dict[str, Any], new: Mapping[str, Any]) -> int:
+    """Adds what is not known yet at any depth: times of candidates, and decisions such as whether to pad a matrix.
+
+    Returns for how many keys something was new.
+    """
+    count = 0
+    for key, value in new.items():
+        if key not in known:
+            known[key] = value
+            count += 1
+        elif isinstance(known[key], dict) and isinstance(value, dict):
+            count += _add(known[key], value) > 0
+    return count
+
+
+def _cache_folder() -> Path:
+    from torch._inductor.runtime.runtime_utils import cache_dir
+
+    return Path(cache_dir())
+
+
+def _choice_file(kernel: str) -> Path | None:
+    """Where Inductor looks for a kernel's choice; None if this torch keeps them elsewhere or it is no kernel's name."""
+    if not re.fullmatch(r"\w\w/\w+\.py", kernel):
+        return None
+    try:
+        from torch._inductor.runtime.autotune_cache import AutotuneCache
+
+        meta = {"autotune_local_cache": True, "autotune_remote_cache": False}
+        made = AutotuneCache.create(meta, str(_cache_folder() / kernel), "")
+        return Path(made.local_cache[1]) if made and made.local_cache else None
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+def _operations_file() -> Path:
+    from torch._inductor.codecache import CacheBase
+
+    return Path(CacheBase.get_local_cache_path())
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(file: Path, data: Mapping[str, Any]) -> None:
+    """Writes a file atomically."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    made = file.with_name(f"{file.name}.{os.getpid()}")
+    made.write_text(json.dumps(data))
+    made.replace(file)
+
+
+#: By module and class the methods that do nothing but choose. `benchmark*` alone would leave out the candidates' compilation.
+_CHOOSING = (
+    ("runtime.benchmarking", "Benchmarker", ("benchmark", "benchmark_cpu")),
+    ("runtime.benchmarking", "TritonBenchmarker", ("benchmark_gpu",)),
+    ("runtime.benchmarking", "InductorBenchmarker", ("benchmark_gpu",)),
+    ("runtime.triton_heuristics", "CachingAutotuner", ("benchmark_all_configs", "coordinate_descent_tuning")),
+    ("runtime.triton_heuristics", "CachingAutotuner", ("_combo_sequential_autotune",)),
+    ("select_algorithm", "AlgorithmSelectorCache", ("__call__",)),
+    ("ir", "MultiTemplateBuffer", ("choice_timings",)),
+    ("scheduler", "Scheduler", ("compile_kernel", "benchmark_fused_nodes", "benchmark_codegened_module")),
+    ("scheduler", "Scheduler", ("_evaluate_pending_template_fusions",)),
+)
+
+
+@dataclass(slots=True)
+class Tuning:
+    """What was spent: spans on the monotonic clock that may overlap, and instructions of the thread that began it."""
+
+    spans: list[Span] = field(default_factory=list)
+    instructions: int = 0
+    thread: int = field(default_factory=threading.get_ident)
+    can_count: bool = True
+
+
+class _Depth(threading.local):
+    """How deep a thread is in a choice, and in the wait for the kernels of a finished program."""
+
+    choosing = waiting = 0
+
+
+_depth = _Depth()
+_tuning: Tuning | None = None
+_is_watching = False
+
+
+def watch() -> None:
+    """Wrap Inductor's functions in this process, if that is not done yet."""
+    global _is_watching
+    if _is_watching:
+        return
+    _is_watching = True
+    for module, owner, names in _CHOOSING:
+        for name in names:
+            _replace(module, owner, name, _choosing)
+    _replace("async_compile", "AsyncCompile", "wait", _waiting)
+    _replace("codecache", "LambdaFuture", "result", _awaited)
+    _replace("runtime.triton_heuristics", "CachingAutotuner", "precompile", _precompiled)
+
+
+@contextmanager
+def recorded() -> Iterator[Tuning]:
+    """Record what Inductor spends on tuning in this context, in all threads; nothing unless `watch` was called."""
+    global _tuning
+    _tuning = found = Tuning()
+    try:
+        yield found
+    finally:
+        _tuning = None
+
+
+def _replace(module: str, owner: str, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    with suppress(ImportError, AttributeError, KeyError):  # there is no Triton, or this torch has no such function
+        found = getattr(importlib.import_module(f"torch._inductor.{module}"), owner)
+        if callable(method := vars(found)[name]):
+            setattr(found, name, wrap(method))
+
+
+def _choosing(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a method whose whole time is tuning."""
+
+    @functools.wraps(method)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        if _tuning is None or _depth.choosing:
+            return method(*args, **kwargs)
+        begin, count = time.monotonic(), _instructions(_tuning)
+        _depth.choosing += 1
+        try:
+            return method(*args, **kwargs)
+        finally:
+            _depth.choosing -= 1
+            if _tuning is not None:
+                _tuning.spans.append((begin, time.monotonic()))
+                _tuning.instructions += count()
+
+    return timed
+
+
+def _instructions(tuning: Tuning) -> Callable[[], int]:
+    """Begin to count instructions; the returned function ends that. 0 where they are not counted (`timing.counted`)."""
+    if not tuning.can_count or threading.get_ident() != tuning.thread:
+        return int
+    end = counter_from_here()
+    tuning.can_count = end is not None  # torch prints a line each time that it is asked in vain
+    return end or int
+
+
+def _waiting(wait: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the wait for the kernels of a finished program: what a process awaits elsewhere are candidates."""
+
+    @functools.wraps(wait)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        _depth.waiting += 1
+        try:
+            return wait(*args, **kwargs)
+        finally:
+            _depth.waiting -= 1
+
+    return noted
+
+
+def _awaited(result: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the wait for one kernel that a worker compiles."""
+
+    @functools.wraps(result)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        begin = time.monotonic()
+        kernel = result(*args, **kwargs)
+        if _candidates(kernel):
+            _note(kernel, begin, is_whole=not _depth.waiting)
+        return kernel
+
+    return timed
+
+
+def _precompiled(precompile: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the compilation of a kernel's configurations, which this process does itself if it has no workers."""
+
+    @functools.wraps(precompile)
+    def timed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        begin = time.monotonic()
+        made = precompile(self, *args, **kwargs)
+        _note(self, begin, is_whole=False)
+        return made
+
+    return timed
+
+
+def _candidates(kernel: Any) -> int:
+    """Return with how many configurations a kernel was compiled; 0 for what is no Triton kernel."""
+    results = getattr(kernel, "compile_results", None)
+    return len(results) if isinstance(results, list) else 0
+
+
+def _note(kernel: Any, begin: float, *, is_whole: bool) -> None:
+    """Record the time since `begin`, which went into a kernel: all of it, or the share of all configurations but one.
+
+    Inductor compiles the configurations of a kernel one after the other in one call, and tells their time together.
+    """
+    end, candidates = time.monotonic(), _candidates(kernel)
+    if _tuning is not None and not _depth.choosing and (is_whole or candidates > 1):
+        share = 1.0 if is_whole else 1 - 1 / candidates
+        _tuning.spans.append((end - share * (end - begin), end))

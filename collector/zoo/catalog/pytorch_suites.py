@@ -1,0 +1,258 @@
+"""Suites huggingface, timm, torchvision and torchbench: PyTorch's lists with its batch sizes.
+
+Everything is built from configuration classes. The sizes on an accelerator are those PyTorch's benchmarks/dynamo uses on
+an A100, so that a row here has a counterpart on its dashboard; the sizes on a CPU are ours.
+
+Of PyTorch's list these are missing: Llama-3.2-1B, gemma-2-2b, gemma-3-4b, Mistral-7B, gpt-oss-20b and whisper-tiny, whose
+sizes and inputs come from a hub (Qwen3-0.6B is here with its sizes written out, as a forward pass and not as `generate`;
+suite `llm` has prefill and decode of some);
+Reformer, GPT-J, GPT-Neo and BlenderbotForConditionalGeneration, which PyTorch skips as well.
+
+Suite torchvision has those of PyTorch's torchbench list.
+
+All three hold something on the CPU in the middle of their program, for which cudagraphs give the whole graph up unless
+`graph_partition` cuts it: a NumPy scalar, a tensor of grid sizes, index tensors of data-dependent length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from collector.vocabulary import Phase
+from collector.zoo.spec import ModelSpec, same_in_both_phases
+
+HUGGINGFACE = "huggingface"
+_NEEDS = ("torch", "transformers")
+#: The models of a nightly on a CPU: few distinct kernels, so that a cold compilation is quick, and little arithmetic.
+_NIGHT = "cpu-night"
+#: Of config.json in Qwen/Qwen3-0.6B.
+QWEN3_06B = {
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "tie_word_embeddings": True,
+}
+
+
+def _text(
+    name: str,
+    batch: int,
+    length: int,
+    cpu_length: int | None = 64,
+    *,
+    architecture: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    dtypes: tuple[str, ...] = (),
+    tags: tuple[str, ...] = (),
+    notes: str = "",
+) -> ModelSpec:
+    on_cpu = f"seq {cpu_length}" if cpu_length else "not measured"
+    return ModelSpec(
+        suite=HUGGINGFACE,
+        name=name,
+        builder="collector.zoo.builders.transformers_models:build_text",
+        batch_sizes=same_in_both_phases(batch, 1 if cpu_length else None),
+        input_note=f"seq {length}; on cpu {on_cpu}",
+        needs=_NEEDS,
+        dtypes=dtypes,
+        tags=frozenset({"text", *tags}),
+        notes=notes,
+        params={
+            "architecture": architecture or name,
+            "config": config or {},
+            "length": length,
+            "cpu_length": cpu_length or length,
+        },
+    )
+
+
+def _vision(
+    name: str, batch: int, *tags: str, architecture: str | None = None, config: Mapping[str, Any] | None = None
+) -> ModelSpec:
+    return ModelSpec(
+        suite=HUGGINGFACE,
+        name=name,
+        builder="collector.zoo.builders.transformers_models:build_vision",
+        batch_sizes=same_in_both_phases(batch, 1),
+        input_note="3x224x224",
+        needs=_NEEDS,
+        tags=frozenset({"vision", *tags}),
+        notes="not on PyTorch's list: a vision model for hosts without torchvision",
+        params={"architecture": architecture or name, "config": config or {}},
+    )
+
+
+HUGGINGFACE_MODELS: tuple[ModelSpec, ...] = (
+    _text("AlbertForMaskedLM", 4, 512, None, notes="the library's default is the xxlarge model: too slow on a CPU"),
+    _text(
+        "AllenaiLongformerBase",
+        4,
+        1024,
+        None,
+        architecture="LongformerForMaskedLM",
+        config={"attention_window": 512, "max_position_embeddings": 4098},
+        notes="its attention window pads every input to 512 tokens, too slow on a CPU; breaks the graph 4 times; the "
+        "vocabulary is the library's default of 30,522 tokens, PyTorch's has 50,265",
+    ),
+    _text("BartForCausalLM", 4, 1024),
+    _text("BertForMaskedLM", 16, 512),
+    _text("BlenderbotForCausalLM", 4, 128, None, notes="2.5 billion parameters: too large for a CPU"),
+    _text("DebertaV2ForMaskedLM", 2, 512, None, notes="too slow on a CPU; PyTorch skips it for now"),
+    _text("DistilBertForMaskedLM", 128, 128, 32, tags=(_NIGHT,)),
+    _text("DistillGPT2", 16, 512, 32, architecture="GPT2LMHeadModel", config={"n_layer": 6}),
+    _text("ElectraForCausalLM", 32, 512, 64, tags=(_NIGHT,)),
+    _text("GPT2ForSequenceClassification", 4, 1024, config={"pad_token_id": 0}),
+    _text(
+        "GoogleFnet",
+        16,
+        512,
+        32,
+        architecture="FNetForMaskedLM",
+        dtypes=("float32",),
+        tags=(_NIGHT,),
+        notes="its FFT is float32 only: PyTorch measures it so as well, and lists it under the dtype of the night",
+    ),
+    _text("LayoutLMForMaskedLM", 16, 512),
+    _text("M2M100ForConditionalGeneration", 16, 128, 16),
+    _text("MBartForCausalLM", 4, 1024, 32),
+    _text("MT5ForConditionalGeneration", 16, 128, 32),
+    _text("MegatronBertForCausalLM", 4, 512, 16),
+    _text("MobileBertForMaskedLM", 128, 128, 64),
+    _text("OPTForCausalLM", 2, 2048, 32),
+    _text("PLBartForCausalLM", 8, 1024, 32, tags=(_NIGHT,)),
+    _text("PegasusForCausalLM", 32, 128, 32),
+    _text("Qwen3ForCausalLM", 4, 512, 16, config=QWEN3_06B, notes="the 0.6B model's sizes; a prefill, not `generate`"),
+    _text(
+        "RobertaForCausalLM",
+        16,
+        512,
+        # Two positions more than the default: positions start behind the padding index, so that 512 tokens need 514.
+        # (PyTorch keeps 512 and feeds padding tokens only, which makes every position compute the same.)
+        config={"max_position_embeddings": 514},
+    ),
+    _text("T5ForConditionalGeneration", 4, 1024),
+    _text(
+        "T5Small",
+        4,
+        1024,
+        architecture="T5ForConditionalGeneration",
+        notes="offline the same program as T5ForConditionalGeneration, under PyTorch's other name for it",
+    ),
+    _text("TrOCRForCausalLM", 32, 256, 32),
+    _text("XGLMForCausalLM", 8, 128, 16),
+    _text("XLNetLMHeadModel", 8, 512, 16),
+    _text("YituTechConvBert", 16, 512, architecture="ConvBertForMaskedLM"),
+    _vision("ConvNextForImageClassification", 64),
+    _vision("MobileNetV2ForImageClassification", 128),
+    _vision("ResNetForImageClassification", 128),
+    _vision(
+        "ResNet18ForImageClassification",
+        256,
+        _NIGHT,
+        architecture="ResNetForImageClassification",
+        config={"layer_type": "basic", "depths": (2, 2, 2, 2), "hidden_sizes": (64, 128, 256, 512)},
+    ),
+    _vision("ViTForImageClassification", 64),
+    _vision(
+        "ViTTinyForImageClassification",
+        256,
+        _NIGHT,
+        "cpu-training",
+        architecture="ViTForImageClassification",
+        config={"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768},
+    ),
+)
+
+
+_NOTES = {"timm": "the input size of the model's own data configuration", "torchvision": "3x224x224"}
+
+
+def _model(suite: str, name: str, batch: int, why_not_on_cpu: str = "") -> ModelSpec:
+    return ModelSpec(
+        suite=suite,
+        name=name,
+        builder=f"collector.zoo.builders.image_models:build_{suite}",
+        batch_sizes=same_in_both_phases(batch, None if why_not_on_cpu else 2),
+        input_note=_NOTES[suite],
+        needs=("torch", suite),
+        tags=frozenset({"vision"}),
+        notes=why_not_on_cpu,
+        params={"name": name},
+    )
+
+
+IMAGE_MODELS: tuple[ModelSpec, ...] = (
+    _model("timm", "adv_inception_v3", 128),
+    _model("timm", "beit_base_patch16_224", 64),
+    _model("timm", "convnextv2_nano.fcmae_ft_in22k_in1k", 128),
+    _model("timm", "deit_base_distilled_patch16_224", 64),
+    _model("timm", "deit_tiny_patch16_224.fb_in1k", 128),
+    _model("timm", "dm_nfnet_f0", 128, "too slow on a CPU"),
+    _model("timm", "ghostnet_100", 512),
+    _model("timm", "inception_v3", 128),
+    _model("timm", "mobilenetv2_100", 128),
+    _model("timm", "mobilenetv3_large_100", 512),
+    _model("timm", "mobilevit_s", 64),
+    _model("timm", "nfnet_l0", 128),
+    _model("timm", "repvgg_a2", 128),
+    _model("timm", "swin_base_patch4_window7_224", 64, "too slow on a CPU"),
+    _model("timm", "tf_efficientnet_b0", 128),
+    _model("timm", "visformer_small", 128),
+    _model("timm", "vit_base_patch14_dinov2.lvd142m", 128, "518x518 pixels are too slow on a CPU"),
+    _model("timm", "vit_base_patch16_siglip_256", 128),
+    _model("torchvision", "alexnet", 1024),
+    _model("torchvision", "densenet121", 64),
+    _model("torchvision", "mnasnet1_0", 256),
+    _model("torchvision", "mobilenet_v2", 128),
+    _model("torchvision", "mobilenet_v3_large", 256),
+    _model("torchvision", "resnet18", 512),
+    _model("torchvision", "resnet50", 128),
+    _model("torchvision", "resnext50_32x4d", 128),
+    _model("torchvision", "shufflenet_v2_x1_0", 512),
+    _model("torchvision", "squeezenet1_1", 512),
+    _model("torchvision", "vgg16", 128),
+)
+
+
+TORCHBENCH = "torchbench"
+_TAG = "graph-partition"
+
+TORCHBENCH_MODELS: tuple[ModelSpec, ...] = (
+    ModelSpec(
+        suite=TORCHBENCH,
+        name="speech_transformer",
+        builder="collector.zoo.builders.speech_transformer:build",
+        batch_sizes={Phase.INFERENCE: {"cuda": 1, "cpu": 1}, Phase.TRAINING: {"cuda": 32, "cpu": 2}},
+        input_note="160 frames of 320 features, 20 characters",
+        needs=("torch", "numpy"),
+        tags=frozenset({_TAG, "speech"}),
+        notes="written from the paper, on random frames: breaks the graph 5 times where PyTorch lists 10; its attention divides "
+        "by a NumPy scalar, which the compiler sees as a tensor on the CPU",
+    ),
+    ModelSpec(
+        suite=TORCHBENCH,
+        name="vision_maskrcnn",
+        builder="collector.zoo.builders.image_models:build_maskrcnn",
+        batch_sizes=same_in_both_phases(1, None),
+        input_note="one image, 3x480x640, resized to 3x800x1066",
+        needs=("torch", "torchvision"),
+        # torchvision's RoI align has no bfloat16 kernel; under autocast it runs in float32. PyTorch forces float16.
+        dtypes=("float32", "float16", "amp"),
+        tags=frozenset({_TAG, "vision"}),
+        notes="too slow on a CPU; many graph breaks, and detections that depend on random scores",
+    ),
+    ModelSpec(
+        suite=TORCHBENCH,
+        name="yolov3",
+        builder="collector.zoo.builders.image_models:build_yolov3",
+        batch_sizes=same_in_both_phases(8, 1),
+        input_note="3x384x512; on cpu 3x192x256",
+        tags=frozenset({_TAG, "vision"}),
+        notes="a re-implementation whose loss compares dense targets, where YOLO's matches objects to anchors; every call in "
+        "eval mode stores a tensor of grid sizes on the CPU",
+    ),
+)

@@ -1,0 +1,184 @@
+"""One wrong element in millions and one wrong column of many fail; rounding of every shape passes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from collector.correctness import checking, norms
+from collector.correctness.comparing import compare
+from collector.correctness.reference import Reference
+from collector.correctness.tolerances import Tolerance
+from collector.vocabulary import Status
+from tests.collector.correctness.test_checking import checked
+
+LOW, HIGH = Tolerance(1e-3, 3.0), Tolerance(1e-3, 2.0)
+ROWS, COLUMNS = 1_400, 1_527
+
+
+def noise(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rounded(exact, error, seed, dtype):
+    """As a network's output is: with an error that is shared by all, then rounded to the dtype."""
+    return (exact + error * noise(*exact.shape, seed=seed)).to(dtype)
+
+
+def logits(error=0.01, dtype=torch.bfloat16, shape=(ROWS, COLUMNS)):
+    exact = 0.58 * noise(*shape)
+    return rounded(exact, error, 1, dtype), rounded(exact, error, 2, dtype), exact
+
+
+def problem(eager, made, exact=None, tolerance=LOW, path="x"):
+    reference = None if exact is None else {path: exact}
+    return compare({path: eager}, {path: made}, reference, tolerance).problem
+
+
+@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=str)
+def outputs(request):
+    return logits(error=0.01 if request.param is torch.bfloat16 else 1e-6, dtype=request.param)
+
+
+@pytest.fixture(scope="module", params=["float64", "none"])
+def right(request, outputs):
+    """Outputs of eager and of a right program, and the float64 reference or None."""
+    eager, made, exact = outputs
+    reference = exact if request.param == "float64" else None
+    assert problem(eager, made, reference) is None
+    return eager, made, reference
+
+
+def changed(made, how):
+    made = made.clone()
+    how(made)
+    return made
+
+
+WRONG = {
+    "one element": lambda t: t[7].view(-1)[-3:-2].add_(2.0),
+    "last column zero": lambda t: t[..., -1].zero_(),
+    "last row zero": lambda t: t[-1].zero_(),
+    "a middle column zero": lambda t: t[..., 100].zero_(),
+    "last column of another": lambda t: t[..., -1].copy_(t[..., 0]),
+    "last block one late": lambda t: t[-1, -8:].copy_(t[-1, -9:-1].clone()),
+    "one sign": lambda t: t.view(-1)[t.abs().argmax() : t.abs().argmax() + 1].neg_(),
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_what_a_root_mean_square_does_not_show_fails(how, right):
+    eager, made, reference = right
+    wrong = changed(made, WRONG[how])
+    assert float((wrong.double() - made.double()).square().mean().sqrt()) < 0.03, "no RMSE rule finds it"
+    assert problem(eager, wrong, reference) is not None
+
+
+class Head(nn.Module):
+    """Scores of a vocabulary; compiled, with one of the mistakes of a wrong mask."""
+
+    def __init__(self, wrong):
+        super().__init__()
+        self.linear, self.wrong = nn.Linear(32, 50_257), wrong
+
+    def forward(self, x):
+        out = self.linear(x)
+        if not torch.compiler.is_compiling():
+            return out * 1.0
+        if self.wrong == "column":
+            return torch.cat([out[:, :-1], torch.zeros_like(out[:, -1:])], 1)
+        if self.wrong == "element":
+            return out + 2 * (torch.arange(out.numel()).reshape(out.shape) == 300_007).to(out.dtype)
+        return out * 1.0
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize(
+    ("wrong", "status"), [("", Status.PASS), *((w, Status.FAIL_ACCURACY) for w in ("column", "element"))]
+)
+def test_a_cell_with_a_wrong_tail_fails(wrong, status, missing, monkeypatch):
+    if missing:
+        monkeypatch.setattr(checking, "reference_of", lambda *_: Reference())
+    found = checked(Head(wrong), dtype="bfloat16")
+    assert found.status is status, found.failure
+    if not missing:
+        assert (found.details["tails"]["element"] > 1) is (status is not Status.PASS)
+
+
+def test_zeros_are_found_where_eager_itself_is_far_off():
+    eager, made, exact = logits(error=0.12)
+    assert problem(eager, made, exact) is None
+    said = problem(eager, changed(made, WRONG["last column zero"]), exact)
+    assert said == f"x: all zero at index {COLUMNS - 1} of dimension 1, where eager is not"
+
+
+def test_zeros_are_found_in_a_slice_that_is_small():
+    exact = noise(64, 500) * torch.logspace(0, -4, 64, dtype=torch.float64)[:, None]
+    eager, made = (exact * (1 + 0.004 * noise(64, 500, seed=seed)) for seed in (1, 2))
+    wrong = changed(made.bfloat16(), lambda t: t[40].zero_())
+    assert problem(eager.bfloat16(), made.bfloat16(), exact) is None
+    assert "all zero at index 40 of dimension 0" in problem(eager.bfloat16(), wrong, exact)
+
+
+@pytest.mark.parametrize("dims", [(3, 7, 11, 50), (1, 1, 4000), (4000,), (2, 2000), (5000, 1)])
+def test_places_are_told_in_every_shape_and_over_chunks(dims, monkeypatch):
+    eager, made, exact = logits(shape=dims)
+    place = tuple(size - 1 for size in dims)
+    wrong = changed(made, lambda t: t[place].add_(0.9))
+    for chunk in (1 << 22, 100, 1):
+        monkeypatch.setattr(norms, "_TAIL_CHUNK", chunk)
+        assert problem(eager, made, exact) is None
+        assert f" at {place}, eager's largest" in problem(eager, wrong, exact)
+
+
+def heavy(seed):
+    """Errors of which few are large: Student's t with three degrees of freedom, in places of their own."""
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(200_000, generator=g) / (torch.randn(3, 200_000, generator=g).square().mean(0)).sqrt()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_errors_with_heavy_tails_pass(seed):
+    exact = noise(200_000)
+    eager, made = (exact + 1e-3 * heavy(number).double() for number in (seed, seed + 100))
+    assert problem(eager.float(), made.float(), exact, HIGH) is None
+
+
+def test_outliers_are_judged_by_their_own_size():
+    exact = noise(20_000)
+    exact[5] = 1001.6
+    eager = exact.bfloat16()
+    made = eager.clone()
+    assert eager[5] == 1000
+    made[5] = 1004  # the next value
+    assert problem(eager, made, exact) is None
+    assert problem(eager, made) is None
+
+
+def test_one_unit_that_is_on_in_one_program_only_is_no_wrong_gradient():
+    exact = noise(640, 64)
+    made = exact.float()
+    made[3] += 0.02
+    assert problem(exact.float(), made, exact, Tolerance(1e-2, 2.0), path="grad['w']") is None
+    exact = noise(1400, 64)
+    eager, made = (rounded(exact, 0.02, seed, torch.float32) for seed in (1, 2))
+    assert problem(eager, made, exact, Tolerance(1e-2, 2.0), path="grad['w']") is None
+    made[3] = 0
+    assert "all zero" in problem(eager, made, exact, Tolerance(1e-2, 2.0), path="grad['w']")
+
+
+def test_dead_units_may_be_dead_in_one_program_and_barely_alive_in_another():
+    exact = noise(256, 64).relu()
+    exact[:, 9] = 0
+    exact[3, 9] = 2e-3
+    eager, made = (rounded(exact, 0, 0, torch.bfloat16) + 1e-3 * noise(256, 64, seed=s).bfloat16() for s in (1, 2))
+    eager[:, 9], made[:, 9] = exact[:, 9].bfloat16(), 0
+    assert problem(eager, made, exact) is None
+
+
+def test_the_shares_of_what_is_allowed_are_told():
+    eager, made, exact = logits()
+    found = compare({"x": eager}, {"x": made}, {"x": exact}, LOW)
+    assert 0 < found.tails["slice"] < 1 and 0 < found.tails["element"] < 1
+    assert compare({"x": eager}, {"x": eager}, None, LOW).tails == {}

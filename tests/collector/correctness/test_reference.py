@@ -1,0 +1,496 @@
+"""How much device memory a comparison asks for, and which reference it takes."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import contextmanager, nullcontext
+
+import pytest
+import torch
+from torch import nn
+
+from collector.correctness import checking, reference
+from collector.correctness import reference as room_module
+from collector.correctness.checking import check
+from collector.correctness.reference import Room
+from collector.measure.program import Subject, seed_everything
+from collector.process.outcome import Outcome
+from collector.templates import resolve_config
+from collector.vocabulary import Cell, Config, Measurement, Phase, Status
+from collector.zoo.spec import Built
+
+GB = 10**9
+
+
+def test_what_is_not_known_is_neither_large_nor_asked_for():
+    room = Room()
+    assert (room.reserved, room.for_calls(), room.for_reference(4.0)) == (0, None, None)
+    assert room.is_small(None)
+    assert not room.is_too_large(None)
+    assert Room(eager_peak=4 * GB).is_small(10**15), "nothing is known of the device"
+    assert not Room(eager_peak=4 * GB).is_too_large(10**15)
+
+
+def test_a_reference_grows_with_the_width_of_its_numbers():
+    room = Room(eager_peak=GB, total=80 * GB)
+    double, quadruple = room.for_reference(2.0), room.for_reference(4.0)
+    assert quadruple == 2 * double
+    assert 4 * GB < quadruple < 5 * GB
+    assert GB < room.for_calls() < 3 * GB
+
+
+@pytest.mark.parametrize(
+    ("needs", "total", "for_cells", "is_too_large", "is_small"),
+    [
+        (3 * GB, 80 * GB, 76 * GB, False, True),
+        (40 * GB, 80 * GB, 76 * GB, False, False),
+        (79 * GB, 80 * GB, None, True, False),
+        (3 * GB, 80 * GB, 2 * GB, True, True),  # what is free for the cells decides what can be waited for
+        (10 * GB, None, 8 * GB, True, True),
+    ],
+)
+def test_small_is_of_the_device_and_too_large_of_what_cells_may_have(needs, total, for_cells, is_too_large, is_small):
+    room = Room(total=total, for_cells=for_cells)
+    assert (room.is_too_large(needs), room.is_small(needs)) == (is_too_large, is_small)
+
+
+class Asked:
+    """Records what the device was held for, and in which dtypes the model ran meanwhile."""
+
+    def __init__(self):
+        self.holds, self.is_held = [], False
+
+    @contextmanager
+    def hold(self, purpose, needs):
+        self.holds.append((purpose, needs))
+        self.is_held = True
+        yield
+        self.is_held = False
+
+
+class Linear(nn.Module):
+    """A layer that raises in some dtypes."""
+
+    def __init__(self, errors=None):
+        super().__init__()
+        self.linear, self.errors = nn.Linear(32, 16), errors or {}
+
+    def forward(self, x):
+        if error := self.errors.get(self.linear.weight.dtype):
+            raise error
+        return self.linear(x)
+
+
+def checked(room, errors=None, dtype="bfloat16", model=None, device="cpu", phase=Phase.INFERENCE):
+    cell = Cell("tests", "tiny", phase, dtype, device, 8, Config(backend="eager"))
+    seed_everything()
+    model = model or Linear(errors)
+    subject = Subject(cell, Built(model, (torch.randn(64, 32),), {}, lambda out, _: out.float().square().mean()))
+    outcome = Outcome(Measurement(cell, Status.PASS, "", 0.0))
+    torch._dynamo.reset()
+    effective = resolve_config(cell.config, device)
+    compiled = subject.compiled(effective) if isinstance(model, Wrong) else subject.eager
+    check(outcome, subject, compiled, effective, None, room)
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("peak", "dtype", "for_cells", "by", "growth", "not_taken"),
+    [
+        (0.5, "bfloat16", 76, "float64", 4.0, {}),
+        (1, "float32", 76, "float64", 2.0, {}),
+        # Not a small part of the device: float32 is enough for a program in half of it, and nothing else for one in float32.
+        (2, "bfloat16", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
+        (10, "bfloat16", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
+        (20, "float32", 76, "float64", 2.0, {}),
+        (20, "as_is", 76, "float64", 2.0, {}),
+        (10, "amp", 76, "float32", 2.0, {"no_float64": "float32 is precise enough"}),
+        # More than anybody could wait for.
+        (40, "bfloat16", 76, "cosine", None, {"no_float32": "more than there is"}),
+        (40, "float32", 76, "cosine", None, {"no_float64": "more than there is"}),
+        (0.5, "bfloat16", 2, "float32", 2.0, {"no_float64": "more than there is"}),
+    ],
+)
+def test_the_reference_is_the_most_precise_one_that_has_room(peak, dtype, for_cells, by, growth, not_taken):
+    asked = Asked()
+    room = Room(asked.hold, "cpu", int(peak * GB), 80 * GB, for_cells * GB)
+    outcome = checked(room, dtype=dtype)
+    details = outcome.measurement.details
+    assert (outcome.measurement.status, details["checked_by"]) == (Status.PASS, by)
+    assert asked.holds == ([("device", room.for_reference(growth))] if growth else [])
+    for name, words in not_taken.items():
+        assert words in details[name]
+        assert "GB of device memory" in details[name]
+    assert not outcome.lacked_room, "waiting would have changed nothing"
+
+
+def test_what_runs_out_of_memory_is_tried_again_with_twice_as_much(monkeypatch):
+    asked, tries, limits = Asked(), [], []
+
+    @contextmanager
+    def limited(_, limit):
+        limits.append(limit())
+        yield
+
+    monkeypatch.setattr(room_module, "limited", limited)
+
+    def runs_out(times):
+        def action():
+            tries.append(times)
+            if len(tries) <= times:
+                raise OOM
+            return "made"
+
+        return action
+
+    room = Room(asked.hold, "cpu", GB, 80 * GB, 76 * GB)
+    assert room.run(3 * GB, runs_out(2)) == "made"
+    assert asked.holds == [("device", 3 * GB), ("device", 6 * GB), ("device", 12 * GB)]
+    assert limits == [3 * GB, 6 * GB], "the last try has no limit"
+    tries.clear()
+    with pytest.raises(torch.OutOfMemoryError):
+        room.run(3 * GB, runs_out(3))
+    # Neither what is no want of memory, nor what cannot have twice as much, is tried again.
+    for needs, error in [(3 * GB, NO_KERNEL), (40 * GB, OOM), (None, OOM)]:
+        tries.clear()
+
+        def fails(error=error):
+            tries.append(error)
+            raise error
+
+        with pytest.raises(type(error)):
+            room.run(needs, fails)
+        assert len(tries) == 1
+
+
+@pytest.mark.parametrize("fails", [0, 1, 3])
+def test_copies_are_gone_before_the_device_is_given_back(fails):
+    alive, models = [], []
+
+    @contextmanager
+    def hold(*_):
+        try:
+            yield
+        finally:
+            alive.append([model() is not None for model in models])
+
+    def action():
+        model = nn.Linear(2, 2)
+        model.step = lambda: model  # as a model's own step does
+        models.append(weakref.ref(model))
+        if len(models) <= fails:
+            raise OOM
+        return "made"
+
+    room = Room(hold, "cpu", GB, 80 * GB, 76 * GB)
+    with pytest.raises(torch.OutOfMemoryError) if fails == 3 else nullcontext():
+        assert room.run(3 * GB, action) == "made"
+    assert alive == [[False] * (number + 1) for number in range(min(3, fails + 1))]
+
+
+OOM = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+ALLOC = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+NO_KERNEL = NotImplementedError('"addmm_impl" not implemented for this type')
+
+
+@pytest.mark.parametrize(
+    ("errors", "dtype", "by", "lacked"),
+    [
+        ({torch.float64: OOM}, "bfloat16", "float32", ["float64"]),
+        ({torch.float64: NO_KERNEL, torch.float32: OOM}, "bfloat16", "cosine", ["float32"]),
+        ({torch.float64: OOM, torch.float32: ALLOC}, "bfloat16", "cosine", ["float64", "float32"]),
+        ({torch.float64: ALLOC}, "float32", "cosine", ["float64"]),
+        ({torch.float64: NO_KERNEL}, "bfloat16", "float32", []),
+    ],
+)
+def test_memory_that_ran_out_counts_where_no_reference_decided(errors, dtype, by, lacked):
+    outcome = checked(Room(), errors, dtype)
+    details = outcome.measurement.details
+    assert details["checked_by"] == by
+    assert [name for name in ("float64", "float32") if details.get(f"no_room_for_{name}")] == lacked
+    assert outcome.lacked_room is (by == "cosine"), "the cell is measured again where more memory could tell more"
+    assert all(f"no_{str(dtype).removeprefix('torch.')}" in details for dtype in errors)
+
+
+class Wrong(nn.Module):
+    """A layer of which a compiled form returns something else."""
+
+    def __init__(self, factor, errors=None):
+        super().__init__()
+        self.linear, self.factor, self.errors = nn.Linear(32, 16), factor, errors or {}
+
+    def forward(self, x):
+        if not torch.is_autocast_enabled("cpu") and (error := self.errors.get(self.linear.weight.dtype)):
+            raise error
+        return self.linear(x) * (self.factor if torch.compiler.is_compiling() else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("factor", "jumps", "status"),
+    [(1.0, True, Status.PASS), (0.5, True, Status.NOT_CHECKED), (0.5, False, Status.FAIL_ACCURACY)],
+)
+def test_memory_that_ran_out_for_near_ties_counts_where_the_cell_does_not_pass(monkeypatch, factor, jumps, status):
+    def no_room(*_):
+        raise OOM
+
+    monkeypatch.setattr(checking, "part_ties", no_room)
+    monkeypatch.setattr(checking, "jumping", lambda *_: ("output",) if jumps else ())
+    outcome = checked(Room(), model=Wrong(factor))
+    assert outcome.measurement.status is status
+    assert "OutOfMemoryError" in outcome.measurement.details["no_near_ties"]
+    assert outcome.lacked_room is (status is not Status.PASS)
+
+
+class Released:
+    """Records what runs while the device is given back."""
+
+    def __init__(self):
+        self.is_released, self.seen = False, []
+
+    @contextmanager
+    def __call__(self):
+        self.is_released = True
+        yield
+        self.is_released = False
+
+
+FULL = {torch.float64: OOM, torch.float32: OOM}
+
+
+def small(host=100 * GB, peak=8 * GB, **fields):
+    """A device of which an eager call takes a half."""
+    return Room(eager_peak=peak, total=16 * GB, host_memory=lambda: host, **fields)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "by"),
+    [("bfloat16", "float32 on the CPU"), ("amp", "float32 on the CPU"), ("float32", "float64 on the CPU")],
+)
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.1, Status.FAIL_ACCURACY)])
+def test_a_reference_without_room_on_the_device_is_made_on_the_host(dtype, by, factor, status):
+    release, asked = Released(), Asked()
+    model = Wrong(factor)
+    model.register_forward_pre_hook(
+        lambda module, _: release.seen.append((module.linear.weight.dtype, release.is_released))
+    )
+    outcome = checked(small(release=release, hold=asked.hold), dtype=dtype, model=model)
+    found = outcome.measurement
+    assert (found.status, found.details["checked_by"]) == (status, by)
+    assert "more than there is" in found.details[f"no_{by.split()[0]}"]
+    assert "error_rmse_ratio" in found.metrics
+    wide = torch.float64 if dtype == "float32" else torch.float32
+    assert [dtype for dtype, is_released in release.seen if is_released] == [wide]
+    assert not outcome.lacked_room, "the host decided"
+
+
+class Ties(Wrong):
+    """Sends each row through one of two layers, and returns which, its values, and an integer."""
+
+    def __init__(self, factor):
+        super().__init__(factor)
+        self.gate, self.other = nn.Linear(32, 2), nn.Linear(32, 16)
+
+    def forward(self, x):
+        chosen = self.gate(x).argmax(-1)
+        return torch.where((chosen == 0)[:, None], super().forward(x), self.other(x)), chosen
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("kind", [Wrong, Ties])
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.1, Status.FAIL_ACCURACY)])
+def test_a_reference_on_the_host_judges_outputs_on_the_device(kind, phase, factor, status):
+    model = kind(factor) if kind is Wrong or phase is Phase.INFERENCE else Wrong(factor)
+    found = checked(small(device="cuda"), model=model, device="cuda", phase=phase).measurement
+    assert (found.status, found.details["checked_by"]) == (status, "float32 on the CPU"), found.failure
+
+
+def test_a_reference_is_made_on_the_host_where_the_device_was_full():
+    class Fills(nn.Module):
+        """Has no room for its first two runs in a higher precision."""
+
+        def __init__(self):
+            super().__init__()
+            self.linear, self.ran = nn.Linear(32, 16), []
+
+        def __deepcopy__(self, memo):
+            copy = Fills()
+            copy.load_state_dict(self.state_dict())
+            copy.ran = self.ran
+            return copy
+
+        def forward(self, x):
+            if self.linear.weight.dtype is not torch.bfloat16:
+                self.ran.append(self.linear.weight.dtype)
+                if len(self.ran) < 3:
+                    raise OOM
+            return self.linear(x)
+
+    model = Fills()
+    outcome = checked(Room(host_memory=lambda: None), model=model)
+    details = outcome.measurement.details
+    assert model.ran == [torch.float64, torch.float32, torch.float32]
+    assert details["checked_by"] == "float32 on the CPU"
+    assert details["no_room_for_float32"]
+    assert not outcome.lacked_room
+
+
+@pytest.mark.parametrize(
+    ("room", "errors", "why", "lacked"),
+    [
+        (
+            small(host=8 * GB),
+            {},
+            "MemoryError: it would take 24.0 GB of the host's memory, which has 8.0 GB left",
+            False,
+        ),
+        (small(), {torch.float32: NO_KERNEL}, 'NotImplementedError: "addmm_impl" not implemented', False),
+        (Room(host_memory=lambda: None), FULL, "OutOfMemoryError", True),
+        (Room(), FULL, None, True),
+    ],
+)
+@pytest.mark.parametrize("factor", [1.0, -1.0])
+def test_without_any_reference_a_disagreement_is_no_failure(room, errors, why, lacked, factor):
+    outcome = checked(room, model=Wrong(factor, errors))
+    found = outcome.measurement
+    assert found.details["checked_by"] == "cosine"
+    assert ("no_float32_on_cpu" in found.details) is bool(why)
+    assert (why or "") in found.details.get("no_float32_on_cpu", "")
+    assert outcome.lacked_room is lacked
+    if factor == 1.0:
+        assert found.status is Status.PASS
+        return
+    assert found.status is Status.NOT_CHECKED
+    assert "cosine similarity -1.0000, below 0.99, and no reference can tell: " in found.failure.message
+    assert (why or "OutOfMemoryError") in found.failure.message
+    assert "memory" in found.failure.hint
+
+
+@pytest.mark.parametrize("errors", [{}, dict.fromkeys(FULL, NO_KERNEL)])
+def test_a_disagreement_is_a_failure_where_memory_is_not_what_lacks(errors):
+    found = checked(Room(), model=Wrong(-1.0, errors)).measurement
+    assert found.status is Status.FAIL_ACCURACY
+
+
+def test_what_is_wrong_for_certain_is_a_failure_without_a_reference_too():
+    class Infinite(Wrong):
+        def forward(self, x):
+            out = super().forward(x)
+            return (out, out.masked_fill(out > 0, torch.inf)) if torch.compiler.is_compiling() else (out, out * 1.0)
+
+    outcome = checked(small(host=0), model=Infinite(-1.0))
+    assert outcome.measurement.status is Status.FAIL_ACCURACY
+    assert "values are NaN or infinite" in outcome.measurement.failure.message
+
+
+def test_a_reference_on_the_host_is_given_up_after_some_time(monkeypatch):
+    monkeypatch.setattr(reference, "CPU_LIMIT_S", 0.0)
+    found = checked(small()).measurement
+    assert (found.status, found.details["checked_by"]) == (Status.PASS, "cosine")
+    assert found.details["no_float32_on_cpu"].startswith("TooSlowError: more than 0 s on the host's processor")
+
+
+def subject_of(model, dtype="bfloat16", args=None):
+    cell = Cell("tests", "tiny", Phase.INFERENCE, dtype, "cpu", 8, Config(backend="eager"))
+    return Subject(cell, Built(model, args or (torch.randn(4, 8),), {}, lambda out, _: out.sum()))
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, and buffers of every kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
+        self.second.weight = self.first.weight
+        self.register_buffer("counts", torch.arange(8))
+        self.register_buffer("mask", torch.ones(8, dtype=torch.bool))
+        self.register_buffer("turns", torch.full((8,), 1 + 2j, dtype=torch.complex64))
+        self.register_buffer("sparse", torch.eye(8).to_sparse())
+        self.register_buffer("scale", torch.ones(8) / 3)
+
+    def forward(self, x):
+        return self.second(self.first(x)) * self.scale
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_twin_is_a_wider_model_of_its_own_with_the_same_ties(dtype):
+    subject = subject_of(Tied())
+    model, twin = subject.model, subject.twin(dtype).model
+    assert twin.first.weight is twin.second.weight
+    assert isinstance(twin.first.weight, nn.Parameter)
+    assert (twin.first.weight.dtype, twin.scale.dtype, twin.sparse.dtype) == (dtype,) * 3
+    assert (twin.counts.dtype, twin.mask.dtype) == (torch.int64, torch.bool)
+    assert twin.sparse.is_sparse
+    assert torch.equal(twin.sparse.to_dense(), torch.eye(8, dtype=dtype))
+    assert twin.turns.dtype is (torch.complex128 if dtype is torch.float64 else torch.complex64)
+    assert twin.turns[0].item() == 1 + 2j
+    assert torch.equal(twin.first.weight, model.first.weight.to(dtype))
+    ours = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    assert not ours & {id(tensor) for tensor in (*twin.parameters(), *twin.buffers())}
+    with torch.no_grad():
+        twin.first.weight.zero_()
+        twin.counts.zero_()
+        twin.turns.zero_()
+    assert model.first.weight.abs().sum() > 0
+    assert model.counts.sum() == 28
+    assert model.turns[0].item() == 1 + 2j
+
+
+def test_a_twin_of_a_model_in_the_same_precision_shares_nothing():
+    subject = subject_of(Tied(), "float32")
+    twin = subject.twin(torch.float32).model
+    assert twin.first.weight.data_ptr() != subject.model.first.weight.data_ptr()
+    assert twin.counts.data_ptr() != subject.model.counts.data_ptr()
+    assert twin.first.weight is twin.second.weight
+
+
+def test_a_twin_takes_no_second_copy_in_the_low_precision():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    made = []
+
+    class Notes(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor) and out.numel() >= 1 << 16:
+                made.append((out.dtype, out.untyped_storage().data_ptr()))
+            return out
+
+    subject = subject_of(nn.Linear(256, 256, bias=False), args=(torch.randn(4, 256),))
+    held = subject.model.weight.untyped_storage().data_ptr()
+    with Notes():
+        twin = subject.twin(torch.float64)
+    new = {(dtype, place) for dtype, place in made if place != held}
+    assert {dtype for dtype, _ in new} == {torch.float64}
+    assert len(new) == 1, "the weight itself, once"
+    assert twin.model.weight.dtype is torch.float64
+
+
+class Drops(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, training=True) * 1.0
+
+
+def test_a_second_program_compiles_without_the_device(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    released = []
+
+    @contextmanager
+    def release():
+        released.append("released")
+        yield
+        released.append("taken")
+
+    cell = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 8, Config(template="triton"))
+    seed_everything()
+    subject = Subject(cell, Built(Drops(), (torch.randn(64, 32),), {}, lambda out, _: out.sum()))
+    effective = resolve_config(cell.config, "cpu")
+    outcome = Outcome(Measurement(cell, Status.PASS, "", 0.0))
+    with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
+        compiled = subject.compiled(effective)
+        compiled()
+        check(outcome, subject, compiled, effective, None, Room(release=release))
+    assert outcome.measurement.status is Status.PASS
+    assert outcome.measurement.details["random_outputs"]
+    assert released[:2] == ["released", "taken"]
+    assert len(released) % 2 == 0

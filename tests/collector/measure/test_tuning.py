@@ -1,0 +1,192 @@
+"""Autotuning's choices in one folder: the first decides, later processes find its choice, torch's own caches accept it."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch._inductor.codecache import CacheBase
+from torch._inductor.runtime.autotune_cache import AutotuneCache
+
+from collector.machine.environment import fingerprint
+from collector.measure.tuning import SharedTuning, keep_descents, shared_where_asked
+from collector.settings import Settings
+from collector.vocabulary import Cell, Config, Phase
+
+CELL = Cell("synthetic", "Two/Layers", Phase.INFERENCE, "float32", "cpu", 8, Config())
+KERNEL = "ab/cabsyntheticsource.py"
+META = {"autotune_local_cache": True, "autotune_remote_cache": False}
+
+
+@pytest.fixture
+def process(monkeypatch, tmp_path):
+    """Starts as a new process does: with empty caches of its own."""
+
+    def start(number):
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / f"cache{number}"))
+        CacheBase.get_local_cache_path.cache_clear()
+        return tmp_path / f"cache{number}"
+
+    yield start
+    CacheBase.get_local_cache_path.cache_clear()
+
+
+@pytest.fixture
+def shared(tmp_path):
+    return tmp_path / "shared"
+
+
+def tune(cache, warps, kernel=KERNEL, candidates="four"):
+    """What Inductor leaves when it has compiled a kernel and chosen among candidates."""
+    source = cache / kernel
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text("# synthetic")
+    place = AutotuneCache.create(META, str(source), candidates)
+    store, key = place.local_cache
+    store.put(
+        key, {"XBLOCK": 64, "num_warps": warps, "num_stages": 1, "configs_hash": candidates, "time_taken_ms": warps}
+    )
+
+
+def looked_up(cache, kernel=KERNEL, candidates="four"):
+    return AutotuneCache.create(META, str(cache / kernel), candidates)._read()
+
+
+def test_the_first_process_decides_for_the_second(process, shared):
+    cache = process(1)
+    first = SharedTuning(shared, CELL)
+    first.lay_in()
+    tune(cache, warps=4)
+    assert first.keep() == {"kernels_found": 0, "kernels_tuned": 1, "decided_otherwise": 0, "operations_new": 0}
+    (file,) = shared.rglob("*.json")
+    assert file.name == "synthetic.Two_Layers.inference.float32.8.json"
+    assert "triton_cache_hash" not in file.read_text()
+
+    cache = process(2)
+    assert looked_up(cache) is None
+    second = SharedTuning(shared, CELL)
+    second.lay_in()
+    assert looked_up(cache)["num_warps"] == 4
+    (cache / KERNEL).write_text("# synthetic")
+    assert second.keep() == {"kernels_found": 1, "kernels_tuned": 0, "decided_otherwise": 0, "operations_new": 0}
+
+
+def test_of_two_beside_each_other_the_first_to_end_decides(process, shared):
+    both = [SharedTuning(shared, CELL), SharedTuning(shared, CELL)]
+    counts = []
+    for number, (each, warps) in enumerate(zip(both, (4, 8), strict=True)):
+        cache = process(number)
+        tune(cache, warps)
+        counts.append(each.keep()["decided_otherwise"])
+    assert counts == [0, 1]
+    cache = process(3)
+    SharedTuning(shared, CELL).lay_in()
+    assert looked_up(cache)["num_warps"] == 4
+
+
+def test_each_build_finds_the_choice_among_its_own_candidates(process, shared, monkeypatch):
+    for build, candidates, warps in (("1" * 40, "four", 2), ("2" * 40, "five", 8)):
+        monkeypatch.setattr(torch.version, "git_version", build)
+        tune(process(build[0]), warps, candidates=candidates)
+        SharedTuning(shared, CELL).keep()
+    # A third build gets the choice of the first one.
+    monkeypatch.setattr("torch._inductor.codecache.torch_key", lambda: b"another build")
+    for build, warps in (("1" * 40, 2), ("2" * 40, 8), ("3" * 40, 2)):
+        monkeypatch.setattr(torch.version, "git_version", build)
+        cache = process("again" + build[0])
+        SharedTuning(shared, CELL).lay_in()
+        assert looked_up(cache)["num_warps"] == warps
+
+
+def test_times_of_operations_are_shared_and_never_replaced(process, shared):
+    def left(times):
+        CacheBase().update_local_cache({"mm": {"[8, 8]": {"highest": times}}})
+
+    process(1)
+    first = SharedTuning(shared, CELL)
+    first.lay_in()
+    left({"aten": 0.5, "template": 0.4})
+    assert first.keep()["operations_new"] == 1
+    process(2)
+    second = SharedTuning(shared, CELL)
+    second.lay_in()
+    assert CacheBase().get_local_cache() == {"mm": {"[8, 8]": {"highest": {"aten": 0.5, "template": 0.4}}}}
+    left({"aten": 0.1, "template": 0.9, "newer": 0.3})
+    assert second.keep()["operations_new"] == 1
+    process(3)
+    SharedTuning(shared, CELL).lay_in()
+    assert CacheBase().get_local_cache()["mm"]["[8, 8]"]["highest"] == {"aten": 0.5, "template": 0.4, "newer": 0.3}
+
+
+def test_decisions_that_are_no_times_are_shared_as_well(process, shared):
+    process(1)
+    CacheBase().update_local_cache({"pad a matrix of 8 by 7": False, "mm": {"[8, 8]": {"highest": {"aten": 0.5}}}})
+    assert SharedTuning(shared, CELL).keep()["operations_new"] == 2
+    process(2)
+    SharedTuning(shared, CELL).lay_in()
+    assert CacheBase().get_local_cache()["pad a matrix of 8 by 7"] is False
+    CacheBase().update_local_cache({"pad a matrix of 8 by 7": True, "mm": 3})
+    assert SharedTuning(shared, CELL).keep()["operations_new"] == 0
+    process(3)
+    SharedTuning(shared, CELL).lay_in()
+    assert CacheBase().get_local_cache()["pad a matrix of 8 by 7"] is False
+
+
+def test_a_laid_choice_of_coordinate_descent_is_not_tuned_again():
+    class Autotuner:
+        filename = f"/somewhere/else/{KERNEL}"
+
+        def coordinate_descent_tuning(self, launcher, *arguments):
+            return "tuned", launcher, arguments
+
+    def launcher(**config):
+        return SimpleNamespace(
+            config=SimpleNamespace(**{"kwargs": {"XBLOCK": 64}, "num_warps": 4, "num_stages": 1} | config)
+        )
+
+    laid = {"XBLOCK": 64, "num_warps": 4, "num_stages": 1, "found_by_coordesc": True, "configs_hash": "four"}
+    keep_descents(Autotuner, {KERNEL: laid, "ab/other.py": laid | {"found_by_coordesc": False}})
+    tuner, same = Autotuner(), launcher()
+    assert tuner.coordinate_descent_tuning(same, 1) is same
+    other = launcher(num_warps=8)  # Inductor has not taken the choice
+    assert tuner.coordinate_descent_tuning(other, 1) == ("tuned", other, (1,))
+    for name in ("/cache/ab/other.py", "/cache/ab/unknown.py", None):
+        tuner.filename = name
+        assert tuner.coordinate_descent_tuning(same) == ("tuned", same, ())
+
+
+def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(process, shared, monkeypatch):
+    tune(process(1), 4)
+    SharedTuning(shared, CELL).keep()
+    (file,) = shared.rglob("*.json")
+    file.write_text(json.dumps({"kernels": {KERNEL: 5}, "operations": {}}))
+    tune(process(2), 4)
+    again = SharedTuning(shared, CELL)
+    again.lay_in()
+    assert list(again.keep()) == ["not_kept"]
+    assert "cache2" not in again.keep()["not_kept"]
+    with monkeypatch.context() as patch:  # a torch that keeps its choices elsewhere
+        patch.delattr(CacheBase, "get_local_cache_path")
+        again.lay_in()
+        assert list(again.keep()) == ["not_kept"]
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"kernels": {"../../x.py": {"h": {"chosen": {"num_warps": 1}}}}}'])
+def test_a_damaged_file_counts_as_empty(process, shared, content):
+    cache = process(1)
+    tune(cache, 4)
+    SharedTuning(shared, CELL).keep()
+    (file,) = shared.rglob("*.json")
+    file.write_text(content)
+    cache = process(2)
+    SharedTuning(shared, CELL).lay_in()
+    assert not list(cache.parent.rglob("*x*.best_config"))
+    assert looked_up(cache) is None
+
+
+def test_shared_tuning_is_part_of_the_settings_and_their_testbed(monkeypatch, shared):
+    assert shared_where_asked(CELL, "") is None
+    assert isinstance(shared_where_asked(CELL, str(shared)), SharedTuning)
+    assert Settings(shared_tuning=str(shared)).testbed() == {**Settings().testbed(), "tuning": "shared"}
+    monkeypatch.setenv("INDUCTOR_WATCH_TUNING", str(shared))
+    assert "tuning" not in fingerprint("cpu")

@@ -1,0 +1,45 @@
+"""Switches of torch's back-ends: what is asked for is what torch then says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from collector.settings import BackendFlags, Settings
+
+
+def switches():
+    return (
+        torch.backends.cuda.matmul.allow_tf32,
+        torch.backends.cudnn.allow_tf32,
+        torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(),
+        torch.backends.cudnn.benchmark,
+    )
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    before = switches()
+    yield
+    BackendFlags(*before).apply()
+
+
+def test_the_default_flags_are_those_of_pytorchs_runner():
+    BackendFlags().apply()
+    assert switches() == (True, True, True, False)
+    words = ["tf32_matmul=off", "tf32_cudnn=off", "reduced_math_attention=off", "cudnn_benchmark=on"]
+    BackendFlags.parse(words).apply()
+    assert switches() == (False, False, False, True)
+
+
+@pytest.mark.parametrize("word", ["tf32=on", "tf32_matmul", "tf32_matmul=true", "=on", ""])
+def test_anything_else_is_refused_with_what_to_write(word):
+    with pytest.raises(ValueError, match="write NAME=on or NAME=off with one of tf32_matmul"):
+        BackendFlags.parse([word])
+
+
+def test_settings_with_flags_are_read_back():
+    settings = Settings(flags=BackendFlags.parse(["cudnn_benchmark=on"]), optimizer="adam")
+    assert Settings.from_json(settings.to_json()) == settings
+    assert Settings.from_json({"rounds": 5}).flags == BackendFlags()
+    assert str(BackendFlags(False, False, False, False)) == "none"

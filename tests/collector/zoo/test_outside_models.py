@@ -1,0 +1,180 @@
+"""Models of the user's own: named as `module:function`, imported by nobody but who builds them."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from collector.own_models import OwnModel, is_user_model, takes_batch_size
+from collector.usage_errors import ZooError
+from collector.vocabulary import OWN_BATCH, Phase
+from collector.zoo.builders.outside_models import build_user as build
+from collector.zoo.builders.outside_models import input_batch, own_loss_or_mean_squares
+from collector.zoo.registry import USER as SUITE
+from collector.zoo.registry import all_models, find, select
+from collector.zoo.spec import Built
+
+TARGET = "own_models_of_a_test"
+SOURCE = """
+import torch
+from torch import nn
+from collector.zoo.spec import Built
+from collector.zoo.builders.outside_models import build as imported
+
+def plain():
+    return nn.Linear(4, 2), torch.ones(3, 4)
+
+def sized(batch_size, device):
+    return nn.Linear(4, 2), (torch.ones(batch_size, 4),), {}
+
+def everything(**given):
+    model = nn.Linear(4, 2)
+    model.given = given
+    return model, [torch.ones(1, 4)]
+
+def built():
+    return Built(nn.Linear(4, 2), (torch.ones(1, 4),), {}, lambda made, _: made.sum(), "targets")
+
+def shaped(seq, batch=1):
+    return nn.Linear(seq, 2), torch.ones(batch, seq)
+
+def flat():
+    return nn.Linear(4, 2), torch.ones(4)
+
+def a_number():
+    return 3
+
+not_a_function = 5
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / f"{TARGET}.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop(TARGET, None)
+
+
+def made(name, batch_size=5, phase=Phase.TRAINING):
+    return build(batch_size, phase, "cpu", f"{TARGET}:{name}")
+
+
+@pytest.mark.parametrize("name", ["models:tiny", "a.b_c.d1:_make", "_x:y"])
+def test_a_module_and_a_function_name_a_model(name):
+    assert is_user_model(name)
+    spec = find(SUITE, name)
+    assert (spec.suite, spec.name) == ("user", name)
+    assert all(spec.supports(phase, device) and spec.batch_size(phase, device) == OWN_BATCH
+               for phase in Phase for device in ("cpu", "cuda"))  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["tiny", "a:b:c", "a b:c", "a.:b", "a:", ":b", "../a:b", "a:b()", "1a:b", "ä:b"])
+def test_nothing_else_does(name):
+    with pytest.raises(ZooError, match="module:function"):
+        find(SUITE, name)
+
+
+def test_own_models_are_taken_beside_others_without_an_import(own):
+    found = select(patterns=[f"{TARGET}:plain", "alexnet", "my:two", "my:two"])
+    assert [spec.name for spec in found] == [f"{TARGET}:plain", "my:two", "alexnet"]
+    assert found[0] == find(SUITE, f"{TARGET}:plain")
+    assert TARGET not in sys.modules
+    assert len(select()) == len(all_models())
+
+
+def test_a_function_gets_what_it_asks_for(own):
+    assert made("plain", 3).args[0].shape == (3, 4)
+    assert made("sized").args[0].shape == (5, 4)
+    assert made("everything").model.given == {"batch_size": 5, "phase": "training", "device": "cpu"}
+    assert isinstance(made("built", 1), Built)
+    assert made("built", 1).targets == "targets"
+    assert made("flat", 1).args[0].shape == (4,)  # without a batch dimension the size is 1
+
+
+def test_a_function_without_batch_size_makes_its_own_batch(own):
+    assert made("plain", OWN_BATCH).args[0].shape == (3, 4)
+    assert made("flat", OWN_BATCH).args[0].shape == (4,)
+    assert made("sized", OWN_BATCH).args[0].shape == (1, 4)
+    # One that the plan could not see to take a batch size.
+    assert made("everything", OWN_BATCH).model.given["batch_size"] == 1
+
+
+def test_the_batch_is_the_first_dimension_of_the_first_input_with_two():
+    ids, images = torch.ones(7), torch.ones(3, 4)
+    assert input_batch((ids, images), {}) == 3
+    assert input_batch((), {"mask": None, "many": [ids, {"images": images}]}) == 3
+    assert input_batch((ids, "a text"), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("plain", 0), ("flat", 0), ("shaped", 0), ("sized", 1), ("everything", 1), ("imported", 0), ("missing", 0)],
+)
+def test_a_plan_sees_without_an_import_who_takes_a_batch_size(own, name, size):
+    spec = find(SUITE, f"{TARGET}:{name}")
+    assert {spec.batch_size(phase, device) for phase in Phase for device in ("cpu", "cuda")} == {size}
+    assert TARGET not in sys.modules
+
+
+def test_a_function_of_a_package_is_seen_in_its_module(tmp_path):
+    (tmp_path / "pack" / "sub").mkdir(parents=True)
+    (tmp_path / "pack" / "__init__.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "pack" / "sub" / "__init__.py").write_text("def one(batch_size): ...")
+    (tmp_path / "pack" / "models.py").write_text("def one(*, batch_size=2): ...\ndef two(): ...\n")
+    (tmp_path / "pack" / "broken.py").write_text("def one(batch_size:")
+    targets = ("pack.sub:one", "pack.models:one", "pack.models:two", "pack.broken:one", "pack:one", "pack.none:one")
+    seen = [takes_batch_size(OwnModel("m", target, folder=str(tmp_path))) for target in targets]
+    assert seen == [True, True, False, False, False, False]
+
+
+def test_a_shape_gives_arguments_and_a_second_size_has_its_own_batch(own):
+    target = f"{TARGET}:shaped"
+    assert build(4, Phase.INFERENCE, "cpu", target, {"batch": 4, "seq": 6}).args[0].shape == (4, 6)
+    assert build(2, Phase.INFERENCE, "cpu", target, {"batch": 4, "seq": 6}).args[0].shape == (2, 6)
+    with pytest.raises(TypeError, match="takes no length, only seq, batch"):
+        build(4, Phase.INFERENCE, "cpu", target, {"length": 6})
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "said"),
+    [
+        (
+            "plain",
+            8,
+            "plain takes no batch_size and makes a batch of 3, not of 8: leave out the batch size, or write `def pl",
+        ),
+        ("built", 2, "makes a batch of 1, not of 2"),
+        ("flat", 8, "no known batch, not of 8: leave out the batch size"),
+    ],
+)
+def test_a_size_that_the_function_does_not_make_is_refused(own, name, batch_size, said):
+    with pytest.raises(ValueError, match=re.escape(said)) as caught:
+        made(name, batch_size)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("missing", ImportError, "no function missing"),
+        ("not_a_function", ImportError, "no function"),
+        ("a_number", TypeError, r"returned a int: return \(model, args\)"),
+    ],
+)
+def test_what_is_no_model_is_told_in_a_line(own, name, error, message):
+    with pytest.raises(error, match=message):
+        made(name)
+
+
+def test_the_loss_is_the_models_own_or_the_mean_squares_of_what_it_made():
+    own_loss = torch.tensor(7.0)
+    assert own_loss_or_mean_squares({"loss": own_loss, "logits": torch.ones(2)}, None) is own_loss
+    assert own_loss_or_mean_squares(nn.Linear(1, 1).weight.data * 0 + 2, None).item() == 4
+    assert own_loss_or_mean_squares([torch.full((3,), 2.0), (torch.ones(2), torch.ones(1).long())], None).item() == 5
+    with pytest.raises(TypeError, match="floating output"):
+        own_loss_or_mean_squares({"ids": torch.ones(2).long()}, None)

@@ -1,0 +1,149 @@
+"""The suite of language models: its sizes, and that a decode step computes what the whole text would give."""
+
+import pytest
+
+from collector.measure.cell import measure
+from collector.settings import Settings
+from collector.vocabulary import Cell, Config, Phase, Status
+from collector.zoo.builders import attention, transformers_models
+from collector.zoo.registry import find, select
+from collector.zoo.spec import MissingPackageError
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+
+DECODES = [spec.name for spec in select(in_suites=["llm"], tagged=["decode"]) if "text" in spec.tags]
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "parameters"),
+    [
+        ("Llama-3.2-1B.prefill", "LlamaForCausalLM", 1_235_814_400),
+        ("Qwen3-0.6B.prefill", "Qwen3ForCausalLM", 596_049_920),
+        ("gemma-2-2b.prefill", "Gemma2ForCausalLM", 2_614_341_888),
+        ("mamba2-130m.prefill", "Mamba2ForCausalLM", 128_989_632),
+        ("whisper-large-v3-turbo.encoder", "WhisperForConditionalGeneration", 808_878_080),
+    ],
+)
+def test_a_model_has_as_many_parameters_as_the_published_one(name, architecture, parameters):
+    kind = getattr(transformers, architecture)
+    with torch.device("meta"):
+        model = kind(kind.config_class(**find("llm", name).params["config"]))
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize("name", DECODES)
+def test_a_step_gives_the_scores_of_the_whole_text_at_two_positions(monkeypatch, build, name):
+    prompts = []
+    monkeypatch.setattr(transformers_models, "_PIECE", 8)  # a quarter of the prompt
+    tokens = transformers_models._tokens
+    monkeypatch.setattr(transformers_models, "_tokens", lambda *words: prompts.append(tokens(*words)) or prompts[-1])
+    built = build(f"llm/{name}")
+    [position], token = built.args, built.kwargs["input_ids"]
+    text = torch.cat([prompts[0], token, token.flip(0)], dim=1)
+    with torch.no_grad():
+        whole = built.model.model(text, use_cache=False).logits
+        first = built.model(position, input_ids=token)
+        second = built.model(position + 1, input_ids=token.flip(0))
+    assert int(position) + 2 == text.shape[1]
+    torch.testing.assert_close(first[:, 0], whole[:, -2], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(second[:, 0], whole[:, -1], rtol=1e-3, atol=1e-4)
+
+
+def test_a_step_can_be_repeated_and_its_cache_moves_with_the_model(build):
+    built = build("llm/Llama-3.2-1B.decode")
+    step = built.model.to(torch.float64)
+    assert {buffer.dtype for name, buffer in step.named_buffers() if "keys" in name} == {torch.float64}
+    keys, position = step.get_buffer("cache_1_keys"), int(built.args[0])
+    with torch.no_grad():
+        first = step(*built.args, **built.kwargs)
+        assert keys[:, :, position].any()
+        assert not keys[:, :, position + 1 :].any()
+        assert torch.equal(step(*built.args, **built.kwargs), first)
+    assert int(step.get_buffer("cache_1_cumulative_length")) == position + 1
+
+
+def test_a_prefill_returns_its_cache_and_trains_without_one(build):
+    built = build("llm/Qwen3.5-0.8B.prefill")
+    with torch.no_grad():
+        made = built.model(*built.args)
+    assert {name.rpartition("_")[0] for name in made} > {"keys_3", "values_3", "recurrent_states_0", "conv_states_2"}
+    built = build("llm/Llama-3.2-1B.prefill", Phase.TRAINING)
+    made = built.model(**built.kwargs)
+    assert built.loss(made, None).item() > 0
+    assert not {"cache", "past_key_values"}.intersection(made)
+
+
+def test_whisper_decodes_from_what_it_heard(build):
+    built = build("llm/whisper-large-v3-turbo.decode")
+    with torch.no_grad():
+        scores = built.model(*built.args, **built.kwargs)
+        built.model.get_buffer("cache_2_values").mul_(-1)  # of the encoder's output, behind two layers of tokens
+        assert not torch.allclose(built.model(*built.args, **built.kwargs), scores)
+
+
+def test_forms_of_attention_that_compute_the_same_agree(build):
+    def output(name):
+        built = build(f"llm/{name}")
+        with torch.no_grad():
+            return built.model(*built.args)
+
+    torch.testing.assert_close(output("FlexAttention.causal"), output("SDPA.causal_gqa"))
+    sliding = output("SDPA.sliding_window_mask")
+    torch.testing.assert_close(output("FlexAttention.sliding_window"), sliding)
+    assert not torch.allclose(output("SDPA.causal_gqa"), sliding)
+
+
+def test_a_block_mask_is_made_again_where_the_model_goes():
+    flex = attention.Flex(128, attention._causal)
+    mask = flex._mask
+    assert flex.to(torch.bfloat16)._mask is mask
+    mask.kv_num_blocks = mask.kv_num_blocks.to("meta")
+    assert flex.to(torch.float32)._mask.kv_num_blocks.device.type == "cpu"
+
+
+def test_a_class_that_the_library_lacks_is_named_in_one_line():
+    with pytest.raises(
+        MissingPackageError, match=r"transformers \S+ has no Llama9ForCausalLM: pip install -U transformers"
+    ):
+        transformers_models._model("Llama9ForCausalLM", {}, "cpu")
+
+
+def measured(name, config, phase=Phase.INFERENCE):
+    spec, few = find("llm", name), Settings(rounds=3, warmups=1, sample_limit_s=5)
+    cell = Cell("llm", name, phase, "float32", "cpu", spec.batch_size(phase, "cpu"), config)
+    torch._dynamo.reset()
+    found = measure(cell, spec.build, few).measurement
+    assert (found.status, found.failure) == (Status.PASS, None)
+    assert (found.metrics["graph_breaks"], found.metrics["recompiles"]) == (0, 0)
+    return found
+
+
+def test_a_measured_step_compares_its_cache_and_never_compiles_again():
+    found = measured("gemma-2-2b.decode", Config(backend="eager"))
+    # The scores; keys, values and length of two layers.
+    assert found.details["tensors_compared"] == 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [spec.name for spec in select(in_suites=["llm"])])
+def test_every_model_compiles_on_a_cpu_and_a_second_position_does_not(build, name):
+    measured(name, Config(template="triton"))
+    if not name.endswith(".decode"):
+        return
+    built, again = build(f"llm/{name}"), build(f"llm/{name}")
+    torch._dynamo.reset()
+    compiled, [position] = torch.compile(built.model, dynamic=False), built.args
+    with torch.no_grad():
+        compiled(position, **built.kwargs)
+        again.model(position, **again.kwargs)
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            scores = compiled(position + 1, **built.kwargs)
+        torch.testing.assert_close(scores, again.model(position + 1, **again.kwargs), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Llama-3.2-1B.prefill", "gpt-oss-20b-4layers.prefill", "SDPA.causal_gqa"])
+def test_models_train_on_a_cpu(name):
+    assert measured(name, Config(template="triton"), Phase.TRAINING).details["tensors_compared"] > 2
