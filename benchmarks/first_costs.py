@@ -22,7 +22,7 @@ import click
 from collector.bundle import BundleContents, read_bundle
 from collector.vocabulary import KEPT_BYTES, Cell, Measurement, Stage, Status
 from jobs.plan.cost import worker_s
-from jobs.plan.duplicate_programs import SAME_PROGRAM
+from jobs.plan.spared_cells import SAME_PROGRAM
 
 TABLE = Path(__file__).parents[1] / "jobs" / "plan" / "first_costs.json"
 #: What the allocator reserves over the peak of an eager call: 1.15 and 1.17 in the two training cells on an H100 with both.

@@ -17,7 +17,7 @@ DEFINITION = "KERNEL_TEXT"
 #: Characters of a text that are read: a packed one could hold anything.
 _LONGEST = 16 << 20
 #: Of an environment: the name of the commit whose Python files are used. What they generate is in the code; files that
-#: act when the code runs are compared by who knows them (`jobs.plan.carrying`).
+#: act when the code runs are compared by who knows them (`jobs.plan.spared_cells`).
 NAME_OF_SOURCE = "source"
 
 

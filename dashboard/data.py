@@ -21,8 +21,8 @@ from sqlalchemy import Engine
 from analysis.compare.cell_verdicts import READ
 from analysis.compare.compare_sides import SideSummary, compare, summarise
 from analysis.compare.comparison import Cause, Comparison, causes
+from analysis.history.branch_series import nights_up_to, recent
 from analysis.history.code_changes import CommitCodes, code_changes
-from analysis.history.recent import nights_up_to, recent
 from analysis.history.regression_record import Listed, Record, listed, record_of
 from collector.metrics import METRICS
 from dashboard import suite_levels

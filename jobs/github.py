@@ -23,8 +23,8 @@ from collector.vocabulary import short_hash
 from db.regression_records import RegressionInfo, list_regressions, note_regression
 from jobs.options import LOOPBACK, check_secret_address, check_token
 from jobs.output.terminal import one_line
-from jobs.regressions.text import blame_lines, by_onset, change_of
-from jobs.regressions.text import page_of as page_of_record
+from jobs.regressions.notices import blame_lines, by_onset, change_of
+from jobs.regressions.notices import page_of as page_of_record
 
 #: GitHub Actions sets both; elsewhere a person does.
 TOKEN_VARIABLE, URL_VARIABLE = "GITHUB_TOKEN", "GITHUB_API_URL"

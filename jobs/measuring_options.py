@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from collector.configs.spelling import parse_config
+from collector.configs import parse_config
 from collector.settings import OPTIMIZERS, BackendFlags, Settings
 from collector.vocabulary import DTYPES, Config
 from jobs.census.census_pool import DEFAULT_CACHE

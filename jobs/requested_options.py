@@ -74,7 +74,7 @@ class ExecutionOptions:
     `jobs.pool.device_slots.choose_gpus`. `overlay` is a folder from which torch is imported in place of the installed one,
     and `source` says what it is (`jobs.builds.overlay`). With `confirm` what changed is measured again
     (`jobs.checking.confirming`). For `carried_nights` nights a cell whose code did not change is
-    carried over, 0 for none (`jobs.plan.carrying`).
+    carried over, 0 for none (`jobs.plan.spared_cells`).
     """
 
     workers: int | None = None

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from collector import configs
 from collector.bundle import CENSUS
 from collector.census.fake_models import build_fake, fake_mode
 from collector.census.questions import TIMING, Questions
-from collector.configs import availability
 from collector.failures import classify
 from collector.machine.environment import environment_id
 from collector.measure import counters
@@ -80,7 +80,7 @@ class _Generation:
         self.outcome.program, measurement.program_id = effective.program, effective.program_id
         if reason := why_unknown(effective):
             raise UnavailableError(reason)
-        availability.check(effective, cell.device, cell.phase, cell.dtype)
+        configs.check(effective, cell.device, cell.phase, cell.dtype)
         self.stage = Stage.LOAD_MODEL
         log, skips, notes = CodeLog(), counters.CompilerLog(), list[str]()
         mode = fake_mode()

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import torch
 
+from collector import configs
 from collector.code import known_by
-from collector.configs import availability
 from collector.correctness.checking import check
 from collector.correctness.reference import Room
 from collector.failures import classify
@@ -46,9 +46,8 @@ from collector.measure.tuning import recorded, shared_where_asked
 from collector.measure.tuning import watch as watch_tuning
 from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.own_models import USER, described, own_model
-from collector.process.outcome import Outcome
+from collector.process.outcome import Outcome, gaps, merged, union_length
 from collector.settings import Settings
-from collector.spans import gaps, merged, union_length
 from collector.templates import Effective, resolve_config
 from collector.vocabulary import AHEAD_OF_TIME, INPUT_BATCH, OWN_BATCH, SIZES, Cell, Measurement, Phase, Stage, Status
 from collector.zoo.builders.outside_models import input_batch
@@ -146,7 +145,7 @@ class _Run:
         self.asks_for_graphs = bool(effective.options.get("triton.cudagraphs"))
         if effective.ignored:
             self.details["ignored_options"] = effective.ignored
-        availability.check(effective, self.cell.device, self.cell.phase, self.cell.dtype)
+        configs.check(effective, self.cell.device, self.cell.phase, self.cell.dtype)
         self._enter(Stage.LOAD_MODEL)
         with ExitStack() as stack:
             subject, sizes = self._load(build, stack)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from collector.spans import union_length
+from collector.process.outcome import union_length
 
 Call = Callable[[], Any]
 

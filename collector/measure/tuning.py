@@ -35,7 +35,7 @@ from typing import Any
 import torch
 
 from collector.measure.timing import counter_from_here
-from collector.spans import Span
+from collector.process.outcome import Span
 from collector.vocabulary import Cell
 
 #: Raised by a read-only folder, a foreign file or a torch that keeps its results elsewhere: none may cost a measurement.

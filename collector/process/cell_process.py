@@ -20,10 +20,9 @@ from collector.failures import HINT_OF_EXIT, hint_of_signal, hint_of_timeout
 from collector.masking import mask_own, shorten
 from collector.process.launcher import Launcher, LauncherError
 from collector.process.orphans import PREFIX, VARIABLE, kill_tokens, strays
-from collector.process.outcome import Outcome
+from collector.process.outcome import Outcome, union_length
 from collector.process.worker import STACK_SIGNAL
 from collector.settings import Settings
-from collector.spans import union_length
 from collector.vocabulary import KEPT_BYTES, Cell, Failure, Measurement, Stage, Status
 
 _LOG_KEPT, _TAIL_KEPT = 256 * 1024, 8 * 1024

@@ -50,7 +50,7 @@ from dashboard.components.wording import (
 )
 from dashboard.data import Data, Pair
 from dashboard.selection import Selection, current
-from dashboard.views import model_choice, model_code, model_history
+from dashboard.views import model_choice, model_code
 from dashboard.views.model_choice import Choice, Half
 from db.queries import details
 from db.store_errors import FilterError
@@ -395,7 +395,7 @@ def page(selection: Selection) -> None:
     compile_passes(halves)
     model_code.show(selection.data, halves)
     model_code.show_kernels(halves)
-    model_history.show(selection, choice, verdict.decided if verdict else "")
+    model_choice.show(selection, choice, verdict.decided if verdict else "")
     samples(selection.data, halves)
     differences(selection.data, halves)
     reasons(halves)

@@ -34,7 +34,7 @@ from dashboard.components.sidebar import describe, pair_lines
 from dashboard.components.wording import ABSENT, number, share, signed
 from dashboard.data import Pair
 from dashboard.selection import NOTHING, Selection, current
-from dashboard.views import cell_lists, headline
+from dashboard.views import overview_parts
 from dashboard.views.regressions_page import record_table
 
 #: The averages that have a table of their own, with what the caption adds.
@@ -335,32 +335,32 @@ def _compared(selection: Selection, pair: Pair) -> None:
         return
     # A new tab has loaded the code for Markdown before anything is drawn. What needs other code waits for that of charts, too,
     # since it comes in one go with them: then the sentence with its links takes this one's place.
-    answer = headline.answer(comparison)
+    answer = overview_parts.answer(comparison)
     st.container(key="at-once").markdown(markdown(answer.striptags()))
     draw(
         paragraph("iw-verdict", answer),
-        paragraph("", headline.compared_sentence(comparison)),
+        paragraph("", overview_parts.compared_sentence(comparison)),
         paragraph("soft", *pair_lines(comparison)),
     )
     draw(grid(comparison.suites), _two_configs(comparison.suites))  # apart: averages take longer than the sentence
-    cell_lists.broken(data, comparison.of(Outcome.BROKE))
-    cell_lists.lost(comparison)
-    cell_lists.changes(comparison)
-    draw(bullets("iw-dimensions", headline.dimensions(comparison)))
+    overview_parts.broken(data, comparison.of(Outcome.BROKE))
+    overview_parts.lost(comparison)
+    overview_parts.changes(comparison)
+    draw(bullets("iw-dimensions", overview_parts.dimensions(comparison)))
     if drawn := figure(comparison):
         fold = st.expander(drawn.alt, key="intervals", on_change="rerun")
         if fold.open:
             with fold:
                 charts.show([drawn])
-    recent = data.recent(pair.new, filters, headline.COMPARED)
-    base, new = (headline.total(getattr(suite, side) for suite in comparison.suites) for side in ("base", "new"))
-    headline.draw_cards(headline.compared_cards(comparison, base, new), recent)
+    recent = data.recent(pair.new, filters, overview_parts.COMPARED)
+    base, new = (overview_parts.total(getattr(suite, side) for suite in comparison.suites) for side in ("base", "new"))
+    overview_parts.draw_cards(overview_parts.compared_cards(comparison, base, new), recent)
     _notes([noise_line(comparison), *comparison.notes])
     _records(selection)
     _tables(sections(comparison.suites))
     with st.expander("How is this decided?"):
         st.caption(f"{wording.RULE} {wording.GROUP_RULE}")
-    cell_lists.remaining(comparison)
+    overview_parts.remaining(comparison)
 
 
 def _alone(selection: Selection) -> None:
@@ -370,18 +370,18 @@ def _alone(selection: Selection) -> None:
         sidebar.show("Nothing to show", sentence)
         sidebar.neighbours(summary.side, selection.data.nights_with(selection.filters), "")
         return
-    counts = headline.total(suite.counts for suite in summary.suites)
-    sentence = paragraph("iw-verdict", headline.alone_sentence(counts))
+    counts = overview_parts.total(suite.counts for suite in summary.suites)
+    sentence = paragraph("iw-verdict", overview_parts.alone_sentence(counts))
     draw(sentence, paragraph("soft", describe(summary.side)), grid(summary.suites), _two_configs(summary.suites))
-    recent = selection.data.recent(selection.fixed_new, selection.filters, headline.ALONE)
-    headline.draw_cards(headline.alone_cards(summary.cells, counts), recent)
+    recent = selection.data.recent(selection.fixed_new, selection.filters, overview_parts.ALONE)
+    overview_parts.draw_cards(overview_parts.alone_cards(summary.cells, counts), recent)
     if url.get("base") == NOTHING:
         why = ["No base is chosen. Pick a base at the left to see changes."]
     else:
         why = ["No earlier night on this testbed planned any of these cells. Pick a base at the left to see changes."]
     _notes([*summary.notes, *([] if selection.base_is_unknown else why)])
     _tables(sections(summary.suites))
-    cell_lists.alone(summary.cells)
+    overview_parts.alone(summary.cells)
 
 
 def _two_configs(items: Sequence[Item]) -> Markup:

@@ -21,7 +21,7 @@ from dashboard.components.widgets import known, known_many, select, select_many,
 from dashboard.components.wording import ABSENT, count, moment, number, signed
 from dashboard.data import Data, store_address
 from dashboard.selection import Selection, current
-from dashboard.views.model_history import runs_of
+from dashboard.views.model_choice import runs_of
 from db.commits.ranges import CommitEntry
 from db.engine import open_store
 from db.regression_records import OPEN, STATES, RegressionInfo, change_state, following, note_regression

@@ -22,7 +22,7 @@ from jobs.census.census_cache import CachedPool
 from jobs.census.census_pool import DEFAULT_CACHE, CensusPlace
 from jobs.census.census_runs import CensusCell, CensusMemory
 from jobs.output.terminal import tell
-from jobs.plan.carrying import SAME_CODE_AS, Known
+from jobs.plan.spared_cells import SAME_CODE_AS, Known
 from jobs.pool.runner import now
 from jobs.pool.testbeds import Testbed
 

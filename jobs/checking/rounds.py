@@ -1,6 +1,6 @@
 """The course of a check: ask for the code of both sides, then time in turn what is open, until all is decided.
 
-Where the census knows the code of a cell (`jobs.checking.code_answers`), equal code decides it at once, and other code is timed
+Where the census knows the code of a cell (`jobs.checking.check_sides`), equal code decides it at once, and other code is timed
 before the cells of which it is not known; those are compiled on both sides first.
 """
 
@@ -34,8 +34,7 @@ from collector.vocabulary import Cell
 from db.engine import open_store
 from db.queries.side_rows import CellState
 from db.store_errors import SideError, counted
-from jobs.checking.check_sides import CheckedSide, OtherOption, serving
-from jobs.checking.code_answers import CodeAnswer, CodeCensus, CodeRecord
+from jobs.checking.check_sides import CheckedSide, CodeAnswer, CodeCensus, CodeRecord, OtherOption, serving
 from jobs.options import Storage
 from jobs.output.terminal import tell
 from jobs.plan.planning import Plan

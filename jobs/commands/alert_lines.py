@@ -21,7 +21,7 @@ from db.queries.sides import resolve_side
 from db.store_errors import counted
 from jobs.options import POSITIVE, Moment, branch_option, cell_options, db_option, example, json_option
 from jobs.output.terminal import one_line, print_json, print_lines, the_first
-from jobs.regressions.text import commit_line
+from jobs.regressions.notices import commit_line
 
 #: Commits of a range, and kernels that are named; all are in `--json`.
 _COMMITS, _KERNELS = 20, 3

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from collector.configs import availability
+from collector import configs
 from collector.templates import TEMPLATES, resolve_config
 from collector.usage_errors import ConfigError, UnavailableError
 from collector.vocabulary import Config, Phase
@@ -81,7 +81,7 @@ def _why_unavailable(config: Config, device: str) -> str | None:
     # Judged for what a template is meant for: a forward pass in the dtype that its kernels take.
 
     try:
-        availability.check(resolve_config(config, device), device, Phase.INFERENCE, "bfloat16")
+        configs.check(resolve_config(config, device), device, Phase.INFERENCE, "bfloat16")
     except (UnavailableError, ConfigError) as error:
         return str(error)
     return None

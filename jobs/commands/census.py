@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from collector.census.gpu_models import CPU, DEVICE_NAMES
-from collector.configs.spelling import parse_config
+from collector.configs import parse_config
 from jobs.builds.build_options import SourceOptions, source_options
 from jobs.builds.overlay import Wheel
 from jobs.census.census_cache import CachedPool

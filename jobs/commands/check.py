@@ -22,8 +22,7 @@ from db.store_errors import SideError
 from jobs.builds.build_options import SourceOptions, import_commits, overlay_options
 from jobs.builds.overlay import acting, changes_compiling, differing, saying
 from jobs.checking.answer import Answer, build_answer
-from jobs.checking.check_sides import OtherOption, find_sides, make_overlays, planned_check
-from jobs.checking.code_answers import CodeCensus, census_place
+from jobs.checking.check_sides import CodeCensus, OtherOption, census_place, find_sides, make_overlays, planned_check
 from jobs.checking.rounds import Check
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw

@@ -19,10 +19,10 @@ from jobs.checking.confirming import confirm as confirm_night
 from jobs.cluster.cluster_night import Executing, executing_options, measure_night
 from jobs.measuring_options import naming_options, night_measuring_options, night_name_option, night_options
 from jobs.options import EXISTING, INPUT_FILE, POSITIVE, Storage, as_one, example, json_option, storage_options
-from jobs.plan.carrying import carrying_over
 from jobs.plan.dry_run import run_dry
 from jobs.plan.planning import Plan, planned_night, read_plan
-from jobs.plan.shards import check_night
+from jobs.plan.schedule import check_night
+from jobs.plan.spared_cells import carrying_over
 from jobs.pool.device_slots import holding_for
 from jobs.pool.resuming import Unfinished, bundle_named
 from jobs.pool.runner import make_header, new_run_id

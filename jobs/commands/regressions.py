@@ -26,9 +26,19 @@ from jobs.github import GitHub, check_repo, issues_of, publish_issues
 from jobs.options import OUTPUT_FILE, branch_option, dashboard_option, db_option, example, json_option, together
 from jobs.output.tables import FittingTable, console, say
 from jobs.output.terminal import print_json, print_lines
-from jobs.regressions.notices import NotDeliveredError, channels_of, due, notice_of, tell_channels
+from jobs.regressions.notices import (
+    NotDeliveredError,
+    atom,
+    change_of,
+    channels_of,
+    due,
+    info_json,
+    notice_of,
+    record_json,
+    record_text,
+    tell_channels,
+)
 from jobs.regressions.recording import open_from_sides, record_alerts
-from jobs.regressions.text import atom, change_of, info_json, record_json, record_text
 
 
 def default_author() -> str:

@@ -23,9 +23,9 @@ from collector.usage_errors import BundleError
 from collector.vocabulary import Cell
 from jobs.output.tables import FittingTable, console, say
 from jobs.plan.cost import DEFAULT_WORKER_S, Cost, CostModel, Source, read_history
-from jobs.plan.duplicate_programs import SAME_PROGRAM, plan_work
 from jobs.plan.planning import Plan
 from jobs.plan.schedule import longest_first, predict, shares
+from jobs.plan.spared_cells import SAME_PROGRAM, plan_work
 from jobs.requested_options import ExecutionOptions
 
 HOUR = 3600.0

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from collector.configs.spelling import parse_config
+from collector.configs import parse_config
 from collector.masking import mask_own
 from collector.output_file import write_output
 from collector.own_models import BATCH_ARGUMENTS, USER, OwnModel, is_user_model, takes_batch_size

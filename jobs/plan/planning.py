@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from collector.configs.spelling import parse_config
+from collector.configs import parse_config
 from collector.own_models import USER, OwnModel
 from collector.templates import TEMPLATES, modes, resolve_config
 from collector.usage_errors import ConfigError

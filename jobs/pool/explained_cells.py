@@ -21,8 +21,8 @@ from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
 from jobs.builds.overlay import Wheel
 from jobs.output.terminal import the_first
-from jobs.plan.duplicate_programs import SAME_PROGRAM
 from jobs.plan.models_file import check_local
+from jobs.plan.spared_cells import SAME_PROGRAM
 from jobs.pool.device_slots import holding_for
 from jobs.pool.resuming import Unfinished, check_torch
 from jobs.pool.runner import Pool, now, scheduler_for

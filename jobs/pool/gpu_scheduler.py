@@ -17,7 +17,7 @@ compilers Inductor rejected faster library calls (docs/results.md). Where no cor
 each purpose. The time for which a cell was stopped or waited is subtracted
 from its compile time.
 
-Memory is promised, not measured (`jobs.pool.memory_plan`): a cell starts where its peak, and that of each other one, fits
+Memory is promised, not measured (`jobs.plan.cost`): a cell starts where its peak, and that of each other one, fits
 beside what the others keep between their calls; it then waits until what it needs fits beside what the others keep or were
 promised. A cell that ran out of what it was promised before it knew its needs starts again with more, one that ran out of
 memory beside others is measured again alone, one that was disturbed is measured again while all others stand still
@@ -45,7 +45,7 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.usage_errors import ExpectedError
 from collector.vocabulary import Cell, Stage, Status
-from jobs.pool.memory_plan import CONTEXT_BYTES, MemoryOf, MemoryPlan
+from jobs.plan.cost import CONTEXT_BYTES, MemoryOf, MemoryPlan
 from jobs.pool.usage import DisturbanceCheck
 
 _SURELY_NOT_THE_DEVICE = frozenset(

@@ -15,8 +15,8 @@ from collector.own_models import USER, OwnModel
 from collector.usage_errors import BundleError, ConfigError
 from collector.vocabulary import NOT_APPLICABLE, Status
 from jobs.output.terminal import one_line
-from jobs.plan.duplicate_programs import Work, plan_work
 from jobs.plan.models_file import check_local
+from jobs.plan.spared_cells import Work, plan_work
 from jobs.requested_options import RequestedOptions
 
 #: Outcomes that measuring again does not change: passed, unavailable here, contradictory options.

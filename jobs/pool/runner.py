@@ -23,11 +23,10 @@ from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement
 from jobs import tool_version
 from jobs.ci import job_url
-from jobs.plan.carrying import SAME_CODE_AS, Known
-from jobs.plan.duplicate_programs import Work, copy_for
+from jobs.plan.cost import MemoryOf
+from jobs.plan.spared_cells import SAME_CODE_AS, Known, Work, copy_for
 from jobs.pool.device_slots import holding_slots
 from jobs.pool.gpu_scheduler import GpuScheduler, LostDeviceError
-from jobs.pool.memory_plan import MemoryOf
 from jobs.pool.testbeds import Testbed, preload_for
 from jobs.pool.usage import Usage, UsageMeter
 from jobs.requested_options import RequestedOptions, RunNames

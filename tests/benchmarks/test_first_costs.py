@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from benchmarks import first_costs
 from collector.bundle import read_bundle
 from collector.vocabulary import Status
-from jobs.plan.duplicate_programs import SAME_PROGRAM
+from jobs.plan.spared_cells import SAME_PROGRAM
 from tests.factories import CUDAGRAPHS, cell, failing, header, passing, write_bundle
 
 SIZES = {"load_model": 500, "eager": 800, "correctness": 9000}

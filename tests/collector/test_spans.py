@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.spans import union_length
+from collector.process.outcome import union_length
 
 NUMBERS = st.integers(-50, 50)
 

@@ -7,6 +7,17 @@ from db.queries.series import model_history, suite_history
 from db.queries.side_rows import side_environments, side_rows
 from db.queries.sides import resolve_side
 
-__all__ = ["CellFilter", "axes", "branches", "cell", "check_filter", "environment", "evidence", "list_nights", "list_runs", "measurement"]
+__all__ = [
+    "CellFilter",
+    "axes",
+    "branches",
+    "cell",
+    "check_filter",
+    "environment",
+    "evidence",
+    "list_nights",
+    "list_runs",
+    "measurement",
+]
 __all__ += ["model_history", "program", "resolve_side", "revision", "runs_with", "samples", "side_environments"]
 __all__ += ["side_rows", "suite_history"]

@@ -13,7 +13,7 @@ import pytest
 
 from collector.bundle import read_bundle
 from collector.vocabulary import Cell, Config, Phase, Status
-from jobs.plan.duplicate_programs import SAME_PROGRAM
+from jobs.plan.spared_cells import SAME_PROGRAM
 from tests.command_line import call, is_one_line, tell
 from tests.e2e.killing import Storm
 from tests.factories import cell

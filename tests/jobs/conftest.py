@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from jobs.pool.gpu_scheduler import DeviceSlot
-from jobs.pool.progress import RunProgress
+from jobs.pool.session import RunProgress
 from jobs.pool.testbeds import Testbed
 from tests.analysis.compare.test_cell_verdicts import MODELS, make_run
 from tests.factories import failing, new_store

@@ -14,9 +14,9 @@ from unittest.mock import patch
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status
+from jobs.plan.cost import CONTEXT_BYTES
 from jobs.pool import gpu_scheduler
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
-from jobs.pool.memory_plan import CONTEXT_BYTES
 
 #: Virtual seconds in which nobody gets on: more than the scheduler's patience with a cell that waits for memory.
 _STUCK_S = 300.0

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from analysis.history.recent import RATE, nights_up_to, recent
+from analysis.history.branch_series import RATE, nights_up_to, recent
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.nights import list_nights

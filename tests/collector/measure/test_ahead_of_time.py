@@ -20,7 +20,7 @@ import torch
 import torch._inductor
 from torch import nn
 
-from collector.configs.spelling import parse_config
+from collector.configs import parse_config
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.measure.ahead_of_time import NOT_COUNTED
 from collector.measure.cell import measure
@@ -29,8 +29,8 @@ from collector.templates import resolve_config
 from collector.usage_errors import ConfigError
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase, Stage, Status
 from collector.zoo.spec import Built
-from jobs.plan.duplicate_programs import program_key
 from jobs.plan.planning import check_config
+from jobs.plan.spared_cells import program_key
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
 from jobs.pool.runner import Pool
 from tests.collector.processes import ROOT

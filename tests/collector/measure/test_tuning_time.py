@@ -13,7 +13,7 @@ import pytest
 
 from collector.measure import tuning
 from collector.measure.tuning import recorded, watch
-from collector.spans import gaps, merged, union_length
+from collector.process.outcome import gaps, merged, union_length
 from tests.collector.processes import ROOT
 
 

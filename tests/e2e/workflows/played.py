@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collector.configs.spelling import parse_config
+from collector.configs import parse_config
 from collector.vocabulary import Cell, Measurement, Phase, short_hash
 from collector.zoo.registry import select
 from jobs.ci import job_url

@@ -19,7 +19,7 @@ SETTINGS = Settings(code_only=True, warmups=1, timeout_s=120)
 
 
 def cell(function="net", config="triton", phase="inference", **changes):
-    from collector.configs.spelling import parse_config
+    from collector.configs import parse_config
 
     named = f"{small_models.__name__}:{function}"
     return replace(Cell("user", named, Phase(phase), "float32", "cpu", 16, parse_config(config)), **changes)

@@ -1,7 +1,7 @@
 """Cells of a census share a generation where they are one program, and their questions have other answers."""
 
 from collector.census.questions import ASSUMED, PAD_MM
-from collector.configs.spelling import parse_config
+from collector.configs import parse_config
 from jobs.census.census_runs import CensusCell, other_answers, share
 from tests.factories import cell, failing, passing
 

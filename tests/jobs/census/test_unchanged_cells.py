@@ -12,7 +12,7 @@ from collector.settings import Settings
 from collector.vocabulary import Status
 from jobs.census import unchanged_cells as module
 from jobs.census.unchanged_cells import unchanged_cells
-from jobs.plan.carrying import SAME_CODE_AS, Known
+from jobs.plan.spared_cells import SAME_CODE_AS, Known
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.testbeds import Testbed
 from jobs.requested_options import ExecutionOptions

@@ -2,7 +2,7 @@
 
 import pytest
 
-from collector.configs.spelling import parse_config
+from collector.configs import parse_config
 from collector.usage_errors import ConfigError
 from jobs.checking.check_sides import OtherOption
 from tests.factories import cell

@@ -20,10 +20,9 @@ from collector.settings import Settings
 from collector.vocabulary import Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from jobs.checking import check_sides, code_answers, rounds
+from jobs.checking import check_sides, rounds
 from jobs.checking.answer import build_answer
-from jobs.checking.check_sides import CheckedSide, OtherOption
-from jobs.checking.code_answers import CodeAnswer
+from jobs.checking.check_sides import CheckedSide, CodeAnswer, OtherOption
 from jobs.checking.rounds import Check
 from jobs.options import Storage
 from jobs.pool import runner
@@ -125,7 +124,7 @@ def checked(tmp_path, monkeypatch):
     def make(played, acting=(), seconds=600.0, census=None, workers=8):
         monkeypatch.setattr(rounds, "measure_and_store", played)
         monkeypatch.setattr(runner, "now", lambda: at(0))  # played runs are of another day
-        monkeypatch.setattr(code_answers, "now", lambda: at(60))
+        monkeypatch.setattr(check_sides, "now", lambda: at(60))
         database = str(tmp_path / "store.db")
         open_store(database, write=True).dispose()
         names = [RunNames(branch=word, commit=word[0] * 40, night=f"n-{word}") for word in ("base", "new")]

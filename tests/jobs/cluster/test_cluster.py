@@ -29,7 +29,7 @@ from jobs.plan.cost import read_history
 from jobs.plan.planning import Plan, load_plan
 from jobs.pool import child
 from jobs.pool.child import Request, run_child
-from jobs.pool.progress import RunProgress
+from jobs.pool.session import RunProgress
 from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 from tests.factories import CONFIGS, cell, new_store, night, passing
 

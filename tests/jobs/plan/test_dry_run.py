@@ -17,8 +17,8 @@ from collector.vocabulary import Config, Status
 from jobs.commands.nightly import nightly_command
 from jobs.plan.cost import read_history
 from jobs.plan.dry_run import backtest, forecast, show
-from jobs.plan.duplicate_programs import copy_for
 from jobs.plan.planning import Plan
+from jobs.plan.spared_cells import copy_for
 from jobs.requested_options import ExecutionOptions
 from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, at, cell, failing, header, night, passing, write_bundle
 
@@ -101,7 +101,7 @@ def test_a_forecast_adds_up_what_the_cells_cost():
 
 
 def test_a_program_under_two_names_is_counted_once(monkeypatch):
-    monkeypatch.setattr("jobs.plan.duplicate_programs.program_key", lambda config, device: "one")
+    monkeypatch.setattr("jobs.plan.spared_cells.program_key", lambda config, device: "one")
     found, text = told()
     assert (found["hours"], found["planned"], found["cells"], found["estimates"]["measured"]) == (1.5, 4, 2, 2)
     assert "4 cells, 2 models, 2 configs; 2 have the same program as another" in text

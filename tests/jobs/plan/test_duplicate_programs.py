@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from collector.configs.spelling import parse_config
+from collector.configs import parse_config
 from collector.vocabulary import Config, Phase, Status
-from jobs.plan.duplicate_programs import SAME_PROGRAM, copy_for, find_duplicates, plan_work, program_key
+from jobs.plan.spared_cells import SAME_PROGRAM, copy_for, find_duplicates, plan_work, program_key
 from tests.factories import cell, failing, passing
 
 BERT = [cell("bert", Config(mode=name)) for name in ("a1", "b1", "a2", "a3")]
@@ -18,7 +18,7 @@ BERT = [cell("bert", Config(mode=name)) for name in ("a1", "b1", "a2", "a3")]
 @pytest.fixture
 def by_first_letter(monkeypatch):
     """Modes that begin with one letter are one program."""
-    monkeypatch.setattr("jobs.plan.duplicate_programs.program_key", lambda config, device: f"{config.mode[0]}{device}")
+    monkeypatch.setattr("jobs.plan.spared_cells.program_key", lambda config, device: f"{config.mode[0]}{device}")
 
 
 lettered = pytest.mark.usefixtures("by_first_letter")

@@ -18,8 +18,7 @@ from jobs.ci import workflow_night
 from jobs.cli import app
 from jobs.plan.cost import CostModel
 from jobs.plan.planning import Plan, load_plan, read_plan
-from jobs.plan.schedule import group_of
-from jobs.plan.shards import check_night, cut, matrix, write_plans
+from jobs.plan.schedule import check_night, cut, group_of, matrix, write_plans
 from tests.factories import CONFIGS, MAX_AUTOTUNE, cell, header, night, passing, write_bundle
 
 MODELS = [f"m{number:02}" for number in range(12)]
@@ -49,7 +48,7 @@ def test_phases_of_a_model_may_part_and_a_second_name_of_a_program_costs_nothing
     model = CostModel.learn([passing(item, wall_s=60.0, details={}) for item in both])
     assert [len(shard.cells) for shard in cut(Plan(both), model, 3)] == [2, 1, 1]
     assert len(cut(Plan(both), model, 40)) == 3  # fewer models than shards are a shard each
-    monkeypatch.setattr("jobs.plan.duplicate_programs.program_key", lambda config, device: "one")
+    monkeypatch.setattr("jobs.plan.spared_cells.program_key", lambda config, device: "one")
     assert [shard.worker_s for shard in cut(Plan(both), model, 3)] == [60.0] * 3
 
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from collector.bundle import read_bundle
-from jobs.plan.carrying import SAME_CODE_AS
+from jobs.plan.spared_cells import SAME_CODE_AS
 from tests.command_line import call, tell
 
 MODEL = """

@@ -21,7 +21,7 @@ from db.ingest import ingest_bundle
 from db.queries import details
 from db.queries.side_rows import NOT_PLANNED
 from jobs.builds.overlay import make_overlay
-from jobs.plan.duplicate_programs import copy_for
+from jobs.plan.spared_cells import copy_for
 from jobs.pool.resuming import find_night
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.analysis.compare.cells import compared, name

@@ -20,9 +20,9 @@ from collector.process.launcher import Launcher, Preload
 from collector.settings import Settings
 from collector.vocabulary import Stage as VocabularyStage
 from collector.vocabulary import Status
+from jobs.plan.cost import CONTEXT_BYTES
 from jobs.pool import gpu_scheduler, runner
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, LostDeviceError
-from jobs.pool.memory_plan import CONTEXT_BYTES
 from jobs.pool.runner import Pool
 from tests.collector.processes import EARLY, EARLY_STATUS, LONG, servers
 from tests.jobs.acting import (

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from collector.vocabulary import NOT_APPLICABLE, Config, Failure, Stage, Status
-from jobs.pool.progress import RunProgress, describe, format_s
+from jobs.pool.session import RunProgress, describe, format_s
 from tests.factories import cell, failing, passing
 
 

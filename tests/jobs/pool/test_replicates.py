@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from db.ingest import ingest_bundle
 from jobs.cli import app
-from jobs.plan.carrying import SAME_CODE_AS
 from jobs.plan.planning import planned_night
+from jobs.plan.spared_cells import SAME_CODE_AS
 from jobs.requested_options import Selection
 from tests.factories import new_store, night, passing
 

@@ -11,7 +11,7 @@ from collector.bundle import BundleWriter
 from collector.settings import Settings
 from collector.usage_errors import ConfigError
 from collector.vocabulary import NOT_APPLICABLE, Config, Status
-from jobs.plan.duplicate_programs import copy_for
+from jobs.plan.spared_cells import copy_for
 from jobs.pool.resuming import check_testbed, find_night
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import at, cell, failing, header, passing, write_bundle

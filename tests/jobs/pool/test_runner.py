@@ -12,7 +12,7 @@ from collector.process.launcher import LauncherError
 from collector.process.outcome import Outcome
 from collector.settings import BackendFlags, Settings
 from collector.vocabulary import Config, Status
-from jobs.plan.duplicate_programs import SAME_PROGRAM, Work
+from jobs.plan.spared_cells import SAME_PROGRAM, Work
 from jobs.pool.gpu_scheduler import LostDeviceError
 from jobs.pool.resuming import find_night
 from jobs.pool.runner import DeviceRun, branch_of, make_header, measure_devices, new_run_id, now, record

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.vocabulary import Stage, Status
+from jobs.plan.cost import CONTEXT_BYTES
 from jobs.pool.gpu_scheduler import DeviceSlot
-from jobs.pool.memory_plan import CONTEXT_BYTES
 from tests.jobs.virtual import Script, Step, World
 
 GB = 10**9

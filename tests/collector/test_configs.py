@@ -9,7 +9,7 @@ import shlex
 import pytest
 from hypothesis import given, settings
 
-from collector.configs.spelling import parse_config, parse_value
+from collector.configs import parse_config, parse_value
 from collector.repro import repro_command
 from collector.usage_errors import ConfigError
 from collector.vocabulary import MARKED, Cell, Config, Phase

@@ -11,7 +11,7 @@ from collector.code import known_by
 from collector.settings import Settings
 from jobs.builds.build_options import BuildError
 from jobs.builds.overlay import Wheel, _make
-from jobs.plan.carrying import SAME_CODE_AS, Known, carrying_over, known_cells
+from jobs.plan.spared_cells import SAME_CODE_AS, Known, carrying_over, known_cells
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import ENVIRONMENT, cell, failing, header, passing, write_bundle
 

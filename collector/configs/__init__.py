@@ -1,1 +1,0 @@
-"""What can be requested: templates, modes and overrides, and what each torch version makes of them."""
