@@ -124,7 +124,7 @@ def _switch(named: dict[str, Any], key: str) -> bool | None:
 _CUTLASS_MODULES = ("torch._inductor.codegen.cutlass.utils", "torch._inductor.codegen.cuda.cutlass_utils")
 
 
-def check(effective: Effective, device: str, phase: Phase, dtype: str) -> None:
+def check_availability(effective: Effective, device: str, phase: Phase, dtype: str) -> None:
     """Raises `UnavailableError` if a component is missing, and `ConfigError` if the options contradict the cell."""
     options = effective.options
     if effective.config.backend == AHEAD_OF_TIME:

@@ -44,20 +44,22 @@ def main() -> None:
     try:
         _draw(page, listed)
     except SideError as error:
-        sidebar.show("There is no such side", f"{error}. Pick another one at the left.")
+        sidebar.show_nothing("There is no such side", f"{error}. Pick another one at the left.")
     except StoreError as error:
         fill = sidebar.FILL if "no database" in str(error) else ""
-        sidebar.show("The database cannot be shown", f"{error}.", fill)
+        sidebar.show_nothing("The database cannot be shown", f"{error}.", fill)
 
 
 def _draw_without_nights(page: st.Page, listed: Sequence[st.Page], store: data.Data) -> None:
     """Draw the census, which needs no night; any other page says where to find it, or that there is nothing."""
     if not store.code_changes(EVERYTHING):
-        sidebar.show("No runs yet", "The database is there and holds no runs. Fill it, then reload:", sidebar.FILL)
+        sidebar.show_nothing(
+            "No runs yet", "The database is there and holds no runs. Fill it, then reload:", sidebar.FILL
+        )
     elif page.url_path == "census":
         page.run()
     else:
-        sidebar.show("No nights yet", "The database holds generated code alone, without any measurement.")
+        sidebar.show_nothing("No nights yet", "The database holds generated code alone, without any measurement.")
         st.page_link(next(one for one in listed if one.url_path == "census"))
 
 

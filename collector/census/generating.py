@@ -80,7 +80,7 @@ class _Generation:
         self.outcome.program, measurement.program_id = effective.program, effective.program_id
         if reason := why_unknown(effective):
             raise UnavailableError(reason)
-        configs.check(effective, cell.device, cell.phase, cell.dtype)
+        configs.check_availability(effective, cell.device, cell.phase, cell.dtype)
         self.stage = Stage.LOAD_MODEL
         log, skips, notes = CodeLog(), counters.CompilerLog(), list[str]()
         mode = fake_mode()

@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 
 #: Core numbers separated by commas; a cell's process gets the variable, and its children inherit it.
-VARIABLE = "INDUCTOR_WATCH_CORES"
+CORES_VARIABLE = "INDUCTOR_WATCH_CORES"
 #: Spelled likewise: the cores of all workers of a device, on which a cell may compile candidates while they are idle.
-LENT_VARIABLE = "INDUCTOR_WATCH_LENT_CORES"
+LENT_CORES_VARIABLE = "INDUCTOR_WATCH_LENT_CORES"
 
 
 def pin_to_cores() -> None:
     """Restricts this process to the cores in the variable, if it is set."""
-    if cores := _read(VARIABLE):
+    if cores := _read(CORES_VARIABLE):
         os.sched_setaffinity(0, cores)
 
 
 def lent_cores() -> set[int]:
     """Return the cores on which this process may compile candidates while they are idle; empty for none but its own."""
-    return _read(LENT_VARIABLE)
+    return _read(LENT_CORES_VARIABLE)
 
 
-def spell_cores(cores: Sequence[int], variable: str = VARIABLE) -> dict[str, str]:
+def spell_cores(cores: Sequence[int], variable: str = CORES_VARIABLE) -> dict[str, str]:
     """The variable that restricts a process to these cores, or another one; empty for no cores."""
     return {variable: ",".join(map(str, cores))} if cores else {}
 

@@ -145,7 +145,7 @@ class _Run:
         self.asks_for_graphs = bool(effective.options.get("triton.cudagraphs"))
         if effective.ignored:
             self.details["ignored_options"] = effective.ignored
-        configs.check(effective, self.cell.device, self.cell.phase, self.cell.dtype)
+        configs.check_availability(effective, self.cell.device, self.cell.phase, self.cell.dtype)
         self._enter(Stage.LOAD_MODEL)
         with ExitStack() as stack:
             subject, sizes = self._load(build, stack)

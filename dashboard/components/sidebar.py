@@ -74,7 +74,7 @@ make nightly                       # measure this machine's zoo and store it
 inductor-watch ingest data/nights  # or read the bundles that came with the checkout"""
 
 
-def show(title: str, sentence: str, commands: str = "") -> None:
+def show_nothing(title: str, sentence: str, commands: str = "") -> None:
     """A calm box; the commands, if any, below it to copy."""
     box = Markup('<div class="iw iw-state" role="status"><h1>{}</h1>{}</div>')
     st.html(box.format(title, sentence))
@@ -83,7 +83,7 @@ def show(title: str, sentence: str, commands: str = "") -> None:
         st.code(commands, language=None, wrap_lines=True)
 
 
-def neighbours(side: Side, nights: Sequence[NightInfo], page: str, key: str = "new", **changes: str) -> None:
+def link_neighbours(side: Side, nights: Sequence[NightInfo], page: str, key: str = "new", **changes: str) -> None:
     """Links to the nights nearest to a side, of those (newest first) that have what it lacks; nothing where none has.
 
     The links open `page`, with the night under `key` of the address, and with `changes`. The side's own nights are left out.

@@ -32,7 +32,7 @@ def page() -> None:
     data, selection = opened(), remembered()
     found = data.code_changes(selection.filters if selection else EVERYTHING)
     if not found:
-        sidebar.show(
+        sidebar.show_nothing(
             "No census", "The database has no generated code of a census under these filters. Take one:", _FILL
         )
         return

@@ -12,7 +12,7 @@ from dashboard.components.markup import anchor, draw, paragraph, soft, table
 from dashboard.components.sidebar import pair_lines
 from dashboard.components.wording import ABSENT, count, moment
 from dashboard.selection import Selection, current
-from dashboard.views import overview_parts
+from dashboard.views import cell_lists, headline
 from db.commits.ranges import commit_range
 from db.queries.sides import Side
 from db.store_errors import CommitError
@@ -30,8 +30,8 @@ def page(selection: Selection) -> None:
         return
     comparison = selection.data.comparison(selection.pair, selection.filters)
     draw(
-        paragraph("iw-verdict", overview_parts.answer(comparison)),
-        paragraph("", overview_parts.compared_sentence(comparison)),
+        paragraph("iw-verdict", headline.answer(comparison)),
+        paragraph("", headline.compared_sentence(comparison)),
         paragraph("soft", *pair_lines(comparison)),
     )
     _landed(selection)
@@ -41,7 +41,7 @@ def page(selection: Selection) -> None:
     for cause in causes:
         note = f"the first {_CHANGES}" if len(cause.changes) > _CHANGES else ""
         title = f"{cause.title}: {count(len(cause.changes), 'change')}"
-        draw(overview_parts.change_table(title[:1].upper() + title[1:], cause.changes[:_CHANGES], note))
+        draw(cell_lists.change_table(title[:1].upper() + title[1:], cause.changes[:_CHANGES], note))
     more = anchor(url.link("compare", columns=["compiled_ms", "compiled_kernel_ms"]), "All cells on Compare")
     draw(paragraph("iw-links", more))
     st.caption(

@@ -98,7 +98,7 @@ def choose(selection: Selection) -> Choice | None:
         widgets.title("Model")
         select("model", "Model", models, None)
         sentence = f"No stored cell has {one_line(wanted)!r}{nearest(wanted, models)}."
-        sidebar.show("There is no such model", sentence)
+        sidebar.show_nothing("There is no such model", sentence)
         return None
     suite, _, model = wanted.partition("/")
     widgets.title(markdown(model))
@@ -111,7 +111,7 @@ def choose(selection: Selection) -> Choice | None:
     setting = known("setting", settings, _first_setting(history, in_new))
     if not in_new.any():
         soft(f"{selection.new.title} did not plan this model.")
-        sidebar.neighbours(selection.new, selection.data.nights_of(suite, model), "model", model=wanted)
+        sidebar.link_neighbours(selection.new, selection.data.nights_of(suite, model), "model", model=wanted)
     names = {key: ", ".join((*parts[:3], batch_words(parts[3]))) for key, parts in settings.items()}
     select("setting", "Setting", list(settings), setting, names=names, where=columns[1])
     of_setting = history[_in_setting(history, settings[setting])]
@@ -252,7 +252,7 @@ class Runs:
         return charts.Figure("history_status", chart, words)
 
 
-def show(selection: Selection, choice: Choice, decided: str = "") -> None:
+def show_history(selection: Selection, choice: Choice, decided: str = "") -> None:
     """Draws the section; `decided` names the metric that the verdict hangs on, which comes first."""
     st.header("History", anchor=False)
     chosen = choice.history[choice.history["config"].isin(choice.configs)]

@@ -395,7 +395,7 @@ def page(selection: Selection) -> None:
     compile_passes(halves)
     model_code.show(selection.data, halves)
     model_code.show_kernels(halves)
-    model_choice.show(selection, choice, verdict.decided if verdict else "")
+    model_choice.show_history(selection, choice, verdict.decided if verdict else "")
     samples(selection.data, halves)
     differences(selection.data, halves)
     reasons(halves)

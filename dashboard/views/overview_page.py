@@ -34,7 +34,7 @@ from dashboard.components.sidebar import describe, pair_lines
 from dashboard.components.wording import ABSENT, number, share, signed
 from dashboard.data import Pair
 from dashboard.selection import NOTHING, Selection, current
-from dashboard.views import overview_parts
+from dashboard.views import cell_lists, headline
 from dashboard.views.regressions_page import record_table
 
 #: The averages that have a table of their own, with what the caption adds.
@@ -324,64 +324,64 @@ def _compared(selection: Selection, pair: Pair) -> None:
     comparison = data.comparison(pair, filters)
     if not comparison.in_common:
         # Tables of one side beside tables of another would only look like a comparison.
-        sidebar.show(
+        sidebar.show_nothing(
             "Nothing to compare",
             f"No cell is planned on both sides under these filters. Base is {comparison.base.title}; new is "
             f"{comparison.new.title}. Pick another base at the left, or none to see new alone.",
         )
         wanted = data.cell_ids(pair.new)
         shared = [night for night in data.nights()[:_LOOK_BACK] if wanted & data.cell_ids(night.night)]
-        sidebar.neighbours(comparison.new, shared, "", "base")
+        sidebar.link_neighbours(comparison.new, shared, "", "base")
         return
     # A new tab has loaded the code for Markdown before anything is drawn. What needs other code waits for that of charts, too,
     # since it comes in one go with them: then the sentence with its links takes this one's place.
-    answer = overview_parts.answer(comparison)
+    answer = headline.answer(comparison)
     st.container(key="at-once").markdown(markdown(answer.striptags()))
     draw(
         paragraph("iw-verdict", answer),
-        paragraph("", overview_parts.compared_sentence(comparison)),
+        paragraph("", headline.compared_sentence(comparison)),
         paragraph("soft", *pair_lines(comparison)),
     )
     draw(grid(comparison.suites), _two_configs(comparison.suites))  # apart: averages take longer than the sentence
-    overview_parts.broken(data, comparison.of(Outcome.BROKE))
-    overview_parts.lost(comparison)
-    overview_parts.changes(comparison)
-    draw(bullets("iw-dimensions", overview_parts.dimensions(comparison)))
+    cell_lists.broken(data, comparison.of(Outcome.BROKE))
+    cell_lists.lost(comparison)
+    cell_lists.changes(comparison)
+    draw(bullets("iw-dimensions", headline.dimensions(comparison)))
     if drawn := figure(comparison):
         fold = st.expander(drawn.alt, key="intervals", on_change="rerun")
         if fold.open:
             with fold:
                 charts.show([drawn])
-    recent = data.recent(pair.new, filters, overview_parts.COMPARED)
-    base, new = (overview_parts.total(getattr(suite, side) for suite in comparison.suites) for side in ("base", "new"))
-    overview_parts.draw_cards(overview_parts.compared_cards(comparison, base, new), recent)
+    recent = data.recent(pair.new, filters, headline.COMPARED)
+    base, new = (headline.total(getattr(suite, side) for suite in comparison.suites) for side in ("base", "new"))
+    headline.draw_cards(headline.compared_cards(comparison, base, new), recent)
     _notes([noise_line(comparison), *comparison.notes])
     _records(selection)
     _tables(sections(comparison.suites))
     with st.expander("How is this decided?"):
         st.caption(f"{wording.RULE} {wording.GROUP_RULE}")
-    overview_parts.remaining(comparison)
+    cell_lists.remaining(comparison)
 
 
 def _alone(selection: Selection) -> None:
     summary = selection.data.summary(selection.fixed_new, selection.filters)
     if not summary.cells:
         sentence = f"{summary.side.title} has no cell under these filters. Widen them at the left."
-        sidebar.show("Nothing to show", sentence)
-        sidebar.neighbours(summary.side, selection.data.nights_with(selection.filters), "")
+        sidebar.show_nothing("Nothing to show", sentence)
+        sidebar.link_neighbours(summary.side, selection.data.nights_with(selection.filters), "")
         return
-    counts = overview_parts.total(suite.counts for suite in summary.suites)
-    sentence = paragraph("iw-verdict", overview_parts.alone_sentence(counts))
+    counts = headline.total(suite.counts for suite in summary.suites)
+    sentence = paragraph("iw-verdict", headline.alone_sentence(counts))
     draw(sentence, paragraph("soft", describe(summary.side)), grid(summary.suites), _two_configs(summary.suites))
-    recent = selection.data.recent(selection.fixed_new, selection.filters, overview_parts.ALONE)
-    overview_parts.draw_cards(overview_parts.alone_cards(summary.cells, counts), recent)
+    recent = selection.data.recent(selection.fixed_new, selection.filters, headline.ALONE)
+    headline.draw_cards(headline.alone_cards(summary.cells, counts), recent)
     if url.get("base") == NOTHING:
         why = ["No base is chosen. Pick a base at the left to see changes."]
     else:
         why = ["No earlier night on this testbed planned any of these cells. Pick a base at the left to see changes."]
     _notes([*summary.notes, *([] if selection.base_is_unknown else why)])
     _tables(sections(summary.suites))
-    overview_parts.alone(summary.cells)
+    cell_lists.alone(summary.cells)
 
 
 def _two_configs(items: Sequence[Item]) -> Markup:

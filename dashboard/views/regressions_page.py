@@ -93,7 +93,7 @@ def page(selection: Selection) -> None:
     if records:
         _list(records, selection.data.commit_titles())
     else:
-        sidebar.show(
+        sidebar.show_nothing(
             "No records" if with_closed else "No open records",
             "Records are opened from what the history shows, or from a comparison:",
             "inductor-watch regressions detect\ninductor-watch regressions open BASE NEW",
@@ -140,7 +140,7 @@ def _of_commit(group: OfCommit, titles: Mapping[str, str]) -> Markup:
 def _one(selection: Selection, name: str) -> None:
     record = selection.data.record(name)
     if record is None:
-        sidebar.show("There is no such record", f"No regression is called {name!r}.")
+        sidebar.show_nothing("There is no such record", f"No regression is called {name!r}.")
         return
     st.header(f"Record {record.info.regression_id}", anchor=False)
     draw(_facts(record))

@@ -123,8 +123,8 @@ def page(selection: Selection) -> None:
     st.header("Coverage of new", anchor=False)
     cells = selection.data.summary(selection.fixed_new, selection.filters).cells
     if not cells:
-        sidebar.show("Nothing to show", f"{selection.new.title} has no cell under these filters.")
-        sidebar.neighbours(selection.new, selection.data.nights_with(selection.filters), "runs")
+        sidebar.show_nothing("Nothing to show", f"{selection.new.title} has no cell under these filters.")
+        sidebar.link_neighbours(selection.new, selection.data.nights_with(selection.filters), "runs")
     by_setting: dict[tuple[str, str, str], list[CellState]] = {}
     for state in cells:
         if state.cell:

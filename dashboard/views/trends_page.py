@@ -54,8 +54,8 @@ def page(selection: Selection) -> None:
     history = data.trend_history(branches, selection.filters)
     if history.empty:
         sentence = f"No run of {' or '.join(branches)} has figures under these filters. Widen them at the left."
-        sidebar.show("Nothing to show", sentence)
-        sidebar.neighbours(selection.new, data.nights_with(selection.filters), "trends")
+        sidebar.show_nothing("Nothing to show", sentence)
+        sidebar.link_neighbours(selection.new, data.nights_with(selection.filters), "trends")
         return
     filters = replace(selection.filters, **_one_setting(history, columns[0]))
     history = data.trend_history(branches, filters)
@@ -88,7 +88,7 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
     trends = {metric: found for metric, found in trends.items() if not found[0].empty}
     if not trends:
         words = f"{names[metrics[0]]} was not measured on {' or '.join(shown.branches)}{when} under these filters."
-        sidebar.show("Nothing to show", words)
+        sidebar.show_nothing("Nothing to show", words)
         return
     trend = next(iter(trends.values()))[0]
     for metric, (lines, _) in trends.items():

@@ -81,7 +81,7 @@ def _why_unavailable(config: Config, device: str) -> str | None:
     # Judged for what a template is meant for: a forward pass in the dtype that its kernels take.
 
     try:
-        configs.check(resolve_config(config, device), device, Phase.INFERENCE, "bfloat16")
+        configs.check_availability(resolve_config(config, device), device, Phase.INFERENCE, "bfloat16")
     except (UnavailableError, ConfigError) as error:
         return str(error)
     return None

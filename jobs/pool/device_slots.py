@@ -23,7 +23,7 @@ from pathlib import Path
 import click
 
 from collector.machine.environment import GPU_VARIABLE, GPUS_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
-from collector.machine.host import LENT_VARIABLE, share_out, spell_cores
+from collector.machine.host import LENT_CORES_VARIABLE, share_out, spell_cores
 from collector.usage_errors import ConfigError
 from jobs.exit_codes import NothingBegunError
 from jobs.output.terminal import one_line, tell
@@ -219,7 +219,7 @@ def _node_of(bus: str) -> int | None:
 def _slot(gpu: Gpu | None, cores: list[list[int]], quiet_cores: Sequence[int], facts: dict[str, str]) -> DeviceSlot:
     if gpu is None:
         return DeviceSlot(cores, facts)
-    lent = spell_cores([core for part in cores for core in part], LENT_VARIABLE)
+    lent = spell_cores([core for part in cores for core in part], LENT_CORES_VARIABLE)
     variables = {**facts, **lent, "CUDA_VISIBLE_DEVICES": gpu.uuid, GPU_VARIABLE: str(gpu.index)}
     memory = float("inf") if gpu.free_bytes is None else gpu.free_bytes * _MEMORY_PART
     return DeviceSlot(cores, variables, memory, quiet_cores)

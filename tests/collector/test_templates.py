@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._inductor import config as inductor_config
 
-from collector.configs import check
+from collector.configs import check_availability as check
 from collector.templates import TEMPLATES, modes, resolve, resolve_config
 from collector.usage_errors import ConfigError, UnavailableError, nearest
 from collector.vocabulary import Config, Phase

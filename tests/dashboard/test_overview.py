@@ -13,8 +13,8 @@ import pytest
 
 from analysis.history.branch_series import RATE
 from dashboard import suite_levels as trends
+from dashboard.views import headline
 from dashboard.views import model_choice as model_history
-from dashboard.views import overview_parts
 from db.engine import open_store
 from db.regression_records import Finding, open_regression
 from tests.dashboard import stores
@@ -71,8 +71,8 @@ def test_two_configs_of_the_night_are_compared_by_one_link(open_app, three_night
 
 
 def test_a_card_says_how_its_figure_went():
-    card = overview_parts.Card("Passing", "92", "note", RATE)
-    words = overview_parts.in_words(card, (0.9, math.nan, 0.95, 0.92)).replace("\u202f", " ")
+    card = headline.Card("Passing", "92", "note", RATE)
+    words = headline.in_words(card, (0.9, math.nan, 0.95, 0.92)).replace("\u202f", " ")
     assert words == "4 nights, 1 without it: from 90.0 % to 92.0 %, lowest 90.0 %, highest 95.0 %"
 
 

@@ -21,7 +21,7 @@ from collector.machine.environment import (
     environment_id,
     extract_testbed,
 )
-from collector.machine.host import VARIABLE as CORES_VARIABLE
+from collector.machine.host import CORES_VARIABLE
 from tests.collector.processes import ROOT
 
 NODE = "a-node-of-tests"

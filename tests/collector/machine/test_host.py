@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-from collector.machine.host import LENT_VARIABLE, VARIABLE, lent_cores, share_out, spell_cores
+from collector.machine.host import CORES_VARIABLE as VARIABLE
+from collector.machine.host import LENT_CORES_VARIABLE as LENT_VARIABLE
+from collector.machine.host import lent_cores, share_out, spell_cores
 
 ASK = (
     "import os; from collector.machine.host import pin_to_cores; pin_to_cores(); print(sorted(os.sched_getaffinity(0)))"

@@ -14,7 +14,7 @@ from collector.machine.environment import (
     START_VARIABLE,
     WORKERS_VARIABLE,
 )
-from collector.machine.host import LENT_VARIABLE
+from collector.machine.host import LENT_CORES_VARIABLE as LENT_VARIABLE
 from collector.usage_errors import ConfigError
 from jobs.pool import device_slots
 from jobs.pool.device_slots import (

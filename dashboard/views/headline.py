@@ -1,4 +1,4 @@
-"""Parts of the overview that other pages have, too: the first lines with the key figures, and the lists of cells."""
+"""The overview's first lines: what was compared, in one sentence and a few key figures."""
 
 from __future__ import annotations
 
@@ -6,31 +6,25 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from itertools import groupby
 
 import altair as alt
 import pandas as pd
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.compare.cell_comparison import CellComparison, Transition
+from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import CHANGES, Finding, Look, Outcome
+from analysis.compare.findings import Look, Outcome
 from analysis.compare.suite_groups import Counts, average_change
 from analysis.history.branch_series import RATE
-from analysis.history.regression_record import cell_of
-from analysis.present import beside_words, eager_words, sentence_parts, slower_than_eager, verdict_counts
+from analysis.present import sentence_parts, slower_than_eager, verdict_counts
 from analysis.reports.permalinks import cell_query
-from analysis.rerun import stored_repro
 from analysis.stats.averages import geomean
-from collector.metrics import METRICS, Dimension
+from collector.metrics import METRICS
 from dashboard import url
-from dashboard.components import charts, style, widgets, wording
-from dashboard.components.markup import anchor, change_cells, draw, joined, lines, span, status_tag, table
-from dashboard.components.wording import ABSENT, OUTCOMES, THIN, count, judged, number, share, signed
-from dashboard.data import Data
-from db.queries import details
-from db.queries.cells import CellName
+from dashboard.components import charts, style, wording
+from dashboard.components.markup import anchor, draw, joined
+from dashboard.components.wording import ABSENT, OUTCOMES, THIN, count, number, share, signed
 from db.queries.side_rows import CellState
 
 #: Figures over the last nights that belong to the cards of a comparison, and to those of one side.
@@ -211,155 +205,3 @@ def _identity(state: CellState) -> tuple[object, ...]:
 
 def _spelled(name: str, value: float) -> str:
     return f"{100 * value:.1f}{THIN}%" if name == RATE else signed(100 * (value - 1))
-
-
-#: Rows of a list, rows of the changes, cells that broke with a line each, characters of a message: the model's page has all.
-_ROWS, _CHANGES, _BROKEN, _MESSAGE = 40, 8, 5, 220
-
-#: A cell and one of its sides.
-Named = tuple[CellName, CellState]
-
-
-def changes(comparison: Comparison) -> None:
-    """Draws what regressed or improved most, by the metric that tells each best; nothing where there is none."""
-    found = comparison.ranked_findings(CHANGES)
-    if not found:
-        return
-    note = f"the first {_CHANGES} of {len(found)}, what regressed first" if len(found) > _CHANGES else ""
-    draw(change_table("Changed most", found[:_CHANGES], note))
-
-
-def change_table(title: str, changed: Iterable[tuple[CellComparison, Finding]], note: str = "") -> Markup:
-    """Return a table with a line for each change."""
-    head = ["cell", "metric", "base", "new", "change", "95 %", "verdict", "beside"]
-    drawn = table(title, head, [_change_row(*item) for item in changed], note=note, numbers=range(2, 7))
-    return Markup('<div class="iw-list iw-changes">{}</div>').format(drawn)
-
-
-def broken(data: Data, cells: Sequence[CellComparison]) -> None:
-    """Draws the cells that broke, which are all of `cells`."""
-    if not cells:
-        return
-    draw(Markup("<p><b>Broke: {}</b></p>").format(len(cells)))
-    for one in cells[:_BROKEN]:
-        _line(data, one)
-    reasons("Broke as well", [(one.cell, one.new) for one in cells[_BROKEN:]])
-
-
-def _line(data: Data, one: CellComparison) -> None:
-    cell_id, run_id = one.cell.cell_id, str(one.new.run_id)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        with st.container(width="stretch"):
-            draw(lines(named(one.cell), status_tag(one.new.status), reason(one.new)))
-        menu = st.popover("Log", icon=":material/article:", key=f"log_of_{cell_id}", on_change="rerun", width="content")
-        if menu.open:
-            log = details.evidence(data.engine, run_id, cell_id)[1]
-            menu.code(log or "No log was stored.", language=None, wrap_lines=True, height="content")
-        if command := _command(data, cell_id, run_id):
-            widgets.button(f"command_{cell_id}", "Copy command", "Copied.", text=command, title=command)
-
-
-def _command(data: Data, cell_id: str, run_id: str) -> str:
-    """The command that measures the cell again; empty where another version's request cannot be read."""
-    with data.engine.connect() as conn:
-        cell = cell_of(conn, cell_id)
-        return stored_repro(conn, cell, run_id) if cell else ""
-
-
-def lost(comparison: Comparison) -> None:
-    """Draws what sometimes passes and what is missing in new."""
-    flaky = [one for one in comparison.of(Outcome.FLAKY) if one.transition is Transition.BROKE]
-    reasons("Flaky: failed in some runs of one side", [(one.cell, one.new) for one in flaky])
-    _missing("Missing in new", [one.cell for one in comparison.of(Outcome.MISSING)])
-
-
-def remaining(comparison: Comparison) -> None:
-    """Draws the other cells that do not pass on both sides."""
-
-    def of(transition: Transition) -> list[CellComparison]:
-        return [one for one in comparison.cells if one.transition is transition]
-
-    reasons("Still failing", [(one.cell, one.new) for one in of(Transition.STILL_FAILING)])
-    reasons("Fixed (why it failed in base)", [(one.cell, one.base) for one in of(Transition.FIXED)])
-    reasons("Not applicable", [(one.cell, one.new) for one in of(Transition.NOT_APPLICABLE)])
-    _missing("Missing in both", [one.cell for one in of(Transition.MISSING_IN_BOTH)])
-    entered = [(one.cell, one.new) for one in of(Transition.ENTERED) if not one.new.passes]
-    reasons("Planned in new only, not passing", entered)
-
-
-def alone(cells: Iterable[CellState]) -> None:
-    """Draws the cells of one side that do not pass."""
-    rows = [(state.cell, state) for state in cells if state.cell and not state.passes]
-    measured = [row for row in rows if row[1].status is not None]
-    reasons("Failing", [row for row in measured if not row[1].is_not_applicable])
-    _missing("Missing", [cell for cell, state in rows if state.status is None])
-    reasons("Not applicable", [row for row in measured if row[1].is_not_applicable])
-
-
-def reasons(title: str, cells: Sequence[Named]) -> None:
-    """A row per cell: its status and why."""
-    if not cells:
-        return
-    rows = [(named(cell), status_tag(state.status), reason(state)) for cell, state in cells[:_ROWS]]
-    note = f"the first {_ROWS} of {len(cells)}" if len(cells) > _ROWS else ""
-    draw(table(f"{title}: {len(cells)}", ["cell", "status", "reason"], rows, note=note))
-
-
-def _missing(title: str, cells: Sequence[CellName]) -> None:
-    """Missing cells have no reason: a row per model, with the configs that are missing."""
-    if not cells:
-        return
-    rows = []
-    for _, of_model in groupby(cells, key=lambda cell: cell.axes):
-        names = list(of_model)
-        configs = joined(", ", (anchor(_model_link(cell), cell.config) for cell in names))
-        rows.append((lines(names[0].model, _where(names[0])), configs))
-    note = "planned, and no measurement was stored" + (f"; the first {_ROWS} models" if len(rows) > _ROWS else "")
-    draw(table(f"{title}: {len(cells)}", ["model", "configs"], rows[:_ROWS], note=note))
-
-
-def _change_row(one: CellComparison, finding: Finding) -> tuple[str, ...]:
-    metric = finding.metric
-    if metric is None:
-        words = span(finding.verdict.look, finding.verdict.value)
-        return _short_name(one.cell), "status", one.base.status or "", one.new.status or "", "", "", words, ""
-    values = [number(metric, state.values.get(metric)) for state in (one.base, one.new)]
-    change = judged(one, metric)
-    change = change._replace(intervals=change.intervals[:1]) if change else None
-    eager = eager_words(one.new) if finding.dimension is Dimension.LATENCY else ""
-    beside = span("soft", ", ".join(filter(None, (beside_words(one, finding), eager))))
-    return _short_name(one.cell), METRICS[metric].title, *values, *change_cells(change), beside
-
-
-def _short_name(cell: CellName) -> Markup:
-    """A cell as a link on one line; a pointer at it shows where it belongs."""
-    phase = "" if cell.phase == "inference" else cell.phase
-    name = joined(" ", [cell.model, span("soft", " ".join(filter(None, (phase, cell.config))))])
-    where = f"{cell.suite}, {cell.phase}, {cell.dtype}, {cell.device}"
-    return Markup('<a href="{}" target="_self" title="{}">{}</a>').format(_model_link(cell), where, name)
-
-
-def named(cell: CellName) -> Markup:
-    """A cell as a link to its page, and below it where it belongs."""
-    name = joined(" ", [cell.model, span("soft", cell.config)])
-    return lines(anchor(_model_link(cell), name), _where(cell))
-
-
-def _where(cell: CellName) -> Markup:
-    return span("soft", f"{cell.suite}, {cell.phase}, {cell.dtype}")
-
-
-def _model_link(cell: CellName) -> str:
-    return url.link("model", **cell_query(cell))
-
-
-def reason(state: CellState) -> Markup:
-    """Why a cell did not pass, in a line or two."""
-    if state.status is None:
-        return span("soft", "planned, and no measurement of it was stored")
-    head = " in ".join(filter(None, (state.exception, state.stage)))
-    message = state.message if state.message != state.exception else ""
-    words = ": ".join(filter(None, (head, message)))
-    words = words if len(words) <= _MESSAGE else f"{words[:_MESSAGE]}..."
-    hint = span("soft", f"Hint: {state.hint}") if state.hint else ""
-    return lines(words, hint) or span("soft", "no reason was recorded")
