@@ -62,7 +62,7 @@ class Server:
 def servers(monkeypatch):
     """The fork servers that were started."""
     monkeypatch.setattr(Server, "started", [], raising=False)
-    monkeypatch.setattr("collector.process.launcher.Launcher", Server)
+    monkeypatch.setattr("jobs.pool.testbeds.Launcher", Server)
     return Server.started
 
 
