@@ -2,7 +2,7 @@
 
 A cell of many workers has one core, and a template of a matrix product has dozens of candidates: whisper's encoder compiled for
 500 s under `max_autotune` on one core, while half of the others were idle (docs/results.md). What candidates take is no part of
-`compile_cold_s` (`collector.measure.tuning`), so it does not matter how many cores they had.
+`compile_cold_s` (`collector.measure.tuning_time`), so it does not matter how many cores they had.
 """
 
 from __future__ import annotations
