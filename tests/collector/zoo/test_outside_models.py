@@ -23,7 +23,7 @@ SOURCE = """
 import torch
 from torch import nn
 from collector.zoo.spec import Built
-from collector.zoo.builders.outside_models import build as imported
+from collector.zoo.builders.outside_models import build_user as imported
 
 def plain():
     return nn.Linear(4, 2), torch.ones(3, 4)
