@@ -2,7 +2,7 @@
 
     python -m benchmarks first_costs BUNDLES...
 
-A cell that these bundles do not have keeps its row.
+A cell that these bundles do not have keeps its row, but for its memory where they have other configs of its model.
 Of each cell of a GPU that was measured whole: the seconds of a worker, and the device memory that it reserved to load the model
 and to run it in eager mode; of older bundles, which have no such record, the peak of an eager call. Several measurements of a
 cell count by their median, those with the record before those without it.
@@ -66,12 +66,26 @@ def _bytes(item: Measurement) -> dict[str, float]:
     return {stage: recorded[stage] for stage in _STAGES if item.cell.device == "cuda" and recorded.get(stage)}
 
 
+def _memory_of(row: dict[str, Any], others: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the most that the same model took under other configs, as a part of a row; empty where nobody measured it."""
+    model = [other for other in others if _model(other) == _model(row)]
+    stages = {name for other in model for name in other["stage_bytes"]}
+    sizes = {name: max(other["stage_bytes"].get(name, 0) for other in model) for name in sorted(stages)}
+    kept = max((other.get(KEPT_BYTES, 0) for other in model), default=0)
+    return ({"stage_bytes": sizes} if sizes else {}) | ({KEPT_BYTES: kept} if kept else {})
+
+
+def _model(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row["cell"].items() if name != "config"}
+
+
 @click.command()
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def main(bundles: tuple[Path, ...]) -> None:
     """Write what these bundles show into the table; cells that they do not have keep their rows."""
     table = {str(Cell.from_json(row["cell"])): row for row in json.loads(TABLE.read_text())}
     found = {str(Cell.from_json(row["cell"])): row for row in rows(map(read_bundle, bundles))}
+    table = {name: row | _memory_of(row, found.values()) for name, row in table.items()}
     lines = ",\n".join(json.dumps(row) for _, row in sorted((table | found).items()))
     TABLE.write_text(f"[\n{lines}\n]\n")
     click.echo(f"{TABLE.name}: {len(table | found)} cells, {len(found)} of them from these bundles")

@@ -101,6 +101,10 @@ class PipeHost:
                 self._ask(outer)
         self._holds.pop()
 
+    def is_alone(self) -> bool:
+        """Return whether this process has the device alone now."""
+        return bool(self._holds) and self._holds[-1].purpose != "device"
+
     def _ask(self, hold: _Hold) -> None:
         self.send({"ask": hold.purpose, "bytes": hold.needs, "at": time.monotonic()})
         if not (answer := self._answers.readline()):
@@ -144,7 +148,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     spec = find(cell.suite, cell.model, settings.own_models)
     host.reserved = partial(reserved, cell.device)
     hold_device_while_tuning(host.exclusive)
-    compile_candidates_on(lent_cores())
+    compile_candidates_on(lent_cores(), host.is_alone)
     if settings.explain:
         from collector.measure.explaining import explain
 

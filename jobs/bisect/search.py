@@ -38,7 +38,7 @@ class BisectionLog:
     """A file of JSON lines, each with `event` and `at`; from the runs in it a search comes to the same decisions again."""
 
     def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
-        """Opens the log, or begins it with the request. Raises `BuildError` for the log of another one, or no log."""
+        """Open the log, or begin it with the request. Raise `BuildError` for one with runs of another request, or no log."""
         self.path = path
         self._runs: dict[str, list[Reading]] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,10 @@ class BisectionLog:
         except (ValueError, KeyError, TypeError) as error:
             raise BuildError(f"{path} is no log of a bisection: name another folder with --out") from error
         if events and events[0].get("asked") != json.loads(json.dumps(asked)):
-            raise BuildError(f"{path} is the log of another bisection: name another folder with --out")
+            if self._runs:
+                raise BuildError(f"{path} is the log of another bisection: name another folder with --out")
+            path.unlink()  # it failed before it measured anything, and was corrected
+            events = []
         decided = [event for event in events if event["event"] == "decided"]
         self._decided = [{name: value for name, value in event.items() if name != "at"} for event in decided]
         if not events:

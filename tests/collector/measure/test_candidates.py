@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from collector.measure import candidates
 from collector.measure.candidates import compile_candidates_on
 from collector.process.cell_process import CellProcess
 
@@ -48,28 +50,56 @@ def cache(monkeypatch):
 
             return wait
 
+    class TritonTemplateCaller:
+        def precompile(self):
+            return time.monotonic()
+
     select = ModuleType("torch._inductor.select_algorithm")
-    select.AlgorithmSelectorCache = AlgorithmSelectorCache
+    select.AlgorithmSelectorCache, select.TritonTemplateCaller = AlgorithmSelectorCache, TritonTemplateCaller
     monkeypatch.setitem(sys.modules, select.__name__, select)
     return AlgorithmSelectorCache
 
 
 def test_candidates_run_on_lent_cores_and_give_way(own, cache):
-    compile_candidates_on(set(CORES))
+    compile_candidates_on(set(CORES), lambda: False)
     here, (lent, policy) = cache().make_precompile_fn(["a"])()
     assert (here, lent, policy) == (own, set(CORES), os.SCHED_IDLE)
 
 
 def test_a_cell_that_moves_to_the_quiet_core_leaves_its_candidates(own, cache):
-    compile_candidates_on(set(CORES))
+    compile_candidates_on(set(CORES), lambda: False)
     wait = cache().make_precompile_fn(["a"])
     CellProcess.move(SimpleNamespace(pid=os.getpid()), CORES[-1:])
     assert os.sched_getaffinity(0) == set(CORES[-1:])
     assert wait()[1][0] == set(CORES)
 
 
+def test_no_thread_begins_a_candidate_while_the_process_is_alone(own, cache, monkeypatch):
+    alone, ends = threading.Event(), []
+    compile_candidates_on(set(CORES), alone.is_set)
+    candidate = sys.modules["torch._inductor.select_algorithm"].TritonTemplateCaller()
+
+    def compile_in_a_thread():
+        thread = threading.Thread(target=lambda: ends.append(candidate.precompile()))
+        thread.start()
+        return thread
+
+    alone.set()
+    thread = compile_in_a_thread()
+    assert candidate.precompile() > 0, "the main thread, which may need the candidate, does not wait"
+    time.sleep(0.1)
+    assert ends == []
+    alone.clear()
+    thread.join(5)
+    assert len(ends) == 1
+    alone.set()
+    monkeypatch.setattr(candidates, "_PATIENCE_S", 0.05)
+    compile_in_a_thread().join(5)
+    assert len(ends) == 2
+
+
 def test_a_failing_start_leaves_the_thread_on_its_own_cores(own, cache):
-    compile_candidates_on(set(CORES))
+    compile_candidates_on(set(CORES), lambda: False)
     with pytest.raises(ValueError, match="no choices"):
         cache().make_precompile_fn([])
     assert os.sched_getaffinity(0) == own
@@ -80,12 +110,12 @@ def test_a_host_that_lets_no_thread_give_way_lends_none(own, cache, monkeypatch)
         raise PermissionError
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    compile_candidates_on(set(CORES))
+    compile_candidates_on(set(CORES), lambda: False)
     assert cache().make_precompile_fn(["a"])()[1][0] == own
 
 
 @pytest.mark.parametrize("lent", [set(), set(CORES[:1])])
 def test_without_more_cores_nothing_is_replaced(own, cache, lent):
     before = cache.make_precompile_fn
-    compile_candidates_on(lent)
+    compile_candidates_on(lent, lambda: False)
     assert cache.make_precompile_fn is before

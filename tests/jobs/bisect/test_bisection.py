@@ -319,7 +319,10 @@ def test_a_bisection_that_was_stopped_goes_on_with_what_it_has(tmp_path):
 
 def test_a_log_of_something_else_is_refused(tmp_path):
     path = tmp_path / "bisect.jsonl"
-    BisectionLog(path, {"builds": NAMES})
+    BisectionLog(path, {"builds": ["misspelled"]})
+    log = BisectionLog(path, {"builds": NAMES})  # nothing was measured: the command was corrected
+    assert [json.loads(line)["asked"] for line in path.read_text().splitlines()] == [{"builds": NAMES}]
+    log.add_run(NAMES[0], Reading("pass", 1.0, NAMES[0], ""))
     with pytest.raises(BuildError, match="another bisection"):
         BisectionLog(path, {"builds": NAMES[1:]})
     path.write_text('{"event": "run"}\n')
