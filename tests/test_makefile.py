@@ -1,9 +1,11 @@
-"""`make gpu`: each file with tests for a GPU has a pytest of its own, and one that crashes stops no other."""
+"""`make gpu`: each file with tests for a GPU has a pytest of its own, one that crashes stops no other, and none is left."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from scripts.gpu_tests import marked_files
+from tests.collector.processes import dead, wait_until
 
 ROOT = Path(__file__).parents[1]
 #: Stands for torch.
@@ -53,6 +56,30 @@ def test_gpu_tests_run_file_by_file_and_all_are_reported(place):
         "in all: 2 tests passed, 1 failed, 1 expected to fail, 1 skipped in 3 files, N s",
     ]
     assert done.returncode != 0
+
+
+#: Waits for a program that its fixture has started.
+HANGS = f"""import os, pathlib, pytest, subprocess, sys
+@pytest.fixture
+def child():
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    pathlib.Path("pids").write_text(f"{{os.getpid()}} {{process.pid}} ")
+    yield process
+    pathlib.Path("ended").touch()
+{MARK}def test_it(child):
+    child.wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_make_is_ended(place, number):
+    (place / "tests" / "test_hangs.py").write_text(HANGS)
+    with subprocess.Popen(command(), cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as make:
+        pids = place / "pids"
+        wait_until(lambda: pids.exists() and pids.read_text().endswith(" "), 60)
+        os.kill(make.pid, number)
+    wait_until(lambda: all(dead(int(pid)) for pid in pids.read_text().split()), 30)
+    assert (place / "ended").exists()
 
 
 def test_without_a_gpu_nothing_counts_as_passed(place):

@@ -2,7 +2,7 @@
 
 A cell of many workers has one core, and an operation has dozens of candidates: on one core they took most of the time of a
 night, while half of the cores were idle (docs/results.md). They are no part of `compile_cold_s`, so it does not matter how
-many cores they had (`collector.measure.tuning_time`).
+many cores they had (`collector.measure.tuning`).
 """
 
 from __future__ import annotations

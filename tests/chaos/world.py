@@ -92,7 +92,6 @@ def _live(files, words, work):
 
 
 def cli(folder, *words):
-    """The command line in a fork, to its end."""
     return Child(folder, *words).end()
 
 
@@ -140,7 +139,6 @@ class Reference:
         check_sound(store)
 
     def check(self, store):
-        """The store answers as the undisturbed one does."""
         engine = open_store(store, write=False)
         try:
             assert answers(engine) == self.answers

@@ -76,5 +76,4 @@ def alts(app: AppTest) -> list[str]:
 
 
 def plain(app: AppTest) -> str:
-    """The words of `text_of`, as they are read."""
     return re.sub(r"<[^>]+>", "", text_of(app))

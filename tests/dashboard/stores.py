@@ -18,7 +18,6 @@ PARTITION = Config(template="cudagraphs", overrides={"graph_partition": False})
 
 
 def cells() -> list[Cell]:
-    """Two suites, two phases, three configs."""
     found = [cell(model, config) for model in ("bert", "gpt2", "t5", "opt") for config in CONFIGS]
     found += [cell(model, config, suite="timm") for model in ("resnet50", "vit_base") for config in CONFIGS]
     found += [
@@ -105,7 +104,6 @@ def fill_gpus(path: Path, folder: Path, gpus: Sequence[int] = (2, 2)) -> Path:
 
 
 def store(path: Path, bundles: Sequence[Path]) -> Path:
-    """A store of these bundles."""
     engine = open_store(path, write=True)
     for bundle in bundles:
         ingest_bundle(engine, bundle)

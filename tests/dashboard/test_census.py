@@ -6,9 +6,6 @@ import pytest
 
 from collector.bundle import CENSUS
 from collector.vocabulary import Measurement, Status
-from db.engine import open_store
-from db.queries.cells import CellFilter
-from db.queries.details import census_codes
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, text_of
 from tests.dashboard.test_generated_code import NEW, OLD
@@ -94,12 +91,3 @@ def test_other_pages_lead_to_the_census_where_there_is_no_night(open_app, bundle
 def test_a_store_without_a_census_says_so(open_app, tmp_path):
     nights = [stores.night(tmp_path, "n1")]
     assert "No census" in plain(open_app(stores.store(tmp_path / "store.db", nights), "census"))
-
-
-def test_filters_narrow_the_cells(store):
-    engine = open_store(store, write=False)
-    found = census_codes(engine, CellFilter(models=("gpt2",)))
-    assert {one.run.run_id: {cell.model: code for cell, code in one.codes.items()} for one in found} == {
-        f"c{number}": {"gpt2": codes[1]} for number, codes in enumerate(CODES)
-    }
-    assert census_codes(engine, CellFilter(models=("t5",))) == []

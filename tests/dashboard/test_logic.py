@@ -6,8 +6,6 @@ import pandas as pd
 import pytest
 
 from analysis.compare import side_differences, suite_groups
-from analysis.compare.findings import Outcome
-from analysis.compare.kernel_groups import group_kernels
 from analysis.present import called
 from analysis.stats.verdicts import Interval
 from dashboard import url
@@ -58,9 +56,7 @@ def test_a_share_is_never_rounded_up_to_all_and_a_change_has_a_sign():
         ("speedup", 1.0004, (1.0001, 1.0007), "calm", ""),  # shown as 0.0 %
     ],
 )
-def test_an_average_is_coloured_by_the_metrics_own_sense_where_the_interval_excludes_none(
-    monkeypatch, metric, found, ends, look, word
-):
+def test_an_average_is_coloured_where_its_interval_excludes_no_change(monkeypatch, metric, found, ends, look, word):
     def change(verdict):
         values = ({metric: 1.0}, {metric: found})
         decides = {"speedup": "compiled_ms", "compression": "compiled_peak_bytes"}.get(metric, metric)
@@ -101,55 +97,12 @@ LATENCIES = [
 ]
 
 
-def test_a_cell_that_is_faster_and_larger_is_said_to_be_both():
-    judged = [cells.of("compiled_kernel_ms", "improved", -0.62), cells.of("compile_cold_s", "regressed", 1.91)]
-    one = cells.compared("regressed", "compile_cold_s", judged)
-    told = [(outcome.value, detail.replace("\u202f", " ")) for outcome, detail in wording.said(one)]
-    assert told == [
-        ("regressed", "cold compile +191 %"),
-        ("improved", "device time \N{MINUS SIGN}62 %"),
-    ]
-    assert wording.look(one) == "calm" and wording.look(cells.compared("regressed", None, judged[1:])) == "worse"
-
-
-@pytest.mark.parametrize(
-    ("outcome", "statuses", "detail"),
-    [
-        ("broke", ("pass", "oom"), "pass → oom"),
-        ("flaky", ("pass", "oom"), "pass → oom"),
-        ("missing_in_both", (None, None), "missing"),
-        ("unchanged", ("pass", "pass"), ""),
-    ],
-)
-def test_a_status_is_said_where_a_cell_does_not_pass_twice(outcome, statuses, detail):
-    assert wording.said(cells.compared(outcome, statuses=statuses)) == [(Outcome(outcome), detail)]
-
-
 def test_more_runs_are_advised_for_what_is_inconclusive_on_one_machine():
     assert cells.compared("inconclusive", "compiled_ms", LATENCIES).more_runs == 4
     assert cells.compared("unchanged", "compiled_ms", LATENCIES).more_runs is None
     moved = cells.compared("inconclusive", "compiled_ms", LATENCIES, moved=True)
     assert moved.more_runs is None and not moved.is_comparable
     assert wording.said(moved)[0][1] == "measured on another testbed"
-
-
-def test_only_what_is_shown_to_have_changed_has_a_colour():
-    assert {Outcome(name).look for name in ("inconclusive", "missing", "environment_changed")} == {"calm"}
-    assert Outcome.REGRESSED.look == Outcome.BROKE.look == "worse"
-    assert Outcome.IMPROVED.look == Outcome.FIXED.look == "better"
-    assert {outcome.value for outcome in Outcome} == set(wording.OUTCOMES)
-
-
-def test_kernels_of_one_family_are_added_up_whatever_their_number():
-    base = [["triton_poi_fused_add_0", 2, 0.5], ["triton_poi_fused_add_7", 1, 0.25]]
-    new = [["triton_poi_fused_add_1", 3, 1.0], ["gemm_2", 1, 0.1], ["broken"]]
-    listed = group_kernels(
-        *(side_differences.listed_kernels({"eager_kernels": kernels}, "eager") for kernels in (base, new))
-    )
-    assert [(item.name, item.base_launches, item.change_ms) for item in listed] == [
-        ("2 fused add kernels became 1", 3, 0.25),
-        ("gemm_2", None, 0.1),
-    ]
 
 
 def test_a_kernel_on_float32_is_known_by_its_name():

@@ -38,12 +38,12 @@ def slower(model, factor, make):
     return made
 
 
-def test_an_eager_run_that_is_slower_by_half_asks_for_another_model_and_raw_stands_beside_adjusted(page):
+def test_an_eager_run_that_stayed_is_not_mentioned(page):
+    assert "of the same processes" not in page(1.0)
+
+
+def test_a_slower_eager_run_asks_for_another_model_beside_the_raw_change(page):
     said = page(1.5)
     assert re.search(r"Eager of the same processes: \S+ ms -> \S+ ms \(\+[45]\d\.\d %\): another model\? ", said)
     raw, left = re.search(r"Compiled: \+(\S+) % as measured, (\S+) % adjusted for eager\.", said).groups()
     assert float(raw) == pytest.approx(50, abs=5) and float(left) < float(raw)
-
-
-def test_an_eager_run_that_stayed_is_not_mentioned(page):
-    assert "of the same processes" not in page(1.0)

@@ -1,21 +1,12 @@
 """Links to the host of the code: only from a stored repository's name, and everything else stays text."""
 
-from datetime import UTC, datetime
-
 import pytest
 
 from dashboard.components import outside_links
-from dashboard.components.sidebar import describe
-from db.nights import RunInfo
-from db.queries.sides import Side
 from tests.dashboard import stores
 from tests.dashboard.conftest import text_of
 
 SHA, OTHER = "a1" * 20, "b2" * 20
-
-
-def run(sha=SHA, repo="pytorch/pytorch", branch="main", run_id="r"):
-    return RunInfo(1, run_id, run_id, branch, sha, repo, "t", {}, "", datetime(2026, 7, 1, tzinfo=UTC), None)
 
 
 def test_a_commit_and_a_range_lead_to_the_stored_repository():
@@ -54,11 +45,6 @@ def test_a_commit_of_a_local_clone_is_no_link():
     outside_links.LOCAL.set(frozenset())
 
 
-def test_one_commit_on_both_ends_is_no_range():
-    assert "/compare/" not in outside_links.commits("pytorch/pytorch", SHA, SHA)
-    assert outside_links.between(Side("a", "run", (run(),)), Side("b", "run", (run(),))) == ""
-
-
 @pytest.mark.parametrize(
     ("written", "leads"),
     [
@@ -74,14 +60,6 @@ def test_a_record_s_link_is_one_where_it_means_its_own_repository(written, leads
     found = outside_links.reference("pytorch/pytorch", written)
     assert (f'href="https://github.com/pytorch/pytorch{leads}"' in found) if leads else "<a" not in found
     assert "<script>" not in found
-
-
-def test_a_side_is_spelled_as_before_with_links_in_it():
-    side = Side("x", "branch", (run(branch=f"ciflow/<b>{SHA[:10]}"), run(OTHER, run_id="s", branch="main")))
-    found = describe(side)
-    assert found.striptags().startswith(f"{side.title} · 2026-07-01 00:00 UTC")
-    assert f"/commit/{SHA}" in found and f"/commit/{OTHER}" in found
-    assert "<b>" not in found
 
 
 def test_both_sides_and_what_landed_between_are_links(open_app, two_nights):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import html
-import math
 import re
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
-import pandas as pd
+import pd
 import pytest
 
-from analysis.history.branch_series import RATE
-from dashboard import suite_levels as trends
-from dashboard.views import headline
 from dashboard.views import model_choice as model_history
 from db.engine import open_store
 from db.regression_records import Finding, open_regression
@@ -70,12 +66,6 @@ def test_two_configs_of_the_night_are_compared_by_one_link(open_app, three_night
     assert "default against cudagraphs" in said
 
 
-def test_a_card_says_how_its_figure_went():
-    card = headline.Card("Passing", "92", "note", RATE)
-    words = headline.in_words(card, (0.9, math.nan, 0.95, 0.92)).replace("\u202f", " ")
-    assert words == "4 nights, 1 without it: from 90.0 % to 92.0 %, lowest 90.0 %, highest 95.0 %"
-
-
 def test_newest_open_records_lead_to_their_page(open_app, tmp_path):
     path = stores.fill(tmp_path / "store.db", tmp_path)
     engine = open_store(path, write=True)
@@ -90,12 +80,6 @@ def test_newest_open_records_lead_to_their_page(open_app, tmp_path):
     listed = re.findall(r'href="\./regressions\?record=(\w+)"', body)
     assert listed == names[:0:-1]
     assert "the newest 5 of 6" in body and 'href="./regressions"' in body
-
-
-def test_the_newest_nights_begin_on_a_day():
-    rows = history([2.0] * 6)
-    assert trends.newest(rows, count=2) == datetime(2026, 7, 5, tzinfo=UTC).date()
-    assert trends.newest(rows, count=99) == datetime(2026, 7, 1, tzinfo=UTC).date()
 
 
 def test_of_many_runs_the_newest_are_drawn(monkeypatch):

@@ -91,18 +91,6 @@ def test_compare_filters_by_what_the_address_says(open_app, two_nights, query, c
     assert len(cells_of(open_app(two_nights, "compare", **query))) == count
 
 
-def test_compare_sets_two_configs_of_one_side_side_by_side(open_app, two_nights):
-    app = open_app(two_nights, "compare", mode="configs", **{"from": "default", "to": "cudagraphs"})
-    table = cells_of(app)
-    assert "default against cudagraphs" in plain(app)
-    assert len(table) == 8 and set(table["config"]) == {"cudagraphs"}
-
-
-def test_an_unknown_config_to_compare_is_told(open_app, two_nights):
-    app = open_app(two_nights, "compare", mode="configs", **{"from": "default", "to": "cudagraph"})
-    assert "no config &#39;cudagraph&#39;; nearest: cudagraphs" in text_of(app)
-
-
 def test_model_explains_a_slowdown(open_app, two_nights):
     app = open_app(two_nights, "model", model="huggingface/gpt2", config="default")
     said = plain(app)
@@ -173,15 +161,8 @@ def test_picking_writes_to_the_address_and_a_default_leaves_it(open_app, two_nig
 
 
 def pass_rates(app):
-    """The table of pass rates of the first section."""
     (found,) = [part for part in text_of(app).split("<table>") if "<caption>Pass rate" in part][:1]
     return found
-
-
-def test_a_pass_rate_is_coloured_by_cells_that_broke_or_were_fixed_and_says_how_many(open_app, two_nights):
-    found = pass_rates(open_app(two_nights))
-    assert "1 broke, 1 fixed" in found
-    assert 'class="c worse"' in found
 
 
 def test_a_pass_rate_that_rose_because_more_was_measured_has_no_colour(open_app, tmp_path):
@@ -190,6 +171,12 @@ def test_a_pass_rate_that_rose_because_more_was_measured_has_no_colour(open_app,
     all_of_them = stores.night(tmp_path, "all", minutes=60, cells=cells)
     found = pass_rates(open_app(stores.store(tmp_path / "store.db", [few, all_of_them])))
     assert "better" not in found and "worse" not in found and "fixed" not in found
+
+
+def test_a_pass_rate_is_coloured_by_cells_that_broke_or_were_fixed(open_app, two_nights):
+    found = pass_rates(open_app(two_nights))
+    assert "1 broke, 1 fixed" in found
+    assert 'class="c worse"' in found
 
 
 def test_a_config_of_another_setting_opens_that_setting_or_links_to_it(open_app, tmp_path):

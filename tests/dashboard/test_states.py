@@ -43,13 +43,6 @@ def test_an_unknown_commit_is_told_and_stays_in_its_box(open_app, two_nights):
     assert "b2b2b2b3" in text_of(ran(app))
 
 
-def test_an_unknown_base_or_filter_is_told_and_the_rest_is_shown(open_app, two_nights):
-    said = text_of(open_app(two_nights, base="nothing-like-it", suite="timmm"))
-    assert "Base: no night, run, branch, tag, release or commit is called &#39;nothing-like-it&#39;" in said
-    assert "has suite &#39;timmm&#39;, which is not known here; nearest: timm" in said
-    assert "One side alone: 24 cells" in said
-
-
 def test_sides_without_a_cell_in_common_are_not_compared(open_app, tmp_path):
     bundles = [night(tmp_path, name, cells=[cell(name)], minutes=place) for place, name in enumerate(("one", "two"))]
     store = stores.store(tmp_path / "apart.db", bundles)
@@ -106,7 +99,7 @@ def test_filters_that_leave_nothing(open_app, tmp_path, page, words, base):
     assert words in said or "Nothing to compare" in said
 
 
-def test_a_filter_without_a_cell_in_the_latest_night_shows_the_newest_night_that_has_one(open_app, tmp_path):
+def test_a_filter_shows_the_newest_night_that_has_a_cell_under_it(open_app, tmp_path):
     store = stores.store(tmp_path / "gaps.db", _nights_of(tmp_path, "bf16", "f32", "bf16", "f32"))
     said = text_of(open_app(store, dtype="bfloat16"))
     assert "The latest night does not have a cell under these filters" in said

@@ -8,10 +8,9 @@ import pytest
 
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.findings import Outcome
-from analysis.compare.suite_groups import compare_groups
 from collector.metrics import MIN_EFFECT
 from dashboard.data import Data, Pair
-from dashboard.views import compare_page, headline, overview_page
+from dashboard.views import compare_page, headline
 from db.engine import open_store
 from tests.analysis.compare import cells
 from tests.dashboard import stores
@@ -21,7 +20,6 @@ PAIR = Pair("night-0", "night-1")
 
 
 def looks_of(cells):
-    """The classes of each metric's fields."""
     shown = compare_page.compared(cells, cells, compare_page.COLUMNS, lambda _: "")
     return {name: {field.css for field in shown[name]} for name in list(shown)[3:]}
 
@@ -32,11 +30,6 @@ def judged(two_nights):
     engine = open_store(two_nights, write=False)
     yield Data(engine, str(two_nights)).comparison(PAIR), compare_named(engine, "night-0", "night-1")
     engine.dispose()
-
-
-def test_the_pages_count_what_the_command_line_counts(judged):
-    shown, told = judged
-    assert shown.counts() == told.counts() and told.counts()["regressed"] == 6
 
 
 def test_a_filter_hides_cells_and_changes_no_verdict(open_app, two_nights):
@@ -83,7 +76,7 @@ def test_nothing_is_said_to_be_fine_where_all_is_undecided(judged):
     assert headline.answer(replace(both, cells=both.cells[1:])) == "Nothing got worse. Unchanged: 1 model."
 
 
-def test_the_table_goes_from_what_broke_to_what_stayed_and_the_csv_has_everything(judged):
+def test_the_table_begins_with_what_broke_and_the_csv_has_everything(judged):
     found = compare_page.compared_order(judged[0].cells)
     assert list(dict.fromkeys(one.outcome.value for one in found))[:2] == ["broke", "regressed"]
     changes = [one.leading.size for one in found if one.outcome == "regressed"]
@@ -93,26 +86,10 @@ def test_the_table_goes_from_what_broke_to_what_stayed_and_the_csv_has_everythin
     assert {f"{metric}_{part}" for metric in MIN_EFFECT for part in parts} <= set(head)
 
 
-def test_only_a_metrics_own_verdict_colours_its_change_and_none_on_another_machine(judged):
+def test_a_metrics_own_verdict_colours_its_change_on_one_machine(judged):
     found = judged[0].of(Outcome.REGRESSED)
     here = looks_of(found)
     assert here["compiled latency"] == here["device time"] == {"n worse"}
     assert here["speedup"] == here["peak memory"] == {"n"}
     moved = [replace(one, new=replace(one.new, testbed_id="another")) for one in found]
     assert looks_of(moved)["compiled latency"] == {"n"}
-
-
-@pytest.mark.parametrize(("models", "has_one"), [(4, False), (5, True)])
-def test_an_average_has_an_interval_from_five_models_on(models, has_one):
-    def slower(number):
-        judged = [cells.of(metric, "regressed", 0.1) for metric in MIN_EFFECT]
-        values = (dict.fromkeys(overview_page.TABLES, level) for level in (2.0, 2.2 + number / 100))
-        moved = number == models - 1  # one model moved to another machine
-        name = cells.name(f"model{number}", suite="timm")
-        return cells.compared("regressed", None, judged, values=tuple(values), moved=moved, cell=name)
-
-    (suite,) = compare_groups([slower(number) for number in range(models)])
-    found = {metric: suite.changes[metric] for metric in overview_page.TABLES}
-    assert all((change.interval is not None) == has_one for change in found.values())
-    # What is better if it is larger did not change likewise; and of times on two machines nothing is said.
-    assert {change.look for change in found.values()} == {"calm"}

@@ -40,7 +40,6 @@ def real_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def real_server(real_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The dashboard on that store."""
     with serving(real_store, tmp_path_factory.mktemp("real-browser")) as address:
         yield address
 

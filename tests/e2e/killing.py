@@ -80,11 +80,9 @@ class Storm:
             )
 
     def log(self) -> str:
-        """All that the runs have printed."""
         return (self.folder / "log").read_text()
 
     def processes(self) -> list[int]:
-        """Every living process of this storm."""
         needle = f"{_VARIABLE}={self._token}".encode()
         found = []
         for entry in Path("/proc").iterdir():
@@ -94,7 +92,6 @@ class Storm:
         return found
 
     def clear(self) -> None:
-        """Ends all that is left."""
         for pid in self.processes():
             _kill(pid)
 
@@ -135,7 +132,6 @@ class Storm:
 
 
 def _below(pid: int) -> list[int]:
-    """The processes that descend from one."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):

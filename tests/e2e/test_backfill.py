@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 import sqlite3
 import stat
@@ -18,6 +17,7 @@ import pytest
 
 from tests.command_line import ROOT, call, is_one_line, tell
 from tests.jobs.builds.fake_builds import commit_of, make_extra, make_wheel
+from tests.jobs.repositories import commit
 
 SPEEDS = {"9.1.0": 1.0, "9.2.0": 1.0, "9.10.0": 1.3}
 
@@ -81,10 +81,6 @@ def test_a_build_that_cannot_be_had_is_said_in_a_line_and_the_others_go_on(fille
     assert "no date is known of 9.2.0, 9.10.0" in lines[-1]
 
 
-def test_what_failed_leaves_no_environment(filled):
-    assert sorted(path.name[:12] for path in (filled[0] / "envs").glob("torch-*/")) == ["torch-9.10.0", "torch-9.2.0-"]
-
-
 def test_uv_makes_the_same_environments(folder):
     assert shutil.which("uv"), "pip install -e .[dev]"
     ask = ("--torch", "9.2.0", "--torch", "9.4.0", "--torch", "9.9.9", "--no-store", "--out", "with-uv")
@@ -102,13 +98,6 @@ def test_a_constraint_of_pip_that_forbids_a_build_is_named(folder, tmp_path):
     (line,) = [line for line in done.stdout.splitlines() if "skipped" in line]
     assert "torch==9.2.0; The user requested (constraint) torch<=2.14.1" in line, tell(done)
     assert list((tmp_path / "torch-builds").glob("*/")) == []
-
-
-def test_a_constraint_of_uv_that_forbids_a_build_is_named(folder, tmp_path):
-    (tmp_path / "caps.txt").write_text("torch<=2.14.1\n")
-    common = ("--no-index", "--find-links", folder / "wheels", "--device", "cpu", "--no-store")
-    done = call("backfill", *common, "--torch", "9.2.0", folder=tmp_path, UV_CONSTRAINT="caps.txt")
-    assert "torch==9.2.0 and torch<=2.14.1" in done.stdout + done.stderr, tell(done)
 
 
 def test_environments_have_the_extra_packages(filled):
@@ -182,29 +171,8 @@ def test_ends_that_do_not_differ_are_inconclusive(filled):
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     """A clone of seven commits, of which the fifth makes it slower and the fourth cannot be prepared; its shas."""
-    place = tmp_path_factory.mktemp("clone")
-    identity = {
-        "GIT_AUTHOR_NAME": "a",
-        "GIT_AUTHOR_EMAIL": "a@b",
-        "GIT_COMMITTER_NAME": "a",
-        "GIT_COMMITTER_EMAIL": "a@b",
-    }
-
-    def git(*words):
-        command = ["git", "-C", str(place), "-c", "commit.gpgsign=false", *words]
-        return subprocess.run(
-            command, check=True, capture_output=True, text=True, env={**os.environ, **identity}
-        ).stdout
-
-    git("init", "-q", "-b", "main")
-    shas = []
-    for number in range(7):
-        (place / "speed").write_text("broken" if number == 3 else "1.0" if number < 4 else "1.2")
-        (place / "number").write_text(str(number))
-        git("add", "-A")
-        git("commit", "-qm", f"commit {number}")
-        shas.append(git("rev-parse", "HEAD").strip())
-    return place, shas
+    place, speeds = tmp_path_factory.mktemp("clone"), [*["1.0"] * 3, "broken", *["1.2"] * 3]
+    return place, [commit(place, {"speed": speed, "number": str(at)}, "main") for at, speed in enumerate(speeds)]
 
 
 def test_a_bisection_over_commits_skips_one_that_does_not_build(repository, tmp_path):

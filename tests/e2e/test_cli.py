@@ -14,8 +14,6 @@ from tests.factories import cell, header, matrix, night, passing, write_bundle
 from tests.jobs.acting import played_host
 
 BUNDLES = sorted((ROOT / "data" / "releases").glob("*.gz"))
-#: Two nights of the same code, torch 2.11.0 on a CPU.
-TWICE = ("20261122-025815-9402", "20261122-090106-3d29")
 #: Options of a run on a played host: torch is not imported.
 PLAYED = ["--start", "spawn", "--device", "cpu"]
 EAGER = [*PLAYED, "--backend", "eager"]
@@ -47,26 +45,6 @@ def test_the_bundles_of_the_checkout_are_ingested_with_one_command(filled):
     assert done.stderr == ""
 
 
-def test_runs_lists_every_run(filled):
-    done = call("runs", "--json", folder=filled[0])
-    rows = json.loads(done.stdout)
-    assert {row["run_id"] for row in rows} == {path.name.removesuffix(".jsonl.gz") for path in BUNDLES}
-    assert all(sum(row["statuses"].values()) == row["measured"] > 0 for row in rows)
-    text = call("runs", folder=filled[0]).stdout
-    assert all(row["run_id"] in text for row in rows)
-
-
-def test_the_same_code_twice_compares_in_pairs(filled):
-    done = call("compare", *TWICE, "--json", folder=filled[0])
-    assert done.returncode == 0, tell(done)
-    found = json.loads(done.stdout)
-    (suite,) = found["suites"]
-    assert (suite["config"], suite["figures"]["speedup"]["n"]) == ("triton", 14)
-    assert suite["figures"]["speedup"]["ratio"] == pytest.approx(1.0, abs=0.05)  # nothing but the moment differs
-    assert suite["figures"]["device_speedup"]["n"] == 0  # a CPU has none
-    assert found["transitions"]["broke"] == found["transitions"]["fixed"] == 0
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -74,20 +52,7 @@ def test_the_same_code_twice_compares_in_pairs(filled):
         (["nightly", "--device", "tpu"], "tpu"),
         (["run"], "--model"),
         (["run", "--model", "NoSuchModel", *EAGER], "NoSuchModel"),
-        (["run", "--suite", "hugingface", *EAGER], "huggingface"),
-        pytest.param(
-            *(["run", "--model", "Bert*", "--config", "max-autotun", "--device", "cpu"], "max-autotune"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            *(
-                ["run", "--model", "Bert*", "--config", "default+cudagraphs=true", "--device", "cpu"],
-                "triton.cudagraphs",
-            ),
-            marks=pytest.mark.slow,
-        ),
         (["run", "--model", "Bert*", "--samples", "1"], "--samples"),
-        (["zoo", "--suite", "tim"], "timm"),
         (["zoo", "--model", "resnett50"], "resnet"),
         (["ingest"], "BUNDLES"),
         (["ingest", "nowhere.jsonl.gz"], "nowhere.jsonl.gz"),
@@ -105,7 +70,6 @@ def test_bad_input_is_one_line_and_exit_code_2(words, said, tmp_path):
         (["compare", "nosuchside", "latest"], "nosuchside"),
         (["compare", "latest", "latest~9"], "latest"),
         (["compare", "latest", "latest", "--model", "brt"], "bert"),
-        (["compare", "latest", "latest", "--suite", "hugingface"], "huggingface"),
         (["compare", "latest", "latest", "--config", "cudagraph"], "cudagraphs"),
     ],
 )
@@ -137,7 +101,7 @@ def test_a_file_that_is_no_database_is_exit_code_4_and_left_alone(tmp_path):
     assert (tmp_path / "notes.db").read_text().startswith("dear diary")
 
 
-@pytest.mark.parametrize("verb", [["runs"], ["compare", "latest", "latest"], ["db", "upgrade"]])
+@pytest.mark.parametrize("verb", [["runs"], ["db", "upgrade"]])
 def test_a_newer_schema_is_exit_code_4_and_left_alone(verb, tmp_path):
     assert call("db", "upgrade", folder=tmp_path).returncode == 0
     with sqlite3.connect(tmp_path / "inductor-watch.db") as connection:
@@ -165,10 +129,8 @@ def test_a_cut_bundle_is_ingested_with_a_message(tmp_path):
     "words",
     [
         ["zoo", "--json"],
-        ["compare", "latest", "latest", "--json"],
         ["report", "latest", "latest"],
         ["regressions", "list", "--json"],
-        ["runs"],
         ["run", "--help"],
     ],
 )
@@ -178,21 +140,6 @@ def test_reading_verbs_import_no_torch(words, small):
     done = call(*words, folder=small, prelude=prelude)
     assert done.returncode == 0, tell(done)
     assert done.stderr.endswith("set()")
-
-
-def test_zoo_lists_the_named_models(tmp_path):
-    rows = json.loads(call("zoo", "--json", folder=tmp_path).stdout)
-    assert {"vision_maskrcnn", "yolov3", "speech_transformer"} <= {row["name"] for row in rows}
-    assert sum(row["suite"] == "huggingface" for row in rows) >= 12
-
-
-def test_templates_show_ids_and_what_is_missing(tmp_path):
-    done = call("templates", "--json", "--device", "cpu", folder=tmp_path)
-    rows = {row["name"]: row for row in json.loads(done.stdout)}
-    assert len(rows) == 8
-    assert rows["triton"]["config_id"] == "264ea7452d8c"
-    assert "GPU" in rows["cudagraphs"]["unavailable"]
-    assert rows["triton"]["unavailable"] is None
 
 
 def test_a_reader_that_closes_the_pipe_early_is_no_error(filled):

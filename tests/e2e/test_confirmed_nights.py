@@ -31,8 +31,6 @@ SLOWER = {1: [5.5], 2: [5.5, 5.0]}
 
 
 class Host:
-    """A played host and the folder of its nights."""
-
     def __init__(self, folder, torch_git):
         self.folder, self.torch_git, self.calls = folder, torch_git, 0
         (folder / "plan.json").write_text(json.dumps({"cells": [one.to_json() for one in CELLS]}))

@@ -9,7 +9,6 @@ from tests.command_line import ROOT, call, tell
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the database of the shipped nights."""
     made = tmp_path_factory.mktemp("nights")
     done = call("ingest", str(ROOT / "data" / "nights"), folder=made)
     assert done.returncode == 0, tell(done)

@@ -1,6 +1,6 @@
 """What happens to anybody: Ctrl-C, two commands at once, a torch that is not there, a folder that cannot be written.
 
-Real processes; each says one line and leaves nothing behind. Elsewhere: a full disk (`tests/chaos/test_store_faults.py`), a model
+Real processes; each says one line and leaves nothing behind. Elsewhere: a full disk (`tests/chaos/test_faults.py`), a model
 that prints without end or leaves children behind (`tests/collector/zoo/test_faulty.py`), kills (`test_resume.py`), a
 Python that is too old (`tests/scripts/test_bootstrap.py`).
 """
@@ -81,17 +81,16 @@ def test_a_run_that_goes_on_is_not_taken_up_by_a_second_command(played, tmp_path
     ("module", "said"),
     [(NO_TORCH, "torch is not installed"), (BROKEN_TORCH, "torch does not start here: ImportError: libcudart.so.12")],
 )
-@pytest.mark.parametrize("words", [["run", "--model", "ViTTiny*", "--device", "cpu"], ["nightly"]])
-def test_a_torch_that_is_not_there_or_does_not_import_is_one_line(words, module, said, tmp_path):
+def test_a_torch_that_is_not_there_or_does_not_import_is_one_line(module, said, tmp_path):
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "torch.py").write_text(module + "\n")
-    done = call(*words, folder=tmp_path, PYTHONPATH=f"{tmp_path / 'modules'}{os.pathsep}{ROOT}")
+    done = call("nightly", folder=tmp_path, PYTHONPATH=f"{tmp_path / 'modules'}{os.pathsep}{ROOT}")
     is_one_line(done, 2, said)
     assert done.stdout == ""
     assert [path.name for path in tmp_path.iterdir()] == ["modules"]
 
 
-@pytest.mark.parametrize("words", [["modes"], ["templates"], ["plan", "--device", "cpu"]])
+@pytest.mark.parametrize("words", [["modes"], ["plan", "--device", "cpu"]])
 def test_a_torch_that_does_not_import_is_no_error_of_ours(words, tmp_path):
     (tmp_path / "torch.py").write_text(BROKEN_TORCH + "\n")
     done = call(*words, folder=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
@@ -129,15 +128,11 @@ def _without_privileges():
 RUN = ("run", "--model", "ViTTiny*", "--backend", "eager", "--device", "cpu", "--start", "spawn")
 
 
-@pytest.mark.parametrize("words", [("ingest", "BUNDLE"), RUN, ("export",)])
+@pytest.mark.parametrize("words", [("ingest", "BUNDLE"), RUN])
 def test_a_folder_that_cannot_be_written_is_one_line_and_stays_as_it_was(words, tmp_path):
     bundle = night(tmp_path / "runs", "one", cells=matrix(["bert"]))
     shut = tmp_path / "shut"
     shut.mkdir()
-    if words == ("export",):
-        assert call("ingest", bundle, folder=shut).returncode == 0
-        words = ("export", "latest", "--out", "out.csv", "--format", "csv")
-    before = sorted(shut.iterdir())
     shut.chmod(0o500)
     command = [sys.executable, "-m", "jobs.cli", *(str(bundle) if word == "BUNDLE" else word for word in words)]
     environ = os.environ | played_host(tmp_path / "played")
@@ -147,4 +142,4 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_stays_as_it_was(words, 
     assert done.returncode in (2, 4), tell(done)
     is_one_line(done, done.returncode, "inductor-watch: ")
     assert "annot be written" in done.stderr or "Permission denied" in done.stderr, tell(done)
-    assert sorted(shut.iterdir()) == before
+    assert list(shut.iterdir()) == []

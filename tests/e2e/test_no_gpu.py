@@ -20,7 +20,7 @@ CELLS = [Cell(*MODEL, size, Config(backend="eager")) for size in (1, 2, 3)]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nightly", "--device", "cuda", "--start", "spawn"], "use --device cpu"),
+        pytest.param(["nightly", "--device", "cuda", "--start", "spawn"], "use --device cpu", marks=pytest.mark.slow),
         (["nightly", "--gpus", "0"], "--gpus 0"),
     ],
 )

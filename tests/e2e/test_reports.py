@@ -28,7 +28,6 @@ def bundles(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stored(bundles, tmp_path_factory):
-    """A folder with a database of one night."""
     folder = tmp_path_factory.mktemp("stored")
     assert call("ingest", bundles[0], folder=folder).returncode == 0
     return folder

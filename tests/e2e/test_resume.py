@@ -95,7 +95,7 @@ def test_a_night_that_is_killed_goes_on_where_it_was(gpus, tmp_path):
         played = played_host(tmp_path / "played", **FACTS) | {"PATH": os.environ["PATH"], "PLAY_SCRIPT": SCRIPT}
     played |= {"CUDA_VISIBLE_DEVICES": "0,1"}
     words = ["--start", "spawn", "--workers", str(min(2 // gpus, len(CORES))), "--gpus", "all" if gpus == 2 else "0"]
-    storm, found, statuses = survive(tmp_path, cells, 8, gpus, 1.5, words, **played)
+    storm, found, statuses = survive(tmp_path, cells, 5, gpus, 1.5, words, **played)
     nights = {}
     for run in found:
         nights.setdefault(run.header.night or run.header.run_id, []).extend(run.planned)
@@ -154,8 +154,6 @@ def test_out_of_time_then_resumed_then_retried(tmp_path):
     ("words", "said"),
     [
         (["resume"], "no run in runs"),
-        (["resume", "nosuch"], "no run 'nosuch'"),
-        (["resume", "plan.json"], "no run 'plan.json'"),
         (["resume", "odd.jsonl"], "not a bundle"),
         (["resume", "--max-hours", "-1"], "--max-hours"),
     ],

@@ -29,12 +29,10 @@ FIRST, LAST = [CORES[0]], [CORES[-1]]
 
 
 def acted(script: str, number: int, device: str = "cpu") -> Cell:
-    """A cell that plays a script; the log knows it by its number."""
     return Cell("acted", script, Phase.INFERENCE, "float32", device, number, Config(backend="eager"))
 
 
 def slot(workers: int, **changes: Any) -> DeviceSlot:
-    """A device slot with workers that share this machine's cores."""
     return DeviceSlot([[FIRST, LAST][number % 2] for number in range(workers)], **changes)
 
 
@@ -101,11 +99,6 @@ class Trace:
         """The moments within a step in which other cells ran."""
         return [tick for tick in self.ticks if tick.number != span.number and span.holds(tick.moment)]
 
-    def companies(self) -> Iterator[set[int]]:
-        """The cells that were alive together: one set for every process, at its start."""
-        for begin, _ in (life for lives in self.lives.values() for life in lives):
-            yield {number for number, lives in self.lives.items() if any(a <= begin <= b for a, b in lives)}
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -119,7 +112,6 @@ class Line:
 
 
 def read_log(path: Path) -> list[Line]:
-    """The lines of a log, as far as they are whole."""
     text = path.read_text() if path.exists() else ""
     found = []
     for line in text.splitlines(keepends=True):

@@ -53,8 +53,6 @@ class GitHubServer(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """The few routes that are asked for."""
-
     server: GitHubServer
 
     def log_message(self, *words):
@@ -122,5 +120,4 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def github_server():
-    """A server that runs until the block ends."""
     return running(GitHubServer())

@@ -39,12 +39,10 @@ def store(tmp_path, say):
 
 @pytest.fixture
 def clone(tmp_path):
-    """A writer of a repository in the test's folder."""
     return RepositoryWriter(tmp_path / "clone")
 
 
 def titles(store):
-    """Places and titles, the newest first."""
     return [(one.position, one.title) for one in list_commits(store)]
 
 

@@ -45,8 +45,6 @@ class Script:
 
 
 class VirtualLauncher:
-    """A fork server that is ready at once."""
-
     def __init__(self, *_: object) -> None:
         self.lost, self.is_ready = False, True
 
@@ -55,8 +53,6 @@ class VirtualLauncher:
 
 
 class VirtualCell:
-    """A cell's process as the scheduler sees it."""
-
     def __init__(self, world: World, cell: Cell, cores: Sequence[int]) -> None:
         self.world, self.cell, self.cores = world, cell, list(cores)
         self.script = world.scripts[cell.batch_size]
@@ -82,7 +78,6 @@ class VirtualCell:
         return not self.finished and not self.stopped and not self.asks
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         self.stopped_s += seconds if self.stopped else 0.0
         self.waited_s += seconds if self.asks and not self.stopped else 0.0
         if not self.runs:
@@ -151,7 +146,6 @@ class VirtualCell:
 
 
 def virtual_cell(number: int) -> Cell:
-    """A cell of a GPU that is known by its number."""
     return Cell("acted", "virtual", Phase.INFERENCE, "float32", "cuda", number, Config(backend="eager"))
 
 
@@ -182,7 +176,6 @@ class World:
         self.scheduler = kind(cells, Settings(), slot, {}, None, memory_of)
 
     def run(self) -> list[Outcome]:
-        """Play until nothing is left."""
 
         def start(cell: Cell, _: Settings, __: object, ___: object, cores: Sequence[int], ____: object) -> VirtualCell:
             return VirtualCell(self, cell, cores)

@@ -10,7 +10,6 @@ from db.queries.side_rows import CellState
 
 
 def name(model="bert", suite="huggingface", config="default", phase="inference"):
-    """The name of a cell."""
     return CellName(f"id of {model} {config}", suite, model, phase, "bfloat16", "cuda", 8, config, f"id of {config}")
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from analysis.compare.cell_comparison import direction, percent, ratio
+from analysis.compare.cell_comparison import direction, ratio
 
 
 @pytest.mark.parametrize(
@@ -13,13 +13,6 @@ from analysis.compare.cell_comparison import direction, percent, ratio
 )
 def test_ratio_is_new_over_base_where_both_are_measured(base, new, expected):
     assert ratio(base, new) == expected
-
-
-def test_percent_is_signed():
-    assert percent(1.05) == pytest.approx(5)
-    assert percent(0.5) == -50
-    assert percent(None) is None
-    assert percent(math.nan) is None
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,9 @@ from tests.analysis.compare.cells import compared
 @pytest.mark.parametrize(
     ("outcome", "more_runs", "expected"),
     [
-        ("regressed", None, True),
-        ("improved", None, True),
-        ("broke", None, True),
-        ("flaky", None, True),
+        *((outcome, None, True) for outcome in ("regressed", "improved", "broke", "flaky")),
         ("inconclusive", 1.0, True),
-        ("inconclusive", 2.0, False),
-        ("inconclusive", float("inf"), False),
-        ("inconclusive", None, False),  # nothing is known of the noise
+        *(("inconclusive", runs, False) for runs in (2.0, float("inf"), None)),  # None: nothing is known of the noise
         ("unchanged", 1.0, False),
         ("still_failing", None, False),
     ],
@@ -31,19 +26,16 @@ def test_what_changed_or_one_more_run_decides_is_due(outcome, more_runs, expecte
 
 
 @pytest.mark.parametrize(
-    ("changes", "confirmed", "expected"),
+    ("moved", "model_changed", "confirmed", "expected"),
     [
-        ({}, 0, True),
-        ({}, MOST_CONFIRMATIONS - 1, True),
-        ({}, MOST_CONFIRMATIONS, False),
-        ({"moved": True}, 0, False),
-        ({"model_changed": True}, 0, False),
+        *(
+            (False, False, times, times < MOST_CONFIRMATIONS)
+            for times in (0, MOST_CONFIRMATIONS - 1, MOST_CONFIRMATIONS)
+        ),
+        (True, False, 0, False),
+        (False, True, 0, False),
     ],
 )
-def test_a_cell_is_due_so_often_and_where_a_run_can_settle_it(changes, confirmed, expected):
-    one = replace(
-        compared("broke", statuses=("pass", "fail_to_run"), moved=changes.get("moved", False)),
-        model_changed=changes.get("model_changed", False),
-    )
-    found = due_cells(SimpleNamespace(cells=(one,)), {one.cell.cell_id: confirmed})
-    assert found == ([one] if expected else [])
+def test_a_cell_is_due_so_often_and_where_a_run_can_settle_it(moved, model_changed, confirmed, expected):
+    one = replace(compared("broke", statuses=("pass", "fail_to_run"), moved=moved), model_changed=model_changed)
+    assert due_cells(SimpleNamespace(cells=(one,)), {one.cell.cell_id: confirmed}) == [one] * expected

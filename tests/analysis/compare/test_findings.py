@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.compare.findings import Judged, Outcome, count_findings, findings
+from analysis.compare.findings import Judged, Outcome, findings
 from collector.metrics import METRICS, MIN_EFFECT, Dimension
 
 
@@ -74,12 +74,6 @@ def test_where_the_device_is_as_busy_as_before_the_host_has_the_overhead():
     assert not found.is_host_overhead and (found.metric, found.beside.metric) == ("compiled_kernel_ms", "compiled_ms")
 
 
-def test_counts_are_a_dimension_of_their_own():
-    found = by_dimension(judged(compiled_ms=("unchanged", 0.0, 0.01), graph_breaks=("regressed", None, None)))
-    assert (found[Dimension.GRAPHS].verdict, found[Dimension.GRAPHS].change) == (Outcome.REGRESSED, None)
-    assert found[Dimension.LATENCY].verdict is Outcome.UNCHANGED
-
-
 def test_another_machine_or_library_is_no_change():
     values = {"compiled_ms": ("regressed", 0.3, 0.1), "compiled_peak_bytes": ("unchanged", 0.0, 0.1)}
     found = by_dimension(judged("environment_changed", **values))
@@ -95,24 +89,6 @@ def test_another_machine_or_library_is_no_change():
 def test_a_cell_that_does_not_pass_twice_has_its_status_alone(status):
     (found,) = judged(status, compiled_ms=("regressed", 0.3, 0.1))
     assert (found.dimension, found.verdict) == (Dimension.CORRECTNESS, Outcome(status))
-
-
-def test_the_same_code_that_was_not_timed_is_unchanged():
-    assert by_dimension(judged("unchanged"))[Dimension.LATENCY].verdict is Outcome.UNCHANGED
-    assert judged("entered") == ()
-
-
-def test_findings_are_counted_by_dimension():
-    rows = [
-        judged(compiled_ms=("regressed", 0.3, 0.1), compiled_peak_bytes=("improved", -0.3, 0.1)),
-        judged("unchanged", compiled_ms=("unchanged", 0.0, 0.01)),
-        judged("broke"),
-    ]
-    assert count_findings(rows) == {
-        Dimension.CORRECTNESS: {"unchanged": 2, "broke": 1},
-        Dimension.LATENCY: {"regressed": 1, "unchanged": 1},
-        Dimension.MEMORY: {"improved": 1},
-    }
 
 
 def test_every_metric_that_is_judged_has_a_dimension():

@@ -11,9 +11,7 @@ from click.testing import CliRunner
 from analysis.history.alerts import survey
 from analysis.history.branch_series import Certainty, Direction
 from analysis.reports.facts import evidence_of
-from db.regression_records import list_regressions
 from jobs.cli import app
-from jobs.regressions.recording import record_alerts
 from tests.analysis.compare import judging
 from tests.analysis.history.histories import find_alerts
 from tests.factories import cell, passing
@@ -120,12 +118,6 @@ def test_a_night_that_was_slow_alone_is_over(history):
     assert alert.is_over or alert.direction is Direction.BETTER
 
 
-def test_a_pending_alert_of_the_first_nights_opens_no_record(history):
-    store = history({}, {}, {"slower": 1.12})
-    assert record_alerts(store, find_alerts(store), author="detector").opened == ()
-    assert list_regressions(store) == []
-
-
 def test_a_host_that_was_slower_in_the_third_night_makes_no_alert(history):
     assert find_alerts(history({}, {}, {"eager": 1.12, "host": 1.12}, models=6)) == []
 
@@ -135,13 +127,3 @@ def test_one_run_a_night_is_not_judged_and_says_what_it_needs(history, tmp_path)
     assert survey(store).history.first["compiled_ms"] == 0
     done = CliRunner().invoke(app, ["changepoints", "--db", str(tmp_path / "store.db")])
     assert "need ten measured commits, or two with repeats (`nightly --replicates 2`)" in done.output
-
-
-def test_the_command_lines_tell_a_step_in_the_third_night(history, tmp_path):
-    history({}, {}, {"slower": 1.12}, models=6)
-    database = str(tmp_path / "store.db")
-    shown = CliRunner().invoke(app, ["changepoints", "--db", database]).output
-    assert "6 cells judged; 6 series by metric; 1 alerts" in shown
-    assert "worse, pending: 1 cell (compiled_ms 1)" in shown
-    detected = CliRunner().invoke(app, ["regressions", "detect", "--db", database]).output
-    assert detected.startswith("1 alerts, 1 of them pending; records: 0 opened")

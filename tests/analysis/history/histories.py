@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Mapping
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from sqlalchemy import Engine
 
 from analysis.history.alerts import survey
 from collector.vocabulary import Config, Status, short_hash
+from db.engine import open_store
 from jobs.cli import app
 from tests.analysis.compare.judging import put_run
 from tests.factories import DEFAULT, ENVIRONMENT, TESTBED, cell, failing, new_store, passing
@@ -107,6 +110,17 @@ class History:
         """Nights `first` up to but not `last`."""
         for number in range(first, last):
             self.night(number, factors, **more)
+
+
+def copied(history: History, folder: Path) -> History:
+    """Return a copy in another folder, without its clone."""
+    history.store.dispose()
+    for path in history.folder.glob("store.db*"):  # the write-ahead log, too
+        shutil.copy(path, folder)
+    found = copy(history)
+    found.folder, found.location = folder, str(folder / "store.db")
+    found.store = open_store(found.location, write=True)
+    return found
 
 
 def slower(factor: float, models: tuple[str, ...] = ("bert",), metrics: tuple[str, ...] = ("compiled_ms",)) -> Factors:

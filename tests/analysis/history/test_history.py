@@ -12,7 +12,7 @@ from analysis.history.drift import slow_drift
 from analysis.history.timelines import judge_history, status_changes
 from collector.metrics import MIN_EFFECT
 from db.queries.sides import resolve_side
-from tests.analysis.history.histories import A_NIGHT, MODELS, History, slower
+from tests.analysis.history.histories import A_NIGHT, MODELS, History, copied, slower
 from tests.factories import TESTBED
 
 OTHER = TESTBED | {"cores": 8}
@@ -22,11 +22,24 @@ OTHER = TESTBED | {"cores": 8}
 MEASURED = ("compiled_ms", "compiled_kernel_ms", "compile_cold_s", "compiled_peak_bytes")
 
 
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory):
+    """A history without nights, and one with twelve quiet ones."""
+    empty = History(tmp_path_factory.mktemp("empty"))
+    empty.import_commits()
+    quiet = copied(empty, tmp_path_factory.mktemp("quiet"))
+    quiet.nights(0, 12)
+    return empty, quiet
+
+
 @pytest.fixture
-def history(tmp_path):
-    found = History(tmp_path)
-    found.import_commits()
-    return found
+def history(templates, tmp_path):
+    return copied(templates[0], tmp_path)
+
+
+@pytest.fixture
+def quiet(templates, tmp_path):
+    return copied(templates[1], tmp_path)
 
 
 def only(found):
@@ -40,21 +53,21 @@ def ends(history, change):
     return tuple(place / A_NIGHT for place in places)
 
 
-def test_quiet_nights_have_no_change_and_say_how_much_was_judged(history):
-    history.nights(0, 20)
-    found = judge_history(history.store)
+def test_quiet_nights_have_no_change_and_say_how_much_was_judged(quiet):
+    quiet.nights(12, 20)
+    found = judge_history(quiet.store)
     assert found.changes == ()
     assert found.series == {metric: len(MODELS) if metric in MEASURED else 0 for metric in MIN_EFFECT}
     assert len(found.cells) == len(MODELS)
 
 
-def test_a_step_has_its_levels_interval_direction_and_range(history):
-    history.nights(0, 14)
-    history.nights(14, 26, slower(1.06))
-    change = only(judge_history(history.store))
+def test_a_step_has_its_levels_interval_direction_and_range(quiet):
+    quiet.nights(12, 14)
+    quiet.nights(14, 26, slower(1.06))
+    change = only(judge_history(quiet.store))
     assert (change.cell, change.metric) == ("huggingface/bert inference bfloat16 cuda bs8 default", "compiled_ms")
     assert (change.direction, change.certainty, change.is_over) == ("worse", "established", False)
-    assert ends(history, change) == (13, 14)
+    assert ends(quiet, change) == (13, 14)
     levels = change.levels
     assert levels.before == pytest.approx(2.0, rel=0.003)
     assert levels.after == pytest.approx(2.12, rel=0.003)
@@ -65,36 +78,24 @@ def test_a_step_has_its_levels_interval_direction_and_range(history):
     assert not change.environment_changed
 
 
-@pytest.mark.parametrize(
-    ("metric", "factor"), [("compiled_ms", 0.93), ("compile_cold_s", 0.9), ("compiled_peak_bytes", 0.9)]
-)
-def test_what_got_better_is_said_to_be_better(history, metric, factor):
-    history.nights(0, 12)
-    history.nights(12, 22, slower(factor, metrics=(metric,)))
-    change = only(judge_history(history.store))
-    assert (change.metric, change.direction) == (metric, "better")
-    assert change.levels.ratio == pytest.approx(factor, rel=0.005)
-    assert change.worsening < 1
-
-
-def test_missing_and_failed_nights_are_gaps_that_widen_the_range(history):
-    history.nights(0, 13)
-    history.night(13, missing=("bert",))
-    history.night(14, fails=("bert",))
-    history.nights(15, 26, slower(1.08))
-    change = only(judge_history(history.store))
-    assert ends(history, change) == (12, 15)
+def test_missing_and_failed_nights_are_gaps_that_widen_the_range(quiet):
+    quiet.nights(12, 13)
+    quiet.night(13, missing=("bert",))
+    quiet.night(14, fails=("bert",))
+    quiet.nights(15, 26, slower(1.08))
+    change = only(judge_history(quiet.store))
+    assert ends(quiet, change) == (12, 15)
     assert change.levels.before == pytest.approx(2.0, rel=0.003)
 
 
-def test_a_short_tail_is_pending_and_one_night_is_nothing(history):
-    history.nights(0, 20)
-    history.night(20, slower(1.09))
-    assert judge_history(history.store).changes == ()
-    history.nights(21, 23, slower(1.1))
-    change = only(judge_history(history.store))
+def test_a_short_tail_is_pending_and_one_night_is_nothing(quiet):
+    quiet.nights(12, 20)
+    quiet.night(20, slower(1.09))
+    assert judge_history(quiet.store).changes == ()
+    quiet.nights(21, 23, slower(1.1))
+    change = only(judge_history(quiet.store))
     assert (change.certainty, change.direction) == ("pending", "worse")
-    assert ends(history, change) == (19, 20)
+    assert ends(quiet, change) == (19, 20)
     assert change.levels.before == pytest.approx(2.0, rel=0.003)
     assert change.levels.now == change.levels.after == pytest.approx(2.2, rel=0.005)
 
@@ -108,32 +109,30 @@ def test_one_newest_night_with_a_large_step_is_pending(history):
     assert change.levels.ratio == pytest.approx(1.2, rel=0.01)
 
 
-def test_a_young_shift_of_a_latency_whose_eager_moved_along_is_the_hosts(history):
-    history.nights(0, 20)
-    history.nights(20, 23, slower(1.1, metrics=("compiled_ms", "eager_ms")))
-    assert judge_history(history.store).changes == ()
+def test_a_young_shift_of_a_latency_whose_eager_moved_along_is_the_hosts(quiet):
+    quiet.nights(12, 20)
+    quiet.nights(20, 23, slower(1.1, metrics=("compiled_ms", "eager_ms")))
+    assert judge_history(quiet.store).changes == ()
 
 
-def test_a_young_shift_of_device_time_and_latency_is_not_the_hosts(history):
-    history.nights(0, 20)
-    history.nights(20, 23, slower(1.1, metrics=("compiled_ms", "eager_ms", "compiled_kernel_ms")))
-    assert {change.metric for change in judge_history(history.store).changes} == {"compiled_ms", "compiled_kernel_ms"}
+def test_a_young_shift_of_device_time_and_latency_is_not_the_hosts(quiet):
+    quiet.nights(12, 20)
+    quiet.nights(20, 23, slower(1.1, metrics=("compiled_ms", "eager_ms", "compiled_kernel_ms")))
+    assert {change.metric for change in judge_history(quiet.store).changes} == {"compiled_ms", "compiled_kernel_ms"}
 
 
-def test_a_change_that_went_back_is_over_and_its_end_is_a_change_too(history):
-    history.nights(0, 12)
-    history.nights(12, 24, slower(1.1))
-    history.nights(24, 36)
-    there, back = judge_history(history.store).changes
+def test_a_change_that_went_back_is_over_and_its_end_is_a_change_too(quiet):
+    quiet.nights(12, 24, slower(1.1))
+    quiet.nights(24, 36)
+    there, back = judge_history(quiet.store).changes
     assert (there.direction, there.is_over) == ("worse", True)
     assert (back.direction, back.is_over) == ("better", False)
-    assert ends(history, back) == (23, 24)
+    assert ends(quiet, back) == (23, 24)
 
 
-def test_another_driver_at_the_boundary_is_told_and_another_torch_is_not(history):
-    history.nights(0, 12)
-    history.nights(12, 24, slower(1.1), environment={"driver": "2.0", "torch_git": "f" * 40})
-    change = only(judge_history(history.store))
+def test_another_driver_at_the_boundary_is_told_and_another_torch_is_not(quiet):
+    quiet.nights(12, 24, slower(1.1), environment={"driver": "2.0", "torch_git": "f" * 40})
+    change = only(judge_history(quiet.store))
     assert change.environment_changed
     assert [(one.key, one.base, one.new) for one in change.environment] == [("driver", (), ("2.0",))]
     assert change.program == ()
@@ -146,11 +145,10 @@ def test_another_driver_elsewhere_is_not(history):
     assert not only(judge_history(history.store)).environment_changed
 
 
-def test_another_program_is_said_beside_the_change(history, monkeypatch):
-    history.nights(0, 12)
-    monkeypatch.setattr("tests.factories.BundleWriter.program", another_option(history))
-    history.nights(12, 24, slower(1.1), program="another")
-    change = only(judge_history(history.store))
+def test_another_program_is_said_beside_the_change(quiet, monkeypatch):
+    monkeypatch.setattr("tests.factories.BundleWriter.program", another_option(quiet))
+    quiet.nights(12, 24, slower(1.1), program="another")
+    change = only(judge_history(quiet.store))
     assert change.environment_changed
     assert [(one.key, one.base, one.new) for one in change.program] == [("triton.cudagraphs", ("false",), ("true",))]
 
@@ -170,13 +168,12 @@ def test_every_testbed_is_a_series_of_its_own(history):
     assert judge_history(history.store).changes == ()
 
 
-def test_branches_are_kept_apart(history):
-    history.nights(0, 12)
-    history.nights(12, 24, slower(1.2), branch="feature")
-    assert judge_history(history.store).changes == ()
-    history.nights(24, 36, branch="feature")
-    assert only(judge_history(history.store)).branch == "feature"
-    assert judge_history(history.store, branch="main").changes == ()
+def test_branches_are_kept_apart(quiet):
+    quiet.nights(12, 24, slower(1.2), branch="feature")
+    assert judge_history(quiet.store).changes == ()
+    quiet.nights(24, 36, branch="feature")
+    assert only(judge_history(quiet.store)).branch == "feature"
+    assert judge_history(quiet.store, branch="main").changes == ()
 
 
 def test_commits_are_in_the_order_of_the_repository(history):
@@ -217,11 +214,10 @@ def test_runs_of_one_commit_are_one_point(history):
     assert found.changes == ()
 
 
-def test_another_environment_of_one_commit_blames_no_commit(history):
-    history.nights(0, 12)
-    history.night(11, slower(1.1), run_id="again", minutes=1440 * 11 + 60, environment={"driver": "2.0"})
-    history.nights(12, 24, slower(1.1), environment={"driver": "2.0"})
-    change = only(judge_history(history.store))
+def test_another_environment_of_one_commit_blames_no_commit(quiet):
+    quiet.night(11, slower(1.1), run_id="again", minutes=1440 * 11 + 60, environment={"driver": "2.0"})
+    quiet.nights(12, 24, slower(1.1), environment={"driver": "2.0"})
+    change = only(judge_history(quiet.store))
     assert change.span.is_one_commit
     assert [one.key for one in change.environment] == ["driver"]
 
@@ -235,11 +231,6 @@ def test_a_window_finds_the_newest_changes_alone(history):
     (newest,) = judge_history(history.store, window=22).changes
     assert newest.span.base.commit == whole[1].span.base.commit
     assert newest.levels.ratio == pytest.approx(whole[1].levels.ratio, rel=0.01)
-
-
-def test_an_empty_store_has_nothing_to_judge(tmp_path):
-    found = judge_history(History(tmp_path, nights=1).store)
-    assert (found.changes, found.cells) == ((), frozenset())
 
 
 # Statuses
@@ -262,17 +253,6 @@ def test_an_empty_store_has_nothing_to_judge(tmp_path):
 def test_a_cell_broke_or_was_fixed_where_it_ends_the_same_way_twice(passed, changes):
     points = np.array([{"1": 1.0, "0": 0.0, "-": np.nan}[one] for one in passed])
     assert [astuple(one) for one in status_changes(points)] == changes
-
-
-def test_what_was_fixed_is_said_and_the_break_is_over(history):
-    history.nights(0, 3)
-    history.nights(3, 6, fails=("gpt2",))
-    history.nights(6, 8)
-    broke, fixed = judge_history(history.store).changes
-    assert (broke.metric, broke.direction, broke.certainty, broke.is_over) == ("", "worse", "established", True)
-    assert (broke.statuses, ends(history, broke)) == (("pass", "fail_to_run"), (2, 3))
-    assert (fixed.direction, fixed.certainty, fixed.is_over) == ("better", "established", False)
-    assert fixed.statuses == ("fail_to_run", "pass")
 
 
 # Slow drift
@@ -313,10 +293,10 @@ def test_a_creep_of_half_a_per_cent_a_night_is_named_without_a_pin(history, flat
     assert {(one.metric, one.direction) for one in named} == {("compiled_ms", "worse")}
 
 
-def test_what_a_step_explains_is_no_drift(history):
-    history.nights(0, 20)
-    history.nights(20, 40, slower(1.1))
-    found = drifts(history, "n005")
+def test_what_a_step_explains_is_no_drift(quiet):
+    quiet.nights(12, 20)
+    quiet.nights(20, 40, slower(1.1))
+    found = drifts(quiet, "n005")
     assert found.drifts == ()
     assert found.series == len(MODELS) * len(MEASURED)
 

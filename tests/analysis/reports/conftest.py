@@ -24,38 +24,35 @@ HOSTILE = [
 ]
 
 
-def with_evidence(which):
-    """A slower measurement with one more kernel and a graph break."""
-    base = 2.0 * (1 + MODELS.index(which.model))
-    metrics = {
-        "eager_ms": base * 2,
-        "compiled_ms": base * 1.1,
-        "compiled_kernel_ms": base * 0.75 * 1.1,
-        "compile_cold_s": 10.0,
-        "graph_breaks": 2.0,
-    }
-    details = {"compiled_kernels": [["triton_red_fused_add_7", 2, 0.9], ["triton_poi_new_1", 1, 0.6]]}
-    details |= {"graph_break_reasons": {"call to print": 2}, "checked_by": "cosine"}
-    return passing(which, minutes=721, samples={}, metrics=metrics, details=details)
+def with_evidence(*kernels, slower=1.0, breaks=0):
+    """A way to measure with these kernels and so many graph breaks."""
+
+    def make(which):
+        base = 2.0 * (1 + MODELS.index(which.model))
+        metrics = {"eager_ms": base * 2, "compiled_ms": base * slower, "compiled_kernel_ms": base * 0.75 * slower}
+        metrics |= {"compile_cold_s": 10.0, "graph_breaks": float(breaks)}
+        details = {"compiled_kernels": [list(row) for row in kernels]}
+        if breaks:
+            details |= {"graph_break_reasons": {"call to print": breaks}, "checked_by": "cosine"}
+        return passing(which, minutes=661 + 60 * (slower > 1), samples={}, metrics=metrics, details=details)
+
+    return make
 
 
-def quiet_with_evidence(which):
-    base = 2.0 * (1 + MODELS.index(which.model))
-    metrics = {"eager_ms": base * 2, "compiled_ms": base, "compiled_kernel_ms": base * 0.75, "compile_cold_s": 10.0}
-    details = {"compiled_kernels": [["triton_red_fused_add_3", 2, 0.9]], "graph_break_reasons": {}}
-    return passing(which, minutes=661, samples={}, metrics={**metrics, "graph_breaks": 0.0}, details=details)
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def nights(tmp_path_factory):
     """Twelve quiet nights, then one with a slower model, a broken one, a fixed one and a missing one."""
     folder = tmp_path_factory.mktemp("nights")
     store = new_store(folder / "store.db")
     for number in range(11):
         make_run(store, folder, number)
-    make_run(store, folder, 11, slower={MODELS[3]: quiet_with_evidence, MODELS[6]: failing})
+    make_run(
+        store, folder, 11, slower={MODELS[3]: with_evidence(("triton_red_fused_add_3", 2, 0.9)), MODELS[6]: failing}
+    )
     slower = {
-        MODELS[3]: with_evidence,
+        MODELS[3]: with_evidence(
+            ("triton_red_fused_add_7", 2, 0.9), ("triton_poi_new_1", 1, 0.6), slower=1.1, breaks=2
+        ),
         MODELS[5]: lambda which: failing(which, Status.OOM),
         MODELS[2]: {"compiled_ms": 0.9},
     }
@@ -67,7 +64,7 @@ def nights(tmp_path_factory):
     return str(folder / "store.db")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def hostile(tmp_path_factory):
     """Two runs of models whose names are markup: slower, broken and missing ones."""
     folder = tmp_path_factory.mktemp("hostile")

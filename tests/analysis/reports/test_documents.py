@@ -13,11 +13,9 @@ from markdown_it import MarkdownIt
 
 from analysis.reports.html_report import html
 from analysis.reports.markdown_report import SUMMARY_BYTES, code, cut, fence, markdown, prose
-from jobs.github import MARKER
 from jobs.output.terminal import one_line
 from tests.analysis.compare.test_cell_verdicts import MODELS
 from tests.analysis.reports.conftest import DASHBOARD, HOSTILE, call, report_of
-from tests.jobs.github_server import TOKEN, github_server
 
 
 def test_the_verdict_is_one_sentence_and_what_got_worse_comes_first(nights):
@@ -62,6 +60,7 @@ def test_a_regression_has_its_evidence_and_a_broken_cell_its_error(nights):
     text = markdown(report_of(nights))
     assert text.index("### Regressed (2)") < text.index("kernel triton") < text.index("### Broke (1)")
     assert text.index("### Broke (1)") < text.index("Improved (1)") < text.index("### Suites")
+    assert "| 96% 23/24 -> 96% 23/24 |" in text
 
 
 def test_links_lead_to_the_same_sides_tomorrow(nights):
@@ -72,22 +71,6 @@ def test_links_lead_to_the_same_sides_tomorrow(nights):
     assert link == f"{DASHBOARD}/model?base=r11&new=r12&{where}"
     assert f"]({link})" in markdown(report_of(nights, dashboard=DASHBOARD))
     assert "](" not in markdown(report_of(nights))
-
-
-def test_what_measures_again_what_the_report_names_knows_its_filters(nights):
-    assert report_of(nights).again_command == "inductor-watch run --again r11 r12"
-    done = call(nights, "r11", "r12", "--suite", "huggingface", "--model", MODELS[3])
-    report = f"inductor-watch report r11 r12 --suite huggingface --model {MODELS[3]} --again-plan again.json"
-    assert f"```sh\n{report}\ninductor-watch run --again again.json\n```" in done.output
-
-
-def test_suites_have_pass_rates_and_an_interval_over_models(nights):
-    (suite,) = report_of(nights).suites
-    assert (suite.base.passed, suite.new.passed) == (23, 23)
-    average, within = suite.figures["compile_cold_s"], suite.changes["compile_cold_s"].interval
-    assert average.n == 22
-    assert within.low < average.ratio < within.high
-    assert "| 96% 23/24 -> 96% 23/24 |" in markdown(report_of(nights))
 
 
 def test_json_has_every_cell_with_its_verdict_and_what_is_beside_it(nights):
@@ -207,14 +190,8 @@ def test_the_page_asks_nobody_for_anything_and_is_well_formed(nights, hostile):
         assert "@import" not in text
         assert "default-src 'none'" in text
         assert "prefers-color-scheme:dark" in text
-
-
-def test_names_that_are_markup_stay_names_on_the_page(hostile):
-    page = Page(html(report_of(hostile, "one", "two")))
-    words = "\n".join(page.words)
-    for name in HOSTILE:
-        assert name in words
-    assert "<img src=x onerror=alert(1)>" in words
+    words = "\n".join(page.words)  # of the hostile one
+    assert [name for name in (*HOSTILE, "<img src=x onerror=alert(1)>") if name not in words] == []
 
 
 def test_a_report_that_is_too_long_has_fewer_rows_and_says_so(nights):
@@ -289,21 +266,6 @@ NO_ADDRESSES = [
 def test_a_dashboard_that_is_no_address_is_refused(nights, url):
     done = call(nights, "r11", "r12", "--dashboard-url", url)
     assert (done.exit_code, "no address" in done.output) == (2, True)
-
-
-def test_the_comment_is_edited_and_the_token_appears_nowhere(nights):
-    with github_server() as server:
-        environ = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": server.url}
-        first = call(nights, "r10", "r11", "--comment", "o/r#12", **environ)
-        second = call(nights, "r11", "r12", "--comment", "o/r#12", **environ)
-        assert first.output == f"comment created: {server.url}/c/0\n"
-        assert second.output == f"comment updated: {server.url}/c/0\n"
-        (comment,) = server.comments
-        assert comment["body"].startswith(f"{MARKER}\n## inductor-watch: 1 regressed, 1 broke\n")
-        missing = call(nights, "r11", "r12", "--comment", "o/other#1", **environ)
-        assert (missing.exit_code, "with 404 (Not Found)" in missing.output) == (4, True)
-    for done in (first, second, missing):
-        assert TOKEN not in done.output + repr(done.exception)
 
 
 def test_a_request_that_cannot_be_served_writes_nothing(nights, tmp_path):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
-from analysis.compare.suite_groups import AverageChange
 from analysis.present import percent
 from analysis.reports.facts import build_report
 from analysis.reports.html_report import CHARTS, Mark, draw, html, svg
-from analysis.stats.verdicts import Interval
 from db.engine import open_store
 from db.queries.cells import EVERYTHING
 from tests.analysis.compare.test_cell_verdicts import MODELS
@@ -60,16 +57,6 @@ def test_suites_have_a_column_for_each_average(nights):
     assert percent(suite.figures["compile_cold_s"].change) in texts(drawn)
 
 
-def test_an_average_is_coloured_by_the_rule_of_the_dashboard(nights):
-    found = report_of(nights)
-    (suite,) = found.suites
-    assert {change.look for change in suite.changes.values() if change} == {"calm"}
-    for look, color in (("calm", None), ("worse", "#b44a00")):
-        change = AverageChange("speedup", 9, 1.1, Interval(1.05, 1.2, models=9), look)
-        vars(suite)["changes"] = dict.fromkeys(suite.changes, change)
-        assert {dot[0] for dot in dots(svg(found, "suites"))} == {color}
-
-
 def test_a_report_without_a_change_has_no_picture_and_says_so(nights, tmp_path):
     assert svg(report_of(nights, "r09", "r10"), "changes") == ""
     out = tmp_path / "x.svg"
@@ -88,22 +75,6 @@ def test_names_that_are_markup_stay_names_in_pictures(hostile):
         assert not [name for name in names if name.startswith("on") or name in ("href", "style")]
         assert "&lt;script&gt;" in drawn
     assert sorted(text for text in texts(synthetic) if text in HOSTILE) == sorted([*HOSTILE * 2, HOSTILE[3]])
-
-
-def test_an_interval_beyond_the_edge_ends_there_and_is_said_whole():
-    mark = Mark(0, "x", 0.9, 0.7, 1.5, "worse", "+90 %")
-    drawn = draw("t", [], ["x"], ["a", "b"], [mark])
-    assert dots(drawn)[0][2] == "a: +90 %, 95 % interval +70.0 .. +150.0 %"
-    assert dots(drawn)[0][1] == dots(draw("t", [], ["x"], ["a"], [replace(mark, change=0.5)]))[0][1]
-
-
-def test_a_long_name_keeps_both_its_ends():
-    name = f"torchbench/{'x' * 100} inference cuda bs1 cudagraphs"
-    drawn = draw("t", [], ["x"], [name], [Mark(0, "x", 0.1, None, None, "calm", "+10 %")])
-    (shown,) = [line for line in texts(drawn) if line.startswith("torchbench")]
-    assert name in drawn
-    assert len(shown) >= 60
-    assert shown.endswith("cudagraphs")
 
 
 def test_no_minus_stands_before_a_zero():
@@ -128,13 +99,6 @@ def test_what_is_missing_for_a_picture_is_one_line(nights, tmp_path, monkeypatch
         assert (done.exit_code, "pip install vl-convert-python" in done.output) == (2, True)
     assert list(tmp_path.iterdir()) == []
     assert html(report_of(nights)).count("pip install vl-convert-python") == 2
-
-
-def test_the_page_has_both_pictures_in_its_own_colours(nights):
-    text = html(report_of(nights))
-    assert text.count("<figure") == 2
-    assert "#b44a00" not in text.split("</style>")[1]
-    assert 'fill="var(--bad)"' in text
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,6 @@ from analysis.stats.averages import geomean, robust_sigma
 
 POSITIVE = st.floats(min_value=1e-6, max_value=1e6)
 SOME = st.lists(POSITIVE, min_size=1, max_size=30)
-SCALE = st.floats(min_value=1e-3, max_value=1e3)
-
-
-def test_geomean_of_known_values():
-    assert geomean([1, 10, 100]) == pytest.approx(10)
 
 
 def test_what_was_not_measured_is_left_out():
@@ -33,12 +28,6 @@ def test_geomean_agrees_with_the_standard_library(values):
     assert min(values) * (1 - 1e-9) <= found <= max(values) * (1 + 1e-9)
 
 
-@given(st.lists(st.tuples(POSITIVE, POSITIVE), min_size=1, max_size=20))
-def test_geomean_of_ratios_is_the_ratio_of_geomeans(pairs):
-    ratios = geomean([new / base for base, new in pairs])
-    assert ratios == pytest.approx(geomean([new for _, new in pairs]) / geomean([base for base, _ in pairs]))
-
-
 @given(SOME, st.randoms(use_true_random=False))
 def test_averages_and_spreads_do_not_depend_on_the_order(values, rng):
     shuffled = rng.sample(values, len(values))
@@ -48,8 +37,3 @@ def test_averages_and_spreads_do_not_depend_on_the_order(values, rng):
 
 def test_the_robust_sigma_of_known_values():
     assert robust_sigma([1, 1, 2, 2, 4, 6, 9]) == pytest.approx(1.4826)
-
-
-def test_one_outlier_does_not_move_the_spread():
-    steady = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01]
-    assert robust_sigma([*steady, 50.0]) == pytest.approx(robust_sigma(steady), abs=0.01)

@@ -17,8 +17,6 @@ from analysis.stats.run_noise import (
 )
 from analysis.stats.verdicts import with_error
 
-ONCE = np.ones(1)
-
 
 def tail_with(spikes, size=0.04, runs=14, series=20):
     """The tail of quiet series of which so many runs are apart by `size`."""
@@ -28,13 +26,6 @@ def tail_with(spikes, size=0.04, runs=14, series=20):
     owners = np.repeat(np.arange(series), runs)
     distances, known = distances_from_neighbours(values, owners)
     return tail_of(distances[known], owners[known], series)
-
-
-def test_a_run_is_apart_from_its_neighbours_and_a_step_is_not():
-    values = np.array([0, 0, 0, 1.0, 0, 0, 0, 2, 2, 2, 2, 5, 5])
-    distances, known = distances_from_neighbours(values, np.array([0] * 11 + [1] * 2))
-    assert known.tolist() == [True] * 11 + [False] * 2
-    assert np.flatnonzero(distances).tolist() == [3]
 
 
 def chance(tail, change=0.04, earlier=1, later=1, agree=True):

@@ -10,7 +10,6 @@ from analysis.stats.levels import pending_shifts
 
 
 def pending(values, change_points, **options):
-    """The pending shift of one series."""
     return pending_shifts(np.array([values], dtype=float), [change_points], **options)[0]
 
 

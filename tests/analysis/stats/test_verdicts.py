@@ -72,7 +72,6 @@ def test_real_slowdowns_are_found_and_called_what_they_are():
 
 
 def one(change, sd, base=1, new=1, df=20.0):
-    """The difference of a single cell."""
     arrays = (np.array([float(value)]) for value in (base, new, sd**2, df))
     return difference(np.array([change]), *arrays)
 

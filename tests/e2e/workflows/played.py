@@ -52,7 +52,6 @@ def _measured(cell: Cell, minutes: float, slower: str) -> Measurement:
 
 
 def main() -> int:
-    """Play the verb on the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("verb")
     for name in ("plan", "out", "model", "config", "phase", "branch", "commit", "base"):

@@ -27,7 +27,6 @@ def _prepare(script: Path, words: list[str]) -> None:
 
 
 def main() -> None:
-    """Go on as Python, or as what plays the measuring."""
     words = sys.argv[1:]
     if words[0].endswith("bootstrap.py"):
         _prepare(Path(words[0]), words[1:])

@@ -37,7 +37,7 @@ def evaluate(source: str, contexts: Mapping[str, Any], failed: bool = False) -> 
     jinja = _TOKEN.sub(lambda m: f".get('{m[1]}', '')" if m[1] else _OPERATORS.get(m[0], m[0]), source)
     states = {"always": True, "cancelled": False, "success": not failed, "failure": failed}
     functions = {name: lambda value=value: value for name, value in states.items()}
-    return _JINJA.compile_expression(jinja)(**contexts, **functions, fromJSON=json.loads)
+    return _JINJA.compile_expression(jinja)({**functions, "fromJSON": json.loads, **contexts})
 
 
 def fill(value: Any, contexts: Mapping[str, Any]) -> Any:

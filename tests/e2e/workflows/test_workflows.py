@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -17,7 +18,7 @@ from db.nights import list_nights
 from jobs.plan.planning import planned_night
 from jobs.requested_options import Selection
 from tests.e2e.workflows.played import play
-from tests.e2e.workflows.runner import ROOT, Host, Service, clone, read
+from tests.e2e.workflows.runner import ROOT, Host, Service, clone, condition, read
 from tests.jobs.github_server import TOKEN, github_server
 
 WORKFLOWS = ROOT / ".github" / "workflows"
@@ -37,6 +38,27 @@ def steps_of(path):
     data = read(path)
     jobs = data["jobs"].values() if "jobs" in data else [data["runs"]]
     return [step for job in jobs for step in job["steps"]]
+
+
+#: What a job may write; all others write nothing.
+WRITES = {(NIGHTLY, "merge"): {"issues"}, (ADHOC, "judge"): {"pull-requests"}}
+
+
+@pytest.mark.parametrize("path", [NIGHTLY, ADHOC, CI], ids=lambda path: path.stem)
+def test_a_job_may_write_exactly_what_it_needs(path):
+    assert read(path)["permissions"] == {}
+    for name, job in read(path)["jobs"].items():
+        writes = {right for right, level in job["permissions"].items() if level != "read"}
+        assert writes == WRITES.get((path, name), set()), name
+
+
+@pytest.mark.parametrize("path", [NIGHTLY, ACTION], ids=lambda path: path.stem)
+@pytest.mark.parametrize("name", ["Keep the store", "Offer the night"])
+def test_a_stored_night_is_kept_whatever_failed_unless_it_is_cancelled(path, name):
+    (step,) = (step for step in steps_of(path) if step["name"] == name)
+    for ingested, failed, cancelled in itertools.product(("success", "failure"), (False, True), (False, True)):
+        contexts = {"steps": {"ingest": {"outcome": ingested}}, "cancelled": lambda value=cancelled: value}
+        assert condition(step["if"], contexts, failed) == (ingested == "success" and not cancelled)
 
 
 @pytest.mark.parametrize("path", [NIGHTLY, ADHOC, ACTION], ids=lambda path: path.stem)

@@ -17,7 +17,6 @@ if "jobs.pool.child" in sys.orig_argv:
 
 
 def commit_of(version: str) -> str:
-    """The git commit of a synthetic build."""
     return version.replace(".", "").ljust(40, "0")
 
 

@@ -18,7 +18,6 @@ NAMES = ("torch/compiler.py", "torch/unused.py", "torch/kernel.jinja")
 
 @pytest.fixture
 def wheel(tmp_path, monkeypatch):
-    """An installed torch of three files."""
     for name in NAMES:
         path = tmp_path / "wheel" / name
         path.parent.mkdir(parents=True, exist_ok=True)

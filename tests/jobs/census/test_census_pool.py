@@ -72,11 +72,6 @@ def test_what_is_timed_or_runs_is_not_known(pool, config):
     assert not found.details[CENSUS]["known"]
 
 
-def test_training_has_a_backward_graph(pool):
-    one = cell(phase="training")
-    assert len(taken(pool, one)[one].code["graphs"]) == 2
-
-
 def test_a_model_that_reads_values_is_built_with_values(pool):
     one, plain = cell("net_that_reads_a_value"), cell()
     found = taken(pool, one, plain)

@@ -165,7 +165,6 @@ def test_equal_code_is_timed_if_files_act_at_run_time(tmp_path, pytorch):
         (["--python-only", "--minutes", "0"], 2, "--minutes"),
         (["--fail-on", "slower"], 2, "no outcome is called 'slower'"),
         (["--against", "+combo_kernels=true"], 2, "--against takes one ref, or none"),
-        (["--against", "combo_kernels=true"], 2, "write options as +NAME=VALUE"),
     ],
 )
 def test_what_cannot_be_checked_is_refused_in_one_line(tmp_path, pytorch, more, code, said):

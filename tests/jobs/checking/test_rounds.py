@@ -225,14 +225,6 @@ def test_cells_left_by_the_first_round_are_timed_after_the_others(checked):
     assert answer(check)[0].counts == {"unchanged": 8}
 
 
-def test_what_fails_on_one_side_is_tried_once_more(checked):
-    played = Played(broken=("model1",))
-    check = checked(played)
-    check.run()
-    assert [models for _, _, models in played.passes[2:4]] == [["1"], ["1"]]
-    assert answer(check)[0].counts == {"unchanged": 7, "broke": 1}
-
-
 def test_what_computes_something_else_is_broken_and_not_flaky(checked):
     played = Played(other=("model1",), wrong=("model1",))
     check = checked(played)
@@ -360,10 +352,3 @@ def test_without_a_census_everything_is_compiled_first(checked, capsys):
     check.run()
     assert played.passes[0] == ("base", "compile", list("01234567"))
     assert "no census: no C compiler" in capsys.readouterr().err
-
-
-def test_without_time_nothing_is_measured(checked):
-    played = Played()
-    check = checked(played, seconds=0.0)
-    check.run()
-    assert (played.passes, check.rounds, check.needs()) == ([], 0, {})

@@ -31,7 +31,7 @@ from jobs.pool import child
 from jobs.pool.child import Request, run_child
 from jobs.pool.session import RunProgress
 from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
-from tests.factories import CONFIGS, cell, new_store, night, passing
+from tests.factories import CONFIGS, cell, new_store, night
 
 CELLS = [cell(f"m{number}", config, device="cpu") for config in CONFIGS for number in range(4)]
 NODES = [Node("alpha", "a" * 56, 8, 0), Node("beta", "b" * 56, 8, 0)]
@@ -199,17 +199,6 @@ def test_the_store_has_the_whole_night_and_what_was_lost_as_missing(measure, tmp
     assert (sum(run.measured for run in stored.runs), sum(run.planned for run in stored.runs)) == (12, 12)
 
 
-def test_shards_are_of_like_cost_the_longest_first_and_no_model_is_in_two(tmp_path):
-    def made(item):
-        return passing(item, wall_s=10.0 * (1 + int(item.model[1:])), details={})
-
-    history = [read_bundle(night(tmp_path, "r1", cells=CELLS, make=made))]
-    shards = cut_shards(CELLS, NODES, 3, history)
-    assert Counter(item for shard in shards for item in shard.cells) == Counter(CELLS)
-    assert [sorted({item.model for item in shard.cells}) for shard in shards] == [["m3"], ["m2"], ["m0", "m1"]]
-    assert {shard.home for shard in shards} == {""}
-
-
 def test_a_model_goes_back_to_the_node_that_measured_it_last(tmp_path):
     for minutes, node in enumerate(("alpha", "beta")):
         cells = [item for item in CELLS if node == "alpha" or item.model in ("m0", "m1")]
@@ -272,11 +261,6 @@ def test_options_without_effect_are_refused(words, said):
 REQUEST = Request(
     Selection(), (), RunNames(), RequestedOptions(execution=ExecutionOptions(2)), cells=tuple(CELLS[:1]), until=5.0
 )
-
-
-def test_a_request_is_the_same_on_the_other_side():
-    read = Request.from_json(json.loads(json.dumps(REQUEST.to_json())))
-    assert (read, read.cells, read.left_s) == (REQUEST, tuple(CELLS[:1]), 0.0)
 
 
 @pytest.mark.parametrize(

@@ -34,18 +34,6 @@ def call(path, *words):
     return CliRunner().invoke(app, [*words, "--db", str(path)])
 
 
-def test_the_gate_fails_on_what_slowed_since_the_last_night(two_nights):
-    done = call(two_nights, "gate", "latest~1", "latest")
-    assert done.exit_code == 1, done.output
-    assert "23 regressed" in done.output
-
-
-def test_records_are_opened_of_it(two_nights, tmp_path):
-    path = shutil.copy(two_nights, tmp_path / "store.db")
-    done = call(path, "regressions", "open", "latest~1", "latest")
-    assert done.output.count("opened") >= 23, done.output
-
-
 def test_a_gate_against_a_base_of_one_model_says_that_most_cells_have_none(two_nights):
     done = call(two_nights, "gate", "tried", "latest")
     assert done.exit_code == 3

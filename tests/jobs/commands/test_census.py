@@ -91,7 +91,6 @@ def test_a_second_census_is_found_again_and_agrees_with_the_first(done):
         (("--device", "cuda", "--device-name", "cpu"), "contradict each other"),
         (("--git", ".", "HEAD", "--device-name", "cpu"), "is no range of commits: write GOOD..BAD"),
         (("--git", ".", "A..B", "--against", "x"), "leave out --source and --against"),
-        (("--device-name", "cpu", "--model", "no_such_model"), "no model matches"),
     ],
 )
 def test_a_wrong_request_is_one_line(tmp_path, words, line):

@@ -47,15 +47,6 @@ def test_a_wrong_command_line_is_answered_with_one_line(words, said, monkeypatch
     assert capsys.readouterr().err.startswith(said)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_option_says_what_it_is_for(verb):
-    with click.Context(app) as context:
-        command = app.get_command(context, verb)
-    for one in [command, *getattr(command, "commands", {}).values()]:
-        options = [option for option in one.params if isinstance(option, click.Option)]
-        assert [option.name for option in options if not option.help] == []
-
-
 @pytest.mark.parametrize(
     ("verb", "is_waiting", "said"),
     [

@@ -22,13 +22,11 @@ ENVIRON = {"INDUCTOR_WATCH_AUTHOR": "ann", "GITHUB_ACTOR": ""}
 
 @pytest.fixture
 def database(nights_with_losses, tmp_path):
-    """A copy without records."""
     return str(shutil.copy(nights_with_losses, tmp_path / "store.db"))
 
 
 @pytest.fixture
 def filled(database):
-    """A copy with a record of each of the two."""
     assert call(database, "open", "r11", "r12").exit_code == 0
     return database
 

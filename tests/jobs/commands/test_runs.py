@@ -89,15 +89,6 @@ def test_how_a_run_used_its_machine_is_in_bundle_database_list_and_json(tmp_path
     assert row["usage"] == USAGE
 
 
-def test_each_run_of_a_night_has_its_own_use(tmp_path):
-    engine = new_store(tmp_path / "store.db")
-    for number in range(2):
-        ingest_bundle(engine, closed(tmp_path, f"g{number}", {**USAGE, "seconds": 100.0 + number}, night="n"))
-    engine.dispose()
-    lines = [line for line in printed(tmp_path).splitlines() if " used by " in line]
-    assert sorted((line.split()[2], line.split()[4]) for line in lines) == [("g0", "100"), ("g1", "101")]
-
-
 @pytest.mark.parametrize("foreign", [{"workers": "many"}, {"seconds": 1.0}, {**USAGE, "cores_busy": "much"}])
 def test_a_use_of_another_version_does_not_end_the_list(foreign, tmp_path):
     engine = new_store(tmp_path / "store.db")

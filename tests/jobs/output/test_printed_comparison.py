@@ -41,7 +41,6 @@ def store(tmp_path):
 
 
 def shown(engine, limit=20):
-    """The printed lines without the widths of their columns."""
     console = Console(file=io.StringIO(), width=240)
     with engine.connect() as connection:
         found = compare_named(connection, "base", "new")
@@ -114,18 +113,6 @@ def test_the_noise_line_says_what_is_true_for_the_verdicts_under_it(tmp_path):
     (line,) = (line for line in told if line.startswith("Noise"))
     assert "fewer than 5 cells have repeats. Each cell is judged by its own repeats." in line
     assert "not known" not in line
-
-
-def test_a_machine_that_is_30_percent_slower_is_said_to_be(tmp_path):
-    engine = new_store(tmp_path / "slow.db")
-    cells = [cell(f"model{number:02}") for number in range(24)]
-    for number, name in enumerate(("r0", "r1", "base", "new")):
-        slower = (1 + number / 1e3) * (1.3 / 1.001 if name == "new" else 1)
-        head = header(name, minutes=60 * number, commit=("b" if name == "new" else "a") * 40)
-        made = [measured(which, slower, eager_ms=4.0 * slower) for which in cells]
-        ingest_bundle(engine, write_bundle(tmp_path, head, made))
-    (line,) = (line for line in shown(engine) if line.startswith("Noise"))
-    assert line.endswith(" Corrected for machine drift: compiled latency +30.0 %.")
 
 
 def test_a_limit_keeps_the_largest_changes_and_brackets_are_no_markup(tmp_path):

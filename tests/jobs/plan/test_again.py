@@ -52,7 +52,7 @@ def report_of(database, base="r11", new="r12"):
         return build_report(conn, base, new, EVERYTHING)
 
 
-def test_inconclusive_cells_want_what_their_verdict_says_and_changes_one_run_more(nights):
+def test_inconclusive_cells_want_what_their_verdict_says(nights):
     report = report_of(nights)
     again = report.again
     assert report.counts["inconclusive"] >= 20
@@ -131,7 +131,7 @@ def write(path, **runs):
     return path
 
 
-def test_a_file_is_measured_in_as_many_runs_as_it_says_and_they_are_one_night(tmp_path, measured, any_model):
+def test_a_file_is_measured_in_the_runs_that_it_says_as_one_night(tmp_path, measured, any_model):
     done = run("--again", write(tmp_path / "plan.json", runs={REAL[0].cell_id: 2}), "--no-store")
     assert done.exit_code == 0, done.output
     assert measured.devices == ["cpu"]

@@ -13,14 +13,13 @@ from rich.console import Console
 
 from collector.bundle import BundleContents
 from collector.usage_errors import BundleError
-from collector.vocabulary import Config, Status
+from collector.vocabulary import Config
 from jobs.commands.nightly import nightly_command
 from jobs.plan.cost import read_history
 from jobs.plan.dry_run import backtest, forecast, show
 from jobs.plan.planning import Plan
-from jobs.plan.spared_cells import copy_for
 from jobs.requested_options import ExecutionOptions
-from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, at, cell, failing, header, night, passing, write_bundle
+from tests.factories import DEFAULT, MAX_AUTOTUNE, at, cell, header, night, passing, write_bundle
 
 MEASURED = Path(__file__).resolve().parents[3] / "data" / "releases"
 
@@ -39,30 +38,6 @@ def spaced(starts, seconds, **details):
     return [took(cell(f"m{number}"), seconds, start, **details) for number, start in enumerate(starts)]
 
 
-DEAD = failing(cell("dead"), Status.CRASHED, environment_id=None, started_at=at(0.5), wall_s=10.0)
-EVEN = spaced([0, 10, 20, 30], 10.0)
-
-
-@pytest.mark.parametrize(
-    ("items", "workers", "expected"),
-    [
-        pytest.param(spaced([0, 0, 10, 10, 20, 20], 10.0), 2, (30.0, 30.0), id="no gaps"),
-        pytest.param(spaced([0, 15, 30, 45], 10.0), 1, (55.0, 40.0), id="gaps"),
-        pytest.param(spaced([0, 15, 30, 45], 10.0), 2, (55.0, 20.0), id="gaps, two workers"),
-        pytest.param([*spaced([0, 10, 20], 10.0), DEAD], 1, (40.0, 40.0), id="a cell that died counts"),
-        pytest.param(
-            [*EVEN, *(copy_for(cell(item.cell.model, CUDAGRAPHS), item) for item in EVEN)],
-            1,
-            (40.0, 40.0),
-            id="duplicates",
-        ),
-        *(pytest.param(spaced(starts, 10.0), 2, None, id="too few") for starts in ([], [0], [0, 0, 0])),
-    ],
-)
-def test_a_night_is_compared_with_what_its_cells_predict(items, workers, expected):
-    assert backtest(run_of(items, workers)) == expected
-
-
 def test_a_prediction_of_the_measured_nights_is_not_far_off():
     nights = [night for run in read_history(MEASURED) if (night := backtest(run))]
     assert nights
@@ -75,7 +50,6 @@ HISTORY = [run_of([took(cell("a"), 3600.0), took(cell("a", MAX_AUTOTUNE), 7200.0
 
 
 def told(*, history=HISTORY, gpus=1, **execution):
-    """The forecast of the plan as JSON and as text."""
     found, text = forecast(PLAN, history, ExecutionOptions(**execution), gpus), io.StringIO()
     show(Console(file=text, width=200), found)
     return found.to_json(), text.getvalue()

@@ -66,7 +66,7 @@ def test_what_only_looks_alike_is_measured_each(one, other, device, why):
     assert program_key(parse_config(one), device) != program_key(parse_config(other), device), why
 
 
-def test_the_default_under_a_third_name_is_the_duplicate_of_the_mode_not_of_the_control():
+def test_the_default_under_a_third_name_is_no_duplicate_of_the_control():
     configs = [parse_config(text) for text in ("triton", "default", "default+freezing=false")]
     found = find_duplicates([cell("bert", config) for config in configs])
     assert found == {cell("bert", configs[1]).cell_id: [cell("bert", configs[2])]}

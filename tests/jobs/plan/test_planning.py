@@ -7,13 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from collector.templates import TEMPLATES, modes
 from collector.usage_errors import ConfigError, ZooError
 from collector.vocabulary import Config, Phase
-from collector.zoo.registry import all_models, find, select
+from collector.zoo.registry import all_models, find
 from jobs.plan.planning import (
-    CPU_CONFIGS,
-    GPU_NIGHT,
     all_configs,
     check_config,
     default_dtype,
@@ -42,7 +39,7 @@ def test_the_first_config_is_measured_on_every_model_before_the_second():
     assert [item.model for item in cells[:3]] == [item.model for item in cells[3:]]
 
 
-def test_a_cell_has_the_models_own_batch_size_unless_told_otherwise_and_is_planned_once():
+def test_a_cell_has_the_models_own_batch_size_and_is_planned_once():
     (spec,) = [spec for spec in all_models() if spec.name == "ViTTinyForImageClassification"]
     (own,) = small([TRITON, TRITON], phases=("inference", "inference")).cells
     assert own.batch_size == spec.batch_size(Phase.INFERENCE, "cpu")
@@ -148,41 +145,19 @@ def test_a_plan_for_what_is_not_here_is_refused(change, error, tmp_path):
         read_plan(write(tmp_path / "plan.json", spelled(**change)), "cpu")
 
 
-def test_a_cpu_night_has_six_models_by_four_configs_and_a_training_cell():
-    cells = planned_night("cpu", Selection(device="cpu"), ()).cells
-    inference = [item for item in cells if item.phase is Phase.INFERENCE]
-    assert len({item.model for item in inference}) >= 6
-    assert {item.config for item in inference} == set(CPU_CONFIGS)
-    assert len(inference) == len({item.model for item in inference}) * len(CPU_CONFIGS)
-    assert cells[0].phase is Phase.TRAINING
-    assert {item.dtype for item in cells} == {"float32"}
-    assert len({item.cell_id for item in cells}) == len(cells)
-
-
-def test_a_gpu_night_has_every_template_and_mode_and_training_in_amp():
-    cells = planned_night("cuda", Selection(), ()).cells
-    inference = {item.config for item in cells if item.phase is Phase.INFERENCE}
-    assert inference == {Config(template=name) for name in TEMPLATES} | {Config(mode=name) for name in modes()}
-    assert inference == set(all_configs())
-    assert inference == {item.config for item in cells if item.model == "BertForMaskedLM"}
-    dtypes = {(item.phase, item.dtype) for item in cells if item.dtype != "as_is"}
-    assert dtypes == {(Phase.INFERENCE, "bfloat16"), (Phase.TRAINING, "amp")}
+def test_a_model_runs_in_the_nights_dtype_that_it_takes():
     spec = find("huggingface", "BertForMaskedLM")
-    assert default_dtype(spec, "cpu", Phase.TRAINING) == "float32"
-    assert default_dtype(replace(spec, dtypes=("as_is", "float32")), "cuda", Phase.TRAINING) == "as_is"
-    assert default_dtype(replace(spec, dtypes=("float32",)), "cuda", Phase.INFERENCE) == "float32"
-    assert default_dtype(replace(spec, dtypes=("float32", "amp")), "cuda", Phase.TRAINING) == "amp"
-
-
-def test_the_default_night_of_a_gpu_is_small_and_the_whole_zoo_is_asked_for():
-    ready = {str(spec) for spec in select(patterns=GPU_NIGHT) if not spec.missing()}
-    for configs in ((), ("triton",)):
-        assert models(planned_night("cuda", Selection(), configs)) == ready
-        assert len(models(planned_night("cuda", Selection(everything=True), configs))) > 4 * len(GPU_NIGHT)
-    assert models(planned_night("cuda", Selection(phases=("training",)), ())) < ready
-    assert models(planned_night("cuda", Selection(suites=("timm",)), ("triton",))).isdisjoint(ready)
-    assert len(models(planned_night("cpu", Selection(everything=True), ()))) > 50
-    assert len(models(planned_night("cpu", Selection(), ("triton",)))) == 6
+    assert [default_dtype(spec, *asked) for asked in (("cpu", Phase.TRAINING), ("cuda", Phase.TRAINING))] == [
+        "float32",
+        "amp",
+    ]
+    assert default_dtype(spec, "cuda", Phase.INFERENCE) == "bfloat16"
+    for dtypes, phase, expected in (
+        (("as_is", "float32"), Phase.TRAINING, "as_is"),
+        (("float32",), Phase.INFERENCE, "float32"),
+        (("float32", "amp"), Phase.TRAINING, "amp"),
+    ):
+        assert default_dtype(replace(spec, dtypes=dtypes), "cuda", phase) == expected
 
 
 def test_what_narrows_a_night_is_all_that_it_measures():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import pairwise
 
 import pytest
@@ -37,7 +36,7 @@ def test_the_longest_go_first_and_equals_keep_their_order():
 
 
 @pytest.mark.parametrize(("budget_s", "order"), [(47, [0, 1, 2]), (48, [1, 0, 2]), (10, [0, 1, 2])])
-def test_a_budget_that_is_met_with_little_to_spare_keeps_the_plans_own_order(budget_s, order):
+def test_a_budget_that_is_hardly_met_keeps_the_plans_own_order(budget_s, order):
     cells, model = planned([5, 20, 15])
     assert predict(cells, model, 1).total_s == 40
     assert names(longest_first(cells, model, 1, budget_s)) == order
@@ -55,21 +54,6 @@ def test_a_budget_that_is_met_with_little_to_spare_keeps_the_plans_own_order(bud
 def test_workers_share_the_work_out_as_they_get_free(seconds, held, expected):
     cells, model = planned(seconds, **held)
     assert {workers: predict(cells, model, workers).total_s for workers in expected} == expected
-
-
-def test_on_a_gpu_the_others_compile_on_and_what_is_done_alone_limits():
-    cells, model = planned([10, 10, 10, 10], "cuda", measure=4, tune=2)
-    found = predict(cells, model, 4)
-    assert (found.cpu_limited_s, found.device_limited_s, found.total_s) == (10, 24, 24)
-
-
-def test_a_budget_counts_the_cells_that_have_started():
-    cells, model = planned([10, 10, 10, 10])
-    assert [predict(cells, model, 1).started_within(budget) for budget in (0, 9, 10, 29, 30)] == [1, 1, 2, 3, 4]
-    assert predict(cells, model, 2).started_within(9) == 2
-    slow, known = planned([10, 10, 10, 10], "cuda", measure=10)
-    # Four at ten seconds of the device: the second pair starts at 20.
-    assert [predict(slow, known, 2).started_within(budget) for budget in (9, 19, 20)] == [2, 2, 4]
 
 
 def test_long_cells_are_spread_over_the_night_and_the_short_ones_end_it():
@@ -108,14 +92,6 @@ def test_shares_divide_the_plan_by_groups_in_its_order(seconds, gpus, rng):
         assert part == [item for item in cells if item in part]
     for item in cells:
         assert at[item.cell_id] == at[cell(item.model, DEFAULT, device="cpu").cell_id]
-
-
-def test_shares_are_even_and_the_same_whatever_the_plans_order():
-    cells, model = planned([8, 7, 6, 5, 4])
-    found = shares(cells, model, 2)
-    assert [names(part) for part in found] == [[0, 3, 4], [1, 2]]
-    random.Random(1).shuffle(cells)
-    assert [sorted(names(part)) for part in shares(cells, model, 2)] == [[0, 3, 4], [1, 2]]
 
 
 def test_groups_stay_where_they_were_unless_that_takes_longer():

@@ -14,11 +14,10 @@ from db.engine import open_store
 from db.nights import list_nights
 from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
-from jobs.ci import workflow_night
 from jobs.cli import app
 from jobs.plan.cost import CostModel
 from jobs.plan.planning import Plan, load_plan, read_plan
-from jobs.plan.schedule import check_night, cut, group_of, matrix, write_plans
+from jobs.plan.schedule import check_night, cut, group_of, write_plans
 from tests.factories import CONFIGS, MAX_AUTOTUNE, cell, header, night, passing, write_bundle
 
 MODELS = [f"m{number:02}" for number in range(12)]
@@ -29,7 +28,7 @@ PLAN = Plan([cell(model, config) for config in CONFIGS for model in MODELS], ["x
 UNEVEN = CostModel.learn(passing(item, wall_s=10.0 * (1 + MODELS.index(item.model)), details={}) for item in PLAN.cells)
 
 
-def test_shards_are_of_like_cost_hold_all_cells_once_in_the_plans_order_and_no_model_is_in_two():
+def test_shards_of_like_cost_hold_each_cell_once_and_no_model_is_in_two():
     number_of = {item.cell_id: number for number, item in enumerate(PLAN.cells)}
     found = cut(PLAN, UNEVEN, 3)
     assert [shard.name for shard in found] == ["01", "02", "03"]
@@ -43,21 +42,13 @@ def test_shards_are_of_like_cost_hold_all_cells_once_in_the_plans_order_and_no_m
     assert len({(group_of(item), shard.number) for shard in found for item in shard.cells}) == 12
 
 
-def test_phases_of_a_model_may_part_and_a_second_name_of_a_program_costs_nothing(monkeypatch):
+def test_phases_of_a_model_may_part_and_a_second_name_costs_nothing(monkeypatch):
     both = [cell("a"), cell("a", MAX_AUTOTUNE), cell("a", phase=Phase.TRAINING), cell("b")]
     model = CostModel.learn([passing(item, wall_s=60.0, details={}) for item in both])
     assert [len(shard.cells) for shard in cut(Plan(both), model, 3)] == [2, 1, 1]
     assert len(cut(Plan(both), model, 40)) == 3  # fewer models than shards are a shard each
     monkeypatch.setattr("jobs.plan.spared_cells.program_key", lambda config, device: "one")
     assert [shard.worker_s for shard in cut(Plan(both), model, 3)] == [60.0] * 3
-
-
-def test_the_matrix_is_a_line_of_json_with_a_job_a_shard():
-    text = matrix(cut(PLAN, UNEVEN, 2))
-    assert "\n" not in text
-    first, second = json.loads(text)["include"]
-    assert first == {"shard": "01", "plan": "shard-01.json", "cells": 18, "worker_minutes": 19.5}
-    assert second["plan"] == "shard-02.json"
 
 
 def test_the_files_of_a_night_are_plans_that_name_it(tmp_path):
@@ -73,7 +64,7 @@ def test_the_files_of_a_night_are_plans_that_name_it(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a\nb", "x" * 300])
-def test_a_night_whose_name_is_no_files_is_refused_before_anything_is_written(name, tmp_path):
+def test_a_night_whose_name_is_no_files_is_refused_and_not_written(name, tmp_path):
     with pytest.raises(ConfigError, match="cannot name a file"):
         write_plans(tmp_path / "plan", name, PLAN, [])
     assert not (tmp_path / "plan").exists()
@@ -81,12 +72,6 @@ def test_a_night_whose_name_is_no_files_is_refused_before_anything_is_written(na
 
 
 # --- what Actions is told
-
-
-def test_a_workflow_run_is_a_night_and_run_again_from_its_start_another():
-    assert workflow_night({}) == ""
-    assert workflow_night({"GITHUB_RUN_ID": "7"}) == "actions-7-1"
-    assert workflow_night({"GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "2"}) == "actions-7-2"
 
 
 # --- the command line
@@ -116,15 +101,6 @@ def test_the_command_line_writes_plans_that_a_night_can_measure(tmp_path):
     assert [read_plan(tmp_path / job["plan"], "cpu").night for job in jobs] == ["actions-5-1"] * 2
 
 
-def test_people_read_what_each_shard_takes(tmp_path):
-    done = call(*SMALL, "--shards", 2, "--night", "mine", "--out", tmp_path)
-    assert done.exit_code == 0, done.output
-    assert done.output.splitlines() == [
-        *(f"{tmp_path}/shard-0{n}.json: 1 cells, 1 models, 0.4 min of one worker" for n in (1, 2)),
-        f"night mine: 2 cells in 2 shards, the whole in {tmp_path}/plan.json",
-    ]
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -146,7 +122,6 @@ def test_options_that_do_not_go_together_are_usage(words, said, tmp_path, monkey
 
 
 def arrived(folder, number, shard, minutes=0):
-    """The bundle of a shard."""
     made = [passing(item, minutes=minutes + 1) for item in shard.cells]
     return write_bundle(folder, header(f"run-{number}", minutes=minutes, night="n-1", trigger="nightly"), made)
 
@@ -224,7 +199,7 @@ def test_a_plan_without_a_night_and_outputs_without_a_plan_are_refused(tmp_path)
     assert not (tmp_path / "w.db").exists()
 
 
-def test_a_nightly_takes_the_name_of_its_night_from_the_plan_unless_it_is_told(tmp_path, measured):
+def test_a_nightly_has_the_name_that_it_is_told_or_that_of_its_plan(tmp_path, measured):
     written = call(*SMALL, "--shards", 1, "--night", "planned", "--out", tmp_path)
     assert written.exit_code == 0, written.output
     plan = tmp_path / "shard-01.json"

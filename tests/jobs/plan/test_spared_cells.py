@@ -90,11 +90,6 @@ def test_a_run_that_is_not_comparable_or_of_this_night_is_not_carried_from(tmp_p
     assert known(write(tmp_path / "other", measured(), **changes)) == {}
 
 
-def test_nothing_is_read_where_nothing_is_carried_over(tmp_path):
-    write(tmp_path, measured())
-    assert known(tmp_path, requested=RequestedOptions()) == {}
-
-
 def test_all_but_the_name_of_the_source_must_be_equal():
     assert known_by("c0de", "p", {"torch": "2.13", "source": "3 files"}) == known_by("c0de", "p", {"torch": "2.13"})
     assert known_by(None, "p", {}) == ""

@@ -241,11 +241,6 @@ def test_the_quiet_cores_are_the_last_core_with_all_its_hyper_threads(host):
     assert quiet_cores(PAIRS[:-1]) == [7], "the other one is not this GPU's"
 
 
-def test_without_hyper_threads_one_core_is_quiet(host):
-    host()
-    assert quiet_cores(SINGLE) == [15]
-
-
 @pytest.mark.parametrize(
     ("cores", "free_bytes", "gigabytes", "gpus", "expected"),
     [
@@ -299,19 +294,11 @@ def test_several_gpus_have_as_many_workers_each_and_their_own_quiet_core(host):
         (6, 2, [2, 2], [5]),
     ],
 )
-def test_a_number_that_is_given_is_taken_and_a_core_kept_free_if_one_is_left(cores, workers, each, quiet, host):
+def test_a_given_number_is_taken_and_a_core_kept_free_if_one_is_left(cores, workers, each, quiet, host):
     host(cores=cores)
     (slot,) = make_slots([A], workers, "fork")
     assert [part and len(part) for part in slot.cores] == each
     assert list(slot.quiet_cores) == quiet
-
-
-def test_a_host_without_a_gpu_has_one_worker_with_all_cores(host):
-    host(cores=16)
-    (slot,) = make_slots([], None, "fork")
-    assert (slot.cores, slot.quiet_cores) == ([[]], ())
-    (two,) = make_slots([], 2, "fork")
-    assert ([len(part) for part in two.cores], two.quiet_cores) == ([8, 8], ())
 
 
 def test_the_hosts_memory_is_the_kernels_word_or_no_limit(tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ def test_a_lower_clock_is_no_disturbance():
     assert check.judge(measured("cudagraphs", before_ms=4.2, after_ms=4.2)) == []
 
 
-def test_an_eager_device_time_off_from_the_models_others_repeats_the_slower_one():
+def test_an_eager_device_time_off_from_the_others_repeats_the_slower():
     check = DisturbanceCheck()
     check.judge(measured("triton", eager_ms=10.0))
     slower = measured("cudagraphs", eager_ms=20.0)
@@ -49,7 +49,7 @@ def test_an_eager_device_time_off_from_the_models_others_repeats_the_slower_one(
     assert check.judge(measured("triton", eager_ms=20.0, model="other")) == []
 
 
-def test_the_first_of_a_model_is_repeated_once_a_later_one_shows_that_it_was_slow():
+def test_the_first_of_a_model_is_repeated_if_a_later_one_is_faster():
     check = DisturbanceCheck()
     first = measured("triton", eager_ms=20.0)
     assert check.judge(first) == []
@@ -73,7 +73,7 @@ def test_the_shortest_probe_is_what_an_idle_device_needs():
     assert check.idle_ms == 3.2
 
 
-def test_a_slow_host_shows_in_the_eager_latency_alone_and_the_slower_process_is_repeated():
+def test_a_slow_host_shows_in_eager_alone_and_its_process_is_repeated():
     check = DisturbanceCheck()
     first, second, third = (measured(config, eager_ms=3.0) for config in ("triton", "cudagraphs", "aten"))
     first.metrics["eager_ms"], second.metrics["eager_ms"], third.metrics["eager_ms"] = 5.2, 3.15, 3.54

@@ -18,9 +18,7 @@ import pytest
 from collector.process.cell_process import CellProcess
 from collector.process.launcher import Launcher, Preload
 from collector.settings import Settings
-from collector.vocabulary import Stage as VocabularyStage
 from collector.vocabulary import Status
-from jobs.plan.cost import CONTEXT_BYTES
 from jobs.pool import gpu_scheduler, runner
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, LostDeviceError
 from jobs.pool.runner import Pool
@@ -104,32 +102,6 @@ def test_the_device_is_held_for_as_long_as_the_cell_says(mixed):
             assert inside - 0.05 <= held.get(purpose, 0.0) <= from_asking + 0.3 * (len(spans) + 1)
 
 
-def test_a_cell_alone_waits_for_nobody(stage):
-    outcomes, trace = stage.play(["device:0.05,tune:0.05,measure:0.05*3"], 4)
-    all_pass(outcomes, 1)
-    assert max(span.begin - span.asked for span in trace.named("device", "tune", "measure")) < 0.05
-    assert details(outcomes, 1)["waited_s"] < 0.1
-
-
-def test_who_tunes_again_and_again_starves_nobody(stage):
-    tunes = ",".join(["tune:0.03,work:0.03"] * 40)
-    outcomes, trace = stage.play([tunes, "device:0.05*6", "device:0.05*6,measure:0.05", "work:0.3"], 4)
-    all_pass(outcomes, 4)
-    waits = [span.begin - span.asked for span in trace.named("device", "measure")]
-    assert max(waits) < 0.6
-    # They go on between two timings: both are through well before the fortieth.
-    last = {number: max(span.end for span in trace.of(number, "device", "tune")) for number in (1, 2, 3)}
-    assert max(last[2], last[3]) < last[1]
-
-
-def test_who_runs_its_model_again_and_again_starves_no_tuner(stage):
-    # Two that relieve each other: the device is never without a holder until they are done.
-    outcomes, trace = stage.play(["device:0.1*12", "work:0.05,device:0.1*12", "work:0.1,tune:0.1*4"], 3)
-    all_pass(outcomes, 3)
-    assert max(span.begin - span.asked for span in trace.named("tune")) < 1.2
-    assert max(span.end for span in trace.named("tune")) < max(span.end for span in trace.named("device"))
-
-
 def test_what_a_cell_stood_counts_against_no_limit_and_no_compile_time(stage):
     outcomes, trace = stage.play([*["work:0.1,measure:0.7"] * 3, "work:0.8"], 4, Settings(timeout_s=2.0))
     all_pass(outcomes, 4)
@@ -155,34 +127,7 @@ def test_what_a_cell_waits_for_the_device_counts_against_no_limit(stage):
     assert details(outcomes, 4)["waited_s"] == pytest.approx(tuned.begin - tuned.asked, abs=0.3)
 
 
-def test_a_wait_begins_when_the_cell_asks_and_not_when_it_is_heard(stage, monkeypatch):
-    await_end = Launcher.await_end
-
-    def slow(self, *arguments):
-        time.sleep(0.8)  # as for a process that hangs in its driver
-        await_end(self, *arguments)
-
-    monkeypatch.setattr(Launcher, "await_end", slow)
-    outcomes, trace = stage.play(["work:0.1", "work:0.4,device:0.1,work:0.1"], quiet_slot(2))
-    (span,) = trace.of(2, "device")
-    found = details(outcomes, 2)
-    assert span.begin - span.asked > 0.2
-    assert found["stood_s"] == pytest.approx(span.begin - span.asked, abs=0.05)
-
-
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_what_is_known_of_a_cell_that_died_while_it_waited(stage):
-    def named():
-        time.sleep(0.5 if pids_of(stage, 2, "ask", "tune") else 0.0)
-        return pids_of(stage, 2, "ask", "tune")
-
-    with when(named):
-        outcomes, _ = stage.play(["measure:1.5", "work:0.1,tune:0.1"], quiet_slot(2))
-    assert statuses(outcomes) == {1: Status.PASS, 2: Status.CRASHED}
-    assert details(outcomes, 2)["waited_s"] > 0.4
-
-
-def test_a_cell_that_does_not_come_to_an_end_times_out_and_frees_the_device(stage):
+def test_a_cell_that_does_not_end_times_out_and_frees_the_device(stage):
     outcomes, _ = stage.play(["measure:60", "work:0.1,measure:0.1"], 2, Settings(timeout_s=1.0))
     assert statuses(outcomes) == {1: Status.TIMEOUT, 2: Status.PASS}
 
@@ -198,7 +143,6 @@ def test_what_is_given_back_and_asked_for_in_one_breath_is_both(stage):
 
 
 def pids_of(stage, number, event, name="-"):
-    """The processes of a cell that have logged an event."""
     lines = read_log(stage.log)
     return [line.pid for line in lines if (line.number, line.event, line.name) == (number, event, name)]
 
@@ -247,7 +191,6 @@ def test_a_server_that_died_before_its_first_cell_is_replaced(is_known, stage):
 
 @pytest.fixture
 def temp(tmp_path, monkeypatch):
-    """The folder in which cells make theirs."""
     (tmp_path / "temp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
     return tmp_path / "temp"
@@ -275,7 +218,7 @@ def test_a_signal_while_a_cell_starts_or_ends_leaves_nothing(target, temp, stage
 
 
 @pytest.mark.parametrize("start", ["spawn", pytest.param("fork", marks=pytest.mark.slow)])
-def test_real_workers_measure_in_the_order_of_the_plan_with_the_server_that_was_started(start, temp):
+def test_real_workers_measure_in_the_plans_order_with_the_given_server(start, temp):
     early = Launcher(preload=Preload("cpu") if start == "fork" else None)
     cells = EARLY if start == "fork" else EARLY[:2]  # each of them imports torch
     scheduler = GpuScheduler(cells, LONG, DeviceSlot([[]]), os.environ, launcher=early)
@@ -294,7 +237,7 @@ def quiet_slot(workers):
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-@pytest.mark.parametrize("purpose", ["tune", "profile", "measure"])
+@pytest.mark.parametrize("purpose", ["tune", "measure"])
 def test_who_has_the_device_alone_stops_only_its_users(purpose, stage):
     outcomes, trace = stage.play([f"work:0.2,{purpose}:0.5,work:0.2", "device:1.5", "work:1.5"], quiet_slot(3))
     all_pass(outcomes, 3)
@@ -304,15 +247,6 @@ def test_who_has_the_device_alone_stops_only_its_users(purpose, stage):
     assert others == {3}
     assert details(outcomes, 2)["stopped_s"] == pytest.approx(0.5, abs=0.3)
     assert details(outcomes, 3)["stopped_s"] == 0.0
-
-
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_all_others_stand_for_who_needs_a_still_machine(stage):
-    outcomes, trace = stage.play(["work:0.2,still:0.4,profile:0.2", "device:1.5", "work:1.5"], quiet_slot(3))
-    all_pass(outcomes, 3)
-    (measured,) = trace.named("still")
-    assert trace.others_in(measured) == []
-    assert details(outcomes, 3)["stopped_s"] == pytest.approx(0.4, abs=0.3)
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
@@ -335,65 +269,10 @@ def test_who_measures_moves_to_the_quiet_cores_and_back(stage):
 
 
 def of_gpu(scripts):
-    """Cells of a GPU that play scripts, numbered from 1."""
     return [acted(script, number, "cuda") for number, script in enumerate(scripts, 1)]
 
 
-def gigabytes(size):
-    """A slot's memory: what four contexts take, and `size` GB for all that cells ask for."""
-    return 4 * CONTEXT_BYTES + size * 1e9
-
-
-def played_on_gpu(stage, scripts, size, memory_of=lambda *_: 0.0):
-    cells = of_gpu(scripts)
-    scheduler = stage.scheduler(cells, slot(4, memory_bytes=gigabytes(size)), memory_of=memory_of)
-    return [outcome for _, outcome in Pool([scheduler]).run()], read_trace(stage.log)
-
-
-def test_holders_need_no_more_memory_than_there_is(stage):
-    sizes = {1: 6, 2: 6, 3: 4, 4: 10, 5: 3, 6: 1}
-    scripts = [f"needs:{size}/0.2,device:0.2,work:0.1" for size in sizes.values()]
-    outcomes, trace = played_on_gpu(stage, scripts, 10.4)
-    all_pass(outcomes, 6)
-    together = [
-        {one.number for one in trace.named("device") if one.holds(span.begin)} for span in trace.named("device")
-    ]
-    taken = [sum(sizes[number] * 1e9 + CONTEXT_BYTES for number in company) for company in together]
-    assert max(taken) <= gigabytes(10.4)
-    assert max(map(len, together)) > 1, "who fits beside another does not wait"
-
-
-def test_who_waits_for_memory_stops_no_smaller_cell(stage):
-    scripts = ["needs:8/8,device:1.3", "work:0.3,needs:9/0,device:0.1", *["work:0.3,needs:1/0,device:0.1"] * 3]
-    outcomes, trace = played_on_gpu(stage, scripts, 10)
-    all_pass(outcomes, 5)
-    large, (waits,) = trace.of(1, "device")[0], trace.of(2, "device")
-    assert waits.begin >= large.end
-    assert all(span.end < waits.begin for number in (3, 4, 5) for span in trace.of(number, "device"))
-
-
-def test_two_that_wait_for_each_others_memory_both_end(stage):
-    outcomes, _ = played_on_gpu(stage, ["needs:5/5,device:0.2,needs:9/0,device:0.1"] * 2, 10)
-    all_pass(outcomes, 2)
-
-
-def test_more_than_the_device_has_is_tried_once_nobody_else_uses_it(stage):
-    outcomes, trace = played_on_gpu(stage, ["needs:1/0,device:0.5", "work:0.1,needs:20/0,device:0.1"], 10)
-    all_pass(outcomes, 2)
-    assert trace.of(2, "device")[0].begin >= trace.of(1, "device")[0].end
-
-
-def test_what_a_cell_cannot_know_comes_from_earlier_runs(stage):
-    known = {(1, VocabularyStage.LOAD_MODEL): 9e9, (2, VocabularyStage.LOAD_MODEL): 9e9}
-    scripts = ["stage:load_model,device:0.3"] * 2 + ["stage:load_model,needs:1/0,device:0.3"]
-    outcomes, trace = played_on_gpu(stage, scripts, 10, lambda cell, at: known.get((cell.batch_size, at), 0.0))
-    all_pass(outcomes, 3)
-    first, second, small = (trace.of(number, "device")[0] for number in (1, 2, 3))
-    assert not first.overlaps(second)
-    assert small.overlaps(first)
-
-
-def test_out_of_memory_alone_is_believed_and_cells_start_in_the_order_of_the_plan(stage):
+def test_out_of_memory_alone_is_believed_and_cells_start_in_order(stage):
     outcomes, trace = stage.play(["work:0.1,end:oom/pass", *["work:0.05"] * 3], 1)
     assert statuses(outcomes) == {1: Status.OOM, 2: Status.PASS, 3: Status.PASS, 4: Status.PASS}
     assert list(statuses(outcomes)) == sorted(trace.lives, key=lambda number: trace.lives[number]) == [1, 2, 3, 4]
@@ -447,24 +326,6 @@ def test_two_devices_hold_their_devices_at_once(stage):
     assert sorted((scheduler, outcome.measurement.cell.batch_size) for scheduler, outcome in found) == [(0, 1), (1, 2)]
     one, other = read_trace(stage.log).named("measure")
     assert one.overlaps(other)
-
-
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_a_worker_runs_on_the_cores_of_its_slot(stage):
-    cores = {}
-
-    def look():
-        while len(cores) < 2:
-            for line in read_log(stage.log):
-                with suppress(OSError):
-                    cores[line.number] = os.sched_getaffinity(line.pid)
-            time.sleep(0.01)
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    stage.play(["work:0.3", "work:0.3"], 2)
-    thread.join(5)
-    assert sorted(cores.values(), key=min) == [{CORES[0]}, {CORES[-1]}]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from collector.zoo.registry import all_models, suites
+from collector.zoo.registry import all_models
 from collector.zoo.spec import forbid_hubs
 from jobs.pool.testbeds import preload_for
 from tests.factories import cell
@@ -20,16 +20,7 @@ def planned(specs):
 WHOLE = preload_for(planned(all_models()), "cuda")
 
 
-def test_the_zoo_needs_each_library_once_in_a_fixed_order():
-    assert {"torch", "transformers", "timm", "torchvision"} <= set(WHOLE.libraries)
-    assert WHOLE.device == "cuda"
-    assert len(set(WHOLE.libraries)) == len(WHOLE.libraries)
-    assert len(set(WHOLE.classes)) == len(WHOLE.classes) > 20
-    assert preload_for(planned(reversed(all_models())), "cuda") == WHOLE
-    unknown = [cell("NoSuchModel"), cell("x", suite="nosuch")]  # left to fail in its own cell
-    assert preload_for(unknown, "cpu") == preload_for([], "cpu")
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE.libraries)
 def test_a_library_that_is_named_can_be_imported_where_it_is_installed(name):
     if not find_spec(name.partition(".")[0]):
@@ -51,10 +42,3 @@ def test_a_class_that_is_named_is_one_of_its_library():
         module, _, name = spelled.partition(":")
         # Listed by the library without loading it: its classes are loaded one by one when they are asked for.
         assert name in dir(importlib.import_module(module)), spelled
-
-
-@pytest.mark.parametrize("suite", suites())
-def test_a_plan_of_one_suite_names_no_other_suites_library(suite):
-    specs = [spec for spec in all_models() if spec.suite == suite]
-    libraries = {name for name in preload_for(planned(specs), "cpu").libraries if not name.startswith("collector.")}
-    assert libraries == {name for spec in specs for name in spec.needs}

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from collector.vocabulary import NOT_APPLICABLE, Config, Failure, Stage, Status
+from collector.vocabulary import Config, Failure, Stage, Status
 from jobs.pool.session import RunProgress, describe, format_s
 from tests.factories import cell, failing, passing
 
@@ -22,15 +22,6 @@ def quiet():
 )
 def test_seconds_are_said_as_people_say_them(seconds, text):
     assert format_s(seconds) == text
-
-
-def test_what_is_unavailable_or_skipped_is_not_failing():
-    progress = RunProgress(quiet(), total=len(Status))
-    assert progress.left_s() is None
-    for status in Status:
-        progress.took(passing(cell()) if status is Status.PASS else failing(cell(), status))
-    assert (progress.done, progress.left_s()) == (len(Status), 0)
-    assert progress.failing == len(Status) - 1 - len(NOT_APPLICABLE)
 
 
 def test_a_config_that_is_unavailable_is_told_once():
@@ -53,15 +44,6 @@ def test_a_dynamic_cell_tells_what_each_size_costs_beside_a_static_program():
     ]
     told = describe(passing(cell(), metrics={"speedup": 1.5, "recompiles": 1.0}, details={"sizes": sizes}))
     assert told == "pass  1.50x  batch 8, length 64: 1.10x static  batch 4, length 32: 1.00x static  1 recompile"
-
-
-def test_cells_that_were_carried_over_are_counted_with_their_nights():
-    progress = RunProgress(quiet(), total=4)
-    progress.took(passing(cell("a")))
-    assert progress.carried_words() == "1 cell measured, 0 carried over"
-    for model, night in {"b": "n1", "c": "n2", "d": "n2"}.items():
-        progress.took(passing(cell(model), details={"only": "code", "same_code_as": night}))
-    assert progress.carried_words() == "1 cell measured, 3 carried over as same code as n2 and 1 other night"
 
 
 def test_every_cell_is_one_line_with_counts_and_time_left():
@@ -93,15 +75,6 @@ def test_every_cell_is_one_line_with_counts_and_time_left():
 )
 def test_a_pass_is_told_by_the_figures_that_were_measured(metrics, details, text):
     assert describe(passing(cell(), metrics=metrics, details=details)) == text
-
-
-@pytest.mark.parametrize(
-    ("message", "text"), [("", "crashed"), ("  \n", "crashed:   "), ("x" * 500 + "\nsecond", "crashed: " + "x" * 140)]
-)
-def test_a_failure_is_told_by_its_status_and_the_first_line_of_its_reason(message, text):
-    found = failing(cell(), Status.CRASHED)
-    found.failure.message = message
-    assert describe(found) == text
 
 
 def test_an_error_is_no_markup_and_cannot_steer_the_terminal():

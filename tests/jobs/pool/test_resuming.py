@@ -30,7 +30,6 @@ def bundle(folder, run_id="r1", *, measured=CELLS, minutes=0, closed=True, make=
 
 
 def find_run(folder, name, retry_failed=False):
-    """The one run that is unfinished, or None."""
     found = find_night(folder, name, retry_failed)
     assert len(found) < 2
     return found[0] if found else None
@@ -47,7 +46,7 @@ def test_a_run_remembers_how_it_was_asked_for_but_not_its_budget(tmp_path):
 
 
 @pytest.mark.parametrize(("measured", "closed"), [(1, False), (2, True), (3, False), (3, True)])
-def test_what_was_measured_is_not_measured_again_and_a_run_that_is_done_is_no_work(measured, closed, tmp_path):
+def test_what_was_measured_is_not_measured_again(measured, closed, tmp_path):
     path = bundle(tmp_path, measured=CELLS[:measured], closed=closed)
     for name in ("r1", str(path), None):
         found = find_run(tmp_path, name)
@@ -69,7 +68,7 @@ def test_a_disturbed_cell_whose_second_measurement_is_missing_is_left(details, i
     assert (found is not None and left(found) == [CELLS[1]]) is is_left
 
 
-def test_a_cell_that_was_disturbed_in_two_attempts_is_not_measured_a_third_time(tmp_path):
+def test_a_cell_that_was_disturbed_twice_is_not_measured_a_third_time(tmp_path):
     details = {"disturbed": "the device was not idle"}
     path = bundle(tmp_path, make=lambda which: passing(which, details=details if which == CELLS[1] else {}))
     writer, _ = BundleWriter.reopen(find_run(tmp_path, "r1").path, at(700))

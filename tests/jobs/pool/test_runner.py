@@ -58,7 +58,7 @@ def test_a_header_has_names_and_testbed_of_the_request_or_of_torch():
     assert (given.testbed["flags"], given.testbed["optimizer"]) == ("tf32_cudnn reduced_math_attention", "sgd")
 
 
-def test_an_outcome_is_written_after_what_its_ids_stand_for_and_under_every_name(tmp_path):
+def test_an_outcome_is_written_after_its_ids_and_under_every_name(tmp_path):
     writer = BundleWriter(tmp_path, header("r1"))
     measurement = passing(acted("work:1", 1))
     duplicate = replace(measurement.cell, config=Config(mode="reduce-overhead"))
@@ -138,14 +138,6 @@ def test_what_the_budget_leaves_of_each_device_is_what_is_left(night, monkeypatc
     assert night.left() == {"a": parts[0][1:], "b": parts[1][1:]}
 
 
-def test_without_any_time_nothing_is_started_and_copies_of_earlier_outcomes_are_written(night):
-    cells, copy = [acted("work:0.1", 1)], passing(acted("work:0.1", 2))
-    _, (found,) = night.measure([night.device_run("a", Work(cells, copies=[copy]), budget_s=0)])
-    assert found.measurements == night.heard == [copy]
-    assert found.finished_at is not None
-    assert read_log(night.log) == servers() == []
-
-
 def test_duplicates_get_the_outcome_in_the_bundle_of_their_cell(night):
     first = acted("work:0.05", 1)
     other = replace(first, config=Config(backend="aot_eager"))
@@ -155,6 +147,14 @@ def test_duplicates_get_the_outcome_in_the_bundle_of_their_cell(night):
     assert [item.cell for item in a.measurements] == [acted("work:0.1", 2)]
     assert [item.cell for item in b.measurements] == [first, other]
     assert SAME_PROGRAM in b.measurements[1].details
+
+
+def test_without_time_only_copies_of_earlier_outcomes_are_written(night):
+    cells, copy = [acted("work:0.1", 1)], passing(acted("work:0.1", 2))
+    _, (found,) = night.measure([night.device_run("a", Work(cells, copies=[copy]), budget_s=0)])
+    assert found.measurements == night.heard == [copy]
+    assert found.finished_at is not None
+    assert read_log(night.log) == servers() == []
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
@@ -178,7 +178,7 @@ def test_an_interrupted_night_leaves_all_its_bundles_open(night, error):
         writer.abandon()
 
 
-def test_a_device_whose_server_is_lost_goes_on_and_the_other_notices_nothing(night):
+def test_a_device_whose_server_is_lost_goes_on_beside_the_other(night):
     def server_of_2():
         parents = {line.parent for line in read_log(night.log) if line.number == 2 and line.event == "tick"}
         return [pid for pid in servers() if pid in parents]

@@ -33,7 +33,6 @@ pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 
 @pytest.fixture
 def two_gpus(tmp_path, monkeypatch):
-    """A machine with two GPUs."""
     (tmp_path / "bin").mkdir()
     play_driver(tmp_path / "bin", monkeypatch, TWO)
     monkeypatch.setenv("PYTHONPATH", str(PLAYER))
@@ -60,13 +59,12 @@ class Server:
 
 @pytest.fixture
 def servers(monkeypatch):
-    """The fork servers that were started."""
     monkeypatch.setattr(Server, "started", [], raising=False)
     monkeypatch.setattr("jobs.pool.testbeds.Launcher", Server)
     return Server.started
 
 
-def test_a_run_has_the_fork_server_of_each_slot_begin_before_its_plan_is_made(two_gpus, servers):
+def test_the_fork_server_of_each_slot_begins_before_the_plan_is_made(two_gpus, servers):
     found = find_testbeds(None, ExecutionOptions(gpus="all"), serve=True)
     assert [testbed.launcher for testbed in found] == servers
     assert [server.environ["CUDA_VISIBLE_DEVICES"] for server in servers] == ["GPU-aaaa", "GPU-bbbb"]
@@ -76,13 +74,6 @@ def test_a_run_has_the_fork_server_of_each_slot_begin_before_its_plan_is_made(tw
         testbed.import_for([cell("BertForMaskedLM")])
     assert [server.told for server in servers] == [[preload_for([cell("BertForMaskedLM")], "cuda")]] * 2
     assert not any(server.closed for server in servers)
-
-
-@pytest.mark.parametrize(("start", "serve"), [("spawn", True), ("fork", False)])
-def test_nothing_is_imported_ahead_for_fresh_processes_or_without_a_run(two_gpus, servers, start, serve):
-    (found,) = find_testbeds(None, ExecutionOptions(start=start), serve=serve)
-    assert (found.launcher, servers) == (None, [])
-    found.import_for(CELLS)  # nobody to tell
 
 
 def test_where_torch_does_not_start_the_fork_server_ends(two_gpus, servers, monkeypatch):
@@ -99,7 +90,7 @@ def indexes(testbeds):
     return [testbed.environment.get("gpu_index") for testbed in testbeds]
 
 
-def test_every_gpu_is_a_testbed_of_its_own_and_without_a_wish_it_is_the_first(two_gpus):
+def test_every_gpu_is_a_testbed_of_its_own_and_the_first_is_the_default(two_gpus):
     found = find_testbeds(None, ExecutionOptions(gpus="all"))
     assert indexes(found) == [0, 1]
     assert [testbed.slot.variables["CUDA_VISIBLE_DEVICES"] for testbed in found] == ["GPU-aaaa", "GPU-bbbb"]

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from collector.vocabulary import Status
 from jobs.pool import usage
-from jobs.pool.usage import Usage, UsageMeter, busy_share, read_cores, usage_words
+from jobs.pool.usage import UsageMeter, read_cores
 from tests.factories import cell, passing
 
 #: Two cores and the sum of both, in the columns of proc(5): user, nice, system, idle, iowait, irq, softirq, steal, guest.
@@ -23,7 +22,6 @@ intr 1 2 3
 
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
-    """Writes what the kernel says."""
     monkeypatch.setattr(usage, "_STAT", tmp_path / "stat")
     return (tmp_path / "stat").write_text
 
@@ -33,16 +31,6 @@ def test_the_kernels_times_are_read_of_the_cores_that_are_asked_for(kernel):
     assert read_cores([1]) == [(250.0, 500.0)]
     assert read_cores([0, 1]) == [(350.0, 500.0), (250.0, 500.0)], "a guest's time is in the user's already"
     assert read_cores([7]) == []
-
-
-def test_a_system_without_such_a_file_says_nothing(kernel):
-    assert read_cores([0]) == []
-    assert busy_share([], []) is None
-
-
-def test_the_busy_share_is_that_of_the_time_between_two_readings():
-    assert busy_share([(0.0, 0.0), (10.0, 100.0)], [(5.0, 10.0), (10.0, 110.0)]) == 0.75
-    assert busy_share([(1.0, 2.0)], [(1.0, 2.0)]) is None, "no time has passed"
 
 
 class Driver:
@@ -111,30 +99,3 @@ def test_the_time_of_the_workers_is_divided_into_work_waiting_and_standing(monke
     assert found.standing == pytest.approx(3 / 20, abs=1e-3)
     assert found.waiting == pytest.approx(2 / 20, abs=1e-3)
     assert found.working == pytest.approx((16 - 5) / 20, abs=1e-3)
-
-
-def test_shares_are_no_more_than_all_there_is(monkeypatch):
-    meter = UsageMeter(None, [], 1)
-    meter.took(measured(99.0, waited_s=99.0, stopped_s=50.0))
-    found = seen(meter, monkeypatch)
-    assert (found.working, found.waiting, found.standing) == (0.0, 1.0, 1.0)
-
-
-WHOLE = Usage(548.61, 15, 16, 0.8123, 0.4, 31.4e9, 72e9, 0.7, 0.2, 0.1)
-
-
-def test_a_usage_is_one_line_and_comes_back_from_json():
-    line = (
-        "549 s: 16 cores 81 % busy, GPU 40 % busy, GPU memory 31 GB in the mean, 72 GB at most; "
-        "15 workers 70 % at work, 20 % waiting for the device, 10 % standing still"
-    )
-    assert str(WHOLE) == usage_words(WHOLE.to_json()) == line
-    assert WHOLE.to_json()["cores_busy"] == 0.8123
-
-
-def test_a_cell_that_crashed_counts_with_what_its_parent_knows(monkeypatch):
-    meter = UsageMeter(None, [], 1)
-    crashed = measured(4.0, waited_s=2.0, stopped_s=2.0, held_s={})
-    crashed.status = Status.CRASHED
-    meter.took(crashed)
-    assert seen(meter, monkeypatch).working == pytest.approx(0.2, abs=1e-3)

@@ -89,7 +89,6 @@ class _Session(StreamRequestHandler):
 
 @contextmanager
 def running(server):
-    """The server, until the block ends."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-from copy import copy
 from datetime import timedelta
 
 import pytest
 
 from collector.vocabulary import Config
-from db.engine import open_store
 from db.queries.cells import revision
 from db.regression_records import change_state, list_regressions
 from db.store_errors import RecordError
 from jobs.regressions.recording import record_alerts
-from tests.analysis.history.histories import MODELS, History, find_alerts, slower
+from tests.analysis.history.histories import MODELS, History, copied, find_alerts, slower
 from tests.factories import DEFAULT, START
 
 
@@ -28,15 +25,6 @@ def templates(tmp_path_factory):
         history = found[name] = copied(history, tmp_path_factory.mktemp(name))
         history.nights(first, last, factors)
         history.store.dispose()
-    return found
-
-
-def copied(history, folder):
-    history.store.dispose()
-    shutil.copytree(history.folder, folder, dirs_exist_ok=True)
-    found = copy(history)
-    found.folder, found.location = folder, str(folder / "store.db")
-    found.store = open_store(found.location, write=True)
     return found
 
 
@@ -59,7 +47,6 @@ def recorded(templates, tmp_path):
 
 
 def morning(night):
-    """When a night was judged."""
     return START + timedelta(days=night, hours=6)
 
 
@@ -92,13 +79,6 @@ def test_an_alert_opens_a_record_with_its_pinned_base_once(recorded):
     assert detect(recorded, 22, window=22) == {"kept": 1}
     assert len(only(recorded).events) == 1
     assert revision(recorded.store) == before + 1  # the night
-
-
-def test_every_cell_and_metric_of_an_alert_has_a_record(quiet):
-    quiet.nights(12, 22, slower(1.2, ("bert", "t5"), ("compiled_ms", "compiled_peak_bytes")), fails=("gpt2",))
-    assert detect(quiet, 21) == {"opened": 5}
-    found = sorted((record.kind, record.metric) for record in list_regressions(quiet.store))
-    assert found == [("broke", ""), *[("larger", "compiled_peak_bytes")] * 2, *[("slower", "compiled_ms")] * 2]
 
 
 def test_what_is_pending_better_or_over_opens_nothing(empty):
