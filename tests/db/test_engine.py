@@ -39,11 +39,6 @@ def test_the_database_of_another_program_is_refused_and_kept(tmp_path, write):
         assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
 
 
-@pytest.mark.parametrize("write", [True, False])
-def test_a_folder_is_refused(tmp_path, write):
-    assert "is a folder" in refusal(tmp_path, write=write)
-
-
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder in which even root can create nothing")
 def test_writing_into_a_read_only_folder_is_refused():
     message = refusal("/proc/store.db", write=True)
@@ -65,18 +60,6 @@ def test_a_newer_schema_says_update(store, location, write):
     message = refusal(location, write=write)
     assert "9999" in message
     assert "update inductor-watch" in message
-
-
-def test_an_older_schema_sends_readers_to_the_upgrade(tmp_path, monkeypatch):
-    monkeypatch.setattr("db.maintenance.migrate.VERSIONS", ("0000", *migrate.VERSIONS))
-    with sqlite3.connect(tmp_path / "old.db") as old:
-        old.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
-        old.execute("INSERT INTO alembic_version VALUES ('0000')")
-    assert "inductor-watch db upgrade" in refusal(tmp_path / "old.db", write=False)
-    called = []
-    monkeypatch.setattr("db.maintenance.migrate.upgrade", called.append)
-    open_store(tmp_path / "old.db", write=True)
-    assert len(called) == 1
 
 
 @pytest.mark.parametrize("place", ["mystery://host/name", "://", "sqlite+nonsense:///x.db", "sqlite://"])

@@ -116,16 +116,6 @@ def test_without_a_reference_the_length_decides_too(factor, tolerance):
     )
 
 
-@pytest.mark.parametrize("factor", [1.06, 0.94])
-def test_a_wide_tolerance_lets_no_wrong_size_through_where_there_is_a_reference(factor):
-    wide = Tolerance(8e-2, 3.0)
-    eager = EAGER.bfloat16()
-    made = (factor * EAGER).bfloat16()
-    assert "RMSE to the reference" in judged(eager, made, EAGER.double(), wide).problem
-    # The shortcut by allclose passes it in PyTorch.
-    assert torch._dynamo.utils.same(eager, made, EAGER.double(), tol=8e-2)
-
-
 def test_few_elements_that_eager_has_right_by_chance_may_be_off_by_their_rounding():
     loss = torch.tensor(10.8125)
     assert judged(loss, loss * 1.005, loss.double(), Tolerance(1e-2, 3.0)).problem is None
@@ -149,13 +139,6 @@ def test_a_large_loss_hides_no_gradient(with_reference):
     assert found.problem.startswith("grad['weight']: ")
 
 
-def test_with_a_reference_no_gradient_is_too_small_to_be_judged():
-    exact = {"embedding": wave(dtype=torch.float64), "key": wave(scale=1e-6, seed=1, dtype=torch.float64)}
-    eager = step(LOSS, **{name: value.float() for name, value in exact.items()})
-    made = step(LOSS, embedding=eager["grad['embedding']"], key=torch.zeros(2000))
-    assert compare(eager, made, step(LOSS.double(), **exact), TIGHT).problem.startswith("grad['key']: RMSE")
-
-
 @pytest.mark.parametrize(
     ("made", "said"), [(wave(seed=3), None), (torch.zeros(2000), "root mean square 0"), (4 * wave(seed=3), "RMSE")]
 )
@@ -172,12 +155,6 @@ def test_an_output_whose_reference_disagrees_with_eager_is_compared_with_eager()
     found = compare({"x": wave(seed=2)}, {"x": wave(seed=3)}, reference, TIGHT)
     assert "cosine similarity" in found.problem
     assert (found.by_cosine, found.rmse_ratio) == (1, None)
-
-
-def test_a_reference_that_masks_where_eager_does_is_used():
-    masked = _with(EAGER, 3, -math.inf)
-    assert judged(masked, masked.clone(), masked.double()).by_cosine == 0
-    assert judged(masked, 1.06 * masked, masked.double(), Tolerance(8e-2, 3.0)).problem is not None
 
 
 @pytest.mark.parametrize(

@@ -22,38 +22,6 @@ from collector.zoo.spec import Built
 GB = 10**9
 
 
-def test_what_is_not_known_is_neither_large_nor_asked_for():
-    room = Room()
-    assert (room.reserved, room.for_calls(), room.for_reference(4.0)) == (0, None, None)
-    assert room.is_small(None)
-    assert not room.is_too_large(None)
-    assert Room(eager_peak=4 * GB).is_small(10**15), "nothing is known of the device"
-    assert not Room(eager_peak=4 * GB).is_too_large(10**15)
-
-
-def test_a_reference_grows_with_the_width_of_its_numbers():
-    room = Room(eager_peak=GB, total=80 * GB)
-    double, quadruple = room.for_reference(2.0), room.for_reference(4.0)
-    assert quadruple == 2 * double
-    assert 4 * GB < quadruple < 5 * GB
-    assert GB < room.for_calls() < 3 * GB
-
-
-@pytest.mark.parametrize(
-    ("needs", "total", "for_cells", "is_too_large", "is_small"),
-    [
-        (3 * GB, 80 * GB, 76 * GB, False, True),
-        (40 * GB, 80 * GB, 76 * GB, False, False),
-        (79 * GB, 80 * GB, None, True, False),
-        (3 * GB, 80 * GB, 2 * GB, True, True),  # what is free for the cells decides what can be waited for
-        (10 * GB, None, 8 * GB, True, True),
-    ],
-)
-def test_small_is_of_the_device_and_too_large_of_what_cells_may_have(needs, total, for_cells, is_too_large, is_small):
-    room = Room(total=total, for_cells=for_cells)
-    assert (room.is_too_large(needs), room.is_small(needs)) == (is_too_large, is_small)
-
-
 class Asked:
     """Records what the device was held for, and in which dtypes the model ran meanwhile."""
 
@@ -434,14 +402,6 @@ def test_a_twin_is_a_wider_model_of_its_own_with_the_same_ties(dtype):
     assert model.first.weight.abs().sum() > 0
     assert model.counts.sum() == 28
     assert model.turns[0].item() == 1 + 2j
-
-
-def test_a_twin_of_a_model_in_the_same_precision_shares_nothing():
-    subject = subject_of(Tied(), "float32")
-    twin = subject.twin(torch.float32).model
-    assert twin.first.weight.data_ptr() != subject.model.first.weight.data_ptr()
-    assert twin.counts.data_ptr() != subject.model.counts.data_ptr()
-    assert twin.first.weight is twin.second.weight
 
 
 def test_a_twin_takes_no_second_copy_in_the_low_precision():

@@ -66,10 +66,10 @@ def mixed(seed, wrong="", rows=8, dtype="bfloat16", phase=Phase.INFERENCE):
     return checked(model, phase, dtype, inputs=torch.randn(rows, 32))
 
 
-@pytest.mark.parametrize(("rows", "named"), [(8, 1), pytest.param(40, 6, marks=pytest.mark.slow)])
-def test_right_mixtures_never_fail_and_name_the_rows_of_near_ties(rows, named):
-    found = [mixed(seed, rows=rows) for seed in range(16)]
-    assert Counter(one.status for one in found) == {Status.PASS: 16}, [one.failure for one in found if one.failure]
+@pytest.mark.parametrize(("rows", "seeds", "named"), [(8, 8, 1), pytest.param(40, 16, 6, marks=pytest.mark.slow)])
+def test_right_mixtures_never_fail_and_name_the_rows_of_near_ties(rows, seeds, named):
+    found = [mixed(seed, rows=rows) for seed in range(seeds)]
+    assert Counter(one.status for one in found) == {Status.PASS: seeds}, [one.failure for one in found if one.failure]
     told = [one.details["near_ties"]["output"] for one in found if "near_ties" in one.details]
     assert len(told) >= named
     assert all(f" of {rows} rows, " in rows_told for rows_told in told)
@@ -77,7 +77,7 @@ def test_right_mixtures_never_fail_and_name_the_rows_of_near_ties(rows, named):
 
 @pytest.mark.parametrize("wrong", ["experts swapped", "no bias", "last column zero", "too large"])
 def test_wrong_mixtures_fail_beside_near_ties(wrong):
-    assert Counter(mixed(seed, wrong).status for seed in range(5)) == {Status.FAIL_ACCURACY: 5}
+    assert Counter(mixed(seed, wrong).status for seed in range(3)) == {Status.FAIL_ACCURACY: 3}
 
 
 @pytest.mark.slow
@@ -181,20 +181,6 @@ def test_the_runs_of_eager_are_not_held_together():
     assert len(most) == 1 + 2 * len(NUDGES)
     # The program's own, the newest, the one that is compared, and the one with the largest error.
     assert max(most) <= 4
-
-
-def test_jumps_of_eager_are_seen_without_another_run():
-    exact = torch.randn(64, 32, dtype=torch.float64)
-    eager = exact.float() + 1e-4 * torch.randn(64, 32)
-    eager[5] += 0.1
-    assert jumping({"output": eager}, {"output": exact}) == ("output",)
-    large = exact.clone()
-    large[5] *= 1000
-    eager = (large + 1e-4 * large.abs().mean(1, keepdim=True) * torch.randn(64, 32)).float()
-    assert jumping({"output": eager}, {"output": large}) == ()
-    chosen = torch.arange(9)
-    assert jumping({"output": chosen}, {"output": chosen}) == ()
-    assert jumping({"output": chosen}, {"output": chosen.flip(0)}) == ("output",)
 
 
 def test_the_gradient_of_a_convolution_is_looked_at_by_output_channels():

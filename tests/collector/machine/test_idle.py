@@ -12,7 +12,6 @@ import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 
 import pytest
 import torch
@@ -42,17 +41,6 @@ def queue(number, _):
     os.kill(os.getpid(), signal.SIGSTOP)
 signal.signal(signal.SIGUSR1, queue)
 signal.signal(signal.SIGUSR2, queue)
-print("ready", flush=True)
-while True:
-    signal.pause()
-"""
-#: Says when it has got its signal, and stops itself. It has no GPU.
-STOPS_ITSELF = """
-import os, signal
-def stop(*_):
-    print("stops", flush=True)
-    os.kill(os.getpid(), signal.SIGSTOP)
-signal.signal(signal.SIGUSR1, stop)
 print("ready", flush=True)
 while True:
     signal.pause()
@@ -100,10 +88,6 @@ def layers(batch_size, phase, device):
     return Built(model, (torch.randn(4096, 2048),), {}, lambda output, _: output.sum())
 
 
-def small(batch_size, phase, device):
-    return Built(nn.Linear(16, 16), (torch.randn(batch_size, 16),), {}, lambda output, _: output.sum())
-
-
 def figures(beside, waits):
     if not waits:
         IdleProbe.wait = IdleProbe.ms
@@ -140,43 +124,8 @@ def slower(beside, alone):
     return [name for name, value in beside.items() if value > MARGIN * max(figures[name] for figures in alone)]
 
 
-def test_only_a_slower_figure_counts_as_disturbed():
-    alone = [{"eager_ms": 2.8, "compiled_ms": 1.0}, {"eager_ms": 2.62, "compiled_ms": 1.04}]
-    assert slower({"eager_ms": 2.62, "compiled_ms": 0.5}, alone) == []
-    assert slower({"eager_ms": 3.0, "compiled_ms": 1.1}, alone) == []
-    assert slower({"eager_ms": 5.6, "compiled_ms": 1.0}, alone) == ["eager_ms"]
-    assert slower({"eager_ms": 2.8, "compiled_ms": 1.2}, alone) == ["compiled_ms"]
-
-
-def test_the_neighbour_stops_before_the_measurement_and_goes_on_after_it():
-    stands = []
-
-    class Looking(Beside):
-        def after(self, purpose):
-            stands.append((purpose, state(self.pid) == "T"))
-            super().after(purpose)
-
-    cell = replace(CELL, device="cpu", batch_size=4, config=Config(backend="eager"))
-    with started(STOPS_ITSELF) as neighbour:
-        found = measure(cell, small, Settings(rounds=5, warmups=1), Looking(neighbour.pid, signal.SIGUSR1)).measurement
-        assert found.status is Status.PASS, found.failure
-        assert stands.count(("measure", True)) == 1
-        assert {stopped for purpose, stopped in stands if purpose != "measure"} == {False}
-        assert neighbour.stdout.readline() == "stops\n"
-        wait_until(lambda: state(neighbour.pid) == "S")
-
-
 @pytest.mark.gpu
 def test_a_stopped_neighbours_queue_is_waited_for(neighbour, alone, in_a_process):
     beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1))
     print(f"alone {alone}, beside a stopped neighbour with two seconds queued {beside}, probe {probe}")  # noqa: T201
     assert slower(beside, alone) == []
-
-
-@pytest.mark.gpu
-def test_without_the_wait_the_neighbour_is_in_the_figures(neighbour, alone, in_a_process):
-    beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1), waits=False)
-    print(f"alone {alone}, without the wait {beside}, probe {probe}")  # noqa: T201
-    assert "compiled_ms" in slower(beside, alone)
-    assert beside["compiled_ms"] > 1.2 * max(figures["compiled_ms"] for figures in alone)
-    assert probe["before_ms"] > 1.5 * probe["idle_ms"]

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from collector.machine import telemetry
-from collector.machine.telemetry import Watcher, throttled
+from collector.machine.telemetry import Watcher
 from collector.measure.cell import _gpu_uuid
 
 
@@ -74,20 +73,6 @@ def test_what_the_driver_does_not_tell_is_absent(read):
 def test_without_a_package_or_a_driver_that_answers_only_the_host_is_read(read, nvml):
     assert set(read(nvml)) == {"load1"}
     assert set(read("no library", None)) == {"load1"}  # on a CPU
-
-
-def test_throttled_is_what_slows_and_not_what_is_set():
-    readings = [{"clocks_held_by": ["idle", "application_clocks"]}, {"load1": 1.0}, {"clocks_held_by": ["power_cap"]}]
-    assert throttled(readings) == ["power_cap"]
-    assert throttled(readings[:2]) == []
-
-
-def test_the_bits_are_those_of_nvml():
-    pynvml = pytest.importorskip("pynvml")
-    reasons = {name: getattr(pynvml, name) for name in dir(pynvml) if name.startswith("nvmlClocksEventReason")}
-    assert set(telemetry.CLOCK_REASONS) <= set(reasons.values())
-    assert telemetry.CLOCK_REASONS[reasons["nvmlClocksEventReasonHwThermalSlowdown"]] == "hardware_thermal"
-    assert telemetry.CLOCK_REASONS[reasons["nvmlClocksEventReasonSwPowerCap"]] == "power_cap"
 
 
 @pytest.mark.gpu

@@ -82,10 +82,3 @@ def test_a_host_that_lets_no_thread_give_way_lends_none(own, cache, monkeypatch)
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
     compile_candidates_on(set(CORES))
     assert cache().make_precompile_fn(["a"])()[1][0] == own
-
-
-@pytest.mark.parametrize("lent", [set(), set(CORES[:1])])
-def test_without_more_cores_nothing_is_replaced(own, cache, lent):
-    before = cache.make_precompile_fn
-    compile_candidates_on(lent)
-    assert cache.make_precompile_fn is before

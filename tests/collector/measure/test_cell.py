@@ -67,11 +67,6 @@ class RaisesWhenCompiled(nn.Module):
         return x
 
 
-class Seeded(nn.Module):
-    def forward(self, x):
-        return nn.functional.dropout(x, 0.5, training=True)
-
-
 def builder(make):
     def build(batch_size, phase, device):
         return Built(make(), (torch.randn(batch_size, 16),), {}, lambda out, _: out.float().square().mean())
@@ -111,9 +106,7 @@ def test_a_pass_has_every_metric_of_a_cpu_and_no_other(passing):
     found = passing.measurement
     assert (found.status, found.failure) == (Status.PASS, None)
     assert ON_A_CPU <= set(found.metrics) <= METRICS.keys()
-    assert not [
-        name for name in found.metrics if "kernel_ms" in name or name in ("device_speedup", "leak_bytes_per_call")
-    ]
+    assert not {"eager_kernel_ms", "compiled_kernel_ms", "device_speedup", "leak_bytes_per_call"} & found.metrics.keys()
     assert all(math.isfinite(value) for value in found.metrics.values())
     assert found.metrics["compile_cold_s"] > 0
     assert (found.metrics["graph_breaks"], found.metrics["graphs"]) == (1, 2)
@@ -133,22 +126,12 @@ def test_a_program_compiled_before_is_timed_and_has_no_compile_time(tmp_path, mo
     assert (later.code_id, later.metrics["kernels_generated"]) == (first.code_id, first.metrics["kernels_generated"])
 
 
-def test_samples_come_in_pairs_and_their_medians_are_the_latencies(passing):
-    found = passing.measurement
-    assert {name: len(values) for name, values in found.samples.items()} == {"eager_ms": 5, "compiled_ms": 5}
-    for name, values in found.samples.items():
-        assert found.metrics[name] == pytest.approx(sorted(values)[2], abs=1e-5)
-        assert min(values) > 0
-    assert found.metrics["speedup"] == found.metrics["eager_ms"] / found.metrics["compiled_ms"]
-    assert found.metrics["compression"] == found.metrics["eager_peak_bytes"] / found.metrics["compiled_peak_bytes"]
-
-
 def test_details_tell_surroundings_stages_and_fusions(passing):
     found = passing.measurement
     details = found.details
-    assert details["settled_after"] >= 1
+    assert {name: len(values) for name, values in found.samples.items()} == {"eager_ms": 5, "compiled_ms": 5}
+    assert found.metrics["speedup"] == found.metrics["eager_ms"] / found.metrics["compiled_ms"]
     assert set(details["surroundings"]) == {"before", "after"}
-    assert all(reading["load1"] >= 0 for reading in details["surroundings"].values())
     assert "asked for by the test" in str(details["graph_break_reasons"])
     phases, fusion = details["compile_phases_s"], details["fusion"]
     assert 0 < phases["inductor"] <= phases["aot_autograd"] <= phases["dynamo"] <= found.wall_s
@@ -242,14 +225,6 @@ def test_a_missing_float64_reference_is_told_with_its_reason(error, no_room):
     assert "error_rmse_ratio" not in found.metrics
 
 
-def test_a_library_without_room_for_its_workspace_ran_out_of_memory():
-    class NoWorkspace(nn.Module):
-        def forward(self, x):
-            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
-
-    assert measured(NoWorkspace).status is Status.OOM
-
-
 def test_a_wrong_output_is_timed_all_the_same():
     found = measured(WrongWhenCompiled)
     assert (found.status, found.failure.stage) == (Status.FAIL_ACCURACY, Stage.CORRECTNESS)
@@ -271,10 +246,6 @@ def test_an_error_under_the_compiler_fails_to_compile(make, config):
     found = measured(make, config=config)
     assert (found.status, found.failure.stage) == (Status.FAIL_TO_COMPILE, Stage.COMPILE)
     assert "speedup" not in found.metrics
-
-
-def test_a_model_that_draws_from_the_seeded_generator_is_not():
-    assert measured(Seeded).status is Status.PASS
 
 
 class TellsItsDtype(nn.Module):

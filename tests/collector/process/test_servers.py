@@ -66,16 +66,6 @@ def test_a_server_that_does_not_get_ready_is_not_waited_for_and_given_up_in_time
     assert dead(launcher.pid)
 
 
-def test_a_server_that_dies_while_it_starts_is_lost_at_once(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import os; os._exit(1)\n")
-    launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)})
-    wait_until(lambda: launcher.lost)
-    assert not launcher.is_ready
-    launcher.import_also(Preload("nowhere"))
-    launcher.close()
-    launcher.import_also(Preload("nowhere"))  # nobody listens, nobody complains
-
-
 def test_a_server_closed_while_it_imports_leaves_no_process(tmp_path):
     code = "import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep(600)\n"
     (tmp_path / "endless.py").write_text(code)

@@ -62,13 +62,6 @@ def test_the_parents_answer_is_known_afterwards():
     assert pipe.messages == [ask("measure"), done()]
 
 
-def test_an_answer_without_what_is_newer_is_understood():
-    report = io.StringIO()
-    host = PipeHost(report, io.StringIO('{"idle_ms": 1}\n'))
-    with host.exclusive("tune"):
-        assert (host.idle_ms, host.eager_ms, host.room_bytes) == (1.0, 0.0, None)
-
-
 @pytest.mark.parametrize(
     ("outer", "inner", "between"),
     [
@@ -97,18 +90,6 @@ def test_an_inner_hold_swaps_the_outer_one_only_for_more(outer, inner, between, 
         assert pipe.messages == ([done(2), ask(*outer)] if between else [])
         pipe.kept = 3
     assert pipe.messages == [done(3)]
-
-
-def test_three_holds_in_each_other_return_step_by_step(pipe):
-    with pipe.host.exclusive("device", 2):
-        with pipe.host.exclusive("tune", 3), pipe.host.exclusive("device", 1), pipe.host.exclusive("measure", 1):
-            pass
-        with pipe.host.exclusive("device", 1):
-            pass
-    assert pipe.messages == [
-        *(ask("device", 2), done(), ask("tune", 3), done(), ask("measure", 3)),
-        *(done(), ask("tune", 3), done(), ask("device", 2), done()),
-    ]
 
 
 def test_what_is_held_can_be_given_back_for_some_time(pipe):

@@ -11,7 +11,7 @@ from torch import nn
 
 from collector.own_models import OwnModel, takes_batch_size
 from collector.vocabulary import OWN_BATCH, Phase
-from collector.zoo.builders.user import build, input_batch, own_loss_or_mean_squares
+from collector.zoo.builders.user import build, own_loss_or_mean_squares
 from collector.zoo.registry import USER as SUITE
 from collector.zoo.registry import all_models, find, is_user_model, select
 from collector.zoo.spec import Built, ZooError
@@ -100,13 +100,6 @@ def test_a_function_without_batch_size_makes_its_own_batch(own):
     assert made("sized", OWN_BATCH).args[0].shape == (1, 4)
     # One that the plan could not see to take a batch size.
     assert made("everything", OWN_BATCH).model.given["batch_size"] == 1
-
-
-def test_the_batch_is_the_first_dimension_of_the_first_input_with_two():
-    ids, images = torch.ones(7), torch.ones(3, 4)
-    assert input_batch((ids, images), {}) == 3
-    assert input_batch((), {"mask": None, "many": [ids, {"images": images}]}) == 3
-    assert input_batch((ids, "a text"), {}) is None
 
 
 @pytest.mark.parametrize(

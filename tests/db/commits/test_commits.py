@@ -53,15 +53,6 @@ def story(store, number):
     return [(one.kind, one.again, one.commit.position) for one in landings(store, number)]
 
 
-def test_a_line_is_stored_with_places_titles_and_numbers(store):
-    report = store_commits(store, REPO, line("First (#1)", "Second"))
-    assert (report.line, report.new, report.updated, report.unchanged, report.changed) == (2, 2, 0, 0, True)
-    second, first = list_commits(store)
-    assert (first.position, first.title, first.pr_number, first.sha) == (0, "First (#1)", 1, sha(0))
-    assert (second.position, second.title, second.pr_number) == (1, "Second", None)
-    assert first.committed_at.timestamp() == first.author_date.timestamp() == 1_700_000_000
-
-
 def test_it_does_not_matter_in_how_many_imports_a_line_came(store, fresh):
     whole = pytorch()
     for start, end in ((0, 7), (7, 20), (20, 33), (33, 50)):
@@ -216,14 +207,6 @@ def test_repositories_do_not_mix(store):
     assert len(landings(store, 1, REPO)) == 2
     with pytest.raises(CommitError, match="say --repo"):
         find_commit(store, sha(0))
-
-
-def test_an_import_may_be_part_of_a_greater_transaction(store):
-    with store.connect() as conn, conn.begin() as transaction:
-        store_commits(conn, REPO, line("A"))
-        assert len(list_commits(conn)) == 1
-        transaction.rollback()
-    assert list_commits(store) == []
 
 
 def test_a_range_is_what_landed_after_the_first_up_to_the_second(store):

@@ -49,12 +49,6 @@ def test_a_subject_says_what_it_does_to_the_one_it_quotes(subject, kind, quoted)
     assert (read.kind, read.quoted_pr) == (kind, quoted)
 
 
-def test_a_revert_without_a_number_undoes_the_number_it_carries():
-    assert read_subject('Revert "x (#1)"').undoes_its_own
-    assert not read_subject('Revert "x (#1)" (#2)').undoes_its_own
-    assert not read_subject('Reapply "x (#1)"').undoes_its_own
-
-
 def test_a_reland_has_the_bare_title_of_what_it_repeats():
     first = read_subject("[Inductor] Support native Inductor as backend for MTIA (#158526)").bare
     assert read_subject("[Re-land][Inductor] Support native Inductor as backend for MTIA (#159211)").bare == first

@@ -5,13 +5,11 @@ import json
 from pathlib import Path
 
 from collector.bundle import read_bundle
-from db.exporting.exporter import export_sides, write_stream
+from db.exporting.exporter import write_stream
 from db.exporting.stored_runs import stored_run
 from db.importing.cells import Given
 from db.importing.importer import import_files
 from db.importing.runs import Provenance
-from db.queries import cells as queries
-from tests.factories import cell as make_cell
 
 SIDES = ("plain", "g0", "g1")
 
@@ -77,13 +75,6 @@ def test_latency_and_ratio_have_the_names_that_pytorch_gives_them(full):
     assert "compilation_latency" not in names  # PyTorch means another quantity
 
 
-def test_samples_are_the_values_of_their_metric(full):
-    which = make_cell("bert").cell_id
-    wanted = list(queries.samples(full, "plain", which)["compiled_ms"])
-    records = [json.loads(line) for line in exported(full, "plain").splitlines()]
-    assert wanted in [record["metric"].get("benchmark_values") for record in records]
-
-
 def test_what_was_exported_is_imported_like_pytorchs_own_files(full, tmp_path):
     (tmp_path / "x.json").write_bytes(exported(full, "plain"))
     report = import_files([tmp_path / "x.json"], Provenance(), Given(), tmp_path / "runs")
@@ -94,10 +85,3 @@ def test_what_was_exported_is_imported_like_pytorchs_own_files(full, tmp_path):
         after = measured[before.cell]
         assert (after.status, after.samples) == (before.status, before.samples)
         assert after.metrics["compiled_ms"] == before.metrics["compiled_ms"]
-
-
-def test_a_file_gets_what_a_stream_gets(full, tmp_path):
-    (written,) = export_sides(full, ["n"], "v3", tmp_path / "n.json", force=False)
-    assert (tmp_path / "n.json").read_bytes() == exported(full, "n")
-    assert written.rows == len((tmp_path / "n.json").read_bytes().splitlines())
-    assert set(written.run_ids) == {"g0", "g1"}

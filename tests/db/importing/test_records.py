@@ -52,11 +52,6 @@ def test_the_records_of_a_row_are_one_measurement(tmp_path):
     )
 
 
-def test_an_array_of_records_is_read_like_lines(tmp_path):
-    path = put(tmp_path, "x.json", json.dumps([record("speedup", EXACT), record("abs_latency", 12.5)], indent=1))
-    assert only(read(tmp_path, path)).metrics == {"speedup": EXACT, "compiled_ms": 12.5}
-
-
 def test_a_text_metric_stands_in_extra_info(tmp_path):
     path = lines(tmp_path, "x.json", record("accuracy", "eager_two_runs_differ", flags={"accuracy": True}))
     assert only(read(tmp_path, path)).status is Status.NONDETERMINISTIC

@@ -8,7 +8,6 @@ from collector.bundle import read_bundle
 from collector.vocabulary import Config, Phase, Status
 from collector.zoo.registry import all_models, find
 from db.importing.cells import TORCHVISION, Given
-from db.importing.rows import Target
 from db.importing.tables import parse_name
 from tests.db.importing.foreign import ACCURACY, FAILED, GOOD, PERFORMANCE, STEM, put, read, table
 
@@ -35,16 +34,6 @@ def test_a_row_becomes_a_measurement_with_units_of_ours(tmp_path):
     cell = found.cell
     assert (cell.suite, cell.phase, cell.dtype, cell.device) == ("torchbench", Phase.INFERENCE, "bfloat16", "cuda")
     assert (cell.batch_size, cell.config) == (16, Config(template="cudagraphs"))
-
-
-def test_every_value_is_kept_under_its_own_name(tmp_path):
-    found = measured(read(tmp_path, table(tmp_path, "performance", PERFORMANCE, GOOD)))["hf_Bert_large"]
-    told = found.details["imported"]["performance"]
-    expected = dict(zip(PERFORMANCE.split(","), GOOD.split(","), strict=True))
-    assert {name: float(value) for name, value in expected.items() if name not in ("dev", "name", "batch_size")} == (
-        told["values"]
-    )
-    assert told["from"] == f"{STEM}_performance.csv:2"
 
 
 @pytest.mark.parametrize("suite", ["timm_models", "torchbench", "huggingface"])
@@ -276,15 +265,6 @@ def test_the_same_files_twice_are_one_bundle_and_a_changed_digit_another(tmp_pat
     assert read(tmp_path, path).runs[0].run_id != first.runs[0].run_id
 
 
-def test_folders_are_walked(tmp_path):
-    table(tmp_path / "deep" / "down", "performance", PERFORMANCE, GOOD)
-    table(tmp_path / "deep", "accuracy", ACCURACY, "cuda,hf_Bert_large,4,pass,1,1,0,0,0,0,0,3.5")
-    put(tmp_path / "deep", "picture.png", b"\x89PNG")
-    report = read(tmp_path, tmp_path / "deep")
-    assert [file.rows for file in report.files] == [1, 1]
-    assert len(report.runs) == 1
-
-
 @pytest.mark.parametrize(
     "parts",
     [
@@ -301,27 +281,7 @@ def test_a_name_of_the_nightly_tells_all_six_parts(parts, end):
     assert [name.config, name.suite, name.dtype, name.mode, name.device, name.target] == parts.split(" ")
 
 
-@pytest.mark.parametrize(
-    ("side", "target"),
-    [("compilation_metrics", Target.PHASES), ("graph_breaks", Target.BREAKS), ("stats", Target.OTHER)],
-)
-def test_a_side_file_names_the_table_it_lies_beside(side, target):
-    found = parse_name(f"inductor_dynamic_huggingface_bfloat16_inference_cuda_a10g_performance_{side}")
-    assert (found.target, found.beside, found.suite, found.device) == (
-        target,
-        "performance",
-        "huggingface",
-        "cuda_a10g",
-    )
-
-
 @pytest.mark.parametrize("stem", ["", "results", "timm_models", "_" * 20_000, "a_torchbench_b_training_cuda", "x\x00y"])
 def test_a_name_of_another_form_tells_nothing(stem):
     found = parse_name(stem)
     assert (found.suite, found.dtype, found.mode) == (None, None, None)
-
-
-def test_a_short_name_still_tells_its_target():
-    assert parse_name("my_accuracy").target is Target.ACCURACY
-    assert parse_name("accuracy").target is Target.ACCURACY
-    assert parse_name("inaccuracy").target is None

@@ -10,7 +10,7 @@ from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.maintenance.check import check_store
 from db.maintenance.check_bundles import check_bundles
-from tests.factories import at, cell, failing, header, matrix, night, passing, write_bundle
+from tests.factories import cell, failing, header, matrix, night, passing, write_bundle
 
 
 @pytest.fixture
@@ -135,9 +135,3 @@ def test_attempts_and_damage_are_told_together(store, tmp_path):
     alone = [item.text for item in check_bundles(store, [one]).findings]
     assert "run r1: its attempt is 2, bundles say 1" in alone
     assert any("measurement differs in status" in text for text in alone)
-
-
-def test_an_open_run_agrees_with_its_open_bundle(store, tmp_path):
-    path = write_bundle(tmp_path, header("r1"), [passing(cell(), started_at=at(1))], planned=matrix(), closed=False)
-    ingest_bundle(store, path)
-    assert check_bundles(store, [path]).findings == ()

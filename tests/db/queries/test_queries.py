@@ -1,14 +1,12 @@
 import math
 
-import pandas as pd
 import pytest
 from sqlalchemy import text, update
 
-from collector.vocabulary import OWN_BATCH, Config, Phase, Status
+from collector.vocabulary import Config, Status
 from db.errors import FilterError, StoreError
 from db.ingest import ingest_bundle
 from db.queries import cells as queries
-from db.queries.cell_names import cell_names, spelled
 from db.queries.details import configs_of
 from db.queries.filters import CellFilter, check_filter, expand_patterns
 from db.schema import ConfigRow
@@ -17,9 +15,7 @@ from tests.factories import (
     COMMIT_B,
     CONFIGS,
     CUDAGRAPHS,
-    DEFAULT,
     LABEL,
-    MAX_AUTOTUNE,
     TESTBED,
     cell,
     failing,
@@ -52,30 +48,6 @@ def test_runs_are_listed_newest_first_with_their_counts(nights):
     assert (runs[0].label, runs[0].testbed, runs[0].bundle) == (LABEL, TESTBED, "n3.jsonl.gz")
 
 
-def test_branches_come_newest_first(nights):
-    assert queries.branches(nights) == ["slow", "main"]
-
-
-def test_axes_name_everything_there_is(nights):
-    axes = queries.axes(nights)
-    assert (axes.suites, axes.phases, axes.dtypes, axes.devices) == (
-        ("huggingface",),
-        ("inference",),
-        ("bfloat16",),
-        ("cuda",),
-    )
-    assert [model.name for model in axes.models] == ["bert", "gpt2", "t5"]
-    assert {Config.from_json(config.request) for config in axes.configs} == {DEFAULT, CUDAGRAPHS, MAX_AUTOTUNE}
-
-
-def test_programs_and_environments_are_found_by_name(nights):
-    found = queries.measurement(nights, "n1", cell().cell_id)
-    assert queries.program(nights, found.program_id) == {"backend": "inductor", "triton.cudagraphs": False}
-    assert queries.environment(nights, found.environment_id)["gpu"] == "Synthetic GPU"
-    assert queries.program(nights, "nonsense") is None
-    assert queries.environment(nights, "nonsense") is None
-
-
 def test_what_is_not_there_is_none_or_empty(nights):
     gone = cell("gpt2").cell_id
     assert queries.measurement(nights, "n2", gone) is None
@@ -91,13 +63,6 @@ def test_a_side_has_a_row_for_every_expected_cell(nights):
     assert by_model.to_dict() == {"bert": ["pass"], "gpt2": ["missing"], "t5": ["fail_to_compile"]}
     missing = rows[rows["model"] == "gpt2"]
     assert missing[["compiled_ms", "run_id", "started_at", "replicate", "spread"]].isna().all().all()
-
-
-def test_spread_of_the_samples_is_in_the_rows(nights):
-    rows = queries.side_rows(nights, queries.resolve_side(nights, "n1"))
-    assert rows["spread"].between(0.0001, 0.1).all()
-    found = queries.measurement(nights, "n1", rows["cell_id"][0])
-    assert found.spread["compiled_ms"] == rows["spread"][0]
 
 
 @pytest.mark.parametrize(
@@ -200,20 +165,6 @@ def test_history_can_show_any_metric_and_refuses_others(nights):
         history_of(nights, metrics=["1; DROP TABLE runs"])
 
 
-def test_history_of_a_model_covers_all_its_cells(store, tmp_path):
-    trained = cell("bert", phase=Phase.TRAINING)
-    for number in range(2):
-        ingest_bundle(store, night(tmp_path, f"n{number}", minutes=number))
-    ingest_bundle(store, write_bundle(tmp_path, header("n4", minutes=180), [passing(trained)]))
-    history = queries.model_history(store, "huggingface", "bert")
-    assert history.groupby(["phase", "config"]).size().to_dict() == {
-        ("inference", "cudagraphs"): 2,
-        ("inference", "default"): 2,
-        ("inference", "max-autotune"): 2,
-        ("training", "default"): 1,
-    }
-
-
 def test_history_of_a_suite_agrees_with_the_rows(nights):
     history = queries.suite_history(nights).set_index(["run_id", "config"]).sort_index()
     assert history.loc[("n2", "default"), ["planned", "measured", "missing", "passed", "failed"]].tolist() == [
@@ -274,20 +225,6 @@ def test_a_query_on_a_broken_database_is_one_line(store):
     assert "\n" not in str(caught.value)
 
 
-def test_cells_are_in_the_order_of_their_names_and_a_filter_chooses(store, tmp_path):
-    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(item) for item in reversed(matrix())]))
-    names = cell_names(store)
-    assert names["cell"].tolist() == sorted(str(item) for item in matrix())
-    assert cell_names(store, CellFilter(models=("t5",), configs=("default",)))["model"].tolist() == ["t5"]
-
-
-def test_the_cells_of_a_model_get_numbers_side_by_side(store, tmp_path):
-    by_config = sorted(matrix(), key=lambda item: (item.config.name, item.model))
-    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(item) for item in by_config]))
-    keys = cell_names(store, CellFilter(models=("gpt2",))).index
-    assert keys.max() - keys.min() == len(keys) - 1 == 2
-
-
 def test_known_configs_come_back_as_they_were_asked_for(store, tmp_path):
     many = [Config(overrides={"x": number}) for number in range(450)]
     ingest_bundle(store, night(tmp_path, "one", cells=matrix(["bert"], [*CONFIGS, *many])))
@@ -304,10 +241,3 @@ def test_a_request_of_another_version_is_left_out(store, tmp_path):
     with store.begin() as conn:
         conn.execute(update(ConfigRow).where(ConfigRow.config_id == first.config_id).values(request={"novel": 1}))
     assert set(configs_of(store, [config.config_id for config in CONFIGS])) == {config.config_id for config in others}
-
-
-@pytest.mark.parametrize("batch_size", [64, OWN_BATCH])
-def test_a_stored_cell_is_spelled_as_it_writes_itself(batch_size):
-    of = cell("bert", batch_size=batch_size)
-    names = pd.DataFrame([of.to_json() | {"config": of.config.name}])
-    assert spelled(names) == [str(of)]

@@ -224,21 +224,6 @@ def test_a_title_names_the_night(nights, text, title):
     assert resolve_side(nights, text).title == title
 
 
-def test_a_night_of_which_one_run_is_here_keeps_its_name(store, tmp_path):
-    ingest_bundle(store, night(tmp_path, "r1", night="whole", testbed={**TESTBED, "gpu_index": 3}))
-    for text in ("latest", "whole", "wh"):
-        assert resolve_side(store, text).title == f"main@{COMMIT_A[:10]} (night whole, 1 GPU)"
-    assert resolve_side(store, "r1").title == f"main@{COMMIT_A[:10]} (r1)"
-
-
-def test_nights_are_counted_by_their_newest_run(store, tmp_path):
-    for run_id, minutes, name in (("r1", 0, "long"), ("r2", 60, "between"), ("r3", 90, "long")):
-        ingest_bundle(store, night(tmp_path, run_id, minutes=minutes, night=name))
-    assert resolve_side(store, "latest").run_ids == ("r3", "r1")
-    assert resolve_side(store, "latest~1").run_ids == ("r2",)
-    assert "has 2 nights" in refusal(store, "latest~2")
-
-
 def test_a_beginning_of_a_night_and_another_name_is_ambiguous(store, tmp_path):
     for number, (run_id, name) in enumerate([("x1", "20-a"), ("x2", "20-a"), ("x3", "20-b"), ("20-ab", "")]):
         ingest_bundle(store, night(tmp_path, run_id, minutes=number, night=name))

@@ -83,12 +83,6 @@ def test_a_record_tells_its_history_in_the_order_of_writing(nights):
     assert (found.state, found.is_open, found.base_value, found.base_run) == ("expected", False, 4.0, "base")
 
 
-def test_owner_and_link_change_only_where_they_are_given(nights):
-    name = open_regression(nights, SLOWER, at=AT, author=WHO, owner="bob", link="https://x/2").regression_id
-    assert change_state(nights, name, "acknowledged", at=AT, author=WHO, owner="eve").link == "https://x/2"
-    assert regression(nights, name).owner == "eve"
-
-
 def test_open_ones_and_those_of_a_branch_can_be_asked_for(nights, tmp_path):
     first = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
     other = Finding(cell("gpt2").cell_id, "base", "onset", "broke")
