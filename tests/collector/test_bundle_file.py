@@ -48,7 +48,8 @@ def records(path):
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(open_one, tmp_path):
+def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(open_one, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # it is slow, and nothing here loses power
     whole = open_one.read_bytes()
     # Before that the run has no plan yet; a writer makes first line and plan appear at once.
     head = [i + 1 for i, byte in enumerate(whole) if byte == 10][len(CELLS)]
@@ -64,7 +65,8 @@ def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(open_one, tmp_pa
         assert [path.name for path in folder.iterdir()] == ["r1.jsonl.gz"]
 
 
-def test_a_run_cut_again_and_again_loses_nothing_and_doubles_nothing(tmp_path):
+def test_a_run_cut_again_and_again_loses_nothing_and_doubles_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
     rng = random.Random(11)
     many = [cell(f"m{number}") for number in range(8)]
     BundleWriter(tmp_path, header("r1"), many).abandon()
