@@ -8,7 +8,6 @@ import torch._inductor.codegen.cpp
 from torch import nn
 
 from collector.configs.templates import resolve_config
-from collector.correctness import checking
 from collector.correctness.draws import wrong_draws
 from collector.measure.program import SEED, Subject, seed_everything
 from collector.vocabulary import Cell, Config, Phase, Status
@@ -225,13 +224,6 @@ def test_values_are_compared_where_randomness_is_an_accident(factor, status, pha
     found = checked(Accident(factor), phase)
     assert found.status is status, found.failure
     assert (found.details["random_outputs"], found.details["checked_by"]) == (True, "float64")
-
-
-def test_the_timed_program_is_compared_too_where_randomness_is_an_accident(monkeypatch):
-    monkeypatch.setattr(checking, "_draws", lambda *_: None)
-    monkeypatch.setattr(checking, "_drawing_as_eager", lambda subject, *_: subject.eager)
-    assert checked(Accident(1.06)).status is Status.FAIL_ACCURACY
-    assert checked(Accident(1.0)).status is Status.PASS
 
 
 class Shifts(nn.Module):

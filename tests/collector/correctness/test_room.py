@@ -273,36 +273,6 @@ def test_a_reference_on_the_host_judges_outputs_on_the_device(kind, phase, facto
     assert (found.status, found.details["checked_by"]) == (status, "float32 on the CPU"), found.failure
 
 
-def test_a_reference_is_made_on_the_host_where_the_device_was_full():
-    class Fills(nn.Module):
-        """Has no room for its first two runs in a higher precision."""
-
-        def __init__(self):
-            super().__init__()
-            self.linear, self.ran = nn.Linear(32, 16), []
-
-        def __deepcopy__(self, memo):
-            copy = Fills()
-            copy.load_state_dict(self.state_dict())
-            copy.ran = self.ran
-            return copy
-
-        def forward(self, x):
-            if self.linear.weight.dtype is not torch.bfloat16:
-                self.ran.append(self.linear.weight.dtype)
-                if len(self.ran) < 3:
-                    raise OOM
-            return self.linear(x)
-
-    model = Fills()
-    outcome = checked(Room(host_memory=lambda: None), model=model)
-    details = outcome.measurement.details
-    assert model.ran == [torch.float64, torch.float32, torch.float32]
-    assert details["checked_by"] == "float32 on the CPU"
-    assert details["no_room_for_float32"]
-    assert not outcome.lacked_room
-
-
 @pytest.mark.parametrize(
     ("room", "errors", "why", "lacked"),
     [
