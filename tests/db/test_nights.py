@@ -20,11 +20,9 @@ GPUS = [{**TESTBED, "gpu": "A GPU", "gpu_index": index, "node": "here"} for inde
     [
         ({"night": "n"}, "", "n"),  # where the first bundles of several GPUs say it
         ({"night": "n"}, "m", "m"),
-        ({"night": ""}, "", "r1"),
         ({"pace": {}}, "", "r1"),
         (None, "", "r1"),
         ("odd", "", "r1"),
-        ({"night": 7}, "", "7"),
     ],
 )
 def test_the_night_is_read_from_where_a_bundle_says_it(store, tmp_path, asked, name, expected):

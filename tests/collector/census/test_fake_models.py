@@ -13,3 +13,6 @@ def test_a_shared_weight_stays_shared():
     _Moving().apply(model, lambda tensor: tensor.double())
     assert model[1].weight is model[0].weight
     assert {tensor.dtype for tensor in (*model.parameters(), *model.buffers())} == {torch.float64}
+    weight = model[0].weight
+    _Moving().apply(model, lambda tensor: tensor)
+    assert model[0].weight is weight

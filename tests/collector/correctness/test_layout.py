@@ -10,7 +10,7 @@ from torch import nn
 
 from collector.configs.templates import resolve_config
 from collector.correctness import checking
-from collector.correctness.layout import layout_of, other_strides
+from collector.correctness.layout import layout_of, other_strides, wrong_form
 from collector.measure.program import Subject
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.spec import Built
@@ -82,6 +82,12 @@ def test_strides_of_dimensions_with_one_index_mean_nothing():
     one, two = torch.ones(1, 5), torch.ones(5, 2)[:, 0].reshape(1, 5)
     assert other_strides(layout_of(torch.ones(5, 1), []), layout_of(torch.ones(1, 5).t(), [])) == {}
     assert other_strides(layout_of(one, []), layout_of(two, [])) == {"output": "(2,) instead of (1,)"}
+
+
+def test_lists_of_fx_are_lists():
+    from torch.fx.immutable_collections import immutable_list
+
+    assert wrong_form(layout_of({"a": [1]}, []), layout_of({"a": immutable_list([1])}, [])) is None
 
 
 class Sums(nn.Module):

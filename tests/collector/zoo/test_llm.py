@@ -8,7 +8,7 @@ from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.registry import find, select
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 
 from collector.zoo.builders import llm  # noqa: E402

@@ -116,18 +116,12 @@ def test_one_commit_may_take_back_several(store):
 
 def test_links_to_the_future_or_to_several_commits_are_counted(store):
     twins = ["abcdef1" + "0" * 33, "abcdef1" + "1" * 33]
-    report = store_commits(
-        store,
-        REPO,
-        [
-            landed(0, "A", name=twins[0]),
-            landed(1, "B", name=twins[1]),
-            landed(2, 'Revert "itself"', reverts(2)),
-            landed(3, 'Revert "the future"', reverts(4)),
-            landed(4, 'Revert "nobody"', "This reverts commit fffffff."),
-            landed(5, 'Revert "one of two"', "This reverts commit abcdef1."),
-        ],
-    )
+    start = [landed(place, title, name=name) for place, (title, name) in enumerate(zip("AB", twins, strict=True))]
+    texts = [reverts(2), reverts(4), "This reverts commit fffffff.", "This reverts commit abcdef1."]
+    later = [
+        landed(place, "Revert it", text) for place, text in enumerate(texts, 2)
+    ]  # itself, the future, nobody, one of two
+    report = store_commits(store, REPO, start + later)
     assert (report.misdirected, report.unknown, report.ambiguous) == (2, 1, 1)
     assert (report.reverts, report.relands) == (0, 0)
 
@@ -148,16 +142,8 @@ def test_a_revert_of_what_was_left_out_is_linked_once_that_is_there(store):
 
 
 def test_places_go_by_the_line_when_clocks_go_backwards(store):
-    store_commits(
-        store,
-        REPO,
-        [
-            landed(0, "A", at=2e9),
-            landed(1, "B", at=1e9),
-            LandedCommit(2, sha(2), None, None, "C", "C"),
-            landed(3, "D", at=5.0),
-        ],
-    )
+    undated = LandedCommit(2, sha(2), None, None, "C", "C")
+    store_commits(store, REPO, [landed(0, "A", at=2e9), landed(1, "B", at=1e9), undated, landed(3, "D", at=5.0)])
     assert find_commit(store, sha(2)).committed_at is None
     assert [entry.title for entry in commit_range(store, sha(0), sha(3)).commits] == ["B", "C", "D"]
 

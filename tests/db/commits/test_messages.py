@@ -15,8 +15,6 @@ from db.commits.messages import read_message, read_subject
         ('Revert "Make it faster (#12)" (#34)', 34),
         ("Merge pull request #77 from somebody/branch", 77),
         ("Fix #1234 in the scheduler", None),
-        ("Fix (#1234) in the scheduler", None),
-        ("No number", None),
         ("Zero (#0)", None),
         ("Too long for any column (#99999999999)", None),
         ("", None),
@@ -29,14 +27,11 @@ def test_the_pull_request_is_the_last_number_at_the_end(subject, number):
 @pytest.mark.parametrize(
     ("subject", "kind", "quoted"),
     [
-        ("Make it faster (#12)", "plain", None),
         ("Reverting order of loops (#12)", "plain", None),
         ('Revert "Make it faster (#12)"', "revert", 12),
         ('Back out "Make it faster (#12)" (#13)', "revert", 12),
         ('[inductor] Back out "Make it faster"', "revert", None),
         ('Reapply "Make it faster (#12)"', "reland", 12),
-        ('Reland "Make it faster (#12)" (#13)', "reland", 12),
-        ("[reland] Make it faster (#13)", "reland", None),
         ("[inductor][Re-land] Make it faster (#13)", "reland", None),
         ("Reland: make it faster (#13)", "reland", None),
         ('Revert "Revert "Make it faster (#12)""', "reland", 12),
@@ -60,15 +55,13 @@ def test_a_reland_has_the_bare_title_of_what_it_repeats():
     [
         ("This reverts commit aec3ef1008.", ("aec3ef1008",)),
         ("this reverts commit AEC3EF1008AEC3EF1008AEC3EF1008AEC3EF1008.", ("aec3ef1008" * 4,)),
-        ("This reverts commit\n`aec3ef1008`", ("aec3ef1008",)),
         ("This reverts commits aec3ef1, 1234567 and 89abcdef.", ("aec3ef1", "1234567", "89abcdef")),
         (
-            "This reverts commit aec3ef1.\n\nThis reverts commit 1234567.\nThis reverts commit aec3ef1.",
+            "This reverts commit aec3ef1.\nThis reverts commit 1234567.\nThis reverts commit aec3ef1.",
             ("aec3ef1", "1234567"),
         ),
         ("This reverts commit 1234567, reversing\nchanges made to 89abcdef.", ("1234567",)),
         ("This reverts commit abc123.", ()),
-        ("This reverts commit HEAD~1.", ()),
         ("[HUD commit link](aec3ef1008)", ()),
     ],
 )
