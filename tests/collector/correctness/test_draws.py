@@ -12,7 +12,7 @@ from collector.correctness.draws import wrong_draws
 from collector.measure.program import SEED, Subject, seed_everything
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.spec import Built
-from tests.collector.correctness.test_checking import checked, outcome_of
+from tests.collector.correctness.test_checking import Does, checked, outcome_of
 
 INDUCTOR = Config(template="triton")
 
@@ -29,9 +29,13 @@ class Drops(nn.Module):
         return nn.functional.dropout(x, self.probability, training=True) if not self.linears else x
 
 
-class Adds(nn.Module):
-    def forward(self, x):
-        return x + torch.randn_like(x)
+def adds(draw):
+    return Does(lambda x: x + draw(x))
+
+
+ADDS = adds(torch.randn_like)
+UNIFORM = adds(lambda x: (torch.rand_like(x) * 2 - 1) * 1.732)
+WIDE = adds(lambda x: 1.5 * torch.randn_like(x))
 
 
 def compared(model, program=None, phase=Phase.INFERENCE, control=None):
@@ -62,7 +66,7 @@ def compared(model, program=None, phase=Phase.INFERENCE, control=None):
     )
 
 
-@pytest.mark.parametrize("model", [Drops(0.5), Drops(0.1), Drops(0.5, layers=3), Adds()])
+@pytest.mark.parametrize("model", [Drops(0.5), Drops(0.1), Drops(0.5, layers=3), ADDS])
 def test_other_numbers_from_one_distribution_pass(model):
     assert compared(model) is None
 
@@ -75,7 +79,7 @@ def test_other_numbers_from_one_distribution_pass(model):
         (Drops(0.5), Drops(0.4), "of the values are zero, in eager"),
         (Drops(0.5), Drops(0.65), "of the values are zero, in eager"),
         (Drops(0.5, layers=3), Drops(0.1, layers=3), "in eager"),
-        (Adds(), nn.Identity(), "random in eager, and the same under"),
+        (ADDS, nn.Identity(), "random in eager, and the same under"),
     ],
 )
 def test_another_distribution_fails(model, program, said):
@@ -84,38 +88,16 @@ def test_another_distribution_fails(model, program, said):
     assert said in compared(model, program)
 
 
-class Uniform(nn.Module):
-    def forward(self, x):
-        return x + (torch.rand_like(x) * 2 - 1) * 1.732
-
-
-class Shifted(nn.Module):
-    def forward(self, x):
-        return x + torch.randn_like(x) + 0.3
-
-
-class Wide(nn.Module):
-    def forward(self, x):
-        return x + 1.5 * torch.randn_like(x)
-
-
 def test_size_and_mean_and_spread_are_judged_and_the_shape_is_not():
-    assert compared(Adds(), Uniform()) is None, "the same mean and variance"
-    assert "the mean of random values" in compared(Adds(), Shifted())
-    assert "times as large" in compared(Adds(), Wide())
-
-
-class Skips(nn.Module):
-    """Drops the whole layer in half the calls: one random decision a call."""
-
-    def forward(self, x):
-        return x * (torch.rand(1) < 0.5) + x * 0.1
+    assert compared(ADDS, UNIFORM) is None, "the same mean and variance"
+    assert "the mean of random values" in compared(ADDS, adds(lambda x: torch.randn_like(x) + 0.3))
+    assert "times as large" in compared(ADDS, WIDE)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_model_with_one_random_decision_a_call_passes(seed, monkeypatch):
     monkeypatch.setattr("tests.collector.correctness.test_draws.SEED", 1000 * seed)
-    assert compared(Skips()) is None
+    assert compared(Does(lambda x: x * (torch.rand(1) < 0.5) + x * 0.1)) is None
 
 
 def test_numbers_that_one_seed_does_not_fix_fail():
@@ -178,8 +160,8 @@ def test_gradients_of_rounding_noise_are_no_draws():
 
 
 def test_what_the_program_that_draws_as_eager_shows_too_is_no_draw():
-    assert compared(Adds(), Wide(), control=Wide()) is None
-    assert "times as large" in compared(Adds(), Wide(), control=Uniform())
+    assert compared(ADDS, WIDE, control=WIDE) is None
+    assert "times as large" in compared(ADDS, WIDE, control=UNIFORM)
 
 
 @pytest.mark.parametrize(("broken", "status"), [(False, Status.PASS), (True, Status.FAIL_ACCURACY)])
@@ -246,7 +228,7 @@ class Shifts(nn.Module):
 
 
 @pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1e5, Status.FAIL_ACCURACY)])
-def test_a_gradient_of_rounding_noise_needs_no_direction_where_numbers_are_random(factor, status):
+def test_a_random_gradient_of_rounding_noise_needs_no_direction(factor, status):
     found = checked(Shifts(factor), Phase.TRAINING, "bfloat16")
     assert found.details["random_outputs"]
     assert found.status is status, found.failure

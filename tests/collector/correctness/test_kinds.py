@@ -113,8 +113,6 @@ def test_a_sparse_gradient_is_compared(factor, status):
 
 
 class Sealed:
-    """An object in which no tensors are found."""
-
     __slots__ = ()
 
 

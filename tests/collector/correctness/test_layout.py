@@ -14,7 +14,7 @@ from collector.correctness.layout import layout_of, other_strides, wrong_form
 from collector.measure.program import Subject
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.spec import Built
-from tests.collector.correctness.test_checking import EAGER, checked, outcome_of
+from tests.collector.correctness.test_checking import EAGER, Does, checked, outcome_of
 
 
 class Either(nn.Module):
@@ -91,8 +91,6 @@ def test_lists_of_fx_are_lists():
 
 
 class Sums(nn.Module):
-    """Adds up its inputs in a buffer."""
-
     def __init__(self):
         super().__init__()
         self.register_buffer("total", torch.zeros(64, 32))
@@ -145,21 +143,12 @@ def test_later_calls_of_a_model_without_a_state_are_compared():
     assert ran(nn.Linear(32, 16), lambda subject: subject.eager).failure is None
 
 
-class TwoParts(nn.Module):
-    """One output is random and one is not; compiled, the one that is not is off by a factor."""
-
-    def __init__(self, factor):
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x):
-        return x * self.factor if torch.compiler.is_compiling() else x * 1.0, nn.functional.dropout(x, 0.5)
-
-
 @pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.1, Status.FAIL_ACCURACY)])
 def test_outputs_of_the_timed_program_that_are_not_random_are_compared(factor, status, monkeypatch):
     monkeypatch.setattr(checking, "_drawing_as_eager", lambda subject, *_: subject.eager)
-    found = checked(TwoParts(factor))
+    found = checked(
+        Does(lambda x: (x * 1.0, nn.functional.dropout(x, 0.5)), lambda x: (x * factor, nn.functional.dropout(x, 0.5)))
+    )
     assert found.status is status and found.details["random_outputs"]
 
 

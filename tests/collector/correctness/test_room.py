@@ -22,9 +22,13 @@ from collector.zoo.spec import Built
 GB = 10**9
 
 
-class Asked:
-    """Records what the device was held for, and in which dtypes the model ran meanwhile."""
+def test_what_is_not_known_is_neither_large_nor_small():
+    for room in (Room(), Room(eager_peak=4 * GB)):
+        assert (room.is_small(10**15), room.is_too_large(10**15)) == (True, False)
+    assert (Room().for_calls(), Room().for_reference(4.0)) == (None, None)
 
+
+class Asked:
     def __init__(self):
         self.holds, self.is_held = [], False
 
@@ -37,8 +41,6 @@ class Asked:
 
 
 class Linear(nn.Module):
-    """A layer that raises in some dtypes."""
-
     def __init__(self, errors=None):
         super().__init__()
         self.linear, self.errors = nn.Linear(32, 16), errors or {}
@@ -181,8 +183,6 @@ def test_memory_that_ran_out_counts_where_no_reference_decided(errors, dtype, by
 
 
 class Wrong(nn.Module):
-    """A layer of which a compiled form returns something else."""
-
     def __init__(self, factor, errors=None):
         super().__init__()
         self.linear, self.factor, self.errors = nn.Linear(32, 16), factor, errors or {}
@@ -197,7 +197,7 @@ class Wrong(nn.Module):
     ("factor", "jumps", "status"),
     [(1.0, True, Status.PASS), (0.5, True, Status.NOT_CHECKED), (0.5, False, Status.FAIL_ACCURACY)],
 )
-def test_memory_that_ran_out_for_near_ties_counts_where_the_cell_does_not_pass(monkeypatch, factor, jumps, status):
+def test_memory_lacking_for_near_ties_counts_where_the_cell_does_not_pass(monkeypatch, factor, jumps, status):
     def no_room(*_):
         raise OOM
 
@@ -210,8 +210,6 @@ def test_memory_that_ran_out_for_near_ties_counts_where_the_cell_does_not_pass(m
 
 
 class Released:
-    """Records what runs while the device is given back."""
-
     def __init__(self):
         self.is_released, self.seen = False, []
 

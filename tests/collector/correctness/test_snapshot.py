@@ -45,7 +45,7 @@ STRUCTURES = [
 
 
 @pytest.mark.parametrize(("wrap", "path"), STRUCTURES)
-def test_a_clone_carries_no_gradient_history_and_what_is_written_later_does_not_show(wrap, path):
+def test_a_clone_has_no_gradient_history_and_shows_no_later_write(wrap, path):
     source = torch.arange(4.0, requires_grad=True) * 1
     found = snapshot(wrap(source))
     source.detach().fill_(-1)
@@ -56,6 +56,7 @@ def test_a_clone_carries_no_gradient_history_and_what_is_written_later_does_not_
 def test_all_fields_of_a_structure_are_there_and_an_empty_one_has_none():
     assert sorted(snapshot(Plain(torch.ones(1)))) == [".size[0]", ".size[1]", ".tensor"]
     assert snapshot([{}, ()]) == {}
+    assert snapshot([True, 2.5, 1j, {"x": None}]) == {"[0]": True, "[1]": 2.5, "[2]": 1j, "[3]['x']": None}
 
 
 @pytest.mark.parametrize("value", [object(), Empty(), iter([1])])

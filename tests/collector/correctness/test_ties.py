@@ -116,7 +116,7 @@ def test_an_index_that_rounding_decides_is_set_aside():
     assert checked(Largest(wrong=True), dtype="bfloat16", inputs=torch.randn(400, 32)).status is Status.FAIL_ACCURACY
 
 
-def test_outputs_that_rounding_decides_in_every_row_are_ill_conditioned_or_fail():
+def test_outputs_that_rounding_decides_everywhere_are_ill_conditioned():
     assert Status.ILL_CONDITIONED in NOT_APPLICABLE
     exact = torch.randn(64, 32, dtype=torch.float64)
     runs = [torch.randn(64, 32, generator=torch.Generator().manual_seed(seed)) for seed in range(26)]

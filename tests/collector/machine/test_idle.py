@@ -98,7 +98,6 @@ def figures(beside, waits):
 
 
 def has_torch():
-    """Whether torch is imported, as it is by whoever runs a function of this module."""
     return "torch" in sys.modules
 
 

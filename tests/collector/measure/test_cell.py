@@ -80,8 +80,6 @@ def measured(make, **changes) -> Measurement:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """Measures a cell that Inductor compiles, with an empty cache."""
-
     def run(make, phase):
         with pytest.MonkeyPatch.context() as patch, torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
             patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
@@ -98,7 +96,6 @@ def passing(compiled):
 
 @pytest.fixture(scope="module")
 def training(compiled):
-    """The other real compilation: a training step."""
     return compiled(tiny, Phase.TRAINING)
 
 
@@ -184,8 +181,6 @@ def test_a_training_step_compares_the_loss_and_every_gradient(training):
 
 
 class NoDouble(nn.Module):
-    """Cannot be had in float64, for the reason given."""
-
     def __init__(self, error):
         super().__init__()
         self.weight, self.error = nn.Parameter(torch.ones(1)), error

@@ -29,8 +29,6 @@ REPLAYED = [(name, WITH_CUDAGRAPHS[0]) for name in STRUCTURES] + [("tensor", WIT
 
 
 class Wrapping(nn.Module):
-    """A product, returned in a structure."""
-
     def __init__(self, wrap):
         super().__init__()
         self.wrap = wrap

@@ -17,8 +17,6 @@ from collector.zoo.spec import Built
 
 
 class Counts(nn.Module):
-    """A batch norm, and a cache that holds the last input."""
-
     def __init__(self):
         super().__init__()
         self.norm = nn.BatchNorm1d(4)

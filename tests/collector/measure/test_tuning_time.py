@@ -101,7 +101,6 @@ def inductor(monkeypatch):
 
 
 def spent_s(action):
-    """The seconds of tuning in `action`."""
     with recorded() as tuning:
         action()
     return union_length(tuning.spans)

@@ -33,7 +33,6 @@ if os.environ.pop('START_A_CHILD', None):
 
 @pytest.fixture(scope="module")
 def launcher():
-    """One for all tests; each cell is a fresh process."""
     found = Launcher()
     yield found
     found.close()
@@ -41,7 +40,6 @@ def launcher():
 
 @pytest.fixture
 def temp(tmp_path, monkeypatch):
-    """The folder in which cells make theirs."""
     folder = tmp_path / "temp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -135,7 +133,7 @@ def test_a_cell_over_its_time_is_a_timeout_that_names_the_stage(with_custom, tem
     assert list(temp.iterdir()) == []
 
 
-def test_the_request_is_what_the_process_reads_and_the_environment_the_cells_own(with_custom, temp):
+def test_a_process_reads_its_request_in_an_environment_of_its_own(with_custom, temp):
     code = (
         "import json, os, sys\n"
         f"names = ('TMPDIR', 'TRITON_CACHE_DIR', 'TORCHINDUCTOR_CACHE_DIR', {VARIABLE!r}, 'HF_HUB_OFFLINE', 'HOME')\n"
@@ -167,7 +165,7 @@ def test_a_cells_programs_are_kept_where_it_is_told_to(with_custom, tmp_path):
     assert [path.name for path in (tmp_path / "programs").iterdir()] == [cell().cell_id]
 
 
-def test_a_cell_whose_server_died_is_closed_without_delay_and_another_cannot_start(temp):
+def test_a_cell_whose_server_died_is_closed_and_another_cannot_start(temp):
     launcher = Launcher()
     process = CellProcess(cell(), LONG, launcher)
     token = token_of(temp)

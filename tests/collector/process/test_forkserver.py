@@ -43,13 +43,12 @@ def measured(launcher, environ, which):
 
 
 def answered(process):
-    """Gives the cell all that it asks for."""
     process.pump()
     if process.asks:
         process.grant()
 
 
-def test_two_cells_of_one_server_compile_cold_and_generate_what_a_fresh_one_does(launcher, environ):
+def test_cells_of_one_server_compile_cold_and_like_a_fresh_one(launcher, environ):
     first, second = (measured(launcher, environ, cell()) for _ in range(2))
     fresh = Launcher(environ)
     try:

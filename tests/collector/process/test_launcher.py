@@ -31,7 +31,6 @@ def launcher(folder, kind):
 
 @pytest.fixture
 def script(launcher, folder):
-    """Starts code in a process of the shared launcher."""
     started = []
 
     def start(code, **more):
@@ -70,7 +69,7 @@ os.environ["MARK"] = shared.MARK = "left behind"
     assert script(code).result() == [None, None, False]
 
 
-def test_a_process_is_found_by_its_token_and_leads_a_session_as_soon_as_it_is_known(script):
+def test_a_process_has_its_token_and_a_session_as_soon_as_it_is_known(script):
     for _ in range(20):
         found = script(SLEEP)
         assert os.getsid(found.pid) == os.getpgid(found.pid) == found.pid
@@ -155,7 +154,7 @@ def test_a_process_is_let_go_of_while_it_runs_or_once_it_has_ended(script, launc
     assert launcher.exit_code(running.pid) is launcher.exit_code(ended.pid) is None
 
 
-def test_the_server_has_one_thread_and_only_a_forked_process_has_torch_before_it_begins(script, launcher, kind):
+def test_a_server_has_one_thread_and_only_forked_ones_begin_with_torch(script, launcher, kind):
     assert len(list(Path(f"/proc/{launcher.pid}/task").iterdir())) == 1
     code = "import json, sys; print(json.dumps([name in sys.modules for name in ('torch', 'collector.measure.cell', 'wave')]))"
     assert script(code).result() == [kind == "fork"] * 3

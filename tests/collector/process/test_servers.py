@@ -55,7 +55,7 @@ def test_a_killed_server_takes_its_children_along_and_is_lost(tmp_path, kind):
         launcher.reap(found[0].pid)  # nobody answers, nobody complains
 
 
-def test_a_server_that_does_not_get_ready_is_not_waited_for_and_given_up_in_time(tmp_path):
+def test_a_server_that_does_not_get_ready_is_given_up_in_time(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(600)\n")
     launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)}, timeout_s=0.5)
     assert not launcher.is_ready
@@ -93,7 +93,7 @@ warnings.warn("a hint")
 """
 
 
-def test_a_server_imports_what_it_is_told_of_later_and_prints_nothing_of_it(tmp_path, capfd):
+def test_a_server_imports_what_it_is_told_later_and_prints_nothing(tmp_path, capfd):
     with serving(tmp_path / "hook", "fork") as launcher:
         (tmp_path / "hook" / "noisy.py").write_text(_NOISY)
         launcher.import_also(Preload("nowhere", ["colorsys", "noisy"], ["tabnanny:check"]))

@@ -67,8 +67,6 @@ def faulty(name, config=EAGER_BACKEND, device="cpu"):
 
 
 class Tokens(list):
-    """The tokens of all cells that were started."""
-
     def note(self, make):
         def started(launcher, token, *args):
             self.append(token)

@@ -54,7 +54,6 @@ def runs(shared, tmp_path_factory):
 
 @pytest.fixture
 def more_runs(store, tmp_path):
-    """The same, for tests that add to them."""
     return fill(store, tmp_path)
 
 
