@@ -11,13 +11,11 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
 
 import pytest
 import torch
 from torch import nn
 
-from collector.machine.idle import IdleProbe
 from collector.measure.cell import measure
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
@@ -50,21 +48,15 @@ MARGIN = 1.1
 CELL = Cell("tests", "layers", Phase.INFERENCE, "float32", "cuda", 64, Config())
 
 
-@contextmanager
-def started(program):
+@pytest.fixture
+def neighbour():
     """A process that has said it is ready."""
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout.readline() == "ready\n"
-            yield process
+            yield process.pid
         finally:
             process.kill()
-
-
-@pytest.fixture(scope="module")
-def neighbour():
-    with started(NEIGHBOUR) as process:
-        yield process.pid
 
 
 class Beside(ListeningHost):
@@ -88,43 +80,23 @@ def layers(batch_size, phase, device):
     return Built(model, (torch.randn(4096, 2048),), {}, lambda output, _: output.sum())
 
 
-def figures(beside, waits):
-    if not waits:
-        IdleProbe.wait = IdleProbe.ms
+def figures(beside):
     outcome = measure(CELL, layers, Settings(), beside).measurement
     assert outcome.status is Status.PASS, outcome.failure
     names = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms")
     return {name: outcome.metrics[name] for name in names}, outcome.details["idle_probe"]
 
 
-def has_torch():
-    return "torch" in sys.modules
-
-
-@pytest.fixture(scope="module")
-def in_a_process():
-    """Runs `figures`, each time in another process. All four import torch first, and at the same time."""
-    context = multiprocessing.get_context("spawn")
-    with ExitStack() as stack:
-        processes = [stack.enter_context(ProcessPoolExecutor(1, context)) for _ in range(4)]
-        for ready in [process.submit(has_torch) for process in processes]:
-            assert ready.result()
-        yield lambda beside, waits=True: processes.pop().submit(figures, beside, waits).result()
-
-
-@pytest.fixture(scope="module")
-def alone(neighbour, in_a_process):
-    """The times of two processes on an idle GPU that is as warm as behind the neighbour's queue."""
-    return [in_a_process(Beside(neighbour, signal.SIGUSR2))[0] for _ in range(2)]
-
-
-def slower(beside, alone):
-    """Return the figures that are above those of all processes alone by more than processes alone differ."""
-    return [name for name, value in beside.items() if value > MARGIN * max(figures[name] for figures in alone)]
+def in_a_process(pid, number):
+    """The figures beside the neighbour, measured in a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(figures, Beside(pid, number)).result()
 
 
 @pytest.mark.gpu
-def test_a_stopped_neighbours_queue_is_waited_for(neighbour, alone, in_a_process):
-    beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1))
+def test_a_stopped_neighbours_queue_is_waited_for(neighbour):
+    # Two processes on an idle GPU that is as warm as behind the neighbour's queue.
+    alone = [in_a_process(neighbour, signal.SIGUSR2)[0] for _ in range(2)]
+    beside, probe = in_a_process(neighbour, signal.SIGUSR1)
     print(f"alone {alone}, beside a stopped neighbour with two seconds queued {beside}, probe {probe}")  # noqa: T201
-    assert slower(beside, alone) == []
+    assert not [name for name, value in beside.items() if value > MARGIN * max(one[name] for one in alone)]
