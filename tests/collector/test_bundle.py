@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from collector.bundle import FORMAT, BundleError, BundleWriter, read_bundle
+from collector.bundle import FORMAT, BundleError, BundleWriter, RunHeader, read_bundle
 from collector.vocabulary import Cell, Config, Phase
 from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
 
@@ -182,3 +182,7 @@ def test_what_is_no_bundle_is_refused_in_one_line(tmp_path, content):
         read_bundle(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_header_field_of_a_newer_writer_is_ignored():
+    assert RunHeader.from_json({**header("r1").to_json(), "weather": "fine"}) == header("r1")

@@ -18,6 +18,8 @@ from collector.vocabulary import (
     Phase,
     Status,
     batch_words,
+    canonical_json,
+    short_hash,
 )
 from tests.collector.words import cells, measurements
 
@@ -51,6 +53,14 @@ def test_what_was_not_measured_is_absent_and_zero_is_not():
     assert "failure" not in written
     del written["replicate"]  # of old bundles
     assert Measurement.from_json(written) == blank(metrics={"graph_breaks": 0.0})
+
+
+def test_the_order_of_overrides_does_not_matter():
+    one, two = Config(overrides={"a": 1, "b": 2}), Config(overrides={"b": 2, "a": 1})
+    assert one.config_id == two.config_id
+    assert one == two
+    assert hash(one) == hash(two)
+    assert one.name == two.name
 
 
 @pytest.mark.parametrize(
@@ -94,6 +104,13 @@ def test_an_unknown_field_of_a_config_is_refused_by_name():
 def test_a_measurement_that_is_none_is_refused(error, change):
     with pytest.raises(error):
         Measurement.from_json(blank().to_json() | change)
+
+
+def test_equal_values_have_equal_texts_and_nan_has_none():
+    assert canonical_json({"b": 1, "a": "ä"}) == '{"a":"\\u00e4","b":1}'
+    assert short_hash({"a": 1, "b": 2}) == short_hash({"b": 2, "a": 1})
+    with pytest.raises(ValueError, match="JSON"):
+        canonical_json(float("nan"))
 
 
 @pytest.mark.parametrize(

@@ -140,3 +140,10 @@ def test_dead_units_may_be_dead_in_one_program_and_barely_alive_in_another():
     eager, made = (rounded(exact, 0, 0, torch.bfloat16) + 1e-3 * noise(256, 64, seed=s).bfloat16() for s in (1, 2))
     eager[:, 9], made[:, 9] = exact[:, 9].bfloat16(), 0
     assert problem(eager, made, exact) is None
+
+
+def test_the_shares_of_what_is_allowed_are_told():
+    eager, made, exact = logits()
+    found = compare({"x": eager}, {"x": made}, {"x": exact}, LOW)
+    assert 0 < found.tails["slice"] < 1 and 0 < found.tails["element"] < 1
+    assert compare({"x": eager}, {"x": eager}, None, LOW).tails == {}

@@ -10,7 +10,7 @@ from collector.configs.templates import resolve_config
 from collector.measure.program import Subject, seed_everything
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.spec import Built
-from tests.collector.correctness.test_checking import EAGER, outcome_of
+from tests.collector.correctness.test_checking import EAGER, checked, outcome_of
 
 
 class Scores(nn.Module):
@@ -91,3 +91,15 @@ def test_steps_compiled_by_inductor_are_compared_in_all_of_that(grads, tmp_path,
     assert (found.status, found.failure) == (Status.PASS, None)
     # The loss, which is an output too, the scores, two weights, and the input.
     assert found.details["tensors_compared"] == 5 + grads
+
+
+def test_outputs_cost_no_gradient_and_nothing_is_kept_between_steps():
+    model = Scores()
+    cell = Cell("tests", "tiny", Phase.TRAINING, "float32", "cpu", 8, EAGER)
+    subject = Subject(cell, Built(model, (torch.randn(64, 32),), {}, lambda out, _: out["loss"]))
+    _, outputs = subject._loss_of(*subject.inputs.args)
+    assert not any(output.requires_grad for output in outputs)
+    subject.outputs(subject.eager)
+    subject.eager()
+    assert subject._made == []
+    assert checked(nn.Linear(32, 4), Phase.TRAINING).failure is None

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from collector.machine.toolchain import SKIP_VARIABLE
+from collector.process.launcher import Launcher, Preload
 from jobs.pool import host
-from tests.collector.processes import ROOT
+from tests.collector.processes import ROOT, Script, wait_until, write_hook
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +44,26 @@ def test_what_the_user_has_set_stays(tmp_path):
     cxx = compiler(tmp_path, 0)
     assert code_of(environ_with(cxx, **{SKIP_VARIABLE: "0"})) == 1
     assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize(("code", "told"), [(0, [True, "1"]), (1, [None, None])])
+def test_the_cells_of_a_server_are_told(tmp_path, code, told):
+    hook = write_hook(tmp_path / "hook")
+    environ = environ_with(compiler(tmp_path, code), PYTHONPATH=f"{hook}:{ROOT}")
+    launcher = Launcher(environ, Preload("cpu", ["preloaded"]))
+    try:
+        wait_until(lambda: launcher.is_ready, 200)
+        asks = f"""
+import json, os, torch._inductor.config as config
+print(json.dumps([config.cpp.vec_isa_ok, os.environ.get({SKIP_VARIABLE!r})]))
+"""
+        script = Script(launcher, asks, hook)
+        try:
+            assert script.result() == told
+        finally:
+            script.close()
+    finally:
+        launcher.close()
 
 
 @pytest.mark.parametrize(("start", "code", "found"), [("spawn", 0, {SKIP_VARIABLE: "1"}), ("fork", 0, {})])

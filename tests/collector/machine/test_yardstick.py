@@ -60,6 +60,13 @@ def test_a_driver_that_fails_is_told_in_a_line(codes, said):
         GpuYardstick(FakeDriver(**codes)).times_ms()
 
 
+def test_a_thread_without_a_context_has_no_yardstick(monkeypatch):
+    driver = FakeDriver()
+    monkeypatch.setattr(FakeDriver, "cuCtxGetCurrent", lambda self, context: 0, raising=False)
+    with pytest.raises(NoYardstickError, match="no CUDA context"):
+        GpuYardstick(driver)
+
+
 def test_a_machine_without_a_driver_has_no_yardstick(monkeypatch):
     def missing(name):
         raise OSError("no such file")

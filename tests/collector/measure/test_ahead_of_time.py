@@ -14,6 +14,7 @@ import torch
 import torch._inductor
 from torch import nn
 
+from collector.configs.templates import resolve_config
 from collector.errors import ConfigError
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.measure.ahead_of_time import NOT_COUNTED
@@ -21,6 +22,7 @@ from collector.measure.cell import measure
 from collector.settings import Settings
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase, Stage, Status
 from collector.zoo.spec import Built
+from jobs.plan.duplicate_programs import program_key
 from jobs.plan.planning import check_config
 from jobs.pool.device_pool import Pool
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
@@ -63,6 +65,16 @@ def in_a_process(cell):
     """Measure a cell in a process of its own, whose folders are set before torch is imported."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
         return processes.submit(measure, cell, build, FEW).result().measurement
+
+
+def test_its_program_is_none_that_torch_compile_makes():
+    ahead, wrapped, plain = (
+        resolve_config(config, "cuda") for config in (AHEAD, Config(template="cpp_wrapper"), Config())
+    )
+    assert len({found.program_id for found in (ahead, wrapped, plain)}) == 3
+    assert ahead.options == {}
+    assert ahead.changed == {"cpp_wrapper": True, "torch.compile.backend": AHEAD_OF_TIME}
+    assert len({program_key(config, "cuda") for config in (AHEAD, replace(AHEAD, template="aten"), Config())}) == 3
 
 
 @pytest.mark.parametrize(

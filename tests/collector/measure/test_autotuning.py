@@ -49,12 +49,43 @@ def test_the_fastest_configuration_of_a_kernel_is_kept(autotuner):
     assert autotuning.results()["autotuned"] == [["triton_poi_fused_0", 3, "XBLOCK: 128", 0.25]]
 
 
+def test_what_coordinate_descent_found_is_kept_if_it_is_another(autotuner):
+    started, better = Launcher("XBLOCK: 64"), Launcher("XBLOCK: 32")
+    assert autotuner({}).coordinate_descent_tuning(started, 1) is started
+    assert autotuner({}).benchmark_all_configs() == {}  # what cannot be recorded breaks nothing
+    assert autotuning.results() == {}
+    assert autotuner({}, better).coordinate_descent_tuning(started, 1) is better
+    assert autotuning.results()["autotuned"] == [["triton_poi_fused_0", 0, "XBLOCK: 32 (coordinate descent)", None]]
+
+
 def test_the_winner_of_an_operation_is_kept(monkeypatch):
     monkeypatch.setattr(autotuning, "_choices", [])
     timings = {Candidate("triton_mm_3", "BLOCK_M=64"): 0.2, Candidate("mm", ""): 0.1, Candidate("no", ""): float("inf")}
     autotuning.note_operation(timings, "mm", [], list(timings), None)
     autotuning.note_operation({}, "addmm", [], [Candidate("addmm", "")])
     assert autotuning.results()["autotuned"] == [["mm", 3, "mm", 0.1]]
+
+
+def test_equal_choices_have_equal_hashes_whatever_they_took(monkeypatch):
+    hashes = []
+    for ms, chosen in ((0.1, "a"), (0.2, "a"), (0.1, "b")):
+        monkeypatch.setattr(autotuning, "_choices", [("mm", 3, chosen, ms)])
+        hashes.append(autotuning.results()["autotuned_id"])
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_torch_tells_of_the_operations_it_tunes(monkeypatch):
+    from torch._inductor import select_algorithm
+
+    monkeypatch.setattr(autotuning, "_listening", False)
+    monkeypatch.setattr(autotuning, "watch_kernels", lambda autotuner: None)
+    autotuning.listen()
+    try:
+        told = select_algorithm.get_algorithm_selector_cache().feedback_saver_fns
+        assert autotuning.note_operation in told
+    finally:
+        select_algorithm.clear_feedback_savers()
+        monkeypatch.setattr(autotuning, "_listening", False)
 
 
 def test_a_candidate_compiles_before_others_stand_still(monkeypatch):
@@ -93,6 +124,47 @@ def test_a_candidate_compiles_before_others_stand_still(monkeypatch):
     ]
     with pytest.raises(ValueError, match="no such configuration"):
         timer.benchmark_gpu(broken)
+
+
+def test_the_configurations_of_a_kernel_stop_no_compiler(monkeypatch):
+    asked = []
+
+    @contextmanager
+    def exclusive(purpose):
+        asked.append(purpose)
+        yield
+
+    benchmarking = ModuleType("torch._inductor.runtime.benchmarking")
+    heuristics = ModuleType("torch._inductor.runtime.triton_heuristics")
+
+    class Benchmarker:
+        __module__ = benchmarking.__name__
+
+        def benchmark_gpu(self, candidate):
+            return candidate()
+
+    class CachingAutotuner:
+        __module__ = heuristics.__name__
+
+        def benchmark_all_configs(self):
+            return [Benchmarker().benchmark_gpu(lambda: 1.0)]
+
+        def coordinate_descent_tuning(self):
+            return Benchmarker().benchmark_gpu(lambda: 2.0)
+
+    benchmarking.Benchmarker, heuristics.CachingAutotuner = Benchmarker, CachingAutotuner
+    for module in (benchmarking, heuristics):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(sys.modules, "torch._inductor.select_algorithm", None)
+    autotuning.hold_device_while_tuning(exclusive)
+    assert CachingAutotuner().benchmark_all_configs() == [1.0]
+    assert asked == ["tune", "device", "tune"]
+    asked.clear()
+    assert CachingAutotuner().coordinate_descent_tuning() == 2.0
+    assert asked == ["device", "tune"]
+    asked.clear()
+    assert Benchmarker().benchmark_gpu(lambda: 3.0) == 3.0
+    assert asked == ["device", "choose"]
 
 
 @pytest.mark.parametrize("is_broken", [False, True])

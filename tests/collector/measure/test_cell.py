@@ -162,6 +162,16 @@ def test_what_runs_outside_of_cudagraphs_counts_where_there_are_some(launches):
     assert run.details.get("outside_kernels") == (outside if launches else None)
 
 
+@pytest.mark.parametrize(("before", "after", "leaked", "calls"), [(100, 100, 0, 0), (100, 90, 0, 0), (100, 164, 8, 51)])
+def test_a_leak_costs_calls_of_its_own_only_where_memory_grew(monkeypatch, before, after, leaked, calls):
+    made = []
+    monkeypatch.setattr("collector.measure.memory.allocated", lambda device: after + 8 * len(made))
+    run = _Run(CELL, FEW, Alone())
+    run._take_leak(lambda: made.append(1), before, after)
+    assert run.metrics == {"leak_bytes_per_call": leaked}
+    assert len(made) == calls
+
+
 def test_an_outcome_says_what_its_ids_stand_for(passing):
     assert passing.environment["torch"] == torch.__version__
     assert passing.environment["device"] == "cpu"

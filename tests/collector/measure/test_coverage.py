@@ -90,6 +90,11 @@ def test_dynamo_switched_off_is_not_compiled(phase, monkeypatch):
     ended(measured(Breaks(), phase), "switched off")
 
 
+def test_a_stance_that_forces_eager_is_not_compiled():
+    with torch.compiler.set_stance("force_eager"):
+        ended(measured(Breaks()), "switched off")
+
+
 @contextmanager
 def failing(times):
     real, left = torch._inductor.graph.GraphLowering.run, [times]

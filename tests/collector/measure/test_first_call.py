@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -169,3 +171,12 @@ def test_what_is_held_is_released_for_each_compilation_alone(device):
         compiled(torch.ones(2))
     assert device.noted == [("compile", False), ("run", True), ("run", True)]
     assert device.is_held
+
+
+def test_a_torch_that_tells_nothing_holds_nothing(device, monkeypatch):
+    silent = SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "torch._dynamo", silent)
+    monkeypatch.setattr(torch, "_dynamo", silent)
+    with held_between_compilations(device.take):
+        device.note("call")
+    assert device.noted == [("call", False)]

@@ -25,6 +25,12 @@ def test_a_leak_is_what_each_call_keeps(each, first):
     assert heap.calls == LEAK_CALLS + 1
 
 
+def test_memory_that_is_given_back_is_no_leak_and_a_cpu_keeps_no_account():
+    heap = Heap(-8)
+    assert leaked_bytes_per_call(heap.call, heap.held, "cuda") == 0
+    assert allocated("cpu") is None
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_a_call_that_keeps_its_output_leaks_it():
     import torch

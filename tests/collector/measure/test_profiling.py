@@ -28,6 +28,10 @@ def test_kernels_that_overlap_count_once():
     assert busy_ms([(0, 2 * MS), (MS, 2 * MS), (50 * MS, 2 * MS), (51 * MS, 2 * MS)], 2) == pytest.approx(3.0)
 
 
+def test_calls_with_other_numbers_of_kernels_give_the_mean():
+    assert busy_ms([*calls_of(2, 2), (300 * MS, MS)], 2) == pytest.approx(2.5)
+
+
 def event(name, correlation, ns=0, on_gpu=True):
     """An event of the profiler, as far as it is read."""
     device = torch.autograd.DeviceType.CUDA if on_gpu else torch.autograd.DeviceType.CPU

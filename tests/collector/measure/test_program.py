@@ -146,6 +146,24 @@ def test_gradients_compared_in_float16_neither_vanish_nor_overflow(factor, dtype
     assert max(error for pair in found.values() for error in pair) < 0.05
 
 
+def test_a_timed_step_begins_its_backward_pass_with_one():
+    of = small_loss(1.0, "float16")
+    of.eager()
+    plain = of.model[0].weight.grad.clone()
+    of.eager_runs()
+    of.eager()
+    assert torch.equal(of.model[0].weight.grad, plain)
+
+
+@pytest.mark.parametrize(("dtype", "scales"), [(torch.float16, True), (torch.bfloat16, False)])
+def test_autocast_is_scaled_where_its_dtype_is_float16(monkeypatch, dtype, scales):
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: dtype)
+    of = small_loss(1e-3, "amp")
+    first = of.outputs(of.eager)["grad['0.weight']"]
+    ratio = (of.eager_runs().outputs["grad['0.weight']"] / first).nanmedian()
+    assert ratio == pytest.approx(2.0**13 if scales else 1.0, rel=0.01)
+
+
 def stepping(device):
     """A training step under cpp_wrapper: a reduction in front of a product, so that kernels are generated in both passes."""
     cell = Cell("tests", "tiny", Phase.TRAINING, "float32", device, 64, Config(template="cpp_wrapper"))

@@ -118,6 +118,20 @@ def test_times_of_operations_are_shared_and_never_replaced(process, shared):
     assert CacheBase().get_local_cache()["mm"]["[8, 8]"]["highest"] == {"aten": 0.5, "template": 0.4, "newer": 0.3}
 
 
+def test_decisions_that_are_no_times_are_shared_as_well(process, shared):
+    process(1)
+    CacheBase().update_local_cache({"pad a matrix of 8 by 7": False, "mm": {"[8, 8]": {"highest": {"aten": 0.5}}}})
+    assert SharedTuning(shared, CELL).keep()["operations_new"] == 2
+    process(2)
+    SharedTuning(shared, CELL).lay_in()
+    assert CacheBase().get_local_cache()["pad a matrix of 8 by 7"] is False
+    CacheBase().update_local_cache({"pad a matrix of 8 by 7": True, "mm": 3})
+    assert SharedTuning(shared, CELL).keep()["operations_new"] == 0
+    process(3)
+    SharedTuning(shared, CELL).lay_in()
+    assert CacheBase().get_local_cache()["pad a matrix of 8 by 7"] is False
+
+
 def test_a_laid_choice_of_coordinate_descent_is_not_tuned_again():
     class Autotuner:
         filename = f"/somewhere/else/{KERNEL}"

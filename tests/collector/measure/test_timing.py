@@ -44,6 +44,12 @@ def test_calls_go_on_until_three_agree_or_the_time_is_spent(took, compiled, roun
     assert settle(took([0.0001]), took(compiled), "cpu") == rounds
 
 
+def test_each_round_times_eager_and_then_compiled(monkeypatch):
+    order = []
+    interleaved_ms((lambda: order.append("e"), lambda: order.append("c")), "cpu", 4, 60)
+    assert "".join(order) == "ecececec"
+
+
 @pytest.mark.parametrize(
     ("eager", "compiled", "limits", "rounds"),
     [

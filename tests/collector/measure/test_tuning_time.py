@@ -13,7 +13,7 @@ import pytest
 
 from collector.measure import tuning_time
 from collector.measure.tuning_time import recorded, watch
-from collector.spans import union_length
+from collector.spans import gaps, merged, union_length
 from tests.collector.processes import ROOT
 
 
@@ -124,6 +124,19 @@ def test_of_a_kernel_all_configurations_but_one_are_candidates(configurations, s
     assert spent_s(kernel.precompile) == pytest.approx(share)
     futures = [LambdaFuture(kernel), LambdaFuture("a C++ kernel")]
     assert spent_s(lambda: AsyncCompile().wait(futures)) == pytest.approx(share)
+
+
+@pytest.mark.usefixtures("inductor")
+def test_a_kernel_awaited_before_the_program_is_done_is_a_candidate():
+    assert spent_s(LambdaFuture(CachingAutotuner(1)).result) == pytest.approx(1)
+    assert spent_s(LambdaFuture("a C++ kernel").result) == 0.0
+
+
+def test_spans_are_cut_to_the_call_and_leave_the_compilation():
+    spans, window = [(5.0, 6.0), (0.0, 2.0), (1.5, 3.0), (9.0, 12.0)], (1.0, 10.0)
+    assert merged(spans, window) == [(1.0, 3.0), (5.0, 6.0), (9.0, 10.0)]
+    assert gaps(spans, window) == [(3.0, 5.0), (6.0, 9.0)]
+    assert gaps([], window) == [window]
 
 
 #: Measures a small model and prints what is asserted.

@@ -15,9 +15,10 @@ import pytest
 from collector.process.cell_process import CellProcess
 from collector.process.launcher import Launcher, LauncherError
 from collector.process.orphans import strays
+from collector.process.outcome import Outcome
 from collector.process.tokens import LENGTH, PLACEHOLDER, VARIABLE, processes_with_token
 from collector.settings import Settings
-from collector.vocabulary import Stage, Status
+from collector.vocabulary import Measurement, Stage, Status
 from tests.collector.processes import LONG, cell, dead, state, wait_until
 
 #: Hangs in the middle of its start, before torch is imported, as a cell would that never comes back.
@@ -98,6 +99,14 @@ def test_a_process_ended_by_a_signal_is_crashed_and_names_it(running, temp, numb
     assert nothing_left(temp, token)
 
 
+def test_a_process_that_ends_without_a_result_names_its_exit_code(with_custom, temp):
+    found = wait_for_end(with_custom("import os; print('last words', flush=True); os._exit(7)"))
+    assert found.status is Status.CRASHED
+    assert "code 7" in found.failure.message
+    assert found.log_tail == "last words\n"
+    assert list(temp.iterdir()) == []
+
+
 def test_children_that_left_the_group_are_killed_with_their_cell(with_custom, temp):
     process = with_custom(WITH_A_CHILD, START_A_CHILD="1")
     token = token_of(temp)
@@ -163,6 +172,16 @@ def test_a_cells_programs_are_kept_where_it_is_told_to(with_custom, tmp_path):
     logs = [wait_for_end(with_custom(code, settings)).log_tail for _ in range(2)]
     assert logs == ["0 0 0 ", "0 1 1 "]
     assert [path.name for path in (tmp_path / "programs").iterdir()] == [cell().cell_id]
+
+
+def test_what_a_cell_stood_is_taken_out_of_compiling_and_of_tuning(running):
+    running.stood = [(100.0, 101.0), (100.5, 102.0), (200.0, 200.25)]
+    found = Measurement(cell(), Status.PASS, "2026-08-01T02:00:00+00:00", 9.0)
+    found.metrics = {"compile_cold_s": 2.0, "tuning_s": 2.0, "compile_warm_s": 0.75}
+    windows = {"tuning_s": [(100.5, 101.5), (102.0, 103.0)], "compile_cold_s": [(99.5, 100.5), (101.5, 102.5)]}
+    running._subtract_standing(Outcome(found, compile_windows=windows | {"compile_warm_s": [(200.1, 201.0)]}))
+    assert found.metrics == {"compile_cold_s": 1.0, "tuning_s": 1.0, "compile_warm_s": pytest.approx(0.6)}
+    assert found.details == {"stood_s": 1.0, "stood_tuning_s": 1.0, "stood_warm_s": 0.15}
 
 
 def test_a_cell_whose_server_died_is_closed_and_another_cannot_start(temp):

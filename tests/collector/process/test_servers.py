@@ -55,6 +55,16 @@ def test_a_killed_server_takes_its_children_along_and_is_lost(tmp_path, kind):
         launcher.reap(found[0].pid)  # nobody answers, nobody complains
 
 
+def test_a_server_that_dies_while_it_starts_is_lost_at_once(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import os; os._exit(1)\n")
+    launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)})
+    wait_until(lambda: launcher.lost)
+    assert not launcher.is_ready
+    launcher.import_also(Preload("nowhere"))
+    launcher.close()
+    launcher.import_also(Preload("nowhere"))  # nobody listens, nobody complains
+
+
 def test_a_server_that_does_not_get_ready_is_given_up_in_time(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(600)\n")
     launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)}, timeout_s=0.5)

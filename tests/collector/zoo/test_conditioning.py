@@ -32,6 +32,17 @@ def test_calibrated_batch_norms_normalise_in_eval_mode():
     assert deep(images).std() > 0.3 > 3 * dead
 
 
+def test_only_what_drops_something_is_silenced():
+    class Depth(nn.Module):
+        def __init__(self, drop_prob):
+            super().__init__()
+            self.drop_prob = drop_prob
+
+    model = nn.ModuleList([nn.Dropout(0.5), nn.Dropout2d(0.0), nn.PReLU(), Depth(0.1), Depth(None)])
+    conditioning.silence_modules(model)
+    assert (model[0].p, model[1].p, model[3].drop_prob, model[4].drop_prob) == (1e-30, 0.0, 1e-30, None)
+
+
 def test_no_element_is_dropped_in_any_dtype():
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         ones = torch.ones(100_000, dtype=dtype)

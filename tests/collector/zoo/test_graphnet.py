@@ -12,7 +12,7 @@ from collector.correctness.snapshot import snapshot
 from collector.measure.cell import measure
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
-from collector.zoo.builders.graphnet import build, read_metas
+from collector.zoo.builders.graphnet import Meta, build, read_metas, value_of
 from collector.zoo.graphnet import VARIABLE
 from collector.zoo.registry import all_models, find, select
 from collector.zoo.spec import ZooError
@@ -105,6 +105,18 @@ def test_samples_are_selected_by_suite_or_name_and_executed_by_neither(samples):
     assert find("graphnet", "made_up/tiny-1.0") == spec
     assert select() == all_models()
     assert not list(samples.rglob("executed"))
+
+
+def test_a_list_of_samples_is_read_from_a_file(samples, tmp_path):
+    file = tmp_path / "list.txt"
+    file.write_text("# two of one\nsamples/made_up/tiny-1.0\n\nmade_up/tiny-1.0\n")
+    (spec,) = select(patterns=[f"graphnet/@{file}"])
+    assert spec.name == "made_up/tiny-1.0"
+    file.write_text("\n")
+    with pytest.raises(ZooError, match="is empty"):
+        select(in_suites=["graphnet"], patterns=[f"@{file}"])
+    with pytest.raises(ZooError, match="cannot be read"):
+        select(patterns=["graphnet/@nowhere.txt"])
 
 
 NAMES_DEVICES = """
@@ -202,6 +214,23 @@ def test_a_record_that_is_none_is_refused(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(ZooError, match=said):
         read_metas(path)
+
+
+def test_values_are_cut_off_and_a_nan_is_none():
+    assert value_of(Meta("a", (9,), mean=1e6)).unique().tolist() == [100]
+    assert value_of(Meta("a", (99,), mean=float("nan"))).abs().max() < 0.1
+    assert value_of(Meta("a", (99,), mean=5.0, std=1.0, min_val=5, max_val=6)).aminmax().min == 5
+    assert value_of(Meta("a", (64,), "torch.bool")).unique().tolist() == [False, True]
+    assert value_of(Meta("a", (2, 1), "torch.float16", data=[1, 2])).tolist() == [[1], [2]]
+    with pytest.raises(ZooError, match="holds no value"):
+        value_of(Meta("s0"), is_symbol=True)
+    for dtype in ("torch.nonsense", "numpy.float32"):
+        with pytest.raises(ZooError, match="unknown dtype"):
+            value_of(Meta("a", (1,), dtype))
+    # A variance is never negative.
+    name = "L_self_modules_bn_buffers_running_var_"
+    assert value_of(Meta(name, (64,), mean=0.0, std=1.0)).min() >= 0
+    assert value_of(Meta("L_x_", (64,), mean=0.0, std=1.0)).min() < 0
 
 
 def test_what_a_graph_needs_must_be_recorded_and_its_size_is_its_own(samples):

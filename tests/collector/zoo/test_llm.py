@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 
 
 from collector.zoo.builders import llm  # noqa: E402
+from collector.zoo.spec import MissingPackageError  # noqa: E402
 
 DECODES = [spec.name for spec in select(in_suites=["llm"], tagged=["decode"]) if "text" in spec.tags]
 
@@ -58,6 +59,14 @@ def test_a_prefill_returns_its_cache_and_trains_without_one(build):
     assert not {"cache", "past_key_values"}.intersection(made)
 
 
+def test_whisper_decodes_from_what_it_heard(build):
+    built = build("llm/whisper-large-v3-turbo.decode")
+    with torch.no_grad():
+        scores = built.model(*built.args, **built.kwargs)
+        built.model.get_buffer("cache_2_values").mul_(-1)  # of the encoder's output, behind two layers of tokens
+        assert not torch.allclose(built.model(*built.args, **built.kwargs), scores)
+
+
 def test_forms_of_attention_that_compute_the_same_agree(build):
     def output(name):
         built = build(f"llm/{name}")
@@ -68,6 +77,13 @@ def test_forms_of_attention_that_compute_the_same_agree(build):
     sliding = output("SDPA.sliding_window_mask")
     torch.testing.assert_close(output("FlexAttention.sliding_window"), sliding)
     assert not torch.allclose(output("SDPA.causal_gqa"), sliding)
+
+
+def test_a_class_that_the_library_lacks_is_named_in_one_line():
+    with pytest.raises(
+        MissingPackageError, match=r"transformers \S+ has no Llama9ForCausalLM: pip install -U transformers"
+    ):
+        llm._model("Llama9ForCausalLM", {}, "cpu")
 
 
 def measured(name, config, phase=Phase.INFERENCE):

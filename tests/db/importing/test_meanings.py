@@ -20,6 +20,11 @@ def test_every_word_of_pytorch_is_known(status, stage, words):
     assert {meaning_of(word) for word in words.split()} == {(status, stage, True)}
 
 
+@pytest.mark.parametrize("status", Status)
+def test_our_own_words_stand_for_themselves(status):
+    assert meaning_of(status.value).status is status
+
+
 @pytest.mark.parametrize("word", ["passed_somehow", "0.5", "\N{ROCKET}", "x" * 10_000, "", "passe", "PASS"])
 def test_a_word_that_nobody_knows_is_never_a_pass(word):
     found = meaning_of(word)
