@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from collector.machine.telemetry import Watcher
+from collector.machine.telemetry import Watcher, throttled
 from collector.measure.cell import _gpu_uuid
 
 
@@ -73,6 +73,12 @@ def test_what_the_driver_does_not_tell_is_absent(read):
 def test_without_a_package_or_a_driver_that_answers_only_the_host_is_read(read, nvml):
     assert set(read(nvml)) == {"load1"}
     assert set(read("no library", None)) == {"load1"}  # on a CPU
+
+
+def test_throttled_is_what_slows_and_not_what_is_set():
+    readings = [{"clocks_held_by": ["idle", "application_clocks"]}, {"load1": 1.0}, {"clocks_held_by": ["power_cap"]}]
+    assert throttled(readings) == ["power_cap"]
+    assert throttled(readings[:2]) == []
 
 
 @pytest.mark.gpu
