@@ -120,12 +120,9 @@ def test_what_the_collector_itself_says_is_taken_at_its_word(error, status):
 @pytest.mark.parametrize(
     ("stage", "status"),
     [
-        (Stage.START, Status.MODEL_FAIL_TO_LOAD),
-        (Stage.LOAD_MODEL, Status.MODEL_FAIL_TO_LOAD),
-        (Stage.RESOLVE_CONFIG, Status.CONFIG_ERROR),
-        (Stage.EAGER, Status.EAGER_FAIL),
-        (Stage.COMPILE, Status.FAIL_TO_RUN),
-        (Stage.CORRECTNESS, Status.FAIL_TO_RUN),
+        *((Stage.START, Status.MODEL_FAIL_TO_LOAD), (Stage.LOAD_MODEL, Status.MODEL_FAIL_TO_LOAD)),
+        *((Stage.RESOLVE_CONFIG, Status.CONFIG_ERROR), (Stage.EAGER, Status.EAGER_FAIL)),
+        *((Stage.COMPILE, Status.FAIL_TO_RUN), (Stage.CORRECTNESS, Status.FAIL_TO_RUN)),
     ],
 )
 def test_all_else_is_named_by_its_stage(stage, status):

@@ -69,13 +69,7 @@ def test_a_token_or_a_password_is_masked_wherever_it_stands(text):
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "fix-token-ids",
-            "TokenDrop",
-            "Fix auth tokens in X",
-            "[dynamo] Rename the key=value guard",
-            "Author: A <a@b.c>",
-        ),
+        *("fix-token-ids", "TokenDrop", "Fix auth tokens in X", "[dynamo] Rename the key=value guard", "By A <a@b.c>"),
         *("num_key_value_heads=8", "past_key_values=None", "pad_token_id=0", "bos_token='<s>'", "PAD_TOKEN='[PAD]'"),
         *("max_new_tokens=128", "TOKENIZERS_PARALLELISM=false", "TORCHINDUCTOR_DISABLED_PASSES=a,b", "KEY_STRIDE=64"),
         *("hf_DistilBertForQuestionAnswering", "hf_Qwen2ForSequenceClassification", "hf_distil_whisper"),

@@ -86,12 +86,7 @@ def inductor(monkeypatch):
         for each in classes:
             monkeypatch.setattr(module, each.__name__, each, raising=False)
             for method in (
-                "precompile",
-                "benchmark_all_configs",
-                "coordinate_descent_tuning",
-                "benchmark",
-                "wait",
-                "result",
+                *("precompile", "benchmark_all_configs", "coordinate_descent_tuning", "benchmark", "wait", "result"),
             ):
                 if method in vars(each):
                     monkeypatch.setattr(each, method, vars(each)[method])  # what is wrapped is put back

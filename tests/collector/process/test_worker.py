@@ -92,6 +92,18 @@ def test_an_inner_hold_swaps_the_outer_one_only_for_more(outer, inner, between, 
     assert pipe.messages == [done(3)]
 
 
+def test_three_holds_in_each_other_return_step_by_step(pipe):
+    with pipe.host.exclusive("device", 2):
+        with pipe.host.exclusive("tune", 3), pipe.host.exclusive("device", 1), pipe.host.exclusive("measure", 1):
+            pass
+        with pipe.host.exclusive("device", 1):
+            pass
+    assert pipe.messages == [
+        *(ask("device", 2), done(), ask("tune", 3), done(), ask("measure", 3)),
+        *(done(), ask("tune", 3), done(), ask("device", 2), done()),
+    ]
+
+
 def test_what_is_held_can_be_given_back_for_some_time(pipe):
     with pipe.host.exclusive("device", 5), pipe.host.exclusive("device", 7):
         pipe.kept = 4

@@ -87,10 +87,7 @@ def test_a_revert_of_a_revert_lands_again_and_the_next_takes_back_again(store):
         titles.append((f'Revert "{titles[-1] if place == 0 else titles[-1][0]}"', reverts(place)))
     store_commits(store, REPO, line(*titles))
     assert story(store, 1) == [
-        ("landing", False, 0),
-        ("revert", False, 1),
-        ("landing", True, 2),
-        ("revert", False, 3),
+        *(("landing", False, 0), ("revert", False, 1), ("landing", True, 2), ("revert", False, 3)),
         ("landing", True, 4),
     ]
 

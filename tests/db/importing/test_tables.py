@@ -191,14 +191,7 @@ def test_a_speedup_that_is_no_positive_number_is_never_measured(tmp_path, value)
 
 
 ODD_NAMES = [
-    "a_b_c",
-    "two\nlines",
-    "<script>alert(1)</script>",
-    "\N{ROCKET}",
-    "x" * 10_000,
-    'quo"te',
-    "nul\x00",
-    "a;b|c",
+    *("a_b_c", "two\nlines", "<script>alert(1)</script>", "\N{ROCKET}", "x" * 10_000, 'quo"te', "nul\x00", "a;b|c"),
 ]
 
 

@@ -36,11 +36,8 @@ def fill(store, folder):
     """A commit in two runs, the next in one, and a branch of its own; newest last."""
     for number, (run_id, branch, commit) in enumerate(
         [
-            ("night-1", "main", COMMIT_A),
-            ("night-1b", "main", COMMIT_A),
-            ("night-2", "main", COMMIT_B),
-            ("try-1", "gh/feature", COMMIT_C),
-            ("try-2", "gh/feature", COMMIT_A),
+            *(("night-1", "main", COMMIT_A), ("night-1b", "main", COMMIT_A), ("night-2", "main", COMMIT_B)),
+            *(("try-1", "gh/feature", COMMIT_C), ("try-2", "gh/feature", COMMIT_A)),
         ]
     ):
         ingest_bundle(store, night(folder, run_id, minutes=60 * number, branch=branch, commit=commit, cells=[cell()]))
