@@ -9,6 +9,7 @@ from db.queries.base_nights import previous_night
 from db.queries.cells import list_nights, list_runs, resolve_side, revision, side_rows
 from db.queries.repeats import repeats
 from db.queries.series import series_runs
+from db.runs import describe_places
 from tests.factories import COMMIT_A, COMMIT_B, TESTBED, at, cell, failing, header, night, passing, write_bundle
 
 GPUS = [{**TESTBED, "gpu": "A GPU", "gpu_index": index, "node": "here"} for index in range(3)]
@@ -69,6 +70,21 @@ def test_two_nights_of_one_name_stay_two_and_keep_their_names(store, tmp_path):
     assert resolve_side(store, "a").run_ids == ("g1", "g0")
     assert resolve_side(store, "a@20260802-1800").run_ids == ("late2", "late")
     assert resolve_side(store, "other").nights == ("a@20260801-023000",)
+
+
+@pytest.mark.parametrize(
+    ("testbeds", "words"),
+    [
+        ([TESTBED], "Synthetic GPU"),
+        ([TESTBED, TESTBED], "Synthetic GPU"),  # the same place twice
+        (GPUS, "3 x A GPU"),
+        ([*GPUS[:2], {"cpu": "A CPU"}], "2 x A GPU and A CPU"),
+        ([{**GPUS[0], "node": name} for name in ("here", "there")], "2 x A GPU"),
+        ([{}], ""),
+    ],
+)
+def test_places_are_told_with_how_many_there_are(testbeds, words):
+    assert describe_places(testbeds) == words
 
 
 def test_what_confirms_a_night_is_of_it_and_moves_it_to_no_other_place(store, tmp_path):

@@ -102,35 +102,28 @@ def test_what_runs_out_of_memory_is_tried_again_with_twice_as_much(monkeypatch):
         limits.append(limit())
         yield
 
-    monkeypatch.setattr(room_module, "limited", limited)
+    def raises(*errors):
+        left = list(errors)
+        tries.clear()
 
-    def runs_out(times):
         def action():
-            tries.append(times)
-            if len(tries) <= times:
-                raise OOM
+            tries.append("tried")
+            if left:
+                raise left.pop()
             return "made"
 
         return action
 
+    monkeypatch.setattr(room_module, "limited", limited)
     room = Room(asked.hold, "cpu", GB, 80 * GB, 76 * GB)
-    assert room.run(3 * GB, runs_out(2)) == "made"
+    assert room.run(3 * GB, raises(OOM, OOM)) == "made"
     assert asked.holds == [("device", 3 * GB), ("device", 6 * GB), ("device", 12 * GB)]
     assert limits == [3 * GB, 6 * GB], "the last try has no limit"
-    tries.clear()
-    with pytest.raises(torch.OutOfMemoryError):
-        room.run(3 * GB, runs_out(3))
     # Neither what is no want of memory, nor what cannot have twice as much, is tried again.
-    for needs, error in [(3 * GB, NO_KERNEL), (40 * GB, OOM), (None, OOM)]:
-        tries.clear()
-
-        def fails(error=error):
-            tries.append(error)
-            raise error
-
+    for needs, error, count in [(3 * GB, OOM, 3), (3 * GB, NO_KERNEL, 1), (40 * GB, OOM, 1), (None, OOM, 1)]:
         with pytest.raises(type(error)):
-            room.run(needs, fails)
-        assert len(tries) == 1
+            room.run(needs, raises(*[error] * 3))
+        assert len(tries) == count
 
 
 @pytest.mark.parametrize("fails", [0, 1, 3])
@@ -352,24 +345,19 @@ class Tied(nn.Module):
 def test_a_twin_is_a_wider_model_of_its_own_with_the_same_ties(dtype):
     subject = subject_of(Tied())
     model, twin = subject.model, subject.twin(dtype).model
-    assert twin.first.weight is twin.second.weight
-    assert isinstance(twin.first.weight, nn.Parameter)
+    assert twin.first.weight is twin.second.weight and isinstance(twin.first.weight, nn.Parameter)
     assert (twin.first.weight.dtype, twin.scale.dtype, twin.sparse.dtype) == (dtype,) * 3
     assert (twin.counts.dtype, twin.mask.dtype) == (torch.int64, torch.bool)
-    assert twin.sparse.is_sparse
-    assert torch.equal(twin.sparse.to_dense(), torch.eye(8, dtype=dtype))
+    assert twin.sparse.is_sparse and torch.equal(twin.sparse.to_dense(), torch.eye(8, dtype=dtype))
     assert twin.turns.dtype is (torch.complex128 if dtype is torch.float64 else torch.complex64)
     assert twin.turns[0].item() == 1 + 2j
     assert torch.equal(twin.first.weight, model.first.weight.to(dtype))
     ours = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
     assert not ours & {id(tensor) for tensor in (*twin.parameters(), *twin.buffers())}
     with torch.no_grad():
-        twin.first.weight.zero_()
-        twin.counts.zero_()
-        twin.turns.zero_()
-    assert model.first.weight.abs().sum() > 0
-    assert model.counts.sum() == 28
-    assert model.turns[0].item() == 1 + 2j
+        for tensor in (twin.first.weight, twin.counts, twin.turns):
+            tensor.zero_()
+    assert model.first.weight.abs().sum() > 0 and model.counts.sum() == 28 and model.turns[0].item() == 1 + 2j
 
 
 def test_a_twin_takes_no_second_copy_in_the_low_precision():
