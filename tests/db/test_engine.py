@@ -39,6 +39,11 @@ def test_the_database_of_another_program_is_refused_and_kept(tmp_path, write):
         assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
 
 
+@pytest.mark.parametrize("write", [True, False])
+def test_a_folder_is_refused(tmp_path, write):
+    assert "is a folder" in refusal(tmp_path, write=write)
+
+
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder in which even root can create nothing")
 def test_writing_into_a_read_only_folder_is_refused():
     message = refusal("/proc/store.db", write=True)

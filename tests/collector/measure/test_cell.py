@@ -190,36 +190,6 @@ def test_a_training_step_compares_the_loss_and_every_gradient(training):
     assert found.metrics["error_rmse_ratio"] >= 0
 
 
-class NoDouble(nn.Module):
-    def __init__(self, error):
-        super().__init__()
-        self.weight, self.error = nn.Parameter(torch.ones(1)), error
-
-    def forward(self, x):
-        if self.weight.dtype is torch.float64:
-            raise self.error
-        return x * self.weight
-
-
-@pytest.mark.parametrize(
-    ("error", "no_room"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 784.00 MiB."), True),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
-        (RuntimeError("value cannot be converted to type float without overflow"), None),
-    ],
-)
-def test_a_missing_float64_reference_is_told_with_its_reason(error, no_room):
-    outcome = measure(CELL, builder(lambda: NoDouble(error)), FEW)
-    found = outcome.measurement
-    assert found.status is Status.PASS
-    assert str(error) in found.details["no_float64"]
-    assert found.details.get("no_room_for_float64") is no_room
-    assert outcome.lacked_room is bool(no_room)
-    assert "cosine" in found.metrics
-    assert "error_rmse_ratio" not in found.metrics
-
-
 def test_a_wrong_output_is_timed_all_the_same():
     found = measured(WrongWhenCompiled)
     assert (found.status, found.failure.stage) == (Status.FAIL_ACCURACY, Stage.CORRECTNESS)
