@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from collector.bundle import read_bundle
-from db.exporting.exporter import write_stream
+from db.exporting.exporter import export_sides, write_stream
 from db.exporting.stored_runs import stored_run
 from db.importing.cells import Given
 from db.importing.importer import import_files
@@ -85,3 +85,10 @@ def test_what_was_exported_is_imported_like_pytorchs_own_files(full, tmp_path):
         after = measured[before.cell]
         assert (after.status, after.samples) == (before.status, before.samples)
         assert after.metrics["compiled_ms"] == before.metrics["compiled_ms"]
+
+
+def test_a_file_gets_what_a_stream_gets(full, tmp_path):
+    (written,) = export_sides(full, ["n"], "v3", tmp_path / "n.json", force=False)
+    assert (tmp_path / "n.json").read_bytes() == exported(full, "n")
+    assert written.rows == len((tmp_path / "n.json").read_bytes().splitlines())
+    assert set(written.run_ids) == {"g0", "g1"}

@@ -48,6 +48,10 @@ def test_runs_are_listed_newest_first_with_their_counts(nights):
     assert (runs[0].label, runs[0].testbed, runs[0].bundle) == (LABEL, TESTBED, "n3.jsonl.gz")
 
 
+def test_branches_come_newest_first(nights):
+    assert queries.branches(nights) == ["slow", "main"]
+
+
 def test_what_is_not_there_is_none_or_empty(nights):
     gone = cell("gpt2").cell_id
     assert queries.measurement(nights, "n2", gone) is None
