@@ -187,6 +187,20 @@ def test_the_runs_of_eager_are_not_held_together():
     assert max(most) <= 4
 
 
+def test_jumps_of_eager_are_seen_without_another_run():
+    exact = torch.randn(64, 32, dtype=torch.float64)
+    eager = exact.float() + 1e-4 * torch.randn(64, 32)
+    eager[5] += 0.1
+    assert jumping({"output": eager}, {"output": exact}) == ("output",)
+    large = exact.clone()
+    large[5] *= 1000
+    eager = (large + 1e-4 * large.abs().mean(1, keepdim=True) * torch.randn(64, 32)).float()
+    assert jumping({"output": eager}, {"output": large}) == ()
+    chosen = torch.arange(9)
+    assert jumping({"output": chosen}, {"output": chosen}) == ()
+    assert jumping({"output": chosen}, {"output": chosen.flip(0)}) == ("output",)
+
+
 def test_the_gradient_of_a_convolution_is_looked_at_by_output_channels():
     """Whose last dimension is a row of the kernel: an element here and there would be a row of its own."""
     torch.manual_seed(0)

@@ -131,6 +131,13 @@ def test_a_child_in_a_session_of_its_own_stands_with_its_cell(with_custom, temp)
         process.close()
 
 
+def test_a_flood_of_output_neither_blocks_the_cell_nor_fills_memory(with_custom):
+    code = "import os\nfor _ in range(2000): os.write(1, b'x' * 1023 + b'\\n')\nos.write(1, b'the end')\nos._exit(3)\n"
+    found = wait_for_end(with_custom(code))
+    assert found.log_tail.endswith("the end")
+    assert len(found.log_tail) == 8 * 1024
+
+
 def test_a_cell_over_its_time_is_a_timeout_that_names_the_stage(with_custom, temp):
     began = time.monotonic()
     found = wait_for_end(with_custom(HANGING, Settings(timeout_s=0.5)))

@@ -13,6 +13,10 @@ ROOT = Path(__file__).resolve().parents[3]
 MODELS = all_models()
 
 
+def test_no_model_is_there_twice():
+    assert len(set(map(str, MODELS))) == len(MODELS)
+
+
 def test_a_spec_is_complete_and_says_why_it_is_not_measured_on_a_cpu():
     for spec in MODELS:
         assert spec.input_note, spec
