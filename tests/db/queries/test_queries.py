@@ -7,6 +7,7 @@ from collector.vocabulary import Status
 from db.errors import FilterError, StoreError
 from db.ingest import ingest_bundle
 from db.queries import cells as queries
+from db.queries.cell_names import cell_names
 from db.queries.details import configs_of
 from db.queries.filters import CellFilter, check_filter, expand_patterns
 from db.schema import ConfigRow
@@ -202,6 +203,13 @@ def test_a_query_on_a_broken_database_is_one_line(store):
     with pytest.raises(StoreError) as caught:
         queries.suite_history(store)
     assert "\n" not in str(caught.value)
+
+
+def test_cells_are_in_the_order_of_their_names_and_a_filter_chooses(store, tmp_path):
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(item) for item in reversed(matrix())]))
+    names = cell_names(store)
+    assert names["cell"].tolist() == sorted(str(item) for item in matrix())
+    assert cell_names(store, CellFilter(models=("t5",), configs=("default",)))["model"].tolist() == ["t5"]
 
 
 def test_known_configs_come_back_as_they_were_asked_for(store, tmp_path):
