@@ -15,7 +15,6 @@ NIGHTS = Path(__file__).parents[2] / "data" / "nights"
     "effect",
     [
         Effect("+5 % in 34 models", 34, 1.05, 1.05),
-        Effect("+10 % in all", None, 1.10, 1.10),
         Effect("-5 % of eager in all", None, 0.95, 1.0),
     ],
     ids=str,

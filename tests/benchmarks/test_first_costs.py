@@ -36,15 +36,6 @@ def test_a_cell_is_a_row_with_the_medians_of_its_measurements(tmp_path):
     assert rows[1]["stage_bytes"] == {"load_model": 600, "eager": 850, "correctness": 9000}
 
 
-def test_a_newer_bundle_replaces_the_peak_of_an_older_one(tmp_path):
-    old = [passing(cell(name), wall_s=9.0, metrics={"eager_peak_bytes": 1000.0}) for name in ("a", "b")]
-    _, rows = rows_of(tmp_path, old, [measured(cell("b"), 4.0)])
-    assert [(row["stage_bytes"], row["worker_s"]) for row in rows] == [
-        ({"eager": 1200}, 9.0),
-        (SIZES, 4.0),
-    ]
-
-
 def test_what_was_not_measured_whole_is_left_out(tmp_path):
     _, rows = rows_of(
         tmp_path,

@@ -20,12 +20,10 @@ class ListeningHost(Alone):
         self.held: list[str] = []
 
     def stage(self, stage: Stage) -> None:
-        """Note the stage."""
         self.events.append(stage)
 
     @contextmanager
     def exclusive(self, purpose: str = "measure", needs: int | None = None) -> Iterator[None]:
-        """Note the purpose, and that the device is held for it."""
         self.events.append(purpose)
         self.held.append(purpose)
         self.before(purpose)
@@ -38,7 +36,6 @@ class ListeningHost(Alone):
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Hold the device for nothing meanwhile."""
         held, self.held = self.held, []
         yield
         self.held = held

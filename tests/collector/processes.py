@@ -150,29 +150,24 @@ class Script:
             os.write(answers, b"{}\n")
 
     def read(self):
-        """What it has printed so far."""
         with suppress(BlockingIOError):
             while chunk := os.read(self.output, 65536):
                 self._text += chunk
         return self._text.decode()
 
     def says(self, text="ready"):
-        """Waits until it has printed this."""
         wait_until(lambda: text in self.read())
         return self
 
     def code(self):
-        """Waits for its end."""
         wait_until(lambda: self._launcher.exit_code(self.pid) is not None)
         return self._launcher.exit_code(self.pid)
 
     def result(self):
-        """What it printed, as JSON, once it has ended well."""
         assert self.code() == 0, self.read()
         return json.loads(self.read())
 
     def close(self):
-        """Ends it and its children, unless they have gone."""
         if any(processes_with_token(self.token)):
             os.killpg(self.pid, signal.SIGKILL)
             self._launcher.await_end(self.pid, 5)

@@ -8,13 +8,11 @@ import os
 import random
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import pytest
 
 from collector.bundle import BundleWriter, check_bundle, read_bundle
-from collector.bundle_file import read_lines
 from collector.usage_errors import BundleError
 from collector.vocabulary import Status
 from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
@@ -51,7 +49,8 @@ def records(path):
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(open_one, tmp_path):
+def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(open_one, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # it is slow, and nothing here loses power
     whole = open_one.read_bytes()
     # Before that the run has no plan yet; a writer makes first line and plan appear at once.
     head = [i + 1 for i, byte in enumerate(whole) if byte == 10][len(CELLS)]
@@ -82,7 +81,8 @@ def test_a_run_cut_again_and_again_loses_nothing_and_doubles_nothing(tmp_path):
         for which in left[: rng.randrange(4)]:
             writer.measurement(measured(which))
         writer.abandon()
-        os.truncate(path, rng.randint(kept, path.stat().st_size))
+        end = path.stat().st_size
+        os.truncate(path, end if rng.random() < 0.2 else rng.randint(kept, end))
         kills += 1
     found = read_bundle(writer.close(at(99)))
     assert kills > 5
@@ -234,25 +234,3 @@ def test_a_run_id_that_is_no_file_name_is_refused_and_nothing_is_made(run_id, tm
     assert str(caught.value).isprintable()
     assert str(caught.value).isascii()
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("run_id", ["it's", '"quoted"', "<script>", "\U0001f525", "x" * 200, "a b"])
-def test_an_odd_run_id_that_a_file_can_have_is_one(run_id, tmp_path):
-    path = BundleWriter(tmp_path, header(run_id), [cell()]).close(at(1))
-    assert path == tmp_path / f"{run_id}.jsonl.gz"
-    assert path.is_file()
-
-
-@pytest.mark.parametrize("at", [700, 1500, 3000])
-def test_lines_before_a_broken_byte_are_read(at, tmp_path):
-    lines = [f"{number} {zlib.crc32(str(number).encode())}" for number in range(800)]
-    data = bytearray(gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
-    told = zlib.decompressobj(wbits=31).decompress(data[: at - at % 512]).count(b"\n")
-    data[at : at + 40] = bytes(40)
-    path = tmp_path / "broken.jsonl.gz"
-    path.write_bytes(data)
-    damage: list[str] = []
-    found = [line.decode("latin-1") for line in read_lines(path, damage)]
-    assert found[:told] == lines[:told]
-    assert told > 20
-    assert damage

@@ -7,7 +7,7 @@ import torch
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._inductor.exc import InductorError
 
-from collector.failures import classify, lacks_memory, shortened
+from collector.failures import classify, lacks_memory
 from collector.machine.health import is_suspect
 from collector.usage_errors import ConfigError, NotCheckedError, NotCompiledError, UnavailableError
 from collector.vocabulary import Stage, Status
@@ -17,52 +17,29 @@ from collector.vocabulary import Stage, Status
 #: c10/xpu/XPUCachingAllocator.cpp, the headers of the libraries of CUDA.
 NO_MEMORY = [
     "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.18 GiB of which 10.69 MiB is free.",
-    "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
     "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in https://docs.nvidia.com/cuda/ for more",
-    "CUDA driver error: out of memory",
-    "CUDA driver error: 2 (CUDA_ERROR_OUT_OF_MEMORY)",
     "cuMemCreate failed: CUDA_ERROR_OUT_OF_MEMORY",
     "cudaErrorMemoryAllocation: cudaMalloc failed",
-    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-    "cuBLAS error: CUBLAS_STATUS_ALLOC_FAILED",
     "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
     "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
-    "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
-    "CUDA error: CUSPARSE_STATUS_ALLOC_FAILED when calling `cusparseCreate(&handle)`",
     "CUDA error: insufficient resources when calling `cusparseCreate(&handle)`: CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
-    "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`",
     "cuFFT error: CUFFT_ALLOC_FAILED",
-    "CURAND_STATUS_ALLOCATION_FAILED",
     "Triton Error [CUDA]: out of memory",
-    "NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'",
-    "Failed to CUDA calloc async 608 bytes: Cuda failure 'out of memory'",
-    "HIP out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 63.98 GiB",
-    "HIP error: out of memory",
     "hipErrorOutOfMemory",
-    "Triton Error [HIP]:  Code: 2, Message: out of memory",
-    "HIPBLAS_STATUS_ALLOC_FAILED",
-    "XPU out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 63.98 GiB.",
     "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
     "Native API failed. Native API returns: 38 (UR_RESULT_ERROR_OUT_OF_HOST_MEMORY)",
-    "ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
     "MPS backend out of memory (MPS allocated: 8.00 GB, other allocations: 1.00 GB, max allowed: 9.07 GB).",
     "[enforce fail at alloc_cpu.cpp:119] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
     "[enforce fail at alloc_cpu.cpp:83] data. DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.",
     "std::bad_alloc",
     "[Errno 12] Cannot allocate memory",
-    "cannot allocate memory for thread-local data: ABORT",
 ]
 #: Mostly a lack of memory, where there is none.
 AMBIGUOUS = [
     "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
     "CUDA error: CUBLAS_STATUS_INTERNAL_ERROR when calling `cublasSgemm( handle, opa, opb, m, n, k)`",
-    "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa, opb, m, n, k)`",
-    "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
     "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
     "GET was unable to find an engine to execute this computation",
-    "FIND was unable to find an engine to execute this computation",
-    "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`",
-    "CUDA error: CUSPARSE_STATUS_NOT_INITIALIZED when calling `cusparseCreate(&handle)`",
     "cuFFT error: CUFFT_INTERNAL_ERROR",
     "cuFFT error: CUFFT_SETUP_FAILED",
     "CURAND_STATUS_INITIALIZATION_FAILED",
@@ -71,13 +48,10 @@ AMBIGUOUS = [
 #: No lack of memory, whatever is free.
 OTHERS = [
     "out of resource: shared memory, Required: 294912, Hardware limit: 232448. Reducing block sizes or `num_stages` may help.",
-    "out of resource: threads, Required: 2048, Hardware limit: 1024",
     "CUDA error: an illegal memory access was encountered",
-    "CUDA error: unspecified launch failure",
     "CUDA error: device-side assert triggered",
     "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
     "'Attention' object has no attribute 'memory'",
-    "index 4 is out of bounds for dimension 0 with size 4",
 ]
 STAGES = [stage for stage in Stage if stage is not Stage.DONE]
 
@@ -92,7 +66,7 @@ def test_memory_that_ran_out_is_oom_in_every_stage_and_nothing_suspect(message):
     assert not is_suspect(message)
 
 
-@pytest.mark.parametrize("message", NO_MEMORY[:1] + NO_MEMORY[7:8] + NO_MEMORY[17:19])
+@pytest.mark.parametrize("message", NO_MEMORY[:1] + NO_MEMORY[4:6])
 def test_the_compilers_wrappers_change_nothing(message):
     inner = RuntimeError(message)
     for error in (InductorError(inner, None), BackendCompilerFailed(lambda: None, inner, None)):
@@ -119,23 +93,15 @@ def test_an_error_of_memory_is_found_by_its_type_behind_others(inner):
 
 
 @pytest.mark.parametrize("message", AMBIGUOUS)
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_library_that_fails_lacked_memory_only_on_a_full_device(message, stage):
-    assert status_of(RuntimeError(message), stage, is_full=True) is Status.OOM
-    assert status_of(RuntimeError(message), stage) is not Status.OOM
+def test_a_library_that_fails_lacked_memory_only_on_a_full_device(message):
+    assert {status_of(RuntimeError(message), stage, is_full=True) for stage in STAGES} == {Status.OOM}
+    assert Status.OOM not in {status_of(RuntimeError(message), stage) for stage in STAGES}
 
 
 @pytest.mark.parametrize("message", OTHERS)
 def test_what_is_no_lack_of_memory_is_none_on_a_full_device_either(message):
     assert not lacks_memory(message)
     assert status_of(RuntimeError(message), Stage.TIMING, is_full=True) is Status.FAIL_TO_RUN
-
-
-@pytest.mark.parametrize("message", ["CUDA out of memory", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"])
-def test_the_hint_of_a_lack_of_memory_is_to_take_less(message):
-    status, failure = classify(RuntimeError(message), Stage.EAGER)
-    assert status is Status.OOM
-    assert "--batch-size" in failure.hint
 
 
 @pytest.mark.parametrize(
@@ -154,12 +120,9 @@ def test_what_the_collector_itself_says_is_taken_at_its_word(error, status):
 @pytest.mark.parametrize(
     ("stage", "status"),
     [
-        (Stage.START, Status.MODEL_FAIL_TO_LOAD),
-        (Stage.LOAD_MODEL, Status.MODEL_FAIL_TO_LOAD),
-        (Stage.RESOLVE_CONFIG, Status.CONFIG_ERROR),
-        (Stage.EAGER, Status.EAGER_FAIL),
-        (Stage.COMPILE, Status.FAIL_TO_RUN),
-        (Stage.CORRECTNESS, Status.FAIL_TO_RUN),
+        *((Stage.START, Status.MODEL_FAIL_TO_LOAD), (Stage.LOAD_MODEL, Status.MODEL_FAIL_TO_LOAD)),
+        *((Stage.RESOLVE_CONFIG, Status.CONFIG_ERROR), (Stage.EAGER, Status.EAGER_FAIL)),
+        *((Stage.COMPILE, Status.FAIL_TO_RUN), (Stage.CORRECTNESS, Status.FAIL_TO_RUN)),
     ],
 )
 def test_all_else_is_named_by_its_stage(stage, status):
@@ -180,8 +143,3 @@ def test_a_compilers_error_is_told_behind_its_long_command():
     assert ERROR in failure.message
     assert len(failure.message) < 2100
     assert "a fault of torch" in failure.hint
-
-
-def test_a_short_message_stays_as_it_is():
-    assert shortened("no kernel fits") == "no kernel fits"
-    assert shortened("x" * 2000) == "x" * 2000

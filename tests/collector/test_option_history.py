@@ -38,13 +38,6 @@ def test_an_option_that_stopped_names_what_to_use_instead(option, since, instead
     assert instead in why_unknown(option, HERE)
 
 
-@pytest.mark.parametrize(
-    ("text", "version"), [("2.7.1", (2, 7)), ("2.13.0+cpu", (2, 13)), ("2.14.0.dev20261101", (2, 14))]
-)
-def test_a_version_is_two_numbers(text, version):
-    assert version_of(text) == version
-
-
 def test_the_section_that_moved_is_read_under_its_living_name():
     assert living_name(OLD, {OLD, NEW}) == living_name(NEW, {OLD, NEW}) == NEW
     assert living_name(NEW, {OLD}) == living_name(OLD, {OLD}) == OLD

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 
 import pytest
-import torch
 from torch._inductor import config as inductor_config
 
 from collector.configs import check_availability as check
-from collector.templates import TEMPLATES, modes, resolve, resolve_config
-from collector.usage_errors import ConfigError, UnavailableError, nearest
+from collector.templates import TEMPLATES, resolve, resolve_config
+from collector.usage_errors import ConfigError, UnavailableError
 from collector.vocabulary import Config, Phase
 
 
@@ -29,11 +28,6 @@ def test_each_template_is_a_program_of_its_own():
 )
 def test_a_template_equals_the_mode_that_its_note_names(template, mode):
     assert resolve(template, device="cuda").program_id == resolve(mode=mode, device="cuda").program_id
-
-
-def test_a_mode_has_the_options_that_torch_lists():
-    for mode in modes():
-        assert resolve(mode=mode).options == torch._inductor.list_mode_options()[mode]
 
 
 @pytest.mark.parametrize(
@@ -56,17 +50,6 @@ def test_overrides_win_over_freezing_over_the_template_over_the_mode(request_, k
     assert effective.program[key] == value
 
 
-def test_an_override_that_undoes_its_template_gives_the_default_program():
-    undone = resolve("cudagraphs", overrides={"triton.cudagraphs": False}, device="cuda")
-    assert undone.program_id == resolve(device="cuda").program_id
-    assert undone.changed == {}
-
-
-@pytest.mark.parametrize("change", [{"dynamic": True}, {"dynamic": False}, {"fullgraph": True}])
-def test_arguments_of_torch_compile_are_part_of_the_program(change):
-    assert resolve(**change).program_id != resolve().program_id
-
-
 @pytest.mark.parametrize(
     ("request_", "named"),
     [
@@ -85,20 +68,6 @@ def test_an_unknown_name_or_wrong_type_is_one_line_that_names_the_nearest(reques
     assert named in text
     assert "\n" not in text
     assert len(text) < 300
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "text"),
-    [
-        ("tritn", ["triton", "aten"], "did you mean triton?"),
-        ("cudagraphs", ["triton.cudagraphs", "debug"], "did you mean triton.cudagraphs?"),
-        ("zzz", ["b", "a"], "known: a, b"),
-        ("zzz", [], "there is none yet"),
-        ("zzz", [f"k{number:02}" for number in range(21)], "`list` lists them"),
-    ],
-)
-def test_nearest_says_what_was_meant_or_what_is_known(word, known, text):
-    assert nearest(word, known, where="`list`") == text
 
 
 @pytest.mark.parametrize("name", ["cudagraphs", "tma", "cutlass"])

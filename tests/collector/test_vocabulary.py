@@ -55,22 +55,6 @@ def test_what_was_not_measured_is_absent_and_zero_is_not():
     assert Measurement.from_json(written) == blank(metrics={"graph_breaks": 0.0})
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"suite": "t"},
-        {"model": "n"},
-        {"phase": Phase.TRAINING},
-        {"dtype": "amp"},
-        {"device": "cuda"},
-        {"batch_size": 2},
-        {"config": Config(template="triton")},
-    ],
-)
-def test_every_field_of_a_cell_is_part_of_its_id(change):
-    assert replace(blank().cell, **change).cell_id != blank().cell.cell_id
-
-
 def test_the_order_of_overrides_does_not_matter():
     one, two = Config(overrides={"a": 1, "b": 2}), Config(overrides={"b": 2, "a": 1})
     assert one.config_id == two.config_id

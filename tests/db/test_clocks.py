@@ -44,12 +44,6 @@ def test_two_older_nights_are_not_judged_without_a_word(nights):
     assert not any("stored last" in note for note in named.notes)
 
 
-def test_in_their_order_nothing_is_said(store, tmp_path):
-    for number, name in enumerate(("r1", "r2", "r3")):
-        assert not ingest_bundle(store, night(tmp_path, name, minutes=number * DAY, cells=[cell()])).out_of_order
-    assert order_note(store, resolve_side(store, "latest~1"), resolve_side(store, "latest")) == ""
-
-
 @pytest.mark.parametrize(("minutes", "is_said"), [(-60, False), (-2 * DAY, True)])
 def test_another_host_may_end_later_than_it_began(store, tmp_path, minutes, is_said):
     ingest_bundle(store, night(tmp_path, "r1", minutes=0, cells=[cell()]))

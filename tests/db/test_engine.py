@@ -68,18 +68,6 @@ def test_a_newer_schema_says_update(store, location, write):
     assert "update inductor-watch" in message
 
 
-def test_an_older_schema_sends_readers_to_the_upgrade(tmp_path, monkeypatch):
-    monkeypatch.setattr("db.maintenance.migrate.VERSIONS", ("0000", *migrate.VERSIONS))
-    with sqlite3.connect(tmp_path / "old.db") as old:
-        old.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
-        old.execute("INSERT INTO alembic_version VALUES ('0000')")
-    assert "inductor-watch db upgrade" in refusal(tmp_path / "old.db", write=False)
-    called = []
-    monkeypatch.setattr("db.maintenance.migrate.upgrade", called.append)
-    open_store(tmp_path / "old.db", write=True)
-    assert len(called) == 1
-
-
 @pytest.mark.parametrize("place", ["mystery://host/name", "://", "sqlite+nonsense:///x.db", "sqlite://"])
 def test_a_url_of_no_known_database_is_one_line(place):
     with pytest.raises(StoreError, match="no database"):

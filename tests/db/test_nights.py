@@ -21,11 +21,9 @@ GPUS = [{**TESTBED, "gpu": "A GPU", "gpu_index": index, "node": "here"} for inde
     [
         ({"night": "n"}, "", "n"),  # where the first bundles of several GPUs say it
         ({"night": "n"}, "m", "m"),
-        ({"night": ""}, "", "r1"),
         ({"pace": {}}, "", "r1"),
         (None, "", "r1"),
         ("odd", "", "r1"),
-        ({"night": 7}, "", "7"),
     ],
 )
 def test_the_night_is_read_from_where_a_bundle_says_it(store, tmp_path, asked, name, expected):
@@ -72,17 +70,6 @@ def test_two_nights_of_one_name_stay_two_and_keep_their_names(store, tmp_path):
     assert resolve_side(store, "a").run_ids == ("g1", "g0")
     assert resolve_side(store, "a@20260802-1800").run_ids == ("late2", "late")
     assert resolve_side(store, "other").nights == ("a@20260801-023000",)
-
-
-def test_twins_count_as_cells_and_the_night_as_their_sum(store, tmp_path):
-    first = passing(cell("bert"))
-    copy = passing(cell("bert", batch_size=9), details={"same_program_as": "default"})
-    for index, gpu in enumerate(GPUS[:2]):
-        made = [first, copy] if index == 0 else [passing(cell("gpt2"))]
-        ingest_bundle(store, write_bundle(tmp_path, header(f"g{index}", night="n", testbed=gpu), made))
-    (found,) = list_nights(store)
-    assert (found.statuses, sum(run.measured for run in found.runs)) == ({"pass": 3}, 3)
-    assert len(side_rows(store, resolve_side(store, COMMIT_A))) == 3
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,8 @@ def pieces(tmp_path_factory):
     keep(gzip.decompress(writer.close(at(710)).read_bytes()))
     # Two more attempts as files of their own, and a shard that measured another cell beside them.
     for attempt, seed in ((2, 5), (3, 6)):
-        other = write_bundle(
-            folder / f"attempt{attempt}",
-            header("r1", attempt=attempt),
-            [passing(CELLS[1], minutes=5, seed=seed)],
-            planned=CELLS,
-        )
-        keep(gzip.decompress(other.read_bytes()))
+        place, made = folder / f"attempt{attempt}", [passing(CELLS[1], minutes=5, seed=seed)]
+        keep(gzip.decompress(write_bundle(place, header("r1", attempt=attempt), made, planned=CELLS).read_bytes()))
     shard = write_bundle(folder / "shard", header("r1"), [passing(cell("extra")), passing(CELLS[3], replicate=1)])
     keep(gzip.decompress(shard.read_bytes()))
     return found

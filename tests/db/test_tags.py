@@ -56,20 +56,12 @@ def test_a_release_that_is_measured_after_the_import_has_its_name_too(store, tmp
 @pytest.mark.parametrize(
     ("tags", "text", "said"),
     [
-        (
-            {"v2.9.1": COMMIT_C},
-            "v2.9.2",
-            r"no night, run, branch, tag, release or commit is called 'v2\.9\.2'.*v2\.9\.1",
-        ),
-        (
-            {"v2.8.0": UNKNOWN},
-            "v2.8.0",
-            r"the tag v2\.8\.0 is pytorch/pytorch@d4d4d4d4d4, which no run in the database measured",
-        ),
+        ({"v2.9.1": COMMIT_C}, "v2.9.2", r"no night, run, branch, tag, .* is called 'v2\.9\.2'.*v2\.9\.1"),
+        ({"v2.8.0": UNKNOWN}, "v2.8.0", r"the tag v2\.8\.0 is pytorch/pytorch@d4d4d4d4d4, which no run .* measured"),
         (
             {"main": COMMIT_C},
             "main",
-            r"main is a branch and also a tag: write main@a1a1a1a1a1 for the branch, or c3c3c3c3c3 for the tag",
+            "a branch and also a tag: write main@a1a1a1a1a1 for the branch, or c3c3c3c3c3 for",
         ),
     ],
 )

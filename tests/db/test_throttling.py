@@ -18,11 +18,9 @@ def after(held_by):
     ("details", "reasons"),
     [
         (after([]), ()),  # held back by what ran before it, and not any more
-        (after(["idle", "application_clocks"]), ()),
         (after(["power_cap", "hardware_thermal"]), ("hardware_thermal", "power_cap")),
         (after([*THROTTLING]), tuple(sorted(THROTTLING))),
         ({}, None),
-        ({"throttled": ["power_cap"]}, None),
         ({"surroundings": None}, None),
         ({"surroundings": {"after": {"load1": 1.0}}}, None),
         (after("x"), None),

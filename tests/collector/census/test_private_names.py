@@ -7,11 +7,6 @@ from collector.census.gpu_models import CensusError
 from collector.census.private_names import find, find_first, replace
 
 
-def test_a_name_is_found_in_modules_and_classes():
-    assert find("torch:Tensor") is torch.Tensor
-    assert find("torch.nn:Module._apply") is torch.nn.Module._apply
-
-
 @pytest.mark.parametrize("path", ["torch:no_such_name", "torch.no_such_module:name", "torch:Tensor.no.such"])
 def test_a_missing_name_is_one_line(path):
     with pytest.raises(CensusError) as caught:

@@ -116,17 +116,7 @@ def test_without_a_reference_the_length_decides_too(factor, tolerance):
     )
 
 
-@pytest.mark.parametrize("factor", [1.06, 0.94])
-def test_a_wide_tolerance_lets_no_wrong_size_through_where_there_is_a_reference(factor):
-    wide = Tolerance(8e-2, 3.0)
-    eager = EAGER.bfloat16()
-    made = (factor * EAGER).bfloat16()
-    assert "RMSE to the reference" in judged(eager, made, EAGER.double(), wide).problem
-    # The shortcut by allclose passes it in PyTorch.
-    assert torch._dynamo.utils.same(eager, made, EAGER.double(), tol=8e-2)
-
-
-def test_few_elements_that_eager_has_right_by_chance_may_be_off_by_their_rounding():
+def test_few_elements_may_be_off_by_their_rounding():
     loss = torch.tensor(10.8125)
     assert judged(loss, loss * 1.005, loss.double(), Tolerance(1e-2, 3.0)).problem is None
     assert judged(loss, loss * 1.06, loss.double(), Tolerance(8e-2, 3.0)).problem is not None
@@ -149,13 +139,6 @@ def test_a_large_loss_hides_no_gradient(with_reference):
     assert found.problem.startswith("grad['weight']: ")
 
 
-def test_with_a_reference_no_gradient_is_too_small_to_be_judged():
-    exact = {"embedding": wave(dtype=torch.float64), "key": wave(scale=1e-6, seed=1, dtype=torch.float64)}
-    eager = step(LOSS, **{name: value.float() for name, value in exact.items()})
-    made = step(LOSS, embedding=eager["grad['embedding']"], key=torch.zeros(2000))
-    assert compare(eager, made, step(LOSS.double(), **exact), TIGHT).problem.startswith("grad['key']: RMSE")
-
-
 @pytest.mark.parametrize(
     ("made", "said"), [(wave(seed=3), None), (torch.zeros(2000), "root mean square 0"), (4 * wave(seed=3), "RMSE")]
 )
@@ -167,17 +150,11 @@ def test_of_a_gradient_that_is_noise_in_eager_size_and_error_are_judged(made, sa
     assert found.problem is None if said is None else said in found.problem
 
 
-def test_an_output_whose_reference_disagrees_with_eager_is_compared_with_eager():
+def test_without_a_usable_reference_an_output_is_compared_with_eager():
     reference = {"x": wave(seed=1, dtype=torch.float64)}
     found = compare({"x": wave(seed=2)}, {"x": wave(seed=3)}, reference, TIGHT)
     assert "cosine similarity" in found.problem
     assert (found.by_cosine, found.rmse_ratio) == (1, None)
-
-
-def test_a_reference_that_masks_where_eager_does_is_used():
-    masked = _with(EAGER, 3, -math.inf)
-    assert judged(masked, masked.clone(), masked.double()).by_cosine == 0
-    assert judged(masked, 1.06 * masked, masked.double(), Tolerance(8e-2, 3.0)).problem is not None
 
 
 @pytest.mark.parametrize(
@@ -210,7 +187,7 @@ def test_the_error_against_float64_may_be_eagers_own_times_the_multiplier(numel,
 
 @pytest.mark.parametrize("wrong", [lambda t: -t, torch.zeros_like, lambda t: 3 * t])
 @pytest.mark.parametrize("with_reference", [True, False])
-def test_a_tiny_gradient_that_is_wholly_wrong_fails_where_pytorchs_rule_passes_it(wrong, with_reference):
+def test_a_tiny_wrong_gradient_fails_where_pytorchs_rule_passes_it(wrong, with_reference):
     exact = wave(scale=1e-5, dtype=torch.float64)
     eager = exact.float()
     made = wrong(eager)
@@ -220,7 +197,7 @@ def test_a_tiny_gradient_that_is_wholly_wrong_fails_where_pytorchs_rule_passes_i
     assert torch._dynamo.utils.same(eager, made, exact, tol=1e-3)
 
 
-def test_rounding_noise_far_below_its_fellows_passes_and_a_large_value_there_fails():
+def test_rounding_noise_passes_and_a_large_value_in_its_place_fails():
     eager = {"weight": wave(), "bias": wave(scale=1e-9, seed=1)}
     exact = {"weight": wave(dtype=torch.float64), "bias": torch.zeros(2000, dtype=torch.float64)}
     found = compare(eager, {"weight": wave(), "bias": wave(scale=1e-9, seed=2)}, exact, TIGHT)

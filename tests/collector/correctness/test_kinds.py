@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from collector.correctness import checking
-from collector.correctness.snapshot import parts_of, same_values, snapshot
+from collector.correctness.snapshot import parts_of, same_values
 from collector.usage_errors import NotCheckedError
 from collector.vocabulary import NOT_APPLICABLE, Phase, Status
 from tests.collector.correctness.test_checking import checked
@@ -112,8 +112,6 @@ def test_a_sparse_gradient_is_compared(factor, status):
 
 
 class Sealed:
-    """An object in which no tensors are found."""
-
     __slots__ = ()
 
 
@@ -185,11 +183,3 @@ def test_a_large_sparse_tensor_is_compared_by_its_indices(monkeypatch):
     assert parts_of(x.to_sparse())[".indices"].tolist() == [[0, 1, 2, 3]] * 2
     assert list(parts_of(x.to_sparse_csr())) == [".kind", ".crow_indices", ".col_indices", ""]
     assert not same_values(x.to_sparse(), x.roll(1, 0).to_sparse())
-
-
-def test_parts_of_a_plain_tensor_are_itself_and_of_a_jagged_one_its_row():
-    x = torch.arange(16.0).reshape(8, 2)
-    assert list(parts_of(x)) == [""]
-    assert parts_of(jagged(x))[""].shape == (32,)
-    assert same_values(jagged(x), jagged(x)) and not same_values(jagged(x), jagged(x + 1))
-    assert snapshot({"y": torch.fft.fft(x)})["['y'].kind"] == "strided complex64 (8, 2)"

@@ -45,7 +45,7 @@ STRUCTURES = [
 
 
 @pytest.mark.parametrize(("wrap", "path"), STRUCTURES)
-def test_a_clone_carries_no_gradient_history_and_what_is_written_later_does_not_show(wrap, path):
+def test_a_clone_has_no_gradient_history_and_shows_no_later_write(wrap, path):
     source = torch.arange(4.0, requires_grad=True) * 1
     found = snapshot(wrap(source))
     source.detach().fill_(-1)
@@ -53,38 +53,15 @@ def test_a_clone_carries_no_gradient_history_and_what_is_written_later_does_not_
     assert found[path].requires_grad is False
 
 
-@pytest.mark.parametrize("value", [True, 3, 2.5, 1j, "text", None])
-def test_scalars_are_kept_as_they_are(value):
-    assert snapshot([value, {"x": value}]) == {"[0]": value, "[1]['x']": value}
-
-
 def test_all_fields_of_a_structure_are_there_and_an_empty_one_has_none():
     assert sorted(snapshot(Plain(torch.ones(1)))) == [".size[0]", ".size[1]", ".tensor"]
     assert snapshot([{}, ()]) == {}
-
-
-def test_views_of_one_buffer_become_tensors_of_their_own():
-    buffer = torch.arange(6.0)
-    found = snapshot([buffer[:3], buffer[3:]])
-    buffer.zero_()
-    assert found["[0]"].tolist() == [0, 1, 2]
-    assert found["[1]"].tolist() == [3, 4, 5]
+    assert snapshot([True, 2.5, 1j, {"x": None}]) == {"[0]": True, "[1]": 2.5, "[2]": 1j, "[3]['x']": None}
 
 
 @pytest.mark.parametrize("value", [object(), Empty(), iter([1])])
 def test_an_unknown_type_is_kept_by_its_name(value):
     assert snapshot({"logits": value}) == {"['logits']": Opaque(type(value).__qualname__)}
-
-
-class Slotted:
-    __slots__ = ("size", "tensor")
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-
-def test_tensors_are_found_in_slots():
-    assert list(snapshot(Slotted(torch.ones(2)))) == [".tensor"]
 
 
 def _object_in_itself():

@@ -20,30 +20,17 @@ FROZEN = Config(template="freezing")
     [
         (cell("huggingface", "BertForMaskedLM"), 1e-3, 3.0),
         (cell("huggingface", "BertForMaskedLM", dtype="float32"), 1e-3, 2.0),
-        (cell("huggingface", "BertForMaskedLM", dtype="float32", device="cpu"), 1e-3, 2.0),
         (cell("huggingface", "BertForMaskedLM", Phase.TRAINING, "amp"), 1e-2, 3.0),
-        (cell("huggingface", "BertForMaskedLM", Phase.TRAINING, "float32", "cpu"), 1e-2, 2.0),
         (cell("huggingface", "MT5ForConditionalGeneration", Phase.TRAINING, "float32"), 2e-2, 3.0),
-        (cell("huggingface", "GPT2ForSequenceClassification"), 4e-3, 3.0),
         (cell("huggingface", "GPT2ForSequenceClassification", device="cpu"), 5e-3, 3.0),
-        (cell("timm", "inception_v3"), 1e-3, 3.0),
         (cell("timm", "inception_v3", Phase.TRAINING, "float32"), 4e-2, 3.0),
-        (cell("timm", "beit_base_patch16_224", Phase.TRAINING, "amp"), 16e-2, 3.0),
         (cell("timm", "adv_inception_v3"), 1e-3, 3.0),
         (cell("timm", "adv_inception_v3", config=FROZEN), 8e-2, 3.0),
-        (cell("timm", "adv_inception_v3", config=Config(freezing=True)), 8e-2, 3.0),
         (cell("timm", "adv_inception_v3", config=Config(template="freezing", freezing=False)), 1e-3, 3.0),
-        (cell("torchbench", "vision_maskrcnn"), 1e-4, 3.0),
-        (cell("torchbench", "vision_maskrcnn", dtype="float16"), 1e-3, 3.0),
         (cell("torchbench", "vision_maskrcnn", dtype="float32"), 1e-4, 2.0),
-        (cell("torchbench", "vision_maskrcnn", Phase.TRAINING, "float32"), 1e-3, 2.0),
         (cell("torchbench", "vision_maskrcnn", Phase.TRAINING, "float32", "cpu"), 1e-4, 2.0),
-        (cell("torchbench", "yolov3"), 1e-4, 3.0),
         (cell("torchbench", "yolov3", dtype="float16"), 8e-2, 3.0),
-        (cell("torchbench", "yolov3", Phase.TRAINING, "amp"), 8e-2, 3.0),
-        (cell("torchvision", "squeezenet1_1"), 1e-4, 3.0),
         (cell("torchvision", "shufflenet_v2_x1_0", Phase.TRAINING), 8e-2, 3.0),
-        (cell("torchvision", "mobilenet_v2", dtype="amp", config=FROZEN), 8e-2, 3.0),
         (cell("torchbenchmark", "drq"), 1e-2, 3.0),
         (cell("torchbenchmark", "phlippe_resnet", dtype="float16"), 1e-2, 3.0),
         (cell("another", "suite"), 1e-3, 3.0),
@@ -62,10 +49,6 @@ def test_a_cell_has_the_tolerance_that_pytorch_gives_it(which, tol, multiplier):
 )
 def test_few_elements_and_points_get_a_larger_multiplier(shape, expected):
     assert Tolerance(1e-3, 2.0).multiplier_for(shape) == expected
-
-
-def test_a_small_tensor_never_gets_less_than_its_model():
-    assert Tolerance(1e-3, 20.0).multiplier_for((1,)) == 20.0
 
 
 @pytest.mark.parametrize(

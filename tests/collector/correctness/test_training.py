@@ -46,8 +46,6 @@ def test_scores_beside_a_right_loss_are_compared(factor, status, dtype):
 
 
 class Gradient(torch.autograd.Function):
-    """Multiplies by one; compiled, the gradient of its input is off by a factor."""
-
     @staticmethod
     def forward(ctx, x, factor):
         ctx.factor = factor

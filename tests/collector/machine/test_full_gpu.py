@@ -77,12 +77,6 @@ def statuses(place, device, config):
     return {item.status: item.failure for item in found}
 
 
-@pytest.mark.slow
-def test_both_models_pass_on_a_cpu():
-    (place,) = make_slots([], 2, "fork")
-    assert statuses(place, "cpu", Config(backend="eager")) == {Status.PASS: None}
-
-
 @pytest.fixture(scope="module")
 def ballast():
     """A function that leaves so many bytes of the first GPU free, and returns the GPU."""

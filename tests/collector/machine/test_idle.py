@@ -11,14 +11,11 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
-from collector.machine.yardstick import IdleProbe
 from collector.measure.cell import measure
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
@@ -46,37 +43,20 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
-#: Says when it has got its signal, and stops itself. It has no GPU.
-STOPS_ITSELF = """
-import os, signal
-def stop(*_):
-    print("stops", flush=True)
-    os.kill(os.getpid(), signal.SIGSTOP)
-signal.signal(signal.SIGUSR1, stop)
-print("ready", flush=True)
-while True:
-    signal.pause()
-"""
 #: Processes alone differ by up to 7 % in these five profiled calls; a queue that is not waited for doubles the figures.
 MARGIN = 1.1
 CELL = Cell("tests", "layers", Phase.INFERENCE, "float32", "cuda", 64, Config())
 
 
-@contextmanager
-def started(program):
+@pytest.fixture
+def neighbour():
     """A process that has said it is ready."""
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout.readline() == "ready\n"
-            yield process
+            yield process.pid
         finally:
             process.kill()
-
-
-@pytest.fixture(scope="module")
-def neighbour():
-    with started(NEIGHBOUR) as process:
-        yield process.pid
 
 
 class Beside(ListeningHost):
@@ -100,83 +80,23 @@ def layers(batch_size, phase, device):
     return Built(model, (torch.randn(4096, 2048),), {}, lambda output, _: output.sum())
 
 
-def small(batch_size, phase, device):
-    return Built(nn.Linear(16, 16), (torch.randn(batch_size, 16),), {}, lambda output, _: output.sum())
-
-
-def figures(beside, waits):
-    if not waits:
-        IdleProbe.wait = IdleProbe.ms
+def figures(beside):
     outcome = measure(CELL, layers, Settings(), beside).measurement
     assert outcome.status is Status.PASS, outcome.failure
     names = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms")
     return {name: outcome.metrics[name] for name in names}, outcome.details["idle_probe"]
 
 
-def has_torch():
-    """Whether torch is imported, as it is by whoever runs a function of this module."""
-    return "torch" in sys.modules
-
-
-@pytest.fixture(scope="module")
-def in_a_process():
-    """Runs `figures`, each time in another process. All four import torch first, and at the same time."""
-    context = multiprocessing.get_context("spawn")
-    with ExitStack() as stack:
-        processes = [stack.enter_context(ProcessPoolExecutor(1, context)) for _ in range(4)]
-        for ready in [process.submit(has_torch) for process in processes]:
-            assert ready.result()
-        yield lambda beside, waits=True: processes.pop().submit(figures, beside, waits).result()
-
-
-@pytest.fixture(scope="module")
-def alone(neighbour, in_a_process):
-    """The times of two processes on an idle GPU that is as warm as behind the neighbour's queue."""
-    return [in_a_process(Beside(neighbour, signal.SIGUSR2))[0] for _ in range(2)]
-
-
-def slower(beside, alone):
-    """Return the figures that are above those of all processes alone by more than processes alone differ."""
-    return [name for name, value in beside.items() if value > MARGIN * max(figures[name] for figures in alone)]
-
-
-def test_only_a_slower_figure_counts_as_disturbed():
-    alone = [{"eager_ms": 2.8, "compiled_ms": 1.0}, {"eager_ms": 2.62, "compiled_ms": 1.04}]
-    assert slower({"eager_ms": 2.62, "compiled_ms": 0.5}, alone) == []
-    assert slower({"eager_ms": 3.0, "compiled_ms": 1.1}, alone) == []
-    assert slower({"eager_ms": 5.6, "compiled_ms": 1.0}, alone) == ["eager_ms"]
-    assert slower({"eager_ms": 2.8, "compiled_ms": 1.2}, alone) == ["compiled_ms"]
-
-
-def test_the_neighbour_stops_before_the_measurement_and_goes_on_after_it():
-    stands = []
-
-    class Looking(Beside):
-        def after(self, purpose):
-            stands.append((purpose, state(self.pid) == "T"))
-            super().after(purpose)
-
-    cell = replace(CELL, device="cpu", batch_size=4, config=Config(backend="eager"))
-    with started(STOPS_ITSELF) as neighbour:
-        found = measure(cell, small, Settings(rounds=5, warmups=1), Looking(neighbour.pid, signal.SIGUSR1)).measurement
-        assert found.status is Status.PASS, found.failure
-        assert stands.count(("measure", True)) == 1
-        assert {stopped for purpose, stopped in stands if purpose != "measure"} == {False}
-        assert neighbour.stdout.readline() == "stops\n"
-        wait_until(lambda: state(neighbour.pid) == "S")
+def in_a_process(pid, number):
+    """The figures beside the neighbour, measured in a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(figures, Beside(pid, number)).result()
 
 
 @pytest.mark.gpu
-def test_a_stopped_neighbours_queue_is_waited_for(neighbour, alone, in_a_process):
-    beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1))
+def test_a_stopped_neighbours_queue_is_waited_for(neighbour):
+    # Two processes on an idle GPU that is as warm as behind the neighbour's queue.
+    alone = [in_a_process(neighbour, signal.SIGUSR2)[0] for _ in range(2)]
+    beside, probe = in_a_process(neighbour, signal.SIGUSR1)
     print(f"alone {alone}, beside a stopped neighbour with two seconds queued {beside}, probe {probe}")  # noqa: T201
-    assert slower(beside, alone) == []
-
-
-@pytest.mark.gpu
-def test_without_the_wait_the_neighbour_is_in_the_figures(neighbour, alone, in_a_process):
-    beside, probe = in_a_process(Beside(neighbour, signal.SIGUSR1), waits=False)
-    print(f"alone {alone}, without the wait {beside}, probe {probe}")  # noqa: T201
-    assert "compiled_ms" in slower(beside, alone)
-    assert beside["compiled_ms"] > 1.2 * max(figures["compiled_ms"] for figures in alone)
-    assert probe["before_ms"] > 1.5 * probe["idle_ms"]
+    assert not [name for name, value in beside.items() if value > MARGIN * max(one[name] for one in alone)]

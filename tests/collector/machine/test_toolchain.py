@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from collector.machine import toolchain
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Launcher, Preload
 from jobs.pool import testbeds
@@ -33,23 +32,6 @@ def environ_with(cxx, **more):
 
 def code_of(environ):
     return subprocess.run([sys.executable, "-m", "collector.machine.toolchain"], env=environ, check=False).returncode
-
-
-def test_a_compiler_that_takes_the_flags_is_asked_once_and_builds_nothing(tmp_path):
-    assert code_of(environ_with(compiler(tmp_path, 0))) == 0
-    (asked,) = (tmp_path / "asked").read_text().splitlines()
-    assert asked.endswith("-x c++ -fsyntax-only -")
-
-
-@pytest.mark.parametrize(("known", "wide"), [(["avx2"], False), (["avx2", "avx512"], True)])
-def test_the_flags_are_those_of_the_instruction_sets_that_torch_finds(monkeypatch, known, wide):
-    from torch._inductor import cpu_vec_isa
-
-    monkeypatch.setattr(cpu_vec_isa, "x86_isa_checker", lambda: known)
-    found = toolchain._flags()
-    assert set(cpu_vec_isa.VecAVX2().build_arch_flags().split()) <= set(found)
-    assert ("-mavx512f" in found) is wide
-    assert not any("amx" in flag for flag in found)
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["refuses", "is not there"])

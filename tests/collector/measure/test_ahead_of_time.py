@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import re
-import resource
-import signal
-import subprocess
-import sys
 import tempfile
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 import torch._inductor
 from torch import nn
 
-from collector.configs import parse_config
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.measure.ahead_of_time import NOT_COUNTED
 from collector.measure.cell import measure
@@ -72,21 +65,6 @@ def in_a_process(cell):
     """Measure a cell in a process of its own, whose folders are set before torch is imported."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
         return processes.submit(measure, cell, build, FEW).result().measurement
-
-
-@pytest.mark.parametrize(
-    ("text", "config"),
-    [
-        ("backend=aot_inductor", AHEAD),
-        (
-            "max-autotune-no-cudagraphs+epilogue_fusion=false+backend=aot_inductor",
-            replace(AHEAD, mode="max-autotune-no-cudagraphs", overrides={"epilogue_fusion": False}),
-        ),
-    ],
-)
-def test_it_is_spelt_like_any_other_config(text, config):
-    assert parse_config(text) == config == parse_config(config.name)
-    check_config(config, "cpu")
 
 
 def test_its_program_is_none_that_torch_compile_makes():
@@ -163,76 +141,19 @@ def test_a_real_library_is_compared_and_timed_like_any_compiled_form(dtype, tmp_
     assert not list(tmp_path.glob("aotinductor_*"))  # what was unpacked goes with the library
 
 
-def in_a_run(name, folder, **fields):
-    """Measure a function of this module as a cell of a run, in the process that the product makes for it."""
-    cell = Cell("user", f"{__name__}:{name}", Phase.INFERENCE, "float32", "cpu", 4, AHEAD)
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
-    most, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", str(folder))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, hard))  # a process with a CUDA context takes long to be written
-        lane = GpuScheduler([replace(cell, **fields)], FEW, DeviceSlot([[]]), environ)
-        try:
-            ((_, outcome),) = Pool([lane]).run()
-        finally:
-            resource.setrlimit(resource.RLIMIT_CORE, (most, hard))
-    assert list(folder.iterdir()) == []
-    return outcome.measurement
-
-
 def died_while_loading(found):
     """Whether the process was ended by a signal, and Python's stack of it is inside torch's loading of a package."""
     loading = r"Current thread .*\n(?:  File .*\n)*?  File .* in (?:load_package|load_pt2|_load_aoti)\n"
     return found.status is Status.CRASHED and re.search(loading, found.log_tail or "") is not None
 
 
-def alone(device):
-    """Compile and load without this project; the exit code and what was printed."""
-    command = [sys.executable, "-X", "faulthandler", str(Path(__file__).with_name("load_package.py")), device]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    return done.returncode, done.stdout
-
-
 @pytest.mark.gpu
-def test_a_library_for_a_gpu_is_measured_unless_torch_cannot_load_one(tmp_path, capsys):
-    with ThreadPoolExecutor(1) as beside:
-        without_us = beside.submit(alone, "cuda")
-        found = in_a_run("build", tmp_path, device="cuda", dtype="bfloat16")
-    if not died_while_loading(found):
-        assert_compared_and_timed(found)
-        return
-    assert found.failure.stage is Stage.COMPILE
-    code, said = without_us.result()
-    with capsys.disabled():
-        print(f"\nthe cell, after {found.wall_s} s:\n{found.log_tail}\n{said}")  # noqa: T201
-    assert code < 0, "torch alone loads such a library"
-    assert re.findall("^(compiled|loaded|compared)", said, re.MULTILINE) == ["compiled"], "torch alone dies elsewhere"
-    name = signal.Signals(-code).name
-    pytest.xfail(f"torch {torch.__version__} alone ends with {name} where it loads AOTInductor's library")
-
-
-def build_for_a_broken_loader(batch_size, phase, device):
-    """As `build`, in a process in which nothing is compiled and torch's loader crashes."""
-
-    def load_package(path):
-        ctypes.string_at(0)
-
-    torch._inductor.aoti_compile_and_package = lambda *_, package_path, **__: package_path
-    torch._inductor.aoti_load_package = load_package
-    return build(batch_size, phase, device)
-
-
-@pytest.mark.slow
-def test_a_crash_while_a_library_is_loaded_is_the_status_of_its_cell(tmp_path):
-    found = in_a_run("build_for_a_broken_loader", tmp_path)
-    assert (found.status, found.failure.stage, found.failure.exception) == (Status.CRASHED, Stage.COMPILE, "SIGSEGV")
-    assert died_while_loading(found)
-    found.log_tail = found.log_tail.replace("in load_package", "in elsewhere")
-    assert not died_while_loading(found)
-
-
-@pytest.mark.slow
-def test_the_script_without_this_project_loads_a_library():
-    code, said = alone("cpu")
-    assert code == 0, said
-    assert re.findall("^(compiled|loaded|compared)", said, re.MULTILINE) == ["compiled", "loaded", "compared"]
+def test_a_library_for_a_gpu_is_measured_unless_torch_cannot_load_one(tmp_path, monkeypatch):
+    cell = Cell("user", f"{__name__}:build", Phase.INFERENCE, "bfloat16", "cuda", 4, AHEAD)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ((_, outcome),) = Pool([GpuScheduler([cell], FEW, DeviceSlot([[]]), environ)]).run()
+    assert list(tmp_path.iterdir()) == []
+    if died_while_loading(outcome.measurement):
+        pytest.xfail(f"torch {torch.__version__} dies where it loads AOTInductor's library")
+    assert_compared_and_timed(outcome.measurement)

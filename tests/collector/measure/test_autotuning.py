@@ -88,130 +88,94 @@ def test_torch_tells_of_the_operations_it_tunes(monkeypatch):
         monkeypatch.setattr(autotuning, "_listening", False)
 
 
-def test_a_candidate_compiles_before_others_stand_still(monkeypatch):
+@pytest.fixture
+def held(monkeypatch):
+    """Fakes of Inductor's classes whose holds of the device are noted: each purpose, and `/purpose` at its end."""
+
+    class Held(list):
+        @contextmanager
+        def exclusive(self, purpose):
+            self.append(purpose)
+            yield
+            self.append(f"/{purpose}")
+
+        def fake(self, **modules):
+            for name in ("runtime.benchmarking", "runtime.triton_heuristics", "select_algorithm"):
+                module, kind = ModuleType(f"torch._inductor.{name}"), modules.get(name.rpartition(".")[2])
+                if kind:
+                    kind.__module__ = module.__name__
+                    setattr(module, kind.__name__, kind)
+                monkeypatch.setitem(sys.modules, module.__name__, module if kind else None)
+            autotuning.hold_device_while_tuning(self.exclusive)
+
+    return Held()
+
+
+def benchmarker(note=lambda made: None):
+    class Benchmarker:
+        def benchmark_gpu(self, candidate, rep=0):
+            made = candidate()
+            note("timed")
+            return made
+
+    return Benchmarker
+
+
+def test_a_candidate_compiles_before_others_stand_still(held, monkeypatch):
     from torch._inductor.runtime import benchmarking
 
-    happened, calls = [], []
-
-    def benchmark_gpu(self, candidate, rep=0):
-        candidate()
-        return f"timed {rep}"
-
-    @contextmanager
-    def exclusive(purpose):
-        happened.append(f"held to {purpose}")
-        yield
-        happened.append("given back")
-
-    def candidate():
-        happened.append("again" if calls else "compiles")
-        calls.append(1)
-
-    def broken():
-        raise ValueError("no such configuration")
-
-    for _, owner in inspect.getmembers(benchmarking, inspect.isclass):
-        if "benchmark_gpu" in vars(owner):  # each is put back after the test
-            monkeypatch.setattr(owner, "benchmark_gpu", benchmark_gpu)
-    for name in ("runtime.triton_heuristics", "select_algorithm"):
-        monkeypatch.setitem(sys.modules, f"torch._inductor.{name}", None)
-    autotuning.hold_device_while_tuning(exclusive)
+    held.fake()
+    monkeypatch.setitem(sys.modules, benchmarking.__name__, benchmarking)  # torch's own
+    for _, kind in inspect.getmembers(benchmarking, inspect.isclass):
+        if "benchmark_gpu" in vars(kind):
+            monkeypatch.setattr(kind, "benchmark_gpu", vars(benchmarker())["benchmark_gpu"])
+    autotuning.hold_device_while_tuning(held.exclusive)
     timer = benchmarking.InductorBenchmarker()
-    assert timer.benchmark_gpu(candidate, rep=3) == "timed 3"
-    assert happened == [
-        *("held to device", "compiles", "given back"),
-        *("held to choose", "again", "given back"),
-    ]
-    with pytest.raises(ValueError, match="no such configuration"):
-        timer.benchmark_gpu(broken)
+    assert timer.benchmark_gpu(lambda: held.append("called") or 3, rep=3) == 3
+    assert held == ["device", "called", "/device", "choose", "called", "/choose"]
+    with pytest.raises(ZeroDivisionError):
+        timer.benchmark_gpu(lambda: 1 / 0)
 
 
-def test_the_configurations_of_a_kernel_stop_no_compiler(monkeypatch):
-    asked = []
-
-    @contextmanager
-    def exclusive(purpose):
-        asked.append(purpose)
-        yield
-
-    benchmarking = ModuleType("torch._inductor.runtime.benchmarking")
-    heuristics = ModuleType("torch._inductor.runtime.triton_heuristics")
-
-    class Benchmarker:
-        __module__ = benchmarking.__name__
-
-        def benchmark_gpu(self, candidate):
-            return candidate()
+def test_the_configurations_of_a_kernel_stop_no_compiler(held):
+    kind = benchmarker()
 
     class CachingAutotuner:
-        __module__ = heuristics.__name__
-
         def benchmark_all_configs(self):
-            return [Benchmarker().benchmark_gpu(lambda: 1.0)]
+            return [kind().benchmark_gpu(lambda: 1.0)]
 
         def coordinate_descent_tuning(self):
-            return Benchmarker().benchmark_gpu(lambda: 2.0)
+            return kind().benchmark_gpu(lambda: 2.0)
 
-    benchmarking.Benchmarker, heuristics.CachingAutotuner = Benchmarker, CachingAutotuner
-    for module in (benchmarking, heuristics):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(sys.modules, "torch._inductor.select_algorithm", None)
-    autotuning.hold_device_while_tuning(exclusive)
+    held.fake(benchmarking=kind, triton_heuristics=CachingAutotuner)
     assert CachingAutotuner().benchmark_all_configs() == [1.0]
-    assert asked == ["tune", "device", "tune"]
-    asked.clear()
+    assert [event for event in held if event[0] != "/"] == ["tune", "device", "tune"]
+    held.clear()
     assert CachingAutotuner().coordinate_descent_tuning() == 2.0
-    assert asked == ["device", "tune"]
-    asked.clear()
-    assert Benchmarker().benchmark_gpu(lambda: 3.0) == 3.0
-    assert asked == ["device", "choose"]
+    assert [event for event in held if event[0] != "/"] == ["device", "tune"]
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_candidates_of_an_operation_are_called_once_then_timed_in_one_hold(is_broken, monkeypatch):
-    happened = []
-
-    @contextmanager
-    def exclusive(purpose):
-        happened.append(purpose)
-        yield
-        happened.append(f"/{purpose}")
-
-    benchmarking = ModuleType("torch._inductor.runtime.benchmarking")
-    select = ModuleType("torch._inductor.select_algorithm")
-
-    class Benchmarker:
-        __module__ = benchmarking.__name__
-
-        def benchmark_gpu(self, candidate):
-            candidate()
-            happened.append("timed")
-            return 7.0
+def test_candidates_of_an_operation_are_called_once_then_timed_in_one_hold(is_broken, held):
+    kind = benchmarker(held.append)
 
     def first_call(choice):
-        happened.append(choice)
-        if is_broken and happened.count(choice) == 1:
+        held.append(choice)
+        if is_broken and held.count(choice) == 1:
             raise ValueError(choice)
+        return 7.0
 
     class AlgorithmSelectorCache:
-        __module__ = select.__name__
-
         @classmethod
         def benchmark_choices(cls, choices, scale=1):
-            return {choice: scale * Benchmarker().benchmark_gpu(partial(first_call, choice)) for choice in choices}
+            return {choice: scale * kind().benchmark_gpu(partial(first_call, choice)) for choice in choices}
 
-    benchmarking.Benchmarker, select.AlgorithmSelectorCache = Benchmarker, AlgorithmSelectorCache
-    for module in (benchmarking, select):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.triton_heuristics", None)
-    autotuning.hold_device_while_tuning(exclusive)
+    held.fake(benchmarking=kind, select_algorithm=AlgorithmSelectorCache)
     assert AlgorithmSelectorCache.benchmark_choices(["a", "b"], scale=2) == {"a": 14.0, "b": 14.0}
-    outer = [event for event in happened[: happened.index("choose")] if event in ("a", "b", "timed")]
-    assert outer == (["a"] if is_broken else ["a", "b"]), (
-        "each is called where others may use the device, and not timed"
-    )
-    assert happened[happened.index("choose") :].count("timed") == 2
-    assert happened[-1] == "/choose"
+    begun = held.index("choose")
+    # Each is called where others may use the device, and not timed.
+    assert [event for event in held[:begun] if event in ("a", "b", "timed")] == (["a"] if is_broken else ["a", "b"])
+    assert (held[begun:].count("timed"), held[-1]) == (2, "/choose")
 
 
 @pytest.mark.gpu

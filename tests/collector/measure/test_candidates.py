@@ -27,7 +27,6 @@ def own():
 
 
 def where():
-    """The cores and the class of the thread that asks."""
     return os.sched_getaffinity(0), os.sched_getscheduler(0)
 
 

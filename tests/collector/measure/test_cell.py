@@ -66,11 +66,6 @@ class RaisesWhenCompiled(nn.Module):
         return x
 
 
-class Seeded(nn.Module):
-    def forward(self, x):
-        return nn.functional.dropout(x, 0.5, training=True)
-
-
 def builder(make):
     def build(batch_size, phase, device):
         return Built(make(), (torch.randn(batch_size, 16),), {}, lambda out, _: out.float().square().mean())
@@ -84,8 +79,6 @@ def measured(make, **changes) -> Measurement:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """Measures a cell that Inductor compiles, with an empty cache."""
-
     def run(make, phase):
         with pytest.MonkeyPatch.context() as patch, torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
             patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
@@ -102,7 +95,6 @@ def passing(compiled):
 
 @pytest.fixture(scope="module")
 def training(compiled):
-    """The other real compilation: a training step."""
     return compiled(tiny, Phase.TRAINING)
 
 
@@ -110,9 +102,7 @@ def test_a_pass_has_every_metric_of_a_cpu_and_no_other(passing):
     found = passing.measurement
     assert (found.status, found.failure) == (Status.PASS, None)
     assert ON_A_CPU <= set(found.metrics) <= METRICS.keys()
-    assert not [
-        name for name in found.metrics if "kernel_ms" in name or name in ("device_speedup", "leak_bytes_per_call")
-    ]
+    assert not {"eager_kernel_ms", "compiled_kernel_ms", "device_speedup", "leak_bytes_per_call"} & found.metrics.keys()
     assert all(math.isfinite(value) for value in found.metrics.values())
     assert found.metrics["compile_cold_s"] > 0
     assert (found.metrics["graph_breaks"], found.metrics["graphs"]) == (1, 2)
@@ -132,22 +122,12 @@ def test_a_program_compiled_before_is_timed_and_has_no_compile_time(tmp_path, mo
     assert (later.code_id, later.metrics["kernels_generated"]) == (first.code_id, first.metrics["kernels_generated"])
 
 
-def test_samples_come_in_pairs_and_their_medians_are_the_latencies(passing):
-    found = passing.measurement
-    assert {name: len(values) for name, values in found.samples.items()} == {"eager_ms": 5, "compiled_ms": 5}
-    for name, values in found.samples.items():
-        assert found.metrics[name] == pytest.approx(sorted(values)[2], abs=1e-5)
-        assert min(values) > 0
-    assert found.metrics["speedup"] == found.metrics["eager_ms"] / found.metrics["compiled_ms"]
-    assert found.metrics["compression"] == found.metrics["eager_peak_bytes"] / found.metrics["compiled_peak_bytes"]
-
-
 def test_details_tell_surroundings_stages_and_fusions(passing):
     found = passing.measurement
     details = found.details
-    assert details["settled_after"] >= 1
+    assert {name: len(values) for name, values in found.samples.items()} == {"eager_ms": 5, "compiled_ms": 5}
+    assert found.metrics["speedup"] == found.metrics["eager_ms"] / found.metrics["compiled_ms"]
     assert set(details["surroundings"]) == {"before", "after"}
-    assert all(reading["load1"] >= 0 for reading in details["surroundings"].values())
     assert "asked for by the test" in str(details["graph_break_reasons"])
     phases, fusion = details["compile_phases_s"], details["fusion"]
     assert 0 < phases["inductor"] <= phases["aot_autograd"] <= phases["dynamo"] <= found.wall_s
@@ -209,46 +189,6 @@ def test_a_training_step_compares_the_loss_and_every_gradient(training):
     assert found.metrics["error_rmse_ratio"] >= 0
 
 
-class NoDouble(nn.Module):
-    """Cannot be had in float64, for the reason given."""
-
-    def __init__(self, error):
-        super().__init__()
-        self.weight, self.error = nn.Parameter(torch.ones(1)), error
-
-    def forward(self, x):
-        if self.weight.dtype is torch.float64:
-            raise self.error
-        return x * self.weight
-
-
-@pytest.mark.parametrize(
-    ("error", "no_room"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 784.00 MiB."), True),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
-        (RuntimeError("value cannot be converted to type float without overflow"), None),
-    ],
-)
-def test_a_missing_float64_reference_is_told_with_its_reason(error, no_room):
-    outcome = measure(CELL, builder(lambda: NoDouble(error)), FEW)
-    found = outcome.measurement
-    assert found.status is Status.PASS
-    assert str(error) in found.details["no_float64"]
-    assert found.details.get("no_room_for_float64") is no_room
-    assert outcome.lacked_room is bool(no_room)
-    assert "cosine" in found.metrics
-    assert "error_rmse_ratio" not in found.metrics
-
-
-def test_a_library_without_room_for_its_workspace_ran_out_of_memory():
-    class NoWorkspace(nn.Module):
-        def forward(self, x):
-            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
-
-    assert measured(NoWorkspace).status is Status.OOM
-
-
 def test_a_wrong_output_is_timed_all_the_same():
     found = measured(WrongWhenCompiled)
     assert (found.status, found.failure.stage) == (Status.FAIL_ACCURACY, Stage.CORRECTNESS)
@@ -270,10 +210,6 @@ def test_an_error_under_the_compiler_fails_to_compile(make, config):
     found = measured(make, config=config)
     assert (found.status, found.failure.stage) == (Status.FAIL_TO_COMPILE, Stage.COMPILE)
     assert "speedup" not in found.metrics
-
-
-def test_a_model_that_draws_from_the_seeded_generator_is_not():
-    assert measured(Seeded).status is Status.PASS
 
 
 class TellsItsDtype(nn.Module):

@@ -11,14 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from collector.correctness import snapshot as cloning
-from collector.failures import classify
 from collector.measure.program import Subject
 from collector.templates import resolve_config
-from collector.vocabulary import Cell, Config, Phase, Stage, Status
+from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import Built
 
-OVERWRITTEN = "overwritten by a subsequent run"
 WITH_CUDAGRAPHS = [Config(mode="reduce-overhead"), Config(template="cudagraphs")]
 
 
@@ -32,8 +29,6 @@ REPLAYED = [(name, WITH_CUDAGRAPHS[0]) for name in STRUCTURES] + [("tensor", WIT
 
 
 class Wrapping(nn.Module):
-    """A product, returned in a structure."""
-
     def __init__(self, wrap):
         super().__init__()
         self.wrap = wrap
@@ -98,33 +93,3 @@ def test_the_loss_and_gradients_keep_their_values_over_the_next_step(config):
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_without_cudagraphs_they_keep_them_too(structure):
     assert keeps_its_values(structure, Config(backend="eager"), device="cpu")
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(("structure", "config"), REPLAYED, ids=named)
-def test_with_cloning_switched_off_the_known_failure_appears(structure, config, monkeypatch):
-    """Of what the recording call returned; torch invalidates it when the next call begins."""
-    subject, call, path = made_ready(structure, config, calls=1)
-    monkeypatch.setattr(cloning, "kept", lambda tensor: tensor)
-    first = subject.outputs(call)
-    subject.outputs(call)
-    with pytest.raises(RuntimeError, match=OVERWRITTEN) as failed:
-        (first[path] + 1).cpu()
-    status, failure = classify(failed.value, Stage.CORRECTNESS)
-    assert status is Status.FAIL_TO_RUN
-    assert "clone it" in failure.hint
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("config", WITH_CUDAGRAPHS, ids=named)
-def test_without_cloning_a_replay_silently_overwrites_the_last_outputs(config, monkeypatch):
-    """From one replay to the next torch invalidates nothing: what was kept of the first reads as the second."""
-    subject, call, path = made_ready("tensor", config)
-    wanted = subject.outputs(subject.eager)[path]
-    monkeypatch.setattr(cloning, "kept", lambda tensor: tensor)
-    first = subject.outputs(call)[path]
-    assert torch.allclose(first, wanted, atol=1e-3)
-    change_weights(subject)
-    second = subject.outputs(call)[path]
-    assert torch.equal(first, second)
-    assert not torch.allclose(first, wanted, atol=1e-3)

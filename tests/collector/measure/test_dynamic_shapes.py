@@ -8,7 +8,6 @@ import torch._inductor.config
 from torch import nn
 
 from collector.measure.cell import measure
-from collector.measure.dynamic_shapes import other_batch
 from collector.settings import Settings
 from collector.vocabulary import MARKED, Cell, Config, Phase, Status
 from collector.zoo.spec import Built
@@ -125,7 +124,3 @@ def test_a_batch_of_one_has_its_sequence_marked():
     found = measured(Tiny, batch_size=1)
     assert found.status is Status.PASS
     assert [(size["batch_size"], size["length"]) for size in found.details["sizes"]] == [(1, 8), (1, 4)]
-
-
-def test_no_second_batch_is_one_for_which_torch_compiles_alone():
-    assert [other_batch(size) for size in (1, 2, 3, 4, 5, 64)] == [1, 4, 6, 2, 2, 32]

@@ -8,8 +8,6 @@ from collector.measure.memory import LEAK_CALLS, allocated, leaked_bytes_per_cal
 
 
 class Heap:
-    """Calls that keep some bytes each, and some more at the first."""
-
     def __init__(self, each, first=0):
         self.calls, self.each, self.first = 0, each, first
 

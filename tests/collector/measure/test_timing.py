@@ -104,9 +104,3 @@ def test_the_count_comes_with_what_was_returned_unless_it_is_forbidden(monkeypat
     assert counted(lambda: 2.5) == (2.5, count)
     with pytest.raises(ZeroDivisionError):  # what is counted may fail
         counted(lambda: 1 / 0)
-
-
-def test_this_torch_answers_one_way_or_the_other():
-    made, count = counted(lambda: float(sum(range(100_000))))
-    assert made == 4999950000.0
-    assert count is None or count > 100_000

@@ -80,28 +80,20 @@ def inductor(monkeypatch):
         "ir": (MultiTemplateBuffer,),
         **dict.fromkeys(("select_algorithm", "scheduler"), ()),
     }
+    wrapped = {"precompile", "benchmark_all_configs", "coordinate_descent_tuning", "benchmark", "wait", "result"}
     for name, classes in fakes.items():
         module = ModuleType(f"torch._inductor.{name}")
         monkeypatch.setitem(sys.modules, module.__name__, module)
         for each in classes:
             monkeypatch.setattr(module, each.__name__, each, raising=False)
-            for method in (
-                "precompile",
-                "benchmark_all_configs",
-                "coordinate_descent_tuning",
-                "benchmark",
-                "wait",
-                "result",
-            ):
-                if method in vars(each):
-                    monkeypatch.setattr(each, method, vars(each)[method])  # what is wrapped is put back
+            for method in wrapped & vars(each).keys():
+                monkeypatch.setattr(each, method, vars(each)[method])  # what is wrapped is put back
     monkeypatch.setattr(tuning, "_is_watching", False)
     monkeypatch.setattr(tuning, "time", Clock)
     watch()
 
 
 def spent_s(action):
-    """The seconds of tuning in `action`."""
     with recorded() as tuning:
         action()
     return union_length(tuning.spans)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from collector.machine.toolchain import SKIP_VARIABLE
-from collector.measure import program, warm
+from collector.measure import program
 from collector.measure.warm import NoWarmCompileError, WarmCompile, compile_again, warm_compile
 from collector.process.launcher import Preload
 from collector.settings import BackendFlags, Settings
@@ -80,21 +80,6 @@ def test_the_first_call_of_the_same_step_is_timed_less_a_later_one(monkeypatch, 
     assert 0 <= found.seconds <= end - begin  # a busy machine may make the later call the slower one
     assert found.cache_hits == 0  # this back-end keeps nothing
     assert steps == [optimizer]
-
-
-def test_the_second_process_finds_the_headers_that_the_first_precompiled(monkeypatch, tmp_path):
-    from torch._inductor import codecache
-
-    if not hasattr(codecache, "_HEADER_DIR"):
-        pytest.skip("this torch keeps no headers apart")
-    monkeypatch.setattr(codecache, "_HEADER_DIR", str(tmp_path))
-    monkeypatch.setattr(codecache, "_HEADER_LOCK_DIR", "elsewhere")
-    folder = warm._headers()
-    assert folder == str(tmp_path)
-    monkeypatch.setattr(codecache, "_HEADER_DIR", "of another process")
-    warm._share_headers(folder)
-    warm._share_headers("")
-    assert (folder, str(tmp_path / "locks")) == (codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR)
 
 
 @pytest.mark.slow

@@ -22,11 +22,17 @@ from tests.collector.processes import LONG, cell, dead, state, wait_until
 
 #: Hangs in the middle of its start, before torch is imported, as a cell would that never comes back.
 HANGING = "import time; time.sleep(600)"
+#: Starts a child in a session of its own: killpg does not reach it, its environment gives it away.
+WITH_A_CHILD = f"""
+import os, subprocess, sys, time
+if os.environ.pop('START_A_CHILD', None):
+    subprocess.Popen([sys.executable, '-S', '-c', {HANGING!r}], start_new_session=True)
+    time.sleep(600)
+"""
 
 
 @pytest.fixture(scope="module")
 def launcher():
-    """One for all tests; each cell is a fresh process."""
     found = Launcher()
     yield found
     found.close()
@@ -34,7 +40,6 @@ def launcher():
 
 @pytest.fixture
 def temp(tmp_path, monkeypatch):
-    """The folder in which cells make theirs."""
     folder = tmp_path / "temp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -102,14 +107,7 @@ def test_a_process_that_ends_without_a_result_names_its_exit_code(with_custom, t
 
 
 def test_children_that_left_the_group_are_killed_with_their_cell(with_custom, temp):
-    # A child in a session of its own: killpg does not reach it, its environment gives it away.
-    process = with_custom(
-        "import os, subprocess, sys, time\n"
-        "if os.environ.pop('START_A_CHILD', None):\n"
-        f"    subprocess.Popen([sys.executable, '-S', '-c', {HANGING!r}], start_new_session=True)\n"
-        "    time.sleep(600)\n",
-        START_A_CHILD="1",
-    )
+    process = with_custom(WITH_A_CHILD, START_A_CHILD="1")
     token = token_of(temp)
     try:
         wait_until(lambda: len(list(processes_with_token(token))) == 2)
@@ -120,13 +118,7 @@ def test_children_that_left_the_group_are_killed_with_their_cell(with_custom, te
 
 
 def test_a_child_in_a_session_of_its_own_stands_with_its_cell(with_custom, temp):
-    process = with_custom(
-        "import os, subprocess, sys, time\n"
-        "if os.environ.pop('START_A_CHILD', None):\n"
-        f"    subprocess.Popen([sys.executable, '-S', '-c', {HANGING!r}], start_new_session=True)\n"
-        "    time.sleep(600)\n",
-        START_A_CHILD="1",
-    )
+    process = with_custom(WITH_A_CHILD, START_A_CHILD="1")
     try:
         wait_until(lambda: len(strays([process.pid])[process.pid]) == 1)
         (child,) = strays([process.pid])[process.pid]
@@ -156,7 +148,7 @@ def test_a_cell_over_its_time_is_a_timeout_that_names_the_stage(with_custom, tem
     assert list(temp.iterdir()) == []
 
 
-def test_the_request_is_what_the_process_reads_and_the_environment_the_cells_own(with_custom, temp):
+def test_a_process_reads_its_request_in_an_environment_of_its_own(with_custom, temp):
     code = (
         "import json, os, sys\n"
         f"names = ('TMPDIR', 'TRITON_CACHE_DIR', 'TORCHINDUCTOR_CACHE_DIR', {VARIABLE!r}, 'HF_HUB_OFFLINE', 'HOME')\n"
@@ -188,14 +180,17 @@ def test_a_cells_programs_are_kept_where_it_is_told_to(with_custom, tmp_path):
     assert [path.name for path in (tmp_path / "programs").iterdir()] == [cell().cell_id]
 
 
-def test_a_cell_is_started_on_its_cores(temp, tmp_path, launcher):
-    (tmp_path / "sitecustomize.py").write_text("import os; print(sorted(os.sched_getaffinity(0))); os._exit(1)\n")
-    last = sorted(os.sched_getaffinity(0))[-1]
-    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    assert wait_for_end(CellProcess(cell(), LONG, launcher, environ, [last])).log_tail == f"[{last}]\n"
+def test_what_a_cell_stood_is_taken_out_of_compiling_and_of_tuning(running):
+    running.stood = [(100.0, 101.0), (100.5, 102.0), (200.0, 200.25)]
+    found = Measurement(cell(), Status.PASS, "2026-08-01T02:00:00+00:00", 9.0)
+    found.metrics = {"compile_cold_s": 2.0, "tuning_s": 2.0, "compile_warm_s": 0.75}
+    windows = {"tuning_s": [(100.5, 101.5), (102.0, 103.0)], "compile_cold_s": [(99.5, 100.5), (101.5, 102.5)]}
+    running._subtract_standing(Outcome(found, compile_windows=windows | {"compile_warm_s": [(200.1, 201.0)]}))
+    assert found.metrics == {"compile_cold_s": 1.0, "tuning_s": 1.0, "compile_warm_s": pytest.approx(0.6)}
+    assert found.details == {"stood_s": 1.0, "stood_tuning_s": 1.0, "stood_warm_s": 0.15}
 
 
-def test_a_cell_whose_server_died_is_closed_without_delay_and_another_cannot_start(temp):
+def test_a_cell_whose_server_died_is_closed_and_another_cannot_start(temp):
     launcher = Launcher()
     process = CellProcess(cell(), LONG, launcher)
     token = token_of(temp)
@@ -212,32 +207,6 @@ def test_a_cell_whose_server_died_is_closed_without_delay_and_another_cannot_sta
     assert list(temp.iterdir()) == []
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     launcher.close()
-
-
-def test_time_spent_standing_does_not_count_against_the_limit(temp, launcher):
-    process = CellProcess(cell(), Settings(timeout_s=100), launcher)
-    try:
-        process.stand()
-        before = process.left_s()
-        time.sleep(0.4)
-        assert process.left_s() == pytest.approx(before, abs=0.1)
-        process.go_on()
-        process.stand()
-        process.go_on()
-        time.sleep(0.3)
-        assert before - process.left_s() == pytest.approx(0.3, abs=0.15)
-    finally:
-        process.close()
-
-
-def test_what_a_cell_stood_is_taken_out_of_compiling_and_of_tuning(running):
-    running.stood = [(100.0, 101.0), (100.5, 102.0), (200.0, 200.25)]
-    found = Measurement(cell(), Status.PASS, "2026-08-01T02:00:00+00:00", 9.0)
-    found.metrics = {"compile_cold_s": 2.0, "tuning_s": 2.0, "compile_warm_s": 0.75}
-    windows = {"tuning_s": [(100.5, 101.5), (102.0, 103.0)], "compile_cold_s": [(99.5, 100.5), (101.5, 102.5)]}
-    running._subtract_standing(Outcome(found, compile_windows=windows | {"compile_warm_s": [(200.1, 201.0)]}))
-    assert found.metrics == {"compile_cold_s": 1.0, "tuning_s": 1.0, "compile_warm_s": pytest.approx(0.6)}
-    assert found.details == {"stood_s": 1.0, "stood_tuning_s": 1.0, "stood_warm_s": 0.15}
 
 
 def test_a_cell_is_stopped_goes_on_and_can_be_closed_while_it_is_stopped(running, temp):

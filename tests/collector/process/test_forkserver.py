@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -13,14 +12,9 @@ from collector.process.launcher import Launcher, Preload
 from collector.process.orphans import processes_with_token
 from collector.settings import Settings
 from collector.vocabulary import Status
-from tests.collector.processes import ROOT, Script, cell, wait_until, write_hook
+from tests.collector.processes import ROOT, cell, wait_until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_hook(tmp_path_factory.mktemp("forked") / "hook")
 
 
 @pytest.fixture(scope="module")
@@ -49,53 +43,12 @@ def measured(launcher, environ, which):
 
 
 def answered(process):
-    """Gives the cell all that it asks for."""
     process.pump()
     if process.asks:
         process.grant()
 
 
-def test_the_modules_of_the_compiler_are_there_before_a_cell_begins(launcher, folder):
-    assert len(list(Path(f"/proc/{launcher.pid}/task").iterdir())) == 1
-    names = [
-        "torch",
-        "transformers",
-        "torch._inductor.codegen.cpp",
-        "torch._inductor.graph",
-        "torch._functorch.aot_autograd",
-    ]
-    code = f"import json, sys; print(json.dumps([name in sys.modules for name in {names}]))"
-    script = Script(launcher, code, folder)
-    try:
-        assert script.result() == [True] * len(names)
-    finally:
-        script.close()
-
-
-def test_a_compilation_imports_little_that_the_server_has_not(launcher, folder):
-    code = """
-import json, sys, torch
-before = set(sys.modules)
-model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
-images = torch.zeros(2, 3, 8, 8)
-model(images)
-torch.compile(model)(images).sum().backward()
-compiler = ("torch._inductor.", "torch._dynamo.", "torch._functorch.")
-# Patterns are small files without imports, and generated programs have no file that was there before.
-later = ("torch._inductor.fx_passes.serialized_patterns.", "torch._inductor.runtime.compile_tasks.")
-found = [name for name in sys.modules if name not in before and name.startswith(compiler) and not name.startswith(later)]
-print(json.dumps(found))
-"""
-    script = Script(launcher, code, folder, TORCHINDUCTOR_CACHE_DIR=str(folder / "cache"))
-    try:
-        wait_until(lambda: "]" in script.read(), 200)
-        found = script.result()
-    finally:
-        script.close()
-    assert len(found) <= 40, found  # of three hundred, each well below a millisecond
-
-
-def test_two_cells_of_one_server_compile_cold_and_generate_what_a_fresh_one_does(launcher, environ):
+def test_cells_of_one_server_compile_cold_and_like_a_fresh_one(launcher, environ):
     first, second = (measured(launcher, environ, cell()) for _ in range(2))
     fresh = Launcher(environ)
     try:

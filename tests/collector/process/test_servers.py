@@ -55,17 +55,6 @@ def test_a_killed_server_takes_its_children_along_and_is_lost(tmp_path, kind):
         launcher.reap(found[0].pid)  # nobody answers, nobody complains
 
 
-def test_a_server_that_does_not_get_ready_is_not_waited_for_and_given_up_in_time(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(600)\n")
-    launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)}, timeout_s=0.5)
-    assert not launcher.is_ready
-    with pytest.raises(LauncherError, match=r"did not answer within 0\.5 s"):
-        Script(launcher, SLEEP, tmp_path)
-    wait_until(lambda: not launcher.is_ready and launcher.lost)
-    launcher.close()
-    assert dead(launcher.pid)
-
-
 def test_a_server_that_dies_while_it_starts_is_lost_at_once(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import os; os._exit(1)\n")
     launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)})
@@ -74,6 +63,17 @@ def test_a_server_that_dies_while_it_starts_is_lost_at_once(tmp_path):
     launcher.import_also(Preload("nowhere"))
     launcher.close()
     launcher.import_also(Preload("nowhere"))  # nobody listens, nobody complains
+
+
+def test_a_server_that_does_not_get_ready_is_given_up_in_time(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(600)\n")
+    launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)}, timeout_s=0.5)
+    assert not launcher.is_ready
+    with pytest.raises(LauncherError, match=r"did not answer within 0\.5 s"):
+        Script(launcher, SLEEP, tmp_path)
+    wait_until(lambda: not launcher.is_ready and launcher.lost)
+    launcher.close()
+    assert dead(launcher.pid)
 
 
 def test_a_server_closed_while_it_imports_leaves_no_process(tmp_path):
@@ -103,7 +103,7 @@ warnings.warn("a hint")
 """
 
 
-def test_a_server_imports_what_it_is_told_of_later_and_prints_nothing_of_it(tmp_path, capfd):
+def test_a_server_imports_what_it_is_told_later_and_prints_nothing(tmp_path, capfd):
     with serving(tmp_path / "hook", "fork") as launcher:
         (tmp_path / "hook" / "noisy.py").write_text(_NOISY)
         launcher.import_also(Preload("nowhere", ["colorsys", "noisy"], ["tabnanny:check"]))

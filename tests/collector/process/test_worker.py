@@ -62,13 +62,6 @@ def test_the_parents_answer_is_known_afterwards():
     assert pipe.messages == [ask("measure"), done()]
 
 
-def test_an_answer_without_what_is_newer_is_understood():
-    report = io.StringIO()
-    host = PipeHost(report, io.StringIO('{"idle_ms": 1}\n'))
-    with host.exclusive("tune"):
-        assert (host.idle_ms, host.eager_ms, host.room_bytes) == (1.0, 0.0, None)
-
-
 @pytest.mark.parametrize(
     ("outer", "inner", "between"),
     [

@@ -32,22 +32,6 @@ def test_a_spec_is_complete_and_says_why_it_is_not_measured_on_a_cpu():
                 spec.batch_size(Phase.INFERENCE, "cpu")
 
 
-@pytest.mark.parametrize(
-    ("path", "batch_size"),
-    [
-        ("huggingface/BertForMaskedLM", 16),
-        ("timm/ghostnet_100", 512),
-        ("torchvision/alexnet", 1024),
-        ("torchbench/yolov3", 8),
-        ("torchbench/speech_transformer", 1),
-    ],
-)
-def test_batch_sizes_are_those_of_pytorch(path, batch_size):
-    spec = find(*path.split("/"))
-    assert spec.batch_size(Phase.INFERENCE, "cuda") == spec.batch_size(Phase.INFERENCE, "cuda:1") == batch_size
-    assert spec.batch_size(Phase.TRAINING, "cuda") == (32 if spec.name == "speech_transformer" else batch_size)
-
-
 def test_an_unmeasured_phase_is_named_and_support_knows_the_dtypes():
     spec = ModelSpec("s", "m", "a:b", {Phase.INFERENCE: {"cuda": 1}}, "")
     assert not spec.supports(Phase.TRAINING, "cuda")
@@ -121,15 +105,3 @@ def test_a_selection_of_nothing_names_the_nearest(choice, text):
     with pytest.raises(ZooError) as caught:
         select(**choice)
     assert text in str(caught.value)
-
-
-def test_the_night_on_a_cpu_is_diverse_and_needs_no_vision_library():
-    night = select(tagged=["cpu-night"])
-    assert len(night) >= 6
-    assert sum("text" in spec.tags for spec in night) >= 3
-    assert sum("vision" in spec.tags for spec in night) >= 2
-    assert all(set(spec.needs) <= {"torch", "transformers", "numpy"} for spec in night)
-    assert all(spec.supports(Phase.INFERENCE, "cpu", "float32") for spec in night)
-    [trained] = select(tagged=["cpu-training"])
-    assert trained in night
-    assert trained.supports(Phase.TRAINING, "cpu", "float32")

@@ -32,25 +32,6 @@ def test_calibrated_batch_norms_normalise_in_eval_mode():
     assert deep(images).std() > 0.3 > 3 * dead
 
 
-def test_calibration_draws_no_random_numbers_of_its_own():
-    conditioning.calibrate_batch_norms(nn.Linear(2, 2), pytest.fail)
-    model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5))
-    torch.manual_seed(0)
-    conditioning.calibrate_batch_norms(model, lambda: model(torch.ones(4, 3)))
-    drawn = torch.rand(1)
-    torch.manual_seed(0)
-    assert torch.equal(drawn, torch.rand(1))
-
-
-def test_a_spread_layer_keeps_its_scale():
-    layer = nn.Linear(50, 50)
-    conditioning.spread_output(layer, 3.0)
-    inputs = torch.randn(20, 50)
-    first, second = layer(inputs), layer(inputs)
-    assert first.std().item() == pytest.approx(3.0, rel=1e-4)
-    torch.testing.assert_close(first, second)
-
-
 def test_only_what_drops_something_is_silenced():
     class Depth(nn.Module):
         def __init__(self, drop_prob):
@@ -66,13 +47,3 @@ def test_no_element_is_dropped_in_any_dtype():
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         ones = torch.ones(100_000, dtype=dtype)
         assert torch.equal(nn.functional.dropout(ones, conditioning.PROBABILITY), ones)
-
-
-def test_losses_are_scalars_that_keep_their_dtype():
-    scores = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
-    loss = conditioning.classification_loss(scores, torch.tensor([0, 4, 2]))
-    assert loss.shape == ()
-    assert loss.dtype is torch.float64
-    named = {"a": torch.tensor(1.0), "b": torch.tensor(2.0)}
-    assert conditioning.summed_losses(named, None) == 3
-    assert conditioning.own_loss({"loss": named["a"]}, None) == 1

@@ -28,27 +28,6 @@ def test_it_is_finite_and_a_training_step_reaches_every_parameter(build, spec):
             assert parameter.grad.isfinite().all(), name
 
 
-def test_the_optimisers_step_is_the_one_of_torch(build):
-    built = build("modern/adamw_step")
-    [gradients] = built.args
-    own = [torch.nn.Parameter(getattr(built.model, f"value_{number}").clone()) for number in range(len(gradients))]
-    for parameter, gradient in zip(own, gradients, strict=True):
-        parameter.grad = gradient
-    torch.optim.AdamW(own, lr=1e-3, weight_decay=0.01).step()
-    run(built)
-    for number, parameter in enumerate(own):
-        torch.testing.assert_close(getattr(built.model, f"value_{number}"), parameter.detach())
-
-
-def test_int8_weights_stay_int8_and_stand_for_their_floats(build):
-    layer = build("modern/llama_mlp_int8").model[0].gate
-    assert layer.weight.dtype == torch.int8
-    weight = layer.weight.float() * layer.scale.float()[:, None]
-    assert weight.std().item() == pytest.approx(weight.shape[1] ** -0.5, rel=0.1)
-    states = torch.randn(3, weight.shape[1], dtype=torch.bfloat16)
-    torch.testing.assert_close(layer(states).float(), states.float() @ weight.T, rtol=0.05, atol=0.05)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", READY, ids=str)
 def test_every_model_compiles_on_a_cpu_and_is_compared(spec):

@@ -13,7 +13,7 @@ from collector.own_models import OwnModel, is_user_model, takes_batch_size
 from collector.usage_errors import ZooError
 from collector.vocabulary import OWN_BATCH, Phase
 from collector.zoo.builders.outside_models import build_user as build
-from collector.zoo.builders.outside_models import input_batch, own_loss_or_mean_squares
+from collector.zoo.builders.outside_models import own_loss_or_mean_squares
 from collector.zoo.registry import USER as SUITE
 from collector.zoo.registry import all_models, find, select
 from collector.zoo.spec import Built
@@ -102,13 +102,6 @@ def test_a_function_without_batch_size_makes_its_own_batch(own):
     assert made("sized", OWN_BATCH).args[0].shape == (1, 4)
     # One that the plan could not see to take a batch size.
     assert made("everything", OWN_BATCH).model.given["batch_size"] == 1
-
-
-def test_the_batch_is_the_first_dimension_of_the_first_input_with_two():
-    ids, images = torch.ones(7), torch.ones(3, 4)
-    assert input_batch((ids, images), {}) == 3
-    assert input_batch((), {"mask": None, "many": [ids, {"images": images}]}) == 3
-    assert input_batch((ids, "a text"), {}) is None
 
 
 @pytest.mark.parametrize(

@@ -53,15 +53,6 @@ def story(store, number):
     return [(one.kind, one.again, one.commit.position) for one in landings(store, number)]
 
 
-def test_a_line_is_stored_with_places_titles_and_numbers(store):
-    report = store_commits(store, REPO, line("First (#1)", "Second"))
-    assert (report.line, report.new, report.updated, report.unchanged, report.changed) == (2, 2, 0, 0, True)
-    second, first = list_commits(store)
-    assert (first.position, first.title, first.pr_number, first.sha) == (0, "First (#1)", 1, sha(0))
-    assert (second.position, second.title, second.pr_number) == (1, "Second", None)
-    assert first.committed_at.timestamp() == first.author_date.timestamp() == 1_700_000_000
-
-
 def test_it_does_not_matter_in_how_many_imports_a_line_came(store, fresh):
     whole = pytorch()
     for start, end in ((0, 7), (7, 20), (20, 33), (33, 50)):
@@ -96,10 +87,7 @@ def test_a_revert_of_a_revert_lands_again_and_the_next_takes_back_again(store):
         titles.append((f'Revert "{titles[-1] if place == 0 else titles[-1][0]}"', reverts(place)))
     store_commits(store, REPO, line(*titles))
     assert story(store, 1) == [
-        ("landing", False, 0),
-        ("revert", False, 1),
-        ("landing", True, 2),
-        ("revert", False, 3),
+        *(("landing", False, 0), ("revert", False, 1), ("landing", True, 2), ("revert", False, 3)),
         ("landing", True, 4),
     ]
 
@@ -125,18 +113,12 @@ def test_one_commit_may_take_back_several(store):
 
 def test_links_to_the_future_or_to_several_commits_are_counted(store):
     twins = ["abcdef1" + "0" * 33, "abcdef1" + "1" * 33]
-    report = store_commits(
-        store,
-        REPO,
-        [
-            landed(0, "A", name=twins[0]),
-            landed(1, "B", name=twins[1]),
-            landed(2, 'Revert "itself"', reverts(2)),
-            landed(3, 'Revert "the future"', reverts(4)),
-            landed(4, 'Revert "nobody"', "This reverts commit fffffff."),
-            landed(5, 'Revert "one of two"', "This reverts commit abcdef1."),
-        ],
-    )
+    start = [landed(place, title, name=name) for place, (title, name) in enumerate(zip("AB", twins, strict=True))]
+    texts = [reverts(2), reverts(4), "This reverts commit fffffff.", "This reverts commit abcdef1."]
+    later = [
+        landed(place, "Revert it", text) for place, text in enumerate(texts, 2)
+    ]  # itself, the future, nobody, one of two
+    report = store_commits(store, REPO, start + later)
     assert (report.misdirected, report.unknown, report.ambiguous) == (2, 1, 1)
     assert (report.reverts, report.relands) == (0, 0)
 
@@ -157,16 +139,8 @@ def test_a_revert_of_what_was_left_out_is_linked_once_that_is_there(store):
 
 
 def test_places_go_by_the_line_when_clocks_go_backwards(store):
-    store_commits(
-        store,
-        REPO,
-        [
-            landed(0, "A", at=2e9),
-            landed(1, "B", at=1e9),
-            LandedCommit(2, sha(2), None, None, "C", "C"),
-            landed(3, "D", at=5.0),
-        ],
-    )
+    undated = LandedCommit(2, sha(2), None, None, "C", "C")
+    store_commits(store, REPO, [landed(0, "A", at=2e9), landed(1, "B", at=1e9), undated, landed(3, "D", at=5.0)])
     assert find_commit(store, sha(2)).committed_at is None
     assert [entry.title for entry in commit_range(store, sha(0), sha(3)).commits] == ["B", "C", "D"]
 
@@ -216,14 +190,6 @@ def test_repositories_do_not_mix(store):
     assert len(landings(store, 1, REPO)) == 2
     with pytest.raises(CommitError, match="say --repo"):
         find_commit(store, sha(0))
-
-
-def test_an_import_may_be_part_of_a_greater_transaction(store):
-    with store.connect() as conn, conn.begin() as transaction:
-        store_commits(conn, REPO, line("A"))
-        assert len(list_commits(conn)) == 1
-        transaction.rollback()
-    assert list_commits(store) == []
 
 
 def test_a_range_is_what_landed_after_the_first_up_to_the_second(store):

@@ -8,7 +8,7 @@ import pytest
 
 from collector.bundle import read_bundle
 from collector.metrics import METRICS
-from db.exporter import export_sides, write_file, write_stream
+from db.exporter import export_sides, write_stream
 from db.ingest import ingest_bundle
 from db.store_errors import ExportingError
 from tests.db import reads as queries
@@ -32,13 +32,6 @@ def test_a_store_rebuilt_from_exported_bundles_gives_the_same_answers(full, bund
     assert set(read_bundle(tmp_path / "out" / "plain.jsonl.gz").planned) == set(read_bundle(before).planned)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["g0.jsonl.gz", "g1.jsonl", "plain.jsonl.gz"]
     again.dispose()
-
-
-def test_an_exported_bundle_brings_its_own_store_nothing(full, tmp_path):
-    export_sides(full, ["plain"], "bundle", tmp_path / "out", force=False)
-    before = answers(full)
-    ingest_bundle(full, tmp_path / "out" / "plain.jsonl.gz")
-    assert answers(full) == before
 
 
 def test_every_metric_of_every_cell_is_in_the_csv(full):
@@ -101,27 +94,6 @@ def test_a_bundle_is_not_written_over_either_and_a_forced_one_is_alone(full, tmp
     export_sides(full, ["plain"], "bundle", out, force=True)
     assert [path.name for path in out.iterdir()] == ["plain.jsonl.gz"]
     assert len(read_bundle(out / "plain.jsonl.gz").measurements) == 9
-
-
-def test_a_writer_that_fails_leaves_nothing(tmp_path):
-    def fail(stream):
-        stream.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(ExportingError, match="No space left"):
-        write_file(tmp_path / "x.csv", False, fail)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_name_taken_meanwhile_is_not_written_over(tmp_path):
-    def take(stream):
-        (tmp_path / "x.csv").write_text("precious")
-        stream.write(b"mine")
-
-    with pytest.raises(ExportingError, match="--force"):
-        write_file(tmp_path / "x.csv", False, take)
-    assert (tmp_path / "x.csv").read_text() == "precious"
-    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
 
 
 @pytest.mark.parametrize("target", ["no/such/folder/x.csv", "."])

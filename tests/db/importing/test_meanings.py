@@ -10,13 +10,10 @@ from db.importing.pytorch_names import meaning_of
         (Status.PASS, Stage.DONE, "pass pass_due_to_skip"),
         (Status.FAIL_ACCURACY, Stage.CORRECTNESS, "fail_accuracy not_bitwise_equivalent fail_batch_invariance_at_8"),
         (Status.NONDETERMINISTIC, Stage.EAGER, "eager_variation eager_two_runs_differ"),
-        (Status.OOM, Stage.COMPILE, "OOM"),
         (Status.OOM, Stage.EAGER, "eager_1st_run_OOM eager_2nd_run_OOM"),
         (Status.EAGER_FAIL, Stage.EAGER, "eager_1st_run_fail eager_2nd_run_fail eager_fail_to_run"),
-        (Status.MODEL_FAIL_TO_LOAD, Stage.LOAD_MODEL, "model_fail_to_load"),
         (Status.FAIL_TO_RUN, Stage.COMPILE, "fail_to_run fail_to_run_at_batch_32 warmup_failed"),
         (Status.TIMEOUT, Stage.START, "timeout"),
-        (Status.CRASHED, Stage.START, "infra_error"),
     ],
 )
 def test_every_word_of_pytorch_is_known(status, stage, words):

@@ -13,7 +13,7 @@ from tests.db.importing.foreign import STEM, put, read, record
 from tests.db.test_damage import VALUES, with_value
 from tests.factories import new_store
 
-REUSED = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+REUSED = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 PHASES = b"dev,name,batch_size,gc,wait\n" + b"".join(
     b"cuda,m%d,4,0.500000,0\ncuda,n%d,4,0,0\n" % (n, n) for n in range(8)
 )

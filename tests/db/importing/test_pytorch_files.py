@@ -9,7 +9,7 @@ from collector.bundle import read_bundle
 from collector.vocabulary import Config, Status
 from db.importing.importer import Provenance, import_files
 from db.importing.pytorch_names import Given
-from tests.db.importing.foreign import ACCURACY, FAILED, GOOD, PERFORMANCE, STEM, lines, put, read, record, table
+from tests.db.importing.foreign import ACCURACY, ASKED, FAILED, GOOD, PERFORMANCE, STEM, lines, put, read, record, table
 
 UPLOADED = {
     "timestamp": 1_785_000_000,
@@ -40,6 +40,14 @@ def uploaded(metric, *values, **changes):
     return record(metric, *values, **(UPLOADED | changes))
 
 
+def kept(found):
+    return found.details["imported"]["performance"]
+
+
+def imported(folder, *records, asked=ASKED):
+    return read(folder, lines(folder, "x.json", *records), asked=asked)
+
+
 def test_the_records_of_a_row_are_one_measurement(tmp_path):
     path = lines(tmp_path, f"{STEM}_performance.json", record("speedup", EXACT), record("abs_latency", 12.5))
     found = only(read(tmp_path, path))
@@ -51,43 +59,27 @@ def test_the_records_of_a_row_are_one_measurement(tmp_path):
     )
 
 
-def test_an_array_of_records_is_read_like_lines(tmp_path):
-    path = put(tmp_path, "x.json", json.dumps([record("speedup", EXACT), record("abs_latency", 12.5)], indent=1))
-    assert only(read(tmp_path, path)).metrics == {"speedup": EXACT, "compiled_ms": 12.5}
-
-
 def test_a_text_metric_stands_in_extra_info(tmp_path):
-    path = lines(tmp_path, "x.json", record("accuracy", "eager_two_runs_differ", flags={"accuracy": True}))
-    assert only(read(tmp_path, path)).status is Status.NONDETERMINISTIC
+    told = record("accuracy", "eager_two_runs_differ", flags={"accuracy": True})
+    assert only(imported(tmp_path, told)).status is Status.NONDETERMINISTIC
 
 
 def test_several_values_are_samples_and_their_median_the_metric(tmp_path):
-    path = lines(tmp_path, "x.json", record("abs_latency", 3.0, 1.0, 2.5))
-    found = only(read(tmp_path, path))
-    assert found.metrics == {"compiled_ms": 2.5}
-    assert found.samples == {"compiled_ms": [3.0, 1.0, 2.5]}
-    assert found.details["imported"]["performance"]["values"]["abs_latency"] == [3.0, 1.0, 2.5]
+    found = only(imported(tmp_path, record("abs_latency", 3.0, 1.0, 2.5)))
+    assert (found.metrics, found.samples) == ({"compiled_ms": 2.5}, {"compiled_ms": [3.0, 1.0, 2.5]})
 
 
 def test_a_metric_that_comes_again_begins_a_new_measurement(tmp_path):
-    path = lines(tmp_path, "x.json", record("speedup", 1.5), record("abs_latency", 2.0), record("speedup", 1.6))
-    (run,) = runs(read(tmp_path, path))
+    (run,) = runs(imported(tmp_path, record("speedup", 1.5), record("abs_latency", 2.0), record("speedup", 1.6)))
     assert [(item.replicate, item.metrics["speedup"]) for item in run.measurements] == [(0, 1.5), (1, 1.6)]
 
 
 def test_a_table_and_its_json_are_one_measurement(tmp_path):
-    paths = (
-        table(tmp_path, "performance", PERFORMANCE, GOOD),
-        lines(
-            tmp_path, f"{STEM}_performance.json", record("speedup", 1.9123451234567), record("abs_latency", 12.345678)
-        ),
-    )
-    found = only(read(tmp_path, *paths))
-    assert found.metrics["speedup"] == EXACT
-    assert found.cell.batch_size == 16  # the records do not tell it
-    kept = found.details["imported"]["performance"]
-    assert kept["table"]["calls_captured"] == 315  # what the JSON lacks
-    assert kept["notes"] == [f"also {STEM}_performance.csv:2"]
+    json_file = lines(tmp_path, f"{STEM}_performance.json", record("speedup", EXACT), record("abs_latency", 12.345678))
+    found = only(read(tmp_path, table(tmp_path, "performance", PERFORMANCE, GOOD), json_file))
+    assert (found.metrics["speedup"], found.cell.batch_size) == (EXACT, 16)  # of which the records tell no batch
+    assert kept(found)["table"]["calls_captured"] == 315  # what the JSON lacks
+    assert kept(found)["notes"] == [f"also {STEM}_performance.csv:2"]
 
 
 def test_a_failure_in_table_and_json_is_one_measurement(tmp_path):
@@ -136,27 +128,24 @@ def test_a_failed_row_of_a_table_has_the_flags_and_the_run_of_the_others(tmp_pat
 
 def test_commit_branch_date_and_runner_come_from_the_uploader(tmp_path):
     # The caller's date is that of every measurement.
-    dated = only(read(tmp_path / "dated", lines(tmp_path / "dated", "x.json", uploaded("speedup", 1.5))))
-    assert dated.started_at == "2026-08-01T02:00:00+00:00"
-    assert dated.details["imported"]["performance"]["told"]["timestamp"] == 1_785_000_000
-    report = read(tmp_path, lines(tmp_path, "x.json", uploaded("speedup", 1.5)), asked=NOBODY)
-    (run,) = runs(report)
+    dated = only(imported(tmp_path / "dated", uploaded("speedup", 1.5)))
+    assert (dated.started_at, kept(dated)["told"]["timestamp"]) == ("2026-08-01T02:00:00+00:00", 1_785_000_000)
+    (run,) = runs(imported(tmp_path, uploaded("speedup", 1.5), asked=NOBODY))
     header = run.header
     assert (header.commit, header.branch, header.repo) == ("e5" * 20, "main", "pytorch/pytorch")
     assert header.started_at == "2026-07-25T17:20:00+00:00"
     assert header.ci_url == "https://github.com/pytorch/pytorch/actions/runs/123"
     assert (header.testbed["runner"], header.testbed["gpu"]) == ("linux.aws.h100", "A GPU")
     (environment,) = run.environments.values()
-    assert environment["dependencies.triton.version"] == "3.6"
-    assert environment["runners"][0]["name"] == "host-1"
-    assert run.measurements[0].details["imported"]["performance"]["record"]["job_id"] == 77
+    assert (environment["dependencies.triton.version"], environment["runners"][0]["name"]) == ("3.6", "host-1")
+    assert kept(run.measurements[0])["record"]["job_id"] == 77
 
 
 @pytest.mark.parametrize("field", ["head_sha", "head_branch", "repo", "workflow_id"])
 def test_commits_branches_and_workflows_in_one_file_are_several_runs(tmp_path, field):
     values = (1, 2) if field == "workflow_id" else ("a1" * 20, "b2" * 20)
-    path = lines(tmp_path, "x.json", *(uploaded("speedup", 1.5, **{field: value}) for value in values))
-    assert len(runs(read(tmp_path, path, asked=NOBODY))) == 2
+    records = (uploaded("speedup", 1.5, **{field: value}) for value in values)
+    assert len(runs(imported(tmp_path, *records, asked=NOBODY))) == 2
 
 
 def test_shards_of_a_workflow_are_one_run_and_a_later_attempt_counts(tmp_path):
@@ -165,7 +154,7 @@ def test_shards_of_a_workflow_are_one_run_and_a_later_attempt_counts(tmp_path):
         uploaded("speedup", 1.5, job_id=1),
         uploaded("speedup", 1.7, job_id=2, model="other"),
     ]
-    (run,) = runs(read(tmp_path, lines(tmp_path, "x.json", *records), asked=NOBODY))
+    (run,) = runs(imported(tmp_path, *records, asked=NOBODY))
     assert (run.header.attempt, len(run.measurements)) == (2, 3)
     found = [(item.replicate, item.metrics["speedup"]) for item in run.measurements if item.cell.model != "other"]
     assert found == [(0, 1.5), (1, 1.9)]
@@ -175,87 +164,64 @@ def test_instruction_counts_of_pr_time_benchmarks_are_kept(tmp_path):
     item = {
         "benchmark": {"name": "pr_time_benchmarks", "mode": "", "extra_info": {"is_dynamic": False, "device": "cpu"}},
         "model": {"name": "add_loop_eager", "type": "compile_time", "backend": "eager"},
-        "metric": {
-            "name": "compile_time_instruction_count",
-            "benchmark_values": [2_800_000_000],
-            "target_value": 2.9e9,
-        },
+        "metric": {"name": "compile_time_instruction_count", "benchmark_values": [28e8], "target_value": 29e8},
     }
     report = read(tmp_path, put(tmp_path, "x.json", json.dumps([item])))
     found = only(report)
     assert (found.cell.suite, found.cell.model, found.cell.dtype) == ("pr_time_benchmarks", "add_loop_eager", "notset")
     assert found.status is Status.PASS
-    kept = found.details["imported"]["performance"]
-    assert kept["values"] == {"compile_time_instruction_count": 2_800_000_000}
-    assert kept["record"]["metrics"]["compile_time_instruction_count"]["target_value"] == 2.9e9
+    assert kept(found)["values"] == {"compile_time_instruction_count": 28e8}
+    assert kept(found)["record"]["metrics"]["compile_time_instruction_count"]["target_value"] == 29e8
     assert runs(report)[0].header.testbed["harness"] == "pr_time_benchmarks"
 
 
 def test_arguments_are_the_environment_and_what_names_the_row_its_evidence(tmp_path):
-    path = lines(tmp_path, "x.json", record("speedup", 1.5, flags={"only": "hf_Bert_large", "repeat": 30}))
-    (run,) = runs(read(tmp_path, path))
+    (run,) = runs(imported(tmp_path, record("speedup", 1.5, flags={"only": "hf_Bert_large", "repeat": 30})))
     (environment,) = run.environments.values()
     assert environment["performance.repeat"] == 30
     assert run.measurements[0].details["imported"]["performance"]["arguments"]["only"] == "hf_Bert_large"
 
 
 def test_a_warm_start_is_no_cold_compile_time(tmp_path):
-    path = lines(tmp_path, "x.json", record("compilation_latency", 9.5, flags={"cold_start_latency": False}))
-    found = only(read(tmp_path, path))
-    assert found.metrics == {}
-    assert found.details["imported"]["performance"]["values"]["compilation_latency"] == 9.5
+    found = only(imported(tmp_path, record("compilation_latency", 9.5, flags={"cold_start_latency": False})))
+    assert (found.metrics, kept(found)["values"]["compilation_latency"]) == ({}, 9.5)
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        "{",
-        "null",
-        "17",
-        '"text"',
-        "[1, 2]",
-        '{"metric": {}}',
+        *("{", "null", "17", '"text"', "[1, 2]", '{"metric": {}}'),
         '{"metric": {"name": 5}, "model": {"name": "m"}, "benchmark": {}}',
         '{"metric": {"name": "speedup"}, "model": {"name": "m"}, "benchmark": {}}',
         '{"metric": {"name": "speedup", "benchmark_values": []}, "model": {"name": "m"}, "benchmark": {}}',
-        "[" * 100_000,
-        '{"a":' * 100_000,
-        "1" * 5000,
+        *("[" * 100_000, '{"a":' * 100_000, "1" * 5000),
     ],
 )
 def test_a_bad_line_costs_that_line_alone(tmp_path, bad):
     good = json.dumps(record("speedup", 1.5))
     report = read(tmp_path, put(tmp_path, "x.json", f"{good}\n{bad}\n"))
     assert only(report).metrics == {"speedup": 1.5}
-    assert len(report.problems) == 1
-    assert report.problems[0].startswith("x.json:2: ")
-    assert "\n" not in report.problems[0]
+    (problem,) = report.problems
+    assert problem.startswith("x.json:2: ") and "\n" not in problem
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, 10**400, True, None, {"a": 1}])
 def test_values_that_are_no_measurement_stay_evidence(tmp_path, value):
-    report = read(tmp_path, lines(tmp_path, "x.json", record("speedup", value), record("abs_latency", 2.0)))
-    found = only(report)
-    assert "speedup" not in found.metrics
-    assert "speedup" in found.details["imported"]["performance"]["values"]
+    found = only(imported(tmp_path, record("speedup", value), record("abs_latency", 2.0)))
+    assert "speedup" not in found.metrics and "speedup" in kept(found)["values"]
 
 
 @pytest.mark.parametrize("moment", [-5, 9e10, 1e300, float("nan"), "yesterday", "0001-01-01", [1], True])
 def test_a_moment_that_is_none_is_evidence_where_the_caller_knows_better(tmp_path, moment):
-    path = lines(tmp_path, "x.json", uploaded("speedup", 1.5, timestamp=moment))
-    found = only(read(tmp_path, path))
-    assert found.started_at == "2026-08-01T02:00:00+00:00"
-    assert "timestamp" in found.details["imported"]["performance"]["record"]
-    unknown = read(tmp_path, path, asked=NOBODY)
-    assert unknown.is_empty
-    assert "--date" in unknown.problems[0]
+    found = only(imported(tmp_path, uploaded("speedup", 1.5, timestamp=moment)))
+    assert found.started_at == "2026-08-01T02:00:00+00:00" and "timestamp" in kept(found)["record"]
+    unknown = imported(tmp_path, uploaded("speedup", 1.5, timestamp=moment), asked=NOBODY)
+    assert unknown.is_empty and "--date" in unknown.problems[0]
 
 
 def test_milliseconds_and_texts_are_times_as_well(tmp_path):
     for moment in (1_785_000_000_000, "2026-07-25 17:20:00"):
-        (run,) = runs(
-            read(tmp_path, lines(tmp_path, "x.json", uploaded("speedup", 1.5, timestamp=moment)), asked=NOBODY)
-        )
+        (run,) = runs(imported(tmp_path, uploaded("speedup", 1.5, timestamp=moment), asked=NOBODY))
         assert run.header.started_at == "2026-07-25T17:20:00+00:00"
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.maintenance.consistency import check_bundles, check_store
-from tests.factories import at, cell, failing, header, matrix, night, passing, write_bundle
+from tests.factories import cell, failing, header, matrix, night, passing, write_bundle
 
 
 @pytest.fixture
@@ -39,14 +39,8 @@ def change(engine, statement):
 def test_a_database_agrees_with_itself_and_with_its_bundles(filled, tmp_path):
     assert check_store(filled) == []
     told = check_bundles(filled, bundles(tmp_path))
-    assert (told.findings, told.runs, told.measurements, told.thinned, told.untold, told.damage) == (
-        (),
-        2,
-        13,
-        0,
-        (),
-        (),
-    )
+    assert (told.findings, told.untold, told.damage) == ((), (), ())
+    assert (told.runs, told.measurements, told.thinned) == (2, 13, 0)
 
 
 @IN_A_FILE
@@ -55,11 +49,9 @@ def test_a_database_agrees_with_itself_and_with_its_bundles(filled, tmp_path):
     [
         ("UPDATE runs SET measured = 5 WHERE run_id = 'r1'", "different", "says 5 measured: its rows 3"),
         ("UPDATE runs SET statuses = '{}' WHERE run_id = 'r2'", "different", "statuses"),
-        ("UPDATE summaries SET passed = passed + 1", "different", "the summary of"),
         ("DELETE FROM summaries", "different", "the summary of"),
         ("UPDATE measurements SET compiled_ms = 2 * compiled_ms", "different", "the summary of"),
         ("UPDATE meta SET value = 'many'", "broken", "no number"),
-        ("DELETE FROM meta", "broken", "no number"),
         ("UPDATE samples SET number_format = NULL WHERE metric = 'eager_ms'", "broken", "eager_ms cannot be read"),
         ("UPDATE samples SET count = 3 WHERE metric = 'eager_ms'", "broken", "eager_ms cannot be read"),
         ("UPDATE samples SET data = evidence.details FROM evidence", "broken", "cannot be read"),
@@ -94,7 +86,6 @@ def test_rows_that_refer_to_nothing_are_found_in_a_file(file_store, tmp_path):
         ("DELETE FROM planned", "missing", "is not in the database"),
         ("UPDATE measurements SET wall_s = wall_s * 1.001", "different", "measurement differs in wall_s"),
         ("UPDATE runs SET branch = 'other'", "different", "its branch is other, bundles say main"),
-        ("UPDATE samples SET spread = spread * 2", "different", "samples differs in spread"),
         ("UPDATE evidence SET log_tail = NULL WHERE details IS NULL", "", ""),
         ("UPDATE evidence SET details = log_tail WHERE details IS NULL", "different", "evidence differs in details"),
     ],
@@ -134,9 +125,3 @@ def test_attempts_and_damage_are_told_together(store, tmp_path):
     alone = [item.text for item in check_bundles(store, [one]).findings]
     assert "run r1: its attempt is 2, bundles say 1" in alone
     assert any("measurement differs in status" in text for text in alone)
-
-
-def test_an_open_run_agrees_with_its_open_bundle(store, tmp_path):
-    path = write_bundle(tmp_path, header("r1"), [passing(cell(), started_at=at(1))], planned=matrix(), closed=False)
-    ingest_bundle(store, path)
-    assert check_bundles(store, [path]).findings == ()

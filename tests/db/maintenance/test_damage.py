@@ -20,7 +20,6 @@ def full(tmp_path):
 
 
 def overwrite(path, table):
-    """Noise over the first page of a table."""
     connection = sqlite3.connect(path)
     (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
     connection.close()

@@ -9,7 +9,7 @@ from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.maintenance.consistency import check_bundles, check_store
 from db.maintenance.prune import Ages, prune, remove_run, vacuum
-from db.regression_records import Finding, change_state, open_regression
+from db.regression_records import Finding, change_state, list_regressions, open_regression
 from db.schema import Evidence, Samples
 from db.store_errors import StoreError
 from tests.db import reads as queries
@@ -121,9 +121,7 @@ def test_a_closed_regression_holds_nothing_back_and_keeps_its_values(nights, sta
     change_state(nights, name, state, at=NOW, author="ann")
     prune(nights, Ages(days(0), days(0), days(10)), NOW)
     assert [run.run_id for run in queries.list_runs(nights)] == ["newest"]
-    from db.regression_records import regression
-
-    found = regression(nights, name)
+    (found,) = list_regressions(nights)
     assert (found.base_run, found.base_value, found.base_commit is None) == (None, 1.0, False)
 
 
@@ -171,9 +169,8 @@ def test_cells_of_other_branches_are_not_held(store, tmp_path):
 
 def test_a_run_is_removed_whole_and_comes_back_with_its_bundle(nights, tmp_path):
     before, revision = answers(nights), queries.revision(nights)
-    record = open_regression(
-        nights, Finding(CELLS[0].cell_id, "old", "newest", "slower", "speedup", 2.0, 1.5), at=NOW, author="ann"
-    )
+    finding = Finding(CELLS[0].cell_id, "old", "newest", "slower", "speedup", 2.0, 1.5)
+    record = open_regression(nights, finding, at=NOW, author="ann")
     dry = remove_run(nights, "newest", dry_run=True)
     assert (dry.measurements, dry.missing, dry.records) == (6, 0, (record.regression_id,))
     assert len(queries.list_runs(nights)) == 5

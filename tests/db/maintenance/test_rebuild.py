@@ -31,11 +31,9 @@ def commit(position, sha, subject, message=""):
 @pytest.fixture
 def old(store, tmp_path):
     """A database with all that no bundle holds: a line of commits, a revert, a branch's start, a regression."""
-    ingest_bundle(store, night(tmp_path / "runs", "r1"))
-    ingest_bundle(
-        store, night(tmp_path / "runs", "r2", minutes=60, commit=COMMIT_B, branch="side", branch_start=COMMIT_A)
-    )
-    ingest_bundle(store, night(tmp_path / "runs", "r3", minutes=90, commit=COMMIT_C))
+    side = {"minutes": 60, "commit": COMMIT_B, "branch": "side", "branch_start": COMMIT_A}
+    for name, changes in {"r1": {}, "r2": side, "r3": {"minutes": 90, "commit": COMMIT_C}}.items():
+        ingest_bundle(store, night(tmp_path / "runs", name, **changes))
     ingest_bundle(store, write_bundle(tmp_path / "runs" / "again", header("r1", attempt=2), [failing(cell())]))
     line = [
         commit(0, COMMIT_A, "Faster (#1)"),
@@ -43,9 +41,8 @@ def old(store, tmp_path):
         commit(2, COMMIT_C, 'Revert "Faster (#1)"', f"This reverts commit {COMMIT_A}."),
     ]
     store_commits(store, REPO, line)
-    name = open_regression(
-        store, Finding(cell().cell_id, "r1", "r3", "slower", "speedup", 2.0, 1.5), at=AT, author="ann"
-    )
+    finding = Finding(cell().cell_id, "r1", "r3", "slower", "speedup", 2.0, 1.5)
+    name = open_regression(store, finding, at=AT, author="ann")
     change_state(store, name.regression_id, "acknowledged", at=AT, author="bob", text="seen")
     return store
 

@@ -1,12 +1,11 @@
 import math
 
-import pandas as pd
 import pytest
 from sqlalchemy import text, update
 
-from collector.vocabulary import OWN_BATCH, Config, Phase, Status
+from collector.vocabulary import Status
 from db.ingest import ingest_bundle
-from db.queries.cells import CellFilter, cell_names, check_filter, expand_patterns, spelled
+from db.queries.cells import CellFilter, cell_names, check_filter, expand_patterns
 from db.queries.details import configs_of
 from db.schema import ConfigRow
 from db.store_errors import FilterError, StoreError
@@ -16,9 +15,7 @@ from tests.factories import (
     COMMIT_B,
     CONFIGS,
     CUDAGRAPHS,
-    DEFAULT,
     LABEL,
-    MAX_AUTOTUNE,
     TESTBED,
     cell,
     failing,
@@ -55,26 +52,6 @@ def test_branches_come_newest_first(nights):
     assert queries.branches(nights) == ["slow", "main"]
 
 
-def test_axes_name_everything_there_is(nights):
-    axes = queries.axes(nights)
-    assert (axes.suites, axes.phases, axes.dtypes, axes.devices) == (
-        ("huggingface",),
-        ("inference",),
-        ("bfloat16",),
-        ("cuda",),
-    )
-    assert [model.name for model in axes.models] == ["bert", "gpt2", "t5"]
-    assert {Config.from_json(config.request) for config in axes.configs} == {DEFAULT, CUDAGRAPHS, MAX_AUTOTUNE}
-
-
-def test_programs_and_environments_are_found_by_name(nights):
-    found = queries.measurement(nights, "n1", cell().cell_id)
-    assert queries.program(nights, found.program_id) == {"backend": "inductor", "triton.cudagraphs": False}
-    assert queries.environment(nights, found.environment_id)["gpu"] == "Synthetic GPU"
-    assert queries.program(nights, "nonsense") is None
-    assert queries.environment(nights, "nonsense") is None
-
-
 def test_what_is_not_there_is_none_or_empty(nights):
     gone = cell("gpt2").cell_id
     assert queries.measurement(nights, "n2", gone) is None
@@ -92,13 +69,6 @@ def test_a_side_has_a_row_for_every_expected_cell(nights):
     assert missing[["compiled_ms", "run_id", "started_at", "replicate", "spread"]].isna().all().all()
 
 
-def test_spread_of_the_samples_is_in_the_rows(nights):
-    rows = queries.side_rows(nights, queries.resolve_side(nights, "n1"))
-    assert rows["spread"].between(0.0001, 0.1).all()
-    found = queries.measurement(nights, "n1", rows["cell_id"][0])
-    assert found.spread["compiled_ms"] == rows["spread"][0]
-
-
 @pytest.mark.parametrize(
     ("wanted", "count"),
     [
@@ -106,7 +76,6 @@ def test_spread_of_the_samples_is_in_the_rows(nights):
         (CellFilter(models=("bert", "t5")), 6),
         (CellFilter(configs=("default",)), 3),
         (CellFilter(configs=(CUDAGRAPHS.config_id, "default"), models=("bert",)), 2),
-        (CellFilter(suites=("timm",)), 0),
         (CellFilter(phases=("training",)), 0),
         (CellFilter(dtypes=("bfloat16",), devices=("cuda",), phases=("inference",)), 9),
     ],
@@ -125,8 +94,6 @@ def test_filters_choose_cells(nights, wanted, count):
         (CellFilter(suites=("hugingface",)), "huggingface"),
         (CellFilter(configs=("cudagraph",)), "cudagraphs"),
         (CellFilter(devices=("gpu\n",)), "cuda"),
-        (CellFilter(phases=("train",)), "inference"),
-        (CellFilter(dtypes=("bf16",)), "bfloat16"),
         (CellFilter(models=("bert", "brt*")), "no model 'brt*'; nearest: bert"),
     ],
 )
@@ -146,7 +113,6 @@ def test_an_unknown_name_in_a_filter_names_the_nearest(nights, wanted, nearest):
         (CellFilter(models=("[bg]*", "bert")), CellFilter(models=("bert", "gpt2"))),
         (CellFilter(suites=("hugging*",), configs=("cuda*",)), CellFilter(("huggingface",), configs=("cudagraphs",))),
         (CellFilter(models=("huggingface/b*",)), CellFilter(("huggingface",), models=("bert",))),
-        (CellFilter(phases=("inference",)), CellFilter(phases=("inference",))),
         (CellFilter(), CellFilter()),
     ],
 )
@@ -191,37 +157,10 @@ def test_history_of_a_model_goes_through_all_runs_and_shows_gaps(nights):
     assert history_of(nights, "nonsense").empty
 
 
-def test_history_can_show_any_metric_and_refuses_others(nights):
-    history = history_of(nights, metrics=["graphs", "cosine"])
-    assert history["graphs"].tolist() == [1.0, 1.0, 1.0]
-    assert history["cosine"].isna().all()
-    with pytest.raises(KeyError):
-        history_of(nights, metrics=["1; DROP TABLE runs"])
-
-
-def test_history_of_a_model_covers_all_its_cells(store, tmp_path):
-    trained = cell("bert", phase=Phase.TRAINING)
-    for number in range(2):
-        ingest_bundle(store, night(tmp_path, f"n{number}", minutes=number))
-    ingest_bundle(store, write_bundle(tmp_path, header("n4", minutes=180), [passing(trained)]))
-    history = queries.model_history(store, "huggingface", "bert")
-    assert history.groupby(["phase", "config"]).size().to_dict() == {
-        ("inference", "cudagraphs"): 2,
-        ("inference", "default"): 2,
-        ("inference", "max-autotune"): 2,
-        ("training", "default"): 1,
-    }
-
-
 def test_history_of_a_suite_agrees_with_the_rows(nights):
     history = queries.suite_history(nights).set_index(["run_id", "config"]).sort_index()
-    assert history.loc[("n2", "default"), ["planned", "measured", "missing", "passed", "failed"]].tolist() == [
-        3,
-        2,
-        1,
-        1,
-        1,
-    ]
+    counts = ["planned", "measured", "missing", "passed", "failed"]
+    assert history.loc[("n2", "default"), counts].tolist() == [3, 2, 1, 1, 1]
     assert history.loc[("n2", "default"), "pass_rate"] == 1 / 2
     rows = queries.side_rows(nights, queries.resolve_side(nights, "n1"))
     own = rows[rows["config"] == "default"]
@@ -248,14 +187,6 @@ def test_history_of_a_suite_counts_slowdowns_and_leaves_out_zeros(store, tmp_pat
     assert history["speedup"][0] == pytest.approx(1.0)
 
 
-def test_history_of_a_suite_by_filter(nights):
-    found = queries.suite_history(nights, filters=CellFilter(configs=("default",), devices=("cuda",)), branch="main")
-    assert found["run_id"].tolist() == ["n1", "n2"]
-    assert queries.suite_history(nights, filters=CellFilter(suites=("timm",))).empty
-    with pytest.raises(ValueError, match="all its models"):
-        queries.suite_history(nights, filters=CellFilter(models=("bert",)))
-
-
 def test_an_empty_store_answers_everything(store):
     assert queries.list_runs(store) == []
     assert queries.branches(store) == []
@@ -280,21 +211,11 @@ def test_cells_are_in_the_order_of_their_names_and_a_filter_chooses(store, tmp_p
     assert cell_names(store, CellFilter(models=("t5",), configs=("default",)))["model"].tolist() == ["t5"]
 
 
-def test_the_cells_of_a_model_get_numbers_side_by_side(store, tmp_path):
-    by_config = sorted(matrix(), key=lambda item: (item.config.name, item.model))
-    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(item) for item in by_config]))
-    keys = cell_names(store, CellFilter(models=("gpt2",))).index
-    assert keys.max() - keys.min() == len(keys) - 1 == 2
-
-
 def test_known_configs_come_back_as_they_were_asked_for(store, tmp_path):
-    many = [Config(overrides={"x": number}) for number in range(450)]
-    ingest_bundle(store, night(tmp_path, "one", cells=matrix(["bert"], [*CONFIGS, *many])))
-    wanted = [config.config_id for config in (*CONFIGS, *many)]
-    assert configs_of(store, [*wanted, *wanted, "nothing"]) == {
-        config.config_id: config for config in (*CONFIGS, *many)
-    }
-    assert configs_of(store, []) == {}
+    ingest_bundle(store, night(tmp_path, "one", cells=matrix(["bert"])))
+    known = {config.config_id: config for config in CONFIGS}
+    many = [f"{number:012x}" for number in range(1200)]  # more than a statement takes
+    assert configs_of(store, [*known, *many, *known]) == known
 
 
 def test_a_request_of_another_version_is_left_out(store, tmp_path):
@@ -303,10 +224,3 @@ def test_a_request_of_another_version_is_left_out(store, tmp_path):
     with store.begin() as conn:
         conn.execute(update(ConfigRow).where(ConfigRow.config_id == first.config_id).values(request={"novel": 1}))
     assert set(configs_of(store, [config.config_id for config in CONFIGS])) == {config.config_id for config in others}
-
-
-@pytest.mark.parametrize("batch_size", [64, OWN_BATCH])
-def test_a_stored_cell_is_spelled_as_it_writes_itself(batch_size):
-    of = cell("bert", batch_size=batch_size)
-    names = pd.DataFrame([of.to_json() | {"config": of.config.name}])
-    assert spelled(names) == [str(of)]
