@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from collector.device import device_named, is_accelerator
 from collector.templates import TEMPLATES, Effective
 from collector.usage_errors import ConfigError, UnavailableError
 from collector.vocabulary import AHEAD_OF_TIME, SWITCHES, Config, OptionValue, Phase
@@ -146,11 +147,9 @@ def check_availability(effective: Effective, device: str, phase: Phase, dtype: s
 
 
 def _check_tma(device: str) -> None:
-    import torch
-
-    if device != "cuda" or not torch.cuda.is_available():
+    capability = device_named(device).capability()
+    if capability is None:
         raise UnavailableError("TMA needs an NVIDIA GPU of compute capability 9.0 or newer")
-    capability = torch.cuda.get_device_capability()
     if capability < (9, 0):
         raise UnavailableError(
             f"TMA needs compute capability 9.0 or newer, this GPU has {capability[0]}.{capability[1]}"
@@ -162,7 +161,7 @@ def _check_tma(device: str) -> None:
 
 
 def _check_cutlass(device: str, dtype: str) -> None:
-    if device != "cuda":
+    if not is_accelerator(device):
         raise UnavailableError("CUTLASS needs an NVIDIA GPU")
     if shutil.which("nvcc") is None:
         raise UnavailableError("CUTLASS kernels are built with nvcc, which is not on the PATH")

@@ -66,7 +66,8 @@ class CensusProcess:
 
         from collector.census.absent_gpu import pretend, stop_at_the_code
         from collector.census.fake_models import leave_out_values
-        from collector.census.gpu_models import CPU, find_gpu
+        from collector.census.gpu_models import find_gpu
+        from collector.device import CPU
         from collector.machine.environment import fingerprint
         from collector.process.forkserver import preload_compiler
 

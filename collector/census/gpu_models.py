@@ -12,10 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from collector.device import CPU
 from collector.usage_errors import ConfigError, ExpectedError, nearest
-
-#: The name of a census of code for the CPU that it runs on.
-CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True)

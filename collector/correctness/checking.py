@@ -19,9 +19,9 @@ from collector.correctness.reference import Room, reference_of
 from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides, wrong_form
 from collector.correctness.ties import LEAST_SHARE, Ties, jumping, nudge, part_ties
 from collector.correctness.tolerances import Tolerance, tolerance_for
+from collector.device import device_named
 from collector.failures import classify, hint_of_status
 from collector.measure.first_call import released_while_compiling
-from collector.measure.memory import give_back_unused, is_full
 from collector.measure.program import IN_A_ROW, SEED, EagerRuns, Subject, deterministic_algorithms
 from collector.process.outcome import Outcome
 from collector.templates import Effective
@@ -236,8 +236,8 @@ class _Judge:
     def _ties(
         self, eager: Snapshot, made: Snapshot, reference: Snapshot | None, wrong: tuple[str, ...], calls: int
     ) -> Ties | None:
-        device = self.outcome.measurement.cell.device
-        give_back_unused(device)
+        device = device_named(self.outcome.measurement.cell.device)
+        device.give_back_unused()
 
         def part() -> Ties | None:
             twin = self.subject.twin()
@@ -253,11 +253,11 @@ class _Judge:
             return self.room.run(self.room.for_reference(1.0), part)
         except Exception as error:
             self.outcome.measurement.details["no_near_ties"] = f"{type(error).__name__}: {str(error)[:300]}"
-            if classify(error, Stage.CORRECTNESS, is_full(device))[0] is Status.OOM:
+            if classify(error, Stage.CORRECTNESS, device.is_full())[0] is Status.OOM:
                 self.ties_lacked_room = True
             return None
         finally:
-            give_back_unused(device)
+            device.give_back_unused()
 
 
 def _note(judge: _Judge, agreement: Agreement, by: str) -> None:

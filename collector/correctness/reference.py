@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from collector.correctness.snapshot import Snapshot
+from collector.device import device_named
 from collector.failures import classify
-from collector.measure.memory import free_copies, give_back_unused, is_full, limited
+from collector.measure.memory import free_copies
 from collector.measure.program import Subject
 from collector.process.outcome import Outcome
 from collector.vocabulary import BY_COSINE, ON_THE_CPU, Phase, Stage, Status
@@ -69,7 +70,7 @@ class Room:
     @property
     def reserved(self) -> int:
         """The device memory that this process has now."""
-        return int(torch.cuda.memory_reserved()) if self.device == "cuda" else 0
+        return device_named(self.device).reserved()
 
     def for_calls(self) -> int | None:
         """Return what eager and compiled calls need whose outputs are kept, in all; None where that is not known.
@@ -78,7 +79,7 @@ class Room:
         """
         if not self.eager_peak:
             return None
-        stays = int(torch.cuda.memory_allocated()) if self.device == "cuda" else 0
+        stays = device_named(self.device).allocated() or 0
         return self.reserved + int(_MARGIN * max(0, self.eager_peak - stays)) + _KEPT * stays
 
     def for_reference(self, growth: float) -> int | None:
@@ -107,15 +108,19 @@ class Room:
             is_last = number == len(sizes)
             with self.hold("device", size):
                 try:
-                    with nullcontext() if is_last or size is None else limited(self.device, partial(int, size)):
+                    with (
+                        nullcontext()
+                        if is_last or size is None
+                        else device_named(self.device).limited(partial(int, size))
+                    ):
                         return action()
                 except Exception as error:
-                    oom = classify(error, Stage.CORRECTNESS, is_full(self.device))[0] is Status.OOM
+                    oom = classify(error, Stage.CORRECTNESS, device_named(self.device).is_full())[0] is Status.OOM
                     clear_frames(error.__traceback__)  # they hold what the action had made
                     if not oom or is_last:
                         raise
                 finally:
-                    free_copies(self.device)
+                    free_copies(device_named(self.device))
         raise AssertionError("unreachable")
 
     def on_host(self, growth: float) -> int | None:
@@ -160,7 +165,7 @@ def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
     higher = {"float64": torch.float64} | ({"float32": torch.float32} if subject.lowest_dtype != "float32" else {})
     lacked, ran_out, least = "", False, list(higher)[-1]
     for name, dtype in higher.items():
-        give_back_unused(cell.device)
+        device_named(cell.device).give_back_unused()
         needs = room.for_reference(_growth(subject, dtype))
         if name != least and not room.is_small(needs):
             details[f"no_{name}"] = f"it would take {_gigabytes(needs)} of device memory: float32 is precise enough"
@@ -172,11 +177,11 @@ def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
             return Reference(name, room.run(needs, partial(_outputs_of_twin, subject, dtype)))
         except Exception as error:
             details[f"no_{name}"] = reason = _reason(error)
-            if classify(error, Stage.CORRECTNESS, is_full(cell.device))[0] is Status.OOM:
+            if classify(error, Stage.CORRECTNESS, device_named(cell.device).is_full())[0] is Status.OOM:
                 details[f"no_room_for_{name}"] = ran_out = True
                 lacked = reason
         finally:
-            give_back_unused(cell.device)
+            device_named(cell.device).give_back_unused()
     if not lacked:
         return Reference()
     if room.host_memory is not None:
@@ -224,7 +229,7 @@ def _outputs_on_cpu(subject: Subject, dtype: torch.dtype, room: Room) -> Snapsho
             return twin.outputs(twin.eager)
     finally:
         del twin
-        free_copies(room.device)
+        free_copies(device_named(room.device))
 
 
 def _watch(model: nn.Module, until: float) -> None:

@@ -7,13 +7,13 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from collector.device import device_here, device_named
 from collector.machine.host import pin_to_cores
 from collector.masking import ENV, is_recorded, mask_fingerprint
 from collector.vocabulary import short_hash
@@ -76,7 +76,7 @@ def fingerprint(device: str) -> dict[str, Any]:
         **_variables(torch),
     }
     found["torch"] = torch.__version__
-    return mask_fingerprint(found | (_gpu(torch) if device == "cuda" else {}))
+    return mask_fingerprint(found | device_named(device).facts())
 
 
 def _told() -> dict[str, Any]:
@@ -88,19 +88,6 @@ def _told() -> dict[str, Any]:
         if text := os.environ.get(variable):
             found[key] = text
     return found
-
-
-def _gpu(torch: Any) -> dict[str, Any]:
-    properties = torch.cuda.get_device_properties(0)
-    return {
-        "gpu": properties.name,
-        "gpu_memory_bytes": properties.total_memory,
-        "capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count,
-        "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
-        "driver": _driver(),
-    }
 
 
 def environment_id(environment: Mapping[str, Any]) -> str:
@@ -153,33 +140,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _driver() -> str | None:
-    """The GPU driver's version: from /proc if it is there, since nvidia-smi is slow."""
-    try:
-        words = Path("/proc/driver/nvidia/version").read_text().splitlines()[0].split()
-    except (OSError, IndexError):
-        return _ask_driver()
-    # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build ...": the only word like it.
-    return next((word for word in words if re.fullmatch(r"\d+\.\d+(\.\d+)?", word)), None) or _ask_driver()
-
-
-def _ask_driver() -> str | None:
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.splitlines()[0].strip() if done.stdout.strip() else None
-
-
 def main() -> None:
     """Entry point of `python -m collector.machine.environment DEVICE`: prints the fingerprint as one JSON line."""
     device = sys.argv[1] if len(sys.argv) > 1 else ""
     pin_to_cores()
-    import torch
-
-    if not device:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = device or device_here()
     sys.stdout.write(json.dumps(fingerprint(device)) + "\n")
 
 

@@ -21,6 +21,7 @@ from collector import configs
 from collector.code import known_by
 from collector.correctness.checking import check
 from collector.correctness.reference import Room
+from collector.device import device_named, is_accelerator
 from collector.failures import classify
 from collector.machine.environment import environment_id, fingerprint
 from collector.machine.host import Watcher, available_bytes, throttled
@@ -39,7 +40,6 @@ from collector.measure.timing import (
     interleaved_ms,
     relative_half_width,
     settle,
-    synchronize,
     timed_s,
 )
 from collector.measure.tuning import recorded, shared_where_asked
@@ -109,7 +109,7 @@ def measure(cell: Cell, build: Builder, settings: Settings, host: Host | None = 
     try:
         run.all_stages(build)
     except Exception as error:
-        run.measurement.status, failure = classify(error, run.at, memory.is_full(cell.device))
+        run.measurement.status, failure = classify(error, run.at, run.device.is_full())
         failure.message = f"{run.where}{failure.message}"
         run.measurement.failure = failure
         # The stack goes to the log, whose end is kept with the failure.
@@ -122,6 +122,7 @@ class _Run:
 
     def __init__(self, cell: Cell, settings: Settings, host: Host) -> None:
         self.cell, self.settings, self.host = cell, settings, host
+        self.device = device_named(cell.device)
         self.measurement = Measurement(cell, Status.PASS, datetime.now(UTC).isoformat(timespec="seconds"), 0.0)
         self.metrics, self.details = self.measurement.metrics, self.measurement.details
         self.outcome = Outcome(self.measurement)
@@ -176,6 +177,11 @@ class _Run:
             self._compile_again()
         self._enter(Stage.DONE)
 
+    @property
+    def on_accelerator(self) -> bool:
+        """Return whether the device is apart from the host."""
+        return is_accelerator(self.cell.device)
+
     def _own_tolerance(self) -> float | None:
         """The tolerance that the user gives a model of their own, if any."""
         if self.cell.suite != USER:
@@ -189,9 +195,8 @@ class _Run:
 
     def _room(self) -> Room:
         """Return how much device memory this cell's correctness stage may use."""
-        total = torch.cuda.get_device_properties(0).total_memory if self.cell.device == "cuda" else None
         peak = int(self.metrics.get("eager_peak_bytes", 0))
-        host_memory = available_bytes if self.cell.device == "cuda" else None
+        total, host_memory = self.device.total_bytes(), available_bytes if self.on_accelerator else None
         return Room(self._holding, self.cell.device, peak, total, self.host.room_bytes, self._released, host_memory)
 
     def _calls_need(self) -> int | None:
@@ -200,15 +205,15 @@ class _Run:
         Above what stays between calls a compiled one has the peak of an eager one, plus half of the whole peak for a cudagraph's
         pool and for what the allocator cannot reuse.
         """
-        peak, device = self.metrics.get("eager_peak_bytes"), self.cell.device
+        peak = self.metrics.get("eager_peak_bytes")
         if peak is None:
             return None
-        above = max(0, int(peak) - (memory.allocated(device) or 0))
-        return memory.reserved(device) + above + int(peak) // 2
+        above = max(0, int(peak) - (self.device.allocated() or 0))
+        return self.device.reserved() + above + int(peak) // 2
 
     def _note_reserved(self) -> None:
         """Record the most device memory that the allocator reserved, in this stage and in all: the next run plans with it."""
-        if most := memory.most_reserved(self.cell.device):
+        if most := self.device.most_reserved():
             by_stage = self.details.setdefault("stage_bytes", {})
             by_stage[self.at.value] = max(most, by_stage.get(self.at.value, 0))
             self.details["device_bytes"] = max(most, self.details.get("device_bytes", 0))
@@ -226,27 +231,27 @@ class _Run:
         """Hold the device for this cell; before it is given back all work is done and unused memory is free."""
         with self.host.exclusive(purpose, needs):
             yield
-            synchronize(self.cell.device)
-            memory.give_back_unused(self.cell.device)
+            self.device.synchronize()
+            self.device.give_back_unused()
 
     @contextmanager
     def _as_promised(self) -> Iterator[None]:
         """Hold the device with no more memory than was promised, where this process cannot know what it needs."""
-        with self._holding("device"), memory.limited(self.cell.device, lambda: self.host.promised_bytes):
+        with self._holding("device"), self.device.limited(lambda: self.host.promised_bytes):
             yield
 
     @contextmanager
     def _released(self) -> Iterator[None]:
         """Give the device back for some time while it is held, with the memory that is not used."""
-        synchronize(self.cell.device)
-        memory.give_back_unused(self.cell.device)
+        self.device.synchronize()
+        self.device.give_back_unused()
         with self.host.released():
             yield
 
     def _enter(self, stage: Stage) -> None:
         now = time.monotonic()
         self._note_reserved()
-        memory.forget_peaks(self.cell.device)
+        self.device.forget_peaks()
         spent = self.details.setdefault("stage_s", {})
         spent[self.at.value] = round(spent.get(self.at.value, 0.0) + now - getattr(self, "_since", now), 3)
         self._since, self.at = now, stage
@@ -279,15 +284,15 @@ class _Run:
         seed_everything()
         for _ in range(2):
             subject.eager()
-        synchronize(self.cell.device)
-        if self.cell.device == "cuda":
+        self.device.synchronize()
+        if self.on_accelerator:
             self._peak("eager_peak_bytes", subject, subject.eager)
 
     def _peak(self, name: str, subject: Subject, call: Callable[[], Any], calls: int = 1) -> None:
         self._note_reserved()
         subject.release_gradients()
         resident = [*subject.model.parameters(), *subject.model.buffers()]
-        if (peak := memory.peak_bytes(call, self.cell.device, resident, calls)) is not None:
+        if (peak := self.device.peak_bytes(call, resident, calls)) is not None:
             self.metrics[name] = float(peak)
 
     def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
@@ -313,7 +318,7 @@ class _Run:
         self.outcome.compile_windows |= {"tuning_s": tuned, "compile_cold_s": gaps(tuned, window)}
         self.details["compile_cpu_s"] = round(time.process_time() - cpu_begin, 3)
         with self._holding("device", self._calls_need()):
-            if self.cell.device == "cuda":
+            if self.on_accelerator:
                 # The next calls record cudagraphs, whose allocations belong to the program.
                 self._peak("compiled_peak_bytes", subject, compiled, self.settings.warmups)
             else:
@@ -355,17 +360,15 @@ class _Run:
 
     def _measure(self, subject: Subject, compiled: Callable[[], Any], compare_sizes: Callable[[], None] | None) -> None:
         """Sample and profile. The device is held meanwhile, so the rest of the work is done outside."""
-        on_gpu = self.cell.device == "cuda"
         calls = {"eager": subject.eager, "compiled": compiled}
         self._enter(Stage.TIMING)
-        watcher = Watcher(_gpu_uuid() if on_gpu else None)
+        watcher = Watcher(self.device.uuid())
         gc.collect()
         profilers: dict[str, Any] = {}
-        if on_gpu:
-            with self._holding("device", self._calls_need()):
-                timing.warm_up()
         probe = None
-        if on_gpu:
+        if self.on_accelerator:
+            with self._holding("device", self._calls_need()):
+                timing.warm_up(self.cell.device)
             with self._holding("device", self._calls_need()):
                 probe = IdleProbe(self.host.idle_ms)
                 self._open_yardstick()
@@ -378,7 +381,7 @@ class _Run:
         self._take_samples(*samples)
         if probe and not compare_sizes:
             profilers = self._profile(calls, probe)
-        if not on_gpu:
+        if not self.on_accelerator:
             # On a CPU the profiler counts memory, so this comes after the samples.
             self._peak("eager_peak_bytes", subject, subject.eager)
             self._peak("compiled_peak_bytes", subject, compiled)
@@ -408,11 +411,11 @@ class _Run:
         with self._holding(purpose, needs), garbage_collection_off():
             idle = {"before_ms": probe.wait()} if probe else {}
             self.details["settled_after"] = settle(subject.eager, compiled, device)
-            held, before = memory.allocated(device), watcher.read()
+            held, before = self.device.allocated(), watcher.read()
             limits = settings.rounds, settings.sample_limit_s, settings.precision
             samples = interleaved_ms((subject.eager, compiled), device, *limits)
             self._take_yardstick()
-            after, kept = watcher.read(), memory.allocated(device)
+            after, kept = watcher.read(), self.device.allocated()
             if probe:
                 self.details["idle_probe"] = idle | {"after_ms": probe.ms(), "idle_ms": probe.idle_ms}
         self._take_surroundings(before, after)
@@ -429,7 +432,7 @@ class _Run:
         self.metrics["yardstick_host_ms"] = host_ms()
         if self.yardstick is None:
             return
-        memory.give_back_unused(self.cell.device)  # torch's allocator may hold what the work needs
+        self.device.give_back_unused()  # torch's allocator may hold what the work needs
         try:
             product_ms, copy_ms = self.yardstick.times_ms()
         except NoYardstickError as error:
@@ -445,7 +448,9 @@ class _Run:
         self._enter(Stage.PROFILE)
         with self._holding("profile", self._calls_need()), garbage_collection_off():
             before_ms = probe.wait()
-            made = {name: timing.record(call, self.settings.profile_calls) for name, call in calls.items()}
+            made = {
+                name: timing.record(call, self.settings.profile_calls, self.cell.device) for name, call in calls.items()
+            }
             profile_ms = {"before_profile_ms": before_ms, "after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
         self.details["idle_probe"] |= profile_ms
         return made
@@ -507,17 +512,14 @@ class _Run:
         self.metrics["leak_bytes_per_call"] = 0.0
         if after > before:  # rarely so: only then is the device asked for
             with self._holding("device", self._calls_need()):
-                self.metrics["leak_bytes_per_call"] = memory.leaked_bytes_per_call(
-                    compiled, memory.allocated, self.cell.device
-                )
+                self.metrics["leak_bytes_per_call"] = memory.leaked_bytes_per_call(compiled, self.device.allocated)
 
     def _compile_again(self) -> None:
         """The compile time of a new process that finds this one's caches, or the reason why there is none."""
         self._enter(Stage.COMPILE)
         torch._dynamo.reset()
         gc.collect()
-        if self.cell.device == "cuda":
-            torch.cuda.empty_cache()
+        self.device.give_back_unused()
         try:
             # The new process runs the model on the device before and after it compiles: neither beside one that measures. What
             # it is stopped for is no compile time.
@@ -552,8 +554,3 @@ class _Run:
         """A ratio of two metrics, where both were measured and the lower is not zero."""
         if self.metrics.get(under) and over in self.metrics:
             self.metrics[name] = self.metrics[over] / self.metrics[under]
-
-
-def _gpu_uuid() -> str | None:
-    uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
-    return f"GPU-{uuid}" if uuid else None

@@ -23,11 +23,11 @@ from torch._inductor.compiler_bisector import CompilerBisector
 
 from collector.correctness.checking import check
 from collector.correctness.reference import Room
+from collector.device import device_named
 from collector.failures import EXPLAINABLE, Explanation, classify
 from collector.measure.cell import Builder
 from collector.measure.dynamic_shapes import TwoSizes, load
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
-from collector.measure.timing import synchronize
 from collector.measure.tuning import shared_where_asked
 from collector.process.outcome import Outcome
 from collector.settings import Settings
@@ -162,7 +162,7 @@ def _compile_and_check(outcome: Outcome, subject: Subject, sizes: TwoSizes | Non
     with nullcontext() if backend == _INDUCTOR else inductor_config.patch(fallback_random=True):
         for _ in range(1 + settings.warmups):
             compiled()
-        synchronize(cell.device)
+        device_named(cell.device).synchronize()
         check(outcome, subject, compiled, effective)
         if sizes and outcome.measurement.status is Status.PASS:
             sizes.check_other(outcome, compiled, effective, Room())

@@ -29,6 +29,7 @@ from collector.correctness.snapshot import (
     snapshot,
 )
 from collector.correctness.state import State
+from collector.device import device_named, is_accelerator
 from collector.measure.ahead_of_time import Program
 from collector.measure.counters import GradientGraph
 from collector.templates import Effective
@@ -79,12 +80,12 @@ def allow_determinism_later(device: str) -> None:
 
     torch reads CUBLAS_WORKSPACE_CONFIG at the first matrix product of a process only, so one is computed with it here.
     """
-    if not device.startswith("cuda"):
+    if not is_accelerator(device):
         return
     with _deterministic_cublas():
         one = torch.ones(16, 16, device=device)
         torch.mm(one, one)
-    torch.cuda.synchronize(device)
+    device_named(device).synchronize()
 
 
 @contextlib.contextmanager

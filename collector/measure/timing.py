@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from collector.device import device_named
 from collector.process.outcome import union_length
 
 Call = Callable[[], Any]
@@ -27,18 +28,13 @@ _FEWEST = 6
 _NO_COUNT = 1 << 63
 
 
-def synchronize(device: str) -> None:
-    """Waits until the device has finished all work. Does nothing on a CPU."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
 def timed_s(call: Call, device: str) -> float:
     """Seconds of one call, from an idle device to an idle device. The result is freed after the clock stops."""
-    synchronize(device)
+    finish = device_named(device).synchronize
+    finish()
     start = time.perf_counter()
     made = call()
-    synchronize(device)
+    finish()
     elapsed = time.perf_counter() - start
     del made
     return elapsed
@@ -189,20 +185,21 @@ class GraphUse:
     outside: list[tuple[str, float, float]]
 
 
-def warm_up() -> None:
+def warm_up(device: str) -> None:
     """Starts and stops the profiler once, since its first start in a process takes longer than the calls."""
     with _profiler():
-        torch.zeros(1, device="cuda")
-        synchronize("cuda")
+        torch.zeros(1, device=device)
+        device_named(device).synchronize()
 
 
-def record(call: Callable[[], Any], calls: int) -> profile:
-    """Profiles `calls` calls on the GPU. The profiler is read later, when the machine need not be quiet."""
-    synchronize("cuda")
+def record(call: Callable[[], Any], calls: int, device: str) -> profile:
+    """Profile `calls` calls on an accelerator. The profiler is read later, when the machine need not be quiet."""
+    finish = device_named(device).synchronize
+    finish()
     with _profiler() as profiler:
         for _ in range(calls):
             call()
-            synchronize("cuda")
+            finish()
     return profiler
 
 

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -138,15 +137,15 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     """Measures the requested cell and reports its outcome."""
     # Imported here: torch sizes its thread pools by the cores that it finds on import, and a pool larger than the cores of
     # this process makes every operator wait for a thread that cannot run.
+    from collector.device import device_named
     from collector.measure.autotuning import hold_device_while_tuning
     from collector.measure.candidates import compile_candidates_on
     from collector.measure.cell import measure
-    from collector.measure.memory import reserved
     from collector.zoo.registry import find
 
     cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])
     spec = find(cell.suite, cell.model, settings.own_models)
-    host.reserved = partial(reserved, cell.device)
+    host.reserved = device_named(cell.device).reserved
     hold_device_while_tuning(host.exclusive)
     compile_candidates_on(lent_cores(), host.is_alone)
     if settings.explain:

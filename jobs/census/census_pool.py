@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collector.census.gpu_models import CPU, CensusError, build_runtime, find_gpu
+from collector.census.gpu_models import CensusError, build_runtime, find_gpu
+from collector.device import CPU
 from collector.machine.environment import SOURCE_VARIABLE
 from collector.process.outcome import Outcome
 from collector.settings import Settings

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from collector.census.gpu_models import CPU, CensusError, device_word
+from collector.census.gpu_models import CensusError, device_word
+from collector.device import CPU
 from collector.machine.environment import environment_id
 from collector.masking import ENV, is_recorded
 from collector.own_models import described

@@ -17,8 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from collector.bundle import BundleWriter
-from collector.census.gpu_models import CPU, CensusError, device_word
+from collector.census.gpu_models import CensusError, device_word
 from collector.configs import parse_config
+from collector.device import CPU, is_accelerator
 from collector.process.launcher import Launcher
 from collector.process.outcome import Outcome
 from collector.settings import Settings
@@ -149,14 +150,14 @@ def planned_check(device: str, selection: Selection, configs: tuple[str, ...]) -
     asked = tuple(map(parse_config, configs))
     if selection.everything:
         return planned_night(device, selection, configs)
-    inference = INFERENCE if device == "cuda" else CPU_INFERENCE
+    inference = INFERENCE if is_accelerator(device) else CPU_INFERENCE
     own, rest = planned_own(device, selection, asked, {Phase.INFERENCE: inference, Phase.TRAINING: TRAINING})
     return joined(own, _of_zoo(device, rest, asked)) if rest else own
 
 
 def _of_zoo(device: str, selection: Selection, asked: Sequence[Config]) -> Plan:
     """What is selected of the zoo, where no model or suite is named the default models, phase by phase."""
-    on_gpu, is_default = device == "cuda", not (selection.suites or selection.models)
+    on_gpu, is_default = is_accelerator(device), not (selection.suites or selection.models)
     inference = INFERENCE if on_gpu else CPU_INFERENCE
     plans = []
     for phase in map(Phase, selection.phases or ((Phase.INFERENCE,) if asked else Phase)):

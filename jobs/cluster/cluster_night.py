@@ -20,6 +20,7 @@ import click
 from rich.console import Console
 
 from collector.bundle import BundleContents, read_bundle
+from collector.device import CPU, DEVICES, is_accelerator
 from collector.output_file import write_output
 from collector.usage_errors import BundleError
 from collector.vocabulary import Cell
@@ -294,7 +295,7 @@ def measure_night(
     console = Console(file=sys.stdout)  # what Ray prints goes to standard error meanwhile
     with connect(executing.address) as cluster:
         has_gpus = any(node.gpus for node in cluster.nodes())
-        plan, names = planned(device or ("cuda" if has_gpus else "cpu"))
+        plan, names = planned(device or (DEVICES[0] if has_gpus else CPU))
         require_cells(plan)
         _usable(cluster.nodes(), plan.cells[0].device)
         plan = replace(plan, night=names.night or new_run_id())
@@ -342,7 +343,7 @@ def _measure(night: ClusterNight, plan: Plan, path: Path, tasks: int | None, cos
 def _request(plan: Plan, names: RunNames, requested: RequestedOptions) -> Request:
     """What all shards share: names, options, the torch and the version of this program, the end of the time."""
     # Of a node's GPUs a task has those that Ray gave it.
-    gpus = "all" if plan.cells[0].device == "cuda" else None
+    gpus = "all" if is_accelerator(plan.cells[0].device) else None
     budget_s = requested.execution.budget_s
     return Request(
         Selection(),
@@ -358,7 +359,7 @@ def _request(plan: Plan, names: RunNames, requested: RequestedOptions) -> Reques
 def _usable(nodes: Sequence[Node], device: str) -> list[Node]:
     if usable := usable_nodes(nodes, device):
         return usable
-    hint = "GPU: use --device cpu, or" if device == "cuda" else "CPU for tasks:"
+    hint = "GPU: use --device cpu, or" if is_accelerator(device) else "CPU for tasks:"
     raise ClusterError(f"no node of the cluster has a {hint} see `ray status`")
 
 
@@ -379,7 +380,7 @@ def _announce(night: ClusterNight, plan: Plan, shards: int, nodes: Sequence[Node
     cells = f"{len(night.left)} of {several(len(plan.cells), 'cell')}"
     night.say(f"night {plan.night}: {cells} in {several(shards, 'task')} on {several(len(usable), 'node')}")
     for node in nodes:
-        if (node.gpus if plan.cells[0].device == "cuda" else node.cpus) and node not in usable:
+        if (node.gpus if is_accelerator(plan.cells[0].device) else node.cpus) and node not in usable:
             night.say(
                 f"left out: node {node.host} with {node.cpus} CPUs and {node.gpus} GPUs, others have twice as many"
             )

@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 
+from collector.device import is_accelerator
 from jobs.pool.child import Request, bundle_files, clean_environment, code_path, run_child
 
 #: Ray sets this to the number of a task's CPUs where nobody has set it; the threads of torch are set by our own workers.
@@ -82,7 +83,7 @@ class Node:
 
 def usable_nodes(nodes: Sequence[Node], device: str) -> list[Node]:
     """The nodes that measure: those with more than half of the GPUs (or CPUs) of the largest node."""
-    counts = {node.node_id: node.gpus if device == "cuda" else node.cpus for node in nodes}
+    counts = {node.node_id: node.gpus if is_accelerator(device) else node.cpus for node in nodes}
     return [node for node in nodes if 2 * counts[node.node_id] > max(counts.values())]
 
 

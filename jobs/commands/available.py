@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from collector import configs
+from collector.device import device_here
 from collector.templates import TEMPLATES, resolve_config
 from collector.usage_errors import ConfigError, UnavailableError
 from collector.vocabulary import Config, Phase
@@ -42,7 +43,7 @@ def modes_command(device: str | None, as_json: bool) -> None:
 
 def _list(configs: list[Config], device: str | None, as_json: bool, notes: Mapping[str, str]) -> None:
     """Prints each config's ids and changed options; names those that ask for one program, and what is missing here."""
-    device = device or _device()
+    device = device or device_here()
     rows = [_config_row(config, device, notes.get(config.name, "")) for config in configs]
     if as_json:
         print_json(rows)
@@ -55,12 +56,6 @@ def _list(configs: list[Config], device: str | None, as_json: bool, notes: Mappi
         lacking = row["unavailable"] and f"unavailable here: {row['unavailable']}"
         for line in filter(None, (changed, row["note"], lacking)):
             click.echo(f"    {line}")
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _config_row(config: Config, device: str, note: str) -> dict[str, Any]:
@@ -164,7 +159,7 @@ def _compiler() -> _Finding:
 
 def _templates() -> Iterator[_Finding]:
     try:
-        device = _device()
+        device = device_here()
     except ImportError:
         return
 
@@ -203,7 +198,7 @@ def init_command(function: str | None, path: Path) -> None:
     file = read_models_file(path)
     if find_spec("torch"):
         for watched in file.models:
-            check_configs(watched, str(path), _device())
+            check_configs(watched, str(path), device_here())
     names = ", ".join(watched.model.name for watched in file.models)
     click.echo(f"{path} is fine: {names}")
     if not is_there:

@@ -12,8 +12,9 @@ import click
 
 from analysis.history.bisection import level_of, looks
 from collector.bundle import read_bundle
-from collector.census.gpu_models import CPU, DEVICE_NAMES
+from collector.census.gpu_models import DEVICE_NAMES
 from collector.configs import parse_config
+from collector.device import CPU
 from collector.metrics import METRICS
 from collector.settings import Settings
 from db.engine import open_store

@@ -12,8 +12,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from collector.census.gpu_models import CPU, DEVICE_NAMES
+from collector.census.gpu_models import DEVICE_NAMES
 from collector.configs import parse_config
+from collector.device import CPU
 from jobs.builds.build_options import SourceOptions, source_options
 from jobs.builds.overlay import Wheel
 from jobs.census.census_cache import CachedPool

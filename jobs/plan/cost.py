@@ -27,6 +27,7 @@ from statistics import median
 from typing import Any
 
 from collector.bundle import CENSUS, CONFIRM, BundleContents, RunHeader, check_bundle, read_bundle
+from collector.device import is_accelerator
 from collector.usage_errors import BundleError
 from collector.vocabulary import KEPT_BYTES, NOT_APPLICABLE, Cell, Config, Measurement, Phase, Stage, Status
 
@@ -345,7 +346,7 @@ class MemoryPlan:
 
     def needs(self, cell: Cell, stage: Stage) -> float:
         """Return the bytes of a cell to load its model, or to run it in eager mode; 0 on a CPU."""
-        if cell.device != "cuda":
+        if not is_accelerator(cell.device):
             return 0.0
         stage = stage if stage is Stage.EAGER else Stage.LOAD_MODEL
         known = self._known(cell, stage)
@@ -353,7 +354,7 @@ class MemoryPlan:
 
     def most(self, cell: Cell) -> float:
         """Return the bytes that a cell needs at its peak, as far as that can be known before it runs."""
-        if cell.device != "cuda":
+        if not is_accelerator(cell.device):
             return 0.0
         calls, check = _CALLS * self.needs(cell, Stage.EAGER), self._known(cell, Stage.CORRECTNESS)
         return CONTEXT_BYTES + min(self._most, max(self.needs(cell, Stage.LOAD_MODEL), calls, check or 0.0))
@@ -366,7 +367,7 @@ class MemoryPlan:
 
     def keeps(self, cell: Cell) -> float | None:
         """Return the bytes that a cell keeps between its calls at most; None where its model has not shown that."""
-        kept = self._known(cell, Stage.COMPILE) if cell.device == "cuda" else None
+        kept = self._known(cell, Stage.COMPILE) if is_accelerator(cell.device) else None
         return None if kept is None else CONTEXT_BYTES + kept
 
     def note(self, cell: Cell, kept: float, asked: float) -> None:

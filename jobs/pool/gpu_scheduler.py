@@ -37,6 +37,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from collector.device import is_accelerator
 from collector.machine.health import is_suspect, why_unhealthy
 from collector.process.cell_process import CellProcess, stand_together
 from collector.process.launcher import Launcher, LauncherError, Preload
@@ -243,7 +244,7 @@ class GpuScheduler:
 
     def _fits(self, cell: Cell) -> bool:
         """Return whether the peaks of this cell and of those under way, one at a time, fit beside what the others keep."""
-        if not self._active or cell.device != "cuda":
+        if not self._active or not is_accelerator(cell.device):
             return True
         rests = [max(self._rests(one), self._memory.keeps(one.cell) or 0.0) for one in self._active]
         peaks = [
@@ -257,7 +258,7 @@ class GpuScheduler:
 
     def _rests(self, process: CellProcess) -> float:
         """Return the memory that a cell keeps between its calls: before it has loaded its model, what that will take."""
-        if process.cell.device != "cuda":
+        if not is_accelerator(process.cell.device):
             return 0.0
         is_loaded = process.stage not in (Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL)
         weights = 0.0 if is_loaded else self._memory.needs(process.cell, Stage.LOAD_MODEL)
@@ -269,10 +270,10 @@ class GpuScheduler:
 
     def _taken(self, process: CellProcess) -> float:
         promised = self._needs(process) if process.holds else 0.0
-        return max(process.keeps, promised) + (CONTEXT_BYTES if process.cell.device == "cuda" else 0.0)
+        return max(process.keeps, promised) + (CONTEXT_BYTES if is_accelerator(process.cell.device) else 0.0)
 
     def _needs(self, process: CellProcess) -> float:
-        if process.cell.device != "cuda":
+        if not is_accelerator(process.cell.device):
             return 0.0
         if process.needs is not None:
             return process.needs
@@ -281,7 +282,9 @@ class GpuScheduler:
         return process.keeps + _TUNING_BYTES
 
     def _has_room(self, process: CellProcess) -> bool:
-        needs = max(self._needs(process), process.keeps) + (CONTEXT_BYTES if process.cell.device == "cuda" else 0.0)
+        needs = max(self._needs(process), process.keeps) + (
+            CONTEXT_BYTES if is_accelerator(process.cell.device) else 0.0
+        )
         return needs <= self._free_bytes(process) or process.keeps >= self._needs(process)
 
     def _fits_alone(self, process: CellProcess) -> bool:
@@ -338,7 +341,7 @@ class GpuScheduler:
 
     def _promised(self, process: CellProcess) -> float | None:
         """Return the bytes that a cell gets in all where it cannot know its needs; all if it is the only one."""
-        if process.cell.device != "cuda" or process.needs is not None or process.stage not in _UNKNOWN:
+        if not is_accelerator(process.cell.device) or process.needs is not None or process.stage not in _UNKNOWN:
             return None
         is_only = len(self._slot.cores) == 1 or (len(self._active) == 1 and not self._waiting)
         return self._slot.memory_bytes if is_only else max(self._needs(process), process.keeps)
@@ -349,7 +352,7 @@ class GpuScheduler:
 
     def _check_device(self, outcome: Outcome) -> None:
         measured = outcome.measurement
-        if measured.cell.device != "cuda" or measured.status in _SURELY_NOT_THE_DEVICE:
+        if not is_accelerator(measured.cell.device) or measured.status in _SURELY_NOT_THE_DEVICE:
             return
         ended_by_force = measured.status in (Status.CRASHED, Status.TIMEOUT)
         if ended_by_force or is_suspect(measured.failure.message if measured.failure else ""):

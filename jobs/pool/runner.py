@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from collector.bundle import BundleWriter, RunHeader
+from collector.device import is_accelerator
 from collector.machine.environment import environment_id, extract_testbed
 from collector.masking import mask_own
 from collector.process.cell_process import CellProcess
@@ -258,7 +259,7 @@ def meter_of(testbed: Testbed) -> UsageMeter:
     """Return a meter of a testbed's device and of the cores that belong to it."""
     slot = testbed.slot
     cores = [core for part in slot.cores for core in part] or sorted(os.sched_getaffinity(0))
-    gpu = slot.variables.get("CUDA_VISIBLE_DEVICES") if testbed.device == "cuda" else None
+    gpu = slot.variables.get("CUDA_VISIBLE_DEVICES") if is_accelerator(testbed.device) else None
     return UsageMeter(gpu, [*cores, *slot.quiet_cores], len(slot.cores))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.bundle import BundleContents
+from collector.device import CPU, DEVICES, is_accelerator
 from collector.machine.environment import SOURCE_VARIABLE, extract_testbed
 from collector.machine.host import spell_cores
 from collector.machine.toolchain import SKIP_VARIABLE
@@ -66,7 +67,7 @@ def _reason(stderr: str, device: str | None) -> str:
     last = stderr.strip().splitlines()[-1] if stderr.strip() else "no output"
     if "No module named 'torch'" in last:
         return "torch is not installed in this environment: run `make setup`, or pip install torch"
-    if device == "cuda":
+    if device and is_accelerator(device):
         return f"no usable GPU here ({last}): use --device cpu, or see `inductor-watch doctor`"
     return f"torch does not start here: {last}"
 
@@ -137,7 +138,7 @@ def find_testbeds(
     launchers: list[Launcher | None] = [None] * len(slots)
     with ThreadPoolExecutor(len(slots) + 1) as threads, ExitStack() as until_probed:
         if serve:
-            expected = device or ("cuda" if gpus else "cpu")
+            expected = device or (DEVICES[0] if gpus else CPU)
             if plans:
                 threads.submit(check_config, Config(), expected)  # imports torch, as every plan does
             if execution.start == "fork":

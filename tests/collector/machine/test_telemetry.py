@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from collector.device import device_named
 from collector.machine.host import Watcher, throttled
-from collector.measure.cell import _gpu_uuid
 
 
 class NVMLError(Exception):
@@ -83,7 +83,7 @@ def test_throttled_is_what_slows_and_not_what_is_set():
 
 @pytest.mark.gpu
 def test_a_real_gpu_is_read():
-    found = Watcher(_gpu_uuid()).read()
+    found = Watcher(device_named("cuda").uuid()).read()
     assert 100 < found["sm_mhz"] < 5000
     assert 10 < found["temperature_c"] < 110
     assert 10 < found["power_w"] < 2000

@@ -164,8 +164,11 @@ def test_what_runs_outside_of_cudagraphs_counts_where_there_are_some(launches):
 @pytest.mark.parametrize(("before", "after", "leaked", "calls"), [(100, 100, 0, 0), (100, 90, 0, 0), (100, 164, 8, 51)])
 def test_a_leak_costs_calls_of_its_own_only_where_memory_grew(monkeypatch, before, after, leaked, calls):
     made = []
-    monkeypatch.setattr("collector.measure.memory.allocated", lambda device: after + 8 * len(made))
     run = _Run(CELL, FEW, Alone())
+    run.device = SimpleNamespace(
+        **{name: getattr(run.device, name) for name in ("synchronize", "give_back_unused", "reserved")}
+    )
+    run.device.allocated = lambda: after + 8 * len(made)
     run._take_leak(lambda: made.append(1), before, after)
     assert run.metrics == {"leak_bytes_per_call": leaked}
     assert len(made) == calls

@@ -71,8 +71,8 @@ def test_a_program_with_cudagraphs_runs_in_them():
     with torch.inference_mode():
         for _ in range(4):
             program(x)
-        found = graph_use(record(lambda: program(x), 3), 3)
-        eager = graph_use(record(lambda: torch.relu(x @ x), 3), 3)
+        found = graph_use(record(lambda: program(x), 3, "cuda"), 3)
+        eager = graph_use(record(lambda: torch.relu(x @ x), 3, "cuda"), 3)
     assert found.launches == 1
     assert found.share > 0.5
     assert found.kernels_outside <= 1, found.outside  # the input is copied to where the graph reads it

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from collector.bundle import CENSUS
-from collector.census.gpu_models import CPU, CensusError
+from collector.census.gpu_models import CensusError
+from collector.device import CPU
 from collector.measure.cell import Alone, measure
 from collector.settings import Settings
 from collector.vocabulary import Cell, Phase, Status

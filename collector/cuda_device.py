@@ -1,0 +1,126 @@
+"""A GPU that torch calls `cuda`: NVIDIA's, and AMD's with a build for ROCm."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from collector.machine.health import LITTLE_MEMORY
+
+
+class CudaDevice:
+    """The first GPU that this process sees."""
+
+    name = "cuda"
+
+    def synchronize(self) -> None:
+        """Wait for all streams."""
+        torch.cuda.synchronize()
+
+    def facts(self) -> dict[str, Any]:
+        """Return the GPU's name, size and capability, and the versions of what drives it."""
+        properties = torch.cuda.get_device_properties(0)
+        return {
+            "gpu": properties.name,
+            "gpu_memory_bytes": properties.total_memory,
+            "capability": f"{properties.major}.{properties.minor}",
+            "multiprocessors": properties.multi_processor_count,
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),
+            "driver": _driver(),
+        }
+
+    def uuid(self) -> str | None:
+        """Return NVIDIA's name of the GPU."""
+        uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
+        return f"GPU-{uuid}" if uuid else None
+
+    def capability(self) -> tuple[int, int] | None:
+        """Return the compute capability."""
+        return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+
+    def peak_bytes(self, call: Callable[[], Any], resident: Iterable[torch.Tensor], calls: int) -> int:
+        """Return `torch.cuda.max_memory_allocated` over the calls; weights and inputs are part of it."""
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        for _ in range(calls):
+            call()
+        torch.cuda.synchronize()
+        return int(torch.cuda.max_memory_allocated())
+
+    def allocated(self) -> int:
+        """Return the bytes that torch's allocator has handed out."""
+        return int(torch.cuda.memory_allocated())
+
+    def reserved(self) -> int:
+        """Return the bytes that torch's allocator keeps from other processes; 0 before it has begun."""
+        return int(torch.cuda.memory_reserved()) if torch.cuda.is_initialized() else 0
+
+    def most_reserved(self) -> int:
+        """Return the most that it kept since `forget_peaks`."""
+        return int(torch.cuda.max_memory_reserved()) if torch.cuda.is_initialized() else 0
+
+    def forget_peaks(self) -> None:
+        """Reset torch's peaks."""
+        if torch.cuda.is_initialized():
+            torch.cuda.reset_peak_memory_stats()
+
+    def give_back_unused(self) -> None:
+        """Empty the allocator's cache."""
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+    @contextmanager
+    def limited(self, limit: Callable[[], int | None]) -> Iterator[None]:
+        """Limit the allocator to a part of the device's memory (`Device.limited`)."""
+        if (size := limit()) is None:
+            yield
+            return
+        failed = _failed_allocations()
+        torch.cuda.set_per_process_memory_fraction(min(1.0, size / torch.cuda.mem_get_info()[1]))
+        try:
+            yield
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        if _failed_allocations() > failed:
+            raise torch.OutOfMemoryError(f"an allocation failed within the {size / 1e9:.1f} GB that were promised")
+
+    def total_bytes(self) -> int:
+        """Return the size of the GPU's memory."""
+        return int(torch.cuda.get_device_properties(0).total_memory)
+
+    def is_full(self) -> bool:
+        """Return whether the driver has next to no free memory."""
+        try:
+            return bool(torch.cuda.mem_get_info()[0] < LITTLE_MEMORY)
+        except RuntimeError:  # no context could be made: the message of the first error says why
+            return False
+
+
+def _failed_allocations() -> int:
+    return int(torch.cuda.memory_stats().get("num_ooms", 0))
+
+
+def _driver() -> str | None:
+    """The GPU driver's version: from /proc if it is there, since nvidia-smi is slow."""
+    try:
+        words = Path("/proc/driver/nvidia/version").read_text().splitlines()[0].split()
+    except (OSError, IndexError):
+        return _ask_driver()
+    # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build ...": the only word like it.
+    return next((word for word in words if re.fullmatch(r"\d+\.\d+(\.\d+)?", word)), None) or _ask_driver()
+
+
+def _ask_driver() -> str | None:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.splitlines()[0].strip() if done.stdout.strip() else None

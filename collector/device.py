@@ -1,0 +1,98 @@
+"""The device that is measured: what the stages of a cell ask of it. Only the modules of the devices ask torch.
+
+Another device is a class with these methods in a module of its own, and its line in `device_named`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+#: The host's own processor, whose memory torch does not count and which has nothing to wait for.
+CPU = "cpu"
+#: What can be measured, the one that is taken where it is there first.
+DEVICES = ("cuda", CPU)
+
+
+def is_accelerator(device: str) -> bool:
+    """Return whether a device is apart from the host: with memory and a queue of its own."""
+    return device != CPU
+
+
+class Device(Protocol):
+    """A kind of device, in this process; of several the process sees one."""
+
+    name: str
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished all work."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a fingerprint of the environment has of the device, by key."""
+
+    def uuid(self) -> str | None:
+        """Return the name by which the driver's tools know the device, if it has one."""
+
+    def capability(self) -> tuple[int, int] | None:
+        """Return the version of the device's instructions; None where there is no device, or no such version."""
+
+    def peak_bytes(self, call: Callable[[], Any], resident: Iterable[torch.Tensor], calls: int) -> int | None:
+        """Return the most bytes held at once during `calls` calls, weights and inputs included; None where that is not known."""
+
+    def allocated(self) -> int | None:
+        """Return the bytes that torch's allocator has handed out; None where it does not count them."""
+
+    def reserved(self) -> int:
+        """Return the bytes of device memory that torch's allocator keeps from other processes."""
+
+    def most_reserved(self) -> int:
+        """Return the most that `reserved` was since the last `forget_peaks`."""
+
+    def forget_peaks(self) -> None:
+        """Let `most_reserved` and `peak_bytes` begin again at what is held now."""
+
+    def give_back_unused(self) -> None:
+        """Return to the device what torch's allocator keeps for later, so that other processes can have it."""
+
+    def limited(self, limit: Callable[[], int | None]) -> AbstractContextManager[None]:
+        """Let torch's allocator take no more than `limit()` bytes in this context, in all; None for no limit.
+
+        Raises `torch.OutOfMemoryError` at the end also where an allocation failed that nobody told of: a library that has no
+        room for its workspace takes a slower way, and keeps to it.
+        """
+
+    def total_bytes(self) -> int | None:
+        """Return the size of the device's memory; None where it is the host's."""
+
+    def is_full(self) -> bool:
+        """Return whether the device has next to no free memory."""
+
+
+def device_here() -> str:
+    """Return the device that is measured unless somebody names one: the first that torch finds here. Imports torch."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else CPU
+
+
+@functools.cache
+def device_named(name: str) -> Device:
+    """Return a device by torch's name of it, without an index. Imports torch.
+
+    Raises:
+        ValueError: nothing is known of such a device.
+    """
+    if name == CPU:
+        from collector.cpu_device import CpuDevice
+
+        return CpuDevice()
+    if name == "cuda":
+        from collector.cuda_device import CudaDevice
+
+        return CudaDevice()
+    raise ValueError(f"{name} is no device that can be measured: {', '.join(DEVICES)}")

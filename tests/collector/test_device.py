@@ -1,0 +1,106 @@
+"""What a cell asks of its device."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from collector.device import device_named, is_accelerator
+from collector.machine.health import LITTLE_MEMORY
+
+
+@pytest.fixture
+def allocator(monkeypatch):
+    """torch's allocator of a GPU with 80 bytes, as far as `limited` asks it: its parts, and failures to allocate."""
+    found = SimpleNamespace(parts=[], failures=0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70, 80))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", found.parts.append)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {"num_ooms": found.failures})
+    return found
+
+
+def test_the_part_is_that_of_the_whole_device_and_ends_with_the_context(allocator):
+    with device_named("cuda").limited(lambda: 20):
+        assert allocator.parts == [0.25]
+    assert allocator.parts == [0.25, 1.0]
+
+
+@pytest.mark.parametrize(("device", "size"), [("cpu", 20), ("cuda", None)])
+def test_a_cpu_and_a_cell_without_a_promise_have_no_limit(device, size, allocator):
+    with device_named(device).limited(lambda: size):
+        allocator.failures += 1
+    assert allocator.parts == []
+
+
+def test_an_allocation_that_failed_in_silence_is_told(allocator):
+    with (
+        pytest.raises(torch.OutOfMemoryError, match="failed within the 0"),
+        device_named("cuda").limited(lambda: 20),
+    ):
+        allocator.failures += 1
+    assert allocator.parts[-1] == 1.0
+
+
+def test_a_processor_has_no_memory_of_its_own():
+    cpu = device_named("cpu")
+    assert (cpu.allocated(), cpu.total_bytes(), cpu.uuid(), cpu.capability()) == (None, None, None, None)
+    assert (cpu.reserved(), cpu.most_reserved(), cpu.is_full(), cpu.facts()) == (0, 0, False, {})
+    assert not is_accelerator("cpu") and is_accelerator("cuda")
+
+
+def test_the_peak_of_a_processor_counts_shared_weights_once():
+    weights = torch.zeros(1000)
+    made = device_named("cpu").peak_bytes(lambda: torch.zeros(5000).sum(), [weights, weights.view(10, 100)], 2)
+    assert 24_000 <= made < 25_000
+
+
+def test_a_gpu_is_asked_nothing_before_it_is_used(monkeypatch):
+    for name in ("memory_reserved", "max_memory_reserved", "reset_peak_memory_stats", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: pytest.fail("this makes a context"))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    gpu = device_named("cuda")
+    gpu.forget_peaks()
+    gpu.give_back_unused()
+    assert (gpu.reserved(), gpu.most_reserved()) == (0, 0)
+
+
+def test_a_gpu_in_use_tells_what_torch_counts(monkeypatch):
+    done = []
+    counts = {"memory_reserved": 5, "max_memory_reserved": 7, "memory_allocated": 3, "max_memory_allocated": 6}
+    for name, value in counts.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    for name in ("synchronize", "reset_peak_memory_stats", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, partial(done.append, name))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (LITTLE_MEMORY - 1, 80))
+    gpu = device_named("cuda")
+    assert gpu.peak_bytes(partial(done.append, "call"), [], 2) == 6
+    assert done == ["synchronize", "reset_peak_memory_stats", "call", "call", "synchronize"]
+    assert (gpu.reserved(), gpu.most_reserved(), gpu.allocated(), gpu.is_full()) == (5, 7, 3, True)
+    gpu.give_back_unused()
+    assert done[-1] == "empty_cache"
+
+
+def test_a_fingerprint_has_the_gpu(monkeypatch):
+    named = {"name": "H100", "total_memory": 80, "major": 9, "minor": 0, "multi_processor_count": 132, "uuid": "ab-1"}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**named))
+    found = device_named("cuda").facts()
+    assert (found["gpu"], found["gpu_memory_bytes"], found["capability"]) == ("H100", 80, "9.0")
+    assert device_named("cuda").uuid() == "GPU-ab-1"
+
+
+def test_another_device_is_refused_by_name():
+    with pytest.raises(ValueError, match="xpu is no device that can be measured: cuda, cpu"):
+        device_named("xpu")
+
+
+@pytest.mark.gpu
+def test_a_gpus_allocator_keeps_to_it():
+    with pytest.raises(torch.OutOfMemoryError), device_named("cuda").limited(lambda: 1 << 30):
+        torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+    torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+    with device_named("cuda").limited(lambda: 4 << 30):
+        torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
