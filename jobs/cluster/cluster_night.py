@@ -32,7 +32,8 @@ from jobs.output.tables import say
 from jobs.output.terminal import several
 from jobs.plan.cost import CostModel, read_history
 from jobs.plan.planning import Plan
-from jobs.plan.schedule import Group, group_of, last_places, merge_night, shares
+from jobs.plan.schedule import Group, group_of, last_places, shares
+from jobs.plan.shards import merge_night
 from jobs.pool.child import INTERRUPTED, Request, bundle_files
 from jobs.pool.runner import new_run_id
 from jobs.pool.session import RunProgress, require_cells, storing

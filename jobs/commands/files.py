@@ -28,7 +28,7 @@ from jobs.measuring_options import label_option
 from jobs.options import INPUT_FILE, PHASES, Storage, db_option, example, json_option, storage_options
 from jobs.output.terminal import print_json, print_lines, several, tell
 from jobs.plan.planning import Plan
-from jobs.plan.schedule import load_night, merge_night
+from jobs.plan.shards import load_night, merge_night
 
 #: Seconds by which the clock of a host that measured may be ahead of this one.
 _SKEW_S = 600

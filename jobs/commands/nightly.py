@@ -21,7 +21,7 @@ from jobs.measuring_options import naming_options, night_measuring_options, nigh
 from jobs.options import EXISTING, INPUT_FILE, POSITIVE, Storage, as_one, example, json_option, storage_options
 from jobs.plan.dry_run import run_dry
 from jobs.plan.planning import Plan, planned_night, read_plan
-from jobs.plan.schedule import check_night
+from jobs.plan.shards import check_night
 from jobs.plan.spared_cells import carrying_over
 from jobs.pool.device_slots import holding_for
 from jobs.pool.resuming import Unfinished, bundle_named

@@ -13,7 +13,7 @@ from jobs.options import EXISTING, FOLDER, example, json_option, refuse_given
 from jobs.output.terminal import print_json
 from jobs.plan.cost import CostModel, learn_from
 from jobs.plan.planning import Plan, planned_night
-from jobs.plan.schedule import MOST_JOBS, cut, matrix, write_plans
+from jobs.plan.shards import MOST_JOBS, cut, matrix, write_plans
 from jobs.pool.runner import new_run_id
 from jobs.pool.session import require_cells
 from jobs.pool.testbeds import probe

@@ -17,7 +17,8 @@ from db.queries.sides import resolve_side
 from jobs.cli import app
 from jobs.plan.cost import CostModel
 from jobs.plan.planning import Plan, load_plan, read_plan
-from jobs.plan.schedule import check_night, cut, group_of, write_plans
+from jobs.plan.schedule import group_of
+from jobs.plan.shards import check_night, cut, write_plans
 from tests.factories import CONFIGS, MAX_AUTOTUNE, cell, header, night, passing, write_bundle
 
 MODELS = [f"m{number:02}" for number in range(12)]
