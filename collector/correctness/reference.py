@@ -101,26 +101,22 @@ class Room:
         What an action needs is an estimate. The last try has no limit. What it made and does not return is freed before the
         device is given back. Raises what it raises.
         """
-        sizes = [needs]
+        sizes, device = [needs], device_named(self.device)
         while needs is not None and len(sizes) < _TRIES and not self.is_too_large(needs := 2 * needs):
             sizes.append(needs)
         for number, size in enumerate(sizes, 1):
             is_last = number == len(sizes)
             with self.hold("device", size):
                 try:
-                    with (
-                        nullcontext()
-                        if is_last or size is None
-                        else device_named(self.device).limited(partial(int, size))
-                    ):
+                    with nullcontext() if is_last or size is None else device.limited(partial(int, size)):
                         return action()
                 except Exception as error:
-                    oom = classify(error, Stage.CORRECTNESS, device_named(self.device).is_full())[0] is Status.OOM
+                    oom = classify(error, Stage.CORRECTNESS, device.is_full())[0] is Status.OOM
                     clear_frames(error.__traceback__)  # they hold what the action had made
                     if not oom or is_last:
                         raise
                 finally:
-                    free_copies(device_named(self.device))
+                    free_copies(device)
         raise AssertionError("unreachable")
 
     def on_host(self, growth: float) -> int | None:

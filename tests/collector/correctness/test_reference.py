@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from collector.correctness import checking, reference
-from collector.correctness import reference as room_module
 from collector.correctness.checking import check
 from collector.correctness.reference import Room
+from collector.cpu_device import CpuDevice
 from collector.measure.program import Subject, seed_everything
 from collector.process.outcome import Outcome
 from collector.templates import resolve_config
@@ -114,7 +114,7 @@ def test_what_runs_out_of_memory_is_tried_again_with_twice_as_much(monkeypatch):
 
         return action
 
-    monkeypatch.setattr(room_module, "limited", limited)
+    monkeypatch.setattr(CpuDevice, "limited", limited)
     room = Room(asked.hold, "cpu", GB, 80 * GB, 76 * GB)
     assert room.run(3 * GB, raises(OOM, OOM)) == "made"
     assert asked.holds == [("device", 3 * GB), ("device", 6 * GB), ("device", 12 * GB)]
