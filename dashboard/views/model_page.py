@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from analysis.compare import side_differences
 from analysis.compare.cell_comparison import CellComparison, direction
 from analysis.compare.cell_verdicts import LEAK
-from analysis.compare.comparison import Comparison, pass_times
+from analysis.compare.comparison import AFTER_COMPILING, Comparison, pass_times
 from analysis.present import noise_line
 from analysis.reports.facts import eager_lines
 from analysis.rerun import stored_repro
@@ -144,7 +144,7 @@ def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
 
 
 def compile_passes(halves: Sequence[Half]) -> None:
-    """Draws how long each pass of the compiler took, the largest change first."""
+    """Draw how long each pass of the compiler took, the largest change first, and what they add up to."""
     of_sides = [half.measured.details if half.measured else {} for half in halves]
     times = pass_times(of_sides[0], of_sides[-1])
     if not times:
@@ -156,7 +156,11 @@ def compile_passes(halves: Sequence[Half]) -> None:
     if len(halves) < 2:
         times.sort(key=lambda one: -(one.new_s or 0.0))
         rows, head = [(one.name, seconds(one.new_s)) for one in times], ["pass", halves[0].role]
-    note = "dynamo holds aot_autograd, which holds inductor and the passes on graphs"
+    compiling = [one for one in times if one.name not in AFTER_COMPILING]
+    whole = [seconds(sum(getattr(one, side) or 0.0 for one in compiling)) for side in ("base_s", "new_s")]
+    note = f"each without the passes that it calls; without {' and '.join(AFTER_COMPILING)} they add up to " + (
+        " → ".join(whole) if len(halves) > 1 else whole[1]
+    )
     shown = table("Compile time by pass", head, rows[:_PASSES], note=note, numbers=range(1, 4))
     draw(Markup('<div class="iw-narrow">{}</div>').format(shown))
 
