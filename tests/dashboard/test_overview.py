@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
-import pd
+import pandas as pd
 import pytest
 
 from dashboard.views import model_choice as model_history
