@@ -77,7 +77,7 @@ def grid(items: Sequence[Item]) -> Markup:
             return _short_figure(item, metric)
 
         tables.append(_short_table(items, _SHORT.get(metric, METRICS[metric].title), figure))
-    least = 6 + 4.9 * len({item.group.suite for item in items})
+    least = 6 + 4.9 * len(_layout(items)[0])
     return Markup('<div class="iw-grid iw-short" style="--iw-least: {}rem">{}</div>').format(least, joined("", tables))
 
 
@@ -97,24 +97,39 @@ def config_links(items: Sequence[Item]) -> Markup:
 
 
 def _short_table(items: Sequence[Item], title: str, draw: Callable[[Item], tuple[Markup, str, str]]) -> Markup:
-    suites = sorted({item.group.suite for item in items})
-    rows: dict[tuple[str, ...], dict[str, Item]] = {}
-    for item in sorted(
-        items, key=lambda item: (item.group.phase, item.group.dtype, item.group.device, item.group.config)
-    ):
-        group = item.group
-        key = (group.config, group.phase, group.dtype, group.device, group.config_id)
-        rows.setdefault(key, {})[group.suite] = item
+    columns, rows = _layout(items)
     varies = [len({key[at] for key in rows}) > 1 for at in range(4)]
     shared = ", ".join(next(iter(rows))[at] for at in range(4) if not varies[at])
     shown = [
         (
             " ".join(key[at] for at in range(4) if varies[at]) or key[0],
-            *(_short_cell(by_suite.get(suite), draw) for suite in suites),
+            *(_short_cell(by_column.get(column), draw) for column in columns),
         )
-        for key, by_suite in rows.items()
+        for key, by_column in rows.items()
     ]
-    return table(title.capitalize(), ["config", *suites], shown, note=shared if any(varies) else "")
+    return table(title.capitalize(), ["config", *columns], shown, note=shared if any(varies) else "")
+
+
+def _layout(items: Sequence[Item]) -> tuple[list[str], dict[tuple[str, ...], dict[str, Item]]]:
+    """Return the columns of the grid, and by row (config, phase, dtype, device and config's id) its items by column.
+
+    Columns are suites. Where that takes less room, cells in another dtype than most of their phase have a column of their own
+    beside their suite's, and no rows.
+    """
+    dtypes: dict[str, Counter[str]] = {}
+    for item in items:
+        dtypes.setdefault(item.group.phase, Counter())[item.group.dtype] += 1
+    layouts = []
+    for is_merged in (False, True):
+        rows: dict[tuple[str, ...], dict[str, Item]] = {}
+        for item in sorted(items, key=lambda item: (item.group.phase, item.group.device, item.group.config)):
+            group = item.group
+            usual = dtypes[group.phase].most_common(1)[0][0] if is_merged else group.dtype
+            column = group.suite if group.dtype == usual else f"{group.suite} {group.dtype}"
+            rows.setdefault((group.config, group.phase, usual, group.device, group.config_id), {})[column] = item
+        rows = dict(sorted(rows.items(), key=lambda row: (row[0][1:4], row[0][0])))
+        layouts.append((sorted({column for of_row in rows.values() for column in of_row}), rows))
+    return min(layouts, key=lambda layout: len(layout[0]) * len(layout[1]))
 
 
 def _short_cell(item: Item | None, draw: Callable[[Item], tuple[Markup, str, str]]) -> Cell:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
 import pandas as pd
 import pytest
 
+from analysis.compare.suite_groups import compare_groups
+from dashboard.components.wording import ABSENT
 from dashboard.views import model_choice as model_history
+from dashboard.views import overview_page
 from db.engine import open_store
 from db.regression_records import Finding, open_regression
+from tests.analysis.compare import cells
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, text_of, unfolded
 from tests.dashboard.test_more_pages import history
@@ -86,3 +91,33 @@ def test_of_many_runs_the_newest_are_drawn(monkeypatch):
     monkeypatch.setattr(model_history, "_NEWEST", 2)
     rows = pd.concat([history([1.0, 2.0, 3.0]), history([4.0, 5.0, 6.0], config="other")])
     assert model_history.newest(rows)["speedup"].tolist() == [2.0, 3.0, 5.0, 6.0]
+
+
+def of_dtypes(*groups):
+    """Groups of one passing cell each, of a suite, a dtype and a config."""
+    names = [
+        replace(cells.name(f"model{at}", suite, config), dtype=dtype)
+        for at, (suite, dtype, config) in enumerate(groups)
+    ]
+    return compare_groups([cells.compared("unchanged", cell=name) for name in names])
+
+
+def rows_of_grid(groups):
+    """The columns of the grid's first table, and by its rows which of them have a figure."""
+    (head, *rows) = re.findall(r"<tr.*?</tr>", str(overview_page.grid(groups)).partition("</table>")[0], re.DOTALL)
+    cut = [
+        [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL)]
+        for row in (head, *rows)
+    ]
+    return cut[0][1:], {row[0]: [figure != ABSENT for figure in row[1:]] for row in cut[1:]}
+
+
+def test_cells_in_another_dtype_than_most_have_a_column_beside_their_suite():
+    suites = [("llm", "bfloat16"), ("timm", "bfloat16"), ("timm", "as_is")]
+    groups = of_dtypes(*((*suite, config) for suite in suites for config in ("default", "tma")))
+    assert rows_of_grid(groups) == (["llm", "timm", "timm as_is"], {"default": [True] * 3, "tma": [True] * 3})
+
+
+def test_a_night_of_two_dtypes_has_rows_of_each():
+    groups = of_dtypes(*((suite, dtype, "default") for suite in ("llm", "timm") for dtype in ("bfloat16", "float32")))
+    assert rows_of_grid(groups) == (["llm", "timm"], {"bfloat16": [True] * 2, "float32": [True] * 2})
