@@ -99,7 +99,10 @@ def config_links(items: Sequence[Item]) -> Markup:
 def _short_table(items: Sequence[Item], title: str, draw: Callable[[Item], tuple[Markup, str, str]]) -> Markup:
     columns, rows = _layout(items)
     varies = [len({key[at] for key in rows}) > 1 for at in range(4)]
-    shared = ", ".join(next(iter(rows))[at] for at in range(4) if not varies[at])
+    shared = ["" if varies[at] else next(iter(rows))[at] for at in range(4)]
+    dtypes = sorted({(key[1], key[2]) for key in rows})
+    if varies[1] and varies[2] and len(dtypes) == len(dict(dtypes)):  # a phase tells its dtype
+        varies[2], shared[2] = False, ", ".join(" ".join(phase_dtype) for phase_dtype in dtypes)
     shown = [
         (
             " ".join(key[at] for at in range(4) if varies[at]) or key[0],
@@ -107,7 +110,9 @@ def _short_table(items: Sequence[Item], title: str, draw: Callable[[Item], tuple
         )
         for key, by_column in rows.items()
     ]
-    return table(title.capitalize(), ["config", *columns], shown, note=shared if any(varies) else "")
+    return table(
+        title.capitalize(), ["config", *columns], shown, note=", ".join(filter(None, shared)) if any(varies) else ""
+    )
 
 
 def _layout(items: Sequence[Item]) -> tuple[list[str], dict[tuple[str, ...], dict[str, Item]]]:

@@ -94,10 +94,10 @@ def test_of_many_runs_the_newest_are_drawn(monkeypatch):
 
 
 def of_dtypes(*groups):
-    """Groups of one passing cell each, of a suite, a dtype and a config."""
+    """Groups of one passing cell each, of a suite, a dtype and a config, and of a phase where it is training."""
     names = [
-        replace(cells.name(f"model{at}", suite, config), dtype=dtype)
-        for at, (suite, dtype, config) in enumerate(groups)
+        replace(cells.name(f"model{at}", suite, config, *phase), dtype=dtype)
+        for at, (suite, dtype, config, *phase) in enumerate(groups)
     ]
     return compare_groups([cells.compared("unchanged", cell=name) for name in names])
 
@@ -121,3 +121,9 @@ def test_cells_in_another_dtype_than_most_have_a_column_beside_their_suite():
 def test_a_night_of_two_dtypes_has_rows_of_each():
     groups = of_dtypes(*((suite, dtype, "default") for suite in ("llm", "timm") for dtype in ("bfloat16", "float32")))
     assert rows_of_grid(groups) == (["llm", "timm"], {"bfloat16": [True] * 2, "float32": [True] * 2})
+
+
+def test_a_row_names_no_dtype_that_its_phase_tells():
+    groups = of_dtypes(("llm", "bfloat16", "tma"), ("llm", "bfloat16", "aten"), ("llm", "amp", "tma", "training"))
+    assert [*rows_of_grid(groups)[1]] == ["aten inference", "tma inference", "tma training"]
+    assert "inference bfloat16, training amp, cuda" in str(overview_page.grid(groups))
