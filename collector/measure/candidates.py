@@ -27,7 +27,7 @@ def compile_candidates_on(cores: set[int], is_alone: Callable[[], bool]) -> None
     Inductor starts a thread for each core that the process may use, in `make_precompile_fn` (torch 2.7 to 2.13). Where this
     torch has no such function, or compiles in processes of its own, nothing changes. No thread begins a candidate while
     `is_alone()` says that the process has the device alone, for up to half a minute: all threads of a process share Python's
-    lock, and with a dozen of them what was timed alone took three times as long.
+    lock, which may slow down what is timed.
     """
     own = os.sched_getaffinity(0)
     if cores <= own:
