@@ -52,7 +52,7 @@ def test_nothing_is_drawn_before_it_is_asked_for(open_app, two_nights, monkeypat
     assert len(buttons(unfolded(app, "downloads"))) == 6
 
 
-def test_a_models_page_follows_the_question_and_shows_kernels_beside_eagers(open_app, two_nights):
+def test_a_models_page_follows_the_question_and_shows_both_kernels(open_app, two_nights):
     app = open_app(two_nights, "model", model="huggingface/gpt2", kernels="beside")
     said = plain(app)
     parts = ["Regressed: device time", "Metrics", "Kernels", "Compiled beside eager", "History", "Reproduce"]

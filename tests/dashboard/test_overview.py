@@ -112,7 +112,7 @@ def rows_of_grid(groups):
     return cut[0][1:], {row[0]: [figure != ABSENT for figure in row[1:]] for row in cut[1:]}
 
 
-def test_cells_in_another_dtype_than_most_have_a_column_beside_their_suite():
+def test_cells_in_another_dtype_have_a_column_beside_their_suite():
     suites = [("llm", "bfloat16"), ("timm", "bfloat16"), ("timm", "as_is")]
     groups = of_dtypes(*((*suite, config) for suite in suites for config in ("default", "tma")))
     assert rows_of_grid(groups) == (["llm", "timm", "timm as_is"], {"default": [True] * 3, "tma": [True] * 3})

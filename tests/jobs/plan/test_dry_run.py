@@ -137,7 +137,7 @@ def test_without_bundles_every_cell_costs_the_default(tmp_path):
         assert said in output
 
 
-def test_it_learns_from_the_folder_for_bundles_and_keeps_to_a_plan_in_a_file(tmp_path):
+def test_it_learns_from_the_folder_and_keeps_to_a_plan_in_a_file(tmp_path):
     planned = cell("ViTTinyForImageClassification", Config(template="triton"), device="cpu", dtype="float32")
     night(tmp_path / "runs", "one", cells=[planned], make=lambda which: took(which, 77.0))
     path = tmp_path / "plan.json"
