@@ -25,7 +25,8 @@ def compile_candidates_on(cores: set[int], is_alone: Callable[[], bool]) -> None
     """Let Inductor compile candidates in as many threads as there are cores, on these, while nobody else uses them.
 
     Inductor starts a thread for each core that the process may use, in `make_precompile_fn` (torch 2.7 to 2.13). Where this
-    torch has no such function, or compiles in processes of its own, nothing changes. No thread begins a candidate while
+    torch has no such function, or compiles in processes of its own, as it does in a cell of several cores, nothing changes:
+    these processes would keep the cores. No thread begins a candidate while
     `is_alone()` says that the process has the device alone, for up to half a minute: all threads of a process share Python's
     lock, which may slow down what is timed.
     """
@@ -33,6 +34,8 @@ def compile_candidates_on(cores: set[int], is_alone: Callable[[], bool]) -> None
     if cores <= own:
         return
     with suppress(ImportError, AttributeError, KeyError):
+        if (importlib.import_module("torch._inductor.config").compile_threads or 1) > 1:
+            return
         select = importlib.import_module("torch._inductor.select_algorithm")
         owner, caller = select.AlgorithmSelectorCache, select.TritonTemplateCaller
         owner.make_precompile_fn = _on_idle_cores(vars(owner)["make_precompile_fn"], own, cores | own)
@@ -67,7 +70,8 @@ def _on_idle_cores(start: Callable[..., Any], own: set[int], cores: set[int]) ->
 @contextmanager
 def _running_on(cores: set[int], own: set[int]) -> Iterator[None]:
     """Let this thread, and those that it starts meanwhile, run on these cores. Its own may not be those that it is on now."""
-    os.sched_setaffinity(0, cores)
+    with suppress(OSError):  # none of these cores is there any more
+        os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
@@ -79,7 +83,9 @@ def _give_way(thread: int, own: set[int]) -> None:
     with suppress(ProcessLookupError):  # it has ended
         try:
             os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
-        except PermissionError:
+        except ProcessLookupError:
+            raise
+        except OSError:  # this kernel has no such class, or does not allow it
             os.sched_setaffinity(thread, own)
 
 

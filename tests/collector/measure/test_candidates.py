@@ -9,6 +9,7 @@ import time
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from torch._inductor import config
 
 from collector.measure import candidates
 from collector.measure.candidates import compile_candidates_on
@@ -56,7 +57,8 @@ def cache(monkeypatch):
     select = ModuleType("torch._inductor.select_algorithm")
     select.AlgorithmSelectorCache, select.TritonTemplateCaller = AlgorithmSelectorCache, TritonTemplateCaller
     monkeypatch.setitem(sys.modules, select.__name__, select)
-    return AlgorithmSelectorCache
+    with config.patch(compile_threads=1):
+        yield AlgorithmSelectorCache
 
 
 def test_candidates_run_on_lent_cores_and_give_way(own, cache):
@@ -110,6 +112,18 @@ def test_a_host_that_lets_no_thread_give_way_lends_none(own, cache, monkeypatch)
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
     compile_candidates_on(set(CORES), lambda: False)
+    assert cache().make_precompile_fn(["a"])()[1][0] == own
+
+
+def test_a_torch_that_compiles_in_processes_is_left_alone(own, cache):
+    before = cache.make_precompile_fn
+    with config.patch(compile_threads=2):
+        compile_candidates_on(set(CORES), lambda: False)
+    assert cache.make_precompile_fn is before
+
+
+def test_cores_that_are_gone_are_not_lent(own, cache):
+    compile_candidates_on({4095}, lambda: False)
     assert cache().make_precompile_fn(["a"])()[1][0] == own
 
 
