@@ -118,18 +118,18 @@ def _short_table(items: Sequence[Item], title: str, draw: Callable[[Item], tuple
 def _layout(items: Sequence[Item]) -> tuple[list[str], dict[tuple[str, ...], dict[str, Item]]]:
     """Return the columns of the grid, and by row (config, phase, dtype, device and config's id) its items by column.
 
-    Columns are suites. Where that takes less room, cells in another dtype than most of their phase have a column of their own
-    beside their suite's, and no rows.
+    Columns are suites. Where that takes less room, cells in another dtype than most of their phase and device have a column
+    of their own beside their suite's, and no rows.
     """
-    dtypes: dict[str, Counter[str]] = {}
+    dtypes: dict[tuple[str, str], Counter[str]] = {}
     for item in items:
-        dtypes.setdefault(item.group.phase, Counter())[item.group.dtype] += 1
+        dtypes.setdefault((item.group.phase, item.group.device), Counter())[item.group.dtype] += 1
     layouts = []
     for is_merged in (False, True):
         rows: dict[tuple[str, ...], dict[str, Item]] = {}
         for item in sorted(items, key=lambda item: (item.group.phase, item.group.device, item.group.config)):
             group = item.group
-            usual = dtypes[group.phase].most_common(1)[0][0] if is_merged else group.dtype
+            usual = dtypes[group.phase, group.device].most_common(1)[0][0] if is_merged else group.dtype
             column = group.suite if group.dtype == usual else f"{group.suite} {group.dtype}"
             rows.setdefault((group.config, group.phase, usual, group.device, group.config_id), {})[column] = item
         rows = dict(sorted(rows.items(), key=lambda row: (row[0][1:4], row[0][0])))
