@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import median_low
 
 import numpy as np
 import pandas as pd
@@ -294,10 +295,11 @@ class _Repeats:
     def _nights_over_repeats(self, values: Numbers, variance: Numbers, is_many: Mask) -> tuple[float, float]:
         """How many times the variance that repeats explain neighbouring nights have, 1 at least, and its degrees of freedom.
 
-        Of the units with few commits together: the median square of the steps between their nights, so that the commits that
-        changed a few of them do not count. Nights of one commit count alone, if there are enough. What all have in common from
-        one night to the next is no noise of the nights. The step that is judged counts only where there is no other one, and
-        then of at least 20 units.
+        Of the units with few commits together. Nights of one commit count alone, if there are enough: they hold no change of
+        the code. Of nights of different commits a step is worth the median square of its units, so that a commit that changed a
+        few of them does not count; of several steps the lower median does, so that a commit that changed most of them does not
+        either. What all have in common from one night to the next is no noise of the nights. The step that is judged counts
+        only where there is no other one, or no other one of one commit, and then of at least 20 units.
         """
         means, of = self._nights(values), self._unit_of_night
         is_step = (self._series_of_all[1:] == self._series_of_all[:-1]) & ~is_many[of[1:]]
@@ -309,23 +311,26 @@ class _Repeats:
         judged = np.zeros(len(at), dtype=bool)
         if self._between is not None:
             judged = (self._label[at - 1] >= self._between[0]) & (self._label[at] <= self._between[1])
-        counts = ~judged if (~judged).any() else judged
-        same = counts & (self._version[at] == self._version[at - 1])
-        counts = same if same.sum() >= FEWEST_REPEATED else counts
+        same = self._version[at] == self._version[at - 1]
+        choices = ((same & ~judged, FEWEST_REPEATED), (same & judged, FEWEST_SIBLINGS), (~judged, 1))
+        counts = next((choice for choice, fewest in choices if choice.sum() >= fewest), judged)
         places = self._label[at]
+        typical_of_step = []
         for place in np.unique(places[counts]).tolist():
             here = counts & (places == place)
             if judged[here].any() and here.sum() < FEWEST_SIBLINGS:
                 counts &= ~here
             elif here.sum() >= FEWEST_REPEATED:
                 step[here] = (step[here] - np.median(step[here])) * np.sqrt(here.sum() / (here.sum() - 1))
+            if here.sum() >= FEWEST_SIBLINGS:
+                typical_of_step.append(float(np.median(step[here] ** 2 / expected[here])))
         scores = step[counts] ** 2 / expected[counts]
         if not scores.size:
             return 1.0, 0.0
         if scores.size < FEWEST_REPEATED:
             return max(1.0, float(np.mean(scores))), float(scores.size)
-        typical, df = float(np.median(scores)) / MEDIAN_OF_SQUARE, MEDIAN_EFFICIENCY * scores.size
-        return max(1.0, typical), min(df, MOST_FROM_SIBLINGS)
+        typical = median_low(typical_of_step) if typical_of_step else float(np.median(scores))
+        return max(1.0, typical / MEDIAN_OF_SQUARE), min(MEDIAN_EFFICIENCY * scores.size, MOST_FROM_SIBLINGS)
 
     def sums(self, of_deviations: Numbers) -> Numbers:
         """Sums per unit of values computed from `deviations`. The sum of squares over `df` is the variance."""

@@ -17,19 +17,23 @@ from tests.analysis.history.histories import find_alerts
 from tests.factories import cell, passing
 
 
-def make_night(store, folder, number, runs=2, models=1, noise=0.01, slower=1.0, eager=1.0, host=1.0):
+def make_night(
+    store, folder, number, runs=2, models=1, noise=0.01, slower=1.0, eager=1.0, host=1.0, spread=0.0, commit=None
+):
     """A night on a CPU; in the first model `slower` multiplies the compiled latency, `eager` both of them, and `host`
-    both of all others."""
+    both of all others; `spread` makes the compiled latency of each longer by
+    that much more than that of the one before."""
     for run in range(runs):
         random = np.random.default_rng([number, run])
         made = []
         for model in range(models):
             off = [math.exp(random.normal(0, noise)) for _ in range(2)]
             own, both = (slower, eager) if model == 0 else (1.0, host)
-            metrics = {"eager_ms": 2.0 * both * off[0], "compiled_ms": 1.0 * own * both * off[1]}
+            metrics = {"eager_ms": 2.0 * both * off[0], "compiled_ms": (1 + spread * model) * own * both * off[1]}
             minutes = 1440 * number + 60 * run
             made.append(passing(cell(f"m{model}"), minutes=minutes + 1, samples={}, metrics=metrics))
-        head = {"minutes": minutes, "commit": f"{number:040x}", "night": f"n{number}"}
+        of_commit = number if commit is None else commit
+        head = {"minutes": minutes, "commit": f"{of_commit:040x}", "night": f"n{number}"}
         judging.put_run(store, folder, f"r{number}-{run}", made, **head)
 
 
@@ -127,3 +131,15 @@ def test_one_run_a_night_is_not_judged_and_says_what_it_needs(history, tmp_path)
     assert survey(store).history.first["compiled_ms"] == 0
     done = CliRunner().invoke(app, ["changepoints", "--db", str(tmp_path / "store.db")])
     assert "need ten measured commits, or two with repeats (`nightly --replicates 2`)" in done.output
+
+
+@pytest.mark.parametrize("commits", [(0, 0, 1), (0, 1, 2, 3)], ids=["nights of one commit", "nights of four commits"])
+def test_a_commit_that_slows_most_models_hides_no_quiet_night(history, commits):
+    """The step of the newest night but one of four, or after both of one commit, is no noise of the nights."""
+    bad = len(commits) - 1 if len(commits) == 3 else 2
+    nights = [{"commit": commit, "spread": 0.02 if number >= bad else 0.0} for number, commit in enumerate(commits)]
+    store = history(*nights, models=30, noise=0.002)
+    base, new = ("n0", "n1") if len(commits) == 3 else ("n2", "n3")
+    _, rows = judging.judged(store, base, new)
+    verdicts = rows["verdict"].value_counts()
+    assert verdicts.get("unchanged", 0) >= 27, verdicts.to_dict()
