@@ -49,6 +49,18 @@ def test_an_eager_device_time_off_from_the_others_repeats_the_slower():
     assert check.judge(measured("triton", eager_ms=20.0, model="other")) == []
 
 
+def test_a_device_time_longer_than_its_call_repeats_the_cell():
+    """As measured on an H200 beside others: 3.45 ms of device time in calls of 2.57 ms."""
+    check = DisturbanceCheck()
+    impossible = measured("cudagraphs", eager_ms=2.92)
+    impossible.metrics |= {"eager_ms": 3.79, "compiled_kernel_ms": 3.45, "compiled_ms": 2.57}
+    assert check.judge(impossible) == [impossible.cell]
+    assert "longer than the call" in impossible.details["disturbed"]
+    possible = measured("triton", eager_ms=2.92)
+    possible.metrics |= {"eager_ms": 3.79, "compiled_kernel_ms": 2.60, "compiled_ms": 2.57}
+    assert check.judge(possible) == []
+
+
 def test_the_first_of_a_model_is_repeated_if_a_later_one_is_faster():
     check = DisturbanceCheck()
     first = measured("triton", eager_ms=20.0)
