@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.comparison import Comparison
@@ -28,7 +29,7 @@ _CALLED = {
 }
 #: Units that are shown in another one: from which value on, the divisor, and how.
 _LARGE_BYTES = ((1e9, 1e9, "{:.2f} GB"), (1e6, 1e6, "{:.0f} MB"))
-#: Cells that a line names for each verdict, those that changed most.
+#: Models that a line names for each verdict, those that changed most.
 _NAMED = 3
 #: A compiled program with a smaller speedup is slower than eager by more than a latency's smallest effect.
 _NO_GAIN = 1 / (1 + MIN_EFFECT["compiled_ms"])
@@ -172,9 +173,9 @@ def slower_than_eager(comparison: Comparison) -> tuple[int, str]:
     worst = sorted((one for one in comparison.cells if eager_words(one.new)), key=lambda one: one.new.values["speedup"])
     if not worst:
         return 0, ""
-    named = ", ".join(f"{_model(one)} {one.new.values['speedup']:.2f}x" for one in worst[:_NAMED])
+    named = _first_of_models((one, f"{one.new.values['speedup']:.2f}x") for one in worst)
     before = sum(bool(eager_words(one.base)) for one in comparison.cells)
-    return len(worst), f"{named}{', ...' if len(worst) > _NAMED else ''}; {before} of base"
+    return len(worst), f"{named}; {before} of base"
 
 
 def verdict_counts(comparison: Comparison) -> list[tuple[Dimension, list[tuple[Outcome, str, str]]]]:
@@ -208,8 +209,15 @@ def _most_changed(comparison: Comparison, dimension: Dimension, verdict: Outcome
     if verdict not in CHANGES:
         return ""
     found = _of(comparison, dimension, verdict)
-    named = ", ".join(f"{_model(one)} {percent(finding.change)}" for one, finding in found[:_NAMED])
-    return f"{named}{', ...' if len(found) > _NAMED else ''}"
+    return _first_of_models((one, percent(finding.change)) for one, finding in found)
+
+
+def _first_of_models(values: Iterable[tuple[CellComparison, str]]) -> str:
+    """Return the models with their first value: a model counts once, however many configs it has."""
+    first: dict[str, str] = {}
+    for one, value in values:
+        first.setdefault(_model(one), f"{_model(one)} {value}")
+    return ", ".join([*islice(first.values(), _NAMED), *(["..."] if len(first) > _NAMED else [])])
 
 
 def _of(comparison: Comparison, dimension: Dimension, verdict: Outcome) -> list[tuple[CellComparison, Finding]]:

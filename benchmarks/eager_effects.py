@@ -29,25 +29,25 @@ _OTHER = "0123456789" * 4
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a commit does to the times of the first `models` models, as factors; None for all models."""
+    """What a commit does to the times of the first models, as factors; `share` is how many of all models."""
 
     title: str
-    models: int | None
+    share: float
     eager: float
     compiled: float
 
 
 EFFECTS = (
-    Effect("eager and compiled +5 % in 34 models", 34, 1.05, 1.05),
-    Effect("eager and compiled +10 % in 34 models", 34, 1.10, 1.10),
-    Effect("eager and compiled +30 % in 34 models", 34, 1.30, 1.30),
-    Effect("eager and compiled +5 % in all models", None, 1.05, 1.05),
-    Effect("eager and compiled +10 % in all models", None, 1.10, 1.10),
-    Effect("eager and compiled +30 % in all models", None, 1.30, 1.30),
-    Effect("eager -5 % in all models", None, 0.95, 1.0),
-    Effect("eager -2 % in all models", None, 0.98, 1.0),
-    Effect("eager -5 % in 34 models", 34, 0.95, 1.0),
-    Effect("compiled +5 % in 34 models", 34, 1.0, 1.05),
+    Effect("eager and compiled +5 % in half of the models", 0.5, 1.05, 1.05),
+    Effect("eager and compiled +10 % in half of the models", 0.5, 1.10, 1.10),
+    Effect("eager and compiled +30 % in half of the models", 0.5, 1.30, 1.30),
+    Effect("eager and compiled +5 % in all models", 1, 1.05, 1.05),
+    Effect("eager and compiled +10 % in all models", 1, 1.10, 1.10),
+    Effect("eager and compiled +30 % in all models", 1, 1.30, 1.30),
+    Effect("eager -5 % in all models", 1, 0.95, 1.0),
+    Effect("eager -2 % in all models", 1, 0.98, 1.0),
+    Effect("eager -5 % in half of the models", 0.5, 0.95, 1.0),
+    Effect("compiled +5 % in half of the models", 0.5, 1.0, 1.05),
     Effect("nothing", 0, 1.0, 1.0),
 )
 
@@ -82,7 +82,7 @@ def main() -> None:
 
 def nights_of(folder: Path) -> dict[str, list[BundleContents]]:
     """Return the bundles of the nights of the first commit in a folder, oldest first."""
-    bundles = sorted((read_bundle(path) for path in folder.glob("*.jsonl.gz")), key=_start)
+    bundles = sorted((read_bundle(path) for path in folder.glob("*.jsonl.*")), key=_start)
     nights: dict[str, list[BundleContents]] = {}
     for bundle in bundles:
         if bundle.header.commit == bundles[0].header.commit:
@@ -93,7 +93,7 @@ def nights_of(folder: Path) -> dict[str, list[BundleContents]]:
 def answers(nights: Mapping[str, Sequence[BundleContents]], effect: Effect) -> dict[str, Answer]:
     """Return what the product says of an effect, by the base."""
     models = sorted({item.cell.model for night in nights.values() for one in night for item in one.latest().values()})
-    changed = set(models if effect.models is None else models[: effect.models])
+    changed = set(models[: round(effect.share * len(models))])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         store = open_store(folder / "effects.db", write=True)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from collector.bundle_file import both_paths, create, pack, path_of, read_lines, take_up
+from collector.bundle_file import both_paths, create, find, pack, path_of, read_lines, take_up
 from collector.code import Code, pack_text
 from collector.masking import hidden_variables, mask, mask_fingerprint, mask_own, may_tell_secret, own_secrets
 from collector.usage_errors import BundleError
@@ -210,7 +210,7 @@ class KnownCode:
 
     def _bundle(self, run_id: str) -> Path | None:
         with suppress(BundleError):  # half a line names no run
-            return next((path for path in both_paths(path_of(self._folder, run_id)) if path.exists()), None)
+            return find(self._folder, run_id)
         return None
 
 
@@ -352,7 +352,9 @@ def _take(contents: BundleContents, record: Mapping[str, Any], number: int) -> N
         case "code":
             contents.codes[str(record["code_id"])] = Code.from_json(record).to_json()
         case "text":
-            contents.texts[str(record["text_id"])] = str(record["zlib"])
+            contents.texts[str(record["text_id"])] = (
+                str(record["zlib"]) if "zlib" in record else pack_text(record["text"])
+            )
         case "measurement":
             measurement = Measurement.from_json(record)
             take_out_tuning(measurement.metrics, measurement.details)

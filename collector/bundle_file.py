@@ -2,28 +2,31 @@
 
 `RUN.jsonl` is a run in progress or an interrupted one, `RUN.jsonl.gz` a closed one. Where both exist, a kill came between
 making one and removing the other, and the plain one has all that the other has. `*.partial` is an unfinished file without
-value.
+value. `RUN.jsonl.xz` is a copy of a closed run to hand on (`scripts/small_bundles.py`): it can be read, not continued.
 """
 
 from __future__ import annotations
 
 import errno
 import gzip
+import lzma
 import os
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from collector.usage_errors import BundleError
 
-_PLAIN, _PACKED, _PARTIAL = ".jsonl", ".jsonl.gz", ".partial"
+_PLAIN, _PACKED, _SMALL, _PARTIAL = ".jsonl", ".jsonl.gz", ".jsonl.xz", ".partial"
 #: Bytes of a run id: file systems take 255, of which the suffixes need some.
 _LONGEST_NAME = 200
 #: Bytes that are read of one bundle, unpacked. A night of 1,800 cells has some 30 MB.
 LARGEST = 256 << 20
+#: Bytes of memory to read an .xz file with: the strongest setting of xz needs 65 MiB.
+_XZ_MEMORY = 128 << 20
 
 
 def path_of(folder: Path, run_id: str) -> Path:
@@ -102,6 +105,12 @@ def both_paths(path: Path) -> tuple[Path, Path]:
     raise BundleError(f"{path} is not a bundle: its name does not end in {_PLAIN} or {_PACKED}")
 
 
+def find(folder: Path, run_id: str) -> Path | None:
+    """Return the file of a run, the plain one first; None if there is none. Raises `BundleError` as `path_of` does."""
+    plain, packed = both_paths(path_of(folder, run_id))
+    return next((path for path in (plain, packed, plain.with_suffix(_SMALL)) if path.exists()), None)
+
+
 def read_lines(path: Path, damage: list[str]) -> Iterator[bytes]:
     """Whole lines only, without their ends: what follows the last newline of a cut file is reported, not returned.
 
@@ -130,23 +139,56 @@ def read_lines(path: Path, damage: list[str]) -> Iterator[bytes]:
         damage.append(f"the last {len(pending)} bytes are a line cut in the middle")
 
 
+class _Unpacker(Protocol):
+    """What zlib's and lzma's decompressors have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+class _Plain:
+    """Hands on what is not compressed."""
+
+    eof = True
+
+    def decompress(self, data: bytes, /) -> bytes:
+        return data
+
+
+def _unpacker(start: bytes) -> _Unpacker:
+    """Return what unpacks a file that starts so."""
+    if start.startswith(b"\x1f\x8b"):
+        return zlib.decompressobj(wbits=31)
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY) if start.startswith(b"\xfd7zXZ\x00") else _Plain()
+
+
 def _chunks(path: Path, damage: list[str]) -> Iterator[bytes]:
     with path.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
+        start = raw.read(6)
+        unpacker, done = _unpacker(start), 0
         raw.seek(0)
-        inflate = zlib.decompressobj(wbits=31)
-        while chunk := raw.read(4096):
-            before = inflate.copy()
-            try:
-                yield inflate.decompress(chunk) if packed else chunk
-            except zlib.error as error:
-                damage.append(f"the compressed stream is broken ({error})")
-                with suppress(zlib.error):  # what the bytes before the break say
-                    for byte in chunk:
-                        yield before.decompress(bytes((byte,)))
-                return
-        if packed and not inflate.eof:
+        try:
+            while chunk := raw.read(4096):
+                yield unpacker.decompress(chunk)
+                done += len(chunk)
+        except (zlib.error, lzma.LZMAError, EOFError) as error:
+            damage.append(f"the compressed stream is broken ({error})")
+            yield from _before_break(path, done, start)
+            return
+        if not unpacker.eof:
             damage.append("the compressed stream ends early")
+
+
+def _before_break(path: Path, done: int, start: bytes) -> Iterator[bytes]:
+    """Return what the bytes just before a break say: those of the chunk at `done`, one by one."""
+    unpacker = _unpacker(start)
+    with path.open("rb") as raw, suppress(zlib.error, lzma.LZMAError, EOFError):
+        for _ in range(0, done, 4096):
+            unpacker.decompress(raw.read(4096))
+        for byte in raw.read(4096):
+            yield unpacker.decompress(bytes((byte,)))
 
 
 def _open_locked(path: Path, mode: str) -> IO[bytes]:

@@ -128,8 +128,8 @@ READ = tuple(sorted({*MIN_EFFECT, LEAK, THROTTLED, *READ_FOR_COUNTS, *CONTROL.va
 #: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
 _WIDEST = np.log(1000.0)
 
-#: Where no noise is known, a change of this factor or more counts by its size alone: no known disturbance doubles a time. No two
-#: latencies of the same code differ by more than 1.87 in our data (docs/statistics.md), and one that doubled may read a bit less.
+#: Where no noise is known, a change of this factor or more counts by its size alone, if the eager run did not move along: no two
+#: processes of the same code differ by more than 1.34 in both in our data (docs/statistics.md). One that doubled may read less.
 _TWICE, _LARGE = np.log(2.0), np.log(1.9)
 
 

@@ -299,7 +299,7 @@ def newest_bundles(path: Path) -> list[Path]:
 def bundles_below(folder: Path) -> Iterator[tuple[RunHeader, Path]]:
     """The bundles below a folder that can be read, with their first lines."""
     for path in folder.rglob("*.jsonl*"):
-        if path.name.endswith((".jsonl", ".jsonl.gz")):
+        if path.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.xz")):
             with suppress(BundleError):  # a history that is in part unreadable is still a history
                 yield check_bundle(path), path
 

@@ -10,10 +10,10 @@ import pytest
 from tests.command_line import ROOT
 
 SHIPPED = {
-    "dynamic_sizes data/dynamic/*.gz": "| T5Small | inference | batch 2, length 512 | 12.404 | 4.234 | 4.709 | 1.112 |",
+    "dynamic_sizes data/dynamic/*.xz": "| T5Small | inference | batch 2, length 512 | 12.404 | 4.234 | 4.709 | 1.112 |",
     "process_noise --fewest 2 data/templates/*-115*": "triton       compiled_ms beside eager            57    0.91%    9.37%",
     "beside_pytorch --table data/beside/h200": "| mobilenetv2_100 | triton | 8.04, 3.24 | 1.00 | 1.06 | 0.95 |",
-    "graphnet_samples table data/graphnet/*.gz": "| triton | pass | 167 |",
+    "graphnet_samples table data/graphnet/*.xz": "| triton | pass | 167 |",
 }
 
 

@@ -14,8 +14,8 @@ NIGHTS = Path(__file__).parents[2] / "data" / "nights"
 @pytest.mark.parametrize(
     "effect",
     [
-        Effect("+5 % in 34 models", 34, 1.05, 1.05),
-        Effect("-5 % of eager in all", None, 0.95, 1.0),
+        Effect("+5 % in half of the models", 0.5, 1.05, 1.05),
+        Effect("-5 % of eager in all", 1, 0.95, 1.0),
     ],
     ids=str,
 )

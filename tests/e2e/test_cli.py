@@ -13,7 +13,7 @@ from tests.command_line import ROOT, call, is_one_line, tell
 from tests.factories import cell, header, matrix, night, passing, write_bundle
 from tests.jobs.acting import played_host
 
-BUNDLES = sorted((ROOT / "data" / "releases").glob("*.gz"))
+BUNDLES = sorted((ROOT / "data" / "releases").glob("*.xz"))
 #: Options of a run on a played host: torch is not imported.
 PLAYED = ["--start", "spawn", "--device", "cpu"]
 EAGER = [*PLAYED, "--backend", "eager"]

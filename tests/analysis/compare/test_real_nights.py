@@ -16,7 +16,7 @@ from tests.test_distribution import ROOT
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     """Nights a, b and c: two of one commit, then one of another."""
-    return stores.store(tmp_path_factory.mktemp("nights") / "store.db", sorted((ROOT / "data" / "nights").glob("*.gz")))
+    return stores.store(tmp_path_factory.mktemp("nights") / "store.db", sorted((ROOT / "data" / "nights").glob("*.xz")))
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,10 @@ def changed(comparison, dimension, verdict):
 def test_every_judged_cell_is_ranked_the_worst_first(conn):
     comparison = compare_named(conn, "b", "c")
     ranked = comparison.ranked()
-    assert len(ranked) == len(comparison.cells) == sum(comparison.counts().values()) == 66
-    assert [one.cell.model for one in ranked[:3]] == ["RobertaForCausalLM", "T5Small", "ElectraForCausalLM"]
+    assert len(ranked) == len(comparison.cells) == sum(comparison.counts().values()) == 69
+    assert [one.cell.model for one in ranked[:3]] == ["T5Small", "adamw_step", "adamw_step"]
     worst, _ = comparison.ranked_findings(CHANGES)[0]
-    assert worst.cell.model == "convnextv2_nano.fcmae_ft_in22k_in1k"
+    assert worst.cell.model == "T5Small"
 
 
 def test_memory_is_found_in_both_directions(conn):
@@ -49,15 +49,23 @@ def test_memory_is_found_in_both_directions(conn):
     for one, other in ((there, back), (back, there)):
         larger = changed(one, Dimension.MEMORY, Outcome.REGRESSED)
         assert larger == changed(other, Dimension.MEMORY, Outcome.IMPROVED)
-    assert len(changed(there, Dimension.MEMORY, Outcome.REGRESSED)) == 3
-    assert len(changed(back, Dimension.MEMORY, Outcome.REGRESSED)) == 5
+    assert len(changed(there, Dimension.MEMORY, Outcome.REGRESSED)) == 5
+    assert len(changed(back, Dimension.MEMORY, Outcome.REGRESSED)) == 6
 
 
 def test_two_nights_of_one_commit_are_not_worse(conn):
-    assert sentence(compare_named(conn, "a", "b")) == "Nothing is known to have got worse. Undecided: 2 of 56 models."
+    """Their compile times are undecided: those of one program differ by 20 % on that host."""
+    comparison = compare_named(conn, "a", "b")
+    assert sentence(comparison) == "Nothing is known to have got worse. Undecided: 23 of 28 models."
+    found = {
+        str(finding.verdict)
+        for one in comparison.cells
+        for finding in one.findings
+        if finding.dimension is Dimension.LATENCY
+    }
+    assert found == {"unchanged", "inconclusive"}
 
 
 def test_most_losses_come_from_kernels_that_were_fused_otherwise(conn):
-    first, *others = causes(conn, compare_named(conn, "b", "c"))
-    assert (first.title, len(first.changes)) == ("fused softmax kernels", 12)
-    assert {"fused layer norm kernels", "peak memory"} <= {cause.title for cause in others}
+    found = {cause.title: len(cause.changes) for cause in causes(conn, compare_named(conn, "b", "c"))}
+    assert (found["fused softmax kernels"], found["fused layer norm kernels"], found["peak memory"]) == (16, 16, 20)

@@ -215,7 +215,7 @@ def test_a_beginning_of_a_night_and_another_name_is_ambiguous(store, tmp_path):
 @pytest.mark.parametrize("name", ["2.9.1", "v2.9.1"])
 def test_a_release_of_torch_stands_for_its_commit(tmp_path, name):
     store = new_store(tmp_path / "store.db")
-    bundle = next((Path(__file__).parents[3] / "data" / "releases").glob("20261122-025137*.jsonl.gz"))
+    bundle = next((Path(__file__).parents[3] / "data" / "releases").glob("20261122-025137*.jsonl.xz"))
     ingest_bundle(store, bundle)
     assert resolve_side(store, name).commits == ("5811a8d7da873dd699ff6687092c225caffcf1bb",)
     with pytest.raises(SideError, match=r"'2\.9\.2'; nearest: 2\.9\.1"):
