@@ -76,7 +76,7 @@ class SourceOptions:
         from jobs.builds.overlay import make_overlay
 
         overlay = make_overlay(self.source, self.overlays, python_only=self.python_only, wheel_commit=self.wheel_commit)
-        tell(f"source: {overlay}")
+        tell(f"source: {overlay.words()}")
         names = replace(
             names,
             branch=names.branch or overlay.branch or None,

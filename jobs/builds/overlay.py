@@ -26,7 +26,7 @@ from pathlib import Path
 from collector.vocabulary import short_hash
 from jobs.builds.build_options import BuildError
 from jobs.git_log import GitError, Repository
-from jobs.output.terminal import the_first
+from jobs.output.terminal import several, the_first
 
 #: The packages of a wheel whose files come from a repository.
 PACKAGES = ("torch", "functorch")
@@ -86,7 +86,18 @@ class Overlay:
     files: int
     left_out: int
 
+    def words(self) -> str:
+        """Return `9800ddd936, no file differs from the installed torch` or how many do, as a command says it."""
+        differ = (
+            f"{several(self.files, 'file')} {'differs' if self.files == 1 else 'differ'}"
+            if self.files
+            else "no file differs"
+        )
+        left_out = f", {several(self.left_out, 'file')} left out that need a build" if self.left_out else ""
+        return f"{self.commit[:10]}{self.commit[40:]}, {differ} from the installed torch{left_out}"
+
     def __str__(self) -> str:
+        """Return what the environment of a run says, which older versions compare with."""
         left_out = f", without {self.left_out} that need a build" if self.left_out else ""
         commit = self.commit[:10] + self.commit[40:]
         return f"{self.files} files of {commit} over {self.wheel_commit[:10]}{left_out}"
