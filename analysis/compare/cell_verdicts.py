@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -236,7 +236,7 @@ def _chance_of_single_runs(pairs: PairedCells, metric: str, tail: Tail, change: 
         of_base = sign * (after.log - np.log(np.where(is_more, base_most, base_least))) >= half
         of_new = sign * (np.log(np.where(is_more, new_least, new_most)) - before.log) >= half
     sides = SideRuns(before.runs, of_base), SideRuns(after.runs, of_new)
-    return Tail(tail.distances, scale, apart).chance(change, *sides)
+    return replace(tail, scale=scale, apart=apart).chance(change, *sides)
 
 
 def _large(pairs: PairedCells, metric: str, tested: Difference) -> Numbers:
