@@ -202,6 +202,13 @@ _ALL = (
            section=Section.CORRECTNESS, shown=Place.MODEL, rank=20,
            how="over all floating tensors above a thousandth of the largest of their group, where the reference is usable",
            absent="without a reference (`no_float64` says why); where eager is exact"),
+    Metric("error_margin", "", "lower", "error over its limit",
+           dimension=Dimension.CORRECTNESS,
+           meaning="largest error of a compiled tensor as a share of the limit that the rules set it: up to 1 passes",
+           section=Section.CORRECTNESS, shown=Place.COMPARE, rank=20,
+           how="the largest share over rules 6 to 9, all floating tensors and later calls; of rules that accept a tensor each "
+               "by itself the least. `nearest_to_limit` names the tensor. Rows that hang on near ties are left out",
+           absent="without floating outputs; where outputs are wrong by a rule without a limit; before this version"),
     Metric("cosine", "", "higher", "cosine",
            meaning="smallest cosine similarity of a compiled output to its eager counterpart",
            section=Section.CORRECTNESS, shown=Place.MODEL, rank=21,

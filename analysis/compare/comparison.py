@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from analysis.compare.adjustment import EagerFacts
 from analysis.compare.cell_comparison import CellComparison, Transition
+from analysis.compare.cell_verdicts import MARGIN
 from analysis.compare.findings import CHANGES, VERDICTS, Finding, JudgedMetric, Outcome, count_findings
 from analysis.compare.kernel_groups import OTHERS, explained
 from analysis.compare.side_differences import (
@@ -39,8 +40,10 @@ RANKED = (
 )
 
 
-#: The cells with two modes that are named.
+#: The cells that a note names.
 _NAMED = 3
+#: An error of so much of its limit is near it, if it has grown by so much.
+_NEAR, _GREW = 0.5, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ class Comparison:
         order = [self.order_note] if self.order_note else []
         return (
             *order,
+            *_near_line(self.cells),
             *self.control_notes,
             *side_notes(self.base, self.new, self.cells, across=self.configs is not None),
         )
@@ -196,6 +200,23 @@ def _modes_line(cells: Sequence[CellComparison]) -> tuple[str, ...]:
     named = [f"{one.cell} ({low:.2f} and {high:.2f})" for one, (low, high) in found[:_NAMED]]
     more = [f"{len(found) - _NAMED} more"] if len(found) > _NAMED else []
     return (f"two modes, from run to run, of which neither is a change: {', '.join([*named, *more])}",)
+
+
+def near_limit(base: CellState, new: CellState) -> bool:
+    """Return whether the error of new is above half of its limit and has grown: the cell may fail next."""
+    before, after = (state.values.get(MARGIN) for state in (base, new))
+    return before is not None and after is not None and after > _NEAR and after - before > _GREW
+
+
+def _near_line(cells: Sequence[CellComparison]) -> tuple[str, ...]:
+    """A sentence on the cells that pass and whose error came near its limit; nothing where none did."""
+    near = [one for one in cells if one.passes and near_limit(one.base, one.new)]
+    near.sort(key=lambda one: -one.new.values[MARGIN])
+    if not near:
+        return ()
+    named = [f"{one.cell} ({one.base.values[MARGIN]:.2f} -> {one.new.values[MARGIN]:.2f})" for one in near[:_NAMED]]
+    more = [f"{len(near) - _NAMED} more"] if len(near) > _NAMED else []
+    return (f"error came near its limit, above which a cell fails: {', '.join([*named, *more])}",)
 
 
 def _size(one: CellComparison) -> float:
@@ -332,7 +353,7 @@ def _passes(details: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _cause(conn: Connection, one: CellComparison, finding: Finding) -> str:
-    if finding.dimension is Dimension.CORRECTNESS:
+    if finding.dimension is Dimension.CORRECTNESS and not finding.metric:
         state = one.base if finding.verdict is Outcome.FIXED else one.new
         return " in ".join(filter(None, (state.exception or state.status, state.stage)))
     if finding.dimension is Dimension.LATENCY:

@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_verdicts import decide
+from analysis.compare.cell_verdicts import MARGIN, decide
 from analysis.compare.compare_sides import compare_named
-from analysis.compare.comparison import Comparison
+from analysis.compare.comparison import Comparison, near_limit
 from analysis.compare.findings import WALL, Finding, Outcome
 from analysis.compare.kernel_groups import KernelGroup, compared_kernels, explained
 from analysis.compare.side_differences import (
@@ -27,12 +27,12 @@ from analysis.compare.side_differences import (
     reason_differences,
 )
 from analysis.compare.suite_groups import SuiteChange
-from analysis.present import dimension_lines, percent, sentence
+from analysis.present import dimension_lines, percent, sentence, value
 from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.rerun import NOTHING_AGAIN, Again, cell_of, find_again, repro_as
 from collector.failures import Explanation
 from collector.metrics import METRICS
-from collector.vocabulary import Config, status_words
+from collector.vocabulary import NEAREST, Config, status_words
 from db.queries.cells import EVERYTHING, CellFilter
 from db.queries.details import codes, configs_of, evidence, program, throttled_by, with_kernels
 from db.queries.side_rows import CellState
@@ -57,6 +57,7 @@ def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
     lines = [
         *_failure(row.new),
         *_explained(new),
+        *_margin(row, new),
         *_count_changes(row),
         *_reason_changes(base, new),
         *([f"generated code: {code.words}"] if code else []),
@@ -99,6 +100,15 @@ def _explained(new: Mapping[str, Any]) -> list[str]:
 def _count_changes(row: CellComparison) -> list[str]:
     differing = count_differences(row.base.values, row.new.values)
     return [f"{COUNTS[name]}: {base:.0f} -> {new:.0f}" for name, (base, new) in differing.items()]
+
+
+def _margin(row: CellComparison, details: Mapping[str, Any]) -> list[str]:
+    """How near the error of new came to its limit, and in which tensor."""
+    if not (row.passes and near_limit(row.base, row.new)):
+        return []
+    base, new = (value(MARGIN, state.values.get(MARGIN)) for state in (row.base, row.new))
+    of = f" of {details[NEAREST]}" if NEAREST in details else ""
+    return [f"error over its limit{of}: {base} -> {new}, above 1 the cell fails"]
 
 
 def _throttled(*details: Mapping[str, Any]) -> list[str]:

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from analysis.compare import side_differences
 from analysis.compare.cell_comparison import CellComparison, direction
-from analysis.compare.cell_verdicts import LEAK
+from analysis.compare.cell_verdicts import LEAK, MARGIN
 from analysis.compare.comparison import AFTER_COMPILING, Comparison, pass_times
 from analysis.present import noise_line
 from analysis.reports.facts import eager_lines
 from analysis.rerun import stored_repro
 from collector.failures import Explanation
 from collector.metrics import METRICS, Place, shown_in
-from collector.vocabulary import sizes_of
+from collector.vocabulary import NEAREST, sizes_of
 from dashboard.components import charts, wording
 from dashboard.components.downloads import download, file_name
 from dashboard.components.markup import (
@@ -138,6 +138,10 @@ def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
     shown = table("Metrics", head, rows, note=note, numbers=range(1, 6))
     draw(Markup('<div class="{}">{}</div>').format("iw-narrow" if is_pair else "iw-narrower", shown))
     parts = [_behind(halves), *([verdict.words if verdict else "", wording.RULE] if is_pair else [])]
+    for half in halves:
+        if half.measured and (path := half.measured.details.get(NEAREST)):
+            margin = number(MARGIN, half.values.get(MARGIN))
+            draw(paragraph("soft", joined(" ", (f"Nearest to its limit in {half.role}, at {margin}:", mono(path)))))
     if caption := " ".join(part for part in parts if part):
         with st.expander("How is this decided?"):
             st.caption(caption)
