@@ -138,6 +138,12 @@ _ALL = (
            meaning="eager_peak_bytes over compiled_peak_bytes",
            section=Section.MEMORY, shown=Place.COMPARE, rank=8,
            absent="as above"),
+    Metric("saved_bytes", "B", "lower", "saved for backward",
+           meaning="memory of what the forward pass of one compiled training step saves for the backward pass, without weights "
+                   "and inputs",
+           section=Section.MEMORY, shown=Place.MODEL, rank=17,
+           how="`torch.autograd.graph.saved_tensors_hooks` around a call that is not timed, each storage once",
+           absent="for inference; where a model allows no hooks (`no_saved_tensors` says why); before this version"),
     Metric("graphs", "", "neither", "graphs", is_count=True,
            dimension=Dimension.GRAPHS,
            meaning="graphs that Dynamo captured",

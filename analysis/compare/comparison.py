@@ -15,6 +15,7 @@ from analysis.compare.cell_comparison import CellComparison, Transition
 from analysis.compare.cell_verdicts import MARGIN
 from analysis.compare.findings import CHANGES, VERDICTS, Finding, JudgedMetric, Outcome, count_findings
 from analysis.compare.kernel_groups import OTHERS, explained
+from analysis.compare.memory_changes import peak_parts, saved_parts
 from analysis.compare.side_differences import (
     CodeChanges,
     EnvironmentDifference,
@@ -358,10 +359,26 @@ def _cause(conn: Connection, one: CellComparison, finding: Finding) -> str:
         return " in ".join(filter(None, (state.exception or state.status, state.stage)))
     if finding.dimension is Dimension.LATENCY:
         return _kernels(conn, one)
+    if finding.metric == _PEAK:
+        return _memory(conn, one)
     if finding.dimension is Dimension.COMPILE and finding.metric:
         times = pass_times(_details(conn, one.base), _details(conn, one.new))
         return f"compile time, most of it in {times[0].name}" if times else METRICS[finding.metric].title
     return METRICS[finding.metric].title if finding.metric else finding.dimension.value
+
+
+def _memory(conn: Connection, one: CellComparison) -> str:
+    """Name the largest part of what moved the peak; parts that went the other way explain nothing."""
+    base, new = _details(conn, one.base), _details(conn, one.new)
+    grew = (one.new.values.get(_PEAK) or 0.0) - (one.base.values.get(_PEAK) or 0.0)
+    for parts in (saved_parts(base, new), peak_parts(base, new)):
+        leading = next((part for part in parts if part.change * grew > 0), None)
+        if leading and abs(leading.change) >= _LEADING * abs(grew):
+            return leading.words
+    return METRICS[_PEAK].title
+
+
+_PEAK = "compiled_peak_bytes"
 
 
 def _kernels(conn: Connection, one: CellComparison) -> str:

@@ -16,6 +16,7 @@ from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison, near_limit
 from analysis.compare.findings import WALL, Finding, Outcome
 from analysis.compare.kernel_groups import KernelGroup, compared_kernels, explained
+from analysis.compare.memory_changes import memory_words
 from analysis.compare.side_differences import (
     COUNTS,
     REST,
@@ -31,13 +32,14 @@ from analysis.present import dimension_lines, percent, sentence, value
 from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.rerun import NOTHING_AGAIN, Again, cell_of, find_again, repro_as
 from collector.failures import Explanation
-from collector.metrics import METRICS
+from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import NEAREST, Config, status_words
 from db.queries.cells import EVERYTHING, CellFilter
 from db.queries.details import codes, configs_of, evidence, program, throttled_by, with_kernels
 from db.queries.side_rows import CellState
 
 _SIDES = ("base", "new")
+_PEAK = "compiled_peak_bytes"
 #: Lines of one kind.
 _MOST = 4
 #: A kernel is named if its time changed by this part of the device time, or if it came or went with as much.
@@ -58,6 +60,7 @@ def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
         *_failure(row.new),
         *_explained(new),
         *_margin(row, new),
+        *_memory(row, base, new),
         *_count_changes(row),
         *_reason_changes(base, new),
         *([f"generated code: {code.words}"] if code else []),
@@ -109,6 +112,12 @@ def _margin(row: CellComparison, details: Mapping[str, Any]) -> list[str]:
     base, new = (value(MARGIN, state.values.get(MARGIN)) for state in (row.base, row.new))
     of = f" of {details[NEAREST]}" if NEAREST in details else ""
     return [f"error over its limit{of}: {base} -> {new}, above 1 the cell fails"]
+
+
+def _memory(row: CellComparison, base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What takes more or less memory, where it is a part of the peak that matters."""
+    least = MIN_EFFECT[_PEAK] * max(state.values.get(_PEAK) or 0.0 for state in (row.base, row.new))
+    return _first(memory_words(base, new, least), "changes of memory") if least else []
 
 
 def _throttled(*details: Mapping[str, Any]) -> list[str]:

@@ -31,7 +31,7 @@ from collector.measure.ahead_of_time import NOT_COUNTED
 from collector.measure.counters import demand_compiled_calls, demand_compiled_gradients, demand_graphs
 from collector.measure.dynamic_shapes import TwoSizes, load
 from collector.measure.first_call import held_between_compilations
-from collector.measure.generated_code import CodeLog
+from collector.measure.generated_code import CodeLog, saved_operators
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
 from collector.measure.timing import (
     counted,
@@ -59,6 +59,8 @@ Builder = Callable[..., Built]
 
 #: What the first small product of a process takes: cuBLAS's workspace and the allocator's first block.
 _FIRST_PRODUCT_BYTES = 128 << 20
+#: Characters of the reason why there is no evidence.
+_MESSAGE_LENGTH = 300
 #: What a second process takes of the device before it allocates anything (`jobs.pool.gpu_scheduler`).
 _CONTEXT_BYTES = 700_000_000
 
@@ -159,6 +161,7 @@ class _Run:
             self.details["only"] = "code"
             self._enter(Stage.DONE)
             return
+        self._look_into_memory(subject, compiled)
         # Latencies come first: a profiler or a deterministic setting makes every later call of a process slower.
         compare_sizes = partial(self._compare_sizes, compiled, effective, sizes) if sizes else None
         self._measure(subject, compiled, compare_sizes)
@@ -350,6 +353,29 @@ class _Run:
         code, self.outcome.texts = self.code.take()
         if code:
             self.outcome.code, self.measurement.code_id = code.to_json(), code.code_id
+
+    def _look_into_memory(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+        """Note what is saved for the backward pass, and on a GPU what is alive at the peak. It fails no cell."""
+        watched = {"saved_tensors": self._take_saved} if self.cell.phase is Phase.TRAINING else {}
+        if self.on_accelerator:
+            watched["peak_lines"] = self._take_peak_lines
+        for key, watch in watched.items():
+            try:
+                with self._holding("device", self._calls_need()):
+                    watch(subject, compiled)
+            except Exception as error:
+                self.details[f"no_{key}"] = f"{type(error).__name__}: {str(error)[:_MESSAGE_LENGTH]}"
+
+    def _take_saved(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+        saved = memory.SavedTensors(subject.resident())
+        saved.watch(compiled)
+        self.metrics["saved_bytes"] = float(saved.bytes)
+        self.details["saved_tensors"] = saved.rows(saved_operators(self.outcome.texts.values()))
+
+    def _take_peak_lines(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+        subject.release_gradients()
+        if (peak := self.device.peak(compiled)) is not None:
+            self.details["peak_lines"] = peak.rows
 
     def _count(self) -> None:
         found, details = counters.read(self.log)

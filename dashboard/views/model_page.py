@@ -15,6 +15,7 @@ from analysis.compare import side_differences
 from analysis.compare.cell_comparison import CellComparison, direction
 from analysis.compare.cell_verdicts import LEAK, MARGIN
 from analysis.compare.comparison import AFTER_COMPILING, Comparison, pass_times
+from analysis.compare.memory_changes import MemoryPart, byte_words, peak_parts, saved_parts
 from analysis.present import noise_line
 from analysis.reports.facts import eager_lines
 from analysis.rerun import stored_repro
@@ -108,8 +109,8 @@ def cell_verdict(selection: Selection, choice: Choice, halves: Sequence[Half]) -
 
 
 _SHOWN = shown_in(*Place)
-#: Passes of the compiler that are shown.
-_PASSES = 12
+#: Passes of the compiler, and parts of memory, that are shown.
+_PASSES, _PARTS = 12, 10
 _OF_RUNS = ("compiled_ms", "eager_ms", "compiled_kernel_ms", "compile_cold_s")
 _LOG = (
     "Nothing more is stored. A bundle keeps the last 8 KiB of a log. A cell that passes has a log only if TORCH_LOGS asked "
@@ -167,6 +168,35 @@ def compile_passes(halves: Sequence[Half]) -> None:
     )
     shown = table("Compile time by pass", head, rows[:_PASSES], note=note, numbers=range(1, 4))
     draw(Markup('<div class="iw-narrow">{}</div>').format(shown))
+
+
+def memory(halves: Sequence[Half]) -> None:
+    """Draw what is saved for the backward pass and what is alive at the peak, the largest change first."""
+    base, new = (half.measured.details if half.measured else {} for half in (halves[0], halves[-1]))
+    for title, parts, note in (
+        ("Saved for the backward pass", saved_parts(base, new), "without weights and inputs"),
+        ("Alive at the peak", peak_parts(base, new), "by the line that allocated it"),
+    ):
+        rows = [
+            (
+                _name(part),
+                *(f"{count:,}" for count in counts),
+                *map(byte_words, sizes),
+                signed(part.change / 1e6, 2, "MB"),
+            )
+            for part in parts[:_PARTS]
+            for counts, sizes in [((part.base, part.new), (part.base_bytes, part.new_bytes))]
+        ]
+        head = ["tensors" if title[0] == "S" else "line", "base", "new", "base bytes", "new bytes", "change"]
+        if len(halves) < 2:
+            rows, head = [(row[0], row[2], row[4]) for row in rows], [head[0], "number", "bytes"]
+        if rows:
+            more = f"; the first {_PARTS} of {len(parts)}" if len(parts) > _PARTS else ""
+            draw(table(title, head, rows, note=note + more, numbers=range(1, 6)))
+
+
+def _name(part: MemoryPart) -> str:
+    return joined(" ", (mono(part.name), span("soft", part.about))) if part.about else mono(part.name)
 
 
 def runs(choice: Choice, halves: Sequence[Half]) -> None:
@@ -401,6 +431,7 @@ def page(selection: Selection) -> None:
     runs(choice, halves)
     sizes(halves)
     compile_passes(halves)
+    memory(halves)
     model_code.show(selection.data, halves)
     model_code.show_kernels(halves)
     model_choice.show_history(selection, choice, verdict.decided if verdict else "")
