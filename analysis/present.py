@@ -43,6 +43,8 @@ def value(metric: str | None, number: float | None) -> str:
     match METRICS[metric].unit:
         case "ms":
             return f"{number:.{1 if number >= 100 else 2 if number >= 10 else 3}f} ms"
+        case "us":
+            return f"{number:.0f} us"
         case "s":
             return f"{number:.1f} s"
         case "B":

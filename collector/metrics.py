@@ -236,6 +236,18 @@ _ALL = (
                "holds imports; standing is taken out",
            absent="without the option; where the second process fails (`no_warm_compile` says why)"),
     # The margin of most counts in PyTorch's own check (benchmarks/dynamo/pr_time_benchmarks/expected_results.csv).
+    Metric("host_overhead_us", "us", "lower", "host time",
+           meaning="time for which the host works in one compiled call, from its start until it returns",
+           section=Section.LATENCY, shown=Place.MODEL, rank=16,
+           how="the profiler's events of the host, waits for the device left out: the median of five calls; `host_parts_us` "
+               "has its parts. The profiler makes each event about a microsecond longer",
+           absent="on a CPU, where the host computes as well; before this version"),
+    Metric("call_instructions", "", "lower", "host instructions",
+           meaning="user-space instructions that the calling thread retires in one compiled call, until it returns",
+           section=Section.LATENCY, shown=Place.MODEL, rank=16,
+           how="torch's counter (Linux perf events): the median of five calls before the profiled ones; the backward pass of a "
+               "GPU runs in another thread",
+           absent="on a CPU; where perf events are not allowed; before this version"),
     Metric("over_static", "x", "lower", "over static", average="geomean",
            meaning="compiled_ms of a dynamic program over that of a static one, at the worse of the two sizes",
            section=Section.LATENCY, shown=Place.MODEL, rank=22,

@@ -14,6 +14,7 @@ from analysis.compare.adjustment import EagerFacts
 from analysis.compare.cell_comparison import CellComparison, Transition
 from analysis.compare.cell_verdicts import MARGIN
 from analysis.compare.findings import CHANGES, VERDICTS, Finding, JudgedMetric, Outcome, count_findings
+from analysis.compare.host_parts import host_parts, host_words
 from analysis.compare.kernel_groups import OTHERS, explained
 from analysis.compare.memory_changes import peak_parts, saved_parts
 from analysis.compare.side_differences import (
@@ -358,13 +359,19 @@ def _cause(conn: Connection, one: CellComparison, finding: Finding) -> str:
         state = one.base if finding.verdict is Outcome.FIXED else one.new
         return " in ".join(filter(None, (state.exception or state.status, state.stage)))
     if finding.dimension is Dimension.LATENCY:
-        return _kernels(conn, one)
+        return (finding.is_host_overhead and _host(conn, one)) or _kernels(conn, one)
     if finding.metric == _PEAK:
         return _memory(conn, one)
     if finding.dimension is Dimension.COMPILE and finding.metric:
         times = pass_times(_details(conn, one.base), _details(conn, one.new))
         return f"compile time, most of it in {times[0].name}" if times else METRICS[finding.metric].title
     return METRICS[finding.metric].title if finding.metric else finding.dimension.value
+
+
+def _host(conn: Connection, one: CellComparison) -> str:
+    """Name the part of the host's work that took longer or shorter; empty where that is not known."""
+    parts = host_parts(_details(conn, one.base), _details(conn, one.new))
+    return f"host overhead, most of it in {parts[0].name}" if host_words(parts) else ""
 
 
 def _memory(conn: Connection, one: CellComparison) -> str:

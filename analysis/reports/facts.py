@@ -15,6 +15,7 @@ from analysis.compare.cell_verdicts import MARGIN, decide
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison, near_limit
 from analysis.compare.findings import WALL, Finding, Outcome
+from analysis.compare.host_parts import host_parts, host_words
 from analysis.compare.kernel_groups import KernelGroup, compared_kernels, explained
 from analysis.compare.memory_changes import memory_words
 from analysis.compare.side_differences import (
@@ -61,6 +62,7 @@ def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
         *_explained(new),
         *_margin(row, new),
         *_memory(row, base, new),
+        *filter(None, [host_words(host_parts(base, new))]),
         *_count_changes(row),
         *_reason_changes(base, new),
         *([f"generated code: {code.words}"] if code else []),

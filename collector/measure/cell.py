@@ -32,6 +32,7 @@ from collector.measure.counters import demand_compiled_calls, demand_compiled_gr
 from collector.measure.dynamic_shapes import TwoSizes, load
 from collector.measure.first_call import held_between_compilations
 from collector.measure.generated_code import CodeLog, saved_operators
+from collector.measure.host_time import host_time
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
 from collector.measure.timing import (
     counted,
@@ -474,12 +475,27 @@ class _Run:
         self._enter(Stage.PROFILE)
         with self._holding("profile", self._calls_need()), garbage_collection_off():
             before_ms = probe.wait()
+            self._count_instructions(calls["compiled"])
             made = {
                 name: timing.record(call, self.settings.profile_calls, self.cell.device) for name, call in calls.items()
             }
             profile_ms = {"before_profile_ms": before_ms, "after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
         self.details["idle_probe"] |= profile_ms
         return made
+
+    def _count_instructions(self, compiled: Callable[[], Any]) -> None:
+        """Count what this thread does until a call returns; waiting for the device would count as work."""
+        counts = []
+        for _ in range(self.settings.profile_calls):
+            if (end := timing.counter_from_here()) is None:
+                return
+            try:
+                compiled()
+            finally:
+                counts.append(end())
+            self.device.synchronize()
+        if counts and all(counts):
+            self.metrics["call_instructions"] = float(median(counts))
 
     def _compare_sizes(self, compiled: Callable[[], Any], effective: Effective, sizes: TwoSizes) -> None:
         """Measures a marked program at the second size, and both sizes against static programs."""
@@ -505,6 +521,8 @@ class _Run:
             if (found := timing.device_time(profiler, calls)) is not None:
                 self.metrics[f"{name}_kernel_ms"] = found.busy_ms
                 self.details[f"{name}_kernels"] = found.kernels
+        if "compiled" in profilers and (spent := host_time(timing.host_spans(profilers["compiled"]))):
+            self.metrics["host_overhead_us"], self.details["host_parts_us"] = spent.us, spent.parts
         if self.asks_for_graphs and "compiled" in profilers:
             self._take_graph_use(timing.graph_use(profilers["compiled"], calls))
 

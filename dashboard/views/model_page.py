@@ -15,6 +15,7 @@ from analysis.compare import side_differences
 from analysis.compare.cell_comparison import CellComparison, direction
 from analysis.compare.cell_verdicts import LEAK, MARGIN
 from analysis.compare.comparison import AFTER_COMPILING, Comparison, pass_times
+from analysis.compare.host_parts import host_parts
 from analysis.compare.memory_changes import MemoryPart, byte_words, peak_parts, saved_parts
 from analysis.present import noise_line
 from analysis.reports.facts import eager_lines
@@ -168,6 +169,26 @@ def compile_passes(halves: Sequence[Half]) -> None:
     )
     shown = table("Compile time by pass", head, rows[:_PASSES], note=note, numbers=range(1, 4))
     draw(Markup('<div class="iw-narrow">{}</div>').format(shown))
+
+
+def host_time(halves: Sequence[Half]) -> None:
+    """Draw what the host does in a call, the largest change first."""
+    base, new = (half.measured.details if half.measured else {} for half in (halves[0], halves[-1]))
+    if not (parts := host_parts(base, new)):
+        return
+    rows = [
+        (part.name, *(f"{us:.1f}" for us in (part.base_us, part.new_us)), signed(part.change_us, 1, "us"))
+        for part in parts
+    ]
+    head = ["part", "base us", "new us", "change"]
+    if len(halves) < 2:
+        rows, head = [(row[0], row[2]) for row in rows], ["part", "us"]
+    note = "of one compiled call under the profiler, each without the parts that it calls"
+    draw(
+        Markup('<div class="iw-narrow">{}</div>').format(
+            table("Host time by part", head, rows, note=note, numbers=range(1, 4))
+        )
+    )
 
 
 def memory(halves: Sequence[Half]) -> None:
@@ -431,6 +452,7 @@ def page(selection: Selection) -> None:
     runs(choice, halves)
     sizes(halves)
     compile_passes(halves)
+    host_time(halves)
     memory(halves)
     model_code.show(selection.data, halves)
     model_code.show_kernels(halves)

@@ -250,8 +250,11 @@ def _key(table: type[Samples | Evidence], row: Row[Any]) -> tuple[ColumnElement[
     return table.run == run, table.cell == of_cell, table.replicate == row.replicate
 
 
-#: What the details of a timed measurement say of its kernels and its memory.
-_OF_KERNELS = ("compiled_kernels", "eager_kernels", "outside_kernels", "autotuned", "saved_tensors", "peak_lines")
+#: What the details of a timed measurement say of its kernels, its memory and the host.
+_OF_KERNELS = (
+    *("compiled_kernels", "eager_kernels", "outside_kernels", "autotuned"),
+    *("saved_tensors", "peak_lines", "host_parts_us"),
+)
 
 
 def code_of(source: Source, run_id: str, cell_id: str) -> Code | None:
