@@ -43,6 +43,8 @@ def value(metric: str | None, number: float | None) -> str:
     match METRICS[metric].unit:
         case "ms":
             return f"{number:.{1 if number >= 100 else 2 if number >= 10 else 3}f} ms"
+        case "J":
+            return f"{number:.3g} J"
         case "us":
             return f"{number:.0f} us"
         case "s":

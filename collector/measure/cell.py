@@ -30,6 +30,7 @@ from collector.measure import autotuning, counters, memory, timing, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
 from collector.measure.counters import demand_compiled_calls, demand_compiled_gradients, demand_graphs
 from collector.measure.dynamic_shapes import TwoSizes, load
+from collector.measure.energy import NoEnergyError, joules_of
 from collector.measure.first_call import held_between_compilations
 from collector.measure.generated_code import CodeLog, saved_operators
 from collector.measure.host_time import host_time
@@ -407,7 +408,7 @@ class _Run:
             samples, held, kept = min((samples, held, kept), again, key=lambda taken: median(taken[0][0]))
         self._take_samples(*samples)
         if probe and not compare_sizes:
-            profilers = self._profile(calls, probe)
+            profilers = self._profile(calls, probe, watcher)
         if not self.on_accelerator:
             # On a CPU the profiler counts memory, so this comes after the samples.
             self._peak("eager_peak_bytes", subject, subject.eager)
@@ -418,7 +419,7 @@ class _Run:
         if compare_sizes:
             compare_sizes()
             if probe:
-                profilers = self._profile(calls, probe)
+                profilers = self._profile(calls, probe, watcher)
         self._take_profiles(profilers)
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
         self._take_busy_shares()
@@ -467,7 +468,7 @@ class _Run:
             return
         self.metrics["yardstick_gpu_ms"], self.metrics["yardstick_copy_ms"] = product_ms, copy_ms
 
-    def _profile(self, calls: Mapping[str, Callable[[], Any]], probe: IdleProbe) -> dict[str, Any]:
+    def _profile(self, calls: Mapping[str, Callable[[], Any]], probe: IdleProbe, watcher: Watcher) -> dict[str, Any]:
         """Profile on a GPU that nobody else uses; a CPU has no device time apart from its wall time.
 
         How soon the host launches a kernel does not change how long it runs: the other cells compile on.
@@ -476,6 +477,7 @@ class _Run:
         with self._holding("profile", self._calls_need()), garbage_collection_off():
             before_ms = probe.wait()
             self._count_instructions(calls["compiled"])
+            self._take_energy(calls["compiled"], watcher)
             made = {
                 name: timing.record(call, self.settings.profile_calls, self.cell.device) for name, call in calls.items()
             }
@@ -496,6 +498,17 @@ class _Run:
             self.device.synchronize()
         if counts and all(counts):
             self.metrics["call_instructions"] = float(median(counts))
+
+    def _take_energy(self, compiled: Callable[[], Any], watcher: Watcher) -> None:
+        """Read what the GPU uses for a call, before the profiler makes calls longer."""
+        if (read := watcher.energy_mj) is None:
+            return
+        try:
+            self.metrics["joules_per_call"] = joules_of(
+                compiled, self.device.synchronize, read, self.metrics["compiled_ms"] / 1e3
+            )
+        except NoEnergyError as error:
+            self.details["no_joules"] = str(error)
 
     def _compare_sizes(self, compiled: Callable[[], Any], effective: Effective, sizes: TwoSizes) -> None:
         """Measures a marked program at the second size, and both sizes against static programs."""
