@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from analysis.compare.adjustment import EagerFacts
 from analysis.compare.cell_comparison import CellComparison, Transition
 from analysis.compare.cell_verdicts import MARGIN
+from analysis.compare.compile_passes import pass_times
 from analysis.compare.findings import CHANGES, VERDICTS, Finding, JudgedMetric, Outcome, count_findings
 from analysis.compare.host_parts import host_parts, host_words
 from analysis.compare.kernel_groups import OTHERS, explained
@@ -282,29 +283,6 @@ _LEADING = 0.25
 _MOST_READ = 100
 
 
-#: What `inductor` calls, and what runs once the program does.
-_OF_INDUCTOR = ("post_grad_passes", "wait_for_kernels", "autotune_while_compiling")
-AFTER_COMPILING = ("autotune_while_running", "cudagraphify")
-_PASSES = (
-    *("dynamo", "before_restarts", "aot_autograd", "pre_grad_passes", "joint_graph_passes", "inductor"),
-    *(*_OF_INDUCTOR, *AFTER_COMPILING),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PassTime:
-    """Seconds that a pass of the compiler took on both sides; None where a side has no such pass."""
-
-    name: str
-    base_s: float | None
-    new_s: float | None
-
-    @property
-    def change_s(self) -> float:
-        """How much longer new takes."""
-        return (self.new_s or 0.0) - (self.base_s or 0.0)
-
-
 @dataclass(frozen=True, slots=True)
 class Cause:
     """The changes that one thing explains, the largest first."""
@@ -324,36 +302,6 @@ def causes(conn: Connection, comparison: Comparison) -> list[Cause]:
     return [Cause(title, tuple(found)) for title, found in ordered]
 
 
-def pass_times(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[PassTime]:
-    """Return the passes of two measurements' details, the largest change first, each without those that it calls.
-
-    All but those of `AFTER_COMPILING` add up to the whole compilation.
-    """
-    before, after = (_passes(details) for details in (base, new))
-    names = dict.fromkeys((*before, *after))
-    return sorted(
-        (PassTime(name, before.get(name), after.get(name)) for name in names), key=lambda one: -abs(one.change_s)
-    )
-
-
-def _passes(details: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds of each pass of a compilation without those of the passes that it calls (docs/metrics.md)."""
-    recorded = details.get("compile_phases_s")
-    if not isinstance(recorded, Mapping):
-        return {}
-    found = defaultdict(float, {str(name): float(value) for name, value in recorded.items()})
-    if "dynamo" not in found:
-        return dict(found)
-    inductor = found["inductor"]
-    # Candidates are tuned by lowering as well as by the writing of code: these two cannot be told apart.
-    found["inductor"] -= sum(found[name] for name in _OF_INDUCTOR)
-    found["dynamo"] -= found["aot_autograd"] + found["before_restarts"]
-    found["aot_autograd"] += found["backward"] - inductor - found["pre_grad_passes"] - found["joint_graph_passes"]
-    # The passes on the joint graph within FlexAttention's functions are counted twice.
-    found["joint_graph_passes"] += min(0.0, found["aot_autograd"])
-    return {name: seconds for name in _PASSES if (seconds := round(found[name], 4)) > 0}
-
-
 def _cause(conn: Connection, one: CellComparison, finding: Finding) -> str:
     if finding.dimension is Dimension.CORRECTNESS and not finding.metric:
         state = one.base if finding.verdict is Outcome.FIXED else one.new
@@ -363,7 +311,7 @@ def _cause(conn: Connection, one: CellComparison, finding: Finding) -> str:
     if finding.metric == _PEAK:
         return _memory(conn, one)
     if finding.dimension is Dimension.COMPILE and finding.metric:
-        times = pass_times(_details(conn, one.base), _details(conn, one.new))
+        times = pass_times([_details(conn, one.base)], [_details(conn, one.new)])
         return f"compile time, most of it in {times[0].name}" if times else METRICS[finding.metric].title
     return METRICS[finding.metric].title if finding.metric else finding.dimension.value
 

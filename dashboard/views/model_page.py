@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +15,12 @@ from numpy.typing import NDArray
 from analysis.compare import side_differences
 from analysis.compare.cell_comparison import CellComparison, direction
 from analysis.compare.cell_verdicts import LEAK, MARGIN
-from analysis.compare.comparison import AFTER_COMPILING, Comparison, pass_times
+from analysis.compare.comparison import Comparison
+from analysis.compare.compile_passes import AFTER_COMPILING, pass_times
+from analysis.compare.findings import Outcome
 from analysis.compare.host_parts import host_parts
 from analysis.compare.memory_changes import MemoryPart, byte_words, peak_parts, saved_parts
-from analysis.present import noise_line
+from analysis.present import called, noise_line
 from analysis.reports.facts import eager_lines
 from analysis.rerun import stored_repro
 from collector.failures import Explanation
@@ -149,16 +152,19 @@ def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
             st.caption(caption)
 
 
-def compile_passes(halves: Sequence[Half]) -> None:
+def compile_passes(data: Data, halves: Sequence[Half], verdict: CellVerdict | None) -> None:
     """Draw how long each pass of the compiler took, the largest change first, and what they add up to."""
-    of_sides = [half.measured.details if half.measured else {} for half in halves]
+    of_sides = [_details_of_runs(data, half) for half in halves]
     times = pass_times(of_sides[0], of_sides[-1])
     if not times:
         return
     rows: list[tuple[str, ...]] = [
-        (one.name, seconds(one.base_s), seconds(one.new_s), signed(one.change_s, 2, "s")) for one in times
+        (one.name, seconds(one.base_s), seconds(one.new_s), signed(one.change_s, 2, "s"), _verdict(one.verdict))
+        for one in times
     ]
-    head = ["pass", *(half.role for half in halves), "change"]
+    head = ["pass", *(half.role for half in halves), "change", "verdict"]
+    if not (verdict and verdict.cell.is_comparable and any(one.verdict for one in times)):
+        rows, head = [row[:-1] for row in rows], head[:-1]
     if len(halves) < 2:
         times.sort(key=lambda one: -(one.new_s or 0.0))
         rows, head = [(one.name, seconds(one.new_s)) for one in times], ["pass", halves[0].role]
@@ -167,8 +173,26 @@ def compile_passes(halves: Sequence[Half]) -> None:
     note = f"each without the passes that it calls; without {' and '.join(AFTER_COMPILING)} they add up to " + (
         " → ".join(whole) if len(halves) > 1 else whole[1]
     )
+    if any(len(details) > 1 for details in of_sides):
+        note = f"means of {' and '.join(str(len(details)) for details in of_sides)} runs; {note}"
     shown = table("Compile time by pass", head, rows[:_PASSES], note=note, numbers=range(1, 4))
     draw(Markup('<div class="iw-narrow">{}</div>').format(shown))
+    for half in halves:
+        if half.measured and (folder := half.measured.details.get("trace")):
+            soft(f"torch's trace of {half.role}, from the folder in which the run was started:")
+            st.code(f"tlparse {shlex.quote(str(folder))}/*.log", language="bash", wrap_lines=True)
+
+
+def _details_of_runs(data: Data, half: Half) -> list[Mapping[str, Any]]:
+    """Return the details of all measurements of a side that passed; of the newest one where it did not."""
+    if half.measured is None:
+        return []
+    found = details.details_of(data.engine, half.side.keys, half.measured.cell.cell_id) if half.passes else []
+    return [one for one in found if "compile_phases_s" in one] or [half.measured.details]
+
+
+def _verdict(outcome: Outcome | None) -> str:
+    return span(outcome.look, called(outcome)) if outcome else ABSENT
 
 
 def host_time(halves: Sequence[Half]) -> None:
@@ -451,7 +475,7 @@ def page(selection: Selection) -> None:
     metrics(halves, verdict)
     runs(choice, halves)
     sizes(halves)
-    compile_passes(halves)
+    compile_passes(selection.data, halves, verdict)
     host_time(halves)
     memory(halves)
     model_code.show(selection.data, halves)
