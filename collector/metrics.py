@@ -251,7 +251,7 @@ _ALL = (
     Metric("joules_per_call", "J", "lower", "energy",
            meaning="energy that the whole GPU uses for one compiled call, its idle power for that time included",
            section=Section.LATENCY, shown=Place.MODEL, rank=16,
-           how="NVML's energy counter over 0.8 s of calls in a row, after the timed rounds: from the first moment at which it "
+           how="NVML's energy counter over 0.8 s of calls in a row, after the profile: from the first moment at which it "
                "moved to the last one; known within 3 %, or absent",
            absent="on a CPU; where a call takes more than 90 ms, the counter moves too seldom or power is not steady "
                   "(`no_joules` says why); on a part of a GPU; before this version"),

@@ -474,14 +474,15 @@ class _Run:
         How soon the host launches a kernel does not change how long it runs: the other cells compile on.
         """
         self._enter(Stage.PROFILE)
-        with self._holding("profile", self._calls_need()), garbage_collection_off():
+        with self._holding("profile", self._calls_need()):
             before_ms = probe.wait()
-            self._count_instructions(calls["compiled"])
-            self._take_energy(calls["compiled"], watcher)
-            made = {
-                name: timing.record(call, self.settings.profile_calls, self.cell.device) for name, call in calls.items()
-            }
+            with garbage_collection_off():
+                self._count_instructions(calls["compiled"])
+                count, device = self.settings.profile_calls, self.cell.device
+                made = {name: timing.record(call, count, device) for name, call in calls.items()}
             profile_ms = {"before_profile_ms": before_ms, "after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
+            # Last, since it heats the GPU, and with garbage collection, since it makes thousands of calls.
+            self._take_energy(calls["compiled"], watcher)
         self.details["idle_probe"] |= profile_ms
         return made
 
@@ -500,7 +501,7 @@ class _Run:
             self.metrics["call_instructions"] = float(median(counts))
 
     def _take_energy(self, compiled: Callable[[], Any], watcher: Watcher) -> None:
-        """Read what the GPU uses for a call, before the profiler makes calls longer."""
+        """Read what the GPU uses for a call, or note why that cannot be read."""
         if (read := watcher.energy_mj) is None:
             return
         try:
