@@ -32,8 +32,7 @@ def test_compare_keeps_what_matters_in_80_columns(folder):
     assert "not shown: 10 improved, 2 no clear change, 6 unchanged (--limit shows more)" in lines
     (line,) = [line for line in lines if line.startswith("  slower than eager: ")]
     assert (
-        line
-        == "  slower than eager: 5 cells of new (T5Small 0.75x, SDPA.causal_gqa 0.85x, dlrm 0.93x, ...; 3 of base)"
+        line == "  slower than eager: 5 cells of new (T5Small 0.75x, SDPA.causal_gqa 0.85x, dlrm 0.93x, ...; 3 of base)"
     )
 
 
