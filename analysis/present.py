@@ -10,6 +10,7 @@ from itertools import islice
 from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.comparison import Comparison
 from analysis.compare.findings import CHANGES, WORSE, Finding, Outcome
+from analysis.compare.memory_changes import byte_words
 from analysis.compare.suite_groups import SHOWN_AS_NONE, Counts
 from analysis.stats.run_noise import FEWEST_REPEATED
 from analysis.stats.verdicts import MOST_RUNS
@@ -27,8 +28,6 @@ _CALLED = {
     Outcome.ENTERED.value: "only planned in new",
     Outcome.LEFT.value: "only planned in base",
 }
-#: Units that are shown in another one: from which value on, the divisor, and how.
-_LARGE_BYTES = ((1e9, 1e9, "{:.2f} GB"), (1e6, 1e6, "{:.0f} MB"))
 #: Models that a line names for each verdict, those that changed most.
 _NAMED = 3
 #: A compiled program with a smaller speedup is slower than eager by more than a latency's smallest effect.
@@ -44,12 +43,14 @@ def value(metric: str | None, number: float | None) -> str:
     match METRICS[metric].unit:
         case "ms":
             return f"{number:.{1 if number >= 100 else 2 if number >= 10 else 3}f} ms"
+        case "J":
+            return f"{number:.3g} J"
+        case "us":
+            return f"{number:.0f} us"
         case "s":
             return f"{number:.1f} s"
         case "B":
-            large = ((divisor, form) for least, divisor, form in _LARGE_BYTES if number >= least)
-            divisor, form = next(large, (1.0, "{:,.0f} B"))
-            return form.format(number / divisor)
+            return byte_words(number)
         case "x":
             return f"{number:.2f}x"
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:.3f}"

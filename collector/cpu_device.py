@@ -47,6 +47,9 @@ class CpuDevice:
         storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in resident}
         return int(sum(storages.values()) + max(accumulate((size for _, size in steps), initial=0)))
 
+    def peak(self, call: Callable[[], Any]) -> None:
+        """Return None: torch does not say which line allocated."""
+
     def allocated(self) -> None:
         """Return None: torch does not count it."""
 

@@ -12,6 +12,10 @@ from typing import Any
 import torch
 
 from collector.machine.health import LITTLE_MEMORY
+from collector.measure.memory import Peak, peak_of
+
+#: Allocations and what else the allocator records of one call.
+_HISTORY = 100_000
 
 
 class CudaDevice:
@@ -53,6 +57,28 @@ class CudaDevice:
             call()
         torch.cuda.synchronize()
         return int(torch.cuda.max_memory_allocated())
+
+    def peak(self, call: Callable[[], Any]) -> Peak:
+        """Return what is alive at the peak of a call, from the allocator's history.
+
+        torch documents the underscored functions in "Understanding CUDA Memory Usage". Raises `RuntimeError` where the call
+        allocates more often than the history holds.
+        """
+        history = torch.cuda.memory
+        torch.cuda.synchronize()
+        before = int(torch.cuda.memory_stats()["requested_bytes.all.current"])
+        history._record_memory_history(
+            "all", context="alloc", stacks="python", max_entries=_HISTORY, clear_history=True
+        )
+        try:
+            call()
+            torch.cuda.synchronize()
+            trace = history._snapshot()["device_traces"][torch.cuda.current_device()]
+        finally:
+            history._record_memory_history(None)
+        if len(trace) >= _HISTORY:
+            raise RuntimeError(f"the call allocates more than {_HISTORY} times")
+        return peak_of(trace, before)
 
     def allocated(self) -> int:
         """Return the bytes that torch's allocator has handed out."""

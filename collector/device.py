@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import torch
 
+    from collector.measure.memory import Peak
+
 #: The host's own processor, whose memory torch does not count and which has nothing to wait for.
 CPU = "cpu"
 #: What can be measured, the one that is taken where it is there first.
@@ -43,6 +45,9 @@ class Device(Protocol):
 
     def peak_bytes(self, call: Callable[[], Any], resident: Iterable[torch.Tensor], calls: int) -> int | None:
         """Return the most bytes held at once during `calls` calls, weights and inputs included; None where that is not known."""
+
+    def peak(self, call: Callable[[], Any]) -> Peak | None:
+        """Make a call and return what is alive at its peak; None where no line is known, and no call made."""
 
     def allocated(self) -> int | None:
         """Return the bytes that torch's allocator has handed out; None where it does not count them."""

@@ -138,6 +138,12 @@ _ALL = (
            meaning="eager_peak_bytes over compiled_peak_bytes",
            section=Section.MEMORY, shown=Place.COMPARE, rank=8,
            absent="as above"),
+    Metric("saved_bytes", "B", "lower", "saved for backward",
+           meaning="memory of what the forward pass of one compiled training step saves for the backward pass, without weights "
+                   "and inputs",
+           section=Section.MEMORY, shown=Place.MODEL, rank=17,
+           how="`torch.autograd.graph.saved_tensors_hooks` around a call that is not timed, each storage once",
+           absent="for inference; where a model allows no hooks (`no_saved_tensors` says why); before this version"),
     Metric("graphs", "", "neither", "graphs", is_count=True,
            dimension=Dimension.GRAPHS,
            meaning="graphs that Dynamo captured",
@@ -202,6 +208,13 @@ _ALL = (
            section=Section.CORRECTNESS, shown=Place.MODEL, rank=20,
            how="over all floating tensors above a thousandth of the largest of their group, where the reference is usable",
            absent="without a reference (`no_float64` says why); where eager is exact"),
+    Metric("error_margin", "", "lower", "error over its limit",
+           dimension=Dimension.CORRECTNESS,
+           meaning="largest error of a compiled tensor as a share of the limit that the rules set it: up to 1 passes",
+           section=Section.CORRECTNESS, shown=Place.COMPARE, rank=20,
+           how="the largest share over rules 6 to 9, all floating tensors and later calls; of rules that accept a tensor each "
+               "by itself the least. `nearest_to_limit` names the tensor. Rows that hang on near ties are left out",
+           absent="without floating outputs; where outputs are wrong by a rule without a limit; before this version"),
     Metric("cosine", "", "higher", "cosine",
            meaning="smallest cosine similarity of a compiled output to its eager counterpart",
            section=Section.CORRECTNESS, shown=Place.MODEL, rank=21,
@@ -223,6 +236,25 @@ _ALL = (
                "holds imports; standing is taken out",
            absent="without the option; where the second process fails (`no_warm_compile` says why)"),
     # The margin of most counts in PyTorch's own check (benchmarks/dynamo/pr_time_benchmarks/expected_results.csv).
+    Metric("host_overhead_us", "us", "lower", "host time",
+           meaning="time for which the host works in one compiled call, from its start until it returns",
+           section=Section.LATENCY, shown=Place.MODEL, rank=16,
+           how="the profiler's events of the host, waits for the device left out: the median of five calls; `host_parts_us` "
+               "has its parts. The profiler makes each event about a microsecond longer",
+           absent="on a CPU, where the host computes as well; before this version"),
+    Metric("call_instructions", "", "lower", "host instructions",
+           meaning="user-space instructions that the calling thread retires in one compiled call, until it returns",
+           section=Section.LATENCY, shown=Place.MODEL, rank=16,
+           how="torch's counter (Linux perf events): the median of five calls before the profiled ones; the backward pass of a "
+               "GPU runs in another thread",
+           absent="on a CPU; where perf events are not allowed; before this version"),
+    Metric("joules_per_call", "J", "lower", "energy",
+           meaning="energy that the whole GPU uses for one compiled call, its idle power for that time included",
+           section=Section.LATENCY, shown=Place.MODEL, rank=16,
+           how="NVML's energy counter over 0.8 s of calls in a row, after the profile: from the first moment at which it "
+               "moved to the last one; known within 3 %, or absent",
+           absent="on a CPU; where a call takes more than 90 ms, the counter moves too seldom or power is not steady "
+                  "(`no_joules` says why); on a part of a GPU; before this version"),
     Metric("over_static", "x", "lower", "over static", average="geomean",
            meaning="compiled_ms of a dynamic program over that of a static one, at the worse of the two sizes",
            section=Section.LATENCY, shown=Place.MODEL, rank=22,

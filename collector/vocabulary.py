@@ -321,6 +321,8 @@ class Measurement:
 #: `BY_COSINE` where at least one floating tensor had to be compared with eager's alone.
 CHECKED_BY = "checked_by"
 BY_COSINE = "cosine"
+#: The key that names the tensor whose error is nearest to its limit.
+NEAREST = "nearest_to_limit"
 #: Behind the precision of a reference that had no room on the device.
 ON_THE_CPU = "on the CPU"
 #: The key with the most bytes of device memory that a cell keeps between its calls.

@@ -38,7 +38,10 @@ from db.queries.sides import Side, base_nights, resolve_side
 from db.schema import HISTORY_METRICS
 
 #: The metrics that the model page draws over time.
-_MODEL_METRICS = (*HISTORY_METRICS, "device_speedup", "compression", "eager_ms", "compiled_peak_bytes")
+_MODEL_METRICS = (
+    *(*HISTORY_METRICS, "device_speedup", "compression", "eager_ms", "compiled_peak_bytes"),
+    *("error_margin", "host_overhead_us", "joules_per_call"),
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 

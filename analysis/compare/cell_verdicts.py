@@ -75,6 +75,26 @@ def _threshold(leaked: Numbers) -> Numbers:
     return np.maximum(BLOCK, PART * leaked)
 
 
+#: The metric: the largest error as a share of its limit.
+MARGIN = "error_margin"
+#: Part of the way to the limit that an error must have come for the cell to be named before it fails.
+_OF_THE_WAY = 0.5
+
+
+def judge_margins(pairs: PairedCells) -> JudgedMetric:
+    """Judge `MARGIN`, whose values must be shown, of the cells that pass on both sides.
+
+    Errors repeat for one code and seed, so no noise is asked for: `regressed` where in all runs of new the error has come at
+    least half of the way from the largest of base to its limit, and so to half of the limit or more; `improved` where it has
+    gone back as far. No verdict where neither holds.
+    """
+    (base_least, base_most), (new_least, new_most) = pairs.extremes(MARGIN)
+    with np.errstate(invalid="ignore"):
+        worse = new_least >= base_most + _OF_THE_WAY * (1 - base_most)
+        better = base_least >= new_most + _OF_THE_WAY * (1 - new_most)
+    return _changed(pairs, MARGIN, worse & ~better, better & ~worse)
+
+
 #: Counts of which more is worse, whatever the number: graph breaks, recompilations, fallbacks, skipped cudagraphs, kernels that
 #: no cudagraph launched.
 RISING = tuple(metric.name for metric in METRICS.values() if metric.is_count and metric.better == "lower")
@@ -98,13 +118,18 @@ def judge_counts(pairs: PairedCells) -> dict[str, JudgedMetric]:
     judged = {}
     for name in (name for name in COUNTED if name in pairs.cells.shown):
         worse, better = _rising(pairs, name) if name in RISING else _vanishing(pairs, name)
-        is_changed = pairs.cells.passes & (worse | better)
-        words = np.where(worse, Verdict.REGRESSED.value, Verdict.IMPROVED.value)
-        base, new = pairs.cells.shown[name]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            change = np.where(is_changed & (base > 0), new / base - 1, np.nan)
-        judged[name] = JudgedMetric.of_rule(name, words_where(is_changed, words), change)
+        judged[name] = _changed(pairs, name, worse, better)
     return judged
+
+
+def _changed(pairs: PairedCells, name: str, worse: Mask, better: Mask) -> JudgedMetric:
+    """Return the verdicts on a metric that is judged only where it changed."""
+    is_changed = pairs.cells.passes & (worse | better)
+    words = np.where(worse, Verdict.REGRESSED.value, Verdict.IMPROVED.value)
+    base, new = pairs.cells.shown[name]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        change = np.where(is_changed & (base > 0), new / base - 1, np.nan)
+    return JudgedMetric.of_rule(name, words_where(is_changed, words), change)
 
 
 def _rising(pairs: PairedCells, name: str) -> tuple[Mask, Mask]:
@@ -122,9 +147,9 @@ def _vanishing(pairs: PairedCells, name: str) -> tuple[Mask, Mask]:
 
 
 #: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
-JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name == LEAK or name in COUNTED)
+JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name in (LEAK, MARGIN) or name in COUNTED)
 #: All that is read of the repeats.
-READ = tuple(sorted({*MIN_EFFECT, LEAK, THROTTLED, *READ_FOR_COUNTS, *CONTROL.values(), *YARDSTICKS}))
+READ = tuple(sorted({*MIN_EFFECT, LEAK, MARGIN, THROTTLED, *READ_FOR_COUNTS, *CONTROL.values(), *YARDSTICKS}))
 #: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
 _WIDEST = np.log(1000.0)
 
@@ -176,6 +201,8 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
         judged[LEAK] = judge_leaks(pairs)
     if min_effects is MIN_EFFECT:
         judged |= judge_counts(pairs)
+        if MARGIN in pairs.cells.shown:
+            judged[MARGIN] = judge_margins(pairs)
     is_open = np.zeros(len(pairs.cells), dtype=bool)
     if {WALL, DEVICE} <= min_effects.keys():
         is_open = _seen_once(pairs, judged[WALL], judged[DEVICE])

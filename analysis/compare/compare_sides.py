@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select
 from analysis.compare.adjustment import CellPairs, CommonMove, EagerFacts, PairedCells
 from analysis.compare.cell_comparison import CellComparison, Transition, differ, transition
 from analysis.compare.cell_repeats import RepeatRows
-from analysis.compare.cell_verdicts import COUNTED, LEAK, READ, Circumstances, judge_pairs, outcome_of
+from analysis.compare.cell_verdicts import COUNTED, LEAK, MARGIN, READ, Circumstances, judge_pairs, outcome_of
 from analysis.compare.comparison import Comparison, NoiseFacts
 from analysis.compare.findings import DEVICE, WALL, findings
 from analysis.compare.side_differences import DIFFERENT, SAME, carried_notes, changes, run_notes
@@ -36,7 +36,7 @@ from db.store_errors import FilterError, SideError, nearest, one_line
 #: What the tables say of a cell whose model, one of a user's own, changed itself.
 MODEL_CHANGED = "model changed"
 #: Metrics that may be 0 and metrics of accuracy. Of these the newest measurement counts.
-_NEWEST = {"error_rmse_ratio", "cosine", LEAK}
+_NEWEST = {"error_rmse_ratio", "cosine", MARGIN, LEAK}
 _AVERAGED = [
     name for name, metric in METRICS.items() if not metric.is_count and not metric.floor and name not in _NEWEST
 ]
@@ -214,7 +214,7 @@ def _cell_pairs(pairs: Sequence[_Pair], words: Sequence[Transition]) -> CellPair
     sides = [pair.base for pair in pairs], [pair.new for pair in pairs]
     exact = {
         name: tuple(np.array([state.values.get(name, np.nan) for state in states]) for states in sides)
-        for name in (LEAK, *COUNTED)
+        for name in (LEAK, MARGIN, *COUNTED)
     }
     return CellPairs(
         ids=([state.cell_id for state in sides[0]], [state.cell_id for state in sides[1]]),

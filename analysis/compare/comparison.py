@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -12,8 +12,12 @@ from sqlalchemy import Connection
 
 from analysis.compare.adjustment import EagerFacts
 from analysis.compare.cell_comparison import CellComparison, Transition
+from analysis.compare.cell_verdicts import MARGIN
+from analysis.compare.compile_passes import pass_times
 from analysis.compare.findings import CHANGES, VERDICTS, Finding, JudgedMetric, Outcome, count_findings
+from analysis.compare.host_parts import host_parts, host_words
 from analysis.compare.kernel_groups import OTHERS, explained
+from analysis.compare.memory_changes import peak_parts, saved_parts
 from analysis.compare.side_differences import (
     CodeChanges,
     EnvironmentDifference,
@@ -39,8 +43,10 @@ RANKED = (
 )
 
 
-#: The cells with two modes that are named.
+#: The cells that a note names.
 _NAMED = 3
+#: An error of so much of its limit is near it, if it has grown by so much.
+_NEAR, _GREW = 0.5, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,7 @@ class Comparison:
         order = [self.order_note] if self.order_note else []
         return (
             *order,
+            *_near_line(self.cells),
             *self.control_notes,
             *side_notes(self.base, self.new, self.cells, across=self.configs is not None),
         )
@@ -198,6 +205,23 @@ def _modes_line(cells: Sequence[CellComparison]) -> tuple[str, ...]:
     return (f"two modes, from run to run, of which neither is a change: {', '.join([*named, *more])}",)
 
 
+def near_limit(base: CellState, new: CellState) -> bool:
+    """Return whether the error of new is above half of its limit and has grown: the cell may fail next."""
+    before, after = (state.values.get(MARGIN) for state in (base, new))
+    return before is not None and after is not None and after > _NEAR and after - before > _GREW
+
+
+def _near_line(cells: Sequence[CellComparison]) -> tuple[str, ...]:
+    """A sentence on the cells that pass and whose error came near its limit; nothing where none did."""
+    near = [one for one in cells if one.passes and near_limit(one.base, one.new)]
+    near.sort(key=lambda one: -one.new.values[MARGIN])
+    if not near:
+        return ()
+    named = [f"{one.cell} ({one.base.values[MARGIN]:.2f} -> {one.new.values[MARGIN]:.2f})" for one in near[:_NAMED]]
+    more = [f"{len(near) - _NAMED} more"] if len(near) > _NAMED else []
+    return (f"error came near its limit, above which a cell fails: {', '.join([*named, *more])}",)
+
+
 def _size(one: CellComparison) -> float:
     return one.leading.size if one.leading else 0.0
 
@@ -259,29 +283,6 @@ _LEADING = 0.25
 _MOST_READ = 100
 
 
-#: What `inductor` calls, and what runs once the program does.
-_OF_INDUCTOR = ("post_grad_passes", "wait_for_kernels", "autotune_while_compiling")
-AFTER_COMPILING = ("autotune_while_running", "cudagraphify")
-_PASSES = (
-    *("dynamo", "before_restarts", "aot_autograd", "pre_grad_passes", "joint_graph_passes", "inductor"),
-    *(*_OF_INDUCTOR, *AFTER_COMPILING),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PassTime:
-    """Seconds that a pass of the compiler took on both sides; None where a side has no such pass."""
-
-    name: str
-    base_s: float | None
-    new_s: float | None
-
-    @property
-    def change_s(self) -> float:
-        """How much longer new takes."""
-        return (self.new_s or 0.0) - (self.base_s or 0.0)
-
-
 @dataclass(frozen=True, slots=True)
 class Cause:
     """The changes that one thing explains, the largest first."""
@@ -301,46 +302,38 @@ def causes(conn: Connection, comparison: Comparison) -> list[Cause]:
     return [Cause(title, tuple(found)) for title, found in ordered]
 
 
-def pass_times(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[PassTime]:
-    """Return the passes of two measurements' details, the largest change first, each without those that it calls.
-
-    All but those of `AFTER_COMPILING` add up to the whole compilation.
-    """
-    before, after = (_passes(details) for details in (base, new))
-    names = dict.fromkeys((*before, *after))
-    return sorted(
-        (PassTime(name, before.get(name), after.get(name)) for name in names), key=lambda one: -abs(one.change_s)
-    )
-
-
-def _passes(details: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds of each pass of a compilation without those of the passes that it calls (docs/metrics.md)."""
-    recorded = details.get("compile_phases_s")
-    if not isinstance(recorded, Mapping):
-        return {}
-    found = defaultdict(float, {str(name): float(value) for name, value in recorded.items()})
-    if "dynamo" not in found:
-        return dict(found)
-    inductor = found["inductor"]
-    # Candidates are tuned by lowering as well as by the writing of code: these two cannot be told apart.
-    found["inductor"] -= sum(found[name] for name in _OF_INDUCTOR)
-    found["dynamo"] -= found["aot_autograd"] + found["before_restarts"]
-    found["aot_autograd"] += found["backward"] - inductor - found["pre_grad_passes"] - found["joint_graph_passes"]
-    # The passes on the joint graph within FlexAttention's functions are counted twice.
-    found["joint_graph_passes"] += min(0.0, found["aot_autograd"])
-    return {name: seconds for name in _PASSES if (seconds := round(found[name], 4)) > 0}
-
-
 def _cause(conn: Connection, one: CellComparison, finding: Finding) -> str:
-    if finding.dimension is Dimension.CORRECTNESS:
+    if finding.dimension is Dimension.CORRECTNESS and not finding.metric:
         state = one.base if finding.verdict is Outcome.FIXED else one.new
         return " in ".join(filter(None, (state.exception or state.status, state.stage)))
     if finding.dimension is Dimension.LATENCY:
-        return _kernels(conn, one)
+        return (finding.is_host_overhead and _host(conn, one)) or _kernels(conn, one)
+    if finding.metric == _PEAK:
+        return _memory(conn, one)
     if finding.dimension is Dimension.COMPILE and finding.metric:
-        times = pass_times(_details(conn, one.base), _details(conn, one.new))
+        times = pass_times([_details(conn, one.base)], [_details(conn, one.new)])
         return f"compile time, most of it in {times[0].name}" if times else METRICS[finding.metric].title
     return METRICS[finding.metric].title if finding.metric else finding.dimension.value
+
+
+def _host(conn: Connection, one: CellComparison) -> str:
+    """Name the part of the host's work that took longer or shorter; empty where that is not known."""
+    parts = host_parts(_details(conn, one.base), _details(conn, one.new))
+    return f"host overhead, most of it in {parts[0].name}" if host_words(parts) else ""
+
+
+def _memory(conn: Connection, one: CellComparison) -> str:
+    """Name the largest part of what moved the peak; parts that went the other way explain nothing."""
+    base, new = _details(conn, one.base), _details(conn, one.new)
+    grew = (one.new.values.get(_PEAK) or 0.0) - (one.base.values.get(_PEAK) or 0.0)
+    for parts in (saved_parts(base, new), peak_parts(base, new)):
+        leading = next((part for part in parts if part.change * grew > 0), None)
+        if leading and abs(leading.change) >= _LEADING * abs(grew):
+            return leading.words
+    return METRICS[_PEAK].title
+
+
+_PEAK = "compiled_peak_bytes"
 
 
 def _kernels(conn: Connection, one: CellComparison) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from analysis.compare.adjustment import CONTROL
-from analysis.compare.cell_verdicts import LEAK
+from analysis.compare.cell_verdicts import LEAK, MARGIN
 from analysis.history.alerts import explanation_of
 from analysis.present import NOTHING
 from analysis.rerun import stored_repro
@@ -253,8 +253,8 @@ def standing(record: RegressionInfo, timeline: Timeline, since: datetime | None 
 
 
 def _may_be_none(metric: str) -> bool:
-    """Whether 0 is a measurement: of a leak, and of what is counted."""
-    return metric == LEAK or METRICS[metric].is_count
+    """Whether 0 is a measurement: of a leak, of an error over its limit, and of what is counted."""
+    return metric in (LEAK, MARGIN) or METRICS[metric].is_count
 
 
 def _agreed(back: Sequence[bool], still: Sequence[bool]) -> Standing:

@@ -11,11 +11,13 @@ from typing import Any
 from sqlalchemy import Connection
 
 from analysis.compare.cell_comparison import CellComparison
-from analysis.compare.cell_verdicts import decide
+from analysis.compare.cell_verdicts import MARGIN, decide
 from analysis.compare.compare_sides import compare_named
-from analysis.compare.comparison import Comparison
+from analysis.compare.comparison import Comparison, near_limit
 from analysis.compare.findings import WALL, Finding, Outcome
+from analysis.compare.host_parts import host_parts, host_words
 from analysis.compare.kernel_groups import KernelGroup, compared_kernels, explained
+from analysis.compare.memory_changes import memory_words
 from analysis.compare.side_differences import (
     COUNTS,
     REST,
@@ -27,17 +29,18 @@ from analysis.compare.side_differences import (
     reason_differences,
 )
 from analysis.compare.suite_groups import SuiteChange
-from analysis.present import dimension_lines, percent, sentence
+from analysis.present import dimension_lines, percent, sentence, value
 from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.rerun import NOTHING_AGAIN, Again, cell_of, find_again, repro_as
 from collector.failures import Explanation
-from collector.metrics import METRICS
-from collector.vocabulary import Config, status_words
+from collector.metrics import METRICS, MIN_EFFECT
+from collector.vocabulary import NEAREST, Config, status_words
 from db.queries.cells import EVERYTHING, CellFilter
 from db.queries.details import codes, configs_of, evidence, program, throttled_by, with_kernels
 from db.queries.side_rows import CellState
 
 _SIDES = ("base", "new")
+_PEAK = "compiled_peak_bytes"
 #: Lines of one kind.
 _MOST = 4
 #: A kernel is named if its time changed by this part of the device time, or if it came or went with as much.
@@ -57,6 +60,9 @@ def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
     lines = [
         *_failure(row.new),
         *_explained(new),
+        *_margin(row, new),
+        *_memory(row, base, new),
+        *filter(None, [host_words(host_parts(base, new))]),
         *_count_changes(row),
         *_reason_changes(base, new),
         *([f"generated code: {code.words}"] if code else []),
@@ -99,6 +105,21 @@ def _explained(new: Mapping[str, Any]) -> list[str]:
 def _count_changes(row: CellComparison) -> list[str]:
     differing = count_differences(row.base.values, row.new.values)
     return [f"{COUNTS[name]}: {base:.0f} -> {new:.0f}" for name, (base, new) in differing.items()]
+
+
+def _margin(row: CellComparison, details: Mapping[str, Any]) -> list[str]:
+    """How near the error of new came to its limit, and in which tensor."""
+    if not (row.passes and near_limit(row.base, row.new)):
+        return []
+    base, new = (value(MARGIN, state.values.get(MARGIN)) for state in (row.base, row.new))
+    of = f" of {details[NEAREST]}" if NEAREST in details else ""
+    return [f"error over its limit{of}: {base} -> {new}, above 1 the cell fails"]
+
+
+def _memory(row: CellComparison, base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What takes more or less memory, where it is a part of the peak that matters."""
+    least = MIN_EFFECT[_PEAK] * max(state.values.get(_PEAK) or 0.0 for state in (row.base, row.new))
+    return _first(memory_words(base, new, least), "changes of memory") if least else []
 
 
 def _throttled(*details: Mapping[str, Any]) -> list[str]:

@@ -26,7 +26,7 @@ from collector.measure.program import IN_A_ROW, SEED, EagerRuns, Subject, determ
 from collector.process.outcome import Outcome
 from collector.templates import Effective
 from collector.usage_errors import NotCheckedError
-from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, Failure, Stage, Status
+from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, NEAREST, Failure, Stage, Status
 
 #: The largest share of the allowed error that is told: JSON has no infinity.
 _LARGEST_SHARE = 1e6
@@ -185,14 +185,33 @@ class _Judge:
     told: dict[str, str] = field(default_factory=dict)
     lacked: str | None = None
     ties_lacked_room: bool = False
+    margin: float = -1.0
 
     def conclude(self, agreement: Agreement) -> None:
-        """Give the cell the status of outputs that do not agree: a failure, or none where a reference might say otherwise."""
+        """Note the margin, and give the cell the status of outputs that do not agree.
+
+        That is a failure, or none where a reference might say otherwise.
+        """
+        self._note_margin(agreement)
         if agreement.problem and self.lacked and agreement.is_unsure:
             problem = f"{agreement.problem}, and no reference can tell: {self.lacked}"
             _disagree(self.outcome, Status.NOT_CHECKED, problem, _MORE_MEMORY)
         elif agreement.problem:
             _disagree(self.outcome, Status.FAIL_ACCURACY, agreement.problem)
+
+    def _note_margin(self, agreement: Agreement) -> None:
+        """Note the error that is nearest to its limit, or beyond, of all comparisons of the cell."""
+        margin = -1.0 if agreement.margin is None else agreement.margin
+        if agreement.problem and margin <= 1:
+            margin = math.inf  # what is wrong is no error over a limit
+        if margin <= self.margin:
+            return
+        self.margin, measurement = margin, self.outcome.measurement
+        if math.isfinite(margin):
+            measurement.metrics["error_margin"], measurement.details[NEAREST] = margin, agreement.nearest
+        else:
+            measurement.metrics.pop("error_margin", None)
+            measurement.details.pop(NEAREST, None)
 
     def compare(self, eager: Snapshot, made: Snapshot, known: Snapshot | None = None, calls: int = 1) -> Agreement:
         """Compare what a number of calls made with what eager's did, by `known` in place of the whole reference."""

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -30,6 +30,7 @@ from collector.correctness.norms import (
     is_float,
     judge_differences,
     judge_tails,
+    largest_share,
     numbers,
     rms_of,
     rmse,
@@ -116,7 +117,8 @@ class Agreement:
     were judged without a reference; `noisy` the gradients that eager itself does not know to within half their size, and of
     which only size and error could be judged. `unchecked` says of parts that could not be compared why. `tails` has the worst
     element and the worst slice as shares of what is allowed. `wrong` has the paths of the outputs that do not agree, `unsure`
-    those of them of which a reference might say otherwise.
+    those of them of which a reference might say otherwise. `margin` is the largest error as a share of its limit, over all rules
+    and floating tensors, and `nearest` its path: above 1 the tensor fails, infinite where it fails by a rule without a limit.
     """
 
     problem: str | None
@@ -129,6 +131,8 @@ class Agreement:
     tails: dict[str, float] = field(default_factory=dict)
     wrong: tuple[str, ...] = ()
     unsure: tuple[str, ...] = ()
+    margin: float | None = None
+    nearest: str = ""
 
     @property
     def is_unsure(self) -> bool:
@@ -205,6 +209,8 @@ def compare(
         tails={"element": work.worst.element, "slice": work.worst.slice} if work.worst.judged else {},
         wrong=tuple(wrong),
         unsure=tuple(work.unsure),
+        margin=max(work.margins.values(), default=None),
+        nearest=max(work.margins, key=work.margins.__getitem__, default=""),
     )
 
 
@@ -252,6 +258,18 @@ class _Floats:
         return 0 < self.exact_size < math.inf and self.own <= _USABLE * self.exact_size
 
 
+class _Judged(NamedTuple):
+    """What is wrong with a floating tensor, or None, and its error as a share of the limit: above 1 it fails."""
+
+    problem: str | None
+    margin: float
+
+    @classmethod
+    def of(cls, problem: str | None, margin: float) -> _Judged:
+        """Return a judgement in which a rule without a limit (zeros in a slice) that fails is beyond any."""
+        return cls(problem, math.inf if problem and margin <= 1 else margin)
+
+
 @dataclass(slots=True)
 class _Comparison:
     """Judges tensor by tensor and keeps the measures of all."""
@@ -266,6 +284,7 @@ class _Comparison:
     unchecked: dict[str, str] = field(default_factory=dict)
     worst: Tails = field(default_factory=Tails)
     unsure: list[str] = field(default_factory=list)
+    margins: dict[str, float] = field(default_factory=dict)
 
     def checked_leaf(self, path: str, eager: object, compiled: object, exact: object) -> str | None:
         """As `leaf`, but notes what cannot be compared instead of raising."""
@@ -274,6 +293,8 @@ class _Comparison:
                 raise TypeError(f"no tensors are found in a {eager.kind}")
             by_cosine = self.by_cosine
             problem = self.leaf(path, eager, compiled, exact)
+            if problem:
+                self.margins.setdefault(path, math.inf)
             if problem and self.by_cosine > by_cosine:
                 self.unsure.append(path)
             return problem
@@ -301,72 +322,83 @@ class _Comparison:
         if isinstance(exact, torch.Tensor):
             # One at a time: a reference that was made on the host has no room on the device as a whole.
             exact = widened(exact).to(device)
-        return _elsewhere(eager, compiled) or self._floats(
-            group_of(path), replace(_Floats.of(eager, compiled, exact), step=step, moved=self.slight.get(path, 0.0))
-        )
+        if problem := _elsewhere(eager, compiled):
+            return problem
+        of = replace(_Floats.of(eager, compiled, exact), step=step, moved=self.slight.get(path, 0.0))
+        problem, self.margins[path] = self._floats(group_of(path), of)
+        return problem
 
-    def _floats(self, group: str, of: _Floats) -> str | None:
+    def _floats(self, group: str, of: _Floats) -> _Judged:
         floor = self.floors[group]
         # Below the floor a tensor's direction may be rounding noise: it must not become the metric.
         if of.size > floor:
             self.cosines.append(cosine_of(of.eager, of.compiled))
         if of.is_known:
             return self._by_reference(of, group, floor)
-        if of.size <= floor and rmse(of.compiled, of.eager) <= floor:
-            return None
+        if of.size <= floor and (difference := rmse(of.compiled, of.eager)) <= floor:
+            return _Judged(None, _share(difference, floor))
         # Rounding can grow through the backward pass of a deep network until it outweighs a gradient, in eager as in
         # compiled: no direction is right then. Nothing else is excused so.
         if of.exact is not None and group == GRADIENT:
             return self._by_size(of)
         return self._by_cosine(of)
 
-    def _by_reference(self, of: _Floats, group: str, floor: float) -> str | None:
+    def _by_reference(self, of: _Floats, group: str, floor: float) -> _Judged:
         wrong = rmse(of.compiled, of.exact)
         if of.own > 0 and of.size > floor:
             self.ratios.append(wrong / of.own)
         allowed = min(self._allowed(of), _SMALLEST_WRONG * of.exact_size)
+        margin = _share(wrong, allowed)
         # Few elements, the loss above all, can be right to the last bit by chance: no multiple of that error is fair.
-        if of.eager.numel() < SMALL and self._close(of):
-            return None
+        if of.eager.numel() < SMALL and (close := self._close(of)) is not None:
+            return _Judged(None, min(close, margin))
         if wrong <= allowed:
             if of.moved:
-                return None
+                return _Judged(None, margin)
             free = max(min(self.tolerance.tol, _CLOSE), of.step)
             size, multiplier = max(of.exact_size, floor), self.tolerance.multiplier_for(of.eager.shape)
             allowed_for = Allowed(size, multiplier, free, jumps=group == GRADIENT)
-            return self._tails(judge_tails(of.eager, of.compiled, of.exact, allowed_for))
-        return f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
+            return self._tails(judge_tails(of.eager, of.compiled, of.exact, allowed_for), margin)
+        problem = f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
+        return _Judged.of(problem, margin)
 
-    def _by_size(self, of: _Floats) -> str | None:
+    def _by_size(self, of: _Floats) -> _Judged:
         self.noisy += 1
         wrong, allowed = rmse(of.compiled, of.exact), self._allowed(of)
+        margin = _share(wrong, allowed)
         if wrong > allowed:
-            return f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
+            problem = f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
+            return _Judged.of(problem, margin)
         made, least, most = rms_of(of.compiled), min(of.size, of.exact_size), max(of.size, of.exact_size)
         if least / _NOISY_LENGTH <= made <= most * _NOISY_LENGTH:
-            return None
-        return f"root mean square {made:.3g}, eager's {of.size:.3g}"
+            # As many halvings or doublings as it is away from both sizes.
+            apart = [math.log(a / b, _NOISY_LENGTH) for a, b in ((made, most), (least, made)) if a > 0]
+            return _Judged(None, max([margin, *apart]))
+        return _Judged.of(f"root mean square {made:.3g}, eager's {of.size:.3g}", margin)
 
-    def _by_cosine(self, of: _Floats) -> str | None:
+    def _by_cosine(self, of: _Floats) -> _Judged:
         self.by_cosine += 1
-        if self._close(of):
-            return None
-        cosine, made = cosine_of(of.eager, of.compiled), rms_of(of.compiled)
+        close, cosine, made = self._close(of), cosine_of(of.eager, of.compiled), rms_of(of.compiled)
+        slack = _LENGTH * self.tolerance.multiplier_for(of.eager.shape)
+        margin = max(_share(1 - cosine, 1 - _COSINE), _share(abs(made - of.size), slack * of.size))
+        if close is not None:
+            return _Judged(None, min(close, margin))
         if cosine < _COSINE:
             self.cosines.append(cosine)  # A tensor that fails by its direction counts, however small it is.
-            return f"cosine similarity {cosine:.4f}, below {_COSINE}"
-        slack = _LENGTH * self.tolerance.multiplier_for(of.eager.shape)
+            return _Judged.of(f"cosine similarity {cosine:.4f}, below {_COSINE}", margin)
         if abs(made - of.size) > slack * of.size:
-            return f"{made / of.size:.3g} times as large as eager's, allowed {1 - slack:.2f} to {1 + slack:.2f}"
+            size = f"{made / of.size:.3g} times as large as eager's, allowed {1 - slack:.2f} to {1 + slack:.2f}"
+            return _Judged.of(size, margin)
         if of.moved:
-            return None
-        return self._tails(judge_differences(of.eager, of.compiled, of.size, rmse(of.compiled, of.eager)))
+            return _Judged(None, margin)
+        tails = judge_differences(of.eager, of.compiled, of.size, rmse(of.compiled, of.eager))
+        return self._tails(tails, margin)
 
-    def _tails(self, found: Tails) -> str | None:
+    def _tails(self, found: Tails, margin: float) -> _Judged:
         self.worst.judged += 1
         self.worst.element = max(self.worst.element, found.element)
         self.worst.slice = max(self.worst.slice, found.slice)
-        return found.problem
+        return _Judged.of(found.problem, max(margin, found.element, found.slice))
 
     def _allowed(self, of: _Floats) -> float:
         rounding = of.step / _FLIPS if of.step >= _COARSE else 0.0
@@ -376,15 +408,23 @@ class _Comparison:
             + _MOVES * of.moved
         )
 
-    def _close(self, of: _Floats) -> bool:
+    def _close(self, of: _Floats) -> float | None:
+        """Return the largest difference from eager as a share of what `torch.allclose` allows; None if it does not accept."""
         tol = min(self.tolerance.tol, _CLOSE)
-        return bool(torch.allclose(of.compiled, of.eager, rtol=tol, atol=tol * min(1.0, of.size), equal_nan=True))
+        floor = tol * min(1.0, of.size)
+        if not torch.allclose(of.compiled, of.eager, rtol=tol, atol=floor, equal_nan=True):
+            return None
+        return min(1.0, largest_share(of.compiled, of.eager, tol, floor))
 
     def _close_scalars(self, eager: object, compiled: object) -> bool:
         if not isinstance(eager, float) or not isinstance(compiled, float):
             return False
         tol = min(self.tolerance.tol, _CLOSE)
         return math.isclose(eager, compiled, rel_tol=tol, abs_tol=tol) or (math.isnan(eager) and math.isnan(compiled))
+
+
+def _share(error: float, limit: float) -> float:
+    return error / limit if limit > 0 else 0.0 if error <= 0 else math.inf
 
 
 def _elsewhere(eager: torch.Tensor, compiled: torch.Tensor) -> str | None:

@@ -71,6 +71,17 @@ def cosine_of(one: torch.Tensor, two: torch.Tensor) -> float:
     return max(-1.0, min(1.0, dot / math.sqrt(a_norm * b_norm)))
 
 
+def largest_share(value: torch.Tensor, exact: torch.Tensor, tol: float, floor: float) -> float:
+    """Compute the largest `|value - exact| / (floor + tol |exact|)` of two tensors of one shape, over the finite values."""
+    worst = []
+    for a, b in chunks(value, exact):
+        x, y = finite(a), finite(b)
+        error = (x - y).abs_()
+        # Where nothing differs nothing need be allowed.
+        worst.append(torch.where(error > 0, error / (floor + tol * y.abs()), error).max())
+    return numbers(torch.stack(worst).max())[0] if worst else 0.0
+
+
 def numbers(*values: torch.Tensor) -> list[float]:
     """Read tensors of one number or row each from their device at once: beside others that use a GPU each wait takes long."""
     device = next((value.device for value in values if value.device.type != "cpu"), torch.device("cpu"))

@@ -120,6 +120,20 @@ class Watcher:
                 self._gpu = pynvml.nvmlDeviceGetHandleByUUID(gpu)
                 self._nvml = pynvml
 
+    @property
+    def energy_mj(self) -> Callable[[], int] | None:
+        """What reads the energy that the GPU has used, in millijoules; None where its driver does not count it."""
+        if self._nvml is None:
+            return None
+
+        def read() -> int:
+            return int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._gpu))
+
+        with suppress(Exception):  # a GPU before Volta, a part of a GPU (MIG)
+            read()
+            return read
+        return None
+
     def read(self) -> dict[str, Any]:
         """The telemetry now. Values of the GPU that the driver does not tell are absent; `processes` counts this one."""
         reading: dict[str, Any] = {"load1": round(os.getloadavg()[0], 2)}

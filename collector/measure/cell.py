@@ -30,8 +30,10 @@ from collector.measure import autotuning, counters, memory, timing, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
 from collector.measure.counters import demand_compiled_calls, demand_compiled_gradients, demand_graphs
 from collector.measure.dynamic_shapes import TwoSizes, load
+from collector.measure.energy import NoEnergyError, joules_of
 from collector.measure.first_call import held_between_compilations
-from collector.measure.generated_code import CodeLog
+from collector.measure.generated_code import CodeLog, saved_operators
+from collector.measure.host_time import host_time
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
 from collector.measure.timing import (
     counted,
@@ -59,6 +61,8 @@ Builder = Callable[..., Built]
 
 #: What the first small product of a process takes: cuBLAS's workspace and the allocator's first block.
 _FIRST_PRODUCT_BYTES = 128 << 20
+#: Characters of the reason why there is no evidence.
+_MESSAGE_LENGTH = 300
 #: What a second process takes of the device before it allocates anything (`jobs.pool.gpu_scheduler`).
 _CONTEXT_BYTES = 700_000_000
 
@@ -159,6 +163,7 @@ class _Run:
             self.details["only"] = "code"
             self._enter(Stage.DONE)
             return
+        self._look_into_memory(subject, compiled)
         # Latencies come first: a profiler or a deterministic setting makes every later call of a process slower.
         compare_sizes = partial(self._compare_sizes, compiled, effective, sizes) if sizes else None
         self._measure(subject, compiled, compare_sizes)
@@ -351,6 +356,29 @@ class _Run:
         if code:
             self.outcome.code, self.measurement.code_id = code.to_json(), code.code_id
 
+    def _look_into_memory(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+        """Note what is saved for the backward pass, and on a GPU what is alive at the peak. It fails no cell."""
+        watched = {"saved_tensors": self._take_saved} if self.cell.phase is Phase.TRAINING else {}
+        if self.on_accelerator:
+            watched["peak_lines"] = self._take_peak_lines
+        for key, watch in watched.items():
+            try:
+                with self._holding("device", self._calls_need()):
+                    watch(subject, compiled)
+            except Exception as error:
+                self.details[f"no_{key}"] = f"{type(error).__name__}: {str(error)[:_MESSAGE_LENGTH]}"
+
+    def _take_saved(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+        saved = memory.SavedTensors(subject.resident())
+        saved.watch(compiled)
+        self.metrics["saved_bytes"] = float(saved.bytes)
+        self.details["saved_tensors"] = saved.rows(saved_operators(self.outcome.texts.values()))
+
+    def _take_peak_lines(self, subject: Subject, compiled: Callable[[], Any]) -> None:
+        subject.release_gradients()
+        if (peak := self.device.peak(compiled)) is not None:
+            self.details["peak_lines"] = peak.rows
+
     def _count(self) -> None:
         found, details = counters.read(self.log)
         if self.cell.config.backend == AHEAD_OF_TIME:
@@ -380,7 +408,7 @@ class _Run:
             samples, held, kept = min((samples, held, kept), again, key=lambda taken: median(taken[0][0]))
         self._take_samples(*samples)
         if probe and not compare_sizes:
-            profilers = self._profile(calls, probe)
+            profilers = self._profile(calls, probe, watcher)
         if not self.on_accelerator:
             # On a CPU the profiler counts memory, so this comes after the samples.
             self._peak("eager_peak_bytes", subject, subject.eager)
@@ -391,7 +419,7 @@ class _Run:
         if compare_sizes:
             compare_sizes()
             if probe:
-                profilers = self._profile(calls, probe)
+                profilers = self._profile(calls, probe, watcher)
         self._take_profiles(profilers)
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
         self._take_busy_shares()
@@ -440,20 +468,48 @@ class _Run:
             return
         self.metrics["yardstick_gpu_ms"], self.metrics["yardstick_copy_ms"] = product_ms, copy_ms
 
-    def _profile(self, calls: Mapping[str, Callable[[], Any]], probe: IdleProbe) -> dict[str, Any]:
+    def _profile(self, calls: Mapping[str, Callable[[], Any]], probe: IdleProbe, watcher: Watcher) -> dict[str, Any]:
         """Profile on a GPU that nobody else uses; a CPU has no device time apart from its wall time.
 
         How soon the host launches a kernel does not change how long it runs: the other cells compile on.
         """
         self._enter(Stage.PROFILE)
-        with self._holding("profile", self._calls_need()), garbage_collection_off():
+        with self._holding("profile", self._calls_need()):
             before_ms = probe.wait()
-            made = {
-                name: timing.record(call, self.settings.profile_calls, self.cell.device) for name, call in calls.items()
-            }
+            with garbage_collection_off():
+                self._count_instructions(calls["compiled"])
+                count, device = self.settings.profile_calls, self.cell.device
+                made = {name: timing.record(call, count, device) for name, call in calls.items()}
             profile_ms = {"before_profile_ms": before_ms, "after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
+            # Last, since it heats the GPU, and with garbage collection, since it makes thousands of calls.
+            self._take_energy(calls["compiled"], watcher)
         self.details["idle_probe"] |= profile_ms
         return made
+
+    def _count_instructions(self, compiled: Callable[[], Any]) -> None:
+        """Count what this thread does until a call returns; waiting for the device would count as work."""
+        counts = []
+        for _ in range(self.settings.profile_calls):
+            if (end := timing.counter_from_here()) is None:
+                return
+            try:
+                compiled()
+            finally:
+                counts.append(end())
+            self.device.synchronize()
+        if counts and all(counts):
+            self.metrics["call_instructions"] = float(median(counts))
+
+    def _take_energy(self, compiled: Callable[[], Any], watcher: Watcher) -> None:
+        """Read what the GPU uses for a call, or note why that cannot be read."""
+        if (read := watcher.energy_mj) is None:
+            return
+        try:
+            self.metrics["joules_per_call"] = joules_of(
+                compiled, self.device.synchronize, read, self.metrics["compiled_ms"] / 1e3
+            )
+        except NoEnergyError as error:
+            self.details["no_joules"] = str(error)
 
     def _compare_sizes(self, compiled: Callable[[], Any], effective: Effective, sizes: TwoSizes) -> None:
         """Measures a marked program at the second size, and both sizes against static programs."""
@@ -479,6 +535,8 @@ class _Run:
             if (found := timing.device_time(profiler, calls)) is not None:
                 self.metrics[f"{name}_kernel_ms"] = found.busy_ms
                 self.details[f"{name}_kernels"] = found.kernels
+        if "compiled" in profilers and (spent := host_time(timing.host_spans(profilers["compiled"]))):
+            self.metrics["host_overhead_us"], self.details["host_parts_us"] = spent.us, spent.parts
         if self.asks_for_graphs and "compiled" in profilers:
             self._take_graph_use(timing.graph_use(profilers["compiled"], calls))
 

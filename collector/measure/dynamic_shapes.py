@@ -32,7 +32,7 @@ Call = Callable[[], Any]
 Hold = Callable[[str], AbstractContextManager[None]]
 #: The dimensions to mark, for each leaf of the inputs.
 Dimensions = list[tuple[int, ...]]
-_ERRORS = ("error_rmse_ratio", "cosine")
+_ERRORS = ("error_rmse_ratio", "error_margin", "cosine")
 
 
 @dataclass(slots=True)

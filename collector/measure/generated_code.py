@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 
 from collector.code import DEFINITION, KERNEL, Code, Graph, Kernel
@@ -74,6 +75,30 @@ class CodeLog(logging.Handler):
         texts: dict[str, str] = {}
         graphs = tuple(_graph(wrapper, texts) for wrapper in self._wrappers)
         return (Code.of(graphs) if graphs else None), texts
+
+
+#: An argument with which a wrapper can be tried: its name, shape and dtype.
+_ARGUMENT = re.compile(r"^ +(\w+) = rand_strided\(\(([\d, ]*)\), .*\bdtype=torch\.(\w+)\)", re.MULTILINE)
+
+
+def saved_operators(wrappers: Iterable[str]) -> dict[tuple[tuple[int, ...], str], list[str]]:
+    """Return the operators whose outputs the backward graphs among these wrappers take, by shape and dtype.
+
+    AOTAutograd calls an argument of a backward graph as the node of the forward graph that made it: `convolution_3`.
+    """
+    found: dict[tuple[tuple[int, ...], str], list[str]] = {}
+    for wrapper in wrappers:
+        arguments = _ARGUMENT.findall(wrapper)
+        if not any(name.startswith(_TANGENT) for name, _, _ in arguments):
+            continue
+        for name, shape, dtype in arguments:
+            if not name.startswith((_TANGENT, "primals_")):
+                sizes = tuple(int(size) for size in shape.split(",") if size.strip())
+                found.setdefault((sizes, dtype), []).append(re.sub(r"_\d+$", "", name))
+    return found
+
+
+_TANGENT = "tangents_"
 
 
 def _is_candidate() -> bool:

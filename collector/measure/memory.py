@@ -1,14 +1,22 @@
-"""Memory that compiled calls keep, and that of what nothing uses any more.
+"""Memory of compiled calls: what they keep, what is saved for the backward pass, and what is alive at the peak.
 
 A leak is looked for over the calls that are timed and profiled anyway. Only if the allocated memory has grown over these,
-fifty compiled calls without eager ones between them are made to measure it.
+fifty compiled calls without eager ones between them are made to measure it. What is saved and alive is seen in one call more.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+import linecache
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from collector.device import Device
 
@@ -33,3 +41,136 @@ def free_copies(device: Device) -> None:
     """
     gc.collect()
     device.give_back_unused()
+
+
+#: Groups of saved tensors, and lines that allocated, that are kept: those with most bytes. The others are summed.
+_KEPT = 20
+#: The name of that sum, and of what was allocated before the call.
+OTHERS, BEFORE = "(other)", "(before the call)"
+#: Operators that are named of a group, and characters of a line.
+_NAMED, _LENGTH = 4, 200
+#: How often torch's allocator for CUDA hands memory out and takes it back.
+_ALLOCATED, _FREED = "alloc", "free_requested"
+
+#: [operators, shape, dtype, tensors, bytes], as details have them.
+SavedRow = tuple[str, list[int] | None, str, int, int]
+#: [line, allocations, bytes].
+PeakRow = tuple[str, int, int]
+#: The operators whose outputs a backward graph takes, by shape and dtype.
+Operators = Mapping[tuple[tuple[int, ...], str], Sequence[str]]
+
+
+class SavedTensors:
+    """The tensors that autograd saves for the backward pass in a call, without those that stay between calls anyway.
+
+    `resident` are these: weights, buffers and inputs. Tensors of one storage count once, with all of its bytes.
+    """
+
+    def __init__(self, resident: Iterable[torch.Tensor]) -> None:
+        self._seen = {key for tensor in resident if (key := _storage(tensor)) is not None}
+        self._found: Counter[tuple[tuple[int, ...], str, int]] = Counter()
+
+    def watch(self, call: Callable[[], Any]) -> None:
+        """Make a call and note what it saves. Raises what the call raises, as where hooks are not allowed."""
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            key = _storage(tensor)
+            if key is not None and key not in self._seen:
+                self._seen.add(key)
+                self._found[(tuple(tensor.shape), _dtype(tensor), tensor.untyped_storage().nbytes())] += 1
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            call()
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes all of them take."""
+        return sum(size * count for (_, _, size), count in self._found.items())
+
+    def rows(self, operators: Operators) -> list[SavedRow]:
+        """Return the groups of one shape and dtype, those with most bytes first."""
+        groups: dict[tuple[tuple[int, ...], str], list[int]] = defaultdict(lambda: [0, 0])
+        for (shape, dtype, size), count in self._found.items():
+            groups[shape, dtype][0] += count
+            groups[shape, dtype][1] += size * count
+        ordered = sorted(groups.items(), key=lambda item: -item[1][1])
+        rows: list[SavedRow] = []
+        for (shape, dtype), (count, size) in ordered[:_KEPT]:
+            names = list(dict.fromkeys(operators.get((shape, dtype), ())))
+            more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+            rows.append((", ".join([*names[:_NAMED], *more]), list(shape), dtype, count, size))
+        if rest := [numbers for _, numbers in ordered[_KEPT:]]:
+            rows.append((OTHERS, None, "", sum(count for count, _ in rest), sum(size for _, size in rest)))
+        return rows
+
+
+def _storage(tensor: torch.Tensor) -> int | None:
+    with suppress(RuntimeError, NotImplementedError):  # what is sparse or wraps others has none
+        return tensor.untyped_storage().data_ptr() or None
+    return None
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """What was alive when a call held most memory: its bytes, and the lines that allocated them, most bytes first."""
+
+    bytes: int
+    rows: list[PeakRow]
+
+
+def peak_of(trace: Sequence[Mapping[str, Any]], before: int) -> Peak:
+    """Return what was alive at the peak of a call, from its allocations and `before`, the bytes that were allocated before.
+
+    `trace` has the entries of one device in `torch.cuda.memory._snapshot`: `action`, `addr`, `size` and `frames`, the innermost
+    first. What the call frees of what was allocated before is subtracted from `before`.
+    """
+    alive: dict[int, Mapping[str, Any]] = {}
+    held, most, at = before, before, 0
+    for number, entry in enumerate(trace, 1):
+        if entry["action"] == _ALLOCATED:
+            alive[entry["addr"]] = entry
+            held += entry["size"]
+        elif entry["action"] == _FREED:
+            alive.pop(entry["addr"], None)
+            held -= entry["size"]
+        if held > most:
+            most, at = held, number
+    alive, earlier = {}, before
+    for entry in trace[:at]:
+        if entry["action"] == _ALLOCATED:
+            alive[entry["addr"]] = entry
+        elif entry["action"] == _FREED and alive.pop(entry["addr"], None) is None:
+            earlier -= entry["size"]
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter({BEFORE: earlier})
+    for entry in alive.values():
+        line = _line(entry.get("frames") or ())
+        counts[line] += 1
+        sizes[line] += entry["size"]
+    ordered = sizes.most_common()
+    rows = [(line, counts[line], size) for line, size in ordered[:_KEPT]]
+    if rest := ordered[_KEPT:]:
+        rows.append((OTHERS, sum(counts[line] for line, _ in rest), sum(size for _, size in rest)))
+    return Peak(most, rows)
+
+
+def _line(frames: Sequence[Mapping[str, Any]]) -> str:
+    """Return the line of the innermost frame that is not torch's own: of generated code, or of the model."""
+    ours = next((frame for frame in frames if not str(frame["filename"]).startswith(_TORCH)), None)
+    frame = ours or next(iter(frames), None)
+    if frame is None:
+        return "(no Python frame)"
+    text = linecache.getline(str(frame["filename"]), int(frame["line"])).strip()
+    if text and ours is not None:
+        return _BUFFER.sub(r"\1", text)[:_LENGTH]
+    return f"{Path(str(frame['filename'])).name}: {frame['name']}"[:_LENGTH]
+
+
+_TORCH = str(Path(torch.__file__).parent)
+#: Inductor numbers the buffers of a graph: one more renames all that follow.
+_BUFFER = re.compile(r"\b(buf|primals_|tangents_|arg)\d+(?:_1)?\b")

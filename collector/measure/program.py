@@ -364,6 +364,12 @@ class Subject:
         twin.eager = twin._step(twin._loss_of if twin._training else twin.model, None)
         return twin
 
+    def resident(self) -> list[torch.Tensor]:
+        """Return what stays in memory between calls: weights, buffers, inputs and targets."""
+        given = _pytree.tree_leaves((self._args, self._kwargs, self._targets))
+        tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+        return [*self.model.parameters(), *self.model.buffers(), *tensors]
+
     def release_gradients(self) -> None:
         """Frees the gradients, so that they do not count in the next peak."""
         for _, tensor in self._with_gradients():

@@ -13,9 +13,10 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from collector.device import device_named
+from collector.measure.host_time import CALL, Span
 from collector.process.outcome import union_length
 
 Call = Callable[[], Any]
@@ -154,6 +155,8 @@ def _is_precise(samples: Sequence[float], wanted: float) -> bool:
 
 #: Kernels kept by name, those that take longest; the rest is summed under "(other)".
 _KEPT = 24
+#: The name of an event in which the allocator hands memory out.
+_MEMORY = "[memory]"
 #: The end of the name of what launches a graph, in CUDA's runtime and in its driver.
 _GRAPH_LAUNCH = ("GraphLaunch", "GraphLaunch_ptsz")
 
@@ -198,9 +201,19 @@ def record(call: Callable[[], Any], calls: int, device: str) -> profile:
     finish()
     with _profiler() as profiler:
         for _ in range(calls):
-            call()
+            with record_function(CALL):
+                call()
             finish()
     return profiler
+
+
+def host_spans(profiler: profile) -> list[Span]:
+    """Return the profiler's events of the host."""
+    return [
+        Span(event.name(), event.device_resource_id(), event.start_ns(), event.start_ns() + event.duration_ns())
+        for event in _raw_events(profiler)
+        if not _on_gpu(event) and event.name() != _MEMORY
+    ]
 
 
 def device_time(profiler: profile, calls: int) -> DeviceTime | None:

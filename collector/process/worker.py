@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
+import logging
 import os
 import resource
 import signal
@@ -161,11 +162,15 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     host.send({"outcome": outcome.to_json()})
 
 
+#: The logger of torch's structured trace.
+_TRACE_LOG = "torch.__trace"
+
+
 def start_trace(cell: Cell, root: str) -> str | None:
     """Makes torch write its structured trace of this process (for `tlparse`) into a folder of the cell under `root`.
 
-    `TORCH_TRACE` acts when torch is imported, which is long past in a forked process. Returns the folder's name; None if
-    `root` is empty or this torch has no such trace.
+    `TORCH_TRACE` acts when torch is imported, which is long past in a forked process. Returns the folder as `root` says it;
+    None if `root` is empty or this torch has no such trace.
     """
     if not root:
         return None
@@ -177,7 +182,10 @@ def start_trace(cell: Cell, root: str) -> str | None:
     folder = Path(root).resolve() / cell.cell_id
     folder.mkdir(parents=True, exist_ok=True)
     handler.root_dir = str(folder)
-    return folder.name
+    log = logging.getLogger(_TRACE_LOG)
+    if handler not in log.handlers:  # torch takes it off at the first message while there is no folder
+        log.addHandler(handler)
+    return str(Path(root) / cell.cell_id)
 
 
 def tell_where_on_request() -> None:

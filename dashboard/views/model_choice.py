@@ -210,6 +210,7 @@ def _across(configs: Sequence[str]) -> bool:
 _METRICS = (
     *("compiled_kernel_ms", "compiled_ms", "eager_ms"),
     *("device_speedup", "speedup", "compile_cold_s", "compiled_peak_bytes"),
+    *("error_margin", "host_overhead_us", "joules_per_call"),
 )
 #: Runs that are drawn unless all are asked for, and charts that are drawn before the fold.
 _NEWEST, _FIRST = 120, 2

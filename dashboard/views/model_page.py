@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,14 +14,18 @@ from numpy.typing import NDArray
 
 from analysis.compare import side_differences
 from analysis.compare.cell_comparison import CellComparison, direction
-from analysis.compare.cell_verdicts import LEAK
-from analysis.compare.comparison import AFTER_COMPILING, Comparison, pass_times
-from analysis.present import noise_line
+from analysis.compare.cell_verdicts import LEAK, MARGIN
+from analysis.compare.comparison import Comparison
+from analysis.compare.compile_passes import AFTER_COMPILING, pass_times
+from analysis.compare.findings import Outcome
+from analysis.compare.host_parts import host_parts
+from analysis.compare.memory_changes import MemoryPart, byte_words, peak_parts, saved_parts
+from analysis.present import called, noise_line
 from analysis.reports.facts import eager_lines
 from analysis.rerun import stored_repro
 from collector.failures import Explanation
 from collector.metrics import METRICS, Place, shown_in
-from collector.vocabulary import sizes_of
+from collector.vocabulary import NEAREST, sizes_of
 from dashboard.components import charts, wording
 from dashboard.components.downloads import download, file_name
 from dashboard.components.markup import (
@@ -108,8 +113,8 @@ def cell_verdict(selection: Selection, choice: Choice, halves: Sequence[Half]) -
 
 
 _SHOWN = shown_in(*Place)
-#: Passes of the compiler that are shown.
-_PASSES = 12
+#: Passes of the compiler, and parts of memory, that are shown.
+_PASSES, _PARTS = 12, 10
 _OF_RUNS = ("compiled_ms", "eager_ms", "compiled_kernel_ms", "compile_cold_s")
 _LOG = (
     "Nothing more is stored. A bundle keeps the last 8 KiB of a log. A cell that passes has a log only if TORCH_LOGS asked "
@@ -138,21 +143,28 @@ def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
     shown = table("Metrics", head, rows, note=note, numbers=range(1, 6))
     draw(Markup('<div class="{}">{}</div>').format("iw-narrow" if is_pair else "iw-narrower", shown))
     parts = [_behind(halves), *([verdict.words if verdict else "", wording.RULE] if is_pair else [])]
+    for half in halves:
+        if half.measured and (path := half.measured.details.get(NEAREST)):
+            margin = number(MARGIN, half.values.get(MARGIN))
+            draw(paragraph("soft", joined(" ", (f"Nearest to its limit in {half.role}, at {margin}:", mono(path)))))
     if caption := " ".join(part for part in parts if part):
         with st.expander("How is this decided?"):
             st.caption(caption)
 
 
-def compile_passes(halves: Sequence[Half]) -> None:
+def compile_passes(data: Data, halves: Sequence[Half], verdict: CellVerdict | None) -> None:
     """Draw how long each pass of the compiler took, the largest change first, and what they add up to."""
-    of_sides = [half.measured.details if half.measured else {} for half in halves]
+    of_sides = [_details_of_runs(data, half) for half in halves]
     times = pass_times(of_sides[0], of_sides[-1])
     if not times:
         return
     rows: list[tuple[str, ...]] = [
-        (one.name, seconds(one.base_s), seconds(one.new_s), signed(one.change_s, 2, "s")) for one in times
+        (one.name, seconds(one.base_s), seconds(one.new_s), signed(one.change_s, 2, "s"), _verdict(one.verdict))
+        for one in times
     ]
-    head = ["pass", *(half.role for half in halves), "change"]
+    head = ["pass", *(half.role for half in halves), "change", "verdict"]
+    if not (verdict and verdict.cell.is_comparable and any(one.verdict for one in times)):
+        rows, head = [row[:-1] for row in rows], head[:-1]
     if len(halves) < 2:
         times.sort(key=lambda one: -(one.new_s or 0.0))
         rows, head = [(one.name, seconds(one.new_s)) for one in times], ["pass", halves[0].role]
@@ -161,8 +173,75 @@ def compile_passes(halves: Sequence[Half]) -> None:
     note = f"each without the passes that it calls; without {' and '.join(AFTER_COMPILING)} they add up to " + (
         " → ".join(whole) if len(halves) > 1 else whole[1]
     )
+    if any(len(details) > 1 for details in of_sides):
+        note = f"means of {' and '.join(str(len(details)) for details in of_sides)} runs; {note}"
     shown = table("Compile time by pass", head, rows[:_PASSES], note=note, numbers=range(1, 4))
     draw(Markup('<div class="iw-narrow">{}</div>').format(shown))
+    for half in halves:
+        if half.measured and (folder := half.measured.details.get("trace")):
+            soft(f"torch's trace of {half.role}, from the folder in which the run was started:")
+            st.code(f"tlparse {shlex.quote(str(folder))}/*.log", language="bash", wrap_lines=True)
+
+
+def _details_of_runs(data: Data, half: Half) -> list[Mapping[str, Any]]:
+    """Return the details of all measurements of a side that passed; of the newest one where it did not."""
+    if half.measured is None:
+        return []
+    found = details.details_of(data.engine, half.side.keys, half.measured.cell.cell_id) if half.passes else []
+    return [one for one in found if "compile_phases_s" in one] or [half.measured.details]
+
+
+def _verdict(outcome: Outcome | None) -> str:
+    return span(outcome.look, called(outcome)) if outcome else ABSENT
+
+
+def host_time(halves: Sequence[Half]) -> None:
+    """Draw what the host does in a call, the largest change first."""
+    base, new = (half.measured.details if half.measured else {} for half in (halves[0], halves[-1]))
+    if not (parts := host_parts(base, new)):
+        return
+    rows = [
+        (part.name, *(f"{us:.1f}" for us in (part.base_us, part.new_us)), signed(part.change_us, 1, "us"))
+        for part in parts
+    ]
+    head = ["part", "base us", "new us", "change"]
+    if len(halves) < 2:
+        rows, head = [(row[0], row[2]) for row in rows], ["part", "us"]
+    note = "of one compiled call under the profiler, each without the parts that it calls"
+    draw(
+        Markup('<div class="iw-narrow">{}</div>').format(
+            table("Host time by part", head, rows, note=note, numbers=range(1, 4))
+        )
+    )
+
+
+def memory(halves: Sequence[Half]) -> None:
+    """Draw what is saved for the backward pass and what is alive at the peak, the largest change first."""
+    base, new = (half.measured.details if half.measured else {} for half in (halves[0], halves[-1]))
+    for title, parts, note in (
+        ("Saved for the backward pass", saved_parts(base, new), "without weights and inputs"),
+        ("Alive at the peak", peak_parts(base, new), "by the line that allocated it"),
+    ):
+        rows = [
+            (
+                _name(part),
+                *(f"{count:,}" for count in counts),
+                *map(byte_words, sizes),
+                signed(part.change / 1e6, 2, "MB"),
+            )
+            for part in parts[:_PARTS]
+            for counts, sizes in [((part.base, part.new), (part.base_bytes, part.new_bytes))]
+        ]
+        head = ["tensors" if title[0] == "S" else "line", "base", "new", "base bytes", "new bytes", "change"]
+        if len(halves) < 2:
+            rows, head = [(row[0], row[2], row[4]) for row in rows], [head[0], "number", "bytes"]
+        if rows:
+            more = f"; the first {_PARTS} of {len(parts)}" if len(parts) > _PARTS else ""
+            draw(table(title, head, rows, note=note + more, numbers=range(1, 6)))
+
+
+def _name(part: MemoryPart) -> str:
+    return joined(" ", (mono(part.name), span("soft", part.about))) if part.about else mono(part.name)
 
 
 def runs(choice: Choice, halves: Sequence[Half]) -> None:
@@ -396,7 +475,9 @@ def page(selection: Selection) -> None:
     metrics(halves, verdict)
     runs(choice, halves)
     sizes(halves)
-    compile_passes(halves)
+    compile_passes(selection.data, halves, verdict)
+    host_time(halves)
+    memory(halves)
     model_code.show(selection.data, halves)
     model_code.show_kernels(halves)
     model_choice.show_history(selection, choice, verdict.decided if verdict else "")

@@ -171,6 +171,13 @@ def details_with(source: Source, word: str, *where: ColumnElement[bool]) -> dict
         return {key: nights.named(details, *key[:2]) for key, details in found.items()}
 
 
+def details_of(source: Source, runs: Iterable[int], cell_id: str) -> list[dict[str, Any]]:
+    """The details of all measurements of a cell that passed in these runs (by number), the order of their keys."""
+    passed = measurements.c.status == Status.PASS.value
+    found = details_with(source, "", Evidence.run.in_(list(runs)), CellRow.cell_id == cell_id, passed)
+    return [found[key] for key in sorted(found)]
+
+
 class _Nights:
     """The nights that bundles mean by a name: two of one name have different ones in the store (`db.nights`)."""
 
@@ -250,8 +257,11 @@ def _key(table: type[Samples | Evidence], row: Row[Any]) -> tuple[ColumnElement[
     return table.run == run, table.cell == of_cell, table.replicate == row.replicate
 
 
-#: What the details of a timed measurement say of its kernels.
-_OF_KERNELS = ("compiled_kernels", "eager_kernels", "outside_kernels", "autotuned")
+#: What the details of a timed measurement say of its kernels, its memory and the host.
+_OF_KERNELS = (
+    *("compiled_kernels", "eager_kernels", "outside_kernels", "autotuned"),
+    *("saved_tensors", "peak_lines", "host_parts_us"),
+)
 
 
 def code_of(source: Source, run_id: str, cell_id: str) -> Code | None:

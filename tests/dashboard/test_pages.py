@@ -98,6 +98,9 @@ def test_model_explains_a_slowdown(open_app, two_nights):
     assert "Noise from run to run: " in said and "repeats" in said
     assert re.search(r"triton_poi_fused_add.*?12.*?12.*?\+0\.", said)
     assert "print() &lt;b&gt;called&lt;/b&gt;: 1" in said
+    assert re.search(r"\[64, 512\] float32 mul.{,40}\+0\.13.MB", said)
+    assert re.search(r"guards20\.0\d\d\.0\+1.0.us", said.replace(" ", ""))
+    assert "buf = &lt;b&gt;empty&lt;/b&gt;(4)" in said
     assert "Samples" in [heading.value for heading in app.header]
     assert "4 runs on new's testbed" in said
     command = "inductor-watch run --suite huggingface --model gpt2 --config default --phase inference"

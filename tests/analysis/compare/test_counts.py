@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from analysis.compare.cell_verdicts import decide
+from analysis.compare.compare_sides import compare_named
+from analysis.compare.comparison import causes
 from tests.analysis.compare.judging import judged, put_run
 from tests.factories import cell, passing
 
@@ -31,6 +33,10 @@ CASES = {
     "a library's kernels are left": ("kernels_generated", 17.0, 0.0, None),
     "all runs worse": ("recompiles", [0, 0], [2, 3], "regressed"),
     "all runs better": ("recompiles", [1, 3], [0, 0], "improved"),
+    "error near its limit": ("error_margin", 0.2, 0.65, "regressed"),
+    "error half as far": ("error_margin", 0.6, 0.75, None),
+    "error back": ("error_margin", 0.9, 0.1, "improved"),
+    "error near in one run": ("error_margin", [0.1, 0.1], [0.1, 0.9], None),
     "one run of base": ("recompiles", [0, 2], [2, 3], None),
     "one run of new": ("recompiles", [0, 0], [0, 5], None),
 }
@@ -58,6 +64,9 @@ def test_a_count_that_changed_is_named(store, tmp_path):
         model: case[3] for model, case in CASES.items()
     }
     assert rows.loc["library not counted", "kernels_generated_verdict"] is None
+    compared = compare_named(store, "latest~1", "latest")
+    assert [note for note in compared.notes if "(0.20 -> 0.65)" in note and "(0.60 -> 0.75)" in note]
+    assert "error over its limit" in {one.title for one in causes(store.connect(), compared)}
     for model, (metric, *_, verdict) in CASES.items():
         # Without a verdict nothing is concluded: the times of two nights alone tell too little.
         assert tuple(rows.loc[model, ["verdict", "verdict_metric"]]) == (verdict, metric) or verdict is None, model

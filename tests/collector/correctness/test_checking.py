@@ -80,6 +80,7 @@ def test_the_most_precise_reference_that_there_is_is_taken(model, dtype, by):
     found = checked(model, dtype=dtype)
     assert (found.status, found.details["checked_by"]) == (Status.PASS, by)
     assert ("error_rmse_ratio" in found.metrics) is (by != "cosine")
+    assert (0 <= found.metrics["error_margin"] < 1, found.details["nearest_to_limit"]) == (True, "output")
 
 
 @pytest.mark.parametrize("factor", [1.06, 0.1])
@@ -88,6 +89,7 @@ def test_outputs_of_the_wrong_size_fail_whatever_they_are_compared_with(factor, 
     found = checked(without(*missing, factor=factor), dtype="bfloat16")
     assert found.status is Status.FAIL_ACCURACY
     assert found.failure.stage is Stage.CORRECTNESS
+    assert found.metrics["error_margin"] > 1
 
 
 class Moves(nn.Module):

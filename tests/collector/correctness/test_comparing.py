@@ -69,6 +69,24 @@ def test_what_is_wrong_is_said_with_its_place(eager, compiled, said):
     assert said in problem
 
 
+@pytest.mark.parametrize(
+    ("compiled", "reference", "margin"),
+    [
+        (EAGER + 5e-5, EAGER.double(), 5e-5 / (1e-4 * 1.0)),  # eager is exact: a tenth of the tolerance is the limit
+        (EAGER * 1.005, None, 0.5 * 0.01 / (2 * 0.0101)),  # no reference: of the length
+        (EAGER * 1.06, None, 0.06 / (2 * 0.0101)),
+        (EAGER[:100] * 1.0005, EAGER[:100].double(), 0.38),  # few elements: `allclose` allows more
+        (_with(EAGER, 3, math.nan), EAGER.double(), math.inf),
+    ],
+    ids=["reference", "length", "too long", "few", "no limit"],
+)
+def test_the_margin_is_the_error_over_its_limit(compiled, reference, margin):
+    found = judged(EAGER[: len(compiled)], compiled, reference)
+    assert found.margin == pytest.approx(margin, rel=0.1)
+    assert (found.problem is None) is (found.margin <= 1)
+    assert found.nearest == "x"
+
+
 @pytest.mark.parametrize("replaced", [math.nan, math.inf, -math.inf])
 def test_the_same_nan_or_infinity_in_both_passes(replaced):
     eager = _with(EAGER, 3, replaced)

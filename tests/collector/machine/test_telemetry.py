@@ -29,6 +29,7 @@ class FakeNvml:
             "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
             "nvmlDeviceGetClockInfo": lambda gpu, kind: {1: 1980, 2: 3201}[kind],
             "nvmlDeviceGetTemperature": lambda gpu, sensor: 41,
+            "nvmlDeviceGetTotalEnergyConsumption": lambda gpu: 987_654_321,
             "nvmlDeviceGetPowerUsage": lambda gpu: 312_500,
             "nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: 0x4 | 0x40 | 0x1,
             "nvmlDeviceGetComputeRunningProcesses": lambda gpu: ["one", "two", "three"],
@@ -73,6 +74,14 @@ def test_what_the_driver_does_not_tell_is_absent(read):
 def test_without_a_package_or_a_driver_that_answers_only_the_host_is_read(read, nvml):
     assert set(read(nvml)) == {"load1"}
     assert set(read("no library", None)) == {"load1"}  # on a CPU
+
+
+def test_the_energy_counter_is_read_where_there_is_one(monkeypatch):
+    read = []
+    for nvml in (FakeNvml(), FakeNvml("nvmlDeviceGetTotalEnergyConsumption"), None):
+        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+        read.append(Watcher("GPU-1").energy_mj)
+    assert (read[0](), *read[1:]) == (987_654_321, None, None)
 
 
 def test_throttled_is_what_slows_and_not_what_is_set():

@@ -192,6 +192,14 @@ def test_a_training_step_compares_the_loss_and_every_gradient(training):
     assert found.metrics["error_rmse_ratio"] >= 0
 
 
+def test_what_a_training_step_saves_is_told_with_its_operators(training, passing):
+    found = training.measurement
+    assert found.metrics["saved_bytes"] == sum(size for *_, size in found.details["saved_tensors"])
+    assert ("addmm, mul", [4, 32], "float32", 2, 1024) in found.details["saved_tensors"]
+    assert "no_saved_tensors" not in found.details
+    assert "saved_bytes" not in passing.measurement.metrics
+
+
 def test_a_wrong_output_is_timed_all_the_same():
     found = measured(WrongWhenCompiled)
     assert (found.status, found.failure.stage) == (Status.FAIL_ACCURACY, Stage.CORRECTNESS)

@@ -142,7 +142,7 @@ def test_nothing_is_left_of_any_of_them(outcomes):
 
 def test_a_trace_that_was_asked_for_is_kept_cell_by_cell(outcomes, place):
     found = outcomes[0]["healthy"]
-    assert found.details["trace"] == found.cell.cell_id
+    assert found.details["trace"].endswith(f"traces/{found.cell.cell_id}")
     (trace,) = (place.parent / "traces" / found.cell.cell_id).iterdir()
     assert "dynamo_start" in trace.read_text()
 

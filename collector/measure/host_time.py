@@ -1,0 +1,98 @@
+"""What the host does in one compiled call, by part, from the profiler's events of the host.
+
+The parts are those of torch's own layers: Dynamo's guards and bytecode, AOTAutograd's runtime wrapper, the wrapper that Inductor
+generated, and the launches. Each has what it takes without the parts that it calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+#: The name of the event around each call (`collector.measure.timing.record`). Annotations of torch begin so, too.
+CALL = "## inductor-watch call"
+#: The part of what no event of a layer or of an operator covers, such as the model's own Python.
+PYTHON = "python"
+#: The parts by the names of their events. What has another name is an operator.
+_PARTS = (
+    ("guards", re.compile(r"TorchDynamo Cache Lookup")),
+    ("bytecode", re.compile(r"Torch-Compiled Region|Pregraph bytecode")),
+    ("aot_autograd", re.compile(r"AOTDispatcher Runtime Wrapper|CompiledFunction")),
+    ("inductor_wrapper", re.compile(r"## Call CompiledFxGraph")),
+    ("launches", re.compile(r"triton_|(?:cuda|cu|hip)[A-Z]\w*$")),
+    (PYTHON, re.compile(re.escape(CALL))),
+)
+_OPERATORS = "operators"
+#: The host does nothing while it waits for the device.
+_WAITS = re.compile(r"(?:cuda|cu|hip)\w*Synchronize")
+
+
+class Span(NamedTuple):
+    """An event of the host: its name, the thread, and when it began and ended, in nanoseconds."""
+
+    name: str
+    thread: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostTime:
+    """Microseconds for which the host worked in one call, waits for the device left out, and its parts, which add up to it."""
+
+    us: float
+    parts: dict[str, float]
+
+
+def host_time(spans: Iterable[Span]) -> HostTime | None:
+    """Return the host time of the call with the median one; None where no call is marked by an event `CALL`.
+
+    Of several threads (a GPU's backward pass has its own) one works at a time: what another thread does is no part of `PYTHON`.
+    """
+    ordered = sorted(spans, key=lambda span: (span.start, -span.end))
+    calls = [span for span in ordered if span.name == CALL]
+    found = sorted((_of_call(call, ordered) for call in calls), key=lambda one: one.us)
+    return found[len(found) // 2] if found else None
+
+
+def _of_call(call: Span, ordered: Sequence[Span]) -> HostTime:
+    inside = [span for span in ordered if call.start <= span.start < call.end]
+    spent: dict[str, float] = defaultdict(float)
+    waited = 0.0
+    for span, own in exclusive_ns(inside):
+        if _WAITS.match(span.name):
+            waited += own if span.thread == call.thread else 0.0
+        else:
+            spent[_part(span.name)] += own
+    whole = call.end - call.start - waited
+    spent[PYTHON] = max(0.0, whole - sum(ns for part, ns in spent.items() if part != PYTHON))
+    names = [name for name, _ in _PARTS] + [_OPERATORS]
+    return HostTime(whole / 1e3, {name: round(spent[name] / 1e3, 3) for name in names if spent.get(name)})
+
+
+def exclusive_ns(ordered: Sequence[Span]) -> list[tuple[Span, int]]:
+    """Return each span with the nanoseconds that no span within it, on its thread, takes.
+
+    `ordered` by start, of equal ones the longest first. What ends after the span around it counts to the end of that.
+    """
+    own: list[int] = []
+    around: dict[int, list[tuple[int, int]]] = defaultdict(
+        list
+    )  # by thread: place and end of what is open, the innermost last
+    for place, span in enumerate(ordered):
+        stack = around[span.thread]
+        while stack and stack[-1][1] <= span.start:
+            stack.pop()
+        end = min(span.end, stack[-1][1]) if stack else span.end
+        own.append(end - span.start)
+        if stack:
+            own[stack[-1][0]] -= end - span.start
+        stack.append((place, end))
+    return list(zip(ordered, own, strict=True))
+
+
+def _part(name: str) -> str:
+    return next((part for part, pattern in _PARTS if pattern.match(name)), _OPERATORS)
