@@ -251,10 +251,10 @@ _ALL = (
     Metric("joules_per_call", "J", "lower", "energy",
            meaning="energy that the whole GPU uses for one compiled call, its idle power for that time included",
            section=Section.LATENCY, shown=Place.MODEL, rank=16,
-           how="NVML's energy counter over 0.8 s of calls in a row, after the profile: from the first moment at which it "
-               "moved to the last one; known within 3 %, or absent",
-           absent="on a CPU; where a call takes more than 90 ms, the counter moves too seldom or power is not steady "
-                  "(`no_joules` says why); on a part of a GPU; before this version"),
+           how="`--energy`; NVML's energy counter over 0.8 s of calls in a row, after the profile: from the first moment "
+               "at which it moved to the last one; known within 3 %, or absent",
+           absent="without the option; on a CPU; where a call takes more than 90 ms, the counter moves too seldom or "
+                  "power is not steady (`no_joules` says why); on a part of a GPU; before this version"),
     Metric("over_static", "x", "lower", "over static", average="geomean",
            meaning="compiled_ms of a dynamic program over that of a static one, at the worse of the two sizes",
            section=Section.LATENCY, shown=Place.MODEL, rank=22,

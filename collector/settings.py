@@ -66,6 +66,7 @@ class Settings:
 
     With a `precision` rounds go on until the 95 % interval of both medians is within this fraction of them, ten times
     `rounds` or `sample_limit_s` at most. `warm_compile`: a new process compiles the program once more from the same caches.
+    With `energy` a GPU's energy counter is read over 0.8 s of calls.
     `trace` and `shared_tuning` are folders, or empty (`collector.process.worker.start_trace`,
     `collector.measure.tuning`). `compiled` is a folder in which each cell keeps the compiler's caches, or empty: a
     later process of the cell finds its program there and has no compile time. `flags` are torch's back-end switches.
@@ -83,6 +84,7 @@ class Settings:
     timeout_s: float = 600.0
     precision: float = 0.0
     warm_compile: bool = False
+    energy: bool = False
     trace: str = ""
     flags: BackendFlags = field(default_factory=BackendFlags)
     optimizer: str = "none"
@@ -95,7 +97,11 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
-        return {name: value for name, value in asdict(self).items() if value or name not in ("own_models", "compiled")}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value or name not in ("own_models", "compiled", "energy")
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:

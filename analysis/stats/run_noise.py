@@ -281,12 +281,11 @@ class Tail:
     def chance(self, change: Numbers, earlier: SideRuns, later: SideRuns) -> Numbers:
         """Return how likely single runs alone make a change of ln from an earlier to a later side; 0 where none was as far apart.
 
-        If k of n runs were as far apart, all R runs of a side are with a chance of (k / n)^R; k / n is that of all runs, each over
-        the usual distance of its series, or that of the runs of series about as noisy, whichever is larger: a usual distance of
-        few runs is a rough one. Where not all of them show the
-        change, m of R make it if each is apart by R / m of it: binomial(R, m) (k / n)^m, summed over m. The earlier side is
-        left out where the runs before it show that it is not the one: by half of the change at most it is apart towards the
-        other side.
+        If k of n runs were as far apart, all R runs of a side are with a chance of (k / n)^R. The runs are all, each over the
+        usual distance of its series, or those of series about as noisy, whichever k / n is larger: a usual distance of few runs
+        is a rough one. Where not all R show the change, m of them make it if each is apart by R / m of it: binomial(R, m)
+        (k / n)^m, summed over m. The earlier side is left out where the runs before it show that it is not the one: by half of
+        the change at most it is apart towards the other side.
         """
         size = np.abs(change)
         with np.errstate(invalid="ignore"):

@@ -163,10 +163,10 @@ class _Run:
             self.details["only"] = "code"
             self._enter(Stage.DONE)
             return
-        self._look_into_memory(subject, compiled)
         # Latencies come first: a profiler or a deterministic setting makes every later call of a process slower.
         compare_sizes = partial(self._compare_sizes, compiled, effective, sizes) if sizes else None
         self._measure(subject, compiled, compare_sizes)
+        self._look_into_memory(subject, compiled)
         if self.metrics.get("fallbacks"):
             demand_compiled_calls(compiled)
         self._enter(Stage.CORRECTNESS)
@@ -502,7 +502,7 @@ class _Run:
 
     def _take_energy(self, compiled: Callable[[], Any], watcher: Watcher) -> None:
         """Read what the GPU uses for a call, or note why that cannot be read."""
-        if (read := watcher.energy_mj) is None:
+        if not self.settings.energy or (read := watcher.energy_mj) is None:
             return
         try:
             self.metrics["joules_per_call"] = joules_of(
