@@ -20,7 +20,6 @@ from collector.bundle import BundleWriter
 from collector.census.gpu_models import CensusError, device_word
 from collector.configs import parse_config
 from collector.device import CPU, is_accelerator
-from collector.process.launcher import Launcher
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.usage_errors import ConfigError
@@ -42,7 +41,7 @@ from jobs.plan.planning import (
 )
 from jobs.plan.spared_cells import copy_for
 from jobs.pool.runner import new_run_id, now, record
-from jobs.pool.testbeds import Testbed, find_testbeds
+from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers
 from jobs.requested_options import RequestedOptions, RunNames, Selection
 
 #: The trigger of the runs.
@@ -100,19 +99,10 @@ def serving(*sides: CheckedSide) -> Iterator[list[CheckedSide]]:
     with ExitStack() as stack:
         served = []
         for side in sides:
-            testbeds = []
-            for testbed in map(Testbed.serving, side.testbeds):
-                testbeds.append(testbed)
-                if testbed.launcher:
-                    stack.callback(_end, testbed.launcher)
-                    testbed.launcher.is_kept = True
+            testbeds = [testbed.serving() for testbed in side.testbeds]
+            stack.enter_context(keeping_servers(testbeds))
             served.append(replace(side, testbeds=testbeds))
         yield served
-
-
-def _end(launcher: Launcher) -> None:
-    launcher.is_kept = False
-    launcher.close()
 
 
 #: In the order of importance, one of a kind each. Each compiles in 5 to 20 seconds, in training in 10 to 60; Qwen3,

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sqlalchemy import Connection, func, select
@@ -31,7 +32,7 @@ from jobs.output.tables import console, say
 from jobs.plan.planning import Plan
 from jobs.pool.resuming import Unfinished, bundle_named, newest_first
 from jobs.pool.session import measure_and_store
-from jobs.pool.testbeds import Testbed, find_testbeds
+from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers
 from jobs.requested_options import RunNames
 
 #: A confirmation may take so long after a shorter night, too.
@@ -93,12 +94,17 @@ class Confirming:
     database: str
     overlays: Sequence[Path]
     budget_s: float
+    _servers: ExitStack = field(default_factory=ExitStack, init=False)
 
     def run(self) -> str:
         """Measure again until nothing is due, and return in a line what that was and what it took; empty where nothing was due.
 
         It takes no longer than the night itself did, or ten minutes. Raises `NoBaseNightError` where the night has no base.
         """
+        with ExitStack() as self._servers:
+            return self._run()
+
+    def _run(self) -> str:
         began = time.monotonic()
         budget_s = min(self.budget_s, max(self._night_s(), _SHORT_S))
         cells, passes, base_words, took_s = set[str](), 0, "", 0.0
@@ -190,6 +196,7 @@ class Confirming:
                 return (), "new side only: the files of base are gone from --overlays"
             execution = replace(execution, overlay=overlay, source=source)
             at_once = find_testbeds(self.testbeds[0].device, execution, serve=True, plans=False)
+            self._servers.enter_context(keeping_servers(at_once))
             of_gpu = {testbed.environment.get("gpu_index"): testbed for testbed in at_once}
             found = [of_gpu[testbed.environment.get("gpu_index")] for testbed in self.testbeds]
         # A library or a variable may differ: then base would be measured as something else.

@@ -27,7 +27,7 @@ from jobs.pool.device_slots import holding_for
 from jobs.pool.resuming import Unfinished, bundle_named
 from jobs.pool.runner import make_header, new_run_id
 from jobs.pool.session import measure_and_store, print_night, require_cells
-from jobs.pool.testbeds import Testbed, find_testbeds
+from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers
 from jobs.requested_options import RequestedOptions, RunNames, Selection
 
 #: While a branch has fewer nights than this in the store, a night is measured twice: its runs show how noisy they are.
@@ -150,6 +150,7 @@ def nightly_command(
             click.get_current_context().with_resource(holding_for(selection.device, execution.gpus))
         # A dry run may plan for a device that is not here.
         testbeds = [] if dry_run and selection.device else find_testbeds(selection.device, execution, serve=not dry_run)
+        click.get_current_context().with_resource(keeping_servers(testbeds))
         plan, names = planned(testbeds[0].device if testbeds else str(selection.device))
         if dry_run:
             require_cells(plan)

@@ -30,7 +30,7 @@ from jobs.pool.device_slots import holding_for
 from jobs.pool.resuming import Unfinished, find_night
 from jobs.pool.runner import new_run_id
 from jobs.pool.session import measure_and_store, print_next, print_night, resume_and_store
-from jobs.pool.testbeds import Testbed, find_testbeds, testbeds_of
+from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers, testbeds_of
 from jobs.requested_options import RequestedOptions, RunNames, Selection
 
 
@@ -88,6 +88,7 @@ def run_command(
         testbeds = find_testbeds(selection.device, requested.execution, serve=True)
         device = testbeds[0].device
         rounds = Rounds(device, [planned_run(device, selection, configs)] * replicates)
+    context.with_resource(keeping_servers(testbeds))
     # Runs that repeat each other are one night, so that one name stands for all of them.
     night = new_run_id() if len(rounds.plans) > 1 else ""
     names = replace(names, trigger="again" if again else "adhoc", night=night)
@@ -149,6 +150,7 @@ def resume_command(
     if unfinished:
         unfinished = completed(unfinished)
         testbeds = testbeds_of(unfinished, serve=True)
+        click.get_current_context().with_resource(keeping_servers(testbeds))
         run_ids, _ = resume_and_store(unfinished, testbeds, storage.target)
     if confirmable:
         confirmable = completed(find_confirmable(storage.out, run, unfinished))  # with what was just measured

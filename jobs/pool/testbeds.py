@@ -6,9 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -99,6 +99,20 @@ class Testbed:
         """Makes the fork server import what these cells need."""
         if self.launcher:
             self.launcher.import_also(preload_for(cells, self.device))
+
+
+@contextmanager
+def keeping_servers(testbeds: Iterable[Testbed]) -> Iterator[None]:
+    """Leave the fork servers of testbeds to the next run, since they take 20 s to import what cells need, and end them last."""
+    launchers = [testbed.launcher for testbed in testbeds if testbed.launcher]
+    for launcher in launchers:
+        launcher.is_kept = True
+    try:
+        yield
+    finally:
+        for launcher in launchers:
+            launcher.is_kept = False
+            launcher.close()
 
 
 def preload_for(cells: Iterable[Cell], device: str) -> Preload:
