@@ -9,13 +9,14 @@ import streamlit as st
 from markupsafe import Markup, escape
 
 from analysis.compare.comparison import Comparison
+from analysis.elements import outside_links
+from analysis.elements.markup import anchor, joined, paragraph
+from analysis.elements.wording import moment
 from analysis.present import commit_title
 from analysis.reports.permalinks import fixed_side
 from dashboard import url
-from dashboard.components import outside_links
-from dashboard.components.markup import anchor, draw, joined, paragraph
+from dashboard.components.drawing import draw
 from dashboard.components.widgets import select, select_many
-from dashboard.components.wording import moment
 from dashboard.data import Data
 from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, remembered
 from db.nights import NightInfo, RunInfo, describe_places, device_name

@@ -5,14 +5,17 @@ from __future__ import annotations
 import streamlit as st
 from markupsafe import Markup
 
+from analysis.elements import outside_links
+from analysis.elements.cell_tables import change_table
+from analysis.elements.markup import anchor, paragraph, table
+from analysis.elements.overview_tables import answer, compared_sentence
+from analysis.elements.wording import ABSENT, count, moment
 from analysis.present import commit_title
 from dashboard import url
-from dashboard.components import outside_links, widgets
-from dashboard.components.markup import anchor, draw, paragraph, soft, table
+from dashboard.components import widgets
+from dashboard.components.drawing import draw, soft
 from dashboard.components.sidebar import pair_lines
-from dashboard.components.wording import ABSENT, count, moment
 from dashboard.selection import Selection, current
-from dashboard.views import cell_lists, headline
 from db.commits.ranges import commit_range
 from db.queries.sides import Side
 from db.store_errors import CommitError
@@ -30,8 +33,8 @@ def page(selection: Selection) -> None:
         return
     comparison = selection.data.comparison(selection.pair, selection.filters)
     draw(
-        paragraph("iw-verdict", headline.answer(comparison)),
-        paragraph("", headline.compared_sentence(comparison)),
+        paragraph("iw-verdict", answer(comparison, url.link)),
+        paragraph("", compared_sentence(comparison, url.link)),
         paragraph("soft", *pair_lines(comparison)),
     )
     _landed(selection)
@@ -41,7 +44,7 @@ def page(selection: Selection) -> None:
     for cause in causes:
         note = f"the first {_CHANGES}" if len(cause.changes) > _CHANGES else ""
         title = f"{cause.title}: {count(len(cause.changes), 'change')}"
-        draw(cell_lists.change_table(title[:1].upper() + title[1:], cause.changes[:_CHANGES], note))
+        draw(change_table(title[:1].upper() + title[1:], cause.changes[:_CHANGES], url.link, note))
     more = anchor(url.link("compare", columns=["compiled_ms", "compiled_kernel_ms"]), "All cells on Compare")
     draw(paragraph("iw-links", more))
     st.caption(

@@ -18,16 +18,9 @@ from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.cell_verdicts import LEAK
 from analysis.compare.findings import Outcome
 from analysis.compare.side_differences import SAME, WRAPPER
-from analysis.present import eager_words, noise_line
-from analysis.reports.permalinks import cell_query
-from collector.metrics import METRICS, MIN_EFFECT, Dimension, Place, shown_in
-from collector.vocabulary import BY_COSINE, CHECKED_BY, batch_words, status_words
-from dashboard import url
-from dashboard.components import downloads, widgets, wording
-from dashboard.components.markup import Cell, anchor, draw, joined, lines, soft, span, table
-from dashboard.components.sidebar import describe, pair_lines
-from dashboard.components.widgets import known, known_many, segments, select, select_many, switch
-from dashboard.components.wording import (
+from analysis.elements import wording
+from analysis.elements.markup import Cell, anchor, joined, lines, span, table
+from analysis.elements.wording import (
     ABSENT,
     OUTCOMES,
     ChangeWords,
@@ -40,6 +33,15 @@ from dashboard.components.wording import (
     status,
     unjudged,
 )
+from analysis.present import eager_words, noise_line
+from analysis.reports.permalinks import cell_query
+from collector.metrics import METRICS, MIN_EFFECT, Dimension, Place, shown_in
+from collector.vocabulary import BY_COSINE, CHECKED_BY, batch_words, status_words
+from dashboard import url
+from dashboard.components import downloads, widgets
+from dashboard.components.drawing import draw, soft
+from dashboard.components.sidebar import describe, pair_lines
+from dashboard.components.widgets import known, known_many, segments, select, select_many, switch
 from dashboard.data import Data, Pair
 from dashboard.selection import Selection, current
 from db.exporter import without_formulas

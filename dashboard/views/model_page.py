@@ -20,28 +20,9 @@ from analysis.compare.compile_passes import AFTER_COMPILING, pass_times
 from analysis.compare.findings import Outcome
 from analysis.compare.host_parts import host_parts
 from analysis.compare.memory_changes import MemoryPart, byte_words, peak_parts, saved_parts
-from analysis.present import called, noise_line
-from analysis.reports.facts import eager_lines
-from analysis.rerun import stored_repro
-from collector.failures import Explanation
-from collector.metrics import METRICS, Place, shown_in
-from collector.vocabulary import NEAREST, sizes_of
-from dashboard.components import charts, wording
-from dashboard.components.downloads import download, file_name
-from dashboard.components.markup import (
-    bullets,
-    change_cells,
-    draw,
-    joined,
-    markdown,
-    mono,
-    paragraph,
-    soft,
-    span,
-    status_tag,
-    table,
-)
-from dashboard.components.wording import (
+from analysis.elements import charts, wording
+from analysis.elements.markup import bullets, change_cells, joined, mono, paragraph, span, status_tag, table
+from analysis.elements.wording import (
     ABSENT,
     OUTCOMES,
     ChangeWords,
@@ -53,6 +34,15 @@ from dashboard.components.wording import (
     seconds,
     signed,
 )
+from analysis.present import called, noise_line
+from analysis.reports.facts import eager_lines
+from analysis.rerun import stored_repro
+from collector.failures import Explanation
+from collector.metrics import METRICS, Place, shown_in
+from collector.vocabulary import NEAREST, sizes_of
+from dashboard.components import style
+from dashboard.components.downloads import download, file_name
+from dashboard.components.drawing import draw, markdown, show_figures, soft
 from dashboard.data import Data, Pair
 from dashboard.selection import Selection, current
 from dashboard.views import model_choice, model_code
@@ -314,10 +304,10 @@ def samples(data: Data, halves: Sequence[Half]) -> None:
     figures = []
     for kind, alt in words.items():
         by_title = {half.title: values for half, values in drawn[kind].items()}
-        chart = charts.samples(by_title, kind, [half.role for half in drawn[kind]])
+        chart = charts.samples(by_title, kind, [half.role for half in drawn[kind]], style.colors())
         figures.append(charts.Figure(f"samples_{kind}", chart, alt))
     with fold:
-        charts.show(figures)
+        show_figures(figures)
         st.caption("Each tick is one timed call. The thick tick is the median. Eager and compiled calls alternate.")
 
 

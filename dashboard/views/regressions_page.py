@@ -11,17 +11,19 @@ from typing import Any
 import streamlit as st
 from markupsafe import Markup
 
+from analysis.elements import outside_links
+from analysis.elements.markup import anchor, joined, lines, mono, paragraph, span, table
+from analysis.elements.wording import ABSENT, count, moment, number, signed
+from analysis.history.model_runs import runs_of
 from analysis.history.regression_record import Listed, OfCommit, Record, by_commit
 from collector.metrics import METRICS
 from collector.vocabulary import Cell
 from dashboard import url
-from dashboard.components import charts, outside_links, sidebar, widgets
-from dashboard.components.markup import anchor, draw, joined, lines, mono, paragraph, soft, span, table
+from dashboard.components import sidebar, style, widgets
+from dashboard.components.drawing import draw, show_figures, soft
 from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
-from dashboard.components.wording import ABSENT, count, moment, number, signed
 from dashboard.data import Data, store_address
 from dashboard.selection import Selection, current
-from dashboard.views.model_choice import runs_of
 from db.commits.ranges import CommitEntry
 from db.engine import open_store
 from db.regression_records import OPEN, STATES, RegressionInfo, change_state, following, note_regression
@@ -239,10 +241,10 @@ def _chart(data: Data, record: Record) -> None:
     if len(rows) < 2:
         return
     marks = {"base": [info.base_run or ""], "onset": [info.onset_run or ""]}
-    runs = runs_of(data, rows, (cell.config.name,), marks)
+    runs = runs_of(data.places(), rows, (cell.config.name,), marks, style.colors())
     has_values = info.metric in rows and rows[info.metric].notna().any()
     leading = st.container()
-    picked = charts.show([runs.metric(info.metric) if has_values else runs.statuses()])
+    picked = show_figures([runs.metric(info.metric) if has_values else runs.statuses()])
     if has_values:
         labels = dict(zip(runs.rows["run"].unique(), runs.labels, strict=True))
         ways(leading, picked, labels, partial(url.link, "model", **_query(cell)), "run")

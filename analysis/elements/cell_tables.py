@@ -1,0 +1,73 @@
+"""Tables of cells: what changed, and why a cell did not pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from markupsafe import Markup
+
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.findings import Finding
+from analysis.elements.markup import Link, anchor, change_cells, joined, lines, span, table
+from analysis.elements.wording import judged, number
+from analysis.present import beside_words, eager_words
+from analysis.reports.permalinks import cell_query
+from collector.metrics import METRICS, Dimension
+from db.queries.cells import CellName
+from db.queries.side_rows import CellState
+
+#: Characters of a message that are shown.
+_MESSAGE = 220
+
+
+def change_table(title: str, changed: Iterable[tuple[CellComparison, Finding]], link: Link, note: str = "") -> Markup:
+    """Return a table with a line for each change."""
+    head = ["cell", "metric", "base", "new", "change", "95 %", "verdict", "beside"]
+    drawn = table(title, head, [_change_row(*item, link) for item in changed], note=note, numbers=range(2, 7))
+    return Markup('<div class="iw-list iw-changes">{}</div>').format(drawn)
+
+
+def _change_row(one: CellComparison, finding: Finding, link: Link) -> tuple[str, ...]:
+    metric = finding.metric
+    if metric is None:
+        words = span(finding.verdict.look, finding.verdict.value)
+        return _short_name(one.cell, link), "status", one.base.status or "", one.new.status or "", "", "", words, ""
+    values = [number(metric, state.values.get(metric)) for state in (one.base, one.new)]
+    change = judged(one, metric)
+    change = change._replace(intervals=change.intervals[:1]) if change else None
+    eager = eager_words(one.new) if finding.dimension is Dimension.LATENCY else ""
+    beside = span("soft", ", ".join(filter(None, (beside_words(one, finding), eager))))
+    return _short_name(one.cell, link), METRICS[metric].title, *values, *change_cells(change), beside
+
+
+def _short_name(cell: CellName, link: Link) -> Markup:
+    """A cell as a link on one line; a pointer at it shows where it belongs."""
+    phase = "" if cell.phase == "inference" else cell.phase
+    name = joined(" ", [cell.model, span("soft", " ".join(filter(None, (phase, cell.config))))])
+    where = f"{cell.suite}, {cell.phase}, {cell.dtype}, {cell.device}"
+    return Markup('<a href="{}" target="_self" title="{}">{}</a>').format(
+        link("model", **cell_query(cell)), where, name
+    )
+
+
+def named(cell: CellName, link: Link) -> Markup:
+    """A cell as a link to its page, and below it where it belongs."""
+    name = joined(" ", [cell.model, span("soft", cell.config)])
+    return lines(anchor(link("model", **cell_query(cell)), name), where(cell))
+
+
+def where(cell: CellName) -> Markup:
+    """Return the suite, phase and dtype of a cell."""
+    return span("soft", f"{cell.suite}, {cell.phase}, {cell.dtype}")
+
+
+def reason(state: CellState) -> Markup:
+    """Why a cell did not pass, in a line or two."""
+    if state.status is None:
+        return span("soft", "planned, and no measurement of it was stored")
+    head = " in ".join(filter(None, (state.exception, state.stage)))
+    message = state.message if state.message != state.exception else ""
+    words = ": ".join(filter(None, (head, message)))
+    words = words if len(words) <= _MESSAGE else f"{words[:_MESSAGE]}..."
+    hint = span("soft", f"Hint: {state.hint}") if state.hint else ""
+    return lines(words, hint) or span("soft", "no reason was recorded")
