@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
-from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_comparison import CellComparison, direction
+from analysis.compare.cell_verdicts import LEAK
 from analysis.compare.findings import Finding
 from analysis.elements.markup import Link, anchor, change_cells, joined, lines, span, table
-from analysis.elements.wording import judged, number
+from analysis.elements.wording import ABSENT, ChangeWords, judged, number, signed, unjudged
 from analysis.present import beside_words, eager_words
 from analysis.reports.permalinks import cell_query
 from collector.metrics import METRICS, Dimension
@@ -71,3 +72,22 @@ def reason(state: CellState) -> Markup:
     words = words if len(words) <= _MESSAGE else f"{words[:_MESSAGE]}..."
     hint = span("soft", f"Hint: {state.hint}") if state.hint else ""
     return lines(words, hint) or span("soft", "no reason was recorded")
+
+
+def metric_row(metric: str, values: Sequence[float | None], change: ChangeWords | None) -> list[str]:
+    """Return a metric's title, its values, and of two values the change with interval and verdict, if it was judged."""
+    shown = METRICS[metric]
+    title = Markup('<span title="{}">{}</span>').format(shown.meaning, shown.title)
+    cells = [title, *(number(metric, value) for value in values)]
+    if len(values) < 2:
+        return cells
+    base, new = values
+    change = change or unjudged(base, new)
+    size, interval, word = change_cells(change)
+    if base is None or new is None:
+        size = ABSENT
+    elif shown.is_count or metric == LEAK or change is None:
+        # Counts and leaks may begin at 0: their difference is shown.
+        sense = direction(metric, base, new) if shown.is_count else change.look if change else None
+        size = span(sense if sense in ("better", "worse") else "calm", signed(new - base, 0, shown.unit))
+    return [*cells, size, interval, word]

@@ -9,12 +9,12 @@ from analysis.elements import outside_links
 from analysis.elements.cell_tables import change_table
 from analysis.elements.markup import anchor, paragraph, table
 from analysis.elements.overview_tables import answer, compared_sentence
+from analysis.elements.side_words import pair_lines
 from analysis.elements.wording import ABSENT, count, moment
 from analysis.present import commit_title
 from dashboard import url
 from dashboard.components import widgets
 from dashboard.components.drawing import draw, soft
-from dashboard.components.sidebar import pair_lines
 from dashboard.selection import Selection, current
 from db.commits.ranges import commit_range
 from db.queries.sides import Side
@@ -35,7 +35,7 @@ def page(selection: Selection) -> None:
     draw(
         paragraph("iw-verdict", answer(comparison, url.link)),
         paragraph("", compared_sentence(comparison, url.link)),
-        paragraph("soft", *pair_lines(comparison)),
+        paragraph("soft", *pair_lines(comparison, url.link)),
     )
     _landed(selection)
     causes = selection.data.causes(selection.pair, selection.filters)

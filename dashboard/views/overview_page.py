@@ -21,11 +21,11 @@ from analysis.elements.overview_tables import (
     section_tables,
     sections,
 )
+from analysis.elements.side_words import describe, pair_lines
 from analysis.present import noise_line
 from dashboard import url
 from dashboard.components import sidebar, style, widgets
 from dashboard.components.drawing import draw, markdown, show_figures, soft
-from dashboard.components.sidebar import describe, pair_lines
 from dashboard.data import Pair
 from dashboard.selection import NOTHING, Selection, current
 from dashboard.views import cell_lists, headline
@@ -67,7 +67,7 @@ def _compared(selection: Selection, pair: Pair) -> None:
     draw(
         paragraph("iw-verdict", sentence),
         paragraph("", compared_sentence(comparison, url.link)),
-        paragraph("soft", *pair_lines(comparison)),
+        paragraph("soft", *pair_lines(comparison, url.link)),
     )
     draw(
         grid(comparison.suites, url.link), _two_configs(comparison.suites)
@@ -103,7 +103,7 @@ def _alone(selection: Selection) -> None:
     sentence = paragraph("iw-verdict", headline.alone_sentence(counts))
     draw(
         sentence,
-        paragraph("soft", describe(summary.side)),
+        paragraph("soft", describe(summary.side, url.link)),
         grid(summary.suites, url.link),
         _two_configs(summary.suites),
     )
