@@ -21,6 +21,7 @@ from analysis.elements.overview_tables import (
     section_tables,
     sections,
 )
+from analysis.elements.record_tables import record_table
 from analysis.elements.side_words import describe, pair_lines
 from analysis.present import noise_line
 from dashboard import url
@@ -29,7 +30,6 @@ from dashboard.components.drawing import draw, markdown, show_figures, soft
 from dashboard.data import Pair
 from dashboard.selection import NOTHING, Selection, current
 from dashboard.views import cell_lists, headline
-from dashboard.views.regressions_page import record_table
 
 #: Records of regressions that are shown.
 _RECORDS = 5
@@ -147,7 +147,7 @@ def _records(selection: Selection) -> None:
         return
     note = f"the newest {_RECORDS} of {len(records)}" if len(records) > _RECORDS else ""
     more = paragraph("", anchor(url.link("regressions"), "All open records")) if note else ""
-    draw(record_table("Newest open regressions", records[:_RECORDS], note), more)
+    draw(record_table("Newest open regressions", records[:_RECORDS], url.link, note), more)
 
 
 if __name__ == "__main__":  # as Streamlit runs a page; other modules import parts of it
