@@ -200,7 +200,7 @@ def _rules(sides: Mapping[str, int], labels: Sequence[str], top: int = 0) -> lis
         base = alt.Chart(pd.DataFrame({"place": [place]})).encode(x=_places(labels))
         name = base.mark_text(text=side, color=NEUTRAL, align="left", baseline="top", dx=4, fontSize=11)
         rules.append(base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=NEUTRAL))
-        rules.append(name.encode(y=alt.value(top + _NAME * number)))
+        rules.append(name.encode(y=alt.YValue(top + _NAME * number)))
     return rules
 
 
@@ -242,7 +242,7 @@ def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:
     width = max(2.0, _WIDTH / max(1, len(data)))
     # Each click adds a place or takes it away; a double click takes all away.
     picked = alt.selection_point(name=PICK, fields=["name"], toggle="true", empty=False)
-    seen = alt.condition(picked, alt.value(0.25), alt.value(0))
+    seen = alt.OpacityValue(0, condition={"param": PICK, "empty": False, "value": 0.25})
     rule = alt.Chart(data).mark_rule(strokeWidth=width, color=NEUTRAL, cursor="pointer")
     return rule.encode(tooltip=tooltip, opacity=seen).add_params(picked)
 
