@@ -114,6 +114,10 @@ def lines(
         sides: names of places (base, new) that have a rule.
         levels: rows at which a new level begins; each has a triangle.
     """
+    # What no layer looks at would be half of what is sent.
+    rows = rows.drop(
+        columns=[*([] if dates else ["date"]), *(["branch"] if len(branches) < 2 else [])], errors="ignore"
+    )
     if log:
         rows = rows.assign(value=rows["value"].where(rows["value"] > 0))
     is_told = rows["line"].isin(list(highlighted))
@@ -129,7 +133,7 @@ def lines(
     coloured = alt.Chart(_with_breaks(told)).mark_line(point=point, strokeWidth=2.2, strokeCap="round")
     layers = [coloured.encode(x=x, y=y, **look, **_of_branches(branches, bool(point))).add_params(zoom)]
     if len(band := _band(told)):
-        area = alt.Chart(_with_breaks(band)).mark_area(opacity=0.15)
+        area = alt.Chart(_with_breaks(band.drop(columns="value"))).mark_area(opacity=0.15)
         layers.insert(0, area.encode(x=x, y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q", **look))
     if len(others):
         grey = alt.Chart(_with_breaks(others)).mark_line(strokeWidth=1.6, opacity=0.4, color=NEUTRAL)
@@ -235,7 +239,8 @@ def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:
     # Names of configs have characters that mean something in the name of a field.
     fields = {f"c{number}": str(name) for number, name in enumerate(table.columns)}
     first = rows.drop_duplicates("place").set_index("place")
-    data = table.set_axis(list(fields), axis=1).assign(date=first["date"], name=first[pick])
+    named = {"name": pick, **({"date": "date"} if "date" in first else {})}
+    data = table.set_axis(list(fields), axis=1).assign(**{key: first[column] for key, column in named.items()})
     data = data.rename_axis("place").reset_index()
     # Vega-Lite makes a text of the title within an expression, and escapes its quotes alone.
     tooltip = [alt.Tooltip(f"{field}:N", title=name.replace("\\", "\\\\")) for field, name in fields.items()]

@@ -35,7 +35,7 @@ from db.queries.side_rows import CellState
 _SHOWN = shown_in(*Place)
 _ROLES = ("base", "new")
 #: Lines of code that are published of a cell's change in all; the dashboard has all of them.
-_CODE_LINES = 600
+_CODE_LINES = 150
 #: Characters of a failure's message.
 _MESSAGE = 4000
 

@@ -45,6 +45,8 @@ from db.queries.cells import CellName, cell_names
 NIGHTS = 60
 #: Cells of a pair that have a page of their change, changes of one cause, entries of the feed.
 _PAGED, _OF_CAUSE, _ENTRIES = 40, 12, 50
+#: Bytes of these pages, about: they are the largest part of a site, and older pairs have none beyond it.
+_CHANGE_BYTES = 4_000_000
 #: Rows of the overview's tables.
 _ROWS = 25
 _VEGA = "static/vega.js"
@@ -116,8 +118,11 @@ class _Site:
             one.info.regression_id: f"regressions/{file_of(one.info.regression_id)}/" for one in records
         }
         self._write_static()
-        for pair in self.data.pairs:
-            self._verdicts[pair] = self._write_pair(pair)
+        room = _CHANGE_BYTES
+        for pair in self.data.pairs:  # neighbours first, the newest of them first
+            verdicts = self._write_pair(pair, with_pages=room > 0 and pair in self.data.neighbours)
+            room -= sum(self.files.size_of(name) for name in self._pages_of(pair, verdicts))
+            self._verdicts[pair] = verdicts
         self._write_overview()
         self._write_commits()
         write_models(self.data, self.pages, self._verdicts)
@@ -143,23 +148,26 @@ class _Site:
 
     # ---- pairs
 
-    def _write_pair(self, pair: Pair) -> Any:
-        """Write the verdicts of a pair, and a page for each cell that changed between neighbours; return the verdicts."""
-        files, night = self.files, self.data.by_name[pair[1]]
+    def _write_pair(self, pair: Pair, *, with_pages: bool) -> Any:
+        """Write the verdicts of a pair, and a page for each cell that changed if it is to have some; return the verdicts."""
+        files, key = self.files, f"{self.data.by_name[pair[1]].key} {with_pages}"
         name = f"data/pairs/{self.data.file_of_pair(pair)}.json"
-        if files.is_current(name, night.key):
+        if files.is_current(name, key):
             verdicts = files.read_json(name)
-            paged = [cell_id for cell_id, cell in verdicts["cells"].items() if "p" in cell]
-            if all(files.is_current(self.data.change_file(pair, cell_id), night.key) for cell_id in paged):
+            if all(files.is_current(page, key) for page in self._pages_of(pair, verdicts)):
                 return verdicts
-        changed = self.data.changed_cells(pair)[:_PAGED] if pair in self.data.neighbours else []
+        changed = self.data.changed_cells(pair)[:_PAGED] if with_pages else []
         verdicts = self.data.pair_json(pair, (one.cell.cell_id for one in changed))
-        files.put_json(name, verdicts, night.key)
+        files.put_json(name, verdicts, key)
         for one in changed:
-            self._write_change(pair, one)
+            self._write_change(pair, one, key)
         return verdicts
 
-    def _write_change(self, pair: Pair, one: CellComparison) -> None:
+    def _pages_of(self, pair: Pair, verdicts: Any) -> list[str]:
+        """Return the names of the pages of changed cells of a pair."""
+        return [self.data.change_file(pair, cell_id) for cell_id, cell in verdicts["cells"].items() if "p" in cell]
+
+    def _write_change(self, pair: Pair, one: CellComparison, key: str) -> None:
         name, comparison = self.data.change_file(pair, one.cell.cell_id), self.data.comparison(pair)
         link = self.pages.link(name, pair)
         self.pages.put(
@@ -167,7 +175,7 @@ class _Site:
             "change.html.j2",
             title=str(one.cell),
             page="model",
-            key=self.data.by_name[pair[1]].key,
+            key=key,
             details=details_of(self.conn, comparison, one),
             sides=pair_lines(comparison, link),
             to_model=self.pages.link(name)("model", **_query_of(one.cell)),

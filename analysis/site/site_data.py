@@ -32,8 +32,8 @@ from db.queries.sides import Side, base_nights
 #: The metrics of a night's file, and those whose changes a pair's file has: the columns of Compare.
 VALUES = shown_in(Place.COLUMN, Place.COMPARE)
 COLUMNS = shown_in(Place.COLUMN)
-#: Digits of a stored value that are published.
-_DIGITS = 6
+#: Digits of a value, and of a change, that are published.
+_DIGITS, _CHANGE_DIGITS = 6, 3
 #: Runs whose rows are kept in memory: verdicts learn the noise from 30 earlier ones.
 _READ_RUNS = 256
 
@@ -154,7 +154,8 @@ class SiteData:
         run = night.run
         commit = {"branch": run.branch, "commit": run.commit, "title": run.commit_title or "", "release": run.release}
         when = {"started": moment(night.info.started_at), "place": night.info.place}
-        return {"night": night.name, "file": night.file, "base": night.base, **commit, **when}
+        runs = [run.run_id for run in night.info.runs if run.run_id != night.name]
+        return {"night": night.name, "file": night.file, "base": night.base, "runs": runs, **commit, **when}
 
     def night_json(self, night: PublishedNight) -> dict[str, Any]:
         """Return how each cell of a night ended, and its values in the order of `VALUES`."""
@@ -162,8 +163,7 @@ class SiteData:
         return {
             "night": night.name,
             "cells": {
-                state.cell_id: [state.status, *(_rounded(state.values.get(name)) for name in VALUES)]
-                for state in states
+                state.cell_id: [state.status, *(rounded(state.values.get(name)) for name in VALUES)] for state in states
             },
         }
 
@@ -190,19 +190,18 @@ class SiteData:
 
 
 def _cell_json(one: CellComparison, has_page: bool) -> dict[str, Any]:
-    """Return a cell as the script shows it: `o` is its outcome, `s` what became of it, `f` findings, `m` changes."""
+    """Return a cell as the script shows it: `o` is its outcome, `s` what became of it, `f` findings, `m` changes by column."""
     found: dict[str, Any] = {"o": one.outcome.value}
     words = [[outcome.value, detail] for outcome, detail in said(one)]
     if words != [[one.outcome.value, ""]]:
         found["s"] = words
     if findings := {each.dimension.value: each.verdict.value for each in one.findings if each.verdict in CHANGES}:
         found["f"] = findings
-    changes = {name: _change(one, name) for name in COLUMNS if name in one.judged}
-    if changes:
-        found["m"] = changes
+    if any(name in one.judged for name in COLUMNS):
+        found["m"] = [_change(one, name) if name in one.judged else None for name in COLUMNS]
     # Of a cell that was not timed again the values of an earlier night count: its own night has none.
     earlier = {
-        side: {name: _rounded(state.values.get(name)) for name in VALUES if name in state.values}
+        side: {name: rounded(state.values.get(name)) for name in VALUES if name in state.values}
         for side, state in (("base", one.base), ("new", one.new))
         if _is_earlier(state)
     }
@@ -219,10 +218,12 @@ def _is_earlier(state: CellState) -> bool:
 
 def _change(one: CellComparison, metric: str) -> list[Any]:
     of, words = one.judged[metric], judged(one, metric)
-    return [*(_rounded(part, 4) for part in (of.shown, of.low, of.high)), (words.look if words else "calm")[0]]
+    look = [words.look] if words and words.look != "calm" else []
+    return [*(rounded(part, _CHANGE_DIGITS) for part in (of.shown, of.low, of.high)), *look]
 
 
-def _rounded(value: float | None, digits: int = _DIGITS) -> float | int | None:
+def rounded(value: float | None, digits: int = _DIGITS) -> float | int | None:
+    """Return a number with the digits that are published; None for NaN."""
     if value is None or value != value:
         return None
     number = float(f"{value:.{digits}g}")

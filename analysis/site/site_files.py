@@ -90,6 +90,10 @@ class SiteFiles:
         """Return what a file of the site holds."""
         return json.loads((self.folder / name).read_text(encoding="utf-8"))
 
+    def size_of(self, name: str) -> int:
+        """Return how many bytes a file of the site has."""
+        return (self.folder / name).stat().st_size
+
     def close(self) -> None:
         """Remove the files that belong to the site no more, and write the manifest."""
         root = self.folder.resolve()
@@ -112,7 +116,7 @@ class SiteFiles:
     @property
     def size(self) -> int:
         """Return how many bytes the files of the site have."""
-        return sum((self.folder / name).stat().st_size for name in (*self._keys, _MANIFEST))
+        return sum(self.size_of(name) for name in (*self._keys, _MANIFEST))
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of its files."""

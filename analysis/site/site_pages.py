@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -17,6 +18,7 @@ from analysis.elements.markup import Link
 from analysis.elements.wording import count, moment
 from analysis.present import called
 from analysis.reports.permalinks import address
+from analysis.site.site_data import rounded
 from analysis.site.site_files import SiteFiles, digest, file_of
 from db.queries.cells import CellName
 
@@ -91,7 +93,9 @@ class SitePages:
         """
         if not (key and self.files.is_current(name, key)):
             figure = draw()
-            self.files.put_json(name, {**figure.chart.to_dict(validate=False), "description": figure.alt}, key)
+            self.files.put_json(
+                name, {**_shortened(figure.chart.to_dict(validate=False)), "description": figure.alt}, key
+            )
         return {"file": name.rpartition("/")[2], "words": self.files.read_json(name)["description"]}
 
 
@@ -111,10 +115,13 @@ def _environment() -> Environment:
 
 
 def _clean(value: Any) -> Any:
-    """Show control characters of a text as U+FFFD; lines and tabs stay."""
+    """Show control characters of a text as U+FFFD; lines, tabs and spaces stay."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in value)
+    return "".join(
+        char if char.isprintable() or char in "\n\t" or category(char) == "Zs" else "\N{REPLACEMENT CHARACTER}"
+        for char in value
+    )
 
 
 def _diff(text: str) -> Markup:
@@ -125,6 +132,15 @@ def _diff(text: str) -> Markup:
         for line in map(str, map(_clean, text.splitlines()))
     )
     return Markup("\n").join(lines)
+
+
+def _shortened(value: Any) -> Any:
+    """Return a specification with the digits that are published."""
+    if isinstance(value, dict):
+        return {key: _shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shortened(item) for item in value]
+    return rounded(value) if isinstance(value, float) else value
 
 
 def _as_list(value: str | Sequence[str] | None) -> list[str]:

@@ -30,7 +30,8 @@ def trend_sections(data: SiteData, pages: SitePages) -> list[dict[str, Any]]:
     history = suite_levels.points(suite_levels.with_nights(history, data.all_nights, data.places), "")
     cells = cell_names(data.conn)
     sections = []
-    for setting, rows in history.groupby(["phase", "dtype", "device"]):
+    groups = history.groupby(["phase", "dtype", "device"])
+    for setting, rows in sorted(groups, key=lambda group: -int(group[1]["planned"].sum())):
         same = (cells[["phase", "dtype", "device"]] == list(setting)).all(axis=1)
         figures = []
         for metric in suite_levels.FIGURES:

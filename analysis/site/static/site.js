@@ -116,7 +116,7 @@ function percent(change) {
 
 function nightOf(site, text) {
   if (!text) return null;
-  const whole = site.nights.find(night => night.night === text || night.file === text);
+  const whole = site.nights.find(night => night.night === text || night.runs.includes(text));
   const [branch, sha] = text.includes("@") ? text.split(/@(?=[^@]*$)/) : ["", text];
   const ofCommit = night => sha.length >= 6 && night.commit.startsWith(sha) && (!branch || night.branch === branch);
   return whole ?? site.nights.find(ofCommit) ?? site.nights.find(night => night.branch === text || night.release === text)
@@ -161,11 +161,11 @@ function outcomeCell(row, site) {
 }
 
 function metricCell(row, metric, site) {
-  const base = row.base[metric], new_ = row.new[metric], judged = row.verdict?.m?.[metric];
+  const base = row.base[metric], new_ = row.new[metric], judged = row.verdict?.m?.[site.columns.indexOf(metric)];
   if (base == null && new_ == null) return make("td", {class: "n"}, ABSENT);
   const both = base != null && new_ != null && row.statuses.every(status => status === "pass");
   const change = judged ? judged[0] : both && base > 0 ? new_ / base - 1 : null;
-  const look = judged ? {w: "worse", b: "better"}[judged[3]] ?? "" : "";
+  const look = judged?.[3] ?? "";
   const within = judged && judged[1] != null && judged[2] != null
     ? ` [${percent(judged[1]).replace("\u202f%", "")}, ${percent(judged[2]).replace("\u202f%", "")}]` : "";
   return make("td", {class: `n ${look}`.trim(), "data-value": change == null ? "" : String(change)},
@@ -222,7 +222,7 @@ function select(key, title, options, chosen, change) {
   const box = make("select", {}, ...options.map(([text, name]) => make("option", {value: text, selected: text === chosen}, name)));
   if (options.every(([text]) => text)) { /* one is always chosen */ } else if (!options.some(([text]) => text === chosen)) box.value = "";
   box.addEventListener("change", () => change(key, box.value));
-  return make("label", {}, title, box);
+  return make("label", {class: key === "base" || key === "new" ? "wide" : ""}, title, box);
 }
 
 async function comparePage(place) {
@@ -244,7 +244,7 @@ async function comparePage(place) {
   };
   const found = await joinNights(site, base, new_), sides = {base, new: new_, pair: found.pair};
   const order = Object.keys(site.outcomes), rank = row => row.verdict ? order.indexOf(row.verdict.o) : outcomeOf(row) ? -1 : 99;
-  const size = row => Math.max(0, ...site.columns.map(name => Math.abs(row.verdict?.m?.[name]?.[0] ?? (row.base[name] > 0 && row.new[name] != null ? row.new[name] / row.base[name] - 1 : 0))));
+  const size = row => Math.max(0, ...site.columns.map(name => Math.abs(row.verdict?.m?.[site.columns.indexOf(name)]?.[0] ?? (row.base[name] > 0 && row.new[name] != null ? row.new[name] / row.base[name] - 1 : 0))));
   const rows = kept(found.rows).sort((a, b) => rank(a) - rank(b) || size(b) - size(a) || a.cell.join().localeCompare(b.cell.join()));
   const distinct = at => [...new Set(found.rows.map(row => row.cell[at]))].sort();
   const nights = site.nights.map(night => [night.night, labelOf(night)]);
