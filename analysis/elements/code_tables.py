@@ -89,7 +89,7 @@ def code_sentence(changed: CodeChanges, new: Code) -> str:
     return f"{count(len(changed.kernels), 'kernel')} changed: {parts}; {whats['']} unchanged."
 
 
-def evidence_table(rows: Sequence[KernelEvidence], heads: Sequence[str]) -> Markup:
+def evidence_table(rows: Sequence[KernelEvidence], heads: Sequence[str], of: str = "") -> Markup:
     """Return the kernels that differ; columns of which nothing is known, as device time on a CPU, are left out."""
     ms, tuned = ([f"{head} {what}" for head in heads] for what in ("ms", "configuration"))
     columns: dict[str, list[str]] = {
@@ -108,7 +108,7 @@ def evidence_table(rows: Sequence[KernelEvidence], heads: Sequence[str]) -> Mark
         note = f"the first {_TOP_KERNELS} of {len(rows)}"
     numbers = {place for place, head in enumerate(columns) if head in (*ms, "change, ms")}
     cells = list(zip(*columns.values(), strict=True))[:_TOP_KERNELS]
-    return table("Kernels that differ", list(columns), cells, note=note, numbers=numbers)
+    return table("Kernels that differ", list(columns), cells, note=note, numbers=numbers, of=of)
 
 
 def _ms(value: float | None) -> str:
@@ -177,7 +177,7 @@ def beside_table(role: str, dtype: str, eager: Kernels, compiled: Kernels) -> Ma
     return table("Compiled beside eager", head, rows, note=note, numbers=range(1, 7))
 
 
-def kernel_table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str) -> Markup:
+def kernel_table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str, of: str = "") -> Markup:
     """Return the kernels of one or two sides with launches and times; those whose time changed most come first."""
     base, new = kernels if len(kernels) == 2 else ((), kernels[0])
     compared = bool(base) and bool(new)
@@ -190,7 +190,7 @@ def kernel_table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str) ->
     sides = [f"{role} {unit}" for role in roles for unit in ("launches", "ms")]
     head = ["kernel", *sides, *(["change, ms"] if compared else [])]
     note = "by change of time" if compared else "by time"
-    return table(_TITLES[kind], head, rows, note=note, numbers=range(1, 6))
+    return table(_TITLES[kind], head, rows, note=note, numbers=range(1, 6), of=of)
 
 
 def _longest(one: KernelGroup) -> tuple[bool, float]:

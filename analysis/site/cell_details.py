@@ -86,7 +86,7 @@ def details_of(conn: Connection, comparison: Comparison, one: CellComparison) ->
         _metrics(one),
         noise_line(comparison, judged_here) if judged_here else "",
         evidence_of(conn, one),
-        _kernels(details),
+        _kernels(details, str(one.cell)),
         _code(conn, one, details),
         stored_repro(conn, cell, run_id) if cell else "",
     )
@@ -119,14 +119,14 @@ def _metrics(one: CellComparison) -> Markup:
     return table("Metrics", head, rows, numbers=range(1, 5), of=str(one.cell)) if rows else Markup()
 
 
-def _kernels(details: Sequence[Mapping[str, Any]]) -> Markup:
+def _kernels(details: Sequence[Mapping[str, Any]], of: str) -> Markup:
     listed = [list(listed_kernels(of_side, "compiled")) for of_side in details]
     if not any(listed):
         return Markup()
     if all(listed):
-        return kernel_table(_ROLES, listed, "compiled")
+        return kernel_table(_ROLES, listed, "compiled", of)
     at = 0 if listed[0] else 1
-    return kernel_table(_ROLES[at : at + 1], listed[at : at + 1], "compiled")
+    return kernel_table(_ROLES[at : at + 1], listed[at : at + 1], "compiled", of)
 
 
 def _code(conn: Connection, one: CellComparison, details: Sequence[Mapping[str, Any]]) -> CodeChange | None:
@@ -150,7 +150,7 @@ def _code(conn: Connection, one: CellComparison, details: Sequence[Mapping[str, 
         cut = [f"... {len(lines) - room} more lines"] if len(lines) > room else []
         diffs.append((title, "\n".join([*lines[:room], *cut])))
         room -= len(lines)
-    shown = evidence_table(rows, _ROLES) if rows else Markup()
+    shown = evidence_table(rows, _ROLES, str(one.cell)) if rows else Markup()
     return CodeChange(code_sentence(changed, after), shown, tuple(diffs), left_out)
 
 
