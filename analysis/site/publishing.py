@@ -217,7 +217,7 @@ class _Site:
             "changed": change_table("Changed most", ranked[:_ROWS], link, note) if ranked else "",
             "dimensions": dimensions(comparison, link),
             "notes": [noise_line(comparison), *comparison.notes],
-            "figure": self.pages.figure("charts/changes.json", lambda: drawn) if drawn else None,
+            "figure": self.pages.figure("changes.json", lambda: drawn) if drawn else None,
             "rule": RULE,
         }
 
