@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files as package_files
 from pathlib import Path
@@ -13,7 +12,7 @@ from sqlalchemy import Connection, Engine
 
 from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.comparison import Comparison, causes
-from analysis.compare.findings import WORSE, Outcome
+from analysis.compare.findings import Outcome
 from analysis.elements import outside_links
 from analysis.elements.cell_tables import change_table, reason
 from analysis.elements.commit_tables import commit_facts, landed_commits, landed_table
@@ -26,14 +25,15 @@ from analysis.elements.record_tables import (
     model_query,
     record_facts,
     record_table,
+    what_changed,
 )
 from analysis.elements.side_words import describe, pair_lines
-from analysis.elements.wording import RULE, count, moment
+from analysis.elements.wording import RULE, count
 from analysis.history.regression_record import Listed, Record, by_commit, listed, record_of
 from analysis.present import noise_line
 from analysis.reports.html_report import converter
 from analysis.site.cell_details import details_of
-from analysis.site.site_data import Pair, PublishedNight, SiteData
+from analysis.site.site_data import Pair, PublishedNight, SiteData, is_worse
 from analysis.site.site_files import SiteFiles, digest, file_of
 from analysis.site.site_models import write_models
 from analysis.site.site_pages import COLORS, SitePages, as_script, code_version
@@ -319,30 +319,23 @@ class _Site:
         entries: list[dict[str, Any]] = []
         for pair in self.data.neighbours:
             verdicts, night = self._verdicts[pair], self.data.by_name[pair[1]]
-            if any(_is_worse(cell) for cell in verdicts["cells"].values()):
+            if any(is_worse(cell) for cell in verdicts["cells"].values()):
                 text = "\n".join([verdicts["sentence"], *verdicts["sides"], *verdicts["lines"]])
                 where = self.pages.link("feed.xml", pair)("compare")
                 entries.append(_entry(f"night/{night.name}", verdicts["sentence"], night.info.started_at, where, text))
-        for one in records:
-            info = one.info
-            updated = max([info.opened_at, *(event.at for event in info.events)])
-            title = f"{info.state}: {one.name}, {info.metric or info.kind}"
-            text = "\n".join(
-                f"{moment(event.at)} {event.author}: {event.to_state}. {event.text}" for event in info.events
-            )
-            entries.append(
-                _entry(
-                    f"regression/{info.regression_id}",
-                    title,
-                    updated,
-                    link("regressions", record=info.regression_id),
-                    text,
-                )
-            )
+        for group in by_commit(records):
+            events = [event for one in group.records for event in one.info.events]
+            updated = max((event.at for event in events), default=group.records[0].info.opened_at)
+            of = link("regressions", record=group.records[0].info.regression_id)
+            lines = [f"{one.info.state}: {one.name}, {what_changed(one.info)}" for one in group.records]
+            title = f"{group.branch}@{(group.commit or '')[: outside_links.SHOWN]}: {group.tally}"
+            where = of if len(lines) == 1 else link("regressions")
+            name = f"regressions/{group.repo}/{group.branch}/{group.commit}"
+            entries.append(_entry(name, title, updated, where, "\n".join(lines)))
         entries.sort(key=lambda entry: (entry["updated"], entry["id"]), reverse=True)
         for entry in entries:
             entry["link"] = root + entry["link"].removeprefix("./")
-        newest = max((night.info.started_at for night in self.data.nights), default=None)
+        newest = entries[0]["updated"] if entries else None
         self.pages.put(
             "feed.xml", "atom.xml.j2", title="", page="", entries=entries[:_ENTRIES], updated=newest, site=root
         )
@@ -356,10 +349,6 @@ def _entry(name: str, title: str, updated: Any, link: str, text: str) -> dict[st
         "link": link,
         "text": text,
     }
-
-
-def _is_worse(cell: Mapping[str, Any]) -> bool:
-    return cell["o"] in WORSE or any(verdict in WORSE for verdict in cell.get("f", {}).values())
 
 
 def _query_of(cell: CellName) -> dict[str, str]:

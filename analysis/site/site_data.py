@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -16,12 +16,12 @@ from analysis.compare.cell_comparison import CellComparison, Transition
 from analysis.compare.cell_verdicts import READ
 from analysis.compare.compare_sides import SideSummary, compare, summarise
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import CHANGES, Outcome
+from analysis.compare.findings import VERDICTS, WORSE, Outcome
 from analysis.elements.wording import OUTCOMES, glyph, judged, moment, said
 from analysis.history.model_runs import labels_of_runs
 from analysis.present import describe_side, dimension_lines, noise_line, sentence
 from analysis.site.site_files import file_of
-from collector.metrics import METRICS, Place, shown_in
+from collector.metrics import METRICS, Dimension, Place, shown_in
 from collector.vocabulary import batch_word
 from db.nights import NightInfo, RunInfo, list_nights
 from db.queries.cells import CellName
@@ -34,6 +34,8 @@ VALUES = shown_in(Place.COLUMN, Place.COMPARE)
 COLUMNS = shown_in(Place.COLUMN)
 #: Digits of a value, and of a change, that are published.
 _DIGITS, _CHANGE_DIGITS = 6, 3
+#: The letter of the first verdict.
+_FIRST = ord("a")
 #: Runs whose rows are kept in memory: verdicts learn the noise from 30 earlier ones.
 _READ_RUNS = 256
 
@@ -73,7 +75,7 @@ class SiteData:
         every = list_nights(conn)
         shown = {night.night for night in every[:nights]}
         keys = _keys(every)
-        self.all_nights = every
+        self.all_nights: Sequence[NightInfo] = every
         self.nights = [self._published(night, shown, keys[night.night]) for night in every[:nights]]
         self.by_name = {night.name: night for night in self.nights}
         self.read = lru_cache(_READ_RUNS)(self._rows_of_run)
@@ -81,7 +83,7 @@ class SiteData:
         self.summary = lru_cache(4)(self._summary)
 
     def _published(self, night: NightInfo, shown: set[str], key: str) -> PublishedNight:
-        base = next((one.night for one in base_nights(self.conn, night.runs)), "")
+        base = next((one.night for one in base_nights(self.conn, night.runs, self.all_nights)), "")
         side = Side(night.night, "night", night.runs)
         return PublishedNight(night, side, base if base in shown else "", file_of(night.night), key)
 
@@ -142,6 +144,8 @@ class SiteData:
             "pairs": [self.file_of_pair(pair) for pair in self.pairs],
             "metrics": {name: [METRICS[name].title, METRICS[name].unit, METRICS[name].better] for name in VALUES},
             "columns": list(COLUMNS),
+            "dimensions": {dimension.value: place for place, dimension in enumerate(Dimension)},
+            "verdicts": {chr(_FIRST + place): verdict.value for place, verdict in enumerate(VERDICTS)},
             "outcomes": {key: [words, glyph(Outcome(key)), Outcome(key).look] for key, words in OUTCOMES.items()},
             "cells": {
                 cell.cell_id: [*cell.axes[:5], batch_word(cell.batch_size), cell.config, cell.batch_size]
@@ -190,13 +194,14 @@ class SiteData:
 
 
 def _cell_json(one: CellComparison, has_page: bool) -> dict[str, Any]:
-    """Return a cell as the script shows it: `o` is its outcome, `s` what became of it, `f` findings, `m` changes by column."""
+    """Return a cell as the script shows it: `o` is its outcome, `s` what became of it, `f` a letter a dimension, `m` changes."""
     found: dict[str, Any] = {"o": one.outcome.value}
     words = [[outcome.value, detail] for outcome, detail in said(one)]
     if words != [[one.outcome.value, ""]]:
         found["s"] = words
-    if findings := {each.dimension.value: each.verdict.value for each in one.findings if each.verdict in CHANGES}:
-        found["f"] = findings
+    if one.findings:
+        verdicts = {each.dimension: chr(_FIRST + VERDICTS.index(each.verdict)) for each in one.findings}
+        found["f"] = "".join(verdicts.get(dimension, ".") for dimension in Dimension)
     if any(name in one.judged for name in COLUMNS):
         found["m"] = [_change(one, name) if name in one.judged else None for name in COLUMNS]
     # Of a cell that was not timed again the values of an earlier night count: its own night has none.
@@ -220,6 +225,11 @@ def _change(one: CellComparison, metric: str) -> list[Any]:
     of, words = one.judged[metric], judged(one, metric)
     look = [words.look] if words and words.look != "calm" else []
     return [*(rounded(part, _CHANGE_DIGITS) for part in (of.shown, of.low, of.high)), *look]
+
+
+def is_worse(cell: Mapping[str, Any]) -> bool:
+    """Return whether a cell of a pair's file got worse in some dimension."""
+    return cell["o"] in WORSE or any(chr(_FIRST + VERDICTS.index(verdict)) in cell.get("f", "") for verdict in WORSE)
 
 
 def rounded(value: float | None, digits: int = _DIGITS) -> float | int | None:

@@ -201,7 +201,7 @@ const KEYS = ["q", "outcome", "dimension", "suite", "phase", "dtype", "device", 
 const PLACE = {suite: 0, phase: 2, dtype: 3, device: 4, config: 6};
 const FIRST_ROWS = 300;
 
-function kept(rows) {
+function kept(rows, site) {
   const words = (asked.get("q") ?? "").toLowerCase().split(/\s+/), outcomes = asked.getAll("outcome").filter(Boolean);
   return rows.filter(row => {
     const text = row.cell.join(" ").toLowerCase();
@@ -209,10 +209,8 @@ function kept(rows) {
     for (const [key, at] of Object.entries(PLACE)) if (asked.get(key) && row.cell[at] !== asked.get(key)) return false;
     const dimension = asked.get("dimension");
     if (dimension && row.verdict) {
-      const found = row.verdict.f?.[dimension];
-      // Only changes are stored by dimension; of all else the outcome of the cell has to do.
-      return found ? !outcomes.length || outcomes.includes(found)
-        : outcomes.length ? outcomes.includes(row.verdict.o) && !["regressed", "improved"].some(word => outcomes.includes(word)) : true;
+      const found = site.verdicts[row.verdict.f?.[site.dimensions[dimension]]];
+      return found !== undefined && (!outcomes.length || outcomes.includes(found));
     }
     return !outcomes.length || outcomes.includes(outcomeOf(row));
   });
@@ -245,14 +243,15 @@ async function comparePage(place) {
   const found = await joinNights(site, base, new_), sides = {base, new: new_, pair: found.pair};
   const order = Object.keys(site.outcomes), rank = row => row.verdict ? order.indexOf(row.verdict.o) : outcomeOf(row) ? -1 : 99;
   const size = row => Math.max(0, ...site.columns.map(name => Math.abs(row.verdict?.m?.[site.columns.indexOf(name)]?.[0] ?? (row.base[name] > 0 && row.new[name] != null ? row.new[name] / row.base[name] - 1 : 0))));
-  const rows = kept(found.rows).sort((a, b) => rank(a) - rank(b) || size(b) - size(a) || a.cell.join().localeCompare(b.cell.join()));
+  const rows = kept(found.rows, site).sort((a, b) => rank(a) - rank(b) || size(b) - size(a) || a.cell.join().localeCompare(b.cell.join()));
   const distinct = at => [...new Set(found.rows.map(row => row.cell[at]))].sort();
   const nights = site.nights.map(night => [night.night, labelOf(night)]);
-  const outcomes = [...new Set(found.rows.flatMap(row => [outcomeOf(row), ...Object.values(row.verdict?.f ?? {})]))].filter(Boolean);
+  const outcomes = [...new Set(found.rows.flatMap(row => [outcomeOf(row), ...[...(row.verdict?.f ?? "")].map(letter => site.verdicts[letter])]))].filter(Boolean);
   const search = make("input", {type: "search", value: asked.get("q") ?? ""});
   search.addEventListener("change", () => change("q", search.value));
   const pickers = make("div", {class: "pick"}, select("base", "Base", nights, base.night, change), select("new", "New", nights, new_.night, change),
     make("label", {}, "Filter by text", search),
+    select("dimension", "Dimension", [["", "all"], ...Object.keys(site.dimensions).map(name => [name, name])], asked.get("dimension") ?? "", change),
     select("outcome", "Outcome", [["", "all"], ...outcomes.map(name => [name, site.outcomes[name]?.[0] ?? name])], asked.get("outcome") ?? "", change),
     ...Object.entries(PLACE).filter(([key, at]) => distinct(at).length > 1 || asked.get(key)).map(([key, at]) =>
       select(key, key[0].toUpperCase() + key.slice(1), [["", "all"], ...distinct(at).map(name => [name, name])], asked.get(key) ?? "", change)));

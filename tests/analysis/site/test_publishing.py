@@ -73,6 +73,10 @@ def test_the_verdicts_of_a_pair_are_those_of_the_comparison(filled, site):
     assert {key: one["o"] for key, one in found["cells"].items()} == {
         one.cell.cell_id: one.outcome.value for one in compared.cells
     }
+    index = loads((site / "data/site.json").read_text(encoding="utf-8"))
+    memory = [one["f"][index["dimensions"]["memory"]] for one in found["cells"].values() if "f" in one]
+    counts = {word: memory.count(letter) for letter, word in index["verdicts"].items() if letter in memory}
+    assert counts == compared.dimensions()["memory"]
     assert "gpt2" in found["sentence"] and found["sentence"] in (site / "feed.xml").read_text(encoding="utf-8")
     slower = next(one for one in compared.cells if one.cell.model == "gpt2" and one.changes)
     page = (site / f"change/night-1..night-2/{slower.cell.cell_id}.html").read_text(encoding="utf-8")
