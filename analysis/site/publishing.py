@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,8 @@ class _Site:
             verdicts = self._write_pair(pair, with_pages=room > 0 and pair in self.data.neighbours)
             room -= sum(self.files.size_of(name) for name in self._pages_of(pair, verdicts))
             self._verdicts[pair] = verdicts
+            if pair in self._of_commits:  # its comparison is still at hand
+                self._write_commit(self.data.by_name[pair[1]], pair)
         self._write_overview()
         self._write_commits()
         write_models(self.data, self.pages, self._verdicts)
@@ -223,36 +226,43 @@ class _Site:
 
     # ---- commits
 
+    @cached_property
+    def _of_commits(self) -> set[Pair]:
+        """The pair that shows what a commit changed, of each: its first night against one of another commit."""
+        first: dict[str, Pair] = {}
+        for base, new in self.data.neighbours:  # newest first: the oldest night of a commit stays
+            commits = [self.data.by_name[name].run.commit for name in (base, new)]
+            if commits[0] != commits[1]:
+                first[commits[1]] = (base, new)
+        return set(first.values())
+
     def _write_commits(self) -> None:
-        """Write a page for each commit: of its first night that has a base, what it changed."""
-        rows: list[dict[str, Any]] = []
-        first: dict[str, PublishedNight] = {}
-        for night in self.data.nights:  # newest first: the oldest night of a commit stays
-            if night.base and self.data.by_name[night.base].run.commit != night.run.commit:
-                first[night.run.commit] = night
+        """Write the list of commits, and the pages of those that no pair of nights shows."""
+        rows: dict[str, dict[str, Any]] = {}
+        compared = {self.data.by_name[pair[1]].run.commit: pair for pair in self._of_commits}
         for night in self.data.nights:
             commit = night.run.commit
-            if any(row["commit"] == commit for row in rows):
+            if commit in rows:
                 continue
-            of_commit = first.get(commit)
-            name = f"{self.pages.commits[commit]}index.html"
-            self._write_commit(name, of_commit or night, is_compared=of_commit is not None)
-            verdicts = self._verdicts.get((of_commit.base, of_commit.name)) if of_commit else None
-            rows.append({"commit": commit, "night": of_commit or night, "verdicts": verdicts})
-        branches = dict.fromkeys(row["night"].run.branch for row in rows)
+            pair = compared.get(commit)
+            if pair is None:
+                self._write_commit(night, None)
+            shown = self.data.by_name[pair[1]] if pair else night
+            rows[commit] = {"commit": commit, "night": shown, "verdicts": self._verdicts[pair] if pair else None}
+        branches = dict.fromkeys(row["night"].run.branch for row in rows.values())
         self.pages.put(
             "commit/index.html",
             "commits.html.j2",
             title="Commits",
             page="commit",
-            rows=rows,
+            rows=list(rows.values()),
             branches=list(branches),
             link=self.pages.link("commit/index.html"),
             addresses=as_script(self.pages.commits),
         )
 
-    def _write_commit(self, name: str, night: PublishedNight, *, is_compared: bool) -> None:
-        pair = (night.base, night.name) if is_compared else None
+    def _write_commit(self, night: PublishedNight, pair: Pair | None) -> None:
+        name = f"{self.pages.commits[night.run.commit]}index.html"
         landed = landed_commits(self.conn, self.data.by_name[night.base].side, night.side) if pair else None
         shown = landed_table(landed) if landed else ""
         key = digest(night.key, pair, str(shown))

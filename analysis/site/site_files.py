@@ -79,7 +79,7 @@ class SiteFiles:
             self.kept += 1
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_output(path, new)
+        write_output(path, new, sync=False)
         self.written += 1
 
     def put_json(self, name: str, content: Any, key: str = "") -> None:
