@@ -42,9 +42,8 @@ def main() -> None:
     shape = Shape(nights + 1, options.models, options.configs, sampled=2)
     with TemporaryDirectory() as place:
         engine = open_filled(Path(place) / "synthetic.db", shape, stored=nights)
-        print(
-            f"SYNTHETIC data: {nights} nights of {options.models * options.configs} cells; {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
-        )
+        host = f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
+        print(f"SYNTHETIC data: {nights} nights of {options.models * options.configs} cells; {host}")
         folder = Path(place) / "site"
         print("first          ", publish_timed(engine, folder, nights))
         add_night(engine, shape, nights)

@@ -127,7 +127,11 @@ def lines(
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, grid=not log))
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.ctrlKey]")
     series = list(colors.series)[: len(highlighted)]
-    legend = alt.Legend(orient="bottom", title=None, columns=3, labelLimit=300) if len(highlighted) > 1 else None
+    legend = (
+        alt.Legend(orient="bottom", title=None, columns=3, labelLimit=300, symbolOpacity=1)
+        if len(highlighted) > 1
+        else None
+    )
     look = {"color": alt.Color("line:N", scale=alt.Scale(domain=list(highlighted), range=series), legend=legend)}
     point = alt.OverlayMarkDef(size=36, filled=True) if len(labels) <= _WITH_POINTS else False
     coloured = alt.Chart(_with_breaks(told)).mark_line(point=point, strokeWidth=2.2, strokeCap="round")
