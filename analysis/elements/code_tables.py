@@ -27,7 +27,7 @@ from analysis.elements.wording import ABSENT, count, milliseconds, signed
 from collector.code import KERNEL, Code, Graph, Kernel
 
 #: Kernels of the table; the box below it has all of them.
-_TOP_KERNELS = 20
+TOP_KERNELS = 20
 _BODY = re.compile(r"async_compile\.\w+\([^']*(?:'[^']*'[^']*)*?r?'''(.*)'''[^\n]*\)", re.DOTALL)
 #: Of a kernel or wrapper that can be looked at: the id of its text on a side that has it, and how that is shown, with the
 #: names of its kernels.
@@ -89,7 +89,9 @@ def code_sentence(changed: CodeChanges, new: Code) -> str:
     return f"{count(len(changed.kernels), 'kernel')} changed: {parts}; {whats['']} unchanged."
 
 
-def evidence_table(rows: Sequence[KernelEvidence], heads: Sequence[str], of: str = "") -> Markup:
+def evidence_table(
+    rows: Sequence[KernelEvidence], heads: Sequence[str], of: str = "", most: int = TOP_KERNELS
+) -> Markup:
     """Return the kernels that differ; columns of which nothing is known, as device time on a CPU, are left out."""
     ms, tuned = ([f"{head} {what}" for head in heads] for what in ("ms", "configuration"))
     columns: dict[str, list[str]] = {
@@ -104,10 +106,10 @@ def evidence_table(rows: Sequence[KernelEvidence], heads: Sequence[str], of: str
     }
     columns = {head: cells for head, cells in columns.items() if any(cell != ABSENT for cell in cells)}
     note = "by change of time" if "change, ms" in columns else ""
-    if len(rows) > _TOP_KERNELS:
-        note = f"the first {_TOP_KERNELS} of {len(rows)}"
+    if len(rows) > most:
+        note = f"the first {most} of {len(rows)}"
     numbers = {place for place, head in enumerate(columns) if head in (*ms, "change, ms")}
-    cells = list(zip(*columns.values(), strict=True))[:_TOP_KERNELS]
+    cells = list(zip(*columns.values(), strict=True))[:most]
     return table("Kernels that differ", list(columns), cells, note=note, numbers=numbers, of=of)
 
 

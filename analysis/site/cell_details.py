@@ -34,8 +34,8 @@ from db.queries.side_rows import CellState
 
 _SHOWN = shown_in(*Place)
 _ROLES = ("base", "new")
-#: Lines of code that are published of a cell's change in all; the dashboard has all of them.
-_CODE_LINES = 150
+#: Kernels that differ, and lines of differences, that are published of a cell; the dashboard has all of them.
+_KERNELS, _CODE_LINES = 10, 100
 #: Characters of a failure's message.
 _MESSAGE = 4000
 
@@ -86,7 +86,7 @@ def details_of(conn: Connection, comparison: Comparison, one: CellComparison) ->
         _metrics(one),
         noise_line(comparison, judged_here) if judged_here else "",
         evidence_of(conn, one),
-        _kernels(details, str(one.cell)),
+        _kernel_times(details, str(one.cell)),
         _code(conn, one, details),
         stored_repro(conn, cell, run_id) if cell else "",
     )
@@ -119,7 +119,7 @@ def _metrics(one: CellComparison) -> Markup:
     return table("Metrics", head, rows, numbers=range(1, 5), of=str(one.cell)) if rows else Markup()
 
 
-def _kernels(details: Sequence[Mapping[str, Any]], of: str) -> Markup:
+def _kernel_times(details: Sequence[Mapping[str, Any]], of: str) -> Markup:
     listed = [list(listed_kernels(of_side, "compiled")) for of_side in details]
     if not any(listed):
         return Markup()
@@ -141,21 +141,22 @@ def _code(conn: Connection, one: CellComparison, details: Sequence[Mapping[str, 
     diffs: list[tuple[str, str]] = []
     left_out, room = 0, _CODE_LINES
     items = {} if changed.same else differing_texts(rows, before.graphs, after.graphs)
-    stored = texts_of(conn, {text_id for texts in items.values() for text_id, _ in texts})
     for title, texts in items.items():
-        lines = _difference(texts, stored).splitlines()
-        if room <= 0 or not lines:
+        # What there is no room for is not even read.
+        lines = _difference(conn, texts).splitlines() if room > 0 else []
+        if not lines:
             left_out += 1
             continue
         cut = [f"... {len(lines) - room} more lines"] if len(lines) > room else []
         diffs.append((title, "\n".join([*lines[:room], *cut])))
         room -= len(lines)
-    shown = evidence_table(rows, _ROLES, str(one.cell)) if rows else Markup()
+    shown = evidence_table(rows, _ROLES, str(one.cell), _KERNELS) if rows else Markup()
     return CodeChange(code_sentence(changed, after), shown, tuple(diffs), left_out)
 
 
-def _difference(texts: Sequence[SourceText], stored: Mapping[str, str]) -> str:
+def _difference(conn: Connection, texts: Sequence[SourceText]) -> str:
     """Return the diff of two texts, or the one text that there is; empty where one is no longer stored."""
+    stored = texts_of(conn, [text_id for text_id, _ in texts])
     if any(text_id not in stored for text_id, _ in texts):
         return ""
     shown = sources([write(stored[text_id]) for text_id, write in texts])

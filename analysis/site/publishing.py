@@ -47,7 +47,7 @@ NIGHTS = 60
 #: Cells of a pair that have a page of their change, changes of one cause, entries of the feed.
 _PAGED, _OF_CAUSE, _ENTRIES = 40, 12, 50
 #: Bytes of these pages, about: they are the largest part of a site, and older pairs have none beyond it.
-_CHANGE_BYTES = 4_000_000
+_CHANGE_BYTES = 3_000_000
 #: Rows of the overview's tables.
 _ROWS = 25
 _VEGA = "static/vega.js"
@@ -120,8 +120,10 @@ class _Site:
         }
         self._write_static()
         room = _CHANGE_BYTES
+        # The pages of models show the newest of the neighbours.
+        paged = set(self.data.neighbours[1:])
         for pair in self.data.pairs:  # neighbours first, the newest of them first
-            verdicts = self._write_pair(pair, with_pages=room > 0 and pair in self.data.neighbours)
+            verdicts = self._write_pair(pair, with_pages=room > 0 and pair in paged)
             room -= sum(self.files.size_of(name) for name in self._pages_of(pair, verdicts))
             self._verdicts[pair] = verdicts
             if pair in self._of_commits:  # its comparison is still at hand

@@ -68,11 +68,9 @@ def test_from_the_overview_to_the_cells_of_a_pair_to_what_changed(page, site):
     assert "outcome=regressed" in page.url
     assert page.locator("#compare caption").inner_text() == "6 cells, of 24"
     page.locator("#compare tbody a").first.click()
-    page.wait_for_url("**/change/night-1..night-2/*.html")
-    assert page.locator("h1").inner_text().startswith("huggingface/gpt2")
-    assert (
-        "regressed" in page.locator("main").inner_text() and "triton_poi_fused_add" in page.locator("main").inner_text()
-    )
+    page.wait_for_url("**/model/huggingface/gpt2/?base=night-1&new=night-2#c-*")
+    cell = page.locator("details.cell:target")
+    assert "Regressed: device time" in cell.inner_text() and "triton_poi_fused_add" in cell.inner_text()
 
 
 def test_two_nights_without_verdicts_are_joined_and_a_sort_is_numeric(page, site):
