@@ -8,6 +8,7 @@ import click
 
 from analysis.site.publishing import NIGHTS, publish
 from db.engine import open_store
+from db.store_errors import counted
 from jobs import tool_version
 from jobs.options import FOLDER, POSITIVE, check_page_address, db_option, example
 
@@ -31,8 +32,7 @@ def publish_command(folder: Path, nights: int, address: str, database: str) -> N
     """
     engine = open_store(database, write=False)
     done = publish(engine, folder, nights=nights, address=address, made_by=tool_version())
-    click.echo(
-        f"{folder}: {done.nights} nights, {done.pairs} pairs with verdicts; {done.written} files written, {done.kept} kept,"
-        f" {done.removed} removed; {done.size / 1e6:.1f} MB"
-    )
+    counts = f"{counted(done.nights, 'night')}, {counted(done.pairs, 'pair')} with verdicts"
+    files = f"{done.written} files written, {done.kept} kept, {done.removed} removed"
+    click.echo(f"{folder}: {counts}; {files}; {done.size / 1e6:.1f} MB")
     click.echo(f"look at it: python -m http.server --directory {folder}")
