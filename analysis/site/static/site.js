@@ -99,6 +99,8 @@ function value(metric, found, site) {
   if (found == null) return ABSENT;
   const unit = site.metrics[metric][1], digits = found >= 100 ? 1 : found >= 10 ? 2 : 3;
   if (unit === "ms") return `${found.toFixed(digits)}\u202fms`;
+  if (unit === "J") return `${Number(found.toPrecision(3))}\u202fJ`;
+  if (unit === "us") return `${found.toFixed(0)}\u202fus`;
   if (unit === "s") return `${found.toFixed(1)}\u202fs`;
   if (unit === "x") return `${found.toFixed(2)}\u00d7`;
   if (unit === "B") return found >= 1e9 ? `${(found / 1e9).toFixed(2)}\u202fGB`
