@@ -45,7 +45,7 @@ gpu:
 browser:
 	@python=$$($(BOOTSTRAP) --dev) && INDUCTOR_WATCH_SCREENSHOTS=$${INDUCTOR_WATCH_SCREENSHOTS:-$(SCREENSHOTS)} \
 	    $$python -m pytest -m "not gpu" tests/e2e/test_browser.py tests/e2e/test_tasks.py \
-	    tests/e2e/test_real_data.py tests/e2e/test_accessibility.py $(PYTEST)
+	    tests/e2e/test_real_data.py tests/e2e/test_accessibility.py tests/e2e/test_site.py $(PYTEST)
 
 # The tests on a machine that is set up badly, in random order; HOSTILE="--cores 1 --no-uv --seed 7 tests/jobs".
 hostile:

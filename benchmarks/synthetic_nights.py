@@ -309,8 +309,11 @@ def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
-def open_filled(place: str | Path, shape: Shape, seed: int = 1) -> Engine:
-    """The store at a place, open for writing; where it is empty it is filled first. Exits where it holds other runs."""
+def open_filled(place: str | Path, shape: Shape, seed: int = 1, *, stored: int | None = None) -> Engine:
+    """The store at a place, open for writing; where it is empty it is filled first. Exits where it holds other runs.
+
+    `stored` leaves out the nights after the oldest so many: `add_night` stores them.
+    """
     engine = open_store(place, write=True)
     with engine.begin() as conn:
         labels = set(conn.execute(select(Run.label).distinct()).scalars())
@@ -322,12 +325,20 @@ def open_filled(place: str | Path, shape: Shape, seed: int = 1) -> Engine:
     with TemporaryDirectory() as folder, ExitStack() as stack:
         workers = min(os.cpu_count() or 1, shape.commits // 50)
         each = stack.enter_context(ProcessPoolExecutor(workers)).map if workers else map
-        for path in each(partial(_write, shape, seed, Path(folder)), range(shape.commits)):
+        for path in each(
+            partial(_write, shape, seed, Path(folder)), range(shape.commits if stored is None else stored)
+        ):
             ingest_bundle(engine, path)
     # What autovacuum does in time: statistics for the planner, and the map that index-only reads need.
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
         conn.exec_driver_sql("ANALYZE" if engine.dialect.name == "sqlite" else "VACUUM ANALYZE")
     return engine
+
+
+def add_night(engine: Engine, shape: Shape, number: int, seed: int = 1) -> None:
+    """Stores one more night of a shape."""
+    with TemporaryDirectory() as folder:
+        ingest_bundle(engine, _write(shape, seed, Path(folder), number))
 
 
 @cache

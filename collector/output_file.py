@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def write_output(path: Path, content: str | bytes | Callable[[BinaryIO], object], *, force: bool = True) -> None:
+def write_output(
+    path: Path, content: str | bytes | Callable[[BinaryIO], object], *, force: bool = True, sync: bool = True
+) -> None:
     """Writes a file that a person named; a reader, or a kill, sees the old file or the new one.
 
     A link is followed, and stays. A device, a FIFO or a socket is written to and stays as well. `content` may be a
-    function that writes to the stream it gets. Without `force` whatever exists raises `FileExistsError`.
+    function that writes to the stream it gets. Without `force` whatever exists raises `FileExistsError`. Without `sync`
+    a machine that loses its power may lose the file: for one of many that can be made again.
     """
     if path.exists() and not path.is_file():
         if not force:
@@ -35,7 +38,8 @@ def write_output(path: Path, content: str | bytes | Callable[[BinaryIO], object]
                 os.fchmod(stream.fileno(), target.stat().st_mode & 0o777)
             _fill(stream, content)
             stream.flush()
-            os.fsync(stream.fileno())
+            if sync:
+                os.fsync(stream.fileno())
         _move(partial, target, force)
     finally:
         partial.unlink(missing_ok=True)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from analysis.elements import outside_links
 from dashboard import data, selection, url
-from dashboard.components import outside_links, sidebar, style
-from dashboard.components.markup import alert
+from dashboard.components import sidebar, style
+from dashboard.components.drawing import alert
 from db.queries.cells import EVERYTHING
 from db.store_errors import SideError, StoreError
 

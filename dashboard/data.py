@@ -7,7 +7,6 @@ a page. So nobody may change what comes from here: pages make new frames (`assig
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
@@ -21,11 +20,12 @@ from sqlalchemy import Engine
 from analysis.compare.cell_verdicts import READ
 from analysis.compare.compare_sides import SideSummary, compare, summarise
 from analysis.compare.comparison import Cause, Comparison, causes
+from analysis.history import suite_levels
 from analysis.history.branch_series import nights_up_to, recent
 from analysis.history.code_changes import CommitCodes, code_changes
+from analysis.history.model_runs import MODEL_METRICS, labels_of_runs
 from analysis.history.regression_record import Listed, Record, listed, record_of
 from collector.metrics import METRICS
-from dashboard import suite_levels
 from db.connecting import connected
 from db.engine import DEFAULT, VARIABLE, open_store
 from db.nights import NightInfo, list_nights, local_commits
@@ -35,13 +35,6 @@ from db.queries.details import CensusCodes, census_codes, checked_by_cosine
 from db.queries.series import model_history, rows_of_runs, suite_history
 from db.queries.side_rows import side_rows
 from db.queries.sides import Side, base_nights, resolve_side
-from db.schema import HISTORY_METRICS
-
-#: The metrics that the model page draws over time.
-_MODEL_METRICS = (
-    *(*HISTORY_METRICS, "device_speedup", "compression", "eager_ms", "compiled_peak_bytes"),
-    *("error_margin", "host_overhead_us", "joules_per_call"),
-)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -129,7 +122,7 @@ class Data:
     @_cached(12)
     def history(self, suite: str, model: str) -> pd.DataFrame:
         """All cells of a model over all runs."""
-        return model_history(self.engine, suite, model, metrics=_MODEL_METRICS)
+        return model_history(self.engine, suite, model, metrics=MODEL_METRICS)
 
     def nights_of(self, suite: str, model: str) -> list[NightInfo]:
         """The nights that planned a model, newest first."""
@@ -145,7 +138,7 @@ class Data:
 
     @_cached(12)
     def trend_history(self, branches: tuple[str, ...], filters: CellFilter) -> pd.DataFrame:
-        """`suite_history` of some branches with what charts know of its runs, as `dashboard.suite_levels` takes it."""
+        """`suite_history` of some branches with what charts know of its runs, as `analysis.history.suite_levels` takes it."""
         history = suite_levels.joined({name: self.suite_history(name, filters) for name in branches})
         return history if history.empty else suite_levels.with_nights(history, self.nights(), self.places())
 
@@ -174,22 +167,8 @@ class Data:
 
     @_cached(4)
     def places(self) -> dict[str, str]:
-        """By name of a run the label of its place in a chart, in the order of commits: the release, else the day.
-
-        Where several commits of a branch share a day, each has the first digits of its sha.
-        """
-        runs = {run.run_id: run for night in self.nights() for run in night.runs}
-        dated = {(run.branch, run.commit): f"{run.commit_date:%Y-%m-%d}" for run in runs.values() if run.commit_date}
-        times = Counter((branch, day) for (branch, _), day in dated.items())
-        of_commits = {
-            (branch, sha): day if times[branch, day] == 1 else sha[:7] for (branch, sha), day in dated.items()
-        }
-        # Without a date of the commit, of several runs a day each has its time.
-        days = {
-            name: of_commits.get((run.branch, run.commit)) or f"{run.started_at:%m-%d %H:%M}"
-            for name, run in runs.items()
-        }
-        return {name: runs[name].release or days[name] for name in series.runs_in_order(self.engine)}
+        """The labels of the places of all runs, in the order of commits."""
+        return labels_of_runs(self.engine, self.nights())
 
     @_cached(12)
     def code_changes(self, filters: CellFilter) -> dict[str, list[CommitCodes]]:

@@ -33,6 +33,7 @@ VERBS = {
     "compare": ("compare", "two sides: suites, then what changed, and whether it is real"),
     "gate": ("compare", "judge two sides; the exit code says whether the new one may pass"),
     "report": ("report", "two sides for a job summary, a pull request, a file: Markdown, JSON or HTML"),
+    "publish": ("publish", "the newest nights as a static site, for any web server or GitHub Pages"),
     "regressions": ("regressions", "the records of what got worse: list, open, acknowledge, close, publish as issues"),
     "changepoints": ("alert_lines", "what changed in the histories, since when, and which commits can be to blame"),
     "backfill": ("backfill", "measure builds of torch that are not installed, or commits without a build"),

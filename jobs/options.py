@@ -142,19 +142,20 @@ db_option = click.option(
 )
 
 
-def _check_dashboard(_: click.Context, __: click.Parameter, url: str) -> str:
-    """The address as it is given. Raises `click.UsageError` if it is no http(s) address, or cannot stand in a link."""
-    parts = split_address("--dashboard-url", url) if url else None
+def check_page_address(_: click.Context, parameter: click.Parameter, url: str) -> str:
+    """Return the address as it is given. Raises `click.UsageError` if it is no http(s) address, or cannot stand in a link."""
+    option = parameter.opts[0]
+    parts = split_address(option, url) if url else None
     if parts and (
         parts.scheme not in ("http", "https") or parts.query or parts.fragment or set(url) & set(" <>\"'`|\\")
     ):
-        raise click.UsageError("--dashboard-url is no address such as https://host/path")
+        raise click.UsageError(f"{option} is no address such as https://host/path")
     return url
 
 
 dashboard_option = click.option(
     "--dashboard-url",
-    callback=_check_dashboard,
+    callback=check_page_address,
     envvar="INDUCTOR_WATCH_DASHBOARD_URL",
     default="",
     show_default=False,

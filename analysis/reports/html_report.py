@@ -17,6 +17,7 @@ from analysis.present import called, interval, percent
 from analysis.reports.facts import SHOWN, Report
 from analysis.reports.markdown_report import render_page
 from collector.metrics import METRICS
+from collector.usage_errors import ExpectedError
 from collector.vocabulary import batch_word
 from db.queries.cells import CellName
 from db.store_errors import one_line
@@ -51,7 +52,7 @@ _DIRECTIONS = "smaller | larger"
 _FONT = "system-ui, 'Liberation Sans', 'DejaVu Sans', Helvetica, Arial, sans-serif"
 
 
-class PictureError(Exception):
+class PictureError(ExpectedError):
     """A chart that cannot be drawn; one line for a person."""
 
 

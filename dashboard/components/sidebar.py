@@ -6,19 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 import streamlit as st
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from analysis.compare.comparison import Comparison
-from analysis.present import commit_title
+from analysis.elements.markup import anchor, joined, paragraph
+from analysis.elements.wording import moment
 from analysis.reports.permalinks import fixed_side
 from dashboard import url
-from dashboard.components import outside_links
-from dashboard.components.markup import anchor, draw, joined, paragraph
+from dashboard.components.drawing import draw
 from dashboard.components.widgets import select, select_many
-from dashboard.components.wording import moment
 from dashboard.data import Data
 from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, remembered
-from db.nights import NightInfo, RunInfo, describe_places, device_name
+from db.nights import NightInfo, RunInfo, describe_places
 from db.queries.sides import Side
 from db.store_errors import SideError
 
@@ -42,31 +40,6 @@ def commit_words(run: RunInfo) -> list[str]:
         tail = f" (#{tail}" if head else ""
         title = f"{title[: _TITLE - len(tail) - 1]}\N{HORIZONTAL ELLIPSIS}{tail}"
     return [part for part in (run.commit[:10], run.release, run.branch, title) if part]
-
-
-def describe(side: Side) -> Markup:
-    """A side in a few words, with links to its commits: what it is of, when its newest run started, its devices and labels."""
-    labels = dict.fromkeys(run.label for run in side.runs if run.label)
-    devices = dict.fromkeys(device_name(run.testbed) or run.testbed_id for run in side.runs)
-    titled = commit_title(side)
-    title = anchor(url.link("commit", new=fixed_side(side), base=""), titled) if titled else ""
-    parts = [_title(side), title, f"{moment(side.runs[0].started_at)} UTC", *devices, *labels]
-    return joined(" · ", parts)
-
-
-def pair_lines(comparison: Comparison) -> list[Markup]:
-    """Both sides, and what landed between them, a line each."""
-    landed = outside_links.between(comparison.base, comparison.new)
-    sides = [Markup("base ") + describe(comparison.base), Markup("new ") + describe(comparison.new)]
-    return [*sides, *([Markup("commits ") + landed] if landed else [])]
-
-
-def _title(side: Side) -> Markup:
-    """The title of a side with links for its commits."""
-    repos = {run.commit: run.repo for run in side.runs}
-    branches = f"{'+'.join(side.branches)}@"
-    rest = side.title.removeprefix(branches + "+".join(sha[: outside_links.SHOWN] for sha in side.commits))
-    return escape(branches) + joined("+", (outside_links.commit(repos[sha], sha) for sha in side.commits)) + rest
 
 
 FILL = """\

@@ -8,9 +8,10 @@ from typing import Any
 
 import streamlit as st
 
+from analysis.elements.markup import anchor, joined, paragraph, span
 from analysis.reports.permalinks import fixed_side
 from dashboard import url
-from dashboard.components.markup import alert, anchor, draw, joined, paragraph, span
+from dashboard.components.drawing import alert, draw
 from dashboard.selection import NOTHING, remembered
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})

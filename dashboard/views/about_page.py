@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from analysis.elements.markup import paragraph, status_tag, table
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard.components import widgets
-from dashboard.components.markup import draw, paragraph, status_tag, table
+from dashboard.components.drawing import draw
 
 _METHOD = (
     "A cell is one model under one config, in one phase, dtype and batch size, on one device. Each cell runs in a process of "

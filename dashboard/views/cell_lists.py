@@ -10,23 +10,22 @@ from markupsafe import Markup
 
 from analysis.compare.cell_comparison import CellComparison, Transition
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import CHANGES, Finding, Outcome
+from analysis.compare.findings import CHANGES, Outcome
+from analysis.elements.cell_tables import change_table, named, reason, where
+from analysis.elements.markup import anchor, joined, lines, status_tag, table
 from analysis.history.regression_record import cell_of
-from analysis.present import beside_words, eager_words
 from analysis.reports.permalinks import cell_query
 from analysis.rerun import stored_repro
-from collector.metrics import METRICS, Dimension
 from dashboard import url
 from dashboard.components import widgets
-from dashboard.components.markup import anchor, change_cells, draw, joined, lines, span, status_tag, table
-from dashboard.components.wording import judged, number
+from dashboard.components.drawing import draw
 from dashboard.data import Data
 from db.queries import details
 from db.queries.cells import CellName
 from db.queries.side_rows import CellState
 
-#: Rows of a list, rows of the changes, cells that broke with a line each, characters of a message: the model's page has all.
-_ROWS, _CHANGES, _BROKEN, _MESSAGE = 40, 8, 5, 220
+#: Rows of a list, rows of the changes, cells that broke with a line each: the model's page has all.
+_ROWS, _CHANGES, _BROKEN = 40, 8, 5
 
 #: A cell and one of its sides.
 Named = tuple[CellName, CellState]
@@ -38,14 +37,7 @@ def changes(comparison: Comparison) -> None:
     if not found:
         return
     note = f"the first {_CHANGES} of {len(found)}, what regressed first" if len(found) > _CHANGES else ""
-    draw(change_table("Changed most", found[:_CHANGES], note))
-
-
-def change_table(title: str, changed: Iterable[tuple[CellComparison, Finding]], note: str = "") -> Markup:
-    """Return a table with a line for each change."""
-    head = ["cell", "metric", "base", "new", "change", "95 %", "verdict", "beside"]
-    drawn = table(title, head, [_change_row(*item) for item in changed], note=note, numbers=range(2, 7))
-    return Markup('<div class="iw-list iw-changes">{}</div>').format(drawn)
+    draw(change_table("Changed most", found[:_CHANGES], url.link, note))
 
 
 def broken(data: Data, cells: Sequence[CellComparison]) -> None:
@@ -62,7 +54,7 @@ def _line(data: Data, one: CellComparison) -> None:
     cell_id, run_id = one.cell.cell_id, str(one.new.run_id)
     with st.container(horizontal=True, vertical_alignment="center"):
         with st.container(width="stretch"):
-            draw(lines(named(one.cell), status_tag(one.new.status), reason(one.new)))
+            draw(lines(named(one.cell, url.link), status_tag(one.new.status), reason(one.new)))
         menu = st.popover("Log", icon=":material/article:", key=f"log_of_{cell_id}", on_change="rerun", width="content")
         if menu.open:
             log = details.evidence(data.engine, run_id, cell_id)[1]
@@ -112,7 +104,7 @@ def reasons(title: str, cells: Sequence[Named]) -> None:
     """A row per cell: its status and why."""
     if not cells:
         return
-    rows = [(named(cell), status_tag(state.status), reason(state)) for cell, state in cells[:_ROWS]]
+    rows = [(named(cell, url.link), status_tag(state.status), reason(state)) for cell, state in cells[:_ROWS]]
     note = f"the first {_ROWS} of {len(cells)}" if len(cells) > _ROWS else ""
     draw(table(f"{title}: {len(cells)}", ["cell", "status", "reason"], rows, note=note))
 
@@ -124,54 +116,7 @@ def _missing(title: str, cells: Sequence[CellName]) -> None:
     rows = []
     for _, of_model in groupby(cells, key=lambda cell: cell.axes):
         names = list(of_model)
-        configs = joined(", ", (anchor(_model_link(cell), cell.config) for cell in names))
-        rows.append((lines(names[0].model, _where(names[0])), configs))
+        configs = joined(", ", (anchor(url.link("model", **cell_query(cell)), cell.config) for cell in names))
+        rows.append((lines(names[0].model, where(names[0])), configs))
     note = "planned, and no measurement was stored" + (f"; the first {_ROWS} models" if len(rows) > _ROWS else "")
     draw(table(f"{title}: {len(cells)}", ["model", "configs"], rows[:_ROWS], note=note))
-
-
-def _change_row(one: CellComparison, finding: Finding) -> tuple[str, ...]:
-    metric = finding.metric
-    if metric is None:
-        words = span(finding.verdict.look, finding.verdict.value)
-        return _short_name(one.cell), "status", one.base.status or "", one.new.status or "", "", "", words, ""
-    values = [number(metric, state.values.get(metric)) for state in (one.base, one.new)]
-    change = judged(one, metric)
-    change = change._replace(intervals=change.intervals[:1]) if change else None
-    eager = eager_words(one.new) if finding.dimension is Dimension.LATENCY else ""
-    beside = span("soft", ", ".join(filter(None, (beside_words(one, finding), eager))))
-    return _short_name(one.cell), METRICS[metric].title, *values, *change_cells(change), beside
-
-
-def _short_name(cell: CellName) -> Markup:
-    """A cell as a link on one line; a pointer at it shows where it belongs."""
-    phase = "" if cell.phase == "inference" else cell.phase
-    name = joined(" ", [cell.model, span("soft", " ".join(filter(None, (phase, cell.config))))])
-    where = f"{cell.suite}, {cell.phase}, {cell.dtype}, {cell.device}"
-    return Markup('<a href="{}" target="_self" title="{}">{}</a>').format(_model_link(cell), where, name)
-
-
-def named(cell: CellName) -> Markup:
-    """A cell as a link to its page, and below it where it belongs."""
-    name = joined(" ", [cell.model, span("soft", cell.config)])
-    return lines(anchor(_model_link(cell), name), _where(cell))
-
-
-def _where(cell: CellName) -> Markup:
-    return span("soft", f"{cell.suite}, {cell.phase}, {cell.dtype}")
-
-
-def _model_link(cell: CellName) -> str:
-    return url.link("model", **cell_query(cell))
-
-
-def reason(state: CellState) -> Markup:
-    """Why a cell did not pass, in a line or two."""
-    if state.status is None:
-        return span("soft", "planned, and no measurement of it was stored")
-    head = " in ".join(filter(None, (state.exception, state.stage)))
-    message = state.message if state.message != state.exception else ""
-    words = ": ".join(filter(None, (head, message)))
-    words = words if len(words) <= _MESSAGE else f"{words[:_MESSAGE]}..."
-    hint = span("soft", f"Hint: {state.hint}") if state.hint else ""
-    return lines(words, hint) or span("soft", "no reason was recorded")

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import streamlit as st
 from markupsafe import Markup
 
+from analysis.elements import outside_links
+from analysis.elements.markup import anchor, lines, paragraph, span, table
+from analysis.elements.wording import ABSENT, count
 from analysis.history.code_changes import CommitCodes
 from analysis.history.regression_record import cell_of
 from collector.vocabulary import batch_word
 from dashboard import url
-from dashboard.components import outside_links, sidebar, widgets
-from dashboard.components.markup import anchor, draw, lines, paragraph, span, table
-from dashboard.components.wording import ABSENT, count
+from dashboard.components import sidebar, widgets
+from dashboard.components.drawing import draw
 from dashboard.data import Data, opened
 from dashboard.selection import remembered
 from dashboard.views import model_code

@@ -18,16 +18,10 @@ from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.cell_verdicts import LEAK
 from analysis.compare.findings import Outcome
 from analysis.compare.side_differences import SAME, WRAPPER
-from analysis.present import eager_words, noise_line
-from analysis.reports.permalinks import cell_query
-from collector.metrics import METRICS, MIN_EFFECT, Dimension, Place, shown_in
-from collector.vocabulary import BY_COSINE, CHECKED_BY, batch_words, status_words
-from dashboard import url
-from dashboard.components import downloads, widgets, wording
-from dashboard.components.markup import Cell, anchor, draw, joined, lines, soft, span, table
-from dashboard.components.sidebar import describe, pair_lines
-from dashboard.components.widgets import known, known_many, segments, select, select_many, switch
-from dashboard.components.wording import (
+from analysis.elements import wording
+from analysis.elements.markup import Cell, anchor, joined, lines, span, table
+from analysis.elements.side_words import describe, pair_lines
+from analysis.elements.wording import (
     ABSENT,
     OUTCOMES,
     ChangeWords,
@@ -40,6 +34,14 @@ from dashboard.components.wording import (
     status,
     unjudged,
 )
+from analysis.present import eager_words, noise_line
+from analysis.reports.permalinks import cell_query
+from collector.metrics import METRICS, MIN_EFFECT, Dimension, Place, shown_in
+from collector.vocabulary import BY_COSINE, CHECKED_BY, batch_words, status_words
+from dashboard import url
+from dashboard.components import downloads, widgets
+from dashboard.components.drawing import draw, soft
+from dashboard.components.widgets import known, known_many, segments, select, select_many, switch
 from dashboard.data import Data, Pair
 from dashboard.selection import Selection, current
 from db.exporter import without_formulas
@@ -231,7 +233,7 @@ def page(selection: Selection) -> None:
     elif selection.pair is None:
         side = selection.fixed_new
         cells = selection.data.summary(side, selection.filters).cells
-        soft(describe(selection.new) + ". One side alone: pick a base at the left to see changes.")
+        soft(describe(selection.new, url.link) + ". One side alone: pick a base at the left to see changes.")
         kept = _matching(cells)
         kept.sort(key=lambda state: state.passes)  # what does not pass first
         shown = _with_checks(selection.data, kept[: _limit()], side)
@@ -246,7 +248,10 @@ def _across_configs(selection: Selection) -> None:
     cells = selection.data.summary(side, selection.filters).cells
     names = sorted({state.cell.config for state in cells if state.cell})
     if len(names) < 2:
-        soft(describe(selection.new) + f" has {count(len(names), 'config')} under these filters: two are needed.")
+        soft(
+            describe(selection.new, url.link)
+            + f" has {count(len(names), 'config')} under these filters: two are needed."
+        )
         return
     left, right = st.columns(2)
     base = _pick_config(left, "from", "Base config", names[0], names)
@@ -267,9 +272,9 @@ def _compared(selection: Selection, pair: Pair) -> None:
     """Two sides, or two configs of one. Raises `FilterError` where a config is not there."""
     data = selection.data
     comparison = data.comparison(pair, selection.filters)
-    heads = pair_lines(comparison)
+    heads = pair_lines(comparison, url.link)
     if pair.configs:
-        heads = [describe(comparison.new) + f": {pair.configs[0]} against {pair.configs[1]}"]
+        heads = [describe(comparison.new, url.link) + f": {pair.configs[0]} against {pair.configs[1]}"]
     soft(*heads, noise_line(comparison), *comparison.notes)
     kept = _filtered(comparison.cells, with_config=pair.configs is None)
     configs = {one.cell.config for one in comparison.cells}

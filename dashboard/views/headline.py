@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
@@ -12,19 +10,15 @@ import pandas as pd
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import Look, Outcome
+from analysis.compare.findings import Look
 from analysis.compare.suite_groups import Counts, average_change
+from analysis.elements import charts, wording
+from analysis.elements.wording import ABSENT, THIN, count, number, share, signed
 from analysis.history.branch_series import RATE
-from analysis.present import sentence_parts, slower_than_eager, verdict_counts
-from analysis.reports.permalinks import cell_query
 from analysis.stats.averages import geomean
 from collector.metrics import METRICS
-from dashboard import url
-from dashboard.components import charts, style, wording
-from dashboard.components.markup import anchor, draw, joined
-from dashboard.components.wording import ABSENT, OUTCOMES, THIN, count, number, share, signed
+from dashboard.components.drawing import draw, show_figures
 from db.queries.side_rows import CellState
 
 #: Figures over the last nights that belong to the cards of a comparison, and to those of one side.
@@ -43,55 +37,6 @@ class Card:
     note: str
     recent: str = ""
     look: Look = "calm"
-
-
-def answer(comparison: Comparison) -> Markup:
-    """Whether to worry, by dimension: in how many models what changed, and which cell changed most."""
-
-    def named(one: CellComparison) -> Markup:
-        return anchor(url.link("model", **cell_query(one.cell)), f"{one.cell.model} {one.cell.config}")
-
-    return Markup("").join(sentence_parts(comparison, named))
-
-
-def dimensions(comparison: Comparison) -> list[Markup]:
-    """Return a line for each dimension; each number leads to its cells."""
-    lines = []
-    for dimension, counts in verdict_counts(comparison):
-        parts = [
-            anchor(url.link("compare", dimension=dimension.value, outcome=verdict.value), words)
-            + (f" ({most})" if most else "")
-            for verdict, words, most in counts
-        ]
-        lines.append(Markup("{}: {}").format(dimension.value, joined(", ", parts)))
-    slower, named = slower_than_eager(comparison)
-    if slower:
-        words = anchor(url.link("compare", columns="speedup", sort="-speedup"), count(slower, "cell") + " of new")
-        lines.append(Markup("slower than eager: {} ({})").format(words, named))
-    return lines
-
-
-def compared_sentence(comparison: Comparison) -> Markup:
-    """What became of all cells of both sides; each number leads to its cells, and they add up to the first."""
-    counted = Counter(one.outcome.value for one in comparison.cells)
-    parts = [
-        anchor(url.link("compare", outcome=name), f"{counted[name]:,} {words}")
-        + (_advice(comparison.of(Outcome.INCONCLUSIVE)) if name == Outcome.INCONCLUSIVE else "")
-        for name, words in OUTCOMES.items()
-        if counted[name]
-    ]
-    return Markup("{}: {}.").format(count(len(comparison.cells), "cell"), joined(", ", parts))
-
-
-def _advice(cells: Sequence[CellComparison]) -> str:
-    """How many more runs would settle more than half of the inconclusive cells, where any number is known to."""
-    more = [one.more_runs for one in cells]
-    if all(number is None for number in more):
-        return ""
-    needed = sorted(number or math.inf for number in more)[len(more) // 2]
-    if math.isinf(needed):
-        return " (even 50 more runs of each side would not settle most)"
-    return f" ({count(int(needed), 'more run')} of each side would settle most)"
 
 
 def total(counts: Iterable[Counts]) -> Counts:
@@ -150,7 +95,7 @@ def draw_cards(items: Sequence[Card], recent: Mapping[str, Sequence[float]]) -> 
             draw(Markup("<small>{}</small>").format(card.note))
             if sum(value == value for value in values) > 1:
                 words = in_words(card, values)
-                charts.show([charts.Figure(f"recent_{card.recent}", sparkline(values), f"{card.title} over {words}")])
+                show_figures([charts.Figure(f"recent_{card.recent}", sparkline(values), f"{card.title} over {words}")])
                 draw(Markup("<small>{}</small>").format(words))
 
 
@@ -158,7 +103,7 @@ def sparkline(values: Sequence[float]) -> alt.Chart:
     """A small line without axes; it goes on over NaN."""
     known = pd.DataFrame({"night": range(len(values)), "value": values}).dropna()
     x, y = alt.X("night:Q", axis=None), alt.Y("value:Q", axis=None, scale=alt.Scale(zero=False))
-    drawn = alt.Chart(known, height=38).mark_line(strokeWidth=1.4, color=style.NEUTRAL).encode(x=x, y=y)
+    drawn = alt.Chart(known, height=38).mark_line(strokeWidth=1.4, color=charts.NEUTRAL).encode(x=x, y=y)
     return drawn.configure_view(stroke=None)
 
 

@@ -13,35 +13,17 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from analysis.compare import side_differences
-from analysis.compare.cell_comparison import CellComparison, direction
-from analysis.compare.cell_verdicts import LEAK, MARGIN
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_verdicts import MARGIN
 from analysis.compare.comparison import Comparison
 from analysis.compare.compile_passes import AFTER_COMPILING, pass_times
 from analysis.compare.findings import Outcome
 from analysis.compare.host_parts import host_parts
 from analysis.compare.memory_changes import MemoryPart, byte_words, peak_parts, saved_parts
-from analysis.present import called, noise_line
-from analysis.reports.facts import eager_lines
-from analysis.rerun import stored_repro
-from collector.failures import Explanation
-from collector.metrics import METRICS, Place, shown_in
-from collector.vocabulary import NEAREST, sizes_of
-from dashboard.components import charts, wording
-from dashboard.components.downloads import download, file_name
-from dashboard.components.markup import (
-    bullets,
-    change_cells,
-    draw,
-    joined,
-    markdown,
-    mono,
-    paragraph,
-    soft,
-    span,
-    status_tag,
-    table,
-)
-from dashboard.components.wording import (
+from analysis.elements import charts, wording
+from analysis.elements.cell_tables import metric_row
+from analysis.elements.markup import bullets, joined, mono, paragraph, span, status_tag, table
+from analysis.elements.wording import (
     ABSENT,
     OUTCOMES,
     ChangeWords,
@@ -53,6 +35,15 @@ from dashboard.components.wording import (
     seconds,
     signed,
 )
+from analysis.present import called, noise_line
+from analysis.reports.facts import eager_lines
+from analysis.rerun import stored_repro
+from collector.failures import Explanation
+from collector.metrics import METRICS, Place, shown_in
+from collector.vocabulary import NEAREST, sizes_of
+from dashboard.components import style
+from dashboard.components.downloads import download, file_name
+from dashboard.components.drawing import draw, markdown, show_figures, soft
 from dashboard.data import Data, Pair
 from dashboard.selection import Selection, current
 from dashboard.views import model_choice, model_code
@@ -134,7 +125,11 @@ def sides(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
 def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
     """Every metric that a side has, with its change and verdict, as the Compare page shows them."""
     values = {name: [half.values.get(name) for half in halves] for name in _SHOWN}
-    rows = [_metric_row(name, row, verdict) for name, row in values.items() if any(value is not None for value in row)]
+    rows = [
+        metric_row(name, row, verdict.change(name) if verdict else None)
+        for name, row in values.items()
+        if any(value is not None for value in row)
+    ]
     if not rows:
         return
     is_pair = len(halves) == 2
@@ -314,10 +309,10 @@ def samples(data: Data, halves: Sequence[Half]) -> None:
     figures = []
     for kind, alt in words.items():
         by_title = {half.title: values for half, values in drawn[kind].items()}
-        chart = charts.samples(by_title, kind, [half.role for half in drawn[kind]])
+        chart = charts.samples(by_title, kind, [half.role for half in drawn[kind]], style.colors())
         figures.append(charts.Figure(f"samples_{kind}", chart, alt))
     with fold:
-        charts.show(figures)
+        show_figures(figures)
         st.caption("Each tick is one timed call. The thick tick is the median. Eager and compiled calls alternate.")
 
 
@@ -392,24 +387,6 @@ def _behind(halves: Sequence[Half]) -> str:
         f"Times, speedups and memory are means of several measurements ({counts}). "
         "Counts, errors, leaks, samples, kernels and the log are those of the newest one."
     )
-
-
-def _metric_row(metric: str, values: Sequence[float | None], verdict: CellVerdict | None) -> list[str]:
-    shown = METRICS[metric]
-    title = Markup('<span title="{}">{}</span>').format(shown.meaning, shown.title)
-    cells = [title, *(number(metric, value) for value in values)]
-    if len(values) < 2:
-        return cells
-    base, new = values
-    change = (verdict.change(metric) if verdict else None) or wording.unjudged(base, new)
-    size, interval, word = change_cells(change)
-    if base is None or new is None:
-        size = ABSENT
-    elif shown.is_count or metric == LEAK or change is None:
-        # Counts and leaks may begin at 0: their difference is shown.
-        sense = direction(metric, base, new) if shown.is_count else change.look if change else None
-        size = span(sense if sense in ("better", "worse") else "calm", signed(new - base, 0, shown.unit))
-    return [*cells, size, interval, word]
 
 
 def _log(role: str, log: str, name: str) -> None:

@@ -2,327 +2,34 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.compare.cell_comparison import Transition
-from analysis.compare.comparison import Comparison
 from analysis.compare.findings import Outcome
-from analysis.compare.suite_groups import Counts, Figure, Group, SuiteChange, SuiteSummary
-from analysis.present import noise_line, percent
-from analysis.reports.html_report import mark, plot, short_names
-from collector.metrics import METRICS
-from dashboard import url
-from dashboard.components import charts, sidebar, style, widgets, wording
-from dashboard.components.markup import (
-    Cell,
-    anchor,
-    bullets,
-    draw,
-    joined,
-    lines,
-    markdown,
-    paragraph,
-    soft,
-    span,
-    table,
+from analysis.elements import wording
+from analysis.elements.markup import anchor, bullets, joined, paragraph
+from analysis.elements.overview_tables import (
+    Item,
+    answer,
+    changes_figure,
+    compared_sentence,
+    config_links,
+    dimensions,
+    grid,
+    section_tables,
+    sections,
 )
-from dashboard.components.sidebar import describe, pair_lines
-from dashboard.components.wording import ABSENT, number, share, signed
+from analysis.elements.record_tables import record_table
+from analysis.elements.side_words import describe, pair_lines
+from analysis.present import noise_line
+from dashboard import url
+from dashboard.components import sidebar, style, widgets
+from dashboard.components.drawing import draw, markdown, show_figures, soft
 from dashboard.data import Pair
 from dashboard.selection import NOTHING, Selection, current
 from dashboard.views import cell_lists, headline
-from dashboard.views.regressions_page import record_table
-
-#: The averages that have a table of their own, with what the caption adds.
-TABLES = {
-    "device_speedup": "eager over compiled device time, geometric mean",
-    "speedup": "eager over compiled latency, geometric mean",
-    "compile_cold_s": "arithmetic mean",
-    "compression": "eager over compiled peak memory, geometric mean",
-}
-#: What the grid calls a metric otherwise than the sections do.
-_SHORT = {"compression": "memory, eager over compiled"}
-#: Configs that have a link beside the one with most cells.
-_MOST_CONFIGS = 6
-_ARROW = span("arrow", " → ")
-
-Item = SuiteChange | SuiteSummary
-
-
-def sections(items: Iterable[Item]) -> dict[str, list[Item]]:
-    """Groups by phase, dtype and device, under a heading for each, in the order of these names."""
-    of_setting: dict[str, list[Item]] = {}
-    for item in sorted(items, key=lambda item: (item.group.phase, item.group.dtype, item.group.device)):
-        of_setting.setdefault(_setting(item.group), []).append(item)
-    return of_setting
-
-
-def grid(items: Sequence[Item]) -> Markup:
-    """Return pass rate, speedup, compile time and memory of all groups, a line each; a cell leads to its cells.
-
-    The speedup is that of the device where it was measured. A pointer at a cell shows base and new with the interval.
-    """
-    speedup = next((name for name in ("device_speedup", "speedup") if any(_has(item, name) for item in items)), "")
-    metrics = [
-        name for name in (speedup, "compile_cold_s", "compression") if any(name and _has(i, name) for i in items)
-    ]
-    tables = [_short_table(items, "pass rate", _short_rate)]
-    for metric in metrics:
-
-        def figure(item: Item, metric: str = metric) -> tuple[Markup, str, str]:
-            return _short_figure(item, metric)
-
-        tables.append(_short_table(items, _SHORT.get(metric, METRICS[metric].title), figure))
-    least = 6 + 4.9 * len(_layout(items)[0])
-    return Markup('<div class="iw-grid iw-short" style="--iw-least: {}rem">{}</div>').format(least, joined("", tables))
-
-
-def config_links(items: Sequence[Item]) -> Markup:
-    """Return the way to compare two configs of new: the one with most cells against each other one; nothing for one config."""
-    cells: Counter[str] = Counter()
-    for item in items:
-        cells[item.group.config] += (item.counts if isinstance(item, SuiteSummary) else item.new).planned
-    first, *others = sorted(+cells, key=lambda name: (-cells[name], name != "default", name)) or [""]
-    if not others:
-        return Markup()
-    shown = others[:_MOST_CONFIGS]
-    links = [anchor(url.link("compare", mode="configs", **{"from": first, "to": name}), name) for name in shown]
-    if len(others) > len(shown):
-        links.append(anchor(url.link("compare", mode="configs"), "other configs"))
-    return joined("", [span("soft", f"{first} against "), joined(", ", links)])
-
-
-def _short_table(items: Sequence[Item], title: str, draw: Callable[[Item], tuple[Markup, str, str]]) -> Markup:
-    columns, rows = _layout(items)
-    varies = [len({key[at] for key in rows}) > 1 for at in range(4)]
-    shared = ["" if varies[at] else next(iter(rows))[at] for at in range(4)]
-    dtypes = sorted({(key[1], key[2]) for key in rows})
-    if varies[1] and varies[2] and len(dtypes) == len(dict(dtypes)):  # a phase tells its dtype
-        varies[2], shared[2] = False, ", ".join(" ".join(phase_dtype) for phase_dtype in dtypes)
-    shown = [
-        (
-            " ".join(key[at] for at in range(4) if varies[at]) or key[0],
-            *(_short_cell(by_column.get(column), draw) for column in columns),
-        )
-        for key, by_column in rows.items()
-    ]
-    return table(
-        title.capitalize(), ["config", *columns], shown, note=", ".join(filter(None, shared)) if any(varies) else ""
-    )
-
-
-def _layout(items: Sequence[Item]) -> tuple[list[str], dict[tuple[str, ...], dict[str, Item]]]:
-    """Return the columns of the grid, and by row (config, phase, dtype, device and config's id) its items by column.
-
-    Columns are suites. Where that takes less room, cells in another dtype than most of their phase and device have a column
-    of their own beside their suite's, and no rows.
-    """
-    dtypes: dict[tuple[str, str], Counter[str]] = {}
-    for item in items:
-        dtypes.setdefault((item.group.phase, item.group.device), Counter())[item.group.dtype] += 1
-    layouts = []
-    for is_merged in (False, True):
-        rows: dict[tuple[str, ...], dict[str, Item]] = {}
-        for item in sorted(items, key=lambda item: (item.group.phase, item.group.device, item.group.config)):
-            group = item.group
-            usual = dtypes[group.phase, group.device].most_common(1)[0][0] if is_merged else group.dtype
-            column = group.suite if group.dtype == usual else f"{group.suite} {group.dtype}"
-            rows.setdefault((group.config, group.phase, usual, group.device, group.config_id), {})[column] = item
-        rows = dict(sorted(rows.items(), key=lambda row: (row[0][1:4], row[0][0])))
-        layouts.append((sorted({column for of_row in rows.values() for column in of_row}), rows))
-    return min(layouts, key=lambda layout: len(layout[0]) * len(layout[1]))
-
-
-def _short_cell(item: Item | None, draw: Callable[[Item], tuple[Markup, str, str]]) -> Cell:
-    if item is None:
-        return Cell(span("soft", ABSENT), "c")
-    shown, title, look = draw(item)
-    link = Markup('<a href="{}" target="_self" title="{}">{}</a>').format(_link_of(item), title, shown)
-    return Cell(link, f"c {look}".strip())
-
-
-def _short_rate(item: Item) -> tuple[Markup, str, str]:
-    if isinstance(item, SuiteSummary):
-        rate = joined(" ", [_rate(item.counts), _missing(item.counts)])
-        return rate, f"{item.counts.passed} of {item.counts.attempted} measured cells pass", ""
-    look, turned = _turned(item)
-    words = f"base {item.base.passed} of {item.base.attempted}, new {item.new.passed} of {item.new.attempted} measured cells"
-    parts = [_rate(item.new), span(look, turned) if turned else "", _missing(item.new)]
-    return joined(" ", parts), words, look
-
-
-def _missing(counts: Counts) -> str:
-    return span("soft", f"{counts.missing} missing") if counts.missing else ""
-
-
-def _short_figure(item: Item, metric: str) -> tuple[Markup, str, str]:
-    if isinstance(item, SuiteSummary):
-        figure = item.figures[metric]
-        return Markup(number(metric, figure.value)), f"{figure.n} cells", ""  # noqa: S704 -- digits and a unit
-    paired = item.figures[metric]
-    if not paired.n:
-        alone = paired.new_all.value if paired.new_all.value is not None else paired.base_all.value
-        side = "" if alone is None else "new" if paired.new_all.value is not None else "base"
-        return joined(" ", [number(metric, alone), span("soft", side)]), "no cell has it on both sides", ""
-    change = wording.averaged(item.changes[metric])
-    sides = " → ".join(number(metric, value) for value in (paired.base, paired.new))
-    moved = signed(None if paired.change is None else 100 * paired.change)
-    look = change.look if change and change.look != "calm" else ""
-    about = ", ".join(
-        filter(None, (sides, change.text if change else "", change.interval if change else "", f"n={paired.n}"))
-    )
-    return joined(" ", [number(metric, paired.new), span(look or "soft", moved)]), about, look
-
-
-def section_tables(items: Sequence[Item]) -> Markup:
-    """All tables of one section."""
-    tables = [_matrix(items, "pass rate", "passing cells of those measured", _pass_cell)]
-    for metric, note in TABLES.items():
-        having = [item for item in items if _has(item, metric)]
-        if not having:
-            continue
-
-        def figure(item: Item, metric: str = metric) -> Cell:
-            return _figure_cell(item, metric)
-
-        tables.append(_matrix(having, METRICS[metric].title, note, figure))
-    # How wide a table must be to show all its suites, in rem; where two do not fit side by side there is one a line.
-    suites = {item.group.suite for item in items}
-    least = 8 + (7 if isinstance(items[0], SuiteSummary) else 9) * len(suites)
-    return Markup('<div class="iw-grid" style="--iw-least: {}rem">{}</div>').format(least, joined("", tables))
-
-
-def _has(item: Item, metric: str) -> bool:
-    """Whether a side has a value of the metric."""
-    figure = item.figures[metric]
-    each = (figure,) if isinstance(figure, Figure) else (figure.base_all, figure.new_all)
-    return any(one.value is not None for one in each)
-
-
-def _setting(group: Group) -> str:
-    return f"{group.phase.capitalize()}, {group.dtype}, {group.device}"
-
-
-def _matrix(items: Sequence[Item], title: str, note: str, draw: Callable[[Item], Cell]) -> Markup:
-    suites = sorted({item.group.suite for item in items})
-    names = {item.group.config_id: item.group.config for item in items}
-    by_place = {(item.group.config_id, item.group.suite): item for item in items}
-    rows = [
-        (names[config_id], *(_linked(by_place.get((config_id, suite)), draw) for suite in suites))
-        for config_id in sorted(names, key=names.__getitem__)
-    ]
-    return table(title.capitalize(), ["config", *suites], rows, note=note, of=_setting(items[0].group))
-
-
-def _linked(item: Item | None, draw: Callable[[Item], Cell]) -> Cell:
-    if item is None:
-        return Cell("not planned", "c unplanned")
-    drawn = draw(item)
-    return Cell(anchor(_link_of(item), drawn.content), f"c {drawn.css}".strip())
-
-
-def _link_of(item: Item) -> str:
-    names = {name: getattr(item.group, name) for name in ("suite", "phase", "dtype", "device", "config")}
-    return url.link("compare", **names)
-
-
-def _pass_cell(item: Item) -> Cell:
-    if isinstance(item, SuiteSummary):
-        return Cell(lines(_rate(item.counts), _left_out(item.counts)))
-    base, new = item.base, item.new
-    if not base.planned:
-        return Cell(lines(joined(" ", [_rate(new), span("soft", "new here")]), _left_out(new)))
-    if not new.planned:
-        return Cell(span("soft", "not planned in new"))
-    # Only cells that passed and fail now, or the other way round, are good or bad: a rate also moves as more is measured.
-    look, words = _turned(item)
-    same = (base.passed, base.attempted) == (new.passed, new.attempted)
-    rates = _rate(new) if same else joined("", [_rate(base), _ARROW, _rate(new)])
-    return Cell(lines(rates, span(look, words) if words else "", _left_out(new)), look)
-
-
-def _turned(item: SuiteChange) -> tuple[str, str]:
-    """Return the look of a group's pass rate and how many cells broke or were fixed."""
-    broke, fixed = (len(item.listed.get(turned, ())) for turned in (Transition.BROKE, Transition.FIXED))
-    return "worse" if broke else "better" if fixed else "", _tally({"broke": broke, "fixed": fixed})
-
-
-def _rate(counts: Counts) -> Markup:
-    if counts.planned == counts.not_applicable:
-        return span("soft", "none applicable")
-    if not counts.attempted:
-        return span("soft", "none measured")
-    return joined(" ", [share(counts.passed, counts.attempted), span("soft", f"{counts.passed}/{counts.attempted}")])
-
-
-def _left_out(counts: Counts) -> str:
-    """What a pass rate leaves out or hides."""
-    words = _tally({"failed": counts.failed, "missing": counts.missing, "not applicable": counts.not_applicable})
-    return span("soft", words) if words else ""
-
-
-def _tally(numbers: dict[str, int]) -> str:
-    return ", ".join(f"{number_of} {word}" for word, number_of in numbers.items() if number_of)
-
-
-def _figure_cell(item: Item, metric: str) -> Cell:
-    if isinstance(item, SuiteSummary):
-        return Cell(_average(metric, item.figures[metric], item.counts))
-    figure = item.figures[metric]
-    if not figure.n:
-        # Nothing passes on both sides: what one side has is shown, and no change.
-        sides = [_average(metric, figure.base_all, item.base), _average(metric, figure.new_all, item.new)]
-        return Cell(joined(_ARROW, dict.fromkeys(sides)))
-    change = wording.averaged(item.changes[metric])
-    shown = joined(_ARROW, [number(metric, figure.base), number(metric, figure.new)])
-    if change is None:
-        return Cell(shown)
-    partial = f"n={figure.n}" if figure.n != max(item.base.passed, item.new.passed) else ""
-    below = " ".join(part for part in (change.interval, partial) if part)
-    parts = [shown, span(f"line {change.look}", change.text), span("line soft", below) if below else ""]
-    return Cell(joined("", parts), change.look if change.look != "calm" else "")
-
-
-def _average(metric: str, figure: Figure, counts: Counts) -> Markup:
-    """An average of one side, with its number of cells where not all passing ones have it; else why there is none."""
-    if figure.value is not None:
-        partial = span("soft", f"n={figure.n}") if figure.n != counts.passed else ""
-        return joined(" ", [number(metric, figure.value), partial])
-    if not counts.planned:
-        return span("soft", "not planned")
-    if counts.passed:
-        return span("soft", f"{ABSENT} not measured")
-    if counts.missing == counts.planned:
-        return span("soft", "missing")
-    return span("soft", "not applicable" if counts.planned == counts.not_applicable else "none pass")
-
-
-#: The findings that it shows, in this order, and how many of them.
-_ORDER = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.UNCHANGED)
-_ROWS = 25
-#: Pixels: a row, and what is around the rows.
-_LANE, _AROUND = 22, 90
-
-
-def figure(comparison: Comparison) -> charts.Figure | None:
-    """The chart of the largest changes on one machine, by the metric that tells each best; None without an interval."""
-    found = [(one, finding) for one, finding in comparison.ranked_findings(_ORDER) if one.is_comparable]
-    known = [(one, finding) for one, finding in found if finding.judged and finding.judged.low is not None]
-    if not (shown := known[:_ROWS]):
-        return None
-    names = short_names([one.cell for one, _ in shown])
-    marks = [mark(row, finding, "") for row, (_, finding) in enumerate(shown)]
-    colors = style.colors()
-    drawn = plot(marks, names, {"worse": colors.bad, "better": colors.series[0], "calm": style.NEUTRAL})
-    drawn = drawn.properties(height=_LANE * len(names) + _AROUND)
-    ends = f"{names[0]} from {percent(marks[0].low)} to {percent(marks[0].high)}"
-    words = f"Changes with 95 % intervals, {len(shown)} of {len(known)}: {ends}"
-    return charts.Figure("intervals", drawn, words)
-
 
 #: Records of regressions that are shown.
 _RECORDS = 5
@@ -355,23 +62,25 @@ def _compared(selection: Selection, pair: Pair) -> None:
         return
     # A new tab has loaded the code for Markdown before anything is drawn. What needs other code waits for that of charts, too,
     # since it comes in one go with them: then the sentence with its links takes this one's place.
-    answer = headline.answer(comparison)
-    st.container(key="at-once").markdown(markdown(answer.striptags()))
+    sentence = answer(comparison, url.link)
+    st.container(key="at-once").markdown(markdown(sentence.striptags()))
     draw(
-        paragraph("iw-verdict", answer),
-        paragraph("", headline.compared_sentence(comparison)),
-        paragraph("soft", *pair_lines(comparison)),
+        paragraph("iw-verdict", sentence),
+        paragraph("", compared_sentence(comparison, url.link)),
+        paragraph("soft", *pair_lines(comparison, url.link)),
     )
-    draw(grid(comparison.suites), _two_configs(comparison.suites))  # apart: averages take longer than the sentence
+    draw(
+        grid(comparison.suites, url.link), _two_configs(comparison.suites)
+    )  # apart: averages take longer than the sentence
     cell_lists.broken(data, comparison.of(Outcome.BROKE))
     cell_lists.lost(comparison)
     cell_lists.changes(comparison)
-    draw(bullets("iw-dimensions", headline.dimensions(comparison)))
-    if drawn := figure(comparison):
+    draw(bullets("iw-dimensions", dimensions(comparison, url.link)))
+    if drawn := changes_figure(comparison, style.colors()):
         fold = st.expander(drawn.alt, key="intervals", on_change="rerun")
         if fold.open:
             with fold:
-                charts.show([drawn])
+                show_figures([drawn])
     recent = data.recent(pair.new, filters, headline.COMPARED)
     base, new = (headline.total(getattr(suite, side) for suite in comparison.suites) for side in ("base", "new"))
     headline.draw_cards(headline.compared_cards(comparison, base, new), recent)
@@ -392,7 +101,12 @@ def _alone(selection: Selection) -> None:
         return
     counts = headline.total(suite.counts for suite in summary.suites)
     sentence = paragraph("iw-verdict", headline.alone_sentence(counts))
-    draw(sentence, paragraph("soft", describe(summary.side)), grid(summary.suites), _two_configs(summary.suites))
+    draw(
+        sentence,
+        paragraph("soft", describe(summary.side, url.link)),
+        grid(summary.suites, url.link),
+        _two_configs(summary.suites),
+    )
     recent = selection.data.recent(selection.fixed_new, selection.filters, headline.ALONE)
     headline.draw_cards(headline.alone_cards(summary.cells, counts), recent)
     if url.get("base") == NOTHING:
@@ -405,7 +119,7 @@ def _alone(selection: Selection) -> None:
 
 
 def _two_configs(items: Sequence[Item]) -> Markup:
-    links = config_links(items)
+    links = config_links(items, url.link)
     return paragraph("iw-configs", joined(" ", ["Compare two configs:", links])) if links else Markup()
 
 
@@ -417,7 +131,7 @@ def _tables(sections: dict[str, list[Item]]) -> None:
     with fold:
         for title, items in sections.items():
             st.header(markdown(title), anchor=False)
-            draw(section_tables(items))
+            draw(section_tables(items, url.link))
 
 
 def _notes(notes: Sequence[str]) -> None:
@@ -433,7 +147,7 @@ def _records(selection: Selection) -> None:
         return
     note = f"the newest {_RECORDS} of {len(records)}" if len(records) > _RECORDS else ""
     more = paragraph("", anchor(url.link("regressions"), "All open records")) if note else ""
-    draw(record_table("Newest open regressions", records[:_RECORDS], note), more)
+    draw(record_table("Newest open regressions", records[:_RECORDS], url.link, note), more)
 
 
 if __name__ == "__main__":  # as Streamlit runs a page; other modules import parts of it

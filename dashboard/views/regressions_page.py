@@ -9,67 +9,30 @@ from functools import partial
 from typing import Any
 
 import streamlit as st
-from markupsafe import Markup
 
-from analysis.history.regression_record import Listed, OfCommit, Record, by_commit
-from collector.metrics import METRICS
-from collector.vocabulary import Cell
+from analysis.elements.record_tables import (
+    blame_table,
+    commit_records,
+    history_table,
+    model_query,
+    record_facts,
+    record_table,
+)
+from analysis.elements.wording import count
+from analysis.history.model_runs import runs_of
+from analysis.history.regression_record import Listed, Record, by_commit
 from dashboard import url
-from dashboard.components import charts, outside_links, sidebar, widgets
-from dashboard.components.markup import anchor, draw, joined, lines, mono, paragraph, soft, span, table
+from dashboard.components import sidebar, style, widgets
+from dashboard.components.drawing import draw, show_figures, soft
 from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
-from dashboard.components.wording import ABSENT, count, moment, number, signed
 from dashboard.data import Data, store_address
 from dashboard.selection import Selection, current
-from dashboard.views.model_choice import runs_of
-from db.commits.ranges import CommitEntry
 from db.engine import open_store
-from db.regression_records import OPEN, STATES, RegressionInfo, change_state, following, note_regression
+from db.regression_records import STATES, RegressionInfo, change_state, following, note_regression
 from db.store_errors import RecordError, StoreError
 
-
-def record_table(caption: str, records: Sequence[Listed], note: str = "") -> Markup:
-    """A row a record, in their order."""
-    head = ("cell", "state", "metric", "base", "new", "change", "onset", "since", "owner")
-    drawn = table(caption, head, [_row(record) for record in records], note=note, numbers=(3, 4, 5, 7))
-    return Markup('<div class="iw-list">{}</div>').format(drawn)
-
-
-def _row(record: Listed) -> list[str]:
-    info = record.info
-    kept = {key: url.get_all(key) for key in ("closed", "state", "branch", "sort")}
-    link = url.link("regressions", record=info.regression_id, **kept)
-    return [
-        anchor(link, record.name),
-        state_tag(info),
-        what_changed(info),
-        *change_of(info),
-        joined("@", [info.branch, outside_links.commit(info.repo, info.onset_commit, ABSENT)]),
-        moment(info.onset_at) if info.onset_at else ABSENT,
-        info.owner or "nobody",
-    ]
-
-
-def what_changed(info: RegressionInfo) -> str:
-    """The kind of the record, and its metric by the name that all pages use."""
-    return f"{info.kind}, {METRICS[info.metric].title}" if info.metric in METRICS else info.kind
-
-
-def state_tag(info: RegressionInfo) -> Markup:
-    """The state as a small label."""
-    return span("tag fail" if info.state in OPEN else "tag", info.state.replace("_", " "))
-
-
-def change_of(info: RegressionInfo) -> tuple[str, str, str]:
-    """The pinned value, the one that was found, and the change; dashes where a status changed."""
-    if info.base_value is None or info.new_value is None:
-        return ABSENT, ABSENT, ABSENT
-    change = signed(100 * (info.new_value / info.base_value - 1)) if info.base_value > 0 else ABSENT
-    return number(info.metric, info.base_value), number(info.metric, info.new_value), change
-
-
-#: Commits of a blame range that are shown; runs that are drawn before the onset, and from it on.
-_COMMITS, _AROUND = 40, 60
+#: Runs that are drawn before the onset, and from it on.
+_AROUND = 60
 #: Set to 1 by whoever starts the dashboard for people who may change records.
 WRITE_VARIABLE = "INDUCTOR_WATCH_WRITE"
 _KEEP = "as it is"
@@ -119,22 +82,18 @@ def _list(records: Sequence[Listed], titles_of_commits: Mapping[str, str]) -> No
     ]
     note = f"of {len(records)}" if len(left) < len(records) else ""
     if order != "onset":
-        draw(record_table(count(len(left), "record"), sorted(left, key=_ORDERS[order]), note))
+        draw(record_table(count(len(left), "record"), sorted(left, key=_ORDERS[order]), _link, note))
         return
     counted = " ".join(filter(None, (count(len(left), "record"), note)))
     soft(f"{counted}, by the commit of the onset, the largest change first")
     for group in by_commit(left):
-        draw(_of_commit(group, titles_of_commits))
+        draw(commit_records(group, titles_of_commits, _link))
 
 
-def _of_commit(group: OfCommit, titles: Mapping[str, str]) -> Markup:
-    """Return the records of one onset under the commit's title, which leads to its page."""
-    sha = group.commit or ""
-    words = titles.get(sha) or f"{group.branch}@{sha[: outside_links.SHOWN]}"
-    known = anchor(url.link("commit", new=f"{group.branch}@{sha}", base=""), words) if sha in titles else words
-    since = f"{moment(group.onset_at)} UTC" if group.onset_at else ""
-    head = joined(", ", [known, outside_links.commit(group.repo, group.commit), since])
-    return paragraph("", Markup("<b>{}</b>").format(head)) + record_table(group.tally, group.records)
+def _link(page: str, **changes: url.Value) -> str:
+    """Return an address that keeps what is chosen of the list."""
+    kept = {key: url.get_all(key) for key in ("closed", "state", "branch", "sort")} if page == "regressions" else {}
+    return url.link(page, **kept, **changes)
 
 
 def _one(selection: Selection, name: str) -> None:
@@ -143,85 +102,12 @@ def _one(selection: Selection, name: str) -> None:
         sidebar.show_nothing("There is no such record", f"No regression is called {name!r}.")
         return
     st.header(f"Record {record.info.regression_id}", anchor=False)
-    draw(_facts(record))
+    draw(record_facts(record, url.link))
     _chart(selection.data, record)
-    draw(_blame(record), _history(record.info))
+    draw(blame_table(record), history_table(record.info))
     if record.repro:
         st.code(record.repro, language=None, wrap_lines=True)
     _form(record.info)
-
-
-def _facts(record: Record) -> Markup:
-    info, cell = record.info, record.cell
-    onset = f", {moment(info.onset_at)} UTC" if info.onset_at else ""
-    before, after, change = change_of(info)
-    compared = "both runs beside each other"
-    if cell and info.base_run and info.onset_run:
-        sides = {"base": info.base_run, "new": info.onset_run}
-        compared = anchor(url.link("model", **sides, **_query(cell)), compared)
-    facts = {
-        "cell": record.name,
-        "state": joined(" ", [state_tag(info), f"set {moment(info.state_since)} UTC"]),
-        "change": what_changed(info) + (f": {before} → {after}, {change}" if info.metric else ""),
-        "branch": f"{info.branch} of {info.repo}, testbed {info.testbed_id}",
-        "base (pinned)": _run(info.repo, info.base_commit, info.base_run),
-        "onset": joined("", [_run(info.repo, info.onset_commit, info.onset_run), onset]),
-        "runs": compared,
-        **({"kernels": lines(*(mono(line) for line in record.kernels))} if record.kernels else {}),
-        "owner": info.owner or "nobody",
-        "link": outside_links.reference(info.repo, info.link) if info.link else "none",
-    }
-    return table("Details", ("field", "value"), list(facts.items()))
-
-
-def _run(repo: str, sha: str | None, run: str | None) -> Markup:
-    return joined(", ", [outside_links.commit(repo, sha, "commit not known"), f"run {run or 'dropped'}"])
-
-
-def _blame(record: Record) -> Markup:
-    if record.distance is None:
-        return paragraph(
-            "",
-            (record.unknown or "").replace("`", "")
-            or "Blame range not known: a commit of the record is not in the database.",
-        )
-    if not record.distance:
-        return paragraph("", "No commit landed in between: the same code, or a change that is none of the commits'.")
-    note = f"{count(record.distance, 'commit')} after the base up to the onset"
-    info = record.info
-    landed = outside_links.commits(info.repo, info.base_commit, info.onset_commit)
-    rows = [_commit(entry) for entry in record.commits[:_COMMITS]]
-    head = ("commit", "title", "pull request", "links")
-    return table("Blame range", head, rows, note=note) + paragraph("soft", Markup("All commits: ") + landed)
-
-
-def _commit(entry: CommitEntry) -> list[str]:
-    links = {"reverts": entry.reverts, "reverted by": entry.reverted_by, "relanded by": entry.relanded_by}
-    words = joined(
-        ", ",
-        (joined(" ", [word, outside_links.commit(entry.repo, sha)]) for word, shas in links.items() for sha in shas),
-    )
-    pull = outside_links.pull(entry.repo, entry.pr_number, ABSENT)
-    return [outside_links.commit(entry.repo, entry.sha), entry.title or "no title", pull, words]
-
-
-def _history(info: RegressionInfo) -> Markup:
-    rows = [
-        (
-            moment(event.at),
-            event.author,
-            event.to_state.replace("_", " ") if event.from_state != event.to_state else "note",
-            event.text,
-        )
-        for event in info.events
-    ]
-    return table("History", ("when (UTC)", "who", "status", "note"), rows)
-
-
-def _query(cell: Cell) -> dict[str, str]:
-    """What the address of the model page has of a cell."""
-    setting = f"{cell.phase.value},{cell.dtype},{cell.device},{cell.batch_size}"
-    return {"model": f"{cell.suite}/{cell.model}", "setting": setting, "config": cell.config.name}
 
 
 def _chart(data: Data, record: Record) -> None:
@@ -239,13 +125,13 @@ def _chart(data: Data, record: Record) -> None:
     if len(rows) < 2:
         return
     marks = {"base": [info.base_run or ""], "onset": [info.onset_run or ""]}
-    runs = runs_of(data, rows, (cell.config.name,), marks)
+    runs = runs_of(data.places(), rows, (cell.config.name,), marks, style.colors())
     has_values = info.metric in rows and rows[info.metric].notna().any()
     leading = st.container()
-    picked = charts.show([runs.metric(info.metric) if has_values else runs.statuses()])
+    picked = show_figures([runs.metric(info.metric) if has_values else runs.statuses()])
     if has_values:
         labels = dict(zip(runs.rows["run"].unique(), runs.labels, strict=True))
-        ways(leading, picked, labels, partial(url.link, "model", **_query(cell)), "run")
+        ways(leading, picked, labels, partial(url.link, "model", **model_query(cell)), "run")
 
 
 def _form(info: RegressionInfo) -> None:

@@ -11,12 +11,14 @@ import streamlit as st
 from markupsafe import Markup
 
 from analysis.compare.suite_groups import Counts
+from analysis.elements import outside_links
+from analysis.elements.markup import Cell, anchor, joined, lines, paragraph, span, table
+from analysis.elements.wording import ABSENT, count, moment, share
 from analysis.present import noise_line
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import url
-from dashboard.components import outside_links, sidebar, widgets
-from dashboard.components.markup import Cell, alert, anchor, draw, joined, lines, paragraph, span, table
-from dashboard.components.wording import ABSENT, count, moment, share
+from dashboard.components import sidebar, widgets
+from dashboard.components.drawing import alert, draw
 from dashboard.selection import Selection, current
 from db.nights import NightInfo
 from db.queries.side_rows import CellState

@@ -11,11 +11,14 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import suite_levels, url
-from dashboard.components import charts, outside_links, sidebar, widgets
-from dashboard.components.markup import alert, anchor, draw, markdown, table
+from analysis.elements import charts, outside_links
+from analysis.elements.markup import anchor, table
+from analysis.elements.wording import ABSENT, axis_of, count, moment, signed
+from analysis.history import suite_levels
+from dashboard import url
+from dashboard.components import sidebar, style, widgets
+from dashboard.components.drawing import alert, draw, markdown, show_figures
 from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
-from dashboard.components.wording import ABSENT, axis_of, count, moment, signed
 from dashboard.data import Data
 from dashboard.selection import Selection, current
 from db.queries.cells import CellFilter
@@ -106,7 +109,7 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
         tables += [_levels_table(steps, metric, shown.branches)] if steps else []
     # The metrics of a suite beside each other.
     figures.sort(key=lambda figure: figure.key.rpartition(" ")[0])
-    ways(leading, charts.show(figures), nights, partial(url.link, "compare"), "night")
+    ways(leading, show_figures(figures), nights, partial(url.link, "compare"), "night")
     draw(*tables)
     points = count(trend["place"].nunique(), _POINTS[shown.by])
     branches = ", ".join(markdown(name) for name in shown.branches)
@@ -175,6 +178,7 @@ def _charts(
             highlighted,
             title=f"{suite}: {head}",
             pick="night",
+            colors=style.colors(),
             levels=triangles,
             branches=shown.branches,
             dates=dates,

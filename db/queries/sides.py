@@ -25,11 +25,14 @@ AD_HOC = frozenset({"adhoc", "again", "backfill", "bisect", "check"})
 ENOUGH = 0.5
 
 
-def base_nights(source: Source, runs: Sequence[RunInfo]) -> Iterator[NightInfo]:
+def base_nights(
+    source: Source, runs: Sequence[RunInfo], nights: Sequence[NightInfo] | None = None
+) -> Iterator[NightInfo]:
     """Yield the earlier nights that `runs` can be compared with, those of the same branch first, each newest first.
 
     A base measured something before `runs`, on a testbed of `runs`, and expects there (by its plan, or by measuring it
     without one) at least half of the cells that `runs` expect. What was started ad hoc is a base of ad hoc runs only.
+    `nights` are all of the store, if they were read already.
     """
     with connected(source) as conn:
         ours = {run.key for run in runs}
@@ -40,7 +43,7 @@ def base_nights(source: Source, runs: Sequence[RunInfo]) -> Iterator[NightInfo]:
         before = min(newest.values())
         candidates = [
             night
-            for night in list_nights(conn)
+            for night in (list_nights(conn) if nights is None else nights)
             if (night.started_at, night.night) < before
             and any(run.measured and run.testbed_id in testbeds for run in night.runs)
             and (is_ad_hoc or not {run.trigger for run in night.runs} & AD_HOC)

@@ -25,7 +25,9 @@ def test_a_table_is_made_of_the_shipped_measurements(words):
     assert SHIPPED.get(words, "  10%    396        1.0000") in done.stdout
 
 
-@pytest.mark.parametrize("name", ["changepoint_labels", "dashboard", "history", "injected_commits", "release_commits"])
+@pytest.mark.parametrize(
+    "name", ["changepoint_labels", "dashboard", "history", "injected_commits", "release_commits", "site"]
+)
 def test_other_benchmarks_start(name):
     command = [sys.executable, "-m", "benchmarks", name, "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from analysis.elements import charts
 from analysis.reports.html_report import html
-from dashboard.components import charts, downloads
+from dashboard.components import downloads
 from dashboard.data import Data
 from db.engine import open_store
 from db.queries.cells import EVERYTHING
@@ -123,7 +124,16 @@ def lines(values=(1.0, 2.0, 2.0, 3.0), highlighted=("a.b[c]",), **how):
     )
     rows = rows.assign(text=[f"{value} ms" for value in rows["value"]])
     facts = pd.DataFrame({"night": ["n0", "n1", "n2", "n3"]}, index=range(4))
-    return charts.lines(rows, facts, ["one", "two", "three", "four"], highlighted, title="latency", pick="night", **how)
+    return charts.lines(
+        rows,
+        facts,
+        ["one", "two", "three", "four"],
+        highlighted,
+        title="latency",
+        pick="night",
+        colors=charts.COLORS["light"],
+        **how,
+    )
 
 
 def drawn(chart):

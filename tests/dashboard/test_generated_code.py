@@ -2,8 +2,8 @@
 
 import pytest
 
+from analysis.elements.wording import ABSENT
 from collector.code import DEFINITION, KERNEL, Code, Graph, Kernel
-from dashboard.components.wording import ABSENT
 from tests.dashboard import stores
 from tests.dashboard.conftest import cells_of, plain, ran, text_of, unfolded
 from tests.factories import cell, header, passing, write_bundle

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dashboard.components.outside_links import translate
+from analysis.elements.outside_links import translate
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain
 

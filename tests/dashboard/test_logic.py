@@ -6,11 +6,11 @@ import pandas as pd
 import pytest
 
 from analysis.compare import side_differences, suite_groups
+from analysis.elements import wording
 from analysis.present import called
 from analysis.stats.verdicts import Interval
 from dashboard import url
-from dashboard.components import wording
-from dashboard.components.markup import markdown
+from dashboard.components.drawing import markdown
 from dashboard.views import compare_page
 from tests.analysis.compare import cells
 

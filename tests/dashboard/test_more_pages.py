@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow.ipc
 import pytest
 
-from dashboard.suite_levels import joined, paired, points, steps
+from analysis.history.suite_levels import joined, paired, points, steps
 from dashboard.views.runs_page import coverage_table, silent_days
 from tests.analysis.compare import cells
 from tests.dashboard import stores

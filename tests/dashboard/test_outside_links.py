@@ -2,7 +2,7 @@
 
 import pytest
 
-from dashboard.components import outside_links
+from analysis.elements import outside_links
 from tests.dashboard import stores
 from tests.dashboard.conftest import text_of
 

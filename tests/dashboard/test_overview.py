@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 
 from analysis.compare.suite_groups import compare_groups
-from dashboard.components.wording import ABSENT
-from dashboard.views import model_choice as model_history
-from dashboard.views import overview_page
+from analysis.elements.overview_tables import grid
+from analysis.elements.wording import ABSENT
+from analysis.history import model_runs as model_history
+from dashboard import url
 from db.engine import open_store
 from db.regression_records import Finding, open_regression
 from tests.analysis.compare import cells
@@ -88,7 +89,7 @@ def test_newest_open_records_lead_to_their_page(open_app, tmp_path):
 
 
 def test_of_many_runs_the_newest_are_drawn(monkeypatch):
-    monkeypatch.setattr(model_history, "_NEWEST", 2)
+    monkeypatch.setattr(model_history, "NEWEST", 2)
     rows = pd.concat([history([1.0, 2.0, 3.0]), history([4.0, 5.0, 6.0], config="other")])
     assert model_history.newest(rows)["speedup"].tolist() == [2.0, 3.0, 5.0, 6.0]
 
@@ -104,7 +105,7 @@ def of_dtypes(*groups):
 
 def rows_of_grid(groups):
     """The columns of the grid's first table, and by its rows which of them have a figure."""
-    (head, *rows) = re.findall(r"<tr.*?</tr>", str(overview_page.grid(groups)).partition("</table>")[0], re.DOTALL)
+    (head, *rows) = re.findall(r"<tr.*?</tr>", str(grid(groups, url.link)).partition("</table>")[0], re.DOTALL)
     cut = [
         [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL)]
         for row in (head, *rows)
@@ -126,4 +127,4 @@ def test_a_night_of_two_dtypes_has_rows_of_each():
 def test_a_row_names_no_dtype_that_its_phase_tells():
     groups = of_dtypes(("llm", "bfloat16", "tma"), ("llm", "bfloat16", "aten"), ("llm", "amp", "tma", "training"))
     assert [*rows_of_grid(groups)[1]] == ["aten inference", "tma inference", "tma training"]
-    assert "inference bfloat16, training amp, cuda" in str(overview_page.grid(groups))
+    assert "inference bfloat16, training amp, cuda" in str(grid(groups, url.link))

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
+from analysis.history.suite_levels import MODELS, RATE, counted, joined
 from dashboard.components import sidebar
 from dashboard.components.sidebar import found_side
 from dashboard.data import opened
-from dashboard.suite_levels import MODELS, RATE, counted, joined
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, plain, ran, text_of
 from tests.dashboard.test_more_pages import history

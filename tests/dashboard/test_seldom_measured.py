@@ -2,8 +2,8 @@
 
 import pytest
 
-from dashboard.components import markup, wording
-from dashboard.components.wording import THIN
+from analysis.elements import markup, wording
+from analysis.elements.wording import THIN
 from dashboard.views import compare_page
 from tests.analysis.compare import cells
 

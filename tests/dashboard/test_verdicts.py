@@ -8,9 +8,11 @@ import pytest
 
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.findings import Outcome
+from analysis.elements import overview_tables
 from collector.metrics import MIN_EFFECT
+from dashboard import url
 from dashboard.data import Data, Pair
-from dashboard.views import compare_page, headline
+from dashboard.views import compare_page
 from db.engine import open_store
 from tests.analysis.compare import cells
 from tests.dashboard import stores
@@ -64,16 +66,19 @@ def test_where_no_noise_is_known_the_page_says_what_to_do(open_app, tmp_path):
 def test_the_sentence_says_what_would_settle_most(judged, more, said):
     latencies = [cells.of("compiled_ms", "inconclusive", 0.01, more_runs=number) for number in more]
     undecided = tuple(cells.compared("inconclusive", "compiled_ms", [one]) for one in latencies)
-    sentence = re.sub(r"<[^>]+>", "", headline.compared_sentence(replace(judged[0], cells=undecided)))
+    sentence = re.sub(r"<[^>]+>", "", overview_tables.compared_sentence(replace(judged[0], cells=undecided), url.link))
     assert sentence == f"{len(more)} cells: {len(more)} no clear change{said}."
 
 
 def test_nothing_is_said_to_be_fine_where_all_is_undecided(judged):
     undecided = cells.compared("inconclusive", None, [cells.of("compiled_ms", "inconclusive", 0.117)])
     both = replace(judged[0], cells=(undecided, cells.compared(cell=cells.name("gpt2"))))
-    assert headline.answer(replace(both, cells=both.cells[:1])) == "Undecided: 1 of 1 model."
-    assert headline.answer(both) == "Nothing is known to have got worse. Undecided: 1 of 2 models."
-    assert headline.answer(replace(both, cells=both.cells[1:])) == "Nothing got worse. Unchanged: 1 model."
+    assert overview_tables.answer(replace(both, cells=both.cells[:1]), url.link) == "Undecided: 1 of 1 model."
+    assert overview_tables.answer(both, url.link) == "Nothing is known to have got worse. Undecided: 1 of 2 models."
+    assert (
+        overview_tables.answer(replace(both, cells=both.cells[1:]), url.link)
+        == "Nothing got worse. Unchanged: 1 model."
+    )
 
 
 def test_the_table_begins_with_what_broke_and_the_csv_has_everything(judged):

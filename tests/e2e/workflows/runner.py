@@ -253,6 +253,18 @@ def _download(host: Host, given: Mapping[str, Any]) -> str | None:
     return None if found or "name" not in given else f"no artefact {pattern}"
 
 
+def _upload_pages(host: Host, given: Mapping[str, Any]) -> str | None:
+    return _upload(host, {"if-no-files-found": "error", **given})
+
+
+def _deploy_pages(host: Host, given: Mapping[str, Any]) -> str | None:
+    artifact = host.service.artifact(host.contexts["github"]["run_id"], given["artifact_name"])
+    if not artifact.is_dir():
+        return f"no artefact {given['artifact_name']}"
+    shutil.copytree(artifact, host.service.folder / "pages")
+    return None
+
+
 _ACTIONS = {
     "actions/checkout": _checkout,
     "actions/setup-python": lambda host, given: None,
@@ -260,4 +272,6 @@ _ACTIONS = {
     "actions/cache/save": _save,
     "actions/upload-artifact": _upload,
     "actions/download-artifact": _download,
+    "actions/upload-pages-artifact": _upload_pages,
+    "actions/deploy-pages": _deploy_pages,
 }

@@ -41,7 +41,11 @@ def steps_of(path):
 
 
 #: What a job may write; all others write nothing.
-WRITES = {(NIGHTLY, "merge"): {"issues"}, (ADHOC, "judge"): {"pull-requests"}}
+WRITES = {
+    (NIGHTLY, "merge"): {"issues"},
+    (NIGHTLY, "pages"): {"pages", "id-token"},
+    (ADHOC, "judge"): {"pull-requests"},
+}
 
 
 @pytest.mark.parametrize("path", [NIGHTLY, ADHOC, CI], ids=lambda path: path.stem)
@@ -67,7 +71,7 @@ def test_only_steps_that_use_the_database_know_its_address(path):
     assert "INDUCTOR_WATCH_DB" not in json.dumps(
         [data.get("env"), *(job.get("env") for job in data.get("jobs", {}).values())]
     )
-    uses = re.compile(r"jobs\.cli (ingest|report|regressions|gate|runs)\b")
+    uses = re.compile(r"jobs\.cli (ingest|report|publish|regressions|gate|runs)\b")
     told = {step["name"] for step in steps_of(path) if "INDUCTOR_WATCH_DB" in step.get("env", {})}
     assert told == {step["name"] for step in steps_of(path) if uses.search(step.get("run", ""))}
     assert {"Report", "Gate"} <= told
@@ -178,7 +182,7 @@ def test_the_first_night_in_two_shards_has_no_night_to_compare_with(service):
     jobs = service.play(read(NIGHTLY), 100)
     assert {key: job.result for key, job in jobs.items()} == dict.fromkeys(
         ("plan/0", "measure/0", "measure/1", "merge/0"), "success"
-    ), jobs
+    ) | {"pages/0": "skipped"}, jobs
     merge = jobs["merge/0"]
     assert "night actions-100-1: 4 cells in 2 shards" in jobs["plan/0"].summary
     assert "all of them taken on" in merge.printed["Ingest"]
@@ -191,12 +195,16 @@ def test_the_first_night_in_two_shards_has_no_night_to_compare_with(service):
 
 def test_a_slower_night_is_reported_filed_and_kept_and_fails(seasoned, night, github):
     seasoned.environ["PLAYED_SLOWER"] = f"{MODELS[1]}=1.25"
+    seasoned.variables["INDUCTOR_WATCH_SITE_URL"] = "https://o.example/r"
     odd = seasoned.artifact(100, "bundles-99-1") / "odd.jsonl"
     odd.parent.mkdir(parents=True)
     odd.touch()  # a host whose disk was full: the night is judged without it
     jobs = night()
     merge = jobs["merge/0"]
-    assert [job.result for job in jobs.values()] == ["success", "success", "success", "failure"], jobs
+    assert [job.result for job in jobs.values()] == ["success", "success", "success", "failure", "success"], jobs
+    site = seasoned.folder / "pages"
+    assert "https://o.example/r/compare/?base=night-11" in (site / "feed.xml").read_text()
+    assert MODELS[1] in (site / "index.html").read_text()
     assert "1 of 3 bundles could not be stored" in merge.printed["Ingest"]
     assert merge.outcomes["Gate"] == "failure", merge
     assert f"regressed: huggingface/{MODELS[1]} inference float32 cpu" in merge.printed["Gate"]
@@ -214,7 +222,7 @@ def test_a_slower_night_is_reported_filed_and_kept_and_fails(seasoned, night, gi
 def test_a_shard_that_never_arrives_is_missing_until_it_does(seasoned, night):
     seasoned.environ["PLAYED_LOST"] = "shard-02.json"
     jobs = night()
-    assert [job.result for job in jobs.values()] == ["success", "success", "failure", "failure"]
+    assert [job.result for job in jobs.values()] == ["success", "success", "failure", "failure", "skipped"]
     assert "2 cells never arrived and count as missing" in jobs["merge/0"].printed["Ingest"], jobs
     assert "gate: 2 missing" in jobs["merge/0"].printed["Gate"]
     stored = stored_nights(seasoned)[0]
@@ -260,6 +268,7 @@ def test_the_action_makes_a_night_of_ten_lines(seasoned, tmp_path):
     seasoned.environ["PLAYED_SLOWER"] = f"{MODELS[0]}=1.25"
     spec = read(ACTION)
     given = {name: item.get("default", "") for name, item in spec["inputs"].items()} | {"plan-options": PLAN_OPTIONS}
+    given["site"] = "site"
     host = Host(seasoned, tmp_path / "host", seasoned.contexts(105, 1, given), {})
     clone(host.folder / "action")
     outputs = {key: item["value"] for key, item in spec["outputs"].items()}
@@ -267,7 +276,7 @@ def test_the_action_makes_a_night_of_ten_lines(seasoned, tmp_path):
     assert job.outputs == {"night": "actions-105-1", "base": "night-11"}, job
     assert [name for name, outcome in job.outcomes.items() if outcome == "failure"] == ["Gate"], job
     assert f"regressed: huggingface/{MODELS[0]}" in job.printed["Gate"]
-    assert MODELS[0] in job.summary
+    assert MODELS[0] in job.summary and MODELS[0] in (host.workspace / "site" / "index.html").read_text()
 
 
 @pytest.mark.slow
@@ -282,7 +291,7 @@ def test_two_shards_really_measured_on_a_cpu_make_one_night(service):
         "INDUCTOR_WATCH_NODE": "a-class-of-runners",
     }
     jobs = service.play(read(NIGHTLY), 100)
-    assert {job.result for job in jobs.values()} == {"success"}, jobs
+    assert {job.result for job in jobs.values()} == {"success", "skipped"}, jobs
     (stored,) = stored_nights(service)
     assert (stored.night, stored.statuses, stored.missing) == ("actions-100-1", {"pass": 2}, 0)
     one, other = stored.runs

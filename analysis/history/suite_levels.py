@@ -9,10 +9,10 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
+from analysis.elements.wording import moment, number
 from analysis.stats.averages import Numbers, chained
 from analysis.stats.levels import new_levels
 from collector.metrics import METRICS, MIN_EFFECT
-from dashboard.components.wording import moment, number
 from db.nights import NightInfo
 
 #: In percent of the measured cells, those that do not apply left out.

@@ -1,6 +1,6 @@
-"""Every chart of the dashboard, by Altair.
+"""Every chart of the pages, by Altair.
 
-A chart goes to the page as a `Figure`, with the words that a screen reader reads. In line charts the pointer shows what a
+A chart goes to a page as a `Figure`, with the words that a screen reader reads. In line charts the pointer shows what a
 place was, a click picks it, and dragging and Ctrl with the wheel move and zoom.
 """
 
@@ -15,17 +15,15 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
-import streamlit as st
 from altair.utils import schemapi
 from numpy.typing import NDArray
 
+from analysis.elements.wording import ABSENT
 from analysis.stats.averages import scatter
 from collector.vocabulary import NOT_APPLICABLE, Status
-from dashboard.components import style
-from dashboard.components.wording import ABSENT
 
 #: The name of what clicks pick in a chart.
-_PICK = "pick"
+PICK = "pick"
 #: Lines with a colour of their own in one chart: nobody tells more apart.
 MOST_LINES = 6
 #: Branches in one chart, each with dashes (pixels) and a shape of its own.
@@ -37,6 +35,36 @@ _WITH_POINTS, _TICKS = 45, 12
 #: Pixels: the height of a line chart, a line of its legend, a lane, what is around lanes, a line of the names of sides; the
 #: width of a chart, about.
 _HEIGHT, _LEGEND, _LANE, _AROUND, _NAME, _WIDTH = 300, 20, 26, 90, 13, 720
+
+
+#: Of marks and lines that say neither good nor bad.
+NEUTRAL = "#7c8794"
+
+
+@dataclass(frozen=True, slots=True)
+class Colors:
+    """The colours of charts on a light or a dark page.
+
+    `series` begin with Okabe and Ito's and end with two that differ in lightness: six that are told apart with any colour
+    vision. `bad` marks what is wrong; base and new are neither good nor bad.
+    """
+
+    series: tuple[str, ...]
+    base: str
+    new: str
+    bad: str
+
+
+COLORS = {
+    "light": Colors(
+        ("#0072B2", "#C77F00", "#009E73", "#B8568F", "#4D4D4D", "#8C1C13"),
+        *("#7a828c", "#00795a", "#B44A00"),
+    ),
+    "dark": Colors(
+        ("#56B4E9", "#E69F00", "#2BC79A", "#CC79A7", "#F0E442", "#E8E8E8"),
+        *("#9aa3ad", "#35c79d", "#ffb077"),
+    ),
+}
 
 
 # To check each part of a chart against Vega-Lite's schema takes longer than to make it: the tests do that.
@@ -54,18 +82,6 @@ class Figure:
     picks: bool = False
 
 
-def show(figures: Sequence[Figure], columns: int = 2) -> list[str]:
-    """Draws the charts in so many columns, one alone over the whole width, and returns the names that were clicked."""
-    places = st.columns(columns) if columns > 1 and len(figures) > 1 else [st.container()]
-    names: list[str] = []
-    for number, figure in enumerate(figures):
-        picking: dict[str, Any] = {"on_select": "rerun", "selection_mode": _PICK} if figure.picks else {}
-        where = places[number % len(places)]
-        event = where.altair_chart(figure.chart, key=figure.key, alt=figure.alt, **picking)
-        names += [one["name"] for one in event.selection.get(_PICK, ())] if figure.picks else []
-    return list(dict.fromkeys(names))
-
-
 def from_to(rows: pd.DataFrame, highlighted: Sequence[str]) -> str:
     """What the rows of `lines`, in their order in time, say in words: the first and the newest value of each highlighted line."""
     texts = {name: found.tolist() for name, found in rows.groupby("line", sort=False)["text"]}
@@ -80,6 +96,7 @@ def lines(
     *,
     title: str,
     pick: str,
+    colors: Colors,
     sides: Mapping[str, int] | None = None,
     levels: pd.DataFrame | None = None,
     branches: Sequence[str] = (),
@@ -97,6 +114,10 @@ def lines(
         sides: names of places (base, new) that have a rule.
         levels: rows at which a new level begins; each has a triangle.
     """
+    # What no layer looks at would be half of what is sent.
+    rows = rows.drop(
+        columns=[*([] if dates else ["date"]), *(["branch"] if len(branches) < 2 else [])], errors="ignore"
+    )
     if log:
         rows = rows.assign(value=rows["value"].where(rows["value"] > 0))
     is_told = rows["line"].isin(list(highlighted))
@@ -105,17 +126,21 @@ def lines(
     scale = alt.Scale(zero=False, type="log" if log else "linear", padding=8)  # no point is cut at the edge
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, grid=not log))
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.ctrlKey]")
-    series = list(style.colors().series)[: len(highlighted)]
-    legend = alt.Legend(orient="bottom", title=None, columns=3, labelLimit=300) if len(highlighted) > 1 else None
+    series = list(colors.series)[: len(highlighted)]
+    legend = (
+        alt.Legend(orient="bottom", title=None, columns=3, labelLimit=300, symbolOpacity=1)
+        if len(highlighted) > 1
+        else None
+    )
     look = {"color": alt.Color("line:N", scale=alt.Scale(domain=list(highlighted), range=series), legend=legend)}
     point = alt.OverlayMarkDef(size=36, filled=True) if len(labels) <= _WITH_POINTS else False
     coloured = alt.Chart(_with_breaks(told)).mark_line(point=point, strokeWidth=2.2, strokeCap="round")
     layers = [coloured.encode(x=x, y=y, **look, **_of_branches(branches, bool(point))).add_params(zoom)]
     if len(band := _band(told)):
-        area = alt.Chart(_with_breaks(band)).mark_area(opacity=0.15)
+        area = alt.Chart(_with_breaks(band.drop(columns="value"))).mark_area(opacity=0.15)
         layers.insert(0, area.encode(x=x, y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q", **look))
     if len(others):
-        grey = alt.Chart(_with_breaks(others)).mark_line(strokeWidth=1.6, opacity=0.4, color=style.NEUTRAL)
+        grey = alt.Chart(_with_breaks(others)).mark_line(strokeWidth=1.6, opacity=0.4, color=NEUTRAL)
         layers.insert(0, grey.encode(x=x, y=y, detail="line:N"))
     if levels is not None and len(levels):
         triangles = alt.Chart(levels).mark_point(shape="triangle-down", size=130, filled=True, yOffset=-12)
@@ -126,19 +151,19 @@ def lines(
 
 
 def statuses(
-    rows: pd.DataFrame, labels: Sequence[str], configs: Sequence[str], sides: Mapping[str, int]
+    rows: pd.DataFrame, labels: Sequence[str], configs: Sequence[str], sides: Mapping[str, int], colors: Colors
 ) -> alt.LayerChart:
     """A lane per config and a mark per run, whose shape says how it ended; `rows` has place, config, status and texts."""
     rows = rows.assign(ended=[_kind(status) for status in rows["status"]], status=rows["status"].fillna("missing"))
     kinds = [kind for kind in _SHAPE_OF if kind in set(rows["ended"])]
     shapes = alt.Scale(domain=kinds, range=[_SHAPE_OF[kind] for kind in kinds])
-    bad = alt.value(style.colors().bad)
+    bad = alt.value(colors.bad)
     marks = alt.Chart(rows).mark_point(size=70, strokeWidth=2)
     marks = marks.encode(
         x=_places(labels),
         y=alt.Y("config:N", title=None, sort=list(configs), axis=alt.Axis(labelLimit=220, grid=True)),
         shape=alt.Shape("ended:N", title=None, scale=shapes, legend=alt.Legend(orient="bottom")),
-        color=alt.condition("datum.ended == 'failed'", bad, alt.value(style.NEUTRAL)),
+        color=alt.condition("datum.ended == 'failed'", bad, alt.value(NEUTRAL)),
         tooltip=[alt.Tooltip(f"{name}:N") for name in ("config", "status", "started", "commit", "run")],
     )
     above = _NAME * len(sides)
@@ -146,11 +171,13 @@ def statuses(
     return _layered([*_rules(sides, labels, -above), marks], height, "how each run ended", above)
 
 
-def samples(values: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequence[str]) -> alt.LayerChart:
+def samples(
+    values: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequence[str], colors: Colors
+) -> alt.LayerChart:
     """Every sample (ms) as a thin tick and the median as a thick one, a lane per side (its role is base or new)."""
     rows = pd.concat(pd.DataFrame({"side": side, "ms": of, "median": np.median(of)}) for side, of in values.items())
     names = list(values)
-    scale = alt.Scale(domain=names, range=[getattr(style.colors(), role) for role in roles])
+    scale = alt.Scale(domain=names, range=[getattr(colors, role) for role in roles])
     base = alt.Chart(rows).encode(
         y=alt.Y("side:N", title=None, sort=names, axis=alt.Axis(labelLimit=230)),
         color=alt.Color("side:N", legend=None, scale=scale),
@@ -179,9 +206,9 @@ def _rules(sides: Mapping[str, int], labels: Sequence[str], top: int = 0) -> lis
     rules = []
     for number, (side, place) in enumerate(sides.items()):
         base = alt.Chart(pd.DataFrame({"place": [place]})).encode(x=_places(labels))
-        name = base.mark_text(text=side, color=style.NEUTRAL, align="left", baseline="top", dx=4, fontSize=11)
-        rules.append(base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=style.NEUTRAL))
-        rules.append(name.encode(y=alt.value(top + _NAME * number)))
+        name = base.mark_text(text=side, color=NEUTRAL, align="left", baseline="top", dx=4, fontSize=11)
+        rules.append(base.mark_rule(strokeDash=[4, 3], strokeWidth=1, color=NEUTRAL))
+        rules.append(name.encode(y=alt.YValue(top + _NAME * number)))
     return rules
 
 
@@ -216,15 +243,16 @@ def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:
     # Names of configs have characters that mean something in the name of a field.
     fields = {f"c{number}": str(name) for number, name in enumerate(table.columns)}
     first = rows.drop_duplicates("place").set_index("place")
-    data = table.set_axis(list(fields), axis=1).assign(date=first["date"], name=first[pick])
+    named = {"name": pick, **({"date": "date"} if "date" in first else {})}
+    data = table.set_axis(list(fields), axis=1).assign(**{key: first[column] for key, column in named.items()})
     data = data.rename_axis("place").reset_index()
     # Vega-Lite makes a text of the title within an expression, and escapes its quotes alone.
     tooltip = [alt.Tooltip(f"{field}:N", title=name.replace("\\", "\\\\")) for field, name in fields.items()]
     width = max(2.0, _WIDTH / max(1, len(data)))
     # Each click adds a place or takes it away; a double click takes all away.
-    picked = alt.selection_point(name=_PICK, fields=["name"], toggle="true", empty=False)
-    seen = alt.condition(picked, alt.value(0.25), alt.value(0))
-    rule = alt.Chart(data).mark_rule(strokeWidth=width, color=style.NEUTRAL, cursor="pointer")
+    picked = alt.selection_point(name=PICK, fields=["name"], toggle="true", empty=False)
+    seen = alt.OpacityValue(0, condition={"param": PICK, "empty": False, "value": 0.25})
+    rule = alt.Chart(data).mark_rule(strokeWidth=width, color=NEUTRAL, cursor="pointer")
     return rule.encode(tooltip=tooltip, opacity=seen).add_params(picked)
 
 

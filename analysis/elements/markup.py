@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import streamlit as st
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from analysis.elements.wording import ChangeWords
 from collector.vocabulary import NOT_APPLICABLE, Status, status_words
-from dashboard.components.wording import ChangeWords
 
-#: Characters with a meaning in Markdown, Streamlit's colours, icons and formulas included.
-_MARKDOWN = frozenset(r"\`*_{}[]()<>#+-.!|~$:&")
 _TABLE = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
@@ -25,17 +22,16 @@ _TABLE = Environment(
 ).get_template("table.html.j2")
 
 
+#: Makes the address of a page from its name and what its query has besides what all pages share.
+Link = Callable[..., str]
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A table's cell with a CSS class of its own."""
 
     content: str
     css: str = ""
-
-
-def markdown(name: str) -> str:
-    """A name as Markdown that shows it as it is."""
-    return "".join(f"\\{char}" if char in _MARKDOWN else char for char in name)
 
 
 def anchor(href: str, content: str) -> Markup:
@@ -106,19 +102,3 @@ def paragraph(css: str, *parts: str) -> Markup:
 def bullets(css: str, items: Iterable[str]) -> Markup:
     """A list of a class."""
     return Markup('<ul class="{}">{}</ul>').format(css, joined("", (Markup("<li>{}</li>").format(i) for i in items)))
-
-
-def draw(*parts: str) -> None:
-    """Draws HTML that the style sheet applies to."""
-    st.html(Markup('<div class="iw">{}</div>').format(joined("", parts)))
-
-
-def soft(*parts: str) -> None:
-    """Draws a paragraph in a softer colour, its parts one a line."""
-    draw(paragraph("soft", *parts))
-
-
-def alert(*messages: str) -> None:
-    """Draws a message each that is read out at once."""
-    for message in messages:
-        st.html(Markup('<div class="iw iw-state" role="alert">{}</div>').format(message))

@@ -1,0 +1,226 @@
+"""What differs in the generated code of two measurements, and where the time of a call goes, as tables and texts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from difflib import unified_diff
+from itertools import zip_longest
+
+from markupsafe import Markup
+
+from analysis.compare.kernel_groups import KernelGroup, group_kernels
+from analysis.compare.side_differences import (
+    CAME,
+    CHANGED,
+    REST,
+    WENT,
+    CodeChanges,
+    KernelEvidence,
+    ListedKernel,
+    is_float32,
+    stem,
+)
+from analysis.elements.markup import mono, span, table
+from analysis.elements.wording import ABSENT, count, milliseconds, signed
+from collector.code import KERNEL, Code, Graph, Kernel
+
+#: Kernels of the table; the box below it has all of them.
+TOP_KERNELS = 20
+_BODY = re.compile(r"async_compile\.\w+\([^']*(?:'[^']*'[^']*)*?r?'''(.*)'''[^\n]*\)", re.DOTALL)
+#: Of a kernel or wrapper that can be looked at: the id of its text on a side that has it, and how that is shown, with the
+#: names of its kernels.
+SourceText = tuple[str, Callable[[str], str]]
+
+
+def differing_texts(
+    rows: Iterable[KernelEvidence], before: Sequence[Graph], after: Sequence[Graph]
+) -> dict[str, list[SourceText]]:
+    """The kernels and wrappers that differ, by title. Both sides of a kernel are shown with the name that it has in new."""
+    items: dict[str, list[SourceText]] = {}
+    for row in rows:
+        if row.pair.what:
+            _add(items, f"{row.pair.name} ({row.what})", _kernel_texts(row.pair.name, row.pair.base, row.pair.new))
+    for number, graphs in enumerate(zip_longest(before, after), 1):
+        present = [graph for graph in graphs if graph is not None]
+        if len({graph.wrapper for graph in present}) == 2 or len(present) == 1:
+            items[f"wrapper of graph {number}"] = [_wrapper_text(graph) for graph in present]
+    return items
+
+
+def all_texts(code: Code) -> dict[str, list[SourceText]]:
+    """Return the kernels of a code, by name."""
+    items: dict[str, list[SourceText]] = {}
+    for kernel in {kernel.text_id: kernel for kernel in code.kernels}.values():
+        _add(items, kernel.name, _kernel_texts(kernel.name, kernel))
+    return items
+
+
+def _add(items: dict[str, list[SourceText]], title: str, texts: list[SourceText]) -> None:
+    """Adds texts under a title of their own: several graphs may have kernels of one name."""
+    own, number = title, 1
+    while own in items:
+        number += 1
+        own = f"{title}, {number}"
+    items[own] = texts
+
+
+def _kernel_texts(name: str, *kernels: Kernel | None) -> list[SourceText]:
+    return [(kernel.text_id, lambda text: text.replace(KERNEL, name)) for kernel in kernels if kernel]
+
+
+def _wrapper_text(graph: Graph) -> SourceText:
+    """The wrapper, its kernels called by name and some digits of their text: numbers shift where a kernel comes or goes."""
+    names = {kernel.text_id: f"{stem(kernel.name)}_{kernel.text_id[:4]}" for kernel in graph.kernels}
+    placed = re.compile(rf"{KERNEL}_(\w{{16}})")
+    return graph.wrapper, lambda text: placed.sub(lambda found: names.get(found[1], found[0]), text)
+
+
+def code_sentence(changed: CodeChanges, new: Code) -> str:
+    """Return how many kernels changed, or that none did."""
+    total = len(changed.pairs)
+    if changed.same:
+        return f"Both sides have the same generated code ({count(total, 'kernel')}, code {new.code_id})."
+    if not changed.kernels:
+        return f"The wrapper that calls the kernels changed; {count(total, 'kernel')} unchanged."
+    whats = Counter(pair.what for pair in changed.pairs)
+    parts = ", ".join(f"{whats[what]} {what}" for what in (CAME, WENT, CHANGED) if whats[what])
+    return f"{count(len(changed.kernels), 'kernel')} changed: {parts}; {whats['']} unchanged."
+
+
+def evidence_table(
+    rows: Sequence[KernelEvidence], heads: Sequence[str], of: str = "", most: int = TOP_KERNELS
+) -> Markup:
+    """Return the kernels that differ; columns of which nothing is known, as device time on a CPU, are left out."""
+    ms, tuned = ([f"{head} {what}" for head in heads] for what in ("ms", "configuration"))
+    columns: dict[str, list[str]] = {
+        "kernel": [mono(row.pair.name) for row in rows],
+        "what": [row.what for row in rows],
+        ms[0]: [_ms(row.base_ms) for row in rows],
+        ms[1]: [_ms(row.new_ms) for row in rows],
+        "change, ms": [_ms_change(row) for row in rows],
+        "operations": [_operations(row.pair.source) for row in rows],
+        tuned[0]: [_mono(row.base_winner) for row in rows],
+        tuned[1]: [_mono(row.new_winner) for row in rows],
+    }
+    columns = {head: cells for head, cells in columns.items() if any(cell != ABSENT for cell in cells)}
+    note = "by change of time" if "change, ms" in columns else ""
+    if len(rows) > most:
+        note = f"the first {most} of {len(rows)}"
+    numbers = {place for place, head in enumerate(columns) if head in (*ms, "change, ms")}
+    cells = list(zip(*columns.values(), strict=True))[:most]
+    return table("Kernels that differ", list(columns), cells, note=note, numbers=numbers, of=of)
+
+
+def _ms(value: float | None) -> str:
+    return ABSENT if value is None else milliseconds(value)
+
+
+def _ms_change(row: KernelEvidence) -> str:
+    if row.base_ms is None and row.new_ms is None:
+        return ABSENT
+    return signed((row.new_ms or 0.0) - (row.base_ms or 0.0), 3, "")
+
+
+def _mono(text: str | None) -> str:
+    return mono(text) if text else ABSENT
+
+
+def _operations(source: str) -> str:
+    """The operations that a kernel is made of, by ATen's names where Inductor tells them, else by the graph's."""
+    names = re.search(r"Original ATen: \[([^]]*)", source) or re.search(r"Source Nodes: \[([^]]*)", source)
+    return mono(re.sub(r"\b(aten|prims)\.", "", names[1]), source) if names else ABSENT
+
+
+def sources(whole: Sequence[str]) -> Sequence[str]:
+    """Return the sources of kernels without the Python calls around them; with them where nothing else differs."""
+    bodies = [found[1].strip("\n") if (found := _BODY.fullmatch(text.strip())) else text for text in whole]
+    return whole if len(bodies) == 2 and bodies[0] == bodies[1] else bodies
+
+
+def difference(texts: Sequence[str], heads: Sequence[str]) -> str:
+    """Return what differs between two texts, as a unified diff."""
+    return "\n".join(unified_diff(texts[0].splitlines(), texts[1].splitlines(), heads[0], heads[1], lineterm=""))
+
+
+_LISTED_KERNELS = 14
+#: What the profiler's kernels are of, and what the page calls it.
+KINDS = {"compiled": "compiled", "eager": "eager", "outside": "outside cudagraphs"}
+_TITLES = {
+    "compiled": "Compiled kernels per call",
+    "eager": "Eager kernels per call",
+    "outside": "Kernels and copies per call that no cudagraph launched",
+}
+
+Kernels = Sequence[ListedKernel]
+
+
+def beside_table(role: str, dtype: str, eager: Kernels, compiled: Kernels) -> Markup:
+    """The kernels of both programs of one side, with their shares of the program's device time; the longest first."""
+    totals = [sum(ms for _, _, ms in kernels) for kernels in (eager, compiled)]
+    listed = sorted(_by_name(eager, compiled), key=_longest)
+    reduced = dtype not in ("float32", "as_is")
+    rows = []
+    for one in listed[:_LISTED_KERNELS]:
+        cells = []
+        for launches, ms, total in (
+            (one.base_launches, one.base_ms, totals[0]),
+            (one.new_launches, one.new_ms, totals[1]),
+        ):
+            cells += [f"{launches:,.4g}", milliseconds(ms), f"{ms / total:.0%}"] if ms else [ABSENT] * 3
+        flag = Markup(" ") + span("tag", "float32") if reduced and is_float32(one.name) else ""
+        rows.append([_name(one.name) + flag, *cells])
+    head = [
+        "kernel",
+        *(f"{program} {unit}" for program in ("eager", "compiled") for unit in ("launches", "ms", "share")),
+    ]
+    note = f"{role}, the longest first; float32 marks such kernels in a run of less precision, by their names"
+    return table("Compiled beside eager", head, rows, note=note, numbers=range(1, 7))
+
+
+def kernel_table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str, of: str = "") -> Markup:
+    """Return the kernels of one or two sides with launches and times; those whose time changed most come first."""
+    base, new = kernels if len(kernels) == 2 else ((), kernels[0])
+    compared = bool(base) and bool(new)
+    listed = group_kernels(base, new)
+    if not compared:
+        listed.sort(key=_longest)
+    rows = [_row(_name(item.name, item.names), [item], len(roles), compared) for item in listed[:_LISTED_KERNELS]]
+    if rest := listed[_LISTED_KERNELS:]:
+        rows.append(_row(span("soft", "all others"), rest, len(roles), compared))
+    sides = [f"{role} {unit}" for role in roles for unit in ("launches", "ms")]
+    head = ["kernel", *sides, *(["change, ms"] if compared else [])]
+    note = "by change of time" if compared else "by time"
+    return table(_TITLES[kind], head, rows, note=note, numbers=range(1, 6), of=of)
+
+
+def _longest(one: KernelGroup) -> tuple[bool, float]:
+    return one.name == REST, -max(one.base_ms or 0.0, one.new_ms or 0.0)
+
+
+def _by_name(eager: Kernels, compiled: Kernels) -> list[KernelGroup]:
+    """Return a group for each name that either program has: eager's and compiled kernels are not made of each other."""
+    names = dict.fromkeys(stem(name) for name, *_ in (*eager, *compiled))
+
+    def of(kernels: Kernels, name: str) -> tuple[ListedKernel, ...]:
+        return tuple(kernel for kernel in kernels if stem(kernel[0]) == name)
+
+    return [KernelGroup(of(eager, name), of(compiled, name)) for name in names]
+
+
+def _name(name: str, tooltip: str = "") -> Markup:
+    return mono(name if len(name) <= 110 else f"{name[:107]}...", tooltip or name)
+
+
+def _row(name: Markup, items: Sequence[KernelGroup], sides: int, compared: bool) -> list[str]:
+    """Launches and milliseconds of some kernels together on each side, and the change of their time."""
+    cells = []
+    for side, launches, ms in (
+        ("base", [item.base_launches for item in items], [item.base_ms for item in items]),
+        ("new", [item.new_launches for item in items], [item.new_ms for item in items]),
+    )[-sides:]:
+        counts, times = (sum(number or 0.0 for number in numbers) for numbers in (launches, ms))
+        at_most = "≤ " if any(item.unlisted == side for item in items) else ""
+        cells += [f"{counts:,.4g}" if counts else ABSENT, f"{at_most}{milliseconds(times)}" if times else ABSENT]
+    return [name, *cells, *([signed(sum(item.change_ms for item in items), 3, "")] if compared else [])]

@@ -1,0 +1,114 @@
+"""The runs of a model in the order of their commits, and its charts over them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from analysis.elements import charts
+from analysis.elements.wording import axis_of, count, moment, number
+from collector.metrics import METRICS
+from db.connecting import Source
+from db.nights import NightInfo
+from db.queries import series
+from db.schema import HISTORY_METRICS
+
+#: The metrics that are read of a model, and those that are drawn over time, the most telling first.
+MODEL_METRICS = (
+    *(*HISTORY_METRICS, "device_speedup", "compression", "eager_ms", "compiled_peak_bytes"),
+    *("error_margin", "host_overhead_us", "joules_per_call"),
+)
+DRAWN = (
+    *("compiled_kernel_ms", "compiled_ms", "eager_ms"),
+    *("device_speedup", "speedup", "compile_cold_s", "compiled_peak_bytes"),
+    *("error_margin", "host_overhead_us", "joules_per_call"),
+)
+#: Runs that are drawn unless all are asked for.
+NEWEST = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The history in time, as charts take it: its rows, the labels of the places, and where base and new are."""
+
+    rows: pd.DataFrame
+    labels: Sequence[str]
+    configs: Sequence[str]
+    sides: Mapping[str, int]
+    colors: charts.Colors
+
+    def metric(self, metric: str) -> charts.Figure:
+        """The chart of a metric."""
+        title = METRICS[metric].title
+        size, head = axis_of(metric, title)
+        rows = self.rows.dropna(subset=[metric])
+        texts = [number(metric, value) for value in rows[metric]]
+        rows = rows.assign(value=rows[metric] / size, text=texts)
+        facts = rows.drop_duplicates("place").set_index("place")[["started", "commit", "run"]]
+        chart = charts.lines(
+            rows, facts, self.labels, self.configs, title=head, pick="run", colors=self.colors, sides=self.sides
+        )
+        words = f"{title} over {count(rows['place'].nunique(), 'run')}: {charts.from_to(rows, self.configs)}"
+        return charts.Figure(f"history_{metric}", chart, words, picks=True)
+
+    def statuses(self) -> charts.Figure:
+        """The chart of how each run ended."""
+        columns = ["place", "config", "status", "started", "commit", "run"]
+        tally = self.rows["status"].fillna("missing").value_counts()
+        words = "How each run ended: " + ", ".join(f"{number_of} {status}" for status, number_of in tally.items())
+        chart = charts.statuses(self.rows[columns], self.labels, self.configs, self.sides, self.colors)
+        return charts.Figure("history_status", chart, words)
+
+
+def newest(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the newest runs."""
+    in_time = rows.drop_duplicates("run_id").sort_values(["started_at", "run_id"])
+    return rows[rows["run_id"].isin(in_time["run_id"].iloc[-NEWEST:])]
+
+
+def runs_of(
+    places: Mapping[str, str],
+    rows: pd.DataFrame,
+    configs: Sequence[str],
+    marks: Mapping[str, Collection[str]],
+    colors: charts.Colors,
+) -> Runs:
+    """Return the runs of `rows` in the order of `places`, as `labels_of_runs` has them.
+
+    `marks` are names of runs that have a rule, by its label.
+    """
+    ran = set(rows["run_id"])
+    labels = {run_id: label for run_id, label in places.items() if run_id in ran}
+    numbers = {run_id: place for place, run_id in enumerate(labels)}
+    history = rows.assign(
+        place=rows["run_id"].map(numbers),
+        date=rows["started_at"],
+        started=[moment(when) for when in rows["started_at"]],
+        commit=rows["commit"].astype(str).str[:10],
+        run=rows["run_id"],
+        line=rows["config"],
+    ).sort_values("place", kind="stable")
+    marked: dict[str, int] = {}
+    for name, runs in marks.items():
+        of_side = [numbers[run] for run in runs if run in numbers]
+        marked |= {name: of_side[0]} if of_side else {}
+    return Runs(history, list(labels.values()), configs, marked, colors)
+
+
+def labels_of_runs(source: Source, nights: Iterable[NightInfo]) -> dict[str, str]:
+    """Return by name of a run the label of its place in a chart, in the order of commits: the release, else the day.
+
+    Where several commits of a branch share a day, each has the first digits of its sha.
+    """
+    runs = {run.run_id: run for night in nights for run in night.runs}
+    dated = {(run.branch, run.commit): f"{run.commit_date:%Y-%m-%d}" for run in runs.values() if run.commit_date}
+    times = Counter((branch, day) for (branch, _), day in dated.items())
+    of_commits = {(branch, sha): day if times[branch, day] == 1 else sha[:7] for (branch, sha), day in dated.items()}
+    # Without a date of the commit, of several runs a day each has its time.
+    days = {
+        name: of_commits.get((run.branch, run.commit)) or f"{run.started_at:%m-%d %H:%M}" for name, run in runs.items()
+    }
+    return {name: runs[name].release or days[name] for name in series.runs_in_order(source)}

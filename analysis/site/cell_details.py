@@ -1,0 +1,163 @@
+"""One cell of a comparison, as closely as a site shows it: metrics, what else changed, kernels, and what differs in the code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+from sqlalchemy import Connection
+
+from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.comparison import Comparison
+from analysis.compare.side_differences import changes, kernel_evidence, listed_kernels
+from analysis.elements.cell_tables import metric_row
+from analysis.elements.code_tables import (
+    SourceText,
+    code_sentence,
+    difference,
+    differing_texts,
+    evidence_table,
+    kernel_table,
+    sources,
+)
+from analysis.elements.markup import status_tag, table
+from analysis.elements.wording import OUTCOMES, judged, said
+from analysis.history.regression_record import cell_of
+from analysis.present import noise_line
+from analysis.reports.facts import evidence_of
+from analysis.rerun import stored_repro
+from collector.metrics import Place, shown_in
+from db.queries.details import codes, evidence, texts_of, with_kernels
+from db.queries.side_rows import CellState
+
+_SHOWN = shown_in(*Place)
+_ROLES = ("base", "new")
+#: Kernels that differ, and lines of differences, that are published of a cell; the dashboard has all of them.
+_KERNELS, _CODE_LINES = 10, 100
+#: Characters of a failure's message.
+_MESSAGE = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class CodeChange:
+    """What differs in the generated code: a sentence, a table (may be empty), and diffs by title, `left_out` not shown."""
+
+    sentence: str
+    table: Markup
+    diffs: tuple[tuple[str, str], ...]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellDetails:
+    """What a page shows of a cell; what is not known is empty."""
+
+    one: CellComparison
+    sentence: str
+    statuses: tuple[Markup, ...]
+    failures: tuple[tuple[str, str], ...]
+    metrics: Markup
+    noise: str
+    evidence: tuple[str, ...]
+    kernels: Markup
+    code: CodeChange | None
+    repro: str
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether something became of it that a reader came for."""
+        return bool(self.one.changes) or not self.one.passes
+
+
+def details_of(conn: Connection, comparison: Comparison, one: CellComparison) -> CellDetails:
+    """Read what is known of both measurements of a cell."""
+    details = [_details(conn, state) for state in (one.base, one.new)]
+    words = [f"{OUTCOMES[outcome].capitalize()}{detail and f': {detail}'}." for outcome, detail in said(one)]
+    run_id = one.new.run_id or one.base.run_id
+    cell = cell_of(conn, one.cell.cell_id)
+    judged_here = [name for name in comparison.noise if name in one.judged]
+    return CellDetails(
+        one,
+        " ".join(words),
+        tuple(status_tag(state.status, of) for state, of in zip((one.base, one.new), details, strict=True)),
+        tuple(_failures(one)),
+        _metrics(one),
+        noise_line(comparison, judged_here) if judged_here else "",
+        evidence_of(conn, one),
+        _kernel_times(details, str(one.cell)),
+        _code(conn, one, details),
+        stored_repro(conn, cell, run_id) if cell else "",
+    )
+
+
+def _details(conn: Connection, state: CellState) -> dict[str, Any]:
+    if state.run_id is None or state.cell_id is None:
+        return {}
+    return with_kernels(conn, state.cell_id, evidence(conn, state.run_id, state.cell_id, state.replicate)[0])
+
+
+def _failures(one: CellComparison) -> list[tuple[str, str]]:
+    found = []
+    for role, state in zip(_ROLES, (one.base, one.new), strict=True):
+        lines = {name: getattr(state, name) for name in ("stage", "exception", "message", "hint")}
+        text = "\n".join(f"{name}: {value}" for name, value in lines.items() if value)
+        if text and not state.passes:
+            found.append((f"Why {role} is {state.status}", text[:_MESSAGE]))
+    return found
+
+
+def _metrics(one: CellComparison) -> Markup:
+    values = {name: [state.values.get(name) for state in (one.base, one.new)] for name in _SHOWN}
+    rows = [
+        metric_row(name, row, judged(one, name))
+        for name, row in values.items()
+        if any(value is not None for value in row)
+    ]
+    head = ("metric", *_ROLES, "change", "95 %", "verdict")
+    return table("Metrics", head, rows, numbers=range(1, 5), of=str(one.cell)) if rows else Markup()
+
+
+def _kernel_times(details: Sequence[Mapping[str, Any]], of: str) -> Markup:
+    listed = [list(listed_kernels(of_side, "compiled")) for of_side in details]
+    if not any(listed):
+        return Markup()
+    if all(listed):
+        return kernel_table(_ROLES, listed, "compiled", of)
+    at = 0 if listed[0] else 1
+    return kernel_table(_ROLES[at : at + 1], listed[at : at + 1], "compiled", of)
+
+
+def _code(conn: Connection, one: CellComparison, details: Sequence[Mapping[str, Any]]) -> CodeChange | None:
+    """Return what differs in the code; None where a side has none."""
+    ids = one.base.code_id, one.new.code_id
+    known = codes(conn, [code_id for code_id in ids if code_id])
+    if ids[0] not in known or ids[1] not in known:
+        return None
+    before, after = known[ids[0]], known[ids[1]]
+    changed = changes(before, after)
+    rows = kernel_evidence(changed, *details)
+    diffs: list[tuple[str, str]] = []
+    left_out, room = 0, _CODE_LINES
+    items = {} if changed.same else differing_texts(rows, before.graphs, after.graphs)
+    for title, texts in items.items():
+        # What there is no room for is not even read.
+        lines = _difference(conn, texts).splitlines() if room > 0 else []
+        if not lines:
+            left_out += 1
+            continue
+        cut = [f"... {len(lines) - room} more lines"] if len(lines) > room else []
+        diffs.append((title, "\n".join([*lines[:room], *cut])))
+        room -= len(lines)
+    shown = evidence_table(rows, _ROLES, str(one.cell), _KERNELS) if rows else Markup()
+    return CodeChange(code_sentence(changed, after), shown, tuple(diffs), left_out)
+
+
+def _difference(conn: Connection, texts: Sequence[SourceText]) -> str:
+    """Return the diff of two texts, or the one text that there is; empty where one is no longer stored."""
+    stored = texts_of(conn, [text_id for text_id, _ in texts])
+    if any(text_id not in stored for text_id, _ in texts):
+        return ""
+    shown = sources([write(stored[text_id]) for text_id, write in texts])
+    return difference(shown, _ROLES) if len(shown) == 2 else shown[0]

@@ -1,0 +1,258 @@
+"""What a published site is made of: its nights, which pairs of them have verdicts, and both as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import pandas as pd
+from sqlalchemy import Connection
+
+from analysis.compare.cell_comparison import CellComparison, Transition
+from analysis.compare.cell_verdicts import READ
+from analysis.compare.compare_sides import SideSummary, compare, summarise
+from analysis.compare.comparison import Comparison
+from analysis.compare.findings import VERDICTS, WORSE, Outcome
+from analysis.elements.wording import OUTCOMES, glyph, judged, moment, said
+from analysis.history.model_runs import labels_of_runs
+from analysis.present import describe_side, dimension_lines, noise_line, sentence
+from analysis.site.site_files import file_of
+from collector.metrics import METRICS, Dimension, Place, shown_in
+from collector.vocabulary import batch_word
+from db.nights import NightInfo, RunInfo, list_nights
+from db.queries.cells import CellName
+from db.queries.series import rows_of_runs
+from db.queries.side_rows import CellState
+from db.queries.sides import Side, base_nights
+
+#: The metrics of a night's file, and those whose changes a pair's file has: the columns of Compare.
+VALUES = shown_in(Place.COLUMN, Place.COMPARE)
+COLUMNS = shown_in(Place.COLUMN)
+#: Digits of a value, and of a change, that are published.
+_DIGITS, _CHANGE_DIGITS = 6, 3
+#: The letter of the first verdict.
+_FIRST = ord("a")
+#: Runs whose rows are kept in memory: verdicts learn the noise from 30 earlier ones.
+_READ_RUNS = 256
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedNight:
+    """A night of the site. `base` is the published night that it is compared with; empty where there is none.
+
+    `file` names its files; `key` changes when the night, or an earlier one of the store, does.
+    """
+
+    info: NightInfo
+    side: Side
+    base: str
+    file: str
+    key: str
+
+    @property
+    def name(self) -> str:
+        """The name of the night."""
+        return self.info.night
+
+    @property
+    def run(self) -> RunInfo:
+        """Its newest run."""
+        return self.info.runs[0]
+
+
+class SiteData:
+    """The nights of a site, oldest comparison first, read from one connection and kept in memory."""
+
+    def __init__(self, conn: Connection, nights: int) -> None:
+        """Read the newest `nights` nights."""
+        self.conn = conn
+        every = list_nights(conn)
+        shown = {night.night for night in every[:nights]}
+        keys = _keys(every)
+        self.all_nights: Sequence[NightInfo] = every
+        self.nights = [self._published(night, shown, keys[night.night]) for night in every[:nights]]
+        self.by_name = {night.name: night for night in self.nights}
+        self.read = lru_cache(_READ_RUNS)(self._rows_of_run)
+        self.comparison = lru_cache(4)(self._comparison)
+        self.summary = lru_cache(4)(self._summary)
+
+    def _published(self, night: NightInfo, shown: set[str], key: str) -> PublishedNight:
+        base = next((one.night for one in base_nights(self.conn, night.runs, self.all_nights)), "")
+        side = Side(night.night, "night", night.runs)
+        return PublishedNight(night, side, base if base in shown else "", file_of(night.night), key)
+
+    def _rows_of_run(self, run: int) -> pd.DataFrame:
+        return rows_of_runs(self.conn, [run], READ)
+
+    def _comparison(self, pair: Pair) -> Comparison:
+        base, new = (self.by_name[name].side for name in pair)
+        return compare(self.conn, base, new, read=self.read)
+
+    def _summary(self, night: str) -> SideSummary:
+        return summarise(self.conn, self.by_name[night].side)
+
+    @cached_property
+    def neighbours(self) -> list[Pair]:
+        """Each night after the night that it is compared with, the newest first."""
+        return [(night.base, night.name) for night in self.nights if night.base]
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """The pairs that have verdicts: neighbours, the newest night against all, and all against the first of their branch.
+
+        Nights without a common testbed have none.
+        """
+        found = dict.fromkeys(self.neighbours)
+        first: dict[str, PublishedNight] = {night.run.branch: night for night in self.nights}  # the oldest stays
+        for night in self.nights[1:]:
+            if _shared(night, self.nights[0]):
+                found[night.name, self.nights[0].name] = None
+        for night in self.nights:
+            oldest = first[night.run.branch]
+            if oldest is not night and _shared(oldest, night):
+                found[oldest.name, night.name] = None
+        return list(found)
+
+    @cached_property
+    def run_ids(self) -> frozenset[str]:
+        """The runs of all nights of the site."""
+        return frozenset(run.run_id for night in self.nights for run in night.info.runs)
+
+    def file_of_pair(self, pair: Pair) -> str:
+        """Return the part of the names of a pair's files."""
+        return "..".join(self.by_name[name].file for name in pair)
+
+    def change_file(self, pair: Pair, cell_id: str) -> str:
+        """Return the name of the page of a cell's change between two neighbours."""
+        return f"change/{self.file_of_pair(pair)}/{cell_id}.html"
+
+    @cached_property
+    def places(self) -> dict[str, str]:
+        """The labels of all runs in charts, in the order of their commits."""
+        return labels_of_runs(self.conn, self.all_nights)
+
+    def index_json(self, cells: Iterable[CellName], models: dict[str, str]) -> dict[str, Any]:
+        """Return what the script of every page knows of the site. `models` has the page of each `suite/model`."""
+        return {
+            "nights": [self._night_of_index(night) for night in self.nights],
+            "pairs": [self.file_of_pair(pair) for pair in self.pairs],
+            "metrics": {name: [METRICS[name].title, METRICS[name].unit, METRICS[name].better] for name in VALUES},
+            "columns": list(COLUMNS),
+            "dimensions": {dimension.value: place for place, dimension in enumerate(Dimension)},
+            "verdicts": {chr(_FIRST + place): verdict.value for place, verdict in enumerate(VERDICTS)},
+            "outcomes": {key: [words, glyph(Outcome(key)), Outcome(key).look] for key, words in OUTCOMES.items()},
+            "cells": {
+                cell.cell_id: [*cell.axes[:5], batch_word(cell.batch_size), cell.config, cell.batch_size]
+                for cell in cells
+            },
+            "models": models,
+        }
+
+    def _night_of_index(self, night: PublishedNight) -> dict[str, Any]:
+        run = night.run
+        commit = {"branch": run.branch, "commit": run.commit, "title": run.commit_title or "", "release": run.release}
+        when = {"started": moment(night.info.started_at), "place": night.info.place}
+        runs = [run.run_id for run in night.info.runs if run.run_id != night.name]
+        return {"night": night.name, "file": night.file, "base": night.base, "runs": runs, **commit, **when}
+
+    def night_json(self, night: PublishedNight) -> dict[str, Any]:
+        """Return how each cell of a night ended, and its values in the order of `VALUES`."""
+        states = self.summary(night.name).cells
+        return {
+            "night": night.name,
+            "cells": {
+                state.cell_id: [state.status, *(rounded(state.values.get(name)) for name in VALUES)] for state in states
+            },
+        }
+
+    def pair_json(self, pair: Pair, changed: Iterable[str]) -> dict[str, Any]:
+        """Return the verdicts of a pair. `changed` are the ids of cells that have a page of this change."""
+        comparison, paged = self.comparison(pair), set(changed)
+        return {
+            "base": pair[0],
+            "new": pair[1],
+            "sentence": sentence(comparison),
+            "sides": [describe_side(comparison.base), describe_side(comparison.new)],
+            "lines": dimension_lines(comparison),
+            "notes": [noise_line(comparison), *comparison.notes],
+            "cells": {one.cell.cell_id: _cell_json(one, one.cell.cell_id in paged) for one in comparison.cells},
+        }
+
+    def changed_cells(self, pair: Pair) -> list[CellComparison]:
+        """Return the cells whose verdict or status changed, then those whose code alone did, in the order of `ranked`."""
+        comparison = self.comparison(pair)
+        turned = (Transition.BROKE, Transition.FIXED)
+        ranked = comparison.ranked()
+        changed = [one for one in ranked if one.changes or one.transition in turned]
+        return [*changed, *(one for one in ranked if one.code_changed and one not in changed)]
+
+
+def _cell_json(one: CellComparison, has_page: bool) -> dict[str, Any]:
+    """Return a cell as the script shows it: `o` is its outcome, `s` what became of it, `f` a letter a dimension, `m` changes."""
+    found: dict[str, Any] = {"o": one.outcome.value}
+    words = [[outcome.value, detail] for outcome, detail in said(one)]
+    if words != [[one.outcome.value, ""]]:
+        found["s"] = words
+    if one.findings:
+        verdicts = {each.dimension: chr(_FIRST + VERDICTS.index(each.verdict)) for each in one.findings}
+        found["f"] = "".join(verdicts.get(dimension, ".") for dimension in Dimension)
+    if any(name in one.judged for name in COLUMNS):
+        found["m"] = [_change(one, name) if name in one.judged else None for name in COLUMNS]
+    # Of a cell that was not timed again the values of an earlier night count: its own night has none.
+    earlier = {
+        side: {name: rounded(state.values.get(name)) for name in VALUES if name in state.values}
+        for side, state in (("base", one.base), ("new", one.new))
+        if _is_earlier(state)
+    }
+    if earlier:
+        found["v"] = earlier
+    if has_page:
+        found["p"] = 1
+    return found
+
+
+def _is_earlier(state: CellState) -> bool:
+    return state.same_code_as is not None and "compiled_ms" in state.values
+
+
+def _change(one: CellComparison, metric: str) -> list[Any]:
+    of, words = one.judged[metric], judged(one, metric)
+    look = [words.look] if words and words.look != "calm" else []
+    return [*(rounded(part, _CHANGE_DIGITS) for part in (of.shown, of.low, of.high)), *look]
+
+
+def is_worse(cell: Mapping[str, Any]) -> bool:
+    """Return whether a cell of a pair's file got worse in some dimension."""
+    return cell["o"] in WORSE or any(chr(_FIRST + VERDICTS.index(verdict)) in cell.get("f", "") for verdict in WORSE)
+
+
+def rounded(value: float | None, digits: int = _DIGITS) -> float | int | None:
+    """Return a number with the digits that are published; None for NaN."""
+    if value is None or value != value:
+        return None
+    number = float(f"{value:.{digits}g}")
+    return int(number) if number.is_integer() and abs(number) < 1e15 else number
+
+
+def _shared(one: PublishedNight, other: PublishedNight) -> bool:
+    testbeds, theirs = ({run.testbed_id for run in night.info.runs} for night in (one, other))
+    return not testbeds.isdisjoint(theirs)
+
+
+def _keys(nights: Sequence[NightInfo]) -> dict[str, str]:
+    """Return a key by night, which changes when the night or an earlier one does: verdicts learn the noise from those."""
+    running = hashlib.sha256()
+    keys = {}
+    for night in reversed(nights):
+        for run in sorted(night.runs, key=lambda run: run.run_id):
+            known = (run.run_id, run.attempt, run.planned, run.measured, run.statuses, run.finished_at)
+            named = (run.night, run.branch, run.commit, run.commit_title, run.release, run.label)
+            running.update(json.dumps([known, named], default=str, sort_keys=True).encode())
+        keys[night.night] = running.hexdigest()[:20]
+    return keys

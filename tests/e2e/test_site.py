@@ -1,0 +1,128 @@
+"""The published site in a real browser, served by `python -m http.server` under a sub-path, and axe over its pages."""
+
+import re
+import socket
+import subprocess
+import sys
+import urllib.request
+from contextlib import suppress
+from time import sleep
+
+import pytest
+
+from tests.command_line import call, tell
+from tests.dashboard import stores
+from tests.e2e.browser_fixtures import chromium, keep, watched  # noqa: F401 -- fixtures
+
+PAGES = (
+    "",
+    "compare",
+    "compare?base=again-1&new=night-1",
+    "model",
+    "model/huggingface/gpt2/",
+    "trends",
+    "commit",
+    "regressions",
+)
+LOOKS = (
+    ("light", 1400),
+    pytest.param("dark", 1400, marks=pytest.mark.slow),
+    pytest.param("light", 390, marks=pytest.mark.slow),
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The address of a site of three nights, under a sub-path."""
+    folder = tmp_path_factory.mktemp("served")
+    store = stores.fill(folder / "store.db", folder, runs=3)
+    done = call("publish", folder / "www" / "sub", "--db", store, folder=folder)
+    assert done.returncode == 0, tell(done)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    command = [sys.executable, "-m", "http.server", port, "--bind", "127.0.0.1", "--directory", str(folder / "www")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(100):
+        with suppress(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/sub/", timeout=1).close()
+            break
+        sleep(0.1)
+    yield f"http://127.0.0.1:{port}/sub/"
+    process.terminate()
+    process.wait(10)
+
+
+@pytest.fixture
+def page(chromium, site):  # noqa: F811
+    """A page that fails the test if it asks another host for anything or a script breaks."""
+    with watched(chromium, base_url=site) as opened:
+        yield opened
+
+
+def test_from_the_overview_to_the_cells_of_a_pair_to_what_changed(page, site):
+    page.goto(site)
+    assert "gpt2" in page.locator(".iw-verdict").first.inner_text()
+    page.get_by_role("link", name="6 regressed").first.click()
+    page.wait_for_selector('[data-ready="judged"]')
+    assert "outcome=regressed" in page.url
+    assert page.locator("#compare caption").inner_text() == "6 cells, of 24"
+    page.locator("#compare tbody a").first.click()
+    page.wait_for_url("**/model/huggingface/gpt2/?base=night-1&new=night-2#c-*")
+    cell = page.locator("details.cell:target")
+    assert "Regressed: device time" in cell.inner_text() and "triton_poi_fused_add" in cell.inner_text()
+
+
+def test_two_nights_without_verdicts_are_joined_and_a_sort_is_numeric(page, site):
+    page.goto(f"{site}compare?base=again-1&new=night-1&phase=inference")
+    page.wait_for_selector('[data-ready="joined"]')
+    assert "without a verdict" in page.locator("#compare").inner_text()
+    assert page.locator("#compare tbody tr").count() == 18
+    page.get_by_role("button", name="device time").click()
+    column = page.locator("#compare thead th", has_text="device time").evaluate("head => head.cellIndex")
+    changes = page.locator(f"#compare tbody tr > :nth-child({column + 1})").evaluate_all(
+        "of => of.map(e => +e.dataset.value)"
+    )
+    assert changes == sorted(changes) and len(set(changes)) > 1
+    page.get_by_label("Filter by text").fill("gpt2")
+    page.get_by_label("Filter by text").press("Enter")
+    page.locator("#compare caption", has_text="of 24").wait_for()
+    assert set(page.locator("#compare tbody th a").all_inner_texts()) == {"gpt2"} and "q=gpt2" in page.url
+
+
+def test_addresses_of_the_dashboard_lead_to_their_pages(page, site):
+    page.goto(
+        f"{site}model?model=huggingface/gpt2&setting=inference,bfloat16,cuda,8&config=cudagraphs&base=night-0&new=night-1"
+    )
+    page.wait_for_url(re.compile(r"/model/huggingface/gpt2/\?base=night-0&new=night-1#c-\w+"))
+    page.locator("#asked table").wait_for()
+    assert page.locator("details.cell:target").get_attribute("open") is not None
+    page.goto(f"{site}commit?new=main@{stores.SHAS[2][:10]}")
+    page.wait_for_url(f"**/commit/{stores.SHAS[2]}/")
+    page.goto(f"{site}model?model=huggingface/nosuch")
+    page.get_by_role("alert").wait_for()
+
+
+def test_charts_are_drawn_where_they_are_seen(page, site):
+    page.goto(f"{site}model/huggingface/gpt2/")
+    page.locator("figure.chart").first.scroll_into_view_if_needed()
+    page.locator('figure.chart[data-drawn="1"] svg').first.wait_for()
+    page.goto(f"{site}trends")
+    page.locator('figure.chart[data-drawn="1"] svg').first.wait_for()
+    assert "device speedup of huggingface over 3 nights" in page.locator("figcaption").first.inner_text()
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+@pytest.mark.parametrize("address", PAGES)
+def test_axe_finds_nothing_and_the_page_fits(chromium, site, address, scheme, width):  # noqa: F811
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is not installed: pip install -e .[dev]"
+    )
+    with watched(chromium, viewport={"width": width, "height": 1000}, color_scheme=scheme) as page:
+        page.goto(f"{site}{address}", wait_until="networkidle")
+        if "compare" in address:
+            page.wait_for_selector("[data-ready]")
+        keep(page, f"site-{address.partition('?')[0].replace('/', '-')}-{scheme}-{width}")
+        found = axe.Axe().run(page).response["violations"]
+        assert [(item["id"], item["help"], [node["html"][:160] for node in item["nodes"][:3]]) for item in found] == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
