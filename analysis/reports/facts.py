@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +26,7 @@ from analysis.compare.side_differences import (
     count_differences,
     differences,
     kernel_evidence,
+    places,
     reason_differences,
 )
 from analysis.compare.suite_groups import SuiteChange
@@ -166,7 +167,12 @@ def _kernel_changes(base: Mapping[str, Any], new: Mapping[str, Any], code: CodeC
     total = max(sum(one.base_ms or 0.0 for one in groups), sum(one.new_ms or 0.0 for one in groups))
     least = max(_LEAST_PART * total, 1e-9)
     changed = [one for one in groups if one.name != REST and abs(one.change_ms) >= least]
-    return _first([_kernel(one, parts.get(one.name, "")) for one in changed], "kernels")
+    lines = [_kernel(one, parts.get(one.name, "")) + _source(one.lines(base, new)) for one in changed]
+    return _first(lines, "kernels")
+
+
+def _source(lines: Sequence[str]) -> str:
+    return f", from {places(lines)}" if lines else ""
 
 
 def _tuning_changes(base: Mapping[str, Any], new: Mapping[str, Any], code: CodeChanges) -> list[str]:

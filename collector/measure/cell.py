@@ -35,6 +35,7 @@ from collector.measure.first_call import held_between_compilations
 from collector.measure.generated_code import CodeLog, saved_operators
 from collector.measure.host_time import host_time
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
+from collector.measure.provenance import kernel_lines
 from collector.measure.timing import (
     counted,
     drift,
@@ -355,6 +356,8 @@ class _Run:
         code, self.outcome.texts = self.code.take()
         if code:
             self.outcome.code, self.measurement.code_id = code.to_json(), code.code_id
+            if lines := kernel_lines():
+                self.details["kernel_lines"] = lines
 
     def _look_into_memory(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         """Note what is saved for the backward pass, and on a GPU what is alive at the peak. It fails no cell."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import unified_diff
 from itertools import zip_longest
+from typing import Any
 
 import streamlit as st
 from markupsafe import Markup
@@ -30,6 +31,7 @@ from collector.code import KERNEL, Code, Graph, Kernel
 from dashboard import url
 from dashboard.components.downloads import download, file_name
 from dashboard.components.markup import bullets, draw, markdown, mono, paragraph, soft, span, table
+from dashboard.components.markup import lines as markup_lines
 from dashboard.components.widgets import known, segments, select
 from dashboard.components.wording import ABSENT, count, milliseconds, signed
 from dashboard.data import Data
@@ -38,6 +40,8 @@ from db.queries.details import code_of, texts_of, with_kernels
 
 #: Kernels of the table; the box below it has all of them.
 _TOP_KERNELS = 20
+#: Lines of source that a table's cell names.
+_LINES = 3
 _UNKNOWN = (
     "No generated code is stored of {}: it was measured before bundles kept the code, Inductor did not compile it, or its "
     "compilation failed."
@@ -45,7 +49,7 @@ _UNKNOWN = (
 _BODY = re.compile(r"async_compile\.\w+\([^']*(?:'[^']*'[^']*)*?r?'''(.*)'''[^\n]*\)", re.DOTALL)
 _COLUMNS = (
     "Device time of one call, from the profiler pass: it lists the 24 kernels that take longest and adds up those of one name. "
-    "Operations: what Inductor fused. Configuration: what autotuning chose."
+    "Operations: what Inductor fused. Configuration: what autotuning chose. From: the lines of the model's source."
 )
 _LOST = "Its text is no longer stored."
 
@@ -155,6 +159,7 @@ def _table(rows: Sequence[KernelEvidence], heads: Sequence[str]) -> None:
         "operations": [_operations(row.pair.source) for row in rows],
         tuned[0]: [_mono(row.base_winner) for row in rows],
         tuned[1]: [_mono(row.new_winner) for row in rows],
+        "from": [_source(row.lines) for row in rows],
     }
     columns = {head: cells for head, cells in columns.items() if any(cell != ABSENT for cell in cells)}
     note = "by change of time" if "change, ms" in columns else ""
@@ -185,6 +190,15 @@ def _operations(source: str) -> str:
     """The operations that a kernel is made of, by ATen's names where Inductor tells them, else by the graph's."""
     names = re.search(r"Original ATen: \[([^]]*)", source) or re.search(r"Source Nodes: \[([^]]*)", source)
     return mono(re.sub(r"\b(aten|prims)\.", "", names[1]), source) if names else ABSENT
+
+
+def _source(lines: Sequence[str]) -> str:
+    """The first lines of the model's source that a kernel comes from; the pointer shows the code of all."""
+    if not lines:
+        return ABSENT
+    named = markup_lines(*(mono(line.partition("  ")[0], line) for line in lines[:_LINES]))
+    more = len(lines) - _LINES
+    return named if more <= 0 else markup_lines(named, mono(f"{more} more", "\n".join(lines[_LINES:])))
 
 
 def _look(data: Data, items: Mapping[str, list[_Text]], heads: Sequence[str]) -> None:
@@ -267,11 +281,13 @@ def show_kernels(halves: Sequence[Half]) -> None:
     if kind == "beside":
         draw(_beside(halves[-1], of_kind["eager"][-1], of_kind["compiled"][-1]))
     else:
-        draw(_kernel_table([half.role for half in halves], of_kind[kind], kind))
+        details = [half.measured.details if half.measured else {} for half in halves]
+        draw(_kernel_table([half.role for half in halves], of_kind[kind], kind, details))
     st.caption(
         "Device time of one call by kernel, from the profiler pass. Numbers at the end of generated names are left out, "
         "since they shift when a fusion comes or goes. Kernels of the same operations are added up. "
-        "The profiler lists the 24 that take longest: ≤ is the most that another one can take."
+        "The profiler lists the 24 that take longest: ≤ is the most that another one can take. "
+        "From: the lines of the model's source that the kernel was generated from."
     )
 
 
@@ -298,7 +314,9 @@ def _beside(half: Half, eager: Kernels, compiled: Kernels) -> Markup:
     return table("Compiled beside eager", head, rows, note=note, numbers=range(1, 7))
 
 
-def _kernel_table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str) -> Markup:
+def _kernel_table(
+    roles: Sequence[str], kernels: Sequence[Kernels], kind: str, details: Sequence[Mapping[str, Any]]
+) -> Markup:
     base, new = kernels if len(kernels) == 2 else ((), kernels[0])
     compared = bool(base) and bool(new)
     listed = group_kernels(base, new)
@@ -309,8 +327,12 @@ def _kernel_table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str) -
         rows.append(_row(span("soft", "all others"), rest, len(roles), compared))
     sides = [f"{role} {unit}" for role in roles for unit in ("launches", "ms")]
     head = ["kernel", *sides, *(["change, ms"] if compared else [])]
+    numbers = range(1, len(head))
+    if any(sources := [item.lines(details[0], details[-1]) for item in listed[:_LISTED_KERNELS]]):
+        head.append("from")
+        rows = [[*row, _source(lines)] for row, lines in zip_longest(rows, sources, fillvalue=())]
     note = "by change of time" if compared else "by time"
-    return table(_TITLES[kind], head, rows, note=note, numbers=range(1, 6))
+    return table(_TITLES[kind], head, rows, note=note, numbers=numbers)
 
 
 def _longest(one: KernelGroup) -> tuple[bool, float]:

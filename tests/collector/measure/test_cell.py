@@ -129,6 +129,9 @@ def test_details_tell_surroundings_stages_and_fusions(passing):
     assert found.metrics["speedup"] == found.metrics["eager_ms"] / found.metrics["compiled_ms"]
     assert set(details["surroundings"]) == {"before", "after"}
     assert "asked for by the test" in str(details["graph_break_reasons"])
+    lines = details["kernel_lines"]
+    assert any(name.startswith("cpp_fused") for name in lines["kernels"])
+    assert all(line.startswith(("tests/collector/", "torch/nn/")) for line in lines["lines"]), lines
     phases, fusion = details["compile_phases_s"], details["fusion"]
     assert 0 < phases["inductor"] <= phases["aot_autograd"] <= phases["dynamo"] <= found.wall_s
     assert fusion["nodes_before"] >= fusion["kernels"] == found.metrics["kernels_generated"]
