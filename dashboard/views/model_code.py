@@ -159,7 +159,7 @@ def _table(rows: Sequence[KernelEvidence], heads: Sequence[str]) -> None:
         "operations": [_operations(row.pair.source) for row in rows],
         tuned[0]: [_mono(row.base_winner) for row in rows],
         tuned[1]: [_mono(row.new_winner) for row in rows],
-        "from": [_source(row.lines) for row in rows],
+        "from": [shown_source(row.lines) for row in rows],
     }
     columns = {head: cells for head, cells in columns.items() if any(cell != ABSENT for cell in cells)}
     note = "by change of time" if "change, ms" in columns else ""
@@ -192,7 +192,7 @@ def _operations(source: str) -> str:
     return mono(re.sub(r"\b(aten|prims)\.", "", names[1]), source) if names else ABSENT
 
 
-def _source(lines: Sequence[str]) -> str:
+def shown_source(lines: Sequence[str]) -> str:
     """The first lines of the model's source that a kernel comes from; the pointer shows the code of all."""
     if not lines:
         return ABSENT
@@ -330,7 +330,7 @@ def _kernel_table(
     numbers = range(1, len(head))
     if any(sources := [item.lines(details[0], details[-1]) for item in listed[:_LISTED_KERNELS]]):
         head.append("from")
-        rows = [[*row, _source(lines)] for row, lines in zip_longest(rows, sources, fillvalue=())]
+        rows = [[*row, shown_source(lines)] for row, lines in zip_longest(rows, sources, fillvalue=())]
     note = "by change of time" if compared else "by time"
     return table(_TITLES[kind], head, rows, note=note, numbers=numbers)
 

@@ -14,7 +14,8 @@ from torch import nn
 
 from collector.measure.cell import Alone, _Run, measure
 from collector.measure.program import Subject
-from collector.measure.timing import GraphUse
+from collector.measure.roof import Ceilings, Expected, Work
+from collector.measure.timing import DeviceEvent, GraphUse
 from collector.measure.warm import NoWarmCompileError, WarmCompile
 from collector.metrics import METRICS
 from collector.settings import Settings
@@ -162,6 +163,19 @@ def test_what_runs_outside_of_cudagraphs_counts_where_there_are_some(launches):
     assert run.metrics == {"cudagraph_launches": launches, "cudagraph_share": 0.75} | known
     assert run.metrics.keys() <= METRICS.keys()
     assert run.details.get("outside_kernels") == (outside if launches else None)
+
+
+@pytest.mark.parametrize(("library_ms", "share"), [(0.5, 0.8), (5.0, None)])
+def test_a_share_of_the_roof_needs_most_of_the_work(monkeypatch, library_ms, share):
+    run = _Run(CELL, replace(FEW, profile_calls=1), Alone())
+    run.expected, run.ceilings = [Expected("triton_0", True, Work(8e6))], Ceilings(1e9, {})
+    events = [DeviceEvent("triton_0", 10_000_000), DeviceEvent("Memcpy", int(1e6 * library_ms))]
+    monkeypatch.setattr("collector.measure.cell.device_events", lambda profiler: events)
+    run._take_roof(None)
+    assert run.metrics.get("roof_share") == share
+    assert run.metrics.keys() <= METRICS.keys()
+    assert run.details["roof"]["kernels"] == [["triton_0", 1.0, 10.0, 8.0]]
+    assert ("no_roof" in run.details) == (share is None)
 
 
 @pytest.mark.parametrize(("before", "after", "leaked", "calls"), [(100, 100, 0, 0), (100, 90, 0, 0), (100, 164, 8, 51)])

@@ -1,0 +1,101 @@
+"""The model page's roof: how far each kernel is from what its bytes and operations take at this device's best rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from analysis.compare.side_differences import source_lines, stem
+from dashboard.components.markup import draw, markdown, mono, soft, table
+from dashboard.components.wording import ABSENT, milliseconds
+from dashboard.views.model_choice import Half
+from dashboard.views.model_code import shown_source
+
+_MOST = 14
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Milliseconds of a call in the launches of a kernel, and what they ideally take."""
+
+    ms: float
+    ideal_ms: float
+
+    @property
+    def share(self) -> str:
+        """`56 %`; what a cache serves can be faster than its ideal, and is at the roof."""
+        return f"{min(1.0, self.ideal_ms / self.ms):.0%}" if self.ms else ABSENT
+
+    @property
+    def lost_us(self) -> float:
+        """Return the microseconds by which it is slower."""
+        return 1e3 * max(0.0, self.ms - self.ideal_ms)
+
+
+def show(halves: Sequence[Half]) -> None:
+    """Draw the kernels that lose most against the roof, of both sides; a sentence where a side has none, and nothing on a CPU."""
+    sides = [(half, half.measured.details if half.measured else {}) for half in halves]
+    rows = [_rows(details) for _, details in sides]
+    reasons = [f"{half.title}: {details['no_roof']}." for half, details in sides if details.get("no_roof")]
+    if not any(rows) and not reasons:
+        return
+    st.header("Distance from the roof", anchor=False)
+    if any(rows):
+        draw(_table([half.role for half in halves], rows, [details for _, details in sides]))
+    if reasons:
+        soft(*(f"No share of the roof for {reason}" for reason in reasons))
+    st.caption(" ".join(filter(None, (_rates(sides[-1][1]), _CAPTION))))
+
+
+_CAPTION = (
+    "The roof of a kernel is the time that its bytes take at the rate of a plain copy, or its operations at that of a plain "
+    "matrix product, both measured in the same process. A library's kernels count together where the program calls several "
+    "of its functions in a row. A small kernel is far from the roof however good it is: a launch takes microseconds."
+)
+
+
+def _rows(details: Mapping[str, Any]) -> dict[str, _Times]:
+    """Return the times by kernel without its number, which shifts where another one comes or goes."""
+    roof = details.get("roof")
+    kernels = roof.get("kernels") if isinstance(roof, Mapping) else None
+    found: dict[str, _Times] = {}
+    for row in kernels if isinstance(kernels, list) else []:
+        with suppress(TypeError, ValueError):  # what another program wrote
+            name, _, ms, ideal_ms = row
+            before = found.get(stem(str(name)), _Times(0.0, 0.0))
+            found[stem(str(name))] = _Times(before.ms + float(ms), before.ideal_ms + float(ideal_ms))
+    return found
+
+
+def _table(roles: Sequence[str], sides: Sequence[Mapping[str, _Times]], details: Sequence[Mapping[str, Any]]) -> str:
+    lost: dict[str, float] = {}
+    for side in sides:  # the last one, new, counts where both have it
+        lost |= {name: times.lost_us for name, times in side.items()}
+    names = sorted(lost, key=lambda name: -lost[name])[:_MOST]
+    rows = []
+    for name in names:
+        cells: list[str] = [mono(name if len(name) <= 110 else f"{name[:107]}...", name)]
+        for side in sides:
+            times = side.get(name)
+            cells += [milliseconds(times.ms), times.share, f"{times.lost_us:,.0f}"] if times else [ABSENT] * 3
+        lines = next(filter(None, (source_lines(one, [name]) for one in reversed(details))), ())
+        rows.append([*cells, shown_source(lines)])
+    head = ["kernel", *(f"{role} {unit}" for role in roles for unit in ("ms", "of the roof", "lost, µs")), "from"]
+    return table("Kernels by time lost", head, rows, note="per call", numbers=range(1, len(head) - 1))
+
+
+def _rates(details: Mapping[str, Any]) -> str:
+    """Say what a copy and products reach: `A copy reaches 2,900 GB/s here, a product 640 TFLOP/s in bfloat16.`"""
+    roof = details.get("roof")
+    with suppress(TypeError, ValueError, KeyError, AttributeError):
+        if isinstance(roof, Mapping):
+            products = [
+                f"a product {float(rate):,.0f} TFLOP/s in {markdown(str(name))}"
+                for name, rate in roof["product_tflop_s"].items()
+            ]
+            return ", ".join([f"A copy reaches {float(roof['copy_gb_s']):,.0f} GB/s here", *products]) + "."
+    return ""
