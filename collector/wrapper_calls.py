@@ -26,6 +26,7 @@ ITEM_BYTES = {
 }
 _ALLOCATES = re.compile(r"empty_strided_\w+|rand_strided")
 _LIBRARY = re.compile(r"(?:extern_kernels|torch\.ops\.aten|aten)\.(\w+)")
+_HANDLE = re.compile(r"# \[Provenance debug handles\] (\S+)")
 _EXAMPLES = ("get_args", "benchmark_compiled_module")
 _ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
@@ -54,7 +55,8 @@ class TensorLayout:
 class Call:
     """A call of a generated kernel, which has a `text_id`, or of a library's function by ATen's name.
 
-    `arguments` are layouts, numbers, tuples, or None. `out` is the result of a library's function where that is told.
+    `arguments` are layouts, numbers, tuples, or None. `out` is the result of a library's function where that is told, and
+    `handle` the key by which Inductor's provenance knows it, `extern_kernels.mm:7`.
     """
 
     name: str
@@ -62,6 +64,13 @@ class Call:
     arguments: tuple[Any, ...] = ()
     keywords: dict[str, Any] = field(default_factory=dict)
     out: TensorLayout | None = None
+    handle: str = ""
+
+    @property
+    def label(self) -> str:
+        """Return a kernel's name, or a library's function with the sizes of its tensors: `mm [64, 32] [32, 16]`."""
+        sizes = (str(list(tensor.size)) for tensor in self.tensors if len(tensor.size) > 1)
+        return self.name if self.text_id else " ".join([self.name, *sizes])
 
     @property
     def tensors(self) -> list[TensorLayout]:
@@ -79,16 +88,16 @@ def calls_of(graph: Graph, texts: Mapping[str, str]) -> list[Call]:
         tree = ast.parse(texts[graph.wrapper])
     except (KeyError, SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"the wrapper cannot be read ({type(error).__name__})") from error
-    reader = _Reader(tree, {kernel.text_id: kernel.name for kernel in graph.kernels})
-    return reader.calls
+    names = {kernel.text_id: kernel.name for kernel in graph.kernels}
+    return _Reader(tree, names, texts[graph.wrapper].splitlines()).calls
 
 
 class _Reader:
     """Follows the statements of a wrapper, and knows the layout of each name so far."""
 
-    def __init__(self, tree: ast.Module, names: Mapping[str, str]) -> None:
+    def __init__(self, tree: ast.Module, names: Mapping[str, str], lines: list[str]) -> None:
         self.calls: list[Call] = []
-        self._names = names
+        self._names, self._lines = names, lines
         self._known: dict[str, Any] = {}
         self._functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         for name in _EXAMPLES:
@@ -166,10 +175,19 @@ class _Reader:
         if library := _LIBRARY.match(function):
             out = keywords.pop("out", None)
             words = {name: _plain(value) for name, value in keywords.items()}
-            call = Call(library[1], "", tuple(map(_plain, values)), words, _tensor(out))
+            call = Call(library[1], "", tuple(map(_plain, values)), words, _tensor(out), self._handle(node))
             self.calls.append(call)
             return call
         return None
+
+    def _handle(self, node: ast.Call) -> str:
+        """Return the key in the comments right before a call; empty where there is none."""
+        for line in reversed(self._lines[: node.lineno - 1]):
+            if not line.lstrip().startswith("#"):
+                break
+            if found := _HANDLE.search(line):
+                return found[1]
+        return ""
 
     def _told(self, name: str, size: Any, stride: Any) -> None:
         """Take the layout that a wrapper asserts of an input or of what a library's function returned."""

@@ -368,8 +368,15 @@ class _Run:
         code, self.outcome.texts = self.code.take()
         if code:
             self.outcome.code, self.measurement.code_id = code.to_json(), code.code_id
-            if lines := kernel_lines():
+            self._take_lines(code)
+
+    def _take_lines(self, code: Code) -> None:
+        """Name the lines of source that kernels come from; evidence that fails ends no cell."""
+        try:
+            if lines := kernel_lines(code, self.outcome.texts):
                 self.details["kernel_lines"] = lines
+        except Exception as error:  # code of another form than any that is known
+            self.details["no_kernel_lines"] = f"{type(error).__name__}: {error}"[:300]
 
     def _look_into_memory(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         """Note what is saved for the backward pass, and on a GPU what is alive at the peak. It fails no cell."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from collector.code import Code
 from collector.masking import shorten
+from collector.wrapper_calls import calls_of
 
 #: Inductor's level without the mapping between its graphs, which takes longer.
 _KERNELS_ONLY = 2
@@ -30,27 +32,41 @@ def ask_for_provenance() -> None:
             config.trace.provenance_tracking_level = _KERNELS_ONLY
 
 
-def kernel_lines() -> dict[str, Any]:
+def kernel_lines(code: Code, texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the lines of source of each kernel compiled in this process since the counters were reset.
 
-    `lines` has each line once, as `package/module.py:12  code`; `kernels` has their numbers by a kernel's name. Empty where
-    this torch notes none.
+    `lines` has each line once, as `package/module.py:12  code`; `kernels` has their numbers by a kernel's name, and by the
+    function and sizes of a library's call. Empty where this torch notes none.
     """
     entries: list[Any] = []
     with suppress(ImportError, AttributeError):
         from torch._dynamo.utils import get_compilation_metrics
 
         entries = list(get_compilation_metrics())
-    return lines_of(text for entry in entries for text in sorted(getattr(entry, "inductor_provenance", None) or ()))
+    recorded = [text for entry in entries for text in sorted(getattr(entry, "inductor_provenance", None) or ())]
+    labels = []
+    for graph in code.graphs if recorded else ():
+        with suppress(ValueError):  # a C++ wrapper
+            calls = calls_of(graph, texts)
+            labels.append({call.handle: call.label for call in calls if call.handle})
+    return lines_of(recorded, labels)
 
 
-def lines_of(recorded: Iterable[str]) -> dict[str, Any]:
-    """Return what `kernel_lines` does from Inductor's own records, JSON texts of the stack traces by `kernel:number`."""
+def lines_of(recorded: Iterable[str], labels: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
+    """Return what `kernel_lines` does from Inductor's own records, JSON texts of the stack traces by `kernel:number`.
+
+    `labels` name the keys of a graph's calls of libraries. Each graph counts from 1, so they are of the record with all of
+    them, and of none where several graphs fit.
+    """
     numbers: dict[str, int] = {}
     kernels: dict[str, list[int]] = {}
     for text in recorded:
-        for key, traces in _traces(text).items():
-            found = kernels.setdefault(key.rpartition(":")[0][:_NAME], [])
+        traces_of = _traces(text)
+        fitting = [one for one in labels if one and one.keys() <= traces_of.keys()]
+        largest = [one for one in fitting if len(one) == max(map(len, fitting))]
+        of_graph = largest[0] if len(largest) == 1 else {}
+        for key, traces in traces_of.items():
+            found = kernels.setdefault(of_graph.get(key, key.rpartition(":")[0])[:_NAME], [])
             for line in dict.fromkeys(filter(None, map(_line, traces))):
                 number = numbers.setdefault(line, len(numbers))
                 if number not in found and len(found) < _MOST:

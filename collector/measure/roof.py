@@ -155,7 +155,7 @@ def expected_calls(code: Code, texts: Mapping[str, str]) -> list[Expected]:
     return [
         Expected(call.name, True, kernel_work(call, texts.get(call.text_id, "")))
         if call.text_id
-        else Expected(_label(call), False, library_work(call))
+        else Expected(call.label, False, library_work(call))
         for call in calls
     ]
 
@@ -226,11 +226,6 @@ def library_work(call: Call) -> Work | None:
 
 def _all_bytes(tensors: Iterable[TensorLayout]) -> float:
     return float(sum(tensor.elements * tensor.item_bytes for tensor in tensors))
-
-
-def _label(call: Call) -> str:
-    sizes = (str(list(tensor.size)) for tensor in call.tensors if len(tensor.size) > 1)
-    return f"{call.name} {' '.join(sizes)}"
 
 
 def compare_with_ideal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from analysis.compare.side_differences import source_lines, stem
-from dashboard.components.markup import draw, markdown, mono, soft, table
+from dashboard.components.markup import draw, markdown, mono, paragraph, soft, table
 from dashboard.components.wording import ABSENT, milliseconds
 from dashboard.views.model_choice import Half
 from dashboard.views.model_code import shown_source
@@ -44,6 +45,9 @@ def show(halves: Sequence[Half]) -> None:
     if not any(rows) and not reasons:
         return
     st.header("Distance from the roof", anchor=False)
+    shares = [(half.role, half.measured.metrics.get("roof_share")) for half in halves if half.measured]
+    if told := [f"{role} {share:.0%}" for role, share in shares if share is not None]:
+        draw(paragraph("", f"The kernels together are at {', '.join(told)} of the roof."))
     if any(rows):
         draw(_table([half.role for half in halves], rows, [details for _, details in sides]))
     if reasons:
@@ -82,10 +86,15 @@ def _table(roles: Sequence[str], sides: Sequence[Mapping[str, _Times]], details:
         for side in sides:
             times = side.get(name)
             cells += [milliseconds(times.ms), times.share, f"{times.lost_us:,.0f}"] if times else [ABSENT] * 3
-        lines = next(filter(None, (source_lines(one, [name]) for one in reversed(details))), ())
+        lines = next(filter(None, (source_lines(one, _parts(name)) for one in reversed(details))), ())
         rows.append([*cells, shown_source(lines)])
     head = ["kernel", *(f"{role} {unit}" for role in roles for unit in ("ms", "of the roof", "lost, µs")), "from"]
     return table("Kernels by time lost", head, rows, note="per call", numbers=range(1, len(head) - 1))
+
+
+def _parts(name: str) -> list[str]:
+    """Return the calls of a library that `12 x mm [64, 32] [32, 16] + addmm [8]` names, or the kernel."""
+    return [re.sub(r"^\d+ x ", "", part) for part in name.split(" + ")]
 
 
 def _rates(details: Mapping[str, Any]) -> str:

@@ -14,6 +14,8 @@ def partition_0(args):
     arg1_1, s77 = args
     with torch.cuda._DeviceGuard(0):
         buf0 = empty_strided_cuda((4*s77, 8), (8, 1), torch.float16).as_strided((4*s77, 6), (8, 1))
+        # Topologically Sorted Source Nodes: [y]
+        # [Provenance debug handles] extern_kernels.mm:1
         extern_kernels.mm(reinterpret_tensor(arg1_1, (4*s77, 5), (1, 4*s77), 0), arg2_1, out=buf0)
         buf1 = buf0; del buf0  # reuse
         {KERNEL}_{POI}.run(buf1, 96, stream=stream0)
@@ -42,6 +44,7 @@ GRAPH = Graph("w" * 16, (Kernel("triton_poi_0", POI),))
 def test_each_call_has_the_layouts_that_it_gets():
     product, kernel, attention, convolution, unknown = calls_of(GRAPH, {GRAPH.wrapper: WRAPPER})
     assert (product.name, product.text_id, product.out) == ("mm", "", TensorLayout("buf0", (16, 6), (8, 1), "float16"))
+    assert (product.handle, product.label, kernel.handle) == ("extern_kernels.mm:1", "mm [16, 5] [5, 6]", "")
     assert [tensor.size for tensor in product.tensors] == [(16, 5), (5, 6)]
     assert (kernel.name, kernel.text_id, kernel.arguments[1]) == ("triton_poi_0", POI, 96)
     assert kernel.tensors[0].elements == 96 and kernel.tensors[0].item_bytes == 2
