@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 import torch
@@ -188,13 +189,10 @@ def kernel_work(call: Call, text: str) -> Work | None:
 
 def _product_work(call: Call) -> Work | None:
     """Return the work of a template for a matrix product: the operands are those that fit together and give the result."""
-    tensors = call.tensors
-    result = tensors[-1] if tensors else None
-    for one in tensors[:-1]:
-        for other in tensors[:-1]:
-            fits = min(len(one.size), len(other.size)) >= 2 and one.size[-1] == other.size[-2]
-            if result and fits and one is not other and result.size[-2:] == (one.size[-2], other.size[-1]):
-                return Work(_all_bytes(tensors), 2.0 * result.elements * one.size[-1], one.dtype)
+    tensors = [tensor for tensor in call.tensors if len(tensor.size) in (2, 3)]
+    for one, other, result in permutations(tensors, 3):
+        if one.size[-1] == other.size[-2] and result.size[-2:] == (one.size[-2], other.size[-1]):
+            return Work(_all_bytes(call.tensors), 2.0 * result.elements * one.size[-1], one.dtype)
     return None
 
 

@@ -178,6 +178,19 @@ def test_a_share_of_the_roof_needs_most_of_the_work(monkeypatch, library_ms, sha
     assert ("no_roof" in run.details) == (share is None)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("template", ["triton", "cudagraphs"])
+def test_a_cell_on_a_gpu_has_its_roof_and_its_lines(template):
+    found = measured(tiny, device="cuda", config=Config(template=template))
+    told = {
+        name: found.details.get(name) for name in ("roof", "no_roof", "kernel_lines", "stage_s", "compiled_kernels")
+    }
+    print(f"{found.metrics.get('roof_share')} {told}")  # noqa: T201
+    assert 0 < found.metrics["roof_share"] <= 1, told
+    assert any(name.startswith("triton_") for name in told["kernel_lines"]["kernels"])
+    assert {row[0] for row in told["roof"]["kernels"]} & told["kernel_lines"]["kernels"].keys()
+
+
 @pytest.mark.parametrize(("before", "after", "leaked", "calls"), [(100, 100, 0, 0), (100, 90, 0, 0), (100, 164, 8, 51)])
 def test_a_leak_costs_calls_of_its_own_only_where_memory_grew(monkeypatch, before, after, leaked, calls):
     made = []
