@@ -15,7 +15,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
 from typing import Any
 
 import torch
@@ -170,9 +169,9 @@ def kernel_work(call: Call, text: str) -> Work | None:
     signature = _SIGNATURE.search(text)
     if signature is None or not all(tensor.item_bytes for tensor in call.tensors):
         return None
-    if "tl.dot(" in text:
-        return _product_work(call)
     names = [part.split(":")[0].strip() for part in signature[1].split(",")]
+    if "tl.dot(" in text:
+        return _product_work(call, dict(zip(names, call.arguments, strict=False)))
     numbers = [value for value in call.arguments if type(value) is int]
     covered = math.prod(numbers) if numbers else math.inf
     total = 0.0
@@ -181,19 +180,30 @@ def kernel_work(call: Call, text: str) -> Work | None:
             continue
         counts = [len(re.findall(rf"tl\.{access}\({name}\b", text)) for access in ("load", "store", "atomic_add")]
         # What is reached in another way, such as by a descriptor, counts once.
-        total += value.item_bytes * sum(
-            min(value.elements, count * covered) for count in (counts if any(counts) else [1])
-        )
+        uses = [count for count in counts if count] or [1]
+        total += value.item_bytes * sum(min(value.elements, count * covered) for count in uses)
     return Work(total)
 
 
-def _product_work(call: Call) -> Work | None:
-    """Return the work of a template for a matrix product: the operands are those that fit together and give the result."""
-    tensors = [tensor for tensor in call.tensors if len(tensor.size) in (2, 3)]
-    for one, other, result in permutations(tensors, 3):
-        if one.size[-1] == other.size[-2] and result.size[-2:] == (one.size[-2], other.size[-1]):
-            return Work(_all_bytes(call.tensors), 2.0 * result.elements * one.size[-1], one.dtype)
-    return None
+def _product_work(call: Call, given: Mapping[str, Any]) -> Work | None:
+    """Return the work of a template for a matrix product or a convolution, by the names that it has for its operands.
+
+    A product gets its operands in the form in which they were allocated, so the length of its sums comes from their elements:
+    of [b, m, k] and [b, k, n] to [b, m, n] it is the root of bmk * bkn / bmn / b.
+    """
+    result = given.get("out_ptr0")
+    one, other = given.get("arg_A"), given.get("arg_B")
+    image, weights = given.get("arg_X"), given.get("arg_W")
+    if isinstance(image, TensorLayout) and isinstance(weights, TensorLayout) and isinstance(result, TensorLayout):
+        return Work(_all_bytes(call.tensors), 2.0 * result.elements * math.prod(weights.size[1:]), image.dtype)
+    if not (isinstance(one, TensorLayout) and isinstance(other, TensorLayout) and isinstance(result, TensorLayout)):
+        return None
+    batches = math.prod(result.size[:-2]) if "bmm_" in call.name else 1
+    square, rest = divmod(one.elements * other.elements, result.elements * batches)
+    length = math.isqrt(square)
+    if rest or length * length != square:
+        return None
+    return Work(_all_bytes(call.tensors), 2.0 * result.elements * length, one.dtype)
 
 
 def library_work(call: Call) -> Work | None:
