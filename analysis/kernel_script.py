@@ -104,7 +104,7 @@ _HEAD = """\
 # The sources below are what Inductor generated in these runs, as their bundles say. Where a bundle came from somebody
 # else, so does this code: read it before you run it.
 #
-# Numbers are random and indices are 0: a kernel that gathers reads one row here. Autotuning chooses again.
+# Numbers are random and indices are 0: a kernel that gathers or scatters goes to one row here. Autotuning chooses again.
 #"""
 _IMPORTS = """\
 import torch

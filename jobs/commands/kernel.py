@@ -47,7 +47,8 @@ def kernel_command(base: str, new: str, name: str, chosen: CellFilter, out: Path
     path = out or Path(f"{found[-1].name[:_NAME]}.py")
     path.write_text(kernel_script(found))
     sides = " and ".join(one.side for one in found)
-    click.echo(f"{path}: {name} of {sides}, to be run on such a GPU with such a torch as it names")
+    alone = "" if len(found) == 2 else "; the other side has no kernel of its text or name"
+    click.echo(f"{path}: {name} of {sides}, to be run on such a GPU with such a torch as it names{alone}")
 
 
 def _kernels(conn: Connection, base: str, new: str, name: str, chosen: CellFilter) -> list[StoredKernel]:
