@@ -110,6 +110,12 @@ _ALL = (
            meaning="eager_kernel_ms over compiled_kernel_ms: free of launch overhead and of host noise",
            section=Section.LATENCY, shown=Place.COMPARE, rank=6,
            absent="on a CPU"),
+    Metric("roof_share", "", "higher", "share of the roof",
+           meaning="ideal over actual device time of the kernels of a compiled call: 0.56 is 56 % of the roof",
+           section=Section.LATENCY, shown=Place.MODEL, rank=28,
+           how="the ideal is the time of the bytes at the rate of a plain copy or of the operations at that of a plain "
+               "product, see [below](#the-roof)",
+           absent="on a CPU; where the work is known of less than 80 % of the device time (`no_roof` says why)"),
     Metric("compile_cold_s", "s", "lower", "cold compile", min_effect=0.05, average="mean",
            dimension=Dimension.COMPILE,
            meaning="first compiled call less a warm one and less tuning, all caches empty",

@@ -39,6 +39,7 @@ VERBS = {
     "backfill": ("backfill", "measure builds of torch that are not installed, or commits without a build"),
     "bisect": ("bisect", "which build, or commit, made one cell slower or broke it"),
     "explain": ("bisect", "which part of the compiler a cell fails with, by torch's own compiler bisector"),
+    "kernel": ("kernel", "a script that runs one generated kernel of two sides alone, and times it"),
     "runs": ("runs", "what the database holds"),
     "commits": ("commits", "the repository's history: import, list, show what was reverted and landed again"),
     "templates": ("available", "the templates and what the installed torch makes of them"),

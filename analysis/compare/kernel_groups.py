@@ -11,7 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.compare.side_differences import CAME, CHANGED, REST, WENT, CodeChanges, ListedKernel, listed_kernels, stem
+from analysis.compare.side_differences import (
+    CAME,
+    CHANGED,
+    REST,
+    WENT,
+    CodeChanges,
+    ListedKernel,
+    listed_kernels,
+    places,
+    source_lines,
+    stem,
+)
 from db.store_errors import counted
 
 #: A group explains a change of device time if it has this share of it. At most so many are named.
@@ -103,6 +114,11 @@ class KernelGroup:
     def _number(self) -> str:
         return "another one" if len(self.base) == len(self.new) == 1 else str(len(self.new))
 
+    def lines(self, base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the lines of the model's source that its kernels come from, by both sides' details: new's, else base's."""
+        after = source_lines(new, [name for name, *_ in self.new])
+        return after or source_lines(base, [name for name, *_ in self.base])
+
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object with stable keys."""
         times = {key: getattr(self, key) for key in ("base_launches", "base_ms", "new_launches", "new_ms")}
@@ -124,7 +140,10 @@ class KernelGroup:
 
 @dataclass(frozen=True, slots=True)
 class KernelShare:
-    """A group's part of a change of device time. `share` of 0.84 is 84 %. The shares of one change add up to 1."""
+    """A group's part of a change of device time. `share` of 0.84 is 84 %. The shares of one change add up to 1.
+
+    `lines` are those of the model's source that its kernels come from.
+    """
 
     name: str
     change_ms: float
@@ -133,6 +152,7 @@ class KernelShare:
     is_loss: bool
     words: str
     called: str = ""
+    lines: tuple[str, ...] = ()
 
     @property
     def part(self) -> str:
@@ -141,8 +161,9 @@ class KernelShare:
 
     @property
     def text(self) -> str:
-        """`triton_red_fused_sum_3 +0.21 ms, 84 % of the loss`, and what became of its code."""
-        return f"{self.words}, {self.part}" + (f" ({self.what})" if self.what else "")
+        """`triton_red_fused_sum_3 +0.21 ms, 84 % of the loss`, what became of its code, and where it comes from."""
+        source = f", from {places(self.lines)}" if self.lines else ""
+        return f"{self.words}, {self.part}" + (f" ({self.what})" if self.what else "") + source
 
 
 def explained(
@@ -160,7 +181,10 @@ def explained(
         return ()
     named = sorted((one for one in groups if one.name != REST), key=lambda one: -one.change_ms / total)
     parts = [
-        KernelShare(one.name, one.change_ms, one.change_ms / total, one.what, total > 0, one.words, one.called)
+        KernelShare(
+            *(one.name, one.change_ms, one.change_ms / total, one.what, total > 0, one.words, one.called),
+            lines=one.lines(base, new),
+        )
         for one in named[:MOST]
         if one.change_ms / total >= LEAST_SHARE
     ]

@@ -181,6 +181,10 @@ REASONS = {
 REST = "(other)"
 
 
+#: Of the details: lines of the model's source by kernel (`collector.measure.provenance`); how many a sentence names.
+KERNEL_LINES, _PLACES = "kernel_lines", 2
+
+
 #: A kernel's name, launches and milliseconds per call.
 ListedKernel = tuple[str, float, float]
 
@@ -199,6 +203,29 @@ def listed_kernels(details: Mapping[str, Any], kind: str) -> Iterator[ListedKern
 def stem(name: str) -> str:
     """The name of a kernel without the number that Inductor gives it within a program; a library's name as it is."""
     return match[1] if (match := _NUMBER.match(name)) else name
+
+
+def source_lines(details: Mapping[str, Any], names: Iterable[str]) -> tuple[str, ...]:
+    """Return the lines of the model's source that kernels were generated from, `package/module.py:12  code`.
+
+    Names may be without their numbers. Empty where nothing is recorded, as of a library's kernel.
+    """
+    recorded = details.get(KERNEL_LINES)
+    parts = (recorded.get("lines"), recorded.get("kernels")) if isinstance(recorded, Mapping) else (None, None)
+    lines, kernels = parts
+    if not isinstance(lines, list) or not isinstance(kernels, Mapping):
+        return ()
+    wanted = set(names)
+    of_names = (numbers for name, numbers in kernels.items() if name in wanted or stem(name) in wanted)
+    numbers = (number for of_name in of_names if isinstance(of_name, list) for number in of_name)
+    known = (number for number in numbers if isinstance(number, int) and 0 <= number < len(lines))
+    return tuple(dict.fromkeys(str(lines[number]) for number in known))
+
+
+def places(lines: Sequence[str]) -> str:
+    """Return where lines of source are, without their code: `bert/modeling_bert.py:12, bert/modeling_bert.py:40 and 2 more`."""
+    more = f" and {len(lines) - _PLACES} more" if len(lines) > _PLACES else ""
+    return ", ".join(line.partition("  ")[0] for line in lines[:_PLACES]) + more
 
 
 def is_float32(name: str) -> bool:
@@ -344,13 +371,17 @@ def winners(details: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class KernelEvidence:
-    """A kernel with its device time (ms per call) and the configuration that won its autotuning; None where not known."""
+    """A kernel with its device time (ms per call) and the configuration that won its autotuning; None where not known.
+
+    `lines` of the model's source that it was generated from: those of new, else of base.
+    """
 
     pair: KernelPair
     base_ms: float | None
     new_ms: float | None
     base_winner: str | None
     new_winner: str | None
+    lines: tuple[str, ...] = ()
 
     @property
     def what(self) -> str:
@@ -374,5 +405,7 @@ def kernel_evidence(changed: CodeChanges, base: Mapping[str, Any], new: Mapping[
     for pair in changed.pairs:
         base_name, new_name = (kernel.name[:_NAME] if kernel else "" for kernel in (pair.base, pair.new))
         both_times = times[0].get(base_name), times[1].get(new_name)
-        rows.append(KernelEvidence(pair, *both_times, chosen[0].get(base_name), chosen[1].get(new_name)))
+        both_winners = chosen[0].get(base_name), chosen[1].get(new_name)
+        lines = source_lines(new, [new_name]) or source_lines(base, [base_name])
+        rows.append(KernelEvidence(pair, *both_times, *both_winners, lines))
     return sorted((row for row in rows if row.what), key=lambda row: -abs((row.new_ms or 0.0) - (row.base_ms or 0.0)))

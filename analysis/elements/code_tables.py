@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import unified_diff
 from itertools import zip_longest
+from typing import Any
 
 from markupsafe import Markup
 
@@ -22,12 +23,14 @@ from analysis.compare.side_differences import (
     is_float32,
     stem,
 )
-from analysis.elements.markup import mono, span, table
+from analysis.elements.markup import lines, mono, span, table
 from analysis.elements.wording import ABSENT, count, milliseconds, signed
 from collector.code import KERNEL, Code, Graph, Kernel
 
 #: Kernels of the table; the box below it has all of them.
 TOP_KERNELS = 20
+#: Lines of source that a table's cell names.
+_LINES = 3
 _BODY = re.compile(r"async_compile\.\w+\([^']*(?:'[^']*'[^']*)*?r?'''(.*)'''[^\n]*\)", re.DOTALL)
 #: Of a kernel or wrapper that can be looked at: the id of its text on a side that has it, and how that is shown, with the
 #: names of its kernels.
@@ -103,6 +106,7 @@ def evidence_table(
         "operations": [_operations(row.pair.source) for row in rows],
         tuned[0]: [_mono(row.base_winner) for row in rows],
         tuned[1]: [_mono(row.new_winner) for row in rows],
+        "from": [shown_source(row.lines) for row in rows],
     }
     columns = {head: cells for head, cells in columns.items() if any(cell != ABSENT for cell in cells)}
     note = "by change of time" if "change, ms" in columns else ""
@@ -131,6 +135,15 @@ def _operations(source: str) -> str:
     """The operations that a kernel is made of, by ATen's names where Inductor tells them, else by the graph's."""
     names = re.search(r"Original ATen: \[([^]]*)", source) or re.search(r"Source Nodes: \[([^]]*)", source)
     return mono(re.sub(r"\b(aten|prims)\.", "", names[1]), source) if names else ABSENT
+
+
+def shown_source(named: Sequence[str]) -> str:
+    """Return the first lines of the model's source that a kernel comes from; the pointer shows the code of all."""
+    if not named:
+        return ABSENT
+    first = lines(*(mono(line.partition("  ")[0], line) for line in named[:_LINES]))
+    more = len(named) - _LINES
+    return first if more <= 0 else lines(first, mono(f"{more} more", "\n".join(named[_LINES:])))
 
 
 def sources(whole: Sequence[str]) -> Sequence[str]:
@@ -179,8 +192,13 @@ def beside_table(role: str, dtype: str, eager: Kernels, compiled: Kernels) -> Ma
     return table("Compiled beside eager", head, rows, note=note, numbers=range(1, 7))
 
 
-def kernel_table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str, of: str = "") -> Markup:
-    """Return the kernels of one or two sides with launches and times; those whose time changed most come first."""
+def kernel_table(
+    roles: Sequence[str], kernels: Sequence[Kernels], kind: str, details: Sequence[Mapping[str, Any]], of: str = ""
+) -> Markup:
+    """Return the kernels of one or two sides with launches and times; those whose time changed most come first.
+
+    `details` are those of the measurements of the sides, which name the lines of source that kernels come from.
+    """
     base, new = kernels if len(kernels) == 2 else ((), kernels[0])
     compared = bool(base) and bool(new)
     listed = group_kernels(base, new)
@@ -191,8 +209,12 @@ def kernel_table(roles: Sequence[str], kernels: Sequence[Kernels], kind: str, of
         rows.append(_row(span("soft", "all others"), rest, len(roles), compared))
     sides = [f"{role} {unit}" for role in roles for unit in ("launches", "ms")]
     head = ["kernel", *sides, *(["change, ms"] if compared else [])]
+    numbers = range(1, len(head))
+    if any(of_groups := [item.lines(details[0], details[-1]) for item in listed[:_LISTED_KERNELS]]):
+        head.append("from")
+        rows = [[*row, shown_source(named)] for row, named in zip_longest(rows, of_groups, fillvalue=())]
     note = "by change of time" if compared else "by time"
-    return table(_TITLES[kind], head, rows, note=note, numbers=range(1, 6), of=of)
+    return table(_TITLES[kind], head, rows, note=note, numbers=numbers, of=of)
 
 
 def _longest(one: KernelGroup) -> tuple[bool, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +26,7 @@ from analysis.compare.side_differences import (
     count_differences,
     differences,
     kernel_evidence,
+    places,
     reason_differences,
 )
 from analysis.compare.suite_groups import SuiteChange
@@ -49,6 +50,8 @@ _LEAST_PART = 0.01
 _EAGER_PART = 0.02
 #: ... and one of this size asks whether it is another model: few hosts are slower by so much.
 _ANOTHER_MODEL = 0.2
+#: Change of the share of the roof that is told.
+_ROOF_POINTS = 0.02
 
 
 def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
@@ -70,6 +73,7 @@ def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
         *(_tuning_changes(base, new, code) if code else []),
         *_option_changes(*options),
         *eager_lines(row),
+        *_roof_change(row),
         *(["measured on another testbed"] if row.testbed_changed else []),
         *_throttled(base, new),
         *_disturbed(base, new),
@@ -166,7 +170,12 @@ def _kernel_changes(base: Mapping[str, Any], new: Mapping[str, Any], code: CodeC
     total = max(sum(one.base_ms or 0.0 for one in groups), sum(one.new_ms or 0.0 for one in groups))
     least = max(_LEAST_PART * total, 1e-9)
     changed = [one for one in groups if one.name != REST and abs(one.change_ms) >= least]
-    return _first([_kernel(one, parts.get(one.name, "")) for one in changed], "kernels")
+    lines = [_kernel(one, parts.get(one.name, "")) + _source(one.lines(base, new)) for one in changed]
+    return _first(lines, "kernels")
+
+
+def _source(lines: Sequence[str]) -> str:
+    return f", from {places(lines)}" if lines else ""
 
 
 def _tuning_changes(base: Mapping[str, Any], new: Mapping[str, Any], code: CodeChanges) -> list[str]:
@@ -224,6 +233,14 @@ def eager_lines(row: CellComparison) -> list[str]:
     if wall and abs(wall.explained or 0.0) >= _EAGER_PART:
         lines.append(f"compiled: {percent(wall.change)} as measured, {percent(wall.adjusted)} adjusted for eager")
     return lines
+
+
+def _roof_change(row: CellComparison) -> list[str]:
+    """How much nearer to the roof the kernels are, or farther from it: two points at least."""
+    base, new = (state.values.get("roof_share") for state in (row.base, row.new))
+    if base is None or new is None or abs(new - base) < _ROOF_POINTS:
+        return []
+    return [f"kernels: {100 * base:.0f} % -> {100 * new:.0f} % of the roof that a plain copy and product set"]
 
 
 #: What the sentence at the top is about, as `gate` is told by default.

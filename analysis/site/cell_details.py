@@ -23,6 +23,7 @@ from analysis.elements.code_tables import (
     sources,
 )
 from analysis.elements.markup import status_tag, table
+from analysis.elements.roof_table import roof_table, roof_times
 from analysis.elements.wording import OUTCOMES, judged, said
 from analysis.history.regression_record import cell_of
 from analysis.present import noise_line
@@ -86,7 +87,7 @@ def details_of(conn: Connection, comparison: Comparison, one: CellComparison) ->
         _metrics(one),
         noise_line(comparison, judged_here) if judged_here else "",
         evidence_of(conn, one),
-        _kernel_times(details, str(one.cell)),
+        _kernel_times(details, str(one.cell)) + _roof(details, str(one.cell)),
         _code(conn, one, details),
         stored_repro(conn, cell, run_id) if cell else "",
     )
@@ -124,9 +125,14 @@ def _kernel_times(details: Sequence[Mapping[str, Any]], of: str) -> Markup:
     if not any(listed):
         return Markup()
     if all(listed):
-        return kernel_table(_ROLES, listed, "compiled", of)
+        return kernel_table(_ROLES, listed, "compiled", details, of)
     at = 0 if listed[0] else 1
-    return kernel_table(_ROLES[at : at + 1], listed[at : at + 1], "compiled", of)
+    return kernel_table(_ROLES[at : at + 1], listed[at : at + 1], "compiled", details[at : at + 1], of)
+
+
+def _roof(details: Sequence[Mapping[str, Any]], of: str) -> Markup:
+    times = [roof_times(of_side) for of_side in details]
+    return roof_table(_ROLES, times, details, of) if any(times) else Markup()
 
 
 def _code(conn: Connection, one: CellComparison, details: Sequence[Mapping[str, Any]]) -> CodeChange | None:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from collector import configs
-from collector.code import known_by
+from collector.code import Code, known_by
 from collector.correctness.checking import check
 from collector.correctness.reference import Room
 from collector.device import device_named, is_accelerator
@@ -35,8 +35,19 @@ from collector.measure.first_call import held_between_compilations
 from collector.measure.generated_code import CodeLog, saved_operators
 from collector.measure.host_time import host_time
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
+from collector.measure.provenance import kernel_lines
+from collector.measure.roof import (
+    ROOM_BYTES,
+    Ceilings,
+    Expected,
+    NoRoofError,
+    compare_with_ideal,
+    expected_calls,
+    measure_ceilings,
+)
 from collector.measure.timing import (
     counted,
+    device_events,
     drift,
     garbage_collection_off,
     interleaved_ms,
@@ -134,6 +145,8 @@ class _Run:
         self.at, self.where = Stage.START, ""
         self.yardstick: GpuYardstick | None = None
         self.asks_for_graphs = False
+        self.expected: list[Expected] = []
+        self.ceilings: Ceilings | None = None
         self.log, self.code = counters.CompilerLog().attach(), CodeLog()
         self.clock = time.monotonic()
 
@@ -355,6 +368,15 @@ class _Run:
         code, self.outcome.texts = self.code.take()
         if code:
             self.outcome.code, self.measurement.code_id = code.to_json(), code.code_id
+            self._take_lines(code)
+
+    def _take_lines(self, code: Code) -> None:
+        """Name the lines of source that kernels come from; evidence that fails ends no cell."""
+        try:
+            if lines := kernel_lines(code, self.outcome.texts):
+                self.details["kernel_lines"] = lines
+        except Exception as error:  # code of another form than any that is known
+            self.details["no_kernel_lines"] = f"{type(error).__name__}: {error}"[:300]
 
     def _look_into_memory(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         """Note what is saved for the backward pass, and on a GPU what is alive at the peak. It fails no cell."""
@@ -474,13 +496,16 @@ class _Run:
         How soon the host launches a kernel does not change how long it runs: the other cells compile on.
         """
         self._enter(Stage.PROFILE)
-        with self._holding("profile", self._calls_need()):
+        self._expect_calls()
+        needs = self._calls_need()
+        with self._holding("profile", None if needs is None else needs + ROOM_BYTES):
             before_ms = probe.wait()
             with garbage_collection_off():
                 self._count_instructions(calls["compiled"])
                 count, device = self.settings.profile_calls, self.cell.device
                 made = {name: timing.record(call, count, device) for name, call in calls.items()}
             profile_ms = {"before_profile_ms": before_ms, "after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
+            self._measure_ceilings()
             # Last, since it heats the GPU, and with garbage collection, since it makes thousands of calls.
             self._take_energy(calls["compiled"], watcher)
         self.details["idle_probe"] |= profile_ms
@@ -511,6 +536,35 @@ class _Run:
         except NoEnergyError as error:
             self.details["no_joules"] = str(error)
 
+    def _expect_calls(self) -> None:
+        """Read from the generated code what a call must do at least; evidence that fails ends no cell."""
+        if not self.outcome.code:
+            return
+        try:
+            self.expected = expected_calls(Code.from_json(self.outcome.code), self.outcome.texts)
+        except Exception as error:  # code of another form than any that is known
+            self.details["no_roof"] = f"{type(error).__name__}: {error}"[:300]
+
+    def _measure_ceilings(self) -> None:
+        """Measure what a copy and products reach here, in the dtypes of the generated code's calls."""
+        if not self.expected:
+            return
+        self.device.give_back_unused()
+        try:
+            self.ceilings = measure_ceilings(self.cell.device, (one.work.dtype for one in self.expected if one.work))
+        except NoRoofError as error:
+            self.details["no_roof"] = str(error)
+
+    def _take_roof(self, profiler: Any) -> None:
+        if self.ceilings is None:
+            return
+        found = compare_with_ideal(device_events(profiler), self.settings.profile_calls, self.expected, self.ceilings)
+        self.details["roof"] = self.ceilings.to_json() | found.to_json()
+        if found.share is None:
+            self.details["no_roof"] = f"the work is known of {found.known:.0%} of the device time only"
+        else:
+            self.metrics["roof_share"] = found.share
+
     def _compare_sizes(self, compiled: Callable[[], Any], effective: Effective, sizes: TwoSizes) -> None:
         """Measures a marked program at the second size, and both sizes against static programs."""
         self._enter(Stage.COMPILE)
@@ -537,6 +591,8 @@ class _Run:
                 self.details[f"{name}_kernels"] = found.kernels
         if "compiled" in profilers and (spent := host_time(timing.host_spans(profilers["compiled"]))):
             self.metrics["host_overhead_us"], self.details["host_parts_us"] = spent.us, spent.parts
+        if "compiled" in profilers:
+            self._take_roof(profilers["compiled"])
         if self.asks_for_graphs and "compiled" in profilers:
             self._take_graph_use(timing.graph_use(profilers["compiled"], calls))
 

@@ -32,6 +32,7 @@ from collector.correctness.state import State
 from collector.device import device_named, is_accelerator
 from collector.measure.ahead_of_time import Program
 from collector.measure.counters import GradientGraph
+from collector.measure.provenance import ask_for_provenance
 from collector.templates import Effective
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKED, Cell, Phase
 from collector.zoo.spec import Built
@@ -239,6 +240,8 @@ class Subject:
         )
         if effective.options.get("cpp_wrapper"):
             _prepare_for_cpp_wrapper()
+        if config.is_inductors:
+            ask_for_provenance()
         program = compile_as_asked(self._loss_of if self._training else self.model)
         update = self._optimizer.step if self._optimizer else None
         if isinstance(self._optimizer, torch.optim.Adam):

@@ -188,6 +188,14 @@ class GraphUse:
     outside: list[tuple[str, float, float]]
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceEvent:
+    """A kernel or a copy that ran on the device, by its whole name, for so many nanoseconds."""
+
+    name: str
+    duration_ns: int
+
+
 def warm_up(device: str) -> None:
     """Starts and stops the profiler once, since its first start in a process takes longer than the calls."""
     with _profiler():
@@ -225,6 +233,12 @@ def device_time(profiler: profile, calls: int) -> DeviceTime | None:
     origin = min(event.start_ns() for event in events)
     spans = sorted((float(event.start_ns() - origin), float(event.duration_ns())) for event in events)
     return DeviceTime(busy_ms(spans, calls), _table(events, calls))
+
+
+def device_events(profiler: profile) -> list[DeviceEvent]:
+    """Return what ran on the device, in the order in which it began."""
+    events = sorted(_work(_raw_events(profiler)), key=lambda event: event.start_ns())
+    return [DeviceEvent(event.name(), event.duration_ns()) for event in events]
 
 
 def graph_use(profiler: profile, calls: int) -> GraphUse | None:

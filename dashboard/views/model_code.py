@@ -41,7 +41,7 @@ _UNKNOWN = (
 )
 _COLUMNS = (
     "Device time of one call, from the profiler pass: it lists the 24 kernels that take longest and adds up those of one name. "
-    "Operations: what Inductor fused. Configuration: what autotuning chose."
+    "Operations: what Inductor fused. Configuration: what autotuning chose. From: the lines of the model's source."
 )
 _LOST = "Its text is no longer stored."
 
@@ -153,9 +153,11 @@ def show_kernels(halves: Sequence[Half]) -> None:
             )
         )
     else:
-        draw(kernel_table([half.role for half in halves], of_kind[kind], kind))
+        details = [half.measured.details if half.measured else {} for half in halves]
+        draw(kernel_table([half.role for half in halves], of_kind[kind], kind, details))
     st.caption(
         "Device time of one call by kernel, from the profiler pass. Numbers at the end of generated names are left out, "
         "since they shift when a fusion comes or goes. Kernels of the same operations are added up. "
-        "The profiler lists the 24 that take longest: ≤ is the most that another one can take."
+        "The profiler lists the 24 that take longest: ≤ is the most that another one can take. "
+        "From: the lines of the model's source that the kernel was generated from."
     )

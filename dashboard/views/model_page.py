@@ -46,7 +46,7 @@ from dashboard.components.downloads import download, file_name
 from dashboard.components.drawing import draw, markdown, show_figures, soft
 from dashboard.data import Data, Pair
 from dashboard.selection import Selection, current
-from dashboard.views import model_choice, model_code
+from dashboard.views import model_choice, model_code, model_roof
 from dashboard.views.model_choice import Choice, Half
 from db.queries import details
 from db.store_errors import FilterError
@@ -457,6 +457,7 @@ def page(selection: Selection) -> None:
     memory(halves)
     model_code.show(selection.data, halves)
     model_code.show_kernels(halves)
+    model_roof.show(halves)
     model_choice.show_history(selection, choice, verdict.decided if verdict else "")
     samples(selection.data, halves)
     differences(selection.data, halves)

@@ -259,8 +259,8 @@ def _key(table: type[Samples | Evidence], row: Row[Any]) -> tuple[ColumnElement[
 
 #: What the details of a timed measurement say of its kernels, its memory and the host.
 _OF_KERNELS = (
-    *("compiled_kernels", "eager_kernels", "outside_kernels", "autotuned"),
-    *("saved_tensors", "peak_lines", "host_parts_us"),
+    *("compiled_kernels", "eager_kernels", "outside_kernels", "autotuned", "kernel_lines"),
+    *("saved_tensors", "peak_lines", "host_parts_us", "roof", "no_roof"),
 )
 
 

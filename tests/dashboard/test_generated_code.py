@@ -30,6 +30,16 @@ SIZES = [
     {"batch_size": 8, "length": 64, "eager_ms": 4.0, "compiled_ms": 2.2, "static_ms": 2.0, "recompiles": 0},
     {"batch_size": 4, "length": 32, "eager_ms": 2.0, "compiled_ms": 1.0, "recompiles": 1, "status": "pass"},
 ]
+EVIDENCE = {
+    "kernel_lines": {
+        "lines": [f"gpt2.py:{line}  {stores.HOSTILE}" for line in range(5)],
+        "kernels": {"triton_red_fused_sum_2": [0, 1, 2, 3, 4]},
+    },
+    "roof": {
+        **{"known": 0.97, "copy_gb_s": 2900.4, "product_tflop_s": {stores.HOSTILE: 640}},
+        "kernels": [["triton_red_fused_sum_2", 2, 1.21, 0.5], [stores.HOSTILE, 1, 0.1, 0.2], ["cut", 1]],
+    },
+}
 OLD = code("c0de1", Kernel("triton_poi_fused_add_0", ADD, "Source Nodes: [add]"), Kernel("triton_red_fused_sum_1", SUM))
 NEW = code(
     "c0de2",
@@ -63,7 +73,7 @@ def store(tmp_path_factory):
             measured("opt", 1),
         ],
         "n1": [
-            measured("gpt2", 1441, "c0de2", after, [["triton_red_fused_sum_2", 4, "XBLOCK: 8", 0.2]]),
+            measured("gpt2", 1441, "c0de2", after, [["triton_red_fused_sum_2", 4, "XBLOCK: 8", 0.2]], **EVIDENCE),
             measured("bert", 1441, "c0de1", sizes=SIZES),
             measured("t5", 1441, "c0de1", only="code", same_code_as="n0"),
             measured("opt", 1441),
@@ -93,7 +103,12 @@ def test_model_shows_the_kernels_that_differ_and_how(open_app, store):
     app = open_app(store, "model", model="huggingface/gpt2")
     said = plain(app)
     assert "2 kernels changed: 1 added, 1 changed; 1 unchanged." in said
-    assert "triton_red_fused_sum_2 +0.21 ms, 84 % of the loss (changed)" in said
+    assert "sum_2 +0.21 ms, 84 % of the loss (changed), from gpt2.py:0, gpt2.py:1 and 3 more" in said
+    assert said.count("gpt2.py:22 more") == 3, (
+        "the kernels that differ, those that take the time, and those that lose it"
+    )
+    assert "1.21041%710" in said and "0.100100%0" in said, "milliseconds, share of the roof, microseconds lost"
+    assert "A copy reaches 2,900 GB/s here, a product 640 TFLOP/s in" in said
     assert "XBLOCK: 64" in said and "XBLOCK: 8" in said and "mul, sum" in said
     assert "<script>" not in text_of(app), "names of a database are escaped"
     (diff,) = (one for one in app.code if one.language == "diff")

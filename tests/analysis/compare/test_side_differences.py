@@ -81,7 +81,13 @@ def test_a_kernel_that_explains_a_loss_is_named_with_its_share():
     assert part.text == "triton_red_fused_sum_2 +0.21 ms, 84 % of the loss (changed)"
     assert came.text == "triton_poi_fused_mul_0 +0.04 ms, 16 % of the loss (added)"
     assert explained(after, before, changes(new, base))[0].text.endswith("_1 -0.21 ms, 84 % of the gain (changed)")
+    lines = ["bert.py:9  h = x.softmax(-1)", "bert.py:12  x", "bert.py:13  y"]
+    after["kernel_lines"] = {"lines": lines, "kernels": {slow.name: [0, 1, 2, 99, "1"], ADD.name: None}}
+    part, came = explained(before, after, changes(base, new))
+    assert part.text.endswith("84 % of the loss (changed), from bert.py:9, bert.py:12 and 1 more")
+    assert (part.lines, came.lines) == (tuple(lines), ())
     # Without code the names without their numbers do the same.
+    assert explained(before, after)[0].lines == part.lines
     assert explained(before, after)[0].share == pytest.approx(0.84)
     assert explained(before, before) == ()
 

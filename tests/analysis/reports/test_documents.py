@@ -52,7 +52,8 @@ def test_a_regression_has_its_evidence_and_a_broken_cell_its_error(nights):
     assert regressed.evidence == (
         "graph breaks: 0 -> 2",
         "new reason of a graph break: call to print: 2",
-        "kernel triton_poi_new: none -> 1 x, 0.600 ms (+0.600 ms, 100 % of the loss)",
+        "kernel triton_poi_new: none -> 1 x, 0.600 ms (+0.600 ms, 100 % of the loss), from bert.py:9",
+        "kernels: 61 % -> 55 % of the roof that a plain copy and product set",
         "new: pass (checked by cosine)",
     )
     assert broke.evidence[0] == "compile: BackendCompilerFailed: no kernel fits (set fullgraph=False)"

@@ -14,7 +14,8 @@ from torch import nn
 
 from collector.measure.cell import Alone, _Run, measure
 from collector.measure.program import Subject
-from collector.measure.timing import GraphUse
+from collector.measure.roof import Ceilings, Expected, Work
+from collector.measure.timing import DeviceEvent, GraphUse
 from collector.measure.warm import NoWarmCompileError, WarmCompile
 from collector.metrics import METRICS
 from collector.settings import Settings
@@ -129,6 +130,9 @@ def test_details_tell_surroundings_stages_and_fusions(passing):
     assert found.metrics["speedup"] == found.metrics["eager_ms"] / found.metrics["compiled_ms"]
     assert set(details["surroundings"]) == {"before", "after"}
     assert "asked for by the test" in str(details["graph_break_reasons"])
+    lines = details["kernel_lines"]
+    assert any(name.startswith("cpp_fused") for name in lines["kernels"])
+    assert all(line.startswith(("tests/collector/", "torch/nn/")) for line in lines["lines"]), lines
     phases, fusion = details["compile_phases_s"], details["fusion"]
     assert 0 < phases["inductor"] <= phases["aot_autograd"] <= phases["dynamo"] <= found.wall_s
     assert fusion["nodes_before"] >= fusion["kernels"] == found.metrics["kernels_generated"]
@@ -159,6 +163,32 @@ def test_what_runs_outside_of_cudagraphs_counts_where_there_are_some(launches):
     assert run.metrics == {"cudagraph_launches": launches, "cudagraph_share": 0.75} | known
     assert run.metrics.keys() <= METRICS.keys()
     assert run.details.get("outside_kernels") == (outside if launches else None)
+
+
+@pytest.mark.parametrize(("library_ms", "share"), [(0.5, 0.8), (5.0, None)])
+def test_a_share_of_the_roof_needs_most_of_the_work(monkeypatch, library_ms, share):
+    run = _Run(CELL, replace(FEW, profile_calls=1), Alone())
+    run.expected, run.ceilings = [Expected("triton_0", True, Work(8e6))], Ceilings(1e9, {})
+    events = [DeviceEvent("triton_0", 10_000_000), DeviceEvent("Memcpy", int(1e6 * library_ms))]
+    monkeypatch.setattr("collector.measure.cell.device_events", lambda profiler: events)
+    run._take_roof(None)
+    assert run.metrics.get("roof_share") == share
+    assert run.metrics.keys() <= METRICS.keys()
+    assert run.details["roof"]["kernels"] == [["triton_0", 1.0, 10.0, 8.0]]
+    assert ("no_roof" in run.details) == (share is None)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("template", ["triton", "cudagraphs"])
+def test_a_cell_on_a_gpu_has_its_roof_and_its_lines(template):
+    found = measured(tiny, device="cuda", config=Config(template=template))
+    told = {
+        name: found.details.get(name) for name in ("roof", "no_roof", "kernel_lines", "stage_s", "compiled_kernels")
+    }
+    print(f"{found.metrics.get('roof_share')} {told}")  # noqa: T201
+    assert 0 < found.metrics["roof_share"] <= 1, told
+    assert any(name.startswith("triton_") for name in told["kernel_lines"]["kernels"])
+    assert {row[0] for row in told["roof"]["kernels"]} & told["kernel_lines"]["kernels"].keys()
 
 
 @pytest.mark.parametrize(("before", "after", "leaked", "calls"), [(100, 100, 0, 0), (100, 90, 0, 0), (100, 164, 8, 51)])
