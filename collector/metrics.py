@@ -97,8 +97,8 @@ _ALL = (
     Metric("eager_kernel_ms", "ms", "lower", "eager device time",
            meaning="time per eager call in which the device was busy, from a profiler pass of its own",
            section=Section.LATENCY, shown=Place.MODEL, rank=14,
-           how="union of all device intervals of a call under the profiler, in a pass of its own: the median of five "
-               "calls",
+           how="union of all device intervals of a call under the profiler: the median of five calls, in the "
+               "shorter one of two passes",
            absent="on a CPU"),
     Metric("compiled_kernel_ms", "ms", "lower", "device time", min_effect=0.02, average="geomean",
            dimension=Dimension.LATENCY,

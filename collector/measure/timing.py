@@ -241,6 +241,16 @@ def device_events(profiler: profile) -> list[DeviceEvent]:
     return [DeviceEvent(event.name(), event.duration_ns()) for event in events]
 
 
+def quieter(passes: Sequence[profile], calls: int) -> profile:
+    """Return the pass with the shorter device time of a call; the first where the profiler saw no device activity."""
+
+    def busy(one: profile) -> float:
+        found = device_time(one, calls)
+        return found.busy_ms if found else math.inf
+
+    return min(passes, key=busy)
+
+
 def graph_use(profiler: profile, calls: int) -> GraphUse | None:
     """What of one of `calls` calls ran in CUDA graphs; None if the profiler saw no device activity.
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from collector.measure.timing import busy_ms, graph_use, record
+from collector.measure.timing import busy_ms, graph_use, quieter, record
 
 MS = 1e6
 
@@ -35,13 +35,20 @@ def test_calls_with_other_numbers_of_kernels_give_the_mean():
 def event(name, correlation, ns=0, on_gpu=True):
     """An event of the profiler, as far as it is read."""
     device = torch.autograd.DeviceType.CUDA if on_gpu else torch.autograd.DeviceType.CPU
-    facts = {"name": name, "correlation_id": correlation, "duration_ns": ns, "device_type": device}
+    facts = {"name": name, "correlation_id": correlation, "start_ns": 0, "duration_ns": ns, "device_type": device}
     methods = {key: lambda value=value: value for key, value in facts.items()}
     return SimpleNamespace(is_user_annotation=lambda: name.startswith("## "), **methods)
 
 
 def profiled(*events):
     return SimpleNamespace(profiler=SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events)))
+
+
+def test_the_pass_with_the_shorter_device_time_counts():
+    long, short, empty = profiled(event("gemm", 1, 900)), profiled(event("gemm", 1, 300)), profiled()
+    assert quieter([long, short], 1) is short
+    assert quieter([short, long], 1) is short
+    assert quieter([empty, long], 1) is long
 
 
 def test_what_no_graph_launched_is_told_by_name():
