@@ -110,8 +110,12 @@ def grid(items: Sequence[Item], link: Link) -> Markup:
             return _short_figure(item, metric)
 
         tables.append(_short_table(items, _SHORT.get(metric, METRICS[metric].title), figure, link))
-    least = 6 + 4.9 * len(_layout(items)[0])
-    return Markup('<div class="iw-grid iw-short" style="--iw-least: {}rem">{}</div>').format(least, joined("", tables))
+    # How wide the grid must be to show all its columns, in rem; where two do not fit side by side there is one a line.
+    columns, rows = _layout(items)
+    least = 0.37 * max(len(" ".join(key[:2])) for key in rows) + 5.4 * len(columns)
+    return Markup('<div class="iw-grid iw-short" style="--iw-least: {:.1f}rem">{}</div>').format(
+        least, joined("", tables)
+    )
 
 
 def config_links(items: Sequence[Item], link: Link) -> Markup:

@@ -23,6 +23,7 @@ from analysis.elements.code_tables import (
     sources,
 )
 from analysis.elements.markup import status_tag, table
+from analysis.elements.resource_tables import host_table, memory_tables
 from analysis.elements.roof_table import roof_table, roof_times
 from analysis.elements.wording import OUTCOMES, judged, said
 from analysis.history.regression_record import cell_of
@@ -87,7 +88,7 @@ def details_of(conn: Connection, comparison: Comparison, one: CellComparison) ->
         _metrics(one),
         noise_line(comparison, judged_here) if judged_here else "",
         evidence_of(conn, one),
-        _kernel_times(details, str(one.cell)) + _roof(details, str(one.cell)),
+        _resources(details, str(one.cell)),
         _code(conn, one, details),
         stored_repro(conn, cell, run_id) if cell else "",
     )
@@ -130,9 +131,13 @@ def _kernel_times(details: Sequence[Mapping[str, Any]], of: str) -> Markup:
     return kernel_table(_ROLES[at : at + 1], listed[at : at + 1], "compiled", details[at : at + 1], of)
 
 
-def _roof(details: Sequence[Mapping[str, Any]], of: str) -> Markup:
+def _resources(details: Sequence[Mapping[str, Any]], of: str) -> Markup:
+    """Return what a call takes: device time by kernel, its distance from the roof, the host's time, and memory."""
     times = [roof_times(of_side) for of_side in details]
-    return roof_table(_ROLES, times, details, of) if any(times) else Markup()
+    roof = roof_table(_ROLES, times, details, of) if any(times) else Markup()
+    base, new = details
+    parts = (_kernel_times(details, of), roof, host_table(base, new, of=of), *memory_tables(base, new, of=of))
+    return Markup().join(parts)
 
 
 def _code(conn: Connection, one: CellComparison, details: Sequence[Mapping[str, Any]]) -> CodeChange | None:

@@ -18,11 +18,10 @@ from analysis.compare.cell_verdicts import MARGIN
 from analysis.compare.comparison import Comparison
 from analysis.compare.compile_passes import AFTER_COMPILING, pass_times
 from analysis.compare.findings import Outcome
-from analysis.compare.host_parts import host_parts
-from analysis.compare.memory_changes import MemoryPart, byte_words, peak_parts, saved_parts
 from analysis.elements import charts, wording
 from analysis.elements.cell_tables import metric_row
 from analysis.elements.markup import bullets, joined, mono, paragraph, span, status_tag, table
+from analysis.elements.resource_tables import host_table, memory_tables
 from analysis.elements.wording import (
     ABSENT,
     OUTCOMES,
@@ -105,7 +104,7 @@ def cell_verdict(selection: Selection, choice: Choice, halves: Sequence[Half]) -
 
 _SHOWN = shown_in(*Place)
 #: Passes of the compiler, and parts of memory, that are shown.
-_PASSES, _PARTS = 12, 10
+_PASSES = 12
 _OF_RUNS = ("compiled_ms", "eager_ms", "compiled_kernel_ms", "compile_cold_s")
 _LOG = (
     "Nothing more is stored. A bundle keeps the last 8 KiB of a log. A cell that passes has a log only if TORCH_LOGS asked "
@@ -192,51 +191,18 @@ def _verdict(outcome: Outcome | None) -> str:
 
 def host_time(halves: Sequence[Half]) -> None:
     """Draw what the host does in a call, the largest change first."""
-    base, new = (half.measured.details if half.measured else {} for half in (halves[0], halves[-1]))
-    if not (parts := host_parts(base, new)):
-        return
-    rows = [
-        (part.name, *(f"{us:.1f}" for us in (part.base_us, part.new_us)), signed(part.change_us, 1, "us"))
-        for part in parts
-    ]
-    head = ["part", "base us", "new us", "change"]
-    if len(halves) < 2:
-        rows, head = [(row[0], row[2]) for row in rows], ["part", "us"]
-    note = "of one compiled call under the profiler, each without the parts that it calls"
-    draw(
-        Markup('<div class="iw-narrow">{}</div>').format(
-            table("Host time by part", head, rows, note=note, numbers=range(1, 4))
-        )
-    )
+    if shown := host_table(*_evidence(halves), is_pair=len(halves) > 1):
+        draw(Markup('<div class="iw-narrow">{}</div>').format(shown))
 
 
 def memory(halves: Sequence[Half]) -> None:
     """Draw what is saved for the backward pass and what is alive at the peak, the largest change first."""
-    base, new = (half.measured.details if half.measured else {} for half in (halves[0], halves[-1]))
-    for title, parts, note in (
-        ("Saved for the backward pass", saved_parts(base, new), "without weights and inputs"),
-        ("Alive at the peak", peak_parts(base, new), "by the line that allocated it"),
-    ):
-        rows = [
-            (
-                _name(part),
-                *(f"{count:,}" for count in counts),
-                *map(byte_words, sizes),
-                signed(part.change / 1e6, 2, "MB"),
-            )
-            for part in parts[:_PARTS]
-            for counts, sizes in [((part.base, part.new), (part.base_bytes, part.new_bytes))]
-        ]
-        head = ["tensors" if title[0] == "S" else "line", "base", "new", "base bytes", "new bytes", "change"]
-        if len(halves) < 2:
-            rows, head = [(row[0], row[2], row[4]) for row in rows], [head[0], "number", "bytes"]
-        if rows:
-            more = f"; the first {_PARTS} of {len(parts)}" if len(parts) > _PARTS else ""
-            draw(table(title, head, rows, note=note + more, numbers=range(1, 6)))
+    for shown in memory_tables(*_evidence(halves), is_pair=len(halves) > 1):
+        draw(shown)
 
 
-def _name(part: MemoryPart) -> str:
-    return joined(" ", (mono(part.name), span("soft", part.about))) if part.about else mono(part.name)
+def _evidence(halves: Sequence[Half]) -> list[Mapping[str, Any]]:
+    return [half.measured.details if half.measured else {} for half in (halves[0], halves[-1])]
 
 
 def runs(choice: Choice, halves: Sequence[Half]) -> None:

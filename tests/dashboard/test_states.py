@@ -125,7 +125,8 @@ def test_a_model_that_new_lacks_links_to_a_night_that_has_it(open_app, tmp_path)
     said = text_of(open_app(store, page="model", model="huggingface/gone", new="n1"))
     assert "did not plan this model" in said
     assert 'new=n0&amp;model=huggingface/gone"' in said
-    assert "New is the newest night that does" in text_of(open_app(store, page="model", model="huggingface/gone"))
+    assert "New is the newest night that does" in text_of(open_app(store, page="model", model="gone"))
+    assert "There is no such model" in text_of(open_app(store, page="model", model="gon"))
 
 
 def _nights_of(folder, *kinds):
