@@ -49,6 +49,7 @@ def read(data: Data) -> Selection:
     """
     filters, warnings = _filters(data.axes())
     warnings += url.problems()
+    _add_suite(data.axes())
     newest = _newest(data, filters) if url.get("new") in ("", LATEST) else ""
     if newest:
         what = "this model" if url.get("model") else "a cell under these filters"
@@ -73,6 +74,13 @@ def remembered() -> Selection | None:
 def current() -> Selection:
     """What `remember` was given for the page that is drawn now."""
     return cast(Selection, st.session_state[_KEY])
+
+
+def _add_suite(axes: Axes) -> None:
+    """Name the suite of a model of which the address has the name alone, as the command line does, if one suite has it."""
+    suites = [model.suite for model in axes.models if model.name == url.get("model")]
+    if len(suites) == 1:
+        url.put("model", f"{suites[0]}/{url.get('model')}")
 
 
 def _newest(data: Data, filters: CellFilter) -> str:

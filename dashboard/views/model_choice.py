@@ -96,9 +96,6 @@ def choose(selection: Selection) -> Choice | None:
     """Draws the pickers; None, and a sentence, where the address names no such model."""
     models = [f"{model.suite}/{model.name}" for model in selection.data.axes().models]
     wanted = url.get("model") or _first_model(selection, models)
-    # The command line names models without their suites.
-    if len(named := [model for model in models if model.partition("/")[2] == wanted]) == 1:
-        (wanted,) = named
     if wanted not in models:
         widgets.title("Model")
         select("model", "Model", models, None)
