@@ -29,6 +29,8 @@ from collector.code import KERNEL, Code, Graph, Kernel
 
 #: Kernels of the table; the box below it has all of them.
 TOP_KERNELS = 20
+#: Parts of a configuration that nearly every kernel has.
+_USUAL = ("num_ctas: 1", "num_stages: 1", "maxnreg: None")
 #: Lines of source that a table's cell names.
 _LINES = 3
 _BODY = re.compile(r"async_compile\.\w+\([^']*(?:'[^']*'[^']*)*?r?'''(.*)'''[^\n]*\)", re.DOTALL)
@@ -104,8 +106,8 @@ def evidence_table(
         ms[1]: [_ms(row.new_ms) for row in rows],
         "change, ms": [_ms_change(row) for row in rows],
         "operations": [_operations(row.pair.source) for row in rows],
-        tuned[0]: [_mono(row.base_winner) for row in rows],
-        tuned[1]: [_mono(row.new_winner) for row in rows],
+        tuned[0]: [_configuration(row.base_winner) for row in rows],
+        tuned[1]: [_configuration(row.new_winner) for row in rows],
         "from": [shown_source(row.lines) for row in rows],
     }
     columns = {head: cells for head, cells in columns.items() if any(cell != ABSENT for cell in cells)}
@@ -127,8 +129,11 @@ def _ms_change(row: KernelEvidence) -> str:
     return signed((row.new_ms or 0.0) - (row.base_ms or 0.0), 3, "")
 
 
-def _mono(text: str | None) -> str:
-    return mono(text) if text else ABSENT
+def _configuration(winner: str | None) -> str:
+    """What autotuning chose, without what a kernel has anyway; the pointer shows all."""
+    if not winner:
+        return ABSENT
+    return mono(", ".join(part for part in winner.split(", ") if part not in _USUAL) or winner, winner)
 
 
 def _operations(source: str) -> str:
