@@ -224,7 +224,9 @@ def _is_earlier(state: CellState) -> bool:
 def _change(one: CellComparison, metric: str) -> list[Any]:
     of, words = one.judged[metric], judged(one, metric)
     look = [words.look] if words and words.look != "calm" else []
-    return [*(rounded(part, _CHANGE_DIGITS) for part in (of.shown, of.low, of.high)), *look]
+    parts = (of.shown, of.low, of.high)
+    # A tenth of a per cent is shown, of a change by more than 100 %, too.
+    return [*(rounded(part, _CHANGE_DIGITS + (part is not None and abs(part) >= 1)) for part in parts), *look]
 
 
 def is_worse(cell: Mapping[str, Any]) -> bool:
