@@ -1,5 +1,6 @@
 """The schema: one baseline, columns of new metrics, and databases from before the baseline."""
 
+import gzip
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,7 @@ from db.maintenance.rebuild import rebuild
 from db.regression_records import list_regressions
 from db.schema import Commit, CommitLink, Tag
 from db.store_errors import StoreError
+from scripts.frozen_store import BASE, BUNDLES, NEW
 from tests.db.answers import answers
 from tests.factories import COMMIT_A, COMMIT_B, cell, night, passing
 
@@ -36,6 +38,23 @@ def test_a_metric_that_is_newer_than_the_database_gets_its_column(store, locatio
     assert {**answers(reader), "history": None} == {**before, "history": None}
     assert ingest_bundle(store, night(tmp_path, "r2", minutes=60)).new == 9
     reader.dispose()
+
+
+@pytest.mark.parametrize("frozen", sorted(OLD_STORES.glob("store_*.sql.gz")), ids=lambda path: path.name)
+def test_a_store_of_a_version_is_upgraded_and_answers_as_a_new_one(frozen, tmp_path):
+    """`scripts/frozen_store.py` made it: from bundles that are still there, with a record that only a store has."""
+    path = tmp_path / "frozen.db"
+    with closing(sqlite3.connect(path)) as conn:
+        conn.executescript(gzip.decompress(frozen.read_bytes()).decode())
+    upgraded, new = open_store(path, write=True), open_store(tmp_path / "new.db", write=True)
+    for bundle in sorted(BUNDLES.glob("*.jsonl.*")):
+        ingest_bundle(new, bundle)
+    assert answers(upgraded) == answers(new)
+    (record,) = list_regressions(upgraded)
+    assert (record.base_run, record.onset_run, record.events[0].author) == (BASE, NEW, "ann")
+    assert "seen by hand" in record.events[0].text
+    for store in (upgraded, new):
+        store.dispose()
 
 
 def test_a_failing_creation_leaves_nothing_behind(tmp_path):

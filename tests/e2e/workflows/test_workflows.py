@@ -22,7 +22,7 @@ from tests.e2e.workflows.runner import ROOT, Host, Service, clone, condition, re
 from tests.jobs.github_server import TOKEN, github_server
 
 WORKFLOWS = ROOT / ".github" / "workflows"
-NIGHTLY, ADHOC, CI = (WORKFLOWS / f"{name}.yml" for name in ("nightly", "adhoc", "ci"))
+NIGHTLY, ADHOC, CI, RELEASE = (WORKFLOWS / f"{name}.yml" for name in ("nightly", "adhoc", "ci", "release"))
 ACTION, DOCUMENT = ROOT / "action.yml", ROOT / "docs" / "ci.md"
 MODELS = ("ViTTinyForImageClassification", "T5Small")
 CONFIGS = ("triton", "freezing")
@@ -45,10 +45,11 @@ WRITES = {
     (NIGHTLY, "merge"): {"issues"},
     (NIGHTLY, "pages"): {"pages", "id-token"},
     (ADHOC, "judge"): {"pull-requests"},
+    (RELEASE, "release"): {"contents"},
 }
 
 
-@pytest.mark.parametrize("path", [NIGHTLY, ADHOC, CI], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [NIGHTLY, ADHOC, CI, RELEASE], ids=lambda path: path.stem)
 def test_a_job_may_write_exactly_what_it_needs(path):
     assert read(path)["permissions"] == {}
     for name, job in read(path)["jobs"].items():
@@ -83,7 +84,7 @@ def test_only_steps_that_use_the_database_know_its_address(path):
 
 
 PINNED = re.compile(r"(actions/[\w-]+)(?:/\w+)?@(\w{40})")
-OURS = "".join(path.read_text() for path in (NIGHTLY, ADHOC, CI, ACTION))
+OURS = "".join(path.read_text() for path in (NIGHTLY, ADHOC, CI, RELEASE, ACTION))
 #: The workflows in the docs, to be copied.
 COPIED = [
     (path, text)
@@ -113,7 +114,7 @@ def test_a_workflow_in_the_docs_is_valid_safe_and_pinned_as_ours(text, tmp_path)
 
 def test_the_document_names_every_variable_and_every_pin():
     text = DOCUMENT.read_text()
-    files = "".join(path.read_text() for path in (NIGHTLY, ADHOC, CI, ACTION))
+    files = "".join(path.read_text() for path in (NIGHTLY, ADHOC, CI, RELEASE, ACTION))
     for name in set(re.findall(r"(?:vars|secrets)\.(\w+)", files)):
         assert f"`{name}`" in text, name
     for action, sha, version in set(re.findall(r"(actions/[\w-]+)(?:/\w+)?@(\w{40}) # (v[\d.]+)", files)):
