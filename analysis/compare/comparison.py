@@ -28,8 +28,8 @@ from analysis.compare.side_differences import (
 from analysis.compare.suite_groups import SuiteChange, compare_groups
 from collector.metrics import METRICS, MIN_EFFECT, Dimension
 from db.queries.cells import EVERYTHING, CellFilter
-from db.queries.details import codes, evidence, with_kernels
-from db.queries.side_rows import CellState
+from db.queries.details import codes
+from db.queries.side_rows import CellState, details_behind
 from db.queries.sides import Side
 
 if TYPE_CHECKING:
@@ -311,20 +311,20 @@ def _cause(conn: Connection, one: CellComparison, finding: Finding) -> str:
     if finding.metric == _PEAK:
         return _memory(conn, one)
     if finding.dimension is Dimension.COMPILE and finding.metric:
-        times = pass_times([_details(conn, one.base)], [_details(conn, one.new)])
+        times = pass_times([details_behind(conn, one.base)], [details_behind(conn, one.new)])
         return f"compile time, most of it in {times[0].name}" if times else METRICS[finding.metric].title
     return METRICS[finding.metric].title if finding.metric else finding.dimension.value
 
 
 def _host(conn: Connection, one: CellComparison) -> str:
     """Name the part of the host's work that took longer or shorter; empty where that is not known."""
-    parts = host_parts(_details(conn, one.base), _details(conn, one.new))
+    parts = host_parts(details_behind(conn, one.base), details_behind(conn, one.new))
     return f"host overhead, most of it in {parts[0].name}" if host_words(parts) else ""
 
 
 def _memory(conn: Connection, one: CellComparison) -> str:
     """Name the largest part of what moved the peak; parts that went the other way explain nothing."""
-    base, new = _details(conn, one.base), _details(conn, one.new)
+    base, new = details_behind(conn, one.base), details_behind(conn, one.new)
     grew = (one.new.values.get(_PEAK) or 0.0) - (one.base.values.get(_PEAK) or 0.0)
     for parts in (saved_parts(base, new), peak_parts(base, new)):
         leading = next((part for part in parts if part.change * grew > 0), None)
@@ -341,16 +341,12 @@ def _kernels(conn: Connection, one: CellComparison) -> str:
     before, after = (known.get(state.code_id or "") for state in (one.base, one.new))
     changed: CodeChanges | None = changes(before, after) if before and after else None
     parts = [
-        part for part in explained(_details(conn, one.base), _details(conn, one.new), changed) if part.name != OTHERS
+        part
+        for part in explained(details_behind(conn, one.base), details_behind(conn, one.new), changed)
+        if part.name != OTHERS
     ]
     if parts and parts[0].share >= _LEADING:
         return f"{parts[0].called} kernels"
     if one.code_changed is None:
         return "generated code not known"
     return "many kernels, none of them most of it" if one.code_changed else "the same generated code"
-
-
-def _details(conn: Connection, state: CellState) -> dict[str, Any]:
-    if state.run_id is None or state.cell_id is None:
-        return {}
-    return with_kernels(conn, state.cell_id, evidence(conn, state.run_id, state.cell_id, state.replicate)[0])

@@ -37,8 +37,8 @@ from collector.failures import Explanation
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import NEAREST, Config, status_words
 from db.queries.cells import EVERYTHING, CellFilter
-from db.queries.details import codes, configs_of, evidence, program, throttled_by, with_kernels
-from db.queries.side_rows import CellState
+from db.queries.details import codes, configs_of, program, throttled_by
+from db.queries.side_rows import CellState, details_behind
 
 _SIDES = ("base", "new")
 _PEAK = "compiled_peak_bytes"
@@ -57,7 +57,7 @@ _ROOF_POINTS = 0.02
 def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
     """Return one line for each thing that the two measurements of a compared cell differ in."""
     sides = row.base, row.new
-    base, new = (_details(conn, state) for state in sides)
+    base, new = (details_behind(conn, state) for state in sides)
     options = [_options(conn, state.program_id) for state in sides]
     code = _code_changes(conn, row)
     lines = [
@@ -80,12 +80,6 @@ def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
         *_weakly_checked(row, base, new),
     ]
     return tuple(lines) or ("nothing that is recorded of the two measurements differs but their times",)
-
-
-def _details(conn: Connection, state: CellState) -> dict[str, Any]:
-    if state.run_id is None or state.cell_id is None:
-        return {}
-    return with_kernels(conn, state.cell_id, evidence(conn, state.run_id, state.cell_id, state.replicate)[0])
 
 
 def _options(conn: Connection, program_id: str | None) -> dict[str, Any]:

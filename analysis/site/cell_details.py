@@ -31,8 +31,8 @@ from analysis.present import noise_line
 from analysis.reports.facts import evidence_of
 from analysis.rerun import stored_repro
 from collector.metrics import Place, shown_in
-from db.queries.details import codes, evidence, texts_of, with_kernels
-from db.queries.side_rows import CellState
+from db.queries.details import codes, texts_of
+from db.queries.side_rows import details_behind
 
 _SHOWN = shown_in(*Place)
 _ROLES = ("base", "new")
@@ -75,7 +75,7 @@ class CellDetails:
 
 def details_of(conn: Connection, comparison: Comparison, one: CellComparison) -> CellDetails:
     """Read what is known of both measurements of a cell."""
-    details = [_details(conn, state) for state in (one.base, one.new)]
+    details = [details_behind(conn, state) for state in (one.base, one.new)]
     words = [f"{OUTCOMES[outcome].capitalize()}{detail and f': {detail}'}." for outcome, detail in said(one)]
     run_id = one.new.run_id or one.base.run_id
     cell = cell_of(conn, one.cell.cell_id)
@@ -92,12 +92,6 @@ def details_of(conn: Connection, comparison: Comparison, one: CellComparison) ->
         _code(conn, one, details),
         stored_repro(conn, cell, run_id) if cell else "",
     )
-
-
-def _details(conn: Connection, state: CellState) -> dict[str, Any]:
-    if state.run_id is None or state.cell_id is None:
-        return {}
-    return with_kernels(conn, state.cell_id, evidence(conn, state.run_id, state.cell_id, state.replicate)[0])
 
 
 def _failures(one: CellComparison) -> list[tuple[str, str]]:
@@ -154,7 +148,7 @@ def _code(conn: Connection, one: CellComparison, details: Sequence[Mapping[str, 
     items = {} if changed.same else differing_texts(rows, before.graphs, after.graphs)
     for title, texts in items.items():
         # What there is no room for is not even read.
-        lines = _difference(conn, texts).splitlines() if room > 0 else []
+        lines = stored_difference(conn, texts).splitlines() if room > 0 else []
         if not lines:
             left_out += 1
             continue
@@ -165,7 +159,7 @@ def _code(conn: Connection, one: CellComparison, details: Sequence[Mapping[str, 
     return CodeChange(code_sentence(changed, after), shown, tuple(diffs), left_out)
 
 
-def _difference(conn: Connection, texts: Sequence[SourceText]) -> str:
+def stored_difference(conn: Connection, texts: Sequence[SourceText]) -> str:
     """Return the diff of two texts, or the one text that there is; empty where one is no longer stored."""
     stored = texts_of(conn, [text_id for text_id, _ in texts])
     if any(text_id not in stored for text_id, _ in texts):

@@ -18,7 +18,7 @@ from collector.vocabulary import NOT_APPLICABLE, Status
 from db.connecting import Query, Source, changing, connected, framed
 from db.nights import RunInfo, list_nights
 from db.queries.cells import CELL_COLUMNS, EVERYTHING, CellFilter, CellName, names_query
-from db.queries.details import same_code_as
+from db.queries.details import evidence, same_code_as, with_kernels
 from db.queries.sides import Side
 from db.schema import CellRow, ConfigRow, Environment, Model, Planned, Run, measurements, results
 from db.store_errors import StoreError, one_line
@@ -85,6 +85,15 @@ class CellState:
 
 #: A cell that a side does not expect.
 NOT_PLANNED = CellState()
+
+
+def details_behind(source: Source, state: CellState) -> dict[str, Any]:
+    """Return the details of the measurement behind a cell's state, see `with_kernels`; empty where there is none."""
+    if state.run_id is None or state.cell_id is None:
+        return {}
+    with connected(source) as conn:
+        own, _ = evidence(conn, state.run_id, state.cell_id, state.replicate)
+        return with_kernels(conn, state.cell_id, own)
 
 
 def side_cells(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> list[CellState]:
