@@ -47,6 +47,7 @@ VERBS = {
     "zoo": ("available", "the models, their batch sizes and what each needs"),
     "doctor": ("available", "what this machine can measure, and what it lacks"),
     "dashboard": ("runs", "open the dashboard on a database"),
+    "mcp": ("mcp", "serve the database to agents, over the Model Context Protocol"),
     "db": ("db", "create, upgrade, describe, check, thin out or rebuild the database, remove a run"),
 }
 

@@ -203,7 +203,7 @@ def open_from_sides(
     """
     with engine.connect() as conn:
         comparison = compare_named(conn, base, new)
-    cells = [_find(comparison, name) for name in dict.fromkeys(wanted)] if wanted else list(comparison.cells)
+    cells = [find_cell(comparison, name) for name in dict.fromkeys(wanted)] if wanted else list(comparison.cells)
     records, fresh, left_out = [], [], []
     with engine.begin() as conn:
         for one in cells:
@@ -222,7 +222,8 @@ def open_from_sides(
     return Opened(tuple(records), tuple(fresh), tuple(left_out))
 
 
-def _find(comparison: Comparison, name: str) -> CellComparison:
+def find_cell(comparison: Comparison, name: str) -> CellComparison:
+    """Return the cell of that name or cell_id. Raises `RecordError` with the nearest names where the sides have none."""
     found = next((one for one in comparison.cells if name in (str(one.cell), one.cell.cell_id)), None)
     if found is None:
         names = (str(one.cell) for one in comparison.cells)

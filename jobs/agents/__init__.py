@@ -1,0 +1,1 @@
+"""What agents are served over the Model Context Protocol: tools that read a store, and one that measures."""
