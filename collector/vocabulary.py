@@ -87,10 +87,15 @@ INDUCTORS = ("inductor", AHEAD_OF_TIME)
 
 #: The value of `Config.dynamic` that marks the batch and the sequence of the inputs. True is torch's own `dynamic=True`.
 MARKED: Literal["marked"] = "marked"
-Dynamic = bool | Literal["marked"] | None
+#: The value that marks the batch alone, as PyTorch's runner does with `--dynamic-batch-only`.
+BATCH_MARKED: Literal["batch"] = "batch"
+Dynamic = bool | Literal["marked", "batch"] | None
+#: The values that mark dimensions of the inputs, in place of an argument of torch.compile.
+MARKS: tuple[Dynamic, ...] = (MARKED, BATCH_MARKED)
 #: The parts of a config's name that need no value: the field that each sets, and to what.
 SWITCHES: dict[str, tuple[str, Any]] = {
     "dynamic": ("dynamic", MARKED),
+    "dynamic_batch": ("dynamic", BATCH_MARKED),
     "dynamic_all": ("dynamic", True),
     "fullgraph": ("fullgraph", True),
 }
@@ -103,8 +108,8 @@ class Config:
     `config_id` hashes the request, so that a changed default of torch does not end a series. Fields at their default are
     left out of the hash, so that a field added later changes no old id.
 
-    `dynamic`: `MARKED` marks the dimensions of the inputs that another batch or sequence changes, True makes all of them
-    dynamic, False none.
+    `dynamic`: `MARKED` marks the dimensions of the inputs that another batch or sequence changes, `BATCH_MARKED` those that
+    another batch changes, True makes all of them dynamic, False none.
     """
 
     backend: str = "inductor"

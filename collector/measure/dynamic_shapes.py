@@ -25,7 +25,7 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.templates import Effective
 from collector.usage_errors import UnavailableError
-from collector.vocabulary import MARKED, OWN_BATCH, Cell, Measurement, Stage, Status
+from collector.vocabulary import BATCH_MARKED, MARKS, OWN_BATCH, Cell, Measurement, Stage, Status
 from collector.zoo.spec import Built
 
 Call = Callable[[], Any]
@@ -153,7 +153,7 @@ def load(cell: Cell, build: Callable[..., Built], optimizer: str) -> tuple[Subje
     second size.
     """
     subject = Subject(cell, build(cell.batch_size, cell.phase, cell.device), optimizer)
-    if cell.config.dynamic != MARKED:
+    if cell.config.dynamic not in MARKS:
         return subject, None
     try:
         waiting, (own, other), dimensions = _second_size(subject, cell, build)
@@ -175,15 +175,16 @@ def _second_size(
     """Inputs of the second size on the CPU, batch and length of both sizes, and the dimensions in which they differ."""
     seed_everything()
     batches = cell.batch_size, other_batch(cell.batch_size)
-    built = build(batches[1], cell.phase, cell.device, shorter=2)
+    shorter = 1 if cell.config.dynamic == BATCH_MARKED else 2
+    built = build(batches[1], cell.phase, cell.device, shorter=shorter)
     waiting, own = Inputs(built.args, built.kwargs, built.targets), subject.inputs
     leaves = _leaves(own), _leaves(waiting)
     if len(leaves[0]) != len(leaves[1]):
         raise UnavailableError(f"the inputs of {cell.model} have another structure at a batch of {batches[1]}")
     dimensions = [_differing(*pair) for pair in zip(*leaves, strict=True)]
     if not any(dimensions):
-        hint = _HINTS.get(cell.batch_size, "")
-        raise UnavailableError(f"no input of {cell.model} has a batch or a sequence to mark{hint}")
+        hint, what = _HINTS.get(cell.batch_size, ""), "a batch" if shorter == 1 else "a batch or a sequence"
+        raise UnavailableError(f"no input of {cell.model} has {what} to mark{hint}")
     pairs = [(a.shape[d], b.shape[d]) for a, b, found in zip(*leaves, dimensions, strict=True) for d in found]
     lengths = next((pair for pair in pairs if pair != batches), (None, None))
     subject.on(subject.moved(waiting), subject.eager)()

@@ -34,7 +34,7 @@ from collector.measure.ahead_of_time import Program
 from collector.measure.counters import GradientGraph
 from collector.measure.provenance import ask_for_provenance
 from collector.templates import Effective
-from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKED, Cell, Phase
+from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKS, Cell, Phase
 from collector.zoo.spec import Built
 
 #: Calls in a row, from one state, of which the last is compared: with a cudagraph the third is a replay in any case.
@@ -235,7 +235,7 @@ class Subject:
             # mode is already part of the options; torch takes no options at all from other back-ends.
             options=dict(effective.options) or None if config.backend == "inductor" else None,
             # Marks on the inputs say what is dynamic where that is asked for.
-            dynamic=None if config.dynamic == MARKED else config.dynamic,
+            dynamic=None if config.dynamic in MARKS else config.dynamic,
             fullgraph=config.fullgraph,
         )
         if effective.options.get("cpp_wrapper"):

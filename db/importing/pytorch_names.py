@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
 
-from collector.vocabulary import MARKED, Config, OptionValue, Phase, Stage, Status, canonical_json
+from collector.vocabulary import BATCH_MARKED, Config, OptionValue, Phase, Stage, Status, canonical_json
 from db.importing.pytorch_files import REQUEST, FileName, parse_name
 from db.importing.result_rows import Row, Target, meant, number, plain, spelled
 from db.store_errors import in_words
@@ -39,7 +39,7 @@ _WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("cpp_wrapper", {"cudagraphs": False, "cpp_wrapper": True}),
     ("cudagraphs", {"cudagraphs": True}),
     ("freezing", {"freezing": True}),
-    ("dynamic", {"cudagraphs": True, "dynamic": MARKED}),
+    ("dynamic", {"cudagraphs": True, "dynamic": BATCH_MARKED}),
     ("export", {"cudagraphs": False, "backend": "export"}),
     ("default", {}),
 )
@@ -111,7 +111,7 @@ def _read_flags(settings: _Settings, arguments: Mapping[str, Any]) -> None:
     if "dynamic_shapes" in arguments:
         # The nightly makes only the batch dynamic; dynamic dimensions everywhere are another config.
         is_marked = arguments.get("dynamic_batch_only") or arguments.get("unbacked_batch_only")
-        settings["dynamic"] = (MARKED if is_marked else True) if arguments["dynamic_shapes"] else None
+        settings["dynamic"] = (BATCH_MARKED if is_marked else True) if arguments["dynamic_shapes"] else None
     if mode := arguments.get("inductor_compile_mode"):
         settings["mode"] = str(mode)
     settings["fullgraph"] = bool(arguments.get("nopython"))

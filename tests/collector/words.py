@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from collector.templates import TEMPLATES
-from collector.vocabulary import DTYPES, MARKED, Cell, Config, Failure, Measurement, Phase, Stage, Status
+from collector.vocabulary import BATCH_MARKED, DTYPES, MARKED, Cell, Config, Failure, Measurement, Phase, Stage, Status
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1, max_size=12)
@@ -24,7 +24,7 @@ configs = st.builds(
     mode=st.none() | st.sampled_from(["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]),
     overrides=st.dictionaries(KEYS, VALUES, max_size=3),
     freezing=st.none() | st.booleans(),
-    dynamic=st.none() | st.booleans() | st.just(MARKED),
+    dynamic=st.none() | st.booleans() | st.sampled_from((MARKED, BATCH_MARKED)),
     fullgraph=st.booleans(),
 )
 cells = st.builds(

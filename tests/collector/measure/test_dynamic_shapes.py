@@ -9,7 +9,7 @@ from torch import nn
 
 from collector.measure.cell import measure
 from collector.settings import Settings
-from collector.vocabulary import MARKED, Cell, Config, Phase, Status
+from collector.vocabulary import BATCH_MARKED, MARKED, Cell, Config, Phase, Status
 from collector.zoo.spec import Built
 
 FEW = Settings(rounds=5, warmups=1, sample_limit_s=5)
@@ -77,6 +77,14 @@ def test_one_program_serves_both_sizes(phase):
     own, other = found.details["sizes"]
     assert [(size["batch_size"], size["length"], size["recompiles"]) for size in (own, other)] == [(4, 8, 0), (2, 4, 0)]
     assert other["status"] == "pass" and other["compiled_ms"] > 0 and other["eager_ms"] > 0
+
+
+def test_a_marked_batch_keeps_the_length_of_the_sequence():
+    sizes = measured(Tiny, config=Config(backend="eager", dynamic=BATCH_MARKED)).details["sizes"]
+    assert [(size["batch_size"], size.get("length"), size["recompiles"]) for size in sizes] == [
+        (4, None, 0),
+        (2, None, 0),
+    ]
 
 
 @pytest.mark.slow
