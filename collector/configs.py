@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collector.device import device_named, is_accelerator
+from collector.hud_configs import PREFIX, hud_config
 from collector.templates import TEMPLATES, Effective
 from collector.usage_errors import ConfigError, UnavailableError
 from collector.vocabulary import AHEAD_OF_TIME, SWITCHES, Config, OptionValue, Phase
@@ -21,8 +22,10 @@ def parse_config(text: str) -> Config:
 
     A bare word is a template if one has that name, else a mode; whether torch knows the mode is checked when it is
     resolved. `dynamic=true` is the former name of `dynamic_all`. A JSON object, as it stands or in base64, is read by
-    `graphnet_config`. Raises `ConfigError` for an empty part, or two templates or modes.
+    `graphnet_config`, `hud:NAME` by `hud_config`. Raises `ConfigError` for an empty part, or two templates or modes.
     """
+    if text.strip().startswith(PREFIX):
+        return hud_config(text.strip())
     if (data := _json_object(text.strip())) is not None:
         return graphnet_config(data)
     template: str | None = None
@@ -58,7 +61,7 @@ def parse_config(text: str) -> Config:
 def _turn_on(switches: dict[str, Any], word: str, text: str) -> None:
     name, value = SWITCHES[word]
     if switches.setdefault(name, value) != value:
-        raise ConfigError(f"config {text!r} has dynamic and dynamic_all: leave out one")
+        raise ConfigError(f"config {text!r} has two of dynamic, dynamic_batch and dynamic_all: leave out one")
 
 
 def parse_value(text: str) -> OptionValue:

@@ -24,6 +24,7 @@ from sqlalchemy import Connection, select
 
 from collector.bundle import BundleContents, RunHeader
 from collector.bundle_file import both_paths, path_of
+from collector.hud_configs import HUD_WORDS
 from collector.metrics import METRICS
 from collector.output_file import write_output
 from collector.vocabulary import Cell, Failure, Measurement, Stage, Status
@@ -174,6 +175,19 @@ def _dependencies(contents: BundleContents) -> dict[str, dict[str, str]]:
     return libraries
 
 
+#: What PyTorch calls suites of ours whose models it has in another one.
+_SUITES = {"timm": "timm_models", "torchvision": "torchbench"}
+
+
+def _nightly_file(cell: Cell) -> dict[str, str]:
+    """Return the name of the file that PyTorch's nightly writes for a config of its own, by which its dashboard names it."""
+    words = HUD_WORDS.get(cell.config.config_id)
+    if words is None:
+        return {}
+    suite = _SUITES.get(cell.suite, cell.suite)
+    return {"output": f"{words}_{suite}_{cell.dtype}_{cell.phase.value}_{cell.device}_performance.csv"}
+
+
 def _of_cell(measurement: Measurement) -> dict[str, Any]:
     cell = measurement.cell
     return {
@@ -186,6 +200,7 @@ def _of_cell(measurement: Measurement) -> dict[str, Any]:
                 "batch_size": cell.batch_size,
                 "config": cell.config.name,
                 REQUEST: compact(cell.config.to_json()),
+                **_nightly_file(cell),
             },
         },
         "model": {"name": cell.model, "type": "OSS model", "backend": cell.config.backend, "origins": [cell.suite]},

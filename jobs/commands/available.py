@@ -12,6 +12,7 @@ import click
 
 from collector import configs
 from collector.device import device_here
+from collector.hud_configs import HUD_CONFIGS, PREFIX
 from collector.templates import TEMPLATES, resolve_config
 from collector.usage_errors import ConfigError, UnavailableError
 from collector.vocabulary import Config, Phase
@@ -29,8 +30,12 @@ from jobs.pool.testbeds import HostError, probe
 @device_option
 @json_option
 def templates_command(device: str | None, as_json: bool) -> None:
-    """The eight templates: effective options, config_id, program_id, and what is missing here."""
-    _list(template_configs(), device, as_json, {name: template.note for name, template in TEMPLATES.items()})
+    """The eight templates and PyTorch's nightly configs: options, config_id, program_id, and what is missing here."""
+    notes = {name: template.note for name, template in TEMPLATES.items()}
+    named = {config.name: config for config in template_configs()}
+    for name, hud in HUD_CONFIGS.items():
+        named[PREFIX + name], notes[PREFIX + name] = hud.config, hud.note
+    _list(named, device, as_json, notes)
 
 
 @click.command(epilog=example("modes --json"))
@@ -38,13 +43,13 @@ def templates_command(device: str | None, as_json: bool) -> None:
 @json_option
 def modes_command(device: str | None, as_json: bool) -> None:
     """The modes of the installed torch: effective options, config_id and program_id."""
-    _list(mode_configs(), device, as_json, {})
+    _list({config.name: config for config in mode_configs()}, device, as_json, {})
 
 
-def _list(configs: list[Config], device: str | None, as_json: bool, notes: Mapping[str, str]) -> None:
+def _list(configs: Mapping[str, Config], device: str | None, as_json: bool, notes: Mapping[str, str]) -> None:
     """Prints each config's ids and changed options; names those that ask for one program, and what is missing here."""
     device = device or device_here()
-    rows = [_config_row(config, device, notes.get(config.name, "")) for config in configs]
+    rows = [_config_row(name, config, device, notes.get(name, "")) for name, config in configs.items()]
     if as_json:
         print_json(rows)
         return
@@ -58,10 +63,11 @@ def _list(configs: list[Config], device: str | None, as_json: bool, notes: Mappi
             click.echo(f"    {line}")
 
 
-def _config_row(config: Config, device: str, note: str) -> dict[str, Any]:
+def _config_row(name: str, config: Config, device: str, note: str) -> dict[str, Any]:
     effective = resolve_config(config, device)
     return {
-        "name": config.name,
+        "name": name,
+        "config": config.name,
         "config_id": config.config_id,
         "program_id": effective.program_id,
         "options": effective.options,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from collector.configs import parse_config
 from collector.repro import repro_command
 from collector.usage_errors import ConfigError
-from collector.vocabulary import MARKED, Cell, Config, Phase
+from collector.vocabulary import BATCH_MARKED, MARKED, Cell, Config, Phase
 from jobs.commands.run import run_command
 from jobs.measuring_options import build_configs
 from tests.collector.words import configs
@@ -35,6 +35,7 @@ def test_a_name_reads_back_as_the_config_that_it_names(config):
         ("triton+freezing=true", Config(template="triton", freezing=True)),
         ("triton+dynamic=false+fullgraph", Config(template="triton", dynamic=False, fullgraph=True)),
         ("dynamic", Config(dynamic=MARKED)),
+        ("hud:dynamic", Config(template="cudagraphs", dynamic=BATCH_MARKED)),
         ("triton+dynamic_all", Config(template="triton", dynamic=True)),
         ("triton+dynamic=true", Config(template="triton", dynamic=True)),  # its former name
         ("backend=eager", Config(backend="eager")),
@@ -65,8 +66,11 @@ def test_a_value_that_no_json_can_hold_stays_text(text):
         ("triton+aten", "two templates"),
         ("max-autotune+reduce-overhead", "two modes"),
         ("triton+freezing=maybe", "freezing is true or false"),
-        ("dynamic+dynamic_all", "dynamic and dynamic_all"),
+        ("dynamic+dynamic_all", "dynamic_batch and dynamic_all"),
+        ("dynamic+dynamic_batch", "dynamic, dynamic_batch and"),
         ("dynamic+dynamic=false", "twice what is dynamic"),
+        ("hud:max_autotun", "did you mean max_autotune"),
+        ("hud:dynamic+fullgraph", "no config 'dynamic\\+fullgraph'"),
     ],
 )
 def test_a_config_that_cannot_be_read_is_one_line(text, said):

@@ -5,8 +5,10 @@ import json
 from pathlib import Path
 
 from collector.bundle import read_bundle
+from collector.hud_configs import HUD_CONFIGS
 from db.exporter import export_sides, stored_run, write_stream
 from db.importing.importer import Provenance, import_files
+from db.importing.pytorch_files import parse_name
 from db.importing.pytorch_names import Given
 
 SIDES = ("plain", "g0", "g1")
@@ -52,6 +54,12 @@ def exported(engine, *sides):
     buffer = io.BytesIO()
     write_stream(engine, sides, "v3", buffer)
     return buffer.getvalue()
+
+
+def test_a_config_of_the_nightly_is_exported_under_its_name(full):
+    records = [json.loads(line)["benchmark"]["extra_info"] for line in exported(full, *SIDES).splitlines()]
+    named = {parse_name(extra["output"].removesuffix(".csv")).config for extra in records if "output" in extra}
+    assert named and named <= {one.words for one in HUD_CONFIGS.values()}
 
 
 def test_every_record_follows_the_published_schema(full):

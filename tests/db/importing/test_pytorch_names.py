@@ -2,13 +2,14 @@
 
 import pytest
 
-from collector.vocabulary import MARKED, Config
+from collector.hud_configs import HUD_CONFIGS
+from collector.vocabulary import BATCH_MARKED, Config
 from db.importing.pytorch_names import config_of
 
 NIGHTLY = {
     "inductor_no_cudagraphs": Config(),
     "inductor_with_cudagraphs": Config(template="cudagraphs"),
-    "inductor_dynamic": Config(template="cudagraphs", dynamic=MARKED),
+    "inductor_dynamic": Config(template="cudagraphs", dynamic=BATCH_MARKED),
     "inductor_cpp_wrapper": Config(template="cpp_wrapper"),
     "inductor_with_cudagraphs_freezing": Config(template="cudagraphs", freezing=True),
     "inductor_with_cudagraphs_freezing_autotune": Config(
@@ -25,6 +26,10 @@ NIGHTLY = {
 @pytest.mark.parametrize("name", NIGHTLY)
 def test_every_config_of_the_nightly_has_its_own_request(name):
     assert config_of(name, None, {}) == NIGHTLY[name]
+
+
+def test_each_hud_config_is_what_its_file_is_imported_as():
+    assert {one.words: one.config for one in HUD_CONFIGS.values()}.items() <= NIGHTLY.items()
 
 
 FLAGS = {
