@@ -226,6 +226,13 @@ _ALL = (
            section=Section.CORRECTNESS, shown=Place.MODEL, rank=21,
            how="in float64, over the finite values",
            absent="without floating outputs; `nondeterministic` cells"),
+    Metric("accuracy_pytorch", "", "higher", "PyTorch's check",
+           meaning="1 where PyTorch's own accuracy check passes the same outputs, 0 where it fails them",
+           section=Section.CORRECTNESS,
+           how="`torch._dynamo.utils.same` with the tolerance, multiplier and reference of PyTorch's runner, see "
+               "[below](#pytorchs-own-check)",
+           absent="where the check was not reached; where no reference had room (`no_accuracy_pytorch` says why); before this "
+                  "version"),
     Metric("leak_bytes_per_call", "B", "lower", "leak per call",
            dimension=Dimension.MEMORY,
            meaning="device memory that stays allocated after a compiled call; "

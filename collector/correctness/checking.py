@@ -15,7 +15,8 @@ import torch
 from collector.correctness.comparing import Agreement, checking, compare, identical, without_numbers
 from collector.correctness.draws import slight, wrong_draws
 from collector.correctness.norms import rms_of, rmse
-from collector.correctness.reference import Room, reference_of
+from collector.correctness.pytorch_verdict import EAGER_DIFFERS, NO_VERDICT, VERDICT, pytorch_verdict
+from collector.correctness.reference import Reference, Room, reference_of
 from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides, wrong_form
 from collector.correctness.ties import LEAST_SHARE, Ties, jumping, nudge, part_ties
 from collector.correctness.tolerances import Tolerance, tolerance_for
@@ -26,7 +27,17 @@ from collector.measure.program import IN_A_ROW, SEED, EagerRuns, Subject, determ
 from collector.process.outcome import Outcome
 from collector.templates import Effective
 from collector.usage_errors import NotCheckedError
-from collector.vocabulary import AHEAD_OF_TIME, BY_COSINE, CHECKED_BY, NEAREST, Failure, Stage, Status
+from collector.vocabulary import (
+    AHEAD_OF_TIME,
+    BY_COSINE,
+    CHECKED_BY,
+    NEAREST,
+    Cell,
+    Failure,
+    Measurement,
+    Stage,
+    Status,
+)
 
 #: The largest share of the allowed error that is told: JSON has no infinity.
 _LARGEST_SHARE = 1e6
@@ -67,6 +78,7 @@ def check(
             problem = without_numbers(runs.outputs)
         if runs.differ_at:
             _disagree(outcome, Status.NONDETERMINISTIC, f"two eager runs differ at {runs.differ_at}")
+            _note_verdict(outcome, lambda: EAGER_DIFFERS)
         elif lost := [path for path in lost if path not in runs.written]:
             _disagree(outcome, Status.FAIL_ACCURACY, _LOST.format(lost[0]))
         elif problem:
@@ -105,6 +117,8 @@ def _compare(
         details["other_strides"] = dict(islice(other.items(), _NAMED))
     problem = wrong_form(runs.layout, subject.layout, minds_memory=not is_library) or _touched(runs, made)
     steady: Snapshot = {}
+    # What PyTorch's runner would compare: a program that draws as eager does, where numbers are random.
+    theirs: Callable[[], Snapshot] | None = None if seed_errors else lambda: made
     with checking():
         slightly = slight(eager, seed_errors)
     if seed_errors and not problem:
@@ -115,6 +129,8 @@ def _compare(
             with released_while_compiling(room.release):
                 return subject.outputs(drawing, seed)
 
+        theirs = partial(as_eager, SEED)
+
         problem = _draws(subject, compiled, as_eager, effective, runs)
         # What is hardly random is compared of the timed program, all else of one that draws as eager does.
         steady = {path: made[path] for path in eager if path in made and (path not in seed_errors or path in slightly)}
@@ -122,6 +138,7 @@ def _compare(
             made = as_eager(SEED)
     if problem:
         _disagree(outcome, Status.FAIL_ACCURACY, problem)
+        _note_verdict(outcome, partial(_verdict_besides, outcome, subject, eager, theirs, own_tolerance, room))
         return
     if is_library:
         # The library has copies of all buffers and changes those.
@@ -131,6 +148,7 @@ def _compare(
         subject.state.put_back()  # the reference is a copy of what stands there
     subject.state.let_rest_go()
     found = reference_of(outcome, subject, room)
+    _note_verdict(outcome, partial(_verdict, cell, eager, made, found, own_tolerance))
     reference = found.outputs
     if reference is not None:
         reference = {
@@ -144,6 +162,42 @@ def _compare(
     judge = _Judge(outcome, subject, room, tolerance, reference, slightly, lacked=found.lacked)
     _note(judge, judge.compare(eager, made), found.by)
     _conclude(outcome, judge, compiled, runs, (eager, made, steady), is_library)
+
+
+def _verdict(cell: Cell, eager: Snapshot, made: Snapshot, found: Reference, own_tolerance: float | None) -> str:
+    if found.lacked:
+        raise NotCheckedError(f"no reference: {found.lacked}")
+    reference = None if found.fails_in_float64 else found.outputs  # the runner knows no other reference
+    return pytorch_verdict(cell, eager, made, reference, own_tolerance)
+
+
+def _verdict_besides(
+    outcome: Outcome,
+    subject: Subject,
+    eager: Snapshot,
+    theirs: Callable[[], Snapshot] | None,
+    own_tolerance: float | None,
+    room: Room,
+) -> str:
+    """Return what PyTorch's check, which looks at values alone, says of outputs that have another problem."""
+    if theirs is None:
+        raise NotCheckedError("no program that draws numbers as eager does was compiled")
+    cell, made = outcome.measurement.cell, theirs()
+    subject.state.complete([eager, made])
+    subject.state.put_back()
+    subject.state.let_rest_go()
+    found = reference_of(Outcome(Measurement(cell, Status.PASS, "", 0.0)), subject, room)
+    return _verdict(cell, eager, made, found, own_tolerance)
+
+
+def _note_verdict(outcome: Outcome, verdict: Callable[[], str]) -> None:
+    """Note what PyTorch's own check says, or why that is not known. It decides nothing, and so must fail nothing."""
+    measurement = outcome.measurement
+    try:
+        measurement.details[VERDICT] = found = verdict()
+        measurement.metrics["accuracy_pytorch"] = float(found == Status.PASS)
+    except Exception as error:
+        measurement.details[NO_VERDICT] = f"{type(error).__name__}: {str(error)[:300]}"
 
 
 def _allows_tf32() -> bool:

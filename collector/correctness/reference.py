@@ -144,11 +144,13 @@ class Reference:
     """The outputs of a reference and what it is called; no outputs where there is none.
 
     `lacked` says why there is none, where that is for want of memory or time: a limit of the check and not of the model.
+    `fails_in_float64`: whether the model was tried in float64 and cannot be computed in it.
     """
 
     by: str = BY_COSINE
     outputs: Snapshot | None = None
     lacked: str | None = None
+    fails_in_float64: bool = False
 
 
 def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
@@ -159,7 +161,7 @@ def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
     """
     cell, details = outcome.measurement.cell, outcome.measurement.details
     higher = {"float64": torch.float64} | ({"float32": torch.float32} if subject.lowest_dtype != "float32" else {})
-    lacked, ran_out, least = "", False, list(higher)[-1]
+    lacked, ran_out, fails, least = "", False, False, list(higher)[-1]
     for name, dtype in higher.items():
         device_named(cell.device).give_back_unused()
         needs = room.for_reference(_growth(subject, dtype))
@@ -170,12 +172,14 @@ def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
             details[f"no_{name}"] = lacked = f"it would take {_gigabytes(needs)} of device memory, more than there is"
             continue
         try:
-            return Reference(name, room.run(needs, partial(_outputs_of_twin, subject, dtype)))
+            return Reference(name, room.run(needs, partial(_outputs_of_twin, subject, dtype)), fails_in_float64=fails)
         except Exception as error:
             details[f"no_{name}"] = reason = _reason(error)
             if classify(error, Stage.CORRECTNESS, device_named(cell.device).is_full())[0] is Status.OOM:
                 details[f"no_room_for_{name}"] = ran_out = True
                 lacked = reason
+            else:
+                fails = fails or name == "float64"
         finally:
             device_named(cell.device).give_back_unused()
     if not lacked:

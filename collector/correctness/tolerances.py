@@ -85,13 +85,14 @@ def tolerance_for(cell: Cell, own: float | None = None, allows_tf32: bool = Fals
     Under autocast PyTorch takes 2 for the gradients, which are float32: it has passed most of those by `allclose` before.
     They are as noisy as what they are computed from, and get 3 here.
     """
-    tol = _tol(cell) if own is None else own
+    tol = runner_tol(cell) if own is None else own
     if own is None and allows_tf32 and cell.dtype == "float32" and cell.device == "cuda":
         tol = max(tol, _TF32)
     return Tolerance(tol, 3.0 if cell.dtype != "float32" or tol >= 2e-2 else 2.0)
 
 
-def _tol(cell: Cell) -> float:
+def runner_tol(cell: Cell) -> float:
+    """Return the `tol` that PyTorch's runner gives the cell; a thousandth for suites that it does not have."""
     if cell.suite == "huggingface":
         by_model = _HUGGINGFACE_CPU if cell.device == "cpu" else _HUGGINGFACE
         return by_model.get((cell.model, cell.phase), _BY_PHASE[cell.phase])
