@@ -118,9 +118,14 @@ def whole_percent(part: int, whole: int) -> int:
 
 
 def pass_rate(counts: Counts) -> str:
-    """`92% 11/12` of the measured cells, with what is missing or does not apply behind it; `-` where none was measured."""
+    """`92% 11/12` of the measured cells, with what is missing or does not apply behind it; `-` where none was measured.
+
+    PyTorch's own pass rate stands there where it is another one.
+    """
     rate = f"{whole_percent(counts.passed, counts.attempted)}% " if counts.attempted else ""
     text = f"{rate}{counts.passed}/{counts.attempted}" if rate else NOTHING
+    if counts.pytorch_differs:
+        text += f" (PyTorch's {counts.pytorch_passed}/{counts.pytorch_judged})"
     if counts.missing:
         text += f" ({counts.missing} missing)"
     return f"{text} ({counts.not_applicable} n/a)" if counts.not_applicable else text

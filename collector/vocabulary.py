@@ -328,6 +328,8 @@ CHECKED_BY = "checked_by"
 BY_COSINE = "cosine"
 #: The key that names the tensor whose error is nearest to its limit.
 NEAREST = "nearest_to_limit"
+#: The metric that is 1 where PyTorch's own accuracy check passes a cell, and the key of the details with its words.
+PYTORCH_CHECK = "accuracy_pytorch"
 #: Behind the precision of a reference that had no room on the device.
 ON_THE_CPU = "on the CPU"
 #: The key with the most bytes of device memory that a cell keeps between its calls.
@@ -338,6 +340,31 @@ def status_words(status: str, details: Mapping[str, Any]) -> str:
     """A status as users see it: `pass`, or `pass (checked by cosine)` where no reference confirms it."""
     weak = status == "pass" and details.get(CHECKED_BY) == BY_COSINE
     return f"{status} (checked by cosine)" if weak else str(status)
+
+
+#: What fails whatever outputs are compared with.
+_FAILS_ANYWHERE = frozenset(
+    (
+        *(Status.FAIL_TO_COMPILE, Status.FAIL_TO_RUN, Status.OOM),
+        *(Status.TIMEOUT, Status.CRASHED, Status.MODEL_FAIL_TO_LOAD),
+    )
+)
+
+
+def passes_pytorch(status: str | None, found: float | None) -> bool | None:
+    """Return whether PyTorch's own check passes a cell; None where that is not known. `found` is `PYTORCH_CHECK`.
+
+    What failed before outputs were compared fails there as well.
+    """
+    if found is not None:
+        return found == 1
+    return False if status in _FAILS_ANYWHERE else None
+
+
+def judged_otherwise(status: str | None, found: float | None) -> bool:
+    """Return whether PyTorch's own check judges a cell otherwise than we do; False where either is not known."""
+    theirs = passes_pytorch(status, found)
+    return theirs is not None and status not in NOT_APPLICABLE and theirs is not (status == Status.PASS)
 
 
 #: The key of a measurement's details; the cell's own size comes first.

@@ -17,7 +17,7 @@ from analysis.compare.cell_repeats import RepeatRows
 from analysis.compare.cell_verdicts import COUNTED, LEAK, MARGIN, READ, Circumstances, judge_pairs, outcome_of
 from analysis.compare.comparison import Comparison, NoiseFacts
 from analysis.compare.findings import DEVICE, WALL, findings
-from analysis.compare.side_differences import DIFFERENT, SAME, carried_notes, changes, run_notes
+from analysis.compare.side_differences import DIFFERENT, SAME, carried_notes, changes, pytorch_note, run_notes
 from analysis.compare.suite_groups import SuiteSummary, summarise_groups
 from collector.bundle import CENSUS
 from collector.code import NAME_OF_SOURCE
@@ -119,7 +119,7 @@ def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> S
         cells = _side_cells(conn, side, filters)
         note = order_note(conn, side)
     nights = carried_notes([state.same_code_as for state in cells], "")
-    notes = (*([note] if note else []), *run_notes(side), *nights)
+    notes = (*([note] if note else []), *run_notes(side), *nights, *pytorch_note(cells, ""))
     return SideSummary(side, filters, summarise_groups(cells), tuple(cells), notes)
 
 

@@ -14,10 +14,14 @@ from typing import Any
 from analysis.compare.cell_comparison import CellComparison
 from collector.code import NAME_OF_SOURCE, Code, Kernel
 from collector.metrics import METRICS
-from collector.vocabulary import canonical_json
+from collector.vocabulary import PYTORCH_CHECK, canonical_json
 from db.nights import RunInfo
+from db.queries.side_rows import CellState
 from db.queries.sides import Side
 from db.store_errors import counted
+
+#: The cells that a note names.
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ def side_notes(base: Side, new: Side, cells: Sequence[CellComparison], *, across
         )
     notes += carried_notes([one.base.same_code_as for one in cells], " of base")
     notes += carried_notes([one.new.same_code_as for one in cells], " of new")
+    notes += pytorch_note([one.new for one in cells], " of new")
     if across:
         return notes
     if set(base.keys) == set(new.keys):
@@ -97,6 +102,22 @@ def _testbed_notes(base: Side, new: Side, cells: Sequence[CellComparison]) -> li
                 f"where latencies do not compare: {_spell_differences(pairs, known)}"
             )
     return notes
+
+
+def pytorch_note(states: Sequence[CellState], of_side: str) -> list[str]:
+    """Return a sentence on PyTorch's own accuracy check of one side's cells, with those that it judges otherwise."""
+    known = [state for state in states if state.passes_pytorch is not None and not state.is_not_applicable]
+    if not any(PYTORCH_CHECK in state.values for state in known):
+        return []
+    other = [
+        f"{state.cell} ({'pass' if state.passes_pytorch else 'fail'} there, {state.status} here)"
+        for state in known
+        if state.is_judged_otherwise
+    ]
+    more = [f"{len(other) - _NAMED} more"] if len(other) > _NAMED else []
+    otherwise = f"; it judges otherwise: {', '.join([*other[:_NAMED], *more])}" if other else ""
+    passing = sum(state.passes_pytorch is True for state in known)
+    return [f"PyTorch's own accuracy check passes {passing} of {len(known)} cells{of_side}{otherwise}"]
 
 
 def run_notes(*sides: Side) -> list[str]:

@@ -16,7 +16,7 @@ from analysis.compare.findings import Look
 from analysis.stats.averages import geomean
 from analysis.stats.verdicts import Interval, geomean_interval, sums_interval
 from collector.metrics import METRICS
-from collector.vocabulary import batch_word
+from collector.vocabulary import PYTORCH_CHECK, batch_word
 from db.queries.cells import CellName
 from db.queries.side_rows import CellState
 
@@ -52,13 +52,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Cells of one group on one side. `planned` is what was expected: planned, or measured without a plan."""
+    """Cells of one group on one side. `planned` is what was expected: planned, or measured without a plan.
+
+    `pytorch_passed` of `pytorch_judged` pass PyTorch's own accuracy check; both are 0 where no cell has its verdict.
+    """
 
     planned: int
     measured: int
     passed: int
     failed: int
     not_applicable: int
+    pytorch_passed: int = 0
+    pytorch_judged: int = 0
 
     @classmethod
     def of(cls, states: Sequence[CellState]) -> Counts:
@@ -67,7 +72,11 @@ class Counts:
         passed = sum(state.passes for state in states)
         not_applicable = sum(state.is_not_applicable for state in states)
         planned = sum(state.is_expected for state in states)
-        return cls(planned, measured, passed, measured - passed - not_applicable, not_applicable)
+        theirs = [state.passes_pytorch for state in states if not state.is_not_applicable]
+        known = [theirs.count(True), theirs.count(True) + theirs.count(False)]
+        if not any(PYTORCH_CHECK in state.values for state in states):
+            known = [0, 0]  # what failed before the check says nothing of it
+        return cls(planned, measured, passed, measured - passed - not_applicable, not_applicable, *known)
 
     @property
     def missing(self) -> int:
@@ -83,6 +92,11 @@ class Counts:
     def pass_rate(self) -> float | None:
         """Passed over attempted, 0 to 1; None where nothing was attempted. What is missing is counted apart."""
         return self.passed / self.attempted if self.attempted else None
+
+    @property
+    def pytorch_differs(self) -> bool:
+        """Whether PyTorch's own check has another pass rate."""
+        return self.pytorch_passed * self.attempted != self.passed * self.pytorch_judged
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object with stable keys."""

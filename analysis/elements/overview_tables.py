@@ -186,16 +186,22 @@ def _short_cell(item: Item | None, draw: Callable[[Item], tuple[Markup, str, str
 
 def _short_rate(item: Item) -> tuple[Markup, str, str]:
     if isinstance(item, SuiteSummary):
-        rate = joined(" ", [_rate(item.counts), _missing(item.counts)])
+        rate = joined(" ", [_rate(item.counts), _missing(item.counts), _pytorchs(item.counts)])
         return rate, f"{item.counts.passed} of {item.counts.attempted} measured cells pass", ""
     look, turned = _turned(item)
     words = f"base {item.base.passed} of {item.base.attempted}, new {item.new.passed} of {item.new.attempted} measured cells"
-    parts = [_rate(item.new), span(look, turned) if turned else "", _missing(item.new)]
+    parts = [_rate(item.new), span(look, turned) if turned else "", _missing(item.new), _pytorchs(item.new)]
     return joined(" ", parts), words, look
 
 
 def _missing(counts: Counts) -> str:
     return span("soft", f"{counts.missing} missing") if counts.missing else ""
+
+
+def _pytorchs(counts: Counts) -> str:
+    """How many cells PyTorch's own check passes, where it has another rate."""
+    words = f"PyTorch's {counts.pytorch_passed}/{counts.pytorch_judged}"
+    return span("soft", words) if counts.pytorch_differs else ""
 
 
 def _short_figure(item: Item, metric: str) -> tuple[Markup, str, str]:

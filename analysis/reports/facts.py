@@ -35,7 +35,7 @@ from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.rerun import NOTHING_AGAIN, Again, cell_of, find_again, repro_as
 from collector.failures import Explanation
 from collector.metrics import METRICS, MIN_EFFECT
-from collector.vocabulary import NEAREST, Config, status_words
+from collector.vocabulary import NEAREST, PYTORCH_CHECK, Config, status_words
 from db.queries.cells import EVERYTHING, CellFilter
 from db.queries.details import codes, configs_of, program, throttled_by
 from db.queries.side_rows import CellState, details_behind
@@ -78,6 +78,7 @@ def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
         *_throttled(base, new),
         *_disturbed(base, new),
         *_weakly_checked(row, base, new),
+        *_judged_otherwise(row, base, new),
     ]
     return tuple(lines) or ("nothing that is recorded of the two measurements differs but their times",)
 
@@ -139,6 +140,16 @@ def _weakly_checked(row: CellComparison, *details: Mapping[str, Any]) -> list[st
     statuses = [(side, str(state.status), of) for side, state, of in zip(_SIDES, states, details, strict=True)]
     return [
         f"{side}: {words}" for side, status, of_side in statuses if (words := status_words(status, of_side)) != status
+    ]
+
+
+def _judged_otherwise(row: CellComparison, *details: Mapping[str, Any]) -> list[str]:
+    """What PyTorch's own accuracy check says of a side, where we judge it otherwise."""
+    sides = zip(_SIDES, (row.base, row.new), details, strict=True)
+    return [
+        f"PyTorch's own check of {side}: {of_side.get(PYTORCH_CHECK, 'other words are not kept')}; here {state.status}"
+        for side, state, of_side in sides
+        if state.is_judged_otherwise
     ]
 
 

@@ -15,7 +15,7 @@ import torch
 from collector.correctness.comparing import Agreement, checking, compare, identical, without_numbers
 from collector.correctness.draws import slight, wrong_draws
 from collector.correctness.norms import rms_of, rmse
-from collector.correctness.pytorch_verdict import EAGER_DIFFERS, NO_VERDICT, VERDICT, pytorch_verdict
+from collector.correctness.pytorch_verdict import EAGER_DIFFERS, NO_VERDICT, pytorch_verdict
 from collector.correctness.reference import Reference, Room, reference_of
 from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides, wrong_form
 from collector.correctness.ties import LEAST_SHARE, Ties, jumping, nudge, part_ties
@@ -32,6 +32,7 @@ from collector.vocabulary import (
     BY_COSINE,
     CHECKED_BY,
     NEAREST,
+    PYTORCH_CHECK,
     Cell,
     Failure,
     Measurement,
@@ -194,8 +195,8 @@ def _note_verdict(outcome: Outcome, verdict: Callable[[], str]) -> None:
     """Note what PyTorch's own check says, or why that is not known. It decides nothing, and so must fail nothing."""
     measurement = outcome.measurement
     try:
-        measurement.details[VERDICT] = found = verdict()
-        measurement.metrics["accuracy_pytorch"] = float(found == Status.PASS)
+        measurement.details[PYTORCH_CHECK] = found = verdict()
+        measurement.metrics[PYTORCH_CHECK] = float(found == Status.PASS)
     except Exception as error:
         measurement.details[NO_VERDICT] = f"{type(error).__name__}: {str(error)[:300]}"
 

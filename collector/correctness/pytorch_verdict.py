@@ -21,8 +21,6 @@ from collector.failures import classify
 from collector.usage_errors import NotCheckedError
 from collector.vocabulary import Cell, Phase, Stage, Status
 
-#: Key of a measurement's details: the verdict in PyTorch's words, with the first difference behind it.
-VERDICT = "accuracy_pytorch"
 #: Key of a measurement's details: why there is no verdict.
 NO_VERDICT = "no_accuracy_pytorch"
 #: What the runner says of a model whose two eager runs differ.

@@ -39,7 +39,7 @@ from analysis.reports.facts import eager_lines
 from analysis.rerun import stored_repro
 from collector.failures import Explanation
 from collector.metrics import METRICS, Place, shown_in
-from collector.vocabulary import NEAREST, sizes_of
+from collector.vocabulary import NEAREST, PYTORCH_CHECK, judged_otherwise, sizes_of
 from dashboard.components import style
 from dashboard.components.downloads import download, file_name
 from dashboard.components.drawing import draw, markdown, show_figures, soft
@@ -141,6 +141,9 @@ def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
         if half.measured and (path := half.measured.details.get(NEAREST)):
             margin = number(MARGIN, half.values.get(MARGIN))
             draw(paragraph("soft", joined(" ", (f"Nearest to its limit in {half.role}, at {margin}:", mono(path)))))
+        if half.measured and judged_otherwise(half.measured.status, half.measured.metrics.get(PYTORCH_CHECK)):
+            told = str(half.measured.details.get(PYTORCH_CHECK, ""))
+            draw(paragraph("soft", joined(" ", (f"PyTorch's own accuracy check says otherwise of {half.role}:", mono(told)))))
     if caption := " ".join(part for part in parts if part):
         with st.expander("How is this decided?"):
             st.caption(caption)

@@ -14,7 +14,7 @@ import pandas as pd
 from sqlalchemy import Connection, Engine, Select, delete, func, select
 
 from collector.metrics import METRICS
-from collector.vocabulary import NOT_APPLICABLE, Status
+from collector.vocabulary import NOT_APPLICABLE, PYTORCH_CHECK, Status, judged_otherwise, passes_pytorch
 from db.connecting import Query, Source, changing, connected, framed
 from db.nights import RunInfo, list_nights
 from db.queries.cells import CELL_COLUMNS, EVERYTHING, CellFilter, CellName, names_query
@@ -81,6 +81,16 @@ class CellState:
     def is_not_applicable(self) -> bool:
         """Whether it is unavailable, skipped or was not checked."""
         return self.status in NOT_APPLICABLE
+
+    @property
+    def passes_pytorch(self) -> bool | None:
+        """Whether PyTorch's own accuracy check passes it; None where that is not known."""
+        return passes_pytorch(self.status, self.values.get(PYTORCH_CHECK))
+
+    @property
+    def is_judged_otherwise(self) -> bool:
+        """Whether PyTorch's own accuracy check says otherwise than the status."""
+        return judged_otherwise(self.status, self.values.get(PYTORCH_CHECK))
 
 
 #: A cell that a side does not expect.
