@@ -147,6 +147,8 @@ def test_a_summary_names_what_failed_and_what_is_missing(store):
         (Counts(planned=4, measured=4, passed=0, failed=0, not_applicable=4), "- (4 n/a)"),
         (Counts(planned=500, measured=500, passed=499, failed=1, not_applicable=0), "99% 499/500"),
         (Counts(planned=5, measured=4, passed=2, failed=1, not_applicable=1), "67% 2/3 (1 missing) (1 n/a)"),
+        (Counts(12, 12, 11, 1, 0, pytorch_passed=12, pytorch_judged=12), "92% 11/12 (PyTorch's 12/12)"),
+        (Counts(12, 12, 9, 3, 0, pytorch_passed=3, pytorch_judged=4), "75% 9/12"),
     ],
 )
 def test_a_pass_rate_tells_its_denominator_and_what_is_missing(counts, text):
