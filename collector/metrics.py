@@ -58,6 +58,8 @@ class Metric:
         meaning: the definition; `how` it is measured, and where it is `absent`. docs/metrics.md is made of these.
         floor: what a value counts as that is less, so that a change of next to nothing is none; 0 for no floor.
         control: the metric of the eager run in the same process, which shows how fast the machine was.
+        judged_by: the metric that is judged in place of a ratio to eager, which moves with eager as well.
+        hud_threshold: below which PyTorch's dashboard marks an average.
         shown: where the dashboard shows it, in the order of `rank`; None where it does not.
     """
 
@@ -75,6 +77,8 @@ class Metric:
     shown: Place | None = None
     rank: int = 0
     control: str = ""
+    judged_by: str = ""
+    hud_threshold: float | None = None
     how: str = ""
     absent: str = ""
 
@@ -93,7 +97,8 @@ _ALL = (
            how="the same rounds"),
     Metric("speedup", "x", "higher", "speedup", average="geomean",
            meaning="eager_ms over compiled_ms of the same process",
-           section=Section.LATENCY, shown=Place.COMPARE, rank=7),
+           section=Section.LATENCY, shown=Place.COMPARE, rank=7, judged_by="compiled_ms", hud_threshold=0.95,
+           how="not judged: `compiled_ms` is"),
     Metric("eager_kernel_ms", "ms", "lower", "eager device time",
            meaning="time per eager call in which the device was busy, from a profiler pass of its own",
            section=Section.LATENCY, shown=Place.MODEL, rank=14,
@@ -108,7 +113,8 @@ _ALL = (
            absent="on a CPU"),
     Metric("device_speedup", "x", "higher", "device speedup", average="geomean",
            meaning="eager_kernel_ms over compiled_kernel_ms: free of launch overhead and of host noise",
-           section=Section.LATENCY, shown=Place.COMPARE, rank=6,
+           section=Section.LATENCY, shown=Place.COMPARE, rank=6, judged_by="compiled_kernel_ms", hud_threshold=0.95,
+           how="not judged: `compiled_kernel_ms` is",
            absent="on a CPU"),
     Metric("roof_share", "", "higher", "share of the roof",
            meaning="ideal over actual device time of the kernels of a compiled call: 0.56 is 56 % of the roof",
@@ -142,7 +148,8 @@ _ALL = (
            absent="as above"),
     Metric("compression", "x", "higher", "compression", average="geomean",
            meaning="eager_peak_bytes over compiled_peak_bytes",
-           section=Section.MEMORY, shown=Place.COMPARE, rank=8,
+           section=Section.MEMORY, shown=Place.COMPARE, rank=8, judged_by="compiled_peak_bytes", hud_threshold=0.9,
+           how="not judged: `compiled_peak_bytes` is",
            absent="as above"),
     Metric("saved_bytes", "B", "lower", "saved for backward",
            meaning="memory of what the forward pass of one compiled training step saves for the backward pass, without weights "

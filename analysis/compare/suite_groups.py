@@ -25,8 +25,6 @@ FIGURES = (
     *("speedup", "device_speedup", "compiled_ms", "compiled_kernel_ms", "eager_ms", "compression"),
     "compile_cold_s",
 )
-#: The metric whose verdicts an average of another goes by: compression is eager over compiled peak memory.
-_DECIDES = {"speedup": "compiled_ms", "device_speedup": "compiled_kernel_ms", "compression": "compiled_peak_bytes"}
 #: A smaller relative change would be shown as 0.0 %.
 SHOWN_AS_NONE = 5e-4
 
@@ -320,7 +318,7 @@ def _look(metric: str, found: float, interval: Interval | None, cells: Sequence[
         return "calm"
     if METRICS[metric].average == "mean" and any(one.testbed_changed for one in cells):
         return "calm"
-    decides = _DECIDES.get(metric, metric)
+    decides = METRICS[metric].judged_by or metric
     allowed = {one.judged[decides].verdict.look for one in cells if decides in one.judged}
     look = direction(metric, 1.0, found)
     return look if look in ("better", "worse") and look in allowed else "calm"

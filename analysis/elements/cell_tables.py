@@ -84,6 +84,8 @@ def metric_row(metric: str, values: Sequence[float | None], change: ChangeWords 
     base, new = values
     change = change or unjudged(base, new)
     size, interval, word = change_cells(change)
+    if shown.judged_by and not word:
+        word = span("soft", f"not judged: {METRICS[shown.judged_by].title} is")
     if base is None or new is None:
         size = ABSENT
     elif shown.is_count or metric == LEAK or change is None:

@@ -72,10 +72,10 @@ def _advice(cells: Sequence[CellComparison]) -> str:
 
 #: The averages that have a table of their own, with what the caption adds.
 TABLES = {
-    "device_speedup": "eager over compiled device time, geometric mean",
-    "speedup": "eager over compiled latency, geometric mean",
+    "device_speedup": "eager over compiled device time, geometric mean; not judged: device time is",
+    "speedup": "eager over compiled latency, geometric mean; not judged: latency is",
     "compile_cold_s": "arithmetic mean",
-    "compression": "eager over compiled peak memory, geometric mean",
+    "compression": "eager over compiled peak memory, geometric mean; not judged: peak memory is",
 }
 #: What the grid calls a metric otherwise than the sections do.
 _SHORT = {"compression": "memory, eager over compiled"}
@@ -207,7 +207,7 @@ def _pytorchs(counts: Counts) -> str:
 def _short_figure(item: Item, metric: str) -> tuple[Markup, str, str]:
     if isinstance(item, SuiteSummary):
         figure = item.figures[metric]
-        return Markup(number(metric, figure.value)), f"{figure.n} cells", ""  # noqa: S704 -- digits and a unit
+        return joined(" ", [number(metric, figure.value), _below(metric, figure.value)]), f"{figure.n} cells", ""
     paired = item.figures[metric]
     if not paired.n:
         alone = paired.new_all.value if paired.new_all.value is not None else paired.base_all.value
@@ -220,7 +220,14 @@ def _short_figure(item: Item, metric: str) -> tuple[Markup, str, str]:
     about = ", ".join(
         filter(None, (sides, change.text if change else "", change.interval if change else "", f"n={paired.n}"))
     )
-    return joined(" ", [number(metric, paired.new), span(look or "soft", moved)]), about, look
+    return joined(" ", [number(metric, paired.new), span(look or "soft", moved), _below(metric, paired.new)]), about, look
+
+
+def _below(metric: str, average: float | None) -> str:
+    """Mark an average that PyTorch's dashboard marks."""
+    threshold = METRICS[metric].hud_threshold
+    is_below = threshold is not None and average is not None and average < threshold
+    return span("soft", f"below {threshold}x") if is_below else ""
 
 
 def section_tables(items: Sequence[Item], link: Link) -> Markup:
