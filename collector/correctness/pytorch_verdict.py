@@ -11,6 +11,7 @@ What the runner does besides is not done: a step of the optimizer, its smaller b
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any
 
 import torch
@@ -76,6 +77,13 @@ def _differs(
     from torch._dynamo.utils import same  # late: it imports the compiler
 
     exact, told = (reference or {}).get(path), list[str]()
+    larger = {
+        "use_larger_multiplier_for_smaller_tensor": cell.model in _LARGER_MULTIPLIER,
+        "force_max_multiplier": _folds_convolutions(cell),
+    }
+    options = {name: True for name, holds in larger.items() if holds}
+    if missing := options.keys() - signature(same).parameters:
+        raise NotCheckedError(f"the check of this torch has no {', '.join(missing)}")
     try:
         if isinstance(exact, torch.Tensor) and isinstance(eager, torch.Tensor):
             # One at a time: a reference that was made on the host has no room on the device as a whole.
@@ -88,8 +96,7 @@ def _differs(
             tol=runner_tol(cell) if own_tol is None else own_tol,
             equal_nan=cell.dtype != "float32",
             log_error=lambda text, *values: told.append(text % values),
-            use_larger_multiplier_for_smaller_tensor=cell.model in _LARGER_MULTIPLIER,
-            force_max_multiplier=_folds_convolutions(cell),
+            **options,
         )
     except Exception as error:
         if classify(error, Stage.CORRECTNESS)[0] is Status.OOM or type(error).__name__ == "AcceleratorError":
