@@ -220,7 +220,11 @@ def _short_figure(item: Item, metric: str) -> tuple[Markup, str, str]:
     about = ", ".join(
         filter(None, (sides, change.text if change else "", change.interval if change else "", f"n={paired.n}"))
     )
-    return joined(" ", [number(metric, paired.new), span(look or "soft", moved), _below(metric, paired.new)]), about, look
+    return (
+        joined(" ", [number(metric, paired.new), span(look or "soft", moved), _below(metric, paired.new)]),
+        about,
+        look,
+    )
 
 
 def _below(metric: str, average: float | None) -> str:

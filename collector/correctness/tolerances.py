@@ -27,6 +27,7 @@ _BY_PHASE = {Phase.INFERENCE: 1e-3, Phase.TRAINING: 1e-2}
 #: `higher_training`, `higher_inference` and `higher_inference_cpu` of huggingface.yaml.
 _HUGGINGFACE = {
     ("MT5ForConditionalGeneration", Phase.TRAINING): 2e-2,
+    ("BertForMaskedLM", Phase.TRAINING): 2e-2,
     ("GPT2ForSequenceClassification", Phase.INFERENCE): 4e-3,
 }
 _HUGGINGFACE_CPU = _HUGGINGFACE | {("GPT2ForSequenceClassification", Phase.INFERENCE): 5e-3}

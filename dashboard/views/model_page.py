@@ -143,7 +143,11 @@ def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
             draw(paragraph("soft", joined(" ", (f"Nearest to its limit in {half.role}, at {margin}:", mono(path)))))
         if half.measured and judged_otherwise(half.measured.status, half.measured.metrics.get(PYTORCH_CHECK)):
             told = str(half.measured.details.get(PYTORCH_CHECK, ""))
-            draw(paragraph("soft", joined(" ", (f"PyTorch's own accuracy check says otherwise of {half.role}:", mono(told)))))
+            draw(
+                paragraph(
+                    "soft", joined(" ", (f"PyTorch's own accuracy check says otherwise of {half.role}:", mono(told)))
+                )
+            )
     if caption := " ".join(part for part in parts if part):
         with st.expander("How is this decided?"):
             st.caption(caption)

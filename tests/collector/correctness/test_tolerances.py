@@ -20,7 +20,7 @@ FROZEN = Config(template="freezing")
     [
         (cell("huggingface", "BertForMaskedLM"), 1e-3, 3.0),
         (cell("huggingface", "BertForMaskedLM", dtype="float32"), 1e-3, 2.0),
-        (cell("huggingface", "BertForMaskedLM", Phase.TRAINING, "amp"), 1e-2, 3.0),
+        (cell("huggingface", "BertForMaskedLM", Phase.TRAINING, "amp"), 2e-2, 3.0),
         (cell("huggingface", "MT5ForConditionalGeneration", Phase.TRAINING, "float32"), 2e-2, 3.0),
         (cell("huggingface", "GPT2ForSequenceClassification", device="cpu"), 5e-3, 3.0),
         (cell("timm", "inception_v3", Phase.TRAINING, "float32"), 4e-2, 3.0),
