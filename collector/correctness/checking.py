@@ -15,7 +15,7 @@ import torch
 from collector.correctness.comparing import Agreement, checking, compare, identical, without_numbers
 from collector.correctness.draws import slight, wrong_draws
 from collector.correctness.norms import rms_of, rmse
-from collector.correctness.pytorch_verdict import EAGER_DIFFERS, NO_VERDICT, pytorch_verdict
+from collector.correctness.pytorch_verdict import EAGER_DIFFERS, NO_VERDICT, SMALL_BYTES, bytes_for, pytorch_verdict
 from collector.correctness.reference import Reference, Room, reference_of
 from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides, wrong_form
 from collector.correctness.ties import LEAST_SHARE, Ties, jumping, nudge, part_ties
@@ -149,7 +149,7 @@ def _compare(
         subject.state.put_back()  # the reference is a copy of what stands there
     subject.state.let_rest_go()
     found = reference_of(outcome, subject, room)
-    _note_verdict(outcome, partial(_verdict, cell, eager, made, found, own_tolerance))
+    _note_verdict(outcome, partial(_verdict, cell, eager, made, found, own_tolerance, room))
     reference = found.outputs
     if reference is not None:
         reference = {
@@ -165,11 +165,20 @@ def _compare(
     _conclude(outcome, judge, compiled, runs, (eager, made, steady), is_library)
 
 
-def _verdict(cell: Cell, eager: Snapshot, made: Snapshot, found: Reference, own_tolerance: float | None) -> str:
+def _verdict(
+    cell: Cell, eager: Snapshot, made: Snapshot, found: Reference, own_tolerance: float | None, room: Room
+) -> str:
     if found.lacked:
         raise NotCheckedError(f"no reference: {found.lacked}")
     reference = None if found.fails_in_float64 else found.outputs  # the runner knows no other reference
-    return pytorch_verdict(cell, eager, made, reference, own_tolerance)
+    judge = partial(pytorch_verdict, cell, eager, made, reference, own_tolerance)
+    takes = bytes_for(eager)
+    if takes <= SMALL_BYTES:
+        return judge()
+    needs = room.reserved + takes
+    if room.is_too_large(needs):
+        raise NotCheckedError(f"it would take {takes / 1e9:.1f} GB of device memory beside what is there")
+    return room.run(needs, judge)
 
 
 def _verdict_besides(
@@ -188,7 +197,7 @@ def _verdict_besides(
     subject.state.put_back()
     subject.state.let_rest_go()
     found = reference_of(Outcome(Measurement(cell, Status.PASS, "", 0.0)), subject, room)
-    return _verdict(cell, eager, made, found, own_tolerance)
+    return _verdict(cell, eager, made, found, own_tolerance, room)
 
 
 def _note_verdict(outcome: Outcome, verdict: Callable[[], str]) -> None:

@@ -27,6 +27,10 @@ NO_VERDICT = "no_accuracy_pytorch"
 #: What the runner says of a model whose two eager runs differ.
 EAGER_DIFFERS = "eager_two_runs_differ"
 
+#: Bytes of an element while a tensor is compared: the reference, a difference and its square in float64, and `allclose`.
+_BYTES = 32
+#: Bytes that a comparison takes without asking for them.
+SMALL_BYTES = 1 << 29
 #: Characters of a difference.
 _LONGEST = 300
 #: Suites whose runner compares no outputs of a training step.
@@ -38,6 +42,11 @@ _LARGER_MULTIPLIER = frozenset(
         *("vit_base_patch14_dinov2.lvd142m", "yolov3"),
     )
 )
+
+
+def bytes_for(eager: Snapshot) -> int:
+    """Return the bytes that the comparison of the largest output takes, since `same` compares a tensor as a whole."""
+    return _BYTES * max((value.numel() for value in eager.values() if isinstance(value, torch.Tensor)), default=0)
 
 
 def pytorch_verdict(

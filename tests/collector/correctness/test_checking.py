@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from collector.correctness.checking import check
+from collector.correctness.reference import Room
 from collector.measure.program import Subject, seed_everything
 from collector.process.outcome import Outcome
 from collector.templates import resolve_config
@@ -18,7 +19,7 @@ from collector.zoo.spec import Built
 EAGER = Config(backend="eager")
 
 
-def checked(model, phase=Phase.INFERENCE, dtype="float32", config=EAGER, calls_before=0, inputs=None):
+def checked(model, phase=Phase.INFERENCE, dtype="float32", config=EAGER, calls_before=0, inputs=None, room=Room()):  # noqa: B008 - it is frozen
     cell = Cell("tests", "tiny", phase, dtype, "cpu", 8, config)
     seed_everything()
     x = torch.randn(64, 32) if inputs is None else inputs
@@ -29,7 +30,7 @@ def checked(model, phase=Phase.INFERENCE, dtype="float32", config=EAGER, calls_b
         subject.eager()
         compiled()
     torch._dynamo.reset()
-    return outcome_of(cell, subject, compiled, effective)
+    return outcome_of(cell, subject, compiled, effective, None, room)
 
 
 def outcome_of(cell, *checked):

@@ -5,7 +5,9 @@ import itertools
 import pytest
 import torch
 
+from collector.correctness import checking
 from collector.correctness.pytorch_verdict import pytorch_verdict
+from collector.correctness.reference import Room
 from collector.vocabulary import Cell, Config, Phase, Status
 from tests.collector.correctness.test_checking import Does, checked, without
 
@@ -64,3 +66,10 @@ def test_a_verdict_that_cannot_be_had_is_absent_and_fails_nothing(monkeypatch):
 
 def raises_out_of_memory(*_, **__):
     raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_a_large_tensor_asks_for_the_memory_of_its_comparison(monkeypatch):
+    monkeypatch.setattr(checking, "SMALL_BYTES", 0)
+    assert checked(without(), room=Room(eager_peak=1)).details["accuracy_pytorch"] == "pass"
+    found = checked(without(), room=Room(for_cells=1))
+    assert found.status is Status.PASS and "GB of device memory" in found.details["no_accuracy_pytorch"]
