@@ -7,12 +7,14 @@ import json
 import shlex
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 
 from collector.configs import parse_config
 from collector.repro import repro_command
 from collector.usage_errors import ConfigError
 from collector.vocabulary import BATCH_MARKED, MARKED, Cell, Config, Phase
+from jobs.commands.available import templates_command
 from jobs.commands.run import run_command
 from jobs.measuring_options import build_configs
 from tests.collector.words import configs
@@ -141,3 +143,10 @@ def test_a_graphnet_config_that_says_something_else_is_refused(data, said):
 @pytest.mark.parametrize("name", ["freezing", "default", "cudagraphs", "aten", "MTIz"])
 def test_a_name_that_could_be_base64_stays_a_name(name):
     assert parse_config(name).name == name
+
+
+def test_templates_names_the_source_of_each_hud_config():
+    done = CliRunner().invoke(templates_command, ["--device", "cpu", "--json"])
+    rows = {row["name"]: row for row in json.loads(done.stdout) if row["name"].startswith("hud:")}
+    assert rows["hud:max_autotune"]["options"] == {"max_autotune": True, "triton.cudagraphs": True}
+    assert all(".ci/pytorch/test.sh" in row["note"] and parse_config(row["config"]) for row in rows.values())
