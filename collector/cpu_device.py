@@ -16,7 +16,13 @@ from collector.device import CPU
 class CpuDevice:
     """The processor: nothing to wait for, and no memory but the host's."""
 
-    name = CPU
+    name = torch_name = CPU
+    records_graphs = shows_waits = False
+    preloads: tuple[str, ...] = ()
+
+    def is_here(self) -> bool:
+        """Return True."""
+        return True
 
     def synchronize(self) -> None:
         """Do nothing: a call has ended when it returns."""
@@ -77,3 +83,13 @@ class CpuDevice:
     def is_full(self) -> bool:
         """Return False: the kernel ends who asks for too much."""
         return False
+
+    def allows_tf32(self) -> bool:
+        """Return False: it multiplies as it is told."""
+        return False
+
+    def idle_probe(self, known_ms: float) -> None:
+        """Return None: its load is read."""
+
+    def yardstick(self) -> None:
+        """Return None: the host's own is timed in any case."""

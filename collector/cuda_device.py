@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
+from collector.device import GPU
 from collector.machine.health import LITTLE_MEMORY
+from collector.machine.yardstick import GpuYardstick, IdleProbe
 from collector.measure.memory import Peak, peak_of
 
 #: Allocations and what else the allocator records of one call.
@@ -21,7 +23,17 @@ _HISTORY = 100_000
 class CudaDevice:
     """The first GPU that this process sees."""
 
-    name = "cuda"
+    name = torch_name = GPU
+    records_graphs = shows_waits = True
+    preloads: tuple[str, ...] = (
+        "triton.compiler.compiler",
+        "triton.backends.nvidia.compiler",
+        "triton.backends.nvidia.driver",
+    )
+
+    def is_here(self) -> bool:
+        """Return whether torch has a driver and a GPU."""
+        return bool(torch.cuda.is_available())
 
     def synchronize(self) -> None:
         """Wait for all streams."""
@@ -127,6 +139,18 @@ class CudaDevice:
             return bool(torch.cuda.mem_get_info()[0] < LITTLE_MEMORY)
         except RuntimeError:  # no context could be made: the message of the first error says why
             return False
+
+    def allows_tf32(self) -> bool:
+        """Return whether cuBLAS or cuDNN may take TensorFloat-32."""
+        return bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
+
+    def idle_probe(self, known_ms: float) -> IdleProbe:
+        """Return products that are timed by the GPU's own events."""
+        return IdleProbe(self, torch.cuda.Event, known_ms)
+
+    def yardstick(self) -> GpuYardstick:
+        """Return the PTX of the package in the driver's hands."""
+        return GpuYardstick()
 
 
 def _failed_allocations() -> int:

@@ -1,6 +1,6 @@
 """The device that is measured: what the stages of a cell ask of it. Only the modules of the devices ask torch.
 
-Another device is a class with these methods in a module of its own, and its line in `device_named`.
+Another device is a class with these methods in a module of its own, and its line in `DEVICES`.
 """
 
 from __future__ import annotations
@@ -8,17 +8,26 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import torch
 
+    from collector.machine.yardstick import GpuYardstick, IdleProbe
     from collector.measure.memory import Peak
 
 #: The host's own processor, whose memory torch does not count and which has nothing to wait for.
 CPU = "cpu"
-#: What can be measured, the one that is taken where it is there first.
-DEVICES = ("cuda", CPU)
+#: The GPUs that nvidia-smi lists and that the census can imagine, in torch's word; ROCm's go by it as well.
+GPU = "cuda"
+#: What can be measured, with its class; the first one that is there is taken.
+DEVICES = {
+    GPU: "collector.cuda_device:CudaDevice",
+    "xpu": "collector.xpu_device:XpuDevice",
+    "mps": "collector.mps_device:MpsDevice",
+    CPU: "collector.cpu_device:CpuDevice",
+}
 
 
 def is_accelerator(device: str) -> bool:
@@ -27,9 +36,22 @@ def is_accelerator(device: str) -> bool:
 
 
 class Device(Protocol):
-    """A kind of device, in this process; of several the process sees one."""
+    """A kind of device, in this process; of several the process sees one.
+
+    `name` is its word in bundles and options, `torch_name` that of the tensors on it: the same for all devices of torch's own.
+    `records_graphs` says whether torch records its launches and replays them, so that an optimiser's counter must be on it.
+    `shows_waits` says whether `collector.measure.host_time` knows the functions of its runtime that launch and wait.
+    `preloads` are the modules that its code generation imports besides those of a CPU, if they are there.
+    """
 
     name: str
+    torch_name: str
+    records_graphs: bool
+    shows_waits: bool
+    preloads: tuple[str, ...]
+
+    def is_here(self) -> bool:
+        """Return whether torch can use such a device in this process."""
 
     def synchronize(self) -> None:
         """Wait until the device has finished all work."""
@@ -77,12 +99,22 @@ class Device(Protocol):
     def is_full(self) -> bool:
         """Return whether the device has next to no free memory."""
 
+    def allows_tf32(self) -> bool:
+        """Return whether products in float32 may be computed with the mantissa of TensorFloat-32."""
+
+    def idle_probe(self, known_ms: float) -> IdleProbe | None:
+        """Return the probe that tells whether others use the device, of which `known_ms` is known; None where there is none."""
+
+    def yardstick(self) -> GpuYardstick | None:
+        """Return the fixed work that tells the machine's drift; None where there is none for the device.
+
+        Raises `NoYardstickError` where the driver cannot run it.
+        """
+
 
 def device_here() -> str:
     """Return the device that is measured unless somebody names one: the first that torch finds here. Imports torch."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else CPU
+    return next(name for name in DEVICES if device_named(name).is_here())
 
 
 @functools.cache
@@ -92,12 +124,8 @@ def device_named(name: str) -> Device:
     Raises:
         ValueError: nothing is known of such a device.
     """
-    if name == CPU:
-        from collector.cpu_device import CpuDevice
-
-        return CpuDevice()
-    if name == "cuda":
-        from collector.cuda_device import CudaDevice
-
-        return CudaDevice()
-    raise ValueError(f"{name} is no device that can be measured: {', '.join(DEVICES)}")
+    if name not in DEVICES:
+        raise ValueError(f"{name} is no device that can be measured: {', '.join(DEVICES)}")
+    module, _, kind = DEVICES[name].partition(":")
+    device: Device = getattr(import_module(module), kind)()
+    return device

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from collector.device import GPU
 from collector.usage_errors import ConfigError, nearest
 from collector.vocabulary import AHEAD_OF_TIME, Config, Dynamic, OptionValue, short_hash
 
@@ -196,7 +197,7 @@ def resolve(
     freezing: bool | None = None,
     dynamic: Dynamic = None,
     fullgraph: bool = False,
-    device: str = "cuda",
+    device: str = GPU,
 ) -> Effective:
     """The effective config of a request: overrides win over `freezing`, that over the template, that over the mode.
 

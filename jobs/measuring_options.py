@@ -17,7 +17,9 @@ from jobs.census.census_pool import DEFAULT_CACHE
 from jobs.options import FOLDER, INPUT_FILE, PHASES, POSITIVE, Decorator, as_one, repeatable, together
 from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 
-device_option = click.option("--device", type=click.Choice(DEVICES), help="Where to measure [the GPU if there is one].")
+device_option = click.option(
+    "--device", type=click.Choice(list(DEVICES)), help="Where to measure [the GPU if there is one]."
+)
 dtype_option = click.option(
     "--dtype",
     type=click.Choice(DTYPES),

@@ -104,7 +104,7 @@ def translate(query: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]],
     elif mode:
         notes.append(f"The HUD link asks for the mode {mode!r}; there are inference and training.")
     device = theirs["deviceName"].partition(" ")[0].lower()
-    if device in ("cuda", "cpu"):
+    if device in ("cuda", "xpu", "mps", "cpu"):
         ours["device"] = [device]
     elif device:
         notes.append(f"The HUD link asks for the device {theirs['deviceName']!r}; all devices are shown.")

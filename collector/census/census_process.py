@@ -67,7 +67,7 @@ class CensusProcess:
         from collector.census.absent_gpu import pretend, stop_at_the_code
         from collector.census.fake_models import leave_out_values
         from collector.census.gpu_models import find_gpu
-        from collector.device import CPU
+        from collector.device import CPU, GPU
         from collector.machine.environment import fingerprint
         from collector.process.forkserver import preload_compiler
 
@@ -77,11 +77,11 @@ class CensusProcess:
             gpu = find_gpu(device_name)
             pretend(gpu)
             capability = ".".join(map(str, gpu.capability))
-            environment |= {"device": "cuda", "gpu": gpu.name, "capability": capability, "cuda": torch.version.cuda}
+            environment |= {"device": GPU, "gpu": gpu.name, "capability": capability, "cuda": torch.version.cuda}
         stop_at_the_code()
         leave_out_values()
         preload_compiler(environment["device"], os.sched_getaffinity(0))
-        self._warm_up(CPU if device_name == CPU else "cuda")
+        self._warm_up(CPU if device_name == CPU else GPU)
         gc.collect()
         gc.freeze()
         return environment

@@ -10,8 +10,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import torch
-
 from collector.correctness.comparing import Agreement, checking, compare, identical, without_numbers
 from collector.correctness.draws import slight, wrong_draws
 from collector.correctness.norms import rms_of, rmse
@@ -159,7 +157,9 @@ def _compare(
             or slightly.get(path, math.inf) <= _HARDLY * rms_of(exact)
             or 2 * seed_errors[path] < rmse(eager.get(path), exact)
         }
-    tolerance = tolerance_for(replace(cell, dtype=subject.lowest_dtype), own_tolerance, _allows_tf32())
+    tolerance = tolerance_for(
+        replace(cell, dtype=subject.lowest_dtype), own_tolerance, device_named(cell.device).allows_tf32()
+    )
     judge = _Judge(outcome, subject, room, tolerance, reference, slightly, lacked=found.lacked)
     _note(judge, judge.compare(eager, made), found.by)
     _conclude(outcome, judge, compiled, runs, (eager, made, steady), is_library)
@@ -208,10 +208,6 @@ def _note_verdict(outcome: Outcome, verdict: Callable[[], str]) -> None:
         measurement.metrics[PYTORCH_CHECK] = float(found == Status.PASS)
     except Exception as error:
         measurement.details[NO_VERDICT] = f"{type(error).__name__}: {str(error)[:300]}"
-
-
-def _allows_tf32() -> bool:
-    return bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
 
 
 def _conclude(

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from collector.device import is_accelerator
 from collector.vocabulary import Cell, Phase
 
 #: Tensors with fewer elements have a noisy RMSE (`torch._dynamo.utils.same`).
@@ -87,7 +88,7 @@ def tolerance_for(cell: Cell, own: float | None = None, allows_tf32: bool = Fals
     They are as noisy as what they are computed from, and get 3 here.
     """
     tol = runner_tol(cell) if own is None else own
-    if own is None and allows_tf32 and cell.dtype == "float32" and cell.device == "cuda":
+    if own is None and allows_tf32 and cell.dtype == "float32" and is_accelerator(cell.device):
         tol = max(tol, _TF32)
     return Tolerance(tol, 3.0 if cell.dtype != "float32" or tol >= 2e-2 else 2.0)
 

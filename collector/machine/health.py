@@ -39,12 +39,12 @@ def is_suspect(message: str) -> bool:
     return any(sign in message for sign in _SIGNS) and not lacks_memory(message)
 
 
-def why_unhealthy(environ: Mapping[str, str], timeout_s: float = 60.0) -> str | None:
-    """Return the problem in one line, or None if a small product on the GPU is correct in a new process.
+def why_unhealthy(environ: Mapping[str, str], device: str, timeout_s: float = 60.0) -> str | None:
+    """Return the problem in one line, or None if a small product on the device is correct in a new process.
 
     None, too, where that process finds no memory: other processes hold it, and the driver has answered.
     """
-    command = [sys.executable, "-m", "collector.machine.health"]
+    command = [sys.executable, "-m", "collector.machine.health", device]
     check = subprocess.Popen(
         command, env=dict(environ), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
     )
@@ -60,16 +60,20 @@ def why_unhealthy(environ: Mapping[str, str], timeout_s: float = 60.0) -> str | 
     return (named or lines or [f"the check ended with code {check.returncode}"])[-1]
 
 
-def main() -> None:
-    """Entry point of `python -m collector.machine.health`: exits with 0 if the GPU computes."""
+def main(name: str) -> None:
+    """Entry point of `python -m collector.machine.health NAME`: exits with 0 if this device computes."""
     import torch
 
+    from collector.device import device_named
+
+    device = device_named(name)
+
     try:
-        ones = torch.ones(256, 256, device="cuda")
+        ones = torch.ones(256, 256, device=device.torch_name)
         total = float((ones @ ones).sum())
     except RuntimeError:
         # cuBLAS says "not initialized" where it finds no room for its workspace.
-        if torch.cuda.mem_get_info()[0] < LITTLE_MEMORY:
+        if device.is_full():
             sys.exit("the GPU answers, it is out of memory")
         raise
     if total != 256.0**3:
@@ -77,4 +81,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -15,7 +15,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collector.device import Device
 
 #: Products of the probe and their size: 17 GFLOP each, together about 45 ms on an H100 in float32 and 6 ms in TF32.
 _PROBE_PRODUCTS, _SIZE = 128, 2048
@@ -32,32 +35,32 @@ _LIMIT_S = 20.0
 
 
 class IdleProbe:
-    """Times the probe on this process's GPU.
+    """Times the probe on this process's device, by events of torch's class for it.
 
     `idle_ms` is what the probe takes on an idle GPU, as far as this process knows: the shortest probe of other processes
     (the argument, 0 if there is none), or the shortest piece of its own probes times the number of pieces. A piece is
     short enough to be undisturbed even if the GPU runs another process in turn.
     """
 
-    def __init__(self, known_ms: float = 0.0) -> None:
+    def __init__(self, device: Device, event: Callable[..., Any], known_ms: float = 0.0) -> None:
         import torch  # not above: whoever judges the probes of a run needs no torch
 
-        self._torch = torch
+        self._torch, self._device = torch, device
         self.idle_ms = known_ms or float("inf")
-        self._factor = torch.full((_SIZE, _SIZE), 1e-3, device="cuda")
+        self._factor = torch.full((_SIZE, _SIZE), 1e-3, device=device.torch_name)
         self._product = torch.empty_like(self._factor)
-        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(_PROBE_PRODUCTS // _PIECE + 1)]
+        self._events = [event(enable_timing=True) for _ in range(_PROBE_PRODUCTS // _PIECE + 1)]
         self.ms()  # loads the kernel
 
     def ms(self) -> float:
         """Milliseconds that the probe takes now."""
-        self._torch.cuda.synchronize()
+        self._device.synchronize()
         self._events[0].record()
         for event in self._events[1:]:
             for _ in range(_PIECE):
                 self._torch.mm(self._factor, self._factor, out=self._product)
             event.record()
-        self._torch.cuda.synchronize()
+        self._device.synchronize()
         pieces = [begin.elapsed_time(end) for begin, end in zip(self._events, self._events[1:], strict=False)]
         self.idle_ms = min(self.idle_ms, round(len(pieces) * min(pieces), 3))
         return round(float(sum(pieces)), 3)

@@ -315,6 +315,8 @@ class _Run:
         resident = [*subject.model.parameters(), *subject.model.buffers()]
         if (peak := self.device.peak_bytes(call, resident, calls)) is not None:
             self.metrics[name] = float(peak)
+        elif self.on_accelerator:
+            self.details["no_peak_bytes"] = f"torch does not count the most memory that was held on {self.cell.device}"
 
     def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
         counters.reset()
@@ -403,6 +405,8 @@ class _Run:
         subject.release_gradients()
         if (peak := self.device.peak(compiled)) is not None:
             self.details["peak_lines"] = peak.rows
+        else:
+            self.details["no_peak_lines"] = f"torch does not say which line allocated on {self.cell.device}"
 
     def _count(self) -> None:
         found, details = counters.read(self.log)
@@ -423,7 +427,11 @@ class _Run:
             with self._holding("device", self._calls_need()):
                 timing.warm_up(self.cell.device)
             with self._holding("device", self._calls_need()):
-                probe = IdleProbe(self.host.idle_ms)
+                probe = self.device.idle_probe(self.host.idle_ms)
+                if probe is None:
+                    self.details["no_idle_probe"] = (
+                        f"there is no probe that tells whether others use {self.cell.device}"
+                    )
                 self._open_yardstick()
         samples, held, kept = self._samples("measure", subject, compiled, probe, watcher)
         if self.host.eager_ms and median(samples[0]) > SLOW_HOST * self.host.eager_ms:
@@ -432,7 +440,7 @@ class _Run:
             self.details["sampled_again"] = round(median(samples[0]) / median(again[0][0]), 3)
             samples, held, kept = min((samples, held, kept), again, key=lambda taken: median(taken[0][0]))
         self._take_samples(*samples)
-        if probe and not compare_sizes:
+        if self.on_accelerator and not compare_sizes:
             profilers = self._profile(calls, probe, watcher)
         if not self.on_accelerator:
             # On a CPU the profiler counts memory, so this comes after the samples.
@@ -443,7 +451,7 @@ class _Run:
         self._take_leak(compiled, held, kept)
         if compare_sizes:
             compare_sizes()
-            if probe:
+            if self.on_accelerator:
                 profilers = self._profile(calls, probe, watcher)
         self._take_profiles(profilers)
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
@@ -476,9 +484,12 @@ class _Run:
 
     def _open_yardstick(self) -> None:
         try:
-            self.yardstick = GpuYardstick()
+            self.yardstick = self.device.yardstick()
         except NoYardstickError as error:
             self.details["no_yardstick"] = str(error)
+        else:
+            if self.yardstick is None:
+                self.details["no_yardstick"] = f"there is no fixed work for {self.cell.device}"
 
     def _take_yardstick(self) -> None:
         """Time the fixed work while the machine is as quiet and as warm as it was for the samples."""
@@ -493,7 +504,9 @@ class _Run:
             return
         self.metrics["yardstick_gpu_ms"], self.metrics["yardstick_copy_ms"] = product_ms, copy_ms
 
-    def _profile(self, calls: Mapping[str, Callable[[], Any]], probe: IdleProbe, watcher: Watcher) -> dict[str, Any]:
+    def _profile(
+        self, calls: Mapping[str, Callable[[], Any]], probe: IdleProbe | None, watcher: Watcher
+    ) -> dict[str, Any]:
         """Profile on a GPU that nobody else uses; a CPU has no device time apart from its wall time.
 
         How soon the host launches a kernel does not change how long it runs: the other cells compile on.
@@ -502,18 +515,19 @@ class _Run:
         self._expect_calls()
         needs = self._calls_need()
         with self._holding("profile", None if needs is None else needs + ROOM_BYTES):
-            before_ms = probe.wait()
+            before_ms = probe.wait() if probe else None
             with garbage_collection_off():
                 self._count_instructions(calls["compiled"])
                 count, device = self.settings.profile_calls, self.cell.device
                 passes = [
                     {name: timing.record(call, count, device) for name, call in calls.items()} for _ in range(_PASSES)
                 ]
-            profile_ms = {"before_profile_ms": before_ms, "after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
+            if probe:
+                profile_ms = {"before_profile_ms": before_ms, "after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
+                self.details["idle_probe"] |= profile_ms
             self._measure_ceilings()
             # Last, since it heats the GPU, and with garbage collection, since it makes thousands of calls.
             self._take_energy(calls["compiled"], watcher)
-        self.details["idle_probe"] |= profile_ms
         return {name: timing.quieter([made[name] for made in passes], count) for name in calls}
 
     def _count_instructions(self, compiled: Callable[[], Any]) -> None:
@@ -594,7 +608,11 @@ class _Run:
             if (found := timing.device_time(profiler, calls)) is not None:
                 self.metrics[f"{name}_kernel_ms"] = found.busy_ms
                 self.details[f"{name}_kernels"] = found.kernels
-        if "compiled" in profilers and (spent := host_time(timing.host_spans(profilers["compiled"]))):
+            else:
+                self.details["no_device_time"] = f"torch's profiler saw no work on {self.cell.device}"
+        if profilers and not self.device.shows_waits:
+            self.details["no_host_parts"] = f"it is not known what waits for {self.cell.device}"
+        elif "compiled" in profilers and (spent := host_time(timing.host_spans(profilers["compiled"]))):
             self.metrics["host_overhead_us"], self.details["host_parts_us"] = spent.us, spent.parts
         if "compiled" in profilers:
             self._take_roof(profilers["compiled"])

@@ -83,10 +83,11 @@ def allow_determinism_later(device: str) -> None:
     """
     if not is_accelerator(device):
         return
+    kind = device_named(device)
     with _deterministic_cublas():
-        one = torch.ones(16, 16, device=device)
+        one = torch.ones(16, 16, device=kind.torch_name)
         torch.mm(one, one)
-    device_named(device).synchronize()
+    kind.synchronize()
 
 
 @contextlib.contextmanager
@@ -144,13 +145,14 @@ class Subject:
     """
 
     def __init__(self, cell: Cell, built: Built, optimizer: str = "none") -> None:
-        self._cell = cell
+        kind = device_named(cell.device)
+        self._cell, self._device = cell, kind.torch_name
         dtype = self._dtype
         self._training = cell.phase is Phase.TRAINING
-        self.model = cast(built.model, cell.device, dtype).train(self._training).requires_grad_(self._training)
+        self.model = cast(built.model, self._device, dtype).train(self._training).requires_grad_(self._training)
         self.place(self.moved(built))
         self._loss = built.loss
-        self._optimizer = _optimizer(optimizer, self.model) if self._training else None
+        self._optimizer = _optimizer(optimizer, self.model, kind.records_graphs) if self._training else None
         #: Whether a step updates the parameters; False while outputs are compared.
         self._timed = True
         #: With what the backward pass of a compared step begins.
@@ -183,7 +185,7 @@ class Subject:
         """The dtype in which autocast computes; None where each tensor's own counts."""
         if self._cell.dtype not in _AUTOCAST:
             return None
-        return _AUTOCAST[self._cell.dtype] or torch.get_autocast_dtype(self._cell.device)
+        return _AUTOCAST[self._cell.dtype] or torch.get_autocast_dtype(self._device)
 
     @property
     def lowest_dtype(self) -> str:
@@ -202,7 +204,7 @@ class Subject:
 
     def moved(self, given: Built | Inputs) -> Inputs:
         """Inputs on the device, in the dtype of the cell."""
-        device, dtype = self._cell.device, self._dtype
+        device, dtype = self._device, self._dtype
         return Inputs(*(move(value, device, dtype) for value in (given.args, given.kwargs, given.targets)))
 
     @property
@@ -346,8 +348,8 @@ class Subject:
         The copy starts from the kept state. It is on the same device unless another one is given.
         """
         twin = object.__new__(Subject)
-        device = device or self._cell.device
-        twin._cell = replace(self._cell, dtype="float32" if dtype else self._cell.dtype, device=device)
+        twin._cell = replace(self._cell, dtype="float32" if dtype else self._cell.dtype)
+        twin._device = device = device or self._device
         twin._training, twin._loss = self._training, self._loss
         # Gradients are not copied: the copy computes its own.
         self.release_gradients()
@@ -421,7 +423,7 @@ class Subject:
         if self._cell.dtype not in _AUTOCAST:
             yield
             return
-        with torch.autocast(self._cell.device, dtype=_AUTOCAST[self._cell.dtype]):
+        with torch.autocast(self._device, dtype=_AUTOCAST[self._cell.dtype]):
             yield
 
 
@@ -450,7 +452,7 @@ def _has_finite_gradients(made: Snapshot) -> bool:
     return all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
-def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | None:
+def _optimizer(name: str, model: torch.nn.Module, is_recorded: bool) -> torch.optim.Optimizer | None:
     """The optimisers of PyTorch's runner (benchmarks/dynamo/common.py, `init_optimizer`)."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if name == "none":
@@ -458,7 +460,7 @@ def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer | Non
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=0.01, foreach=True)
     # A cudagraph can capture the step only if its counter is on the device.
-    return torch.optim.Adam(parameters, lr=0.01, capturable=parameters[0].is_cuda, foreach=True)
+    return torch.optim.Adam(parameters, lr=0.01, capturable=is_recorded, foreach=True)
 
 
 def cast(model: torch.nn.Module, device: str, dtype: torch.dtype | None) -> torch.nn.Module:

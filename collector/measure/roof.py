@@ -21,6 +21,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from collector.code import Code
+from collector.device import device_named
 from collector.measure.timing import DeviceEvent, timed_s
 from collector.wrapper_calls import Call, TensorLayout, calls_of
 
@@ -317,12 +318,13 @@ def measure_ceilings(device: str, dtypes: Iterable[str]) -> Ceilings:
         NoRoofError: the device has no room for them.
     """
     try:
-        room = torch.empty(ROOM_BYTES, dtype=torch.uint8, device=device)
+        place = device_named(device).torch_name
+        room = torch.empty(ROOM_BYTES, dtype=torch.uint8, device=place)
         halves = room[: ROOM_BYTES // 2], room[ROOM_BYTES // 2 :]
         copy_s = _best_s(lambda: halves[1].copy_(halves[0]), _COPIES, device)
         rates = {}
         for name in sorted(set(dtypes) & _PRODUCT_DTYPES.keys()):
-            one, other, result = _matrices(room, _PRODUCT_DTYPES[name], device)
+            one, other, result = _matrices(room, _PRODUCT_DTYPES[name])
             spent_s = _best_s(lambda a=one, b=other, c=result: torch.mm(a, b, out=c), _PRODUCTS, device)
             rates[name] = 2.0 * one.shape[0] ** 3 / spent_s
     except torch.OutOfMemoryError as error:
@@ -330,12 +332,12 @@ def measure_ceilings(device: str, dtypes: Iterable[str]) -> Ceilings:
     return Ceilings(ROOM_BYTES / copy_s, rates)
 
 
-def _matrices(room: torch.Tensor, dtype: torch.dtype, device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _matrices(room: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return three square matrices in the same memory. Their numbers are random: a product of zeros takes less power."""
     side = 8192 if dtype.itemsize <= 2 else 4096
     numbers = room.view(dtype)
     one, other, result = (numbers[at * side**2 : (at + 1) * side**2].view(side, side) for at in range(3))
-    generator = torch.Generator(device=device).manual_seed(0)
+    generator = torch.Generator(device=room.device).manual_seed(0)
     for matrix in (one, other):
         matrix.normal_(generator=generator)
     return one, other, result

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import profile, record_function, supported_activities
 
 from collector.device import device_named
 from collector.measure.host_time import CALL, Span
@@ -198,9 +198,10 @@ class DeviceEvent:
 
 def warm_up(device: str) -> None:
     """Starts and stops the profiler once, since its first start in a process takes longer than the calls."""
+    kind = device_named(device)
     with _profiler():
-        torch.zeros(1, device=device)
-        device_named(device).synchronize()
+        torch.zeros(1, device=kind.torch_name)
+        kind.synchronize()
 
 
 def record(call: Callable[[], Any], calls: int, device: str) -> profile:
@@ -220,7 +221,7 @@ def host_spans(profiler: profile) -> list[Span]:
     return [
         Span(event.name(), event.device_resource_id(), event.start_ns(), event.start_ns() + event.duration_ns())
         for event in _raw_events(profiler)
-        if not _on_gpu(event) and event.name() != _MEMORY
+        if not _on_device(event) and event.name() != _MEMORY
     ]
 
 
@@ -257,7 +258,9 @@ def graph_use(profiler: profile, calls: int) -> GraphUse | None:
     CUPTI gives what a graph runs the correlation id of the graph's launch.
     """
     raw = _raw_events(profiler)
-    launches = [event.correlation_id() for event in raw if event.name().endswith(_GRAPH_LAUNCH) and not _on_gpu(event)]
+    launches = [
+        event.correlation_id() for event in raw if event.name().endswith(_GRAPH_LAUNCH) and not _on_device(event)
+    ]
     known, work = frozenset(launches), _work(raw)
     total_ns = sum(event.duration_ns() for event in work)
     if not total_ns:
@@ -273,11 +276,11 @@ def _raw_events(profiler: profile) -> list[Any]:
 
 
 def _work(raw: list[Any]) -> list[Any]:
-    return [event for event in raw if _on_gpu(event) and not _annotation(event)]
+    return [event for event in raw if _on_device(event) and not _annotation(event)]
 
 
-def _on_gpu(event: Any) -> bool:
-    return bool(event.device_type() == torch.autograd.DeviceType.CUDA)
+def _on_device(event: Any) -> bool:
+    return bool(event.device_type() != torch.autograd.DeviceType.CPU)
 
 
 def busy_ms(spans: Sequence[tuple[float, float]], calls: int) -> float:
@@ -293,7 +296,7 @@ def busy_ms(spans: Sequence[tuple[float, float]], calls: int) -> float:
 
 
 def _profiler() -> profile:
-    return profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=False)
+    return profile(activities=supported_activities(), acc_events=False)
 
 
 def _annotation(event: Any) -> bool:

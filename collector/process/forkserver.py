@@ -33,6 +33,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from collector.device import DEVICES, device_named
 from collector.machine.host import pin_to_cores
 from collector.machine.toolchain import SKIP_VARIABLE, believe_cpu, know_instruction_sets
 from collector.process.orphans import LENGTH, VARIABLE, become_subreaper, children, kill_orphans, kill_tokens
@@ -62,8 +63,6 @@ _COMPILER = """
     torch._inductor.runtime.triton_heuristics torch.distributed.tensor.experimental._func_map torch.export._trace
     torch.utils.cpp_extension sympy.physics.units
 """
-_TRITON = "triton.compiler.compiler triton.backends.nvidia.compiler triton.backends.nvidia.driver"
-_OF_DEVICE = {"cpu": _COMPILER.split(), "cuda": f"{_COMPILER} {_TRITON}".split()}
 
 
 class ForkServer:
@@ -233,8 +232,8 @@ def preload_compiler(device: str, cores: Iterable[int]) -> None:
     Modules that this torch lacks are skipped.
     """
     forbid_hubs()
-    compiler = _OF_DEVICE.get(device, [])
-    preload(_WORKER, compiler)
+    compiler = _COMPILER.split() if device in DEVICES else []
+    preload(_WORKER, [*compiler, *(device_named(device).preloads if compiler else ())])
     if compiler:
         believe_cpu()
         know_instruction_sets(cores)

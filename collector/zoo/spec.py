@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from collector.device import GPU
 from collector.usage_errors import UnavailableError, ZooError
 from collector.vocabulary import Phase
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 BOTH = (Phase.INFERENCE, Phase.TRAINING)
 
 #: The key of `ModelSpec.batch_sizes` that stands for every accelerator.
-ACCELERATOR = "cuda"
+ACCELERATOR = GPU
 
 #: The parameters of a builder that are lengths of sequences.
 LENGTHS = ("length", "cpu_length")

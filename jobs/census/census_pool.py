@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.census.gpu_models import CensusError, build_runtime, find_gpu
-from collector.device import CPU
+from collector.device import CPU, GPU
 from collector.machine.environment import SOURCE_VARIABLE
 from collector.process.outcome import Outcome
 from collector.settings import Settings
@@ -47,8 +47,8 @@ class CensusPlace:
 
     @property
     def device(self) -> str:
-        """The device of the cells, `cuda` or `cpu`."""
-        return CPU if self.device_name == CPU else "cuda"
+        """The device of the cells, the GPUs' or `cpu`."""
+        return CPU if self.device_name == CPU else GPU
 
     def variables(self) -> dict[str, str]:
         """Return the environment of a census process. Raises `CensusError` where the GPU's runtime cannot be built."""

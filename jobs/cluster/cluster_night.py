@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 
 from collector.bundle import BundleContents, read_bundle
-from collector.device import CPU, DEVICES, is_accelerator
+from collector.device import CPU, GPU, is_accelerator
 from collector.output_file import write_output
 from collector.usage_errors import BundleError
 from collector.vocabulary import Cell
@@ -296,7 +296,7 @@ def measure_night(
     console = Console(file=sys.stdout)  # what Ray prints goes to standard error meanwhile
     with connect(executing.address) as cluster:
         has_gpus = any(node.gpus for node in cluster.nodes())
-        plan, names = planned(device or (DEVICES[0] if has_gpus else CPU))
+        plan, names = planned(device or (GPU if has_gpus else CPU))
         require_cells(plan)
         _usable(cluster.nodes(), plan.cells[0].device)
         plan = replace(plan, night=names.night or new_run_id())

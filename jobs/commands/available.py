@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from collector import configs
-from collector.device import device_here
+from collector.device import GPU, device_here
 from collector.hud_configs import HUD_CONFIGS, PREFIX
 from collector.templates import TEMPLATES, resolve_config
 from collector.usage_errors import ConfigError, UnavailableError
@@ -26,7 +26,7 @@ from jobs.plan.planning import check_configs, mode_configs, template_configs
 from jobs.pool.testbeds import HostError, probe
 
 
-@click.command(epilog=example("templates --device cuda"))
+@click.command(epilog=example(f"templates --device {GPU}"))
 @device_option
 @json_option
 def templates_command(device: str | None, as_json: bool) -> None:
@@ -104,7 +104,7 @@ def zoo_command(suites: tuple[str, ...], models: tuple[str, ...], as_json: bool)
     for row in rows:
         gpu, train, cpu = (
             row["batch_sizes"].get(phase, {}).get(device, "-")
-            for phase, device in (("inference", "cuda"), ("training", "cuda"), ("inference", "cpu"))
+            for phase, device in (("inference", GPU), ("training", GPU), ("inference", "cpu"))
         )
         notes = f"  ({row['notes']})" if row["notes"] else ""
         lack = f"  [not installed: {', '.join(row['missing'])}]" if row["missing"] else ""
@@ -152,7 +152,10 @@ def _torch() -> Iterator[_Finding]:
         return
     yield True, "torch", f"{environment['torch']} ({environment['torch_git'][:10]})"
     if "gpu" in environment:
-        yield True, "GPU", f"{environment['gpu']}, driver {environment['driver']}, CUDA {environment['cuda']}"
+        versions = [
+            f"{word} {environment[key]}" for key, word in (("driver", "driver"), ("cuda", "CUDA")) if key in environment
+        ]
+        yield True, "GPU", ", ".join([environment["gpu"], *versions])
         yield "triton" in environment, "triton", str(environment.get("triton", "not installed: pip install triton"))
     else:
         yield False, "GPU", f"none found: measuring on {environment['cpu']}, {environment['cores']} cores"

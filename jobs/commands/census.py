@@ -14,7 +14,7 @@ from rich.console import Console
 
 from collector.census.gpu_models import DEVICE_NAMES
 from collector.configs import parse_config
-from collector.device import CPU
+from collector.device import CPU, GPU
 from jobs.builds.build_options import SourceOptions, source_options
 from jobs.builds.overlay import Wheel
 from jobs.census.census_cache import CachedPool
@@ -127,8 +127,8 @@ def census_command(
 
 def choose_device(named: str | None, device: str | None, truth: CodeTruth | None) -> str:
     """Return the device name that the options mean. Raises `click.UsageError` where they contradict each other."""
-    chosen = named or (CPU if device == "cpu" else truth.device_name if truth else "") or _DEFAULT_DEVICE
-    if device and (device == "cpu") != (chosen == CPU):
+    chosen = named or (CPU if device == CPU else truth.device_name if truth else "") or _DEFAULT_DEVICE
+    if device and device != (CPU if chosen == CPU else GPU):
         raise click.UsageError(f"--device {device} and --device-name {chosen} contradict each other: leave one out")
     return next((name for name in DEVICE_NAMES if name.lower() == chosen.lower()), chosen)
 

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from analysis.reports.facts import Report
 from collector.census.gpu_models import CensusError
+from collector.device import GPU
 from collector.output_file import write_output
 from collector.vocabulary import Cell
 from db.store_errors import SideError
@@ -151,7 +152,7 @@ def _census(check: Check, on_new: Mapping[str, Cell], cache: Path, *, is_alike: 
 
 
 def _with_workers(requested: RequestedOptions, device: str | None) -> RequestedOptions:
-    on_gpu = device != "cpu" and bool(list_gpus())
+    on_gpu = device in (None, GPU) and bool(list_gpus())
     workers = max(1, min(_WORKERS, len(os.sched_getaffinity(0)) // 2)) if on_gpu else 1
     return replace(requested, execution=replace(requested.execution, workers=workers))
 

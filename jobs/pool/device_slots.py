@@ -22,6 +22,7 @@ from pathlib import Path
 
 import click
 
+from collector.device import GPU
 from collector.machine.environment import GPU_VARIABLE, GPUS_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
 from collector.machine.host import LENT_CORES_VARIABLE, share_out, spell_cores
 from collector.usage_errors import ConfigError
@@ -265,7 +266,8 @@ def holding_for(device: str | None, gpus: str | None) -> Iterator[None]:
     Raises:
         ConfigError: a GPU that is not there.
     """
-    chosen = choose_gpus([] if device == "cpu" else list_gpus(), None if device == "cpu" else gpus)
+    has_slots = device in (None, GPU)
+    chosen = choose_gpus(list_gpus() if has_slots else [], gpus if has_slots else None)
     with _holding([gpu.uuid for gpu in chosen] or [_PROCESSOR]):
         yield
 

@@ -356,8 +356,11 @@ class GpuScheduler:
             return
         ended_by_force = measured.status in (Status.CRASHED, Status.TIMEOUT)
         if ended_by_force or is_suspect(measured.failure.message if measured.failure else ""):
-            reason = why_unhealthy(self._environ)
-            if reason and why_unhealthy(self._environ):  # asked twice: a driver that resets the device needs a moment
+            device = measured.cell.device
+            reason = why_unhealthy(self._environ, device)
+            if reason and why_unhealthy(
+                self._environ, device
+            ):  # asked twice: a driver that resets the device needs a moment
                 raise LostDeviceError(f"the GPU no longer answers ({reason}); it was lost in or before {measured.cell}")
 
     def _begin_again(self) -> None:

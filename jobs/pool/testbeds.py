@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.bundle import BundleContents
-from collector.device import CPU, DEVICES, is_accelerator
+from collector.device import CPU, GPU, is_accelerator
 from collector.machine.environment import SOURCE_VARIABLE, extract_testbed
 from collector.machine.host import spell_cores
 from collector.machine.toolchain import SKIP_VARIABLE
@@ -85,7 +85,7 @@ class Testbed:
 
     @property
     def device(self) -> str:
-        """`cuda` or `cpu`."""
+        """Its name in `collector.device`."""
         return str(self.environment["device"])
 
     def serving(self) -> Testbed:
@@ -142,7 +142,8 @@ def find_testbeds(
         HostError: torch is not installed, or the device is not there.
         ConfigError: a GPU that is not there, more workers than cores, or an overlay of torch that is gone.
     """
-    gpus = choose_gpus([] if device == "cpu" else list_gpus(), None if device == "cpu" else execution.gpus)
+    has_slots = device in (None, GPU)
+    gpus = choose_gpus(list_gpus() if has_slots else [], execution.gpus if has_slots else None)
     slots = make_slots(gpus, execution.workers, execution.start)
     if execution.overlay:
         variables = _overlay_variables(execution)
@@ -152,7 +153,7 @@ def find_testbeds(
     launchers: list[Launcher | None] = [None] * len(slots)
     with ThreadPoolExecutor(len(slots) + 1) as threads, ExitStack() as until_probed:
         if serve:
-            expected = device or (DEVICES[0] if gpus else CPU)
+            expected = device or (GPU if gpus else CPU)
             if plans:
                 threads.submit(check_config, Config(), expected)  # imports torch, as every plan does
             if execution.start == "fork":

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from collector.device import device_named, is_accelerator
+from collector.device import device_here, device_named, is_accelerator
+from collector.machine.environment import cpu_name
 from collector.machine.health import LITTLE_MEMORY
 
 
@@ -93,8 +94,40 @@ def test_a_fingerprint_has_the_gpu(monkeypatch):
 
 
 def test_another_device_is_refused_by_name():
-    with pytest.raises(ValueError, match="xpu is no device that can be measured: cuda, cpu"):
-        device_named("xpu")
+    with pytest.raises(ValueError, match="hpu is no device that can be measured: cuda, xpu, mps, cpu"):
+        device_named("hpu")
+
+
+@pytest.mark.parametrize("name", ["xpu", "mps"])
+def test_an_accelerator_that_is_not_here_says_so(name):
+    assert not device_named(name).is_here()
+    with pytest.raises(RuntimeError, match=f"torch finds no {name} here"):
+        device_named(name).facts()
+
+
+@pytest.mark.parametrize("name", ["xpu", "mps"])
+def test_what_is_here_is_taken_and_named(name, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(name))
+    properties = SimpleNamespace(name="A GPU", total_memory=80, driver_version="1.6")
+    monkeypatch.setattr(torch.xpu, "get_device_properties", lambda _: properties)
+    assert device_here() == name
+    assert device_named(name).facts()["gpu"] == ("A GPU" if name == "xpu" else f"{cpu_name()} (mps)")
+    answers = [device_named(name).idle_probe(0.0), device_named(name).yardstick(), device_named(name).peak(int)]
+    assert answers == [None] * 3
+
+
+def test_an_intel_gpu_tells_what_torch_counts(monkeypatch):
+    counts = {"memory_reserved": 5, "max_memory_reserved": 7, "memory_allocated": 3, "max_memory_allocated": 6}
+    for name, value in counts.items():
+        monkeypatch.setattr(torch.xpu, name, lambda value=value: value)
+    for name in ("synchronize", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.xpu, name, lambda: None)
+    xpu = device_named("xpu")
+    assert (xpu.reserved(), xpu.most_reserved()) == (0, 0)  # before it is used
+    monkeypatch.setattr(torch.xpu, "is_initialized", lambda: True)
+    assert (xpu.peak_bytes(int, [], 1), xpu.allocated(), xpu.reserved(), xpu.most_reserved()) == (6, 3, 5, 7)
 
 
 @pytest.mark.gpu

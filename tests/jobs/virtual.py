@@ -186,7 +186,7 @@ class World:
             "time": clock,
             "CellProcess": start,
             "Launcher": VirtualLauncher,
-            "why_unhealthy": lambda _: None,
+            "why_unhealthy": lambda *_: None,
         }
         with patch.multiple(gpu_scheduler, **fakes):
             try:

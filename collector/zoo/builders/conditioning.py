@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from collector.device import device_named
 from collector.zoo.spec import begin_device_use, is_cpu
 
 #: Gains below this pass nothing on in bfloat16 next to a residual stream of magnitude one.
@@ -54,7 +55,8 @@ def settle(model: nn.Module, device: str) -> str:
 
     Seconds instead of half a minute for a large network. Without that device here it stays on the CPU.
     """
-    place = device if not is_cpu(device) and torch.cuda.is_available() else "cpu"
+    kind = device_named(device.partition(":")[0])
+    place = kind.torch_name if not is_cpu(device) and kind.is_here() else "cpu"
     if place != "cpu":
         begin_device_use()
     model.to(place)

@@ -97,7 +97,7 @@ def ballast():
 @pytest.mark.gpu
 def test_a_full_gpu_is_not_lost(ballast):
     gpu = ballast(8 << 20)
-    assert why_unhealthy({**os.environ, "CUDA_VISIBLE_DEVICES": gpu.uuid}) is None
+    assert why_unhealthy({**os.environ, "CUDA_VISIBLE_DEVICES": gpu.uuid}, "cuda") is None
 
 
 @pytest.mark.gpu

@@ -48,12 +48,12 @@ def test_what_a_model_or_the_compiler_says_is_not(message):
 def checked(folder, code, timeout_s=60.0, **environ):
     """The reason when the check's process runs this code before anything else."""
     (folder / "sitecustomize.py").write_text(code)
-    return why_unhealthy({**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", **environ}, timeout_s)
+    return why_unhealthy({**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", **environ}, "cuda", timeout_s)
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
 def test_without_a_gpu_the_reason_is_one_line_that_names_the_error():
-    reason = why_unhealthy(os.environ)
+    reason = why_unhealthy(os.environ, "cuda")
     assert reason.startswith(("AssertionError: ", "RuntimeError: "))
     assert "CUDA" in reason or "NVIDIA" in reason
     assert "\n" not in reason
@@ -131,8 +131,8 @@ def test_a_product_that_fails_is_the_gpus_fault_unless_it_is_full(total, free_by
     monkeypatch.setattr(torch, "ones", lambda *_, **__: Product(total))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_bytes, 1 << 40))
     if ends_with is None:
-        assert health.main() is None
+        assert health.main("cuda") is None
         return
     kind, words = (ends_with, "CUDA error") if ends_with is RuntimeError else (SystemExit, ends_with)
     with pytest.raises(kind, match=words):
-        health.main()
+        health.main("cuda")
