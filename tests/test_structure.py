@@ -1,10 +1,24 @@
 """The structure of the code: rules that no linter checks."""
 
+import ast
 from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("collector", "db", "analysis", "jobs", "dashboard", "benchmarks", "scripts")
+#: What knows an accelerator: the door and a file for each of them.
+DEVICES = {"collector/device.py", *(f"collector/{name}_device.py" for name in ("cuda", "xpu", "mps"))}
+#: What else may name one, and why.
+NAMES_ONE = {
+    "collector/settings.py": "torch's switches, which every build has, whatever the device",
+    "collector/census/absent_gpu.py": "stands in for an NVIDIA GPU that is not there",
+    "collector/census/census_process.py": "says which CUDA that GPU's torch is of",
+    "collector/bundle.py": "reads the first format, which knew no other accelerator",
+    "db/importing/graphnet_logs.py": "GraphNet's word",
+    "db/importing/pytorch_names.py": "PyTorch's words",
+    "analysis/elements/outside_links.py": "the words of the HUD's links",
+    "jobs/commands/available.py": "a key of NVIDIA's fingerprint, shown where it is there",
+}
 
 
 def test_no_module_name_is_used_twice():
@@ -12,3 +26,16 @@ def test_no_module_name_is_used_twice():
     assert len(files) > 100
     times = Counter(path.name for path in files)
     assert not sorted(str(path.relative_to(ROOT)) for path in files if times[path.name] > 1)
+
+
+def test_only_the_files_of_devices_name_an_accelerator():
+    words = {"cuda", "xpu", "mps", "is_cuda", "CUDA", "XPU", "MPS"}
+    folders = ("collector", "db", "analysis", "jobs", "dashboard")
+    named = {
+        str(path.relative_to(ROOT))
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if words & {getattr(node, "value", None) if isinstance(node, ast.Constant) else getattr(node, "attr", None)}
+    }
+    assert named == DEVICES | NAMES_ONE.keys()

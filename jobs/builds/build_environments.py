@@ -23,6 +23,7 @@ import httpx
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
+from collector.device import GPU
 from collector.output_file import write_output
 from collector.vocabulary import short_hash
 from jobs.builds.build_options import BuildError, BuildOptions
@@ -117,7 +118,7 @@ class Installer:
         compiled = ["--compile-bytecode"] if self._uv else []
         self._install(python, [*compiled, *self._target(python), *self._options.words(of_torch)], packages)
 
-    def is_cuda(self, python: Path, requirement: str) -> bool:
+    def brings_cuda(self, python: Path, requirement: str) -> bool:
         """Whether a build of torch would bring CUDA's libraries; they are not downloaded to find that out."""
         words = ["--dry-run", *self._target(python), *self._options.words()]
         if self._uv:
@@ -211,7 +212,7 @@ class Environments:
         # Links in the folder are not resolved: a Python that is called by its real name forgets its environment.
         self.folder, self._options = options.envs.absolute(), options
         self._packages = options.packages or tuple(pins_here())
-        has_gpu = device != "cpu" and bool(list_gpus())
+        has_gpu = device in (None, GPU) and bool(list_gpus())
         self._cuda_builds = has_gpu if options.cuda_builds is None else options.cuda_builds
 
     def path_of(self, build: Version) -> Path:
@@ -240,7 +241,7 @@ class Environments:
     def _make(self, path: Path, build: Version) -> Environment:
         installer, requirement = Installer(self._options), f"torch=={build}"
         python = installer.create(path)
-        if not self._cuda_builds and installer.is_cuda(python, requirement):
+        if not self._cuda_builds and installer.brings_cuda(python, requirement):
             raise BuildError(
                 f"{requirement} is there as a CUDA build only, with gigabytes of libraries: name an index of CPU "
                 "wheels with --index-url, or say --cuda-builds"

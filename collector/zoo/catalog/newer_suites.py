@@ -328,7 +328,7 @@ def _model(
 
 
 def _inference(accelerator: int, cpu: int) -> Mapping[Phase, Mapping[str, int]]:
-    return {Phase.INFERENCE: {"cuda": accelerator, "cpu": cpu}}
+    return {Phase.INFERENCE: {ACCELERATOR: accelerator, "cpu": cpu}}
 
 
 MODERN_MODELS: tuple[ModelSpec, ...] = (

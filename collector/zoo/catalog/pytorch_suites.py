@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collector.vocabulary import Phase
-from collector.zoo.spec import ModelSpec, same_in_both_phases
+from collector.zoo.spec import ACCELERATOR, ModelSpec, same_in_both_phases
 
 HUGGINGFACE = "huggingface"
 _NEEDS = ("torch", "transformers")
@@ -226,7 +226,7 @@ TORCHBENCH_MODELS: tuple[ModelSpec, ...] = (
         suite=TORCHBENCH,
         name="speech_transformer",
         builder="collector.zoo.builders.speech_transformer:build",
-        batch_sizes={Phase.INFERENCE: {"cuda": 1, "cpu": 1}, Phase.TRAINING: {"cuda": 32, "cpu": 2}},
+        batch_sizes={Phase.INFERENCE: {ACCELERATOR: 1, "cpu": 1}, Phase.TRAINING: {ACCELERATOR: 32, "cpu": 2}},
         input_note="160 frames of 320 features, 20 characters",
         needs=("torch", "numpy"),
         tags=frozenset({_TAG, "speech"}),
