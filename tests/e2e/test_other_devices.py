@@ -55,6 +55,7 @@ def call(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_nights_on_an_unknown_accelerator_are_measured_and_compared(call, tmp_path):
     for _ in range(2):
         done = call("nightly", *NIGHT, "--phase", "training", "--branch", "main", "--replicates", "1")
