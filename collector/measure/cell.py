@@ -40,7 +40,6 @@ from collector.measure.roof import (
     ROOM_BYTES,
     Ceilings,
     Expected,
-    NoRoofError,
     compare_with_ideal,
     expected_calls,
     measure_ceilings,
@@ -375,13 +374,19 @@ class _Run:
             self.outcome.code, self.measurement.code_id = code.to_json(), code.code_id
             self._take_lines(code)
 
-    def _take_lines(self, code: Code) -> None:
-        """Name the lines of source that kernels come from; evidence that fails ends no cell."""
+    @contextmanager
+    def _evidence(self, name: str) -> Iterator[None]:
+        """Let what is looked for here be absent, with the reason, where that fails: it explains a cell and decides nothing."""
         try:
+            yield
+        except Exception as error:
+            self.details[f"no_{name}"] = f"{type(error).__name__}: {str(error)[:_MESSAGE_LENGTH]}"
+
+    def _take_lines(self, code: Code) -> None:
+        """Name the lines of source that kernels come from."""
+        with self._evidence("kernel_lines"):
             if lines := kernel_lines(code, self.outcome.texts):
                 self.details["kernel_lines"] = lines
-        except Exception as error:  # code of another form than any that is known
-            self.details["no_kernel_lines"] = f"{type(error).__name__}: {error}"[:300]
 
     def _look_into_memory(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         """Note what is saved for the backward pass, and on a GPU what is alive at the peak. It fails no cell."""
@@ -389,11 +394,8 @@ class _Run:
         if self.on_accelerator:
             watched["peak_lines"] = self._take_peak_lines
         for key, watch in watched.items():
-            try:
-                with self._holding("device", self._calls_need()):
-                    watch(subject, compiled)
-            except Exception as error:
-                self.details[f"no_{key}"] = f"{type(error).__name__}: {str(error)[:_MESSAGE_LENGTH]}"
+            with self._evidence(key), self._holding("device", self._calls_need()):
+                watch(subject, compiled)
 
     def _take_saved(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         saved = memory.SavedTensors(subject.resident())
@@ -559,20 +561,16 @@ class _Run:
         """Read from the generated code what a call must do at least; evidence that fails ends no cell."""
         if not self.outcome.code:
             return
-        try:
+        with self._evidence("roof"):
             self.expected = expected_calls(Code.from_json(self.outcome.code), self.outcome.texts)
-        except Exception as error:  # code of another form than any that is known
-            self.details["no_roof"] = f"{type(error).__name__}: {error}"[:300]
 
     def _measure_ceilings(self) -> None:
         """Measure what a copy and products reach here, in the dtypes of the generated code's calls."""
         if not self.expected:
             return
         self.device.give_back_unused()
-        try:
+        with self._evidence("roof"):
             self.ceilings = measure_ceilings(self.cell.device, (one.work.dtype for one in self.expected if one.work))
-        except NoRoofError as error:
-            self.details["no_roof"] = str(error)
 
     def _take_roof(self, profiler: Any) -> None:
         if self.ceilings is None:
@@ -612,12 +610,18 @@ class _Run:
                 self.details["no_device_time"] = f"torch's profiler saw no work on {self.cell.device}"
         if profilers and not self.device.shows_waits:
             self.details["no_host_parts"] = f"it is not known what waits for {self.cell.device}"
-        elif "compiled" in profilers and (spent := host_time(timing.host_spans(profilers["compiled"]))):
-            self.metrics["host_overhead_us"], self.details["host_parts_us"] = spent.us, spent.parts
+        elif "compiled" in profilers:
+            with self._evidence("host_parts"):
+                self._take_host_time(profilers["compiled"])
         if "compiled" in profilers:
-            self._take_roof(profilers["compiled"])
+            with self._evidence("roof"):
+                self._take_roof(profilers["compiled"])
         if self.asks_for_graphs and "compiled" in profilers:
             self._take_graph_use(timing.graph_use(profilers["compiled"], calls))
+
+    def _take_host_time(self, profiler: Any) -> None:
+        if spent := host_time(timing.host_spans(profiler)):
+            self.metrics["host_overhead_us"], self.details["host_parts_us"] = spent.us, spent.parts
 
     def _take_graph_use(self, found: timing.GraphUse | None) -> None:
         if found is None:
