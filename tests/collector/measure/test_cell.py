@@ -138,6 +138,15 @@ def test_details_tell_surroundings_stages_and_fusions(passing):
     assert fusion["nodes_before"] >= fusion["kernels"] == found.metrics["kernels_generated"]
 
 
+def test_evidence_that_fails_is_absent_with_its_reason(compiled, monkeypatch):
+    def fail(*_):
+        raise KeyError("another form")
+
+    monkeypatch.setattr("collector.measure.cell.kernel_lines", fail)
+    found = compiled(tiny, Phase.INFERENCE).measurement
+    assert (found.status, found.details["no_kernel_lines"]) == (Status.PASS, "KeyError: 'another form'")
+
+
 def test_rounds_go_on_until_the_precision_or_ten_times_as_many():
     asked = replace(FEW, precision=1e-9, sample_limit_s=60)
     assert len(measure(CELL, builder(tiny), asked).measurement.samples["compiled_ms"]) == 10 * FEW.rounds
