@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,6 +46,9 @@ def probe(device: str | None, slot: DeviceSlot | None = None) -> dict[str, Any]:
     command = [sys.executable, "-m", "collector.machine.environment", *([device] if device else [])]
     environ = os.environ | ({**slot.variables, **spell_cores(slot.cores[0])} if slot else {})
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    if done.returncode < 0:  # by a signal: a want of memory, or somebody
+        ended = signal.Signals(-done.returncode).name
+        raise HostError(f"torch does not start here: {ended} ended the process that looks for it; try again")
     if done.returncode != 0:
         raise HostError(_reason(done.stderr, device))
     environment: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 
 import pytest
 
 from collector.bundle import BundleContents
+from collector.device import GPU
 from collector.machine.environment import extract_testbed
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Preload
@@ -18,7 +21,7 @@ from collector.vocabulary import Config
 from jobs.plan.schedule import group_of
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.resuming import find_night
-from jobs.pool.testbeds import HostError, Testbed, find_testbeds, last_testbeds, preload_for
+from jobs.pool.testbeds import HostError, Testbed, find_testbeds, keeping_servers, last_testbeds, preload_for, probe
 from jobs.pool.testbeds import testbeds_of as find_again
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import cell, header, passing, write_bundle
@@ -88,6 +91,21 @@ def test_where_torch_does_not_start_the_fork_server_ends(two_gpus, servers, monk
 
 def indexes(testbeds):
     return [testbed.environment.get("gpu_index") for testbed in testbeds]
+
+
+def test_a_probe_that_is_killed_is_told_as_that(monkeypatch):
+    killed = subprocess.CompletedProcess([], -signal.SIGKILL, "", "")
+    monkeypatch.setattr("jobs.pool.testbeds.subprocess.run", lambda *_, **__: killed)
+    with pytest.raises(HostError, match="^torch does not start here: SIGKILL ended the process"):
+        probe(GPU)
+
+
+def test_servers_that_are_kept_end_with_the_last_run(two_gpus, servers):
+    found = find_testbeds(None, ExecutionOptions(), serve=True)
+    with keeping_servers(found):
+        assert all(server.is_kept for server in servers)
+    assert servers
+    assert all(server.closed and not server.is_kept for server in servers)
 
 
 def test_every_gpu_is_a_testbed_of_its_own_and_the_first_is_the_default(two_gpus):
