@@ -96,7 +96,7 @@ def indexes(testbeds):
 def test_a_probe_that_is_killed_is_told_as_that(monkeypatch):
     killed = subprocess.CompletedProcess([], -signal.SIGKILL, "", "")
     monkeypatch.setattr("jobs.pool.testbeds.subprocess.run", lambda *_, **__: killed)
-    with pytest.raises(HostError, match="^torch does not start here: SIGKILL ended the process"):
+    with pytest.raises(HostError, match=r"^torch does not start here: SIGKILL ended"):
         probe(GPU)
 
 
