@@ -233,8 +233,10 @@ def preload_compiler(device: str, cores: Iterable[int]) -> None:
     """
     forbid_hubs()
     compiler = _COMPILER.split() if device in DEVICES else []
-    preload(_WORKER, [*compiler, *(device_named(device).preloads if compiler else ())])
+    preload(_WORKER, compiler)
     if compiler:
+        with suppress(Exception):  # where torch does not import, as above
+            preload(device_named(device).preloads, ())
         believe_cpu()
         know_instruction_sets(cores)
 
