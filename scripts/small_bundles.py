@@ -3,8 +3,8 @@
     python -m scripts.small_bundles FOLDER OUT [--without MODEL:PHASE ...]
 
 In a bundle each text of generated code is compressed by itself, so that a kill loses no more than a line. In a copy the texts
-are plain and the file is compressed as a whole with xz: a night of 71 cells takes a quarter. `ingest` reads copies. Cells of
-`--without` are left out with their code, as if they had not been planned.
+are plain and the file is compressed as a whole with xz: a night of 71 cells takes a quarter. `ingest` reads copies, `resume`
+does not continue them. Cells of `--without` are left out with their code, as if they had not been planned.
 """
 
 from __future__ import annotations
@@ -55,8 +55,17 @@ def _cell(record: Record) -> str:
 
 
 def _with_plain_text(record: Record) -> Record:
+    if "asked" in record:
+        record = {**record, "asked": _without_folders(record["asked"])}
     packed = record.pop("zlib", None)
     return record if packed is None else {**record, "text": unpack_text(packed)}
+
+
+def _without_folders(value: Any) -> Any:
+    """Return what a run was asked to do with the names of its folders alone: where they were is nobody's business."""
+    if isinstance(value, dict):
+        return {key: _without_folders(item) for key, item in value.items()}
+    return Path(value).name if isinstance(value, str) and value.startswith("/") else value
 
 
 def main() -> None:
