@@ -1,4 +1,4 @@
-"""Keep a store as this version writes it: `python -m scripts.frozen_store`, once after a release.
+"""Keep a store as this version writes it: `python -m scripts.frozen_store`, once for a new X.Y.
 
 It holds three shipped runs and a record of a regression, as SQL. Later versions are tested to upgrade it.
 """
