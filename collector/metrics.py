@@ -259,9 +259,10 @@ _ALL = (
     Metric("host_overhead_us", "us", "lower", "host time",
            meaning="time for which the host works in one compiled call, from its start until it returns",
            section=Section.LATENCY, shown=Place.MODEL, rank=16,
-           how="the profiler's events of the host, waits for the device left out: the median of five calls; `host_parts_us` "
-               "has its parts. The profiler makes each event about a microsecond longer",
-           absent="on a CPU, where the host computes as well; before this version"),
+           how="the clock around the calls that `compiled_ms` is of: the median; `host_parts_us` has its parts. Past about a "
+               "thousand launches the driver's queue is full, and the host waits for the device",
+           absent="on a CPU, where the host computes as well; where a call waits for the device, as after `.item()` "
+                  "(`no_host_time` says so); before this version"),
     Metric("call_instructions", "", "lower", "host instructions",
            meaning="user-space instructions that the calling thread retires in one compiled call, until it returns",
            section=Section.LATENCY, shown=Place.MODEL, rank=16,
@@ -271,8 +272,8 @@ _ALL = (
     Metric("joules_per_call", "J", "lower", "energy",
            meaning="energy that the whole GPU uses for one compiled call, its idle power for that time included",
            section=Section.LATENCY, shown=Place.MODEL, rank=16,
-           how="`--energy`; NVML's energy counter over 0.8 s of calls in a row, after the profile: from the first moment "
-               "at which it moved to the last one; known within 3 %, or absent",
+           how="`--energy`; NVML's energy counter over 0.8 to 3 s of calls in a row, after the profile: from a moment at "
+               "which it moved to another; known within 3 %, or absent",
            absent="without the option; on a CPU; where a call takes more than 90 ms, the counter moves too seldom or "
                   "power is not steady (`no_joules` says why); on a part of a GPU; before this version"),
     Metric("over_static", "x", "lower", "over static", average="geomean",

@@ -66,7 +66,7 @@ class Settings:
 
     With a `precision` rounds go on until the 95 % interval of both medians is within this fraction of them, ten times
     `rounds` or `sample_limit_s` at most. `warm_compile`: a new process compiles the program once more from the same caches.
-    With `energy` a GPU's energy counter is read over 0.8 s of calls.
+    With `energy` a GPU's energy counter is read over 0.8 to 3 s of calls.
     `trace` and `shared_tuning` are folders, or empty (`collector.process.worker.start_trace`,
     `collector.measure.tuning`). `compiled` is a folder in which each cell keeps the compiler's caches, or empty: a
     later process of the cell finds its program there and has no compile time. `flags` are torch's back-end switches.

@@ -235,7 +235,9 @@ _MEASURING = (
     ),
     click.option("--warm-compile", is_flag=True, help="Compile a second time, in a new process with full caches."),
     click.option(
-        "--energy", is_flag=True, help="Measure the joules of a call, for which each cell has the GPU alone for 0.8 s."
+        "--energy",
+        is_flag=True,
+        help="Measure the joules of a call, for which each cell has the GPU alone for 0.8 to 3 s.",
     ),
     click.option(
         "--trace",

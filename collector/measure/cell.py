@@ -45,11 +45,12 @@ from collector.measure.roof import (
     measure_ceilings,
 )
 from collector.measure.timing import (
+    Samples,
     counted,
     device_events,
     drift,
     garbage_collection_off,
-    interleaved_ms,
+    interleaved,
     relative_half_width,
     settle,
     timed_s,
@@ -71,6 +72,8 @@ Builder = Callable[..., Built]
 
 #: What the first small product of a process takes: cuBLAS's workspace and the allocator's first block.
 _FIRST_PRODUCT_BYTES = 128 << 20
+#: The share of a call for which the host may wait for the device and still have its own work told from the wait.
+_MOST_WAITING = 0.01
 #: Characters of the reason why there is no evidence.
 _MESSAGE_LENGTH = 300
 #: Passes of the profiler over both forms, of which the shorter device time of each counts. Of 235 measurements on H200s
@@ -146,6 +149,8 @@ class _Run:
         #: The stage, and the size where it is not that of the cell.
         self.at, self.where = Stage.START, ""
         self.yardstick: GpuYardstick | None = None
+        #: Milliseconds until a compiled call returns to the host.
+        self.returned_ms = 0.0
         self.asks_for_graphs = False
         self.expected: list[Expected] = []
         self.ceilings: Ceilings | None = None
@@ -436,12 +441,13 @@ class _Run:
                     )
                 self._open_yardstick()
         samples, held, kept = self._samples("measure", subject, compiled, probe, watcher)
-        if self.host.eager_ms and median(samples[0]) > SLOW_HOST * self.host.eager_ms:
+        if self.host.eager_ms and median(samples[0].ms) > SLOW_HOST * self.host.eager_ms:
             # The host was slow, as the same model's eager form says: once more while all other cells stand still.
             again = self._samples("still", subject, compiled, probe, watcher)
-            self.details["sampled_again"] = round(median(samples[0]) / median(again[0][0]), 3)
-            samples, held, kept = min((samples, held, kept), again, key=lambda taken: median(taken[0][0]))
-        self._take_samples(*samples)
+            self.details["sampled_again"] = round(median(samples[0].ms) / median(again[0][0].ms), 3)
+            samples, held, kept = min((samples, held, kept), again, key=lambda taken: median(taken[0][0].ms))
+        self._take_samples(*(form.ms for form in samples))
+        self.returned_ms = median(samples[1].returned_ms)
         if self.on_accelerator and not compare_sizes:
             profilers = self._profile(calls, probe, watcher)
         if not self.on_accelerator:
@@ -466,8 +472,8 @@ class _Run:
         compiled: Callable[[], Any],
         probe: IdleProbe | None,
         watcher: Watcher,
-    ) -> tuple[list[list[float]], int | None, int | None]:
-        """Return latencies of both forms in milliseconds, and the bytes that were allocated before and after."""
+    ) -> tuple[list[Samples], int | None, int | None]:
+        """Return the samples of both forms, and the bytes that were allocated before and after."""
         device, settings, needs = self.cell.device, self.settings, self._calls_need()
         if needs is not None and self.yardstick is not None:
             needs += DEVICE_BYTES
@@ -476,7 +482,7 @@ class _Run:
             self.details["settled_after"] = settle(subject.eager, compiled, device)
             held, before = self.device.allocated(), watcher.read()
             limits = settings.rounds, settings.sample_limit_s, settings.precision
-            samples = interleaved_ms((subject.eager, compiled), device, *limits)
+            samples = interleaved((subject.eager, compiled), device, *limits)
             self._take_yardstick()
             after, kept = watcher.read(), self.device.allocated()
             if probe:
@@ -620,8 +626,15 @@ class _Run:
             self._take_graph_use(timing.graph_use(profilers["compiled"], calls))
 
     def _take_host_time(self, profiler: Any) -> None:
-        if spent := host_time(timing.host_spans(profiler)):
-            self.metrics["host_overhead_us"], self.details["host_parts_us"] = spent.us, spent.parts
+        """Take the time until a call returned from the samples, and the shares of its parts from the profile."""
+        spent = host_time(timing.host_spans(profiler))
+        if spent is None:
+            return
+        if spent.waited_us > _MOST_WAITING * (spent.us + spent.waited_us):
+            self.details["no_host_time"] = f"a call waits for the device, {spent.waited_us:.0f} us under the profiler"
+            return
+        self.metrics["host_overhead_us"] = round(1e3 * self.returned_ms, 3)
+        self.details["host_parts_us"] = spent.parts_of(1e3 * self.returned_ms)
 
     def _take_graph_use(self, found: timing.GraphUse | None) -> None:
         if found is None:

@@ -20,7 +20,7 @@ from collector.correctness.checking import check
 from collector.correctness.reference import Room
 from collector.failures import classify
 from collector.measure.program import Inputs, Subject, seed_everything
-from collector.measure.timing import garbage_collection_off, interleaved_ms, relative_half_width, settle, timed_s
+from collector.measure.timing import garbage_collection_off, interleaved, relative_half_width, settle, timed_s
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.templates import Effective
@@ -108,9 +108,10 @@ class TwoSizes:
             with hold("measure"), garbage_collection_off():
                 settle(calls["eager_ms"], calls["compiled_ms"], device)
                 limits = settings.rounds, settings.sample_limit_s, settings.precision
-                samples = dict(zip(calls, interleaved_ms(tuple(calls.values()), device, *limits), strict=True))
-            size.measured |= {name: round(median(taken), 6) for name, taken in samples.items()}
-            if widths := [width for taken in samples.values() if (width := relative_half_width(taken)) is not None]:
+                taken = interleaved(tuple(calls.values()), device, *limits)
+            samples = {name: form.ms for name, form in zip(calls, taken, strict=True)}
+            size.measured |= {name: round(median(ms), 6) for name, ms in samples.items()}
+            if widths := [width for ms in samples.values() if (width := relative_half_width(ms)) is not None]:
                 size.measured["precision"] = round(max(widths), 5)
         subject.place(self.own.inputs)
 

@@ -2,27 +2,25 @@
 
 The counter (`nvmlDeviceGetTotalEnergyConsumption`, millijoules since the driver was loaded) moves in steps of 20 to 100 ms, and
 most calls are shorter. So calls are made in a row and the counter is read between them: where it has just moved it is up to
-date. The energy from the first such moment to the last one, over the calls between them, is off by one reading's interval at
-most, which must be `_PRECISION` of the time between them.
+date. The energy from one of the first such moments to one of the last, over the calls between them, is off by the longer
+interval between readings of the two ends, which must be `_PRECISION` of the time between them. Calls go on until that is so.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 #: The largest share by which the energy of a call may be off, and by which its halves may differ besides what is misread.
 _PRECISION = 0.03
 #: Seconds for which calls are made in a row: at least and at most.
-_LEAST_S, _MOST_S = 0.6, 3.0
+_LEAST_S, _MOST_S = 0.8, 3.0
 #: Seconds between two readings, where calls are not longer: reading takes a part of a millisecond.
 _BETWEEN_S = 0.01
-#: Seconds between two movements of the counter, together at both ends.
-_STEP_S = 0.2
-#: Movements of the counter that are needed.
-_STEPS = 6
+#: Movements of the counter that are needed, and those at each end of which one is taken, read soon enough.
+_STEPS, _ENDS = 6, 3
 
 
 class NoEnergyError(RuntimeError):
@@ -49,14 +47,23 @@ def joules_of(call: Callable[[], Any], finish: Callable[[], None], read: Callabl
     begin = time.perf_counter()
     readings = [EnergyReading(begin, 0, _counter(read))]
     calls = 0
-    # What comes before the first movement and after the last one does not count.
-    while time.perf_counter() - begin < window + _STEP_S:
+    while True:
         call()
         finish()
         calls += 1
-        if time.perf_counter() - readings[-1].at >= _BETWEEN_S:
-            readings.append(EnergyReading(time.perf_counter(), calls, _counter(read)))
-    return joules_per_call(readings)
+        now = time.perf_counter()
+        if now - readings[-1].at < _BETWEEN_S:
+            continue
+        # The reading counts from its end: reading may take longer than calls do.
+        found = _counter(read)
+        readings.append(EnergyReading(time.perf_counter(), calls, found))
+        if now - begin < window:
+            continue
+        try:
+            return joules_per_call(readings)
+        except NoEnergyError:
+            if now - begin >= _MOST_S:
+                raise
 
 
 def _counter(read: Callable[[], int]) -> int:
@@ -68,21 +75,31 @@ def _counter(read: Callable[[], int]) -> int:
 
 def joules_per_call(readings: Sequence[EnergyReading]) -> float:
     """Return the joules of one call from readings of the counter in their order. Raises `NoEnergyError`."""
-    steps = [later for earlier, later in pairwise(readings) if later.millijoules != earlier.millijoules]
+    steps = [(one, two) for one, two in pairwise(readings) if two.millijoules != one.millijoules]
     if len(steps) < _STEPS:
         raise NoEnergyError(f"the counter moved {len(steps)} times in {readings[-1].at - readings[0].at:.1f} s")
-    first, middle, last = steps[0], steps[len(steps) // 2], steps[-1]
-    between = [one for one in readings if first.at <= one.at <= last.at]
-    gap = max(later.at - earlier.at for earlier, later in pairwise(between))
-    if gap > _PRECISION * (last.at - first.at):
-        raise NoEnergyError(
-            f"read every {gap:.3f} s in {last.at - first.at:.1f} s, which is not within {_PRECISION:.0%}"
-        )
+    # Both ends are seen late, if at all: the delays have the same sign.
+    doubt, (start, end) = min(
+        (max(map(_interval, pair)) / (pair[1][1].at - pair[0][1].at), pair)
+        for pair in product(steps[:_ENDS], steps[-_ENDS:])
+    )
+    if doubt > _PRECISION:
+        took = end[1].at - start[1].at
+        raise NoEnergyError(f"read every {doubt * took:.3f} s in {took:.1f} s, which is not within {_PRECISION:.0%}")
+    half = steps[len(steps) // 2]
+    first, middle, last = start[1], half[1], end[1]
+    begun, halfway, ended = map(_interval, (start, half, end))
     halves = [_between(first, middle), _between(middle, last)]
-    misread = 2 * gap / min(middle.at - first.at, last.at - middle.at)
+    misread = max(begun, halfway) / (middle.at - first.at) + max(halfway, ended) / (last.at - middle.at)
     if max(halves) > (1 + _PRECISION + misread) * min(halves):
         raise NoEnergyError(f"the first half of the calls took {halves[0]:.4g} J each, the second {halves[1]:.4g} J")
     return _between(first, last)
+
+
+def _interval(step: tuple[EnergyReading, EnergyReading]) -> float:
+    """Return the seconds before a movement in which the counter was not read."""
+    before, after = step
+    return after.at - before.at
 
 
 def _between(first: EnergyReading, last: EnergyReading) -> float:

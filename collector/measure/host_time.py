@@ -1,7 +1,8 @@
 """What the host does in one compiled call, by part, from the profiler's events of the host.
 
 The parts are those of torch's own layers: Dynamo's guards and bytecode, AOTAutograd's runtime wrapper, the wrapper that Inductor
-generated, and the launches. Each has what it takes without the parts that it calls.
+generated, and the launches. Each has what it takes without the parts that it calls. A profiled call takes longer
+than others, so that only the shares of its parts are used.
 """
 
 from __future__ import annotations
@@ -41,10 +42,15 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostTime:
-    """Microseconds for which the host worked in one call, waits for the device left out, and its parts, which add up to it."""
+    """Microseconds for which the host worked in one profiled call, its parts, which add up to that, and its waits beside."""
 
     us: float
     parts: dict[str, float]
+    waited_us: float = 0.0
+
+    def parts_of(self, us: float) -> dict[str, float]:
+        """Return the parts of a call of so many microseconds, with the shares that they have in this one."""
+        return {name: round(us * spent / self.us, 3) for name, spent in self.parts.items()} if self.us else {}
 
 
 def host_time(spans: Iterable[Span]) -> HostTime | None:
@@ -70,7 +76,8 @@ def _of_call(call: Span, ordered: Sequence[Span]) -> HostTime:
     whole = call.end - call.start - waited
     spent[PYTHON] = max(0.0, whole - sum(ns for part, ns in spent.items() if part != PYTHON))
     names = [name for name, _ in _PARTS] + [_OPERATORS]
-    return HostTime(whole / 1e3, {name: round(spent[name] / 1e3, 3) for name in names if spent.get(name)})
+    parts = {name: round(spent[name] / 1e3, 3) for name in names if spent.get(name)}
+    return HostTime(whole / 1e3, parts, waited / 1e3)
 
 
 def exclusive_ns(ordered: Sequence[Span]) -> list[tuple[Span, int]]:

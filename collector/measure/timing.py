@@ -8,9 +8,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.profiler import profile, record_function, supported_activities
@@ -29,16 +29,42 @@ _FEWEST = 6
 _NO_COUNT = 1 << 63
 
 
-def timed_s(call: Call, device: str) -> float:
-    """Seconds of one call, from an idle device to an idle device. The result is freed after the clock stops."""
+class CallTime(NamedTuple):
+    """Seconds of one call from an idle device to an idle device, and those until it returned to the host."""
+
+    whole_s: float
+    returned_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Milliseconds of each call in their order, as `CallTime` has them."""
+
+    ms: list[float] = field(default_factory=list)
+    returned_ms: list[float] = field(default_factory=list)
+
+    def add(self, took: CallTime) -> None:
+        """Add a call."""
+        self.ms.append(1e3 * took.whole_s)
+        self.returned_ms.append(1e3 * took.returned_s)
+
+
+def call_time(call: Call, device: str) -> CallTime:
+    """Time one call. Its result is freed after the clock stops."""
     finish = device_named(device).synchronize
     finish()
     start = time.perf_counter()
     made = call()
+    returned = time.perf_counter()
     finish()
-    elapsed = time.perf_counter() - start
+    ended = time.perf_counter()
     del made
-    return elapsed
+    return CallTime(ended - start, returned - start)
+
+
+def timed_s(call: Call, device: str) -> float:
+    """Return the seconds of one call, from an idle device to an idle device."""
+    return call_time(call, device).whole_s
 
 
 def settle(eager: Call, compiled: Call, device: str, limit_s: float = 0.05, within: float = 0.05) -> int:
@@ -56,27 +82,27 @@ def settle(eager: Call, compiled: Call, device: str, limit_s: float = 0.05, with
     return len(took)
 
 
-def interleaved_ms(
+def interleaved(
     calls: Sequence[Call],
     device: str,
     rounds: int,
     limit_s: float,
     precision: float = 0.0,
-) -> list[list[float]]:
-    """`rounds` samples of each call in milliseconds. Drift affects all calls equally: each round has one of each.
+) -> list[Samples]:
+    """Take `rounds` samples of each call. Drift affects all calls equally: each round has one of each.
 
     Stops early once `limit_s` seconds are spent, but not before five rounds. With a `precision` it continues until all
     medians are known to that fraction, up to ten times `rounds`.
     """
-    samples: list[list[float]] = [[] for _ in calls]
+    samples = [Samples() for _ in calls]
     deadline = time.perf_counter() + limit_s
     for done in range(10 * rounds if precision else rounds):
         if done >= 5 and time.perf_counter() > deadline:
             break
-        if done >= rounds and done % 10 == 0 and all(_is_precise(form, precision) for form in samples):
+        if done >= rounds and done % 10 == 0 and all(_is_precise(form.ms, precision) for form in samples):
             break
         for call, sampled in zip(calls, samples, strict=True):
-            sampled.append(1e3 * timed_s(call, device))
+            sampled.add(call_time(call, device))
     return samples
 
 

@@ -37,8 +37,11 @@ def test_the_parts_of_a_call_exclude_what_they_call_and_add_up():
             **{"guards": 10.0, "bytecode": 4.0, "aot_autograd": 6.0 + 8.0, "inductor_wrapper": 11.0},
             **{"launches": 4.0 + 6.0 + 4.0 + 20.0, "python": 15.0, "operators": 5.0 + 2.0},
         },
+        5.0,
     )
     assert sum(found.parts.values()) == found.us
+    assert sum(found.parts_of(19.0).values()) == pytest.approx(19.0, abs=0.01)
+    assert found.parts_of(19.0)["guards"] == 2.0
 
 
 def test_the_median_call_counts_and_without_a_call_nothing_is_known():
@@ -64,7 +67,7 @@ def test_a_real_profile_has_the_layers_of_torch():
 @pytest.mark.gpu
 @pytest.mark.parametrize("options", [{}, {"triton.cudagraphs": True}])
 def test_on_a_gpu_host_time_is_what_a_call_takes_to_return(options):
-    """The outside check: the clock around calls that nobody profiles, which may not be longer than the profiled ones."""
+    """The outside check: the clock around calls that nobody profiles, which are shorter than the profiled ones."""
     import time
 
     def chain(x):
@@ -84,7 +87,8 @@ def test_on_a_gpu_host_time_is_what_a_call_takes_to_return(options):
         again = host_time(host_spans(record(lambda: program(x), 5, "cuda")))
     found = host_time(host_spans(profiler))
     assert {"guards", "inductor_wrapper", "launches"} <= found.parts.keys(), found
-    assert 0.8 * sorted(took)[10] < found.us < 5 * sorted(took)[10], (found, took)
-    assert again.us == pytest.approx(found.us, rel=0.3)
+    assert 0.8 * sorted(took)[10] < found.us, (found, took)
+    shares = [{name: us / one.us for name, us in one.parts.items()} for one in (found, again)]
+    assert shares[1] == pytest.approx(shares[0], abs=0.1)
     assert sum(found.parts.values()) == pytest.approx(found.us, abs=0.01)
     assert graph_use(profiler, 5).launches == (1 if options else 0), "the marks are no kernels"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import sys
 import types
+from types import SimpleNamespace
 
 import pytest
 
 from collector.measure import timing
-from collector.measure.timing import counted, drift, interleaved_ms, relative_half_width, settle
+from collector.measure.timing import call_time, counted, drift, interleaved, relative_half_width, settle
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_calls_go_on_until_three_agree_or_the_time_is_spent(took, compiled, roun
 
 def test_each_round_times_eager_and_then_compiled(monkeypatch):
     order = []
-    interleaved_ms((lambda: order.append("e"), lambda: order.append("c")), "cpu", 4, 60)
+    interleaved((lambda: order.append("e"), lambda: order.append("c")), "cpu", 4, 60)
     assert "".join(order) == "ecececec"
 
 
@@ -63,7 +64,13 @@ def test_each_round_times_eager_and_then_compiled(monkeypatch):
     ],
 )
 def test_there_are_as_many_rounds_as_asked_or_as_the_precision_needs(took, eager, compiled, limits, rounds):
-    assert len(interleaved_ms((took(eager), took(compiled)), "cpu", *limits)[0]) == rounds
+    assert len(interleaved((took(eager), took(compiled)), "cpu", *limits)[0].ms) == rounds
+
+
+def test_a_call_has_returned_before_the_device_has_ended(took, monkeypatch):
+    finish = took([0.0, 0.004])
+    monkeypatch.setattr(timing, "device_named", lambda _: SimpleNamespace(synchronize=finish))
+    assert call_time(took([0.001]), "cuda") == pytest.approx((0.005, 0.001))
 
 
 def test_the_interval_covers_the_median_nineteen_times_in_twenty():
