@@ -12,42 +12,42 @@ import click
 
 from collector.usage_errors import nearest
 from jobs import tool_version
-from jobs.exit_codes import NothingBegunError, is_bug, report_error
 from jobs.options import DATABASE
+from jobs.output.terminal import NothingBegunError, is_bug, report_error
 
 #: By verb the module whose VERB_command it is, and its line of help.
 VERBS = {
-    "run": ("run", "measure some cells now, store and show them"),
+    "run": ("measuring", "measure some cells now, store and show them"),
     "check": ("check", "is a branch slower? two commits of a clone over the installed torch, measured in turn"),
     "census": (
         "census",
         "which code cells get on a GPU, generated without one; compared with a night, or commit by commit",
     ),
     "init": ("available", "write or check models.toml, your own models for every night"),
-    "nightly": ("nightly", "measure the zoo under the night's configs, store and show them"),
-    "resume": ("run", "go on with a run that was killed, interrupted or out of time"),
-    "plan": ("plan", "the cells a nightly would measure"),
+    "nightly": ("measuring", "measure the zoo under the night's configs, store and show them"),
+    "resume": ("measuring", "go on with a run that was killed, interrupted or out of time"),
+    "plan": ("measuring", "the cells a nightly would measure"),
     "ingest": ("files", "put bundles into the database"),
     "import": ("files", "read PyTorch's own files: benchmarks/dynamo, benchmark-v3, GraphNet"),
     "export": ("files", "write sides as benchmark-v3 JSON, CSV, bundles or Parquet"),
     "compare": ("compare", "two sides: suites, then what changed, and whether it is real"),
     "gate": ("compare", "judge two sides; the exit code says whether the new one may pass"),
     "report": ("report", "two sides for a job summary, a pull request, a file: Markdown, JSON or HTML"),
-    "publish": ("publish", "the newest nights as a static site, for any web server or GitHub Pages"),
+    "publish": ("report", "the newest nights as a static site, for any web server or GitHub Pages"),
     "regressions": ("regressions", "the records of what got worse: list, open, acknowledge, close, publish as issues"),
     "changepoints": ("alert_lines", "what changed in the histories, since when, and which commits can be to blame"),
-    "backfill": ("backfill", "measure builds of torch that are not installed, or commits without a build"),
-    "bisect": ("bisect", "which build, or commit, made one cell slower or broke it"),
-    "explain": ("bisect", "which part of the compiler a cell fails with, by torch's own compiler bisector"),
-    "kernel": ("kernel", "a script that runs one generated kernel of two sides alone, and times it"),
-    "runs": ("runs", "what the database holds"),
+    "backfill": ("builds", "measure builds of torch that are not installed, or commits without a build"),
+    "bisect": ("builds", "which build, or commit, made one cell slower or broke it"),
+    "explain": ("builds", "which part of the compiler a cell fails with, by torch's own compiler bisector"),
+    "kernel": ("compare", "a script that runs one generated kernel of two sides alone, and times it"),
+    "runs": ("db", "what the database holds"),
     "commits": ("commits", "the repository's history: import, list, show what was reverted and landed again"),
     "templates": ("available", "the templates and what the installed torch makes of them"),
     "modes": ("available", "the modes of the installed torch, likewise"),
     "zoo": ("available", "the models, their batch sizes and what each needs"),
     "doctor": ("available", "what this machine can measure, and what it lacks"),
-    "dashboard": ("runs", "open the dashboard on a database"),
-    "mcp": ("mcp", "serve the database to agents, over the Model Context Protocol"),
+    "dashboard": ("db", "open the dashboard on a database"),
+    "mcp": ("db", "serve the database to agents, over the Model Context Protocol"),
     "db": ("db", "create, upgrade, describe, check, thin out or rebuild the database, remove a run"),
 }
 

@@ -12,8 +12,7 @@ from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell
 from jobs.builds.build_options import BuildError, SourceOptions
 from jobs.builds.overlay import acting, differing
-from jobs.census.census_cache import CachedPool
-from jobs.census.census_pool import Answers, CensusPlace
+from jobs.census.census_pool import Answers, CachedPool, CensusPlace
 from jobs.census.census_runs import CensusCell, CensusMemory, CensusRun
 from jobs.git_log import Repository
 from jobs.output.terminal import the_first

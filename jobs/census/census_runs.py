@@ -21,8 +21,7 @@ from collector.process.outcome import Outcome
 from collector.templates import resolve_config
 from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell, Measurement, Status
-from jobs.census.census_cache import CachedPool
-from jobs.census.census_pool import Answers, CensusPlace
+from jobs.census.census_pool import Answers, CachedPool, CensusPlace
 from jobs.plan.cost import bundles_below
 from jobs.plan.planning import Plan
 from jobs.pool.runner import make_header, now, record

@@ -19,8 +19,7 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement, Status
 from jobs.builds.overlay import Wheel
-from jobs.census.census_cache import CachedPool
-from jobs.census.census_pool import DEFAULT_CACHE, CensusPlace
+from jobs.census.census_pool import DEFAULT_CACHE, CachedPool, CensusPlace
 from jobs.census.census_runs import CensusCell, CensusMemory
 from jobs.output.terminal import tell
 from jobs.plan.spared_cells import SAME_CODE_AS, Known

@@ -26,8 +26,7 @@ from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell, Config, OptionValue, Phase
 from jobs.builds.build_options import SourceOptions
 from jobs.builds.overlay import Wheel
-from jobs.census.census_cache import CachedPool
-from jobs.census.census_pool import Answers, CensusPlace
+from jobs.census.census_pool import Answers, CachedPool, CensusPlace
 from jobs.census.census_runs import CensusCell, CensusMemory, census_header, share
 from jobs.plan.planning import (
     CPU_TAG,

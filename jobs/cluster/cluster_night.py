@@ -32,8 +32,7 @@ from jobs.output.tables import say
 from jobs.output.terminal import several
 from jobs.plan.cost import CostModel, read_history
 from jobs.plan.planning import Plan
-from jobs.plan.schedule import Group, group_of, last_places, shares
-from jobs.plan.shards import merge_night
+from jobs.plan.shards import Group, group_of, last_places, merge_night, shares
 from jobs.pool.child import INTERRUPTED, Request, bundle_files
 from jobs.pool.runner import new_run_id
 from jobs.pool.session import RunProgress, require_cells, storing
@@ -69,7 +68,7 @@ def cut_shards(
     """About `count` shards, the longest first; the cells of a model in one phase stay together, in the plan's order.
 
     `history` are earlier runs, the newest first. Where it has nodes of the cluster, a model goes back to the node that
-    measured it last as long as that leaves no node much longer than the others (`jobs.plan.schedule.shares`).
+    measured it last as long as that leaves no node much longer than the others (`jobs.plan.shards.shares`).
     """
     model = CostModel.of_history(history)
     homes = _homes(nodes, history)

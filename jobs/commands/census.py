@@ -17,9 +17,8 @@ from collector.configs import parse_config
 from collector.device import CPU, GPU
 from jobs.builds.build_options import SourceOptions, source_options
 from jobs.builds.overlay import Wheel
-from jobs.census.census_cache import CachedPool
 from jobs.census.census_commits import CommitCensus, CommitRange, take_censuses
-from jobs.census.census_pool import CensusPlace
+from jobs.census.census_pool import CachedPool, CensusPlace
 from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CensusMemory, CensusRun, CodeTruth, read_truth
 from jobs.measuring_options import cache_option, generating_options, naming_options, night_options
 from jobs.options import POSITIVE, Storage, example, json_option, storage_options

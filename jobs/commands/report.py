@@ -1,4 +1,4 @@
-"""`inductor-watch report BASE NEW`: what changed, for a job summary, a pull request, a file, or another program."""
+"""`inductor-watch report` and `publish`: what changed between two sides, and the newest nights as a static site."""
 
 from __future__ import annotations
 
@@ -13,11 +13,23 @@ import click
 from analysis.reports.facts import Report, build_report
 from analysis.reports.html_report import PictureError, converter, html, png, svg
 from analysis.reports.markdown_report import BODY_BYTES, SUMMARY_BYTES, markdown
+from analysis.site.publishing import NIGHTS, publish
 from collector.output_file import write_output
 from db.engine import open_store
 from db.queries.cells import CellFilter, expand_patterns
+from db.store_errors import counted
+from jobs import tool_version
 from jobs.github import GitHub, check_pull, put_comment
-from jobs.options import OUTPUT_FILE, POSITIVE, cell_options, dashboard_option, db_option, example
+from jobs.options import (
+    FOLDER,
+    OUTPUT_FILE,
+    POSITIVE,
+    cell_options,
+    check_page_address,
+    dashboard_option,
+    db_option,
+    example,
+)
 
 #: The file that GitHub Actions shows as the summary of a step.
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -174,3 +186,28 @@ def draw(report: Report, form: str, rows: int) -> str:
         return html(report)
 
     return markdown(report, rows=rows)
+
+
+@click.command(epilog=example("publish site --nights 60"))
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option("--nights", type=POSITIVE, default=NIGHTS, help="How many of the newest nights.")
+@click.option(
+    "--address",
+    default="",
+    show_default=False,
+    callback=check_page_address,
+    metavar="URL",
+    help="Where the site will be, for the links of its feed.",
+)
+@db_option
+def publish_command(folder: Path, nights: int, address: str, database: str) -> None:
+    """Write the newest nights into DIR as pages that need no server: docs/site.md.
+
+    What did not change since the last time stays as it is; what is older than the nights is removed.
+    """
+    engine = open_store(database, write=False)
+    done = publish(engine, folder, nights=nights, address=address, made_by=tool_version())
+    counts = f"{counted(done.nights, 'night')}, {counted(done.pairs, 'pair')} with verdicts"
+    files = f"{done.written} files written, {done.kept} kept, {done.removed} removed"
+    click.echo(f"{folder}: {counts}; {files}; {done.size / 1e6:.1f} MB")
+    click.echo(f"look at it: python -m http.server --directory {folder}")

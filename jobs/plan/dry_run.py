@@ -24,7 +24,7 @@ from collector.vocabulary import Cell
 from jobs.output.tables import FittingTable, console, say
 from jobs.plan.cost import DEFAULT_WORKER_S, Cost, CostModel, Source, read_history
 from jobs.plan.planning import Plan
-from jobs.plan.schedule import longest_first, predict, shares
+from jobs.plan.shards import longest_first, predict, shares
 from jobs.plan.spared_cells import SAME_PROGRAM, plan_work
 from jobs.requested_options import ExecutionOptions
 

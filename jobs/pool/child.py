@@ -30,8 +30,7 @@ from collector.bundle import BundleContents, read_bundle
 from collector.usage_errors import BundleError, ConfigError
 from collector.vocabulary import Cell, short_hash
 from jobs import tool_version
-from jobs.exit_codes import report_error
-from jobs.output.terminal import one_line
+from jobs.output.terminal import one_line, report_error
 from jobs.requested_options import RequestedOptions, RunNames, Selection
 
 #: Exit code of a child that was interrupted.

@@ -26,8 +26,7 @@ from collector.device import GPU
 from collector.machine.environment import GPU_VARIABLE, GPUS_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
 from collector.machine.host import LENT_CORES_VARIABLE, share_out, spell_cores
 from collector.usage_errors import ConfigError
-from jobs.exit_codes import NothingBegunError
-from jobs.output.terminal import one_line, tell
+from jobs.output.terminal import NothingBegunError, one_line, tell
 from jobs.pool.gpu_scheduler import DeviceSlot
 
 #: The part of a GPU's free memory that cells may plan for; the rest is for what estimates miss.

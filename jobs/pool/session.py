@@ -20,7 +20,7 @@ from jobs.output.tables import say
 from jobs.output.terminal import one_line, several
 from jobs.plan.cost import CostModel, MemoryOf, learn_from, read_history
 from jobs.plan.planning import NothingToDoError, Plan
-from jobs.plan.schedule import longest_first, shares
+from jobs.plan.shards import longest_first, shares
 from jobs.plan.spared_cells import SAME_CODE_AS, Known, known_cells, plan_work
 from jobs.pool.resuming import Unfinished
 from jobs.pool.runner import DeviceRun, make_header, measure_devices, new_run_id, now

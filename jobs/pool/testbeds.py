@@ -26,7 +26,7 @@ from collector.vocabulary import Cell, Config
 from collector.zoo.registry import find
 from collector.zoo.spec import ModelSpec
 from jobs.plan.planning import check_config
-from jobs.plan.schedule import Group, last_places
+from jobs.plan.shards import Group, last_places
 from jobs.pool.device_slots import choose_gpus, list_gpus, make_slots
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.resuming import Unfinished, check_testbed

@@ -15,7 +15,7 @@ from collector.repro import repro_command
 from collector.usage_errors import ConfigError
 from collector.vocabulary import BATCH_MARKED, MARKED, Cell, Config, Phase
 from jobs.commands.available import templates_command
-from jobs.commands.run import run_command
+from jobs.commands.measuring import run_command
 from jobs.measuring_options import build_configs
 from tests.collector.words import configs
 

@@ -36,8 +36,8 @@ def measured(monkeypatch):
     for verb in ("run", "nightly"):
         monkeypatch.setattr(f"jobs.commands.{verb}.measure_and_store", found.measure)
         monkeypatch.setattr(f"jobs.commands.{verb}.find_testbeds", found.find_testbeds)
-    monkeypatch.setattr("jobs.commands.nightly.print_night", lambda *_: None)
-    monkeypatch.setattr("jobs.commands.nightly._confirm", lambda *_, **__: None)
+    monkeypatch.setattr("jobs.commands.measuring.print_night", lambda *_: None)
+    monkeypatch.setattr("jobs.commands.measuring._confirm", lambda *_, **__: None)
     return found
 
 

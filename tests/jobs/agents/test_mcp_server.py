@@ -18,7 +18,7 @@ from mcp import Client, StdioServerParameters
 from analysis.reports.facts import build_report
 from db.engine import open_store
 from db.queries.cells import EVERYTHING
-from jobs.agents.check_tool import CheckTool, NotCheckedError, checked
+from jobs.agents.mcp_server import CheckTool, NotCheckedError, checked
 from tests.command_line import ROOT, call, is_one_line, tell
 
 #: What the third of the shipped nights changed most.
@@ -163,6 +163,6 @@ def test_a_check_answers_with_its_worst_changes(folder):
 
 
 def test_without_the_library_one_line_says_what_to_install(folder):
-    prelude = "import jobs.commands.mcp as verb; verb.find_spec = lambda name: None"
+    prelude = "import jobs.commands.db as verb; verb.find_spec = lambda name: None"
     is_one_line(call("mcp", folder=folder, prelude=prelude), 2, "pip install 'mcp>=2.3,<3'")
     is_one_line(call("mcp", "--db", "none.db", folder=Path(folder)), 4, "no database here yet")

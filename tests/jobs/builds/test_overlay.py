@@ -15,8 +15,8 @@ from collector.bundle import read_bundle
 from collector.usage_errors import ConfigError
 from jobs.bisect.judges import Reading
 from jobs.bisect.sources import Overlays
+from jobs.builds.build_environments import commits_of
 from jobs.builds.build_options import BuildError, SourceOptions
-from jobs.builds.build_runs import commits_of
 from jobs.builds.overlay import Wheel, make_overlay
 from jobs.git_log import Repository, import_around
 from jobs.pool.child import ChildError, Request

@@ -9,8 +9,7 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Measurement, Status
 from jobs.builds.overlay import Wheel
-from jobs.census.census_cache import CensusCache
-from jobs.census.census_pool import CensusPlace
+from jobs.census.census_pool import CensusCache, CensusPlace
 from tests.factories import cell
 
 NAMES = ("torch/compiler.py", "torch/unused.py", "torch/kernel.jinja")

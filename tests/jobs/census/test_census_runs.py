@@ -1,8 +1,10 @@
-"""Cells of a census share a generation where they are one program, and their questions have other answers."""
+"""Cells of a census share a generation where they are one program; what nights taught a census is read back."""
 
+from collector.bundle import CENSUS
 from collector.census.questions import ASSUMED, PAD_MM
 from collector.configs import parse_config
-from jobs.census.census_runs import CensusCell, other_answers, share
+from jobs.census.census_pool import CensusPlace
+from jobs.census.census_runs import CensusCell, CensusMemory, other_answers, share
 from tests.factories import cell, failing, passing
 
 
@@ -48,3 +50,26 @@ def test_a_cell_tells_what_is_known_of_it():
     assert known.describe() == "c0de  1 question"
     assert known.to_json() | {"model": "bert", "known": True, "code_id": "c0de", "config": "default"} == known.to_json()
     assert CensusCell(failing(cell())).describe() == "fail_to_compile: no kernel fits"
+
+
+def known(model):
+    facts = {"known": True, "questions": [{"kind": "pad_mm", "key": "a", "answer": False, "source": "assumed"}]}
+    return CensusCell(passing(cell(model), code_id="c0de", details={CENSUS: facts}))
+
+
+def test_answers_and_differing_cells_are_read_back(tmp_path):
+    place = CensusPlace("H100", cache=tmp_path / "cache")
+    memory = CensusMemory.read(place, "2.13.0")
+    memory.learn("night-1", [known("bert")], ["equal"], [cell("gpt2").cell_id])
+    again = CensusMemory.read(place, "2.13.0")
+    assert again.answers == {cell("bert").cell_id: {"a": (False, "night-1")}}
+    assert again.differing == {cell("gpt2").cell_id: "night-1"}
+    assert not CensusMemory.read(place, "2.12.0").answers
+    again.learn("night-2", [], [cell("gpt2").cell_id], [])
+    assert not CensusMemory.read(place, "2.13.0").differing
+
+
+def test_a_damaged_file_says_nothing(tmp_path):
+    place = CensusPlace("H100", cache=tmp_path)
+    (tmp_path / "H100-torch-2.13.0.json").write_text("[]")
+    assert not CensusMemory.read(place, "2.13.0").answers

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.cli import VERBS, app, main
-from jobs.exit_codes import NothingBegunError
+from jobs.output.terminal import NothingBegunError
 
 
 def parse(command, words, name):

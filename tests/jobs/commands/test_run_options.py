@@ -16,7 +16,7 @@ from collector.vocabulary import Config
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from jobs.cli import app
-from jobs.commands import run
+from jobs.commands import measuring
 from jobs.measuring_options import config_options
 from jobs.pool.session import print_next
 from jobs.requested_options import RequestedOptions
@@ -24,7 +24,7 @@ from tests.factories import night
 
 
 def ran(*words):
-    return CliRunner().invoke(run.run_command, ["--model", "my_models:tiny", "--no-store", *words])
+    return CliRunner().invoke(measuring.run_command, ["--model", "my_models:tiny", "--no-store", *words])
 
 
 def test_a_model_of_ones_own_is_planned_without_being_imported(measured):

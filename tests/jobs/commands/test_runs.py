@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from collector.bundle import BundleWriter, read_bundle
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from jobs.commands.runs import runs_command
+from jobs.commands.db import runs_command
 from tests.factories import COMMIT_A, COMMIT_B, cell, header, new_store, night, passing, write_bundle
 
 GPU = {"gpu": "A GPU", "node": "here"}

@@ -14,7 +14,7 @@ from rich.console import Console
 from collector.bundle import BundleContents
 from collector.usage_errors import BundleError
 from collector.vocabulary import Config
-from jobs.commands.nightly import nightly_command
+from jobs.commands.measuring import nightly_command
 from jobs.plan.cost import read_history
 from jobs.plan.dry_run import backtest, forecast, show
 from jobs.plan.planning import Plan

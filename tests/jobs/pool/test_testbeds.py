@@ -18,7 +18,7 @@ from collector.process.launcher import Preload
 from collector.settings import Settings
 from collector.usage_errors import ConfigError
 from collector.vocabulary import Config
-from jobs.plan.schedule import group_of
+from jobs.plan.shards import group_of
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.resuming import find_night
 from jobs.pool.testbeds import HostError, Testbed, find_testbeds, keeping_servers, last_testbeds, preload_for, probe
