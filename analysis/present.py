@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_comparison import CHANGES, WORSE, CellComparison, Finding, Outcome
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import CHANGES, WORSE, Finding, Outcome
-from analysis.compare.memory_changes import byte_words
+from analysis.compare.cost_parts import byte_words
 from analysis.compare.suite_groups import SHOWN_AS_NONE, Counts
 from analysis.stats.run_noise import FEWEST_REPEATED
 from analysis.stats.verdicts import MOST_RUNS

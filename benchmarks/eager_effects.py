@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from analysis.compare.cell_comparison import WORSE
 from analysis.compare.cell_verdicts import decide
 from analysis.compare.compare_sides import compare_named
-from analysis.compare.findings import WORSE
 from collector.bundle import BundleContents, BundleWriter, read_bundle
 from collector.vocabulary import Measurement
 from db.engine import open_store

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.compare.cell_comparison import Outcome
 from analysis.compare.compare_sides import compare_named
-from analysis.compare.findings import Outcome
 from benchmarks.process_noise import reused_all
 from collector.bundle import BundleContents, BundleWriter, read_bundle
 from collector.vocabulary import Measurement, Status

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from analysis.elements import outside_links
+from analysis.elements import addresses
 from dashboard import data, selection, url
 from dashboard.components import sidebar, style
 from dashboard.components.drawing import alert
@@ -69,7 +69,7 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
     if not store.nights():
         _draw_without_nights(page, listed, store)
         return
-    outside_links.LOCAL.set(store.local_commits())
+    addresses.LOCAL.set(store.local_commits())
     notes = _from_hud()
     with st.sidebar:
         # Links with the shared part of the address, which Streamlit's own menu would drop.
@@ -85,9 +85,9 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
 def _from_hud() -> list[str]:
     """Translates the query of a HUD link, so that the address becomes one of ours."""
     query = {key: st.query_params.get_all(key) for key in st.query_params}
-    if not outside_links.is_hud_link(query):
+    if not addresses.is_hud_link(query):
         return []
-    translated, notes = outside_links.translate(query)
+    translated, notes = addresses.translate(query)
     st.query_params.from_dict(translated)
     return ["A HUD link: its left side is shown as new, its right side as base.", *notes]
 

@@ -22,8 +22,7 @@ from analysis.compare.compare_sides import SideSummary, compare, summarise
 from analysis.compare.comparison import Cause, Comparison, causes
 from analysis.history import suite_levels
 from analysis.history.branch_series import nights_up_to, recent
-from analysis.history.code_changes import CommitCodes, code_changes
-from analysis.history.model_runs import MODEL_METRICS, labels_of_runs
+from analysis.history.over_commits import MODEL_METRICS, CommitCodes, code_changes, labels_of_runs
 from analysis.history.regression_record import Listed, Record, listed, record_of
 from collector.metrics import METRICS
 from db.connecting import connected

@@ -7,7 +7,7 @@ from typing import cast
 
 import streamlit as st
 
-from analysis.reports.permalinks import fixed_side as fixed
+from analysis.elements.addresses import fixed_side as fixed
 from dashboard import url
 from dashboard.data import Data, Pair
 from db.queries.cells import Axes, CellFilter

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import streamlit as st
 
-from analysis.reports.permalinks import address as address
+from analysis.elements.addresses import address as address
 from db.store_errors import nearest, one_line
 
 #: What every page shares. Everything else belongs to one page and is left behind by a link that does not ask for it.

@@ -16,7 +16,7 @@ NAMES_ONE = {
     "collector/bundle.py": "reads the first format, which knew no other accelerator",
     "db/importing/graphnet_logs.py": "GraphNet's word",
     "db/importing/pytorch_names.py": "PyTorch's words",
-    "analysis/elements/outside_links.py": "the words of the HUD's links",
+    "analysis/elements/addresses.py": "the words of the HUD's links",
     "jobs/commands/available.py": "a key of NVIDIA's fingerprint, shown where it is there",
 }
 

@@ -17,8 +17,16 @@ from analysis.compare.adjustment import (
     adjusted_for_eager,
     common_adjustment,
 )
-from analysis.compare.cell_comparison import Transition
-from analysis.compare.findings import CHANGES, CONCLUSIVE, DEVICE, WALL, Judged, JudgedMetric, Outcome
+from analysis.compare.cell_comparison import (
+    CHANGES,
+    CONCLUSIVE,
+    DEVICE,
+    WALL,
+    Judged,
+    JudgedMetric,
+    Outcome,
+    Transition,
+)
 from analysis.compare.noise import learn_noise
 from analysis.stats.averages import Mask, Numbers
 from analysis.stats.run_noise import SideRuns, Tail, wider_error

@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from analysis.compare.adjustment import EagerFacts
-from analysis.compare.cell_comparison import CellComparison, Transition
+from analysis.compare.cell_comparison import (
+    CHANGES,
+    VERDICTS,
+    CellComparison,
+    Finding,
+    JudgedMetric,
+    Outcome,
+    Transition,
+    count_findings,
+)
 from analysis.compare.cell_verdicts import MARGIN
-from analysis.compare.compile_passes import pass_times
-from analysis.compare.findings import CHANGES, VERDICTS, Finding, JudgedMetric, Outcome, count_findings
-from analysis.compare.host_parts import host_parts, host_words
+from analysis.compare.cost_parts import host_parts, host_words, pass_times, peak_parts, saved_parts
 from analysis.compare.kernel_groups import OTHERS, explained
-from analysis.compare.memory_changes import peak_parts, saved_parts
 from analysis.compare.side_differences import (
     CodeChanges,
     EnvironmentDifference,

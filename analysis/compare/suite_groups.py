@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from analysis.compare.cell_comparison import CellComparison, Transition, direction, ratio
-from analysis.compare.findings import Look
+from analysis.compare.cell_comparison import CellComparison, Look, Transition, direction, ratio
 from analysis.stats.averages import geomean
 from analysis.stats.verdicts import Interval, geomean_interval, sums_interval
 from collector.metrics import METRICS

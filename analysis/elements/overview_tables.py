@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from markupsafe import Markup
 
-from analysis.compare.cell_comparison import CellComparison, Transition
+from analysis.compare.cell_comparison import CellComparison, Outcome, Transition
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import Outcome
 from analysis.compare.suite_groups import Counts, Figure, Group, SuiteChange, SuiteSummary
 from analysis.elements import charts, wording
+from analysis.elements.addresses import cell_query
 from analysis.elements.markup import Cell, Link, anchor, joined, lines, span, table
 from analysis.elements.wording import ABSENT, OUTCOMES, count, number, share, signed
 from analysis.present import percent, sentence_parts, slower_than_eager, verdict_counts
 from analysis.reports.html_report import mark, plot, short_names
-from analysis.reports.permalinks import cell_query
 from collector.metrics import METRICS
 
 

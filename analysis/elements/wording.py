@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from analysis.compare.adjustment import CONTROL
-from analysis.compare.cell_comparison import CellComparison, ratio
-from analysis.compare.findings import CHANGES, Finding, Look, Outcome
+from analysis.compare.cell_comparison import CHANGES, CellComparison, Finding, Look, Outcome, ratio
 from analysis.compare.suite_groups import SHOWN_AS_NONE, AverageChange
 from analysis.present import NOTHING, beside_words, called, undecided_words, value, whole_percent
 from analysis.stats.verdicts import FEWEST

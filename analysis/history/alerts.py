@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from analysis.compare.adjustment import CAP, CONTROL
-from analysis.compare.findings import DEVICE, WALL
+from analysis.compare.cell_comparison import DEVICE, WALL
 from analysis.compare.kernel_groups import KernelGroup, KernelShare, compared_kernels, explained
 from analysis.compare.side_differences import (
     REST,

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from analysis.compare.adjustment import CONTROL, WAITS_FOR_HOST, CellPairs, PairedCells
-from analysis.compare.cell_comparison import direction
+from analysis.compare.cell_comparison import DEVICE, JudgedMetric, direction
 from analysis.compare.cell_repeats import RepeatRows
 from analysis.compare.cell_verdicts import READ, judge_pairs
-from analysis.compare.findings import DEVICE, JudgedMetric
 from analysis.compare.side_differences import EnvironmentDifference, differences
 from analysis.history.branch_series import Certainty, Change, Direction, Point, SeriesTable, Span, read_series
 from analysis.stats.averages import Numbers

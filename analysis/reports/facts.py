@@ -10,14 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_comparison import WALL, CellComparison, Finding, Outcome
 from analysis.compare.cell_verdicts import MARGIN, decide
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison, near_limit
-from analysis.compare.findings import WALL, Finding, Outcome
-from analysis.compare.host_parts import host_parts, host_words
+from analysis.compare.cost_parts import host_parts, host_words, memory_words
 from analysis.compare.kernel_groups import KernelGroup, compared_kernels, explained
-from analysis.compare.memory_changes import memory_words
 from analysis.compare.side_differences import (
     COUNTS,
     REST,
@@ -30,8 +28,8 @@ from analysis.compare.side_differences import (
     reason_differences,
 )
 from analysis.compare.suite_groups import SuiteChange
+from analysis.elements.addresses import cell_link, comparison_link, fixed_side
 from analysis.present import dimension_lines, percent, sentence, value
-from analysis.reports.permalinks import cell_link, comparison_link, fixed_side
 from analysis.rerun import NOTHING_AGAIN, Again, cell_of, find_again, repro_as
 from collector.failures import Explanation
 from collector.metrics import METRICS, MIN_EFFECT

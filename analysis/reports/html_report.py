@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 from markupsafe import Markup
 
-from analysis.compare.findings import Finding, Look, Outcome
+from analysis.compare.cell_comparison import Finding, Look, Outcome
 from analysis.compare.suite_groups import SuiteChange
 from analysis.present import called, interval, percent
 from analysis.reports.facts import SHOWN, Report

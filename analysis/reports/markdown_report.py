@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis import present
-from analysis.compare.findings import Outcome
+from analysis.compare.cell_comparison import Outcome
 from analysis.compare.suite_groups import Group
 from analysis.present import tally
 from analysis.reports.facts import ORDER, SHOWN, Report, ReportRow

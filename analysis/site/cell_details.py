@@ -12,19 +12,21 @@ from sqlalchemy import Connection
 from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.comparison import Comparison
 from analysis.compare.side_differences import changes, kernel_evidence, listed_kernels
-from analysis.elements.cell_tables import metric_row
-from analysis.elements.code_tables import (
+from analysis.elements.listings import metric_row
+from analysis.elements.markup import status_tag, table
+from analysis.elements.program_tables import (
     SourceText,
     code_sentence,
     difference,
     differing_texts,
     evidence_table,
+    host_table,
     kernel_table,
+    memory_tables,
+    roof_table,
+    roof_times,
     sources,
 )
-from analysis.elements.markup import status_tag, table
-from analysis.elements.resource_tables import host_table, memory_tables
-from analysis.elements.roof_table import roof_table, roof_times
 from analysis.elements.wording import OUTCOMES, judged, said
 from analysis.history.regression_record import cell_of
 from analysis.present import noise_line

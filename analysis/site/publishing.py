@@ -11,34 +11,34 @@ from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine
 
-from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_comparison import CellComparison, Outcome
 from analysis.compare.comparison import Comparison, causes
-from analysis.compare.findings import Outcome
-from analysis.elements import outside_links
-from analysis.elements.cell_tables import change_table, reason
-from analysis.elements.commit_tables import commit_facts, landed_commits, landed_table
-from analysis.elements.markup import anchor, status_tag, table
-from analysis.elements.overview_tables import answer, changes_figure, compared_sentence, dimensions, grid
-from analysis.elements.record_tables import (
+from analysis.elements import addresses
+from analysis.elements.listings import (
     blame_table,
+    change_table,
+    commit_facts,
     commit_records,
+    describe,
     history_table,
+    landed_commits,
+    landed_table,
     model_query,
+    pair_lines,
+    reason,
     record_facts,
     record_table,
     what_changed,
 )
-from analysis.elements.side_words import describe, pair_lines
+from analysis.elements.markup import anchor, status_tag, table
+from analysis.elements.overview_tables import answer, changes_figure, compared_sentence, dimensions, grid
 from analysis.elements.wording import RULE, count
 from analysis.history.regression_record import Listed, Record, by_commit, listed, record_of
 from analysis.present import noise_line
 from analysis.reports.html_report import converter
 from analysis.site.cell_details import details_of
-from analysis.site.site_data import Pair, PublishedNight, SiteData, is_worse
-from analysis.site.site_files import SiteFiles, digest, file_of
-from analysis.site.site_models import write_models
-from analysis.site.site_pages import COLORS, SitePages, as_script, code_version
-from analysis.site.site_trends import trend_sections
+from analysis.site.site_data import Pair, PublishedNight, SiteData, SiteFiles, digest, file_of, is_worse
+from analysis.site.site_pages import COLORS, SitePages, as_script, code_version, trend_sections, write_models
 from db.nights import local_commits
 from db.queries.cells import CellName, cell_names
 
@@ -77,7 +77,7 @@ def publish(engine: Engine, folder: Path, *, nights: int = NIGHTS, address: str 
     the charts' library is not installed.
     """
     with engine.connect() as conn:
-        outside_links.LOCAL.set(local_commits(conn))
+        addresses.LOCAL.set(local_commits(conn))
         data = SiteData(conn, nights)
         site = _Site(data, SiteFiles(folder, digest(made_by, code_version())), address.rstrip("/"))
         site.write()
@@ -340,7 +340,7 @@ class _Site:
             updated = max((event.at for event in events), default=group.records[0].info.opened_at)
             of = link("regressions", record=group.records[0].info.regression_id)
             lines = [f"{one.info.state}: {one.name}, {what_changed(one.info)}" for one in group.records]
-            title = f"{group.branch}@{(group.commit or '')[: outside_links.SHOWN]}: {group.tally}"
+            title = f"{group.branch}@{(group.commit or '')[: addresses.SHOWN]}: {group.tally}"
             where = of if len(lines) == 1 else link("regressions")
             name = f"regressions/{group.repo}/{group.branch}/{group.commit}"
             entries.append(_entry(name, title, updated, where, "\n".join(lines)))

@@ -9,9 +9,9 @@ from functools import partial
 import streamlit as st
 from sqlalchemy import Engine
 
+from analysis.elements.addresses import fixed_side
 from analysis.reports.facts import Report, build_report
 from analysis.reports.html_report import PictureError, converter, draw, html, png, svg
-from analysis.reports.permalinks import fixed_side
 from dashboard.selection import Selection
 from db.queries.cells import CellFilter
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import streamlit as st
 from markupsafe import Markup
 
+from analysis.elements.addresses import fixed_side
 from analysis.elements.markup import anchor, joined, paragraph
 from analysis.elements.wording import moment
-from analysis.reports.permalinks import fixed_side
 from dashboard import url
 from dashboard.components.drawing import draw
 from dashboard.components.widgets import select, select_many

@@ -8,8 +8,8 @@ from typing import Any
 
 import streamlit as st
 
+from analysis.elements.addresses import fixed_side
 from analysis.elements.markup import anchor, joined, paragraph, span
-from analysis.reports.permalinks import fixed_side
 from dashboard import url
 from dashboard.components.drawing import alert, draw
 from dashboard.selection import NOTHING, remembered

@@ -8,13 +8,12 @@ from itertools import groupby
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.compare.cell_comparison import CellComparison, Transition
+from analysis.compare.cell_comparison import CHANGES, CellComparison, Outcome, Transition
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import CHANGES, Outcome
-from analysis.elements.cell_tables import change_table, named, reason, where
+from analysis.elements.addresses import cell_query
+from analysis.elements.listings import change_table, named, reason, where
 from analysis.elements.markup import anchor, joined, lines, status_tag, table
 from analysis.history.regression_record import cell_of
-from analysis.reports.permalinks import cell_query
 from analysis.rerun import stored_repro
 from dashboard import url
 from dashboard.components import widgets

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.elements import outside_links
+from analysis.elements import addresses
 from analysis.elements.markup import anchor, lines, paragraph, span, table
 from analysis.elements.wording import ABSENT, count
-from analysis.history.code_changes import CommitCodes
+from analysis.history.over_commits import CommitCodes
 from analysis.history.regression_record import cell_of
 from collector.vocabulary import batch_word
 from dashboard import url
@@ -53,7 +53,7 @@ def page() -> None:
 
 def _differences(data: Data, one: CommitCodes, cell: CellName) -> None:
     """Draw the kernels of a cell that a commit changed."""
-    draw(paragraph("", f"{cell} at {one.run.commit[: outside_links.SHOWN]}, {one.run.commit_title or 'no title'}"))
+    draw(paragraph("", f"{cell} at {one.run.commit[: addresses.SHOWN]}, {one.run.commit_title or 'no title'}"))
     run_ids = {"base": one.cells[cell].changed_from, "new": one.cells[cell].run_id}
     which = cell_of(data.engine, cell.cell_id)
     halves = [
@@ -72,7 +72,7 @@ def _table(name: str, commits: Sequence[CommitCodes]) -> Markup:
     head = ["commit", "title", "changed", *map(_name, shown)]
     rows = [
         [
-            outside_links.commit(one.run.repo, one.run.commit),
+            addresses.commit(one.run.repo, one.run.commit),
             one.run.commit_title or "no title",
             f"{len(one.changed)} of {len(one.cells)}",
             *(_mark(one, cell) for cell in shown),

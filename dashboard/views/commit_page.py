@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from analysis.elements.cell_tables import change_table
-from analysis.elements.commit_tables import commit_facts, landed_commits, landed_table
+from analysis.elements.listings import change_table, commit_facts, landed_commits, landed_table, pair_lines
 from analysis.elements.markup import anchor, paragraph
 from analysis.elements.overview_tables import answer, compared_sentence
-from analysis.elements.side_words import pair_lines
 from analysis.elements.wording import count
 from dashboard import url
 from dashboard.components import widgets

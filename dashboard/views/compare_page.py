@@ -14,13 +14,13 @@ import streamlit as st
 from markupsafe import Markup
 
 from analysis.compare.adjustment import CONTROL
-from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_comparison import CellComparison, Outcome
 from analysis.compare.cell_verdicts import LEAK
-from analysis.compare.findings import Outcome
 from analysis.compare.side_differences import SAME, WRAPPER
 from analysis.elements import wording
+from analysis.elements.addresses import cell_query
+from analysis.elements.listings import describe, pair_lines
 from analysis.elements.markup import Cell, anchor, joined, lines, span, table
-from analysis.elements.side_words import describe, pair_lines
 from analysis.elements.wording import (
     ABSENT,
     OUTCOMES,
@@ -35,7 +35,6 @@ from analysis.elements.wording import (
     unjudged,
 )
 from analysis.present import eager_words, noise_line
-from analysis.reports.permalinks import cell_query
 from collector.metrics import METRICS, MIN_EFFECT, Dimension, Place, shown_in
 from collector.vocabulary import BY_COSINE, CHECKED_BY, batch_words, status_words
 from dashboard import url

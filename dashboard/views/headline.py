@@ -10,8 +10,8 @@ import pandas as pd
 import streamlit as st
 from markupsafe import Markup
 
+from analysis.compare.cell_comparison import Look
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import Look
 from analysis.compare.suite_groups import Counts, average_change
 from analysis.elements import charts, wording
 from analysis.elements.wording import ABSENT, THIN, count, number, share, signed

@@ -10,12 +10,12 @@ import pandas as pd
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.elements import charts, outside_links
+from analysis.elements import addresses, charts
+from analysis.elements.addresses import fixed_side as fixed
 from analysis.elements.markup import anchor, joined, paragraph
 from analysis.elements.wording import count, moment, number
-from analysis.history.model_runs import DRAWN, NEWEST, Runs, newest, runs_of
+from analysis.history.over_commits import DRAWN, NEWEST, Runs, newest, runs_of
 from analysis.history.regression_record import cell_of
-from analysis.reports.permalinks import fixed_side as fixed
 from collector.metrics import METRICS
 from collector.vocabulary import INPUT_BATCH, Cell, Status, batch_words
 from dashboard import url
@@ -82,9 +82,7 @@ class Half:
             return Markup("")
         run = next((run for run in self.side.runs if run.run_id == self.measured.run_id), None)
         release = f" ({run.release})" if run and run.release else ""
-        commit = (
-            Markup("{}@{}{}, ").format(run.branch, outside_links.commit(run.repo, run.commit), release) if run else ""
-        )
+        commit = Markup("{}@{}{}, ").format(run.branch, addresses.commit(run.repo, run.commit), release) if run else ""
         made = self.measured.details.get(INPUT_BATCH)
         batch = f", {batch_words(made)}" if isinstance(made, int) else ""
         return Markup("{} UTC, {}run {}{}").format(

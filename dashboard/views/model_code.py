@@ -12,7 +12,8 @@ from analysis.compare.side_differences import (
     kernel_evidence,
     listed_kernels,
 )
-from analysis.elements.code_tables import (
+from analysis.elements.markup import bullets, mono, paragraph
+from analysis.elements.program_tables import (
     KINDS,
     SourceText,
     all_texts,
@@ -24,7 +25,6 @@ from analysis.elements.code_tables import (
     kernel_table,
     sources,
 )
-from analysis.elements.markup import bullets, mono, paragraph
 from analysis.elements.wording import count
 from collector.code import Code
 from dashboard import url

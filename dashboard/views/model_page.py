@@ -13,15 +13,14 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from analysis.compare import side_differences
-from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_comparison import CellComparison, Outcome
 from analysis.compare.cell_verdicts import MARGIN
 from analysis.compare.comparison import Comparison
-from analysis.compare.compile_passes import AFTER_COMPILING, pass_times
-from analysis.compare.findings import Outcome
+from analysis.compare.cost_parts import AFTER_COMPILING, pass_times
 from analysis.elements import charts, wording
-from analysis.elements.cell_tables import metric_row
+from analysis.elements.listings import metric_row
 from analysis.elements.markup import bullets, joined, mono, paragraph, span, status_tag, table
-from analysis.elements.resource_tables import host_table, memory_tables
+from analysis.elements.program_tables import host_table, memory_tables
 from analysis.elements.wording import (
     ABSENT,
     OUTCOMES,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.elements.markup import paragraph
-from analysis.elements.roof_table import ROOF_CAPTION, rate_words, roof_table, roof_times
+from analysis.elements.program_tables import ROOF_CAPTION, rate_words, roof_table, roof_times
 from dashboard.components.drawing import draw, markdown, soft
 from dashboard.views.model_choice import Half
 

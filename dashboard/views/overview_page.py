@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import streamlit as st
 from markupsafe import Markup
 
-from analysis.compare.findings import Outcome
+from analysis.compare.cell_comparison import Outcome
 from analysis.elements import wording
+from analysis.elements.listings import describe, pair_lines, record_table
 from analysis.elements.markup import anchor, bullets, joined, paragraph
 from analysis.elements.overview_tables import (
     Item,
@@ -21,8 +22,6 @@ from analysis.elements.overview_tables import (
     section_tables,
     sections,
 )
-from analysis.elements.record_tables import record_table
-from analysis.elements.side_words import describe, pair_lines
 from analysis.present import noise_line
 from dashboard import url
 from dashboard.components import sidebar, style, widgets

@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from analysis.elements.record_tables import (
+from analysis.elements.listings import (
     blame_table,
     commit_records,
     history_table,
@@ -19,7 +19,7 @@ from analysis.elements.record_tables import (
     record_table,
 )
 from analysis.elements.wording import count
-from analysis.history.model_runs import runs_of
+from analysis.history.over_commits import runs_of
 from analysis.history.regression_record import Listed, Record, by_commit
 from dashboard import url
 from dashboard.components import sidebar, style, widgets

@@ -11,7 +11,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from analysis.compare.suite_groups import Counts
-from analysis.elements import outside_links
+from analysis.elements import addresses
 from analysis.elements.markup import Cell, anchor, joined, lines, paragraph, span, table
 from analysis.elements.wording import ABSENT, count, moment, share
 from analysis.present import noise_line
@@ -44,7 +44,7 @@ def _night_row(night: NightInfo) -> list[str]:
     started = anchor(url.link("", new=night.night, base=""), moment(night.started_at))
     return [
         lines(started, span("soft", newest.label) if newest.label else ""),
-        joined("@", [newest.branch, outside_links.commit(newest.repo, newest.commit)]),
+        joined("@", [newest.branch, addresses.commit(newest.repo, newest.commit)]),
         night.place or ABSENT,
         _ended(night),
         _took(night),

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis.elements import charts, outside_links
+from analysis.elements import addresses, charts
 from analysis.elements.markup import anchor, table
 from analysis.elements.wording import ABSENT, axis_of, count, moment, signed
 from analysis.history import suite_levels
@@ -230,7 +230,7 @@ def _nights(step: suite_levels.Step) -> str:
 def _commits(step: suite_levels.Step) -> str:
     """The commits that a new level can come from."""
     repo = str(step.before["repo"]) if step.before["repo"] == step.after["repo"] else ""
-    return outside_links.commits(repo, str(step.before["commit"]), str(step.after["commit"]))
+    return addresses.commits(repo, str(step.before["commit"]), str(step.after["commit"]))
 
 
 def _asked_days() -> tuple[date | None, date | None, list[str]]:

@@ -29,7 +29,7 @@ from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field, ValidationError
 from sqlalchemy import Engine
 
-from analysis.compare.findings import Outcome
+from analysis.compare.cell_comparison import Outcome
 from analysis.present import percent
 from analysis.reports.facts import ORDER
 from collector.usage_errors import ExpectedError, nearest

@@ -12,13 +12,13 @@ import pandas as pd
 from pydantic import Field
 from sqlalchemy import Connection, Engine
 
-from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_comparison import WORSE, CellComparison, Finding, Outcome
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison, causes
-from analysis.compare.findings import WORSE, Finding, Outcome
 from analysis.compare.kernel_groups import KernelGroup, compared_kernels, explained
 from analysis.compare.side_differences import REST, KernelEvidence, changes, kernel_evidence
-from analysis.elements.code_tables import SourceText, code_sentence, differing_texts
+from analysis.elements.addresses import fixed_side
+from analysis.elements.program_tables import SourceText, code_sentence, differing_texts
 from analysis.history.alerts import Alert, survey
 from analysis.history.branch_series import Change
 from analysis.history.regression_record import Record, by_commit, cell_of, dimension_of, listed, record_of
@@ -32,7 +32,6 @@ from analysis.present import (
     undecided_words,
 )
 from analysis.reports.facts import ORDER, evidence_of
-from analysis.reports.permalinks import fixed_side
 from analysis.rerun import stored_repro
 from analysis.site.cell_details import stored_difference
 from collector.metrics import METRICS, MIN_EFFECT, Dimension

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_comparison import CellComparison, Outcome
 from analysis.compare.cell_verdicts import decide
-from analysis.compare.findings import Outcome
 from analysis.reports.facts import Report, build_report
 from analysis.reports.markdown_report import code
 from analysis.rerun import NOTHING_AGAIN, as_check

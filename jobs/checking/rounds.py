@@ -20,9 +20,8 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_comparison import CHANGES, CellComparison, Judged, Outcome
 from analysis.compare.compare_sides import compare_named
-from analysis.compare.findings import CHANGES, Judged, Outcome
 from analysis.present import finding_words
 from collector.bundle import check_bundle
 from collector.census.gpu_models import CensusError

@@ -10,13 +10,13 @@ from typing import Any
 import click
 from sqlalchemy import Connection
 
+from analysis.compare.cell_comparison import OF_STATUS, VERDICTS, WORSE
 from analysis.compare.cell_verdicts import decide
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import OF_STATUS, VERDICTS, WORSE
 from analysis.compare.side_differences import changes, listed_kernels, source_lines, winners
-from analysis.kernel_script import NoScriptError, StoredKernel, find_kernel, kernel_script
 from analysis.present import called, drift_lines, finding_words, sentence
+from analysis.rerun import NoScriptError, StoredKernel, find_kernel, kernel_script
 from collector.code import Code
 from collector.metrics import Dimension
 from collector.usage_errors import nearest

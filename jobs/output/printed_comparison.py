@@ -8,10 +8,9 @@ from itertools import groupby
 
 from rich.console import Console
 
-from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_comparison import CellComparison, Finding, Outcome
 from analysis.compare.compare_sides import SideSummary
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import Finding, Outcome
 from analysis.compare.suite_groups import Figure, Group, PairedFigure
 from analysis.present import (
     NOTHING,

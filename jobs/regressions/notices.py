@@ -25,11 +25,11 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import click
 from sqlalchemy import Connection, Engine
 
+from analysis.elements.addresses import address
 from analysis.history.regression_record import Listed, Record, dimension_of, record_of
 from analysis.present import NOTHING, percent, value
 from analysis.reports.facts import Report
 from analysis.reports.markdown_report import render_page, render_text
-from analysis.reports.permalinks import address
 from db.commits.ranges import CommitEntry
 from db.regression_records import RegressionInfo, list_regressions, note_regression
 from db.store_errors import counted, one_line

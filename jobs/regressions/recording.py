@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, Engine
 
-from analysis.compare.cell_comparison import CellComparison
+from analysis.compare.cell_comparison import WORSE, CellComparison
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison
-from analysis.compare.findings import WORSE
 from analysis.history.alerts import Alert
 from analysis.history.branch_series import Certainty, Change, Direction
 from analysis.history.regression_record import RUNS, Standing, Timeline, standing

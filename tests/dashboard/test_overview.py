@@ -14,7 +14,7 @@ import pytest
 from analysis.compare.suite_groups import compare_groups
 from analysis.elements.overview_tables import grid
 from analysis.elements.wording import ABSENT
-from analysis.history import model_runs as model_history
+from analysis.history import over_commits as model_history
 from dashboard import url
 from db.engine import open_store
 from db.regression_records import Finding, open_regression

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from analysis.compare.cell_comparison import Outcome
 from analysis.compare.compare_sides import compare_named
-from analysis.compare.findings import Outcome
 from analysis.elements import overview_tables
 from collector.metrics import MIN_EFFECT
 from dashboard import url

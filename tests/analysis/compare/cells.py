@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.compare.cell_comparison import CellComparison, transition
-from analysis.compare.findings import Judged, Outcome, findings
+from analysis.compare.cell_comparison import CellComparison, Judged, Outcome, findings, transition
 from collector.metrics import METRICS
 from db.queries.cells import CellName
 from db.queries.side_rows import CellState

@@ -1,10 +1,13 @@
-""""""
+"""A cell's findings: one for each dimension, none hidden by another, by the metric that tells it best."""
+
+from __future__ import annotations
 
 import math
 
 import pytest
 
-from analysis.compare.cell_comparison import direction, ratio
+from analysis.compare.cell_comparison import Judged, Outcome, direction, findings, ratio
+from collector.metrics import METRICS, MIN_EFFECT, Dimension
 
 
 @pytest.mark.parametrize(
@@ -31,3 +34,90 @@ def test_ratio_is_new_over_base_where_both_are_measured(base, new, expected):
 )
 def test_direction_follows_the_sense_of_the_metric(metric, base, new, expected):
     assert direction(metric, base, new) == expected
+
+
+def judged(outcome="regressed", decided=None, moved=False, **metrics):
+    """A cell's findings: its outcome, and verdict, change and half width of the interval of each metric."""
+    values = {
+        name: Judged(name, Outcome(word), adjusted=change, low=None if width is None else change - width)._replace(
+            high=None if width is None else change + width, q=0.01
+        )
+        for name, (word, change, width) in metrics.items()
+    }
+    return findings(Outcome(outcome), decided, values, moved=moved)
+
+
+def by_dimension(found):
+    return {finding.dimension: finding for finding in found}
+
+
+def test_a_cell_may_be_faster_and_larger():
+    found = by_dimension(
+        judged(
+            compiled_ms=("improved", -0.62, 0.05),
+            compiled_peak_bytes=("regressed", 1.15, 0.01),
+            compile_cold_s=("regressed", 1.91, 0.2),
+        )
+    )
+    assert {dimension: finding.verdict for dimension, finding in found.items()} == {
+        Dimension.CORRECTNESS: Outcome.UNCHANGED,
+        Dimension.LATENCY: Outcome.IMPROVED,
+        Dimension.MEMORY: Outcome.REGRESSED,
+        Dimension.COMPILE: Outcome.REGRESSED,
+    }
+    assert (found[Dimension.MEMORY].metric, found[Dimension.MEMORY].change) == ("compiled_peak_bytes", 1.15)
+
+
+def test_how_much_comes_from_the_narrower_interval():
+    found = by_dimension(judged(compiled_ms=("regressed", 0.29, 0.11), compiled_kernel_ms=("regressed", 0.37, 0.01)))
+    assert (found[Dimension.LATENCY].metric, found[Dimension.LATENCY].change) == ("compiled_kernel_ms", 0.37)
+
+
+@pytest.mark.parametrize(
+    ("wall", "device", "verdict", "metric"),
+    [
+        ("regressed", "unchanged", Outcome.REGRESSED, "compiled_ms"),  # overhead of the host
+        ("unchanged", "regressed", Outcome.UNCHANGED, "compiled_ms"),  # nobody waits for it
+        ("inconclusive", "regressed", Outcome.REGRESSED, "compiled_kernel_ms"),
+        ("inconclusive", "inconclusive", Outcome.INCONCLUSIVE, "compiled_kernel_ms"),
+    ],
+)
+def test_wall_time_decides_and_device_time_where_it_is_open(wall, device, verdict, metric):
+    row = judged(compiled_ms=(wall, 0.03, 0.02), compiled_kernel_ms=(device, 0.03, 0.01))
+    found = by_dimension(row)[Dimension.LATENCY]
+    assert (found.verdict, found.metric) == (verdict, metric)
+
+
+def test_a_latency_that_must_be_seen_again_stays_open():
+    values = {"compiled_ms": ("inconclusive", 0.06, 0.01), "compiled_kernel_ms": ("unchanged", 0.0, 0.01)}
+    found = judged("inconclusive", "compiled_ms", **values)
+    assert by_dimension(found)[Dimension.LATENCY].verdict is Outcome.INCONCLUSIVE
+
+
+def test_where_the_device_is_as_busy_as_before_the_host_has_the_overhead():
+    values = {"compiled_ms": ("regressed", 0.1, 0.02), "compiled_kernel_ms": ("unchanged", 0.0, 0.01)}
+    assert by_dimension(judged(**values))[Dimension.LATENCY].is_host_overhead
+    both = values | {"compiled_kernel_ms": ("regressed", 0.08, 0.01)}
+    found = by_dimension(judged(**both))[Dimension.LATENCY]
+    assert not found.is_host_overhead and (found.metric, found.beside.metric) == ("compiled_kernel_ms", "compiled_ms")
+
+
+def test_another_machine_or_library_is_no_change():
+    values = {"compiled_ms": ("regressed", 0.3, 0.1), "compiled_peak_bytes": ("unchanged", 0.0, 0.1)}
+    found = by_dimension(judged("environment_changed", **values))
+    assert found[Dimension.LATENCY].verdict is Outcome.ENVIRONMENT_CHANGED
+    assert found[Dimension.MEMORY].verdict is Outcome.UNCHANGED
+    moved = by_dimension(judged("environment_changed", moved=True, **values))
+    assert {finding.verdict for finding in moved.values()} == {Outcome.ENVIRONMENT_CHANGED, Outcome.UNCHANGED}
+    other = judged("inconclusive", moved=True, compiled_ms=("regressed", 0.3, 0.1))
+    assert by_dimension(other)[Dimension.LATENCY].verdict is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("status", ["broke", "fixed", "still_failing", "flaky", "missing"])
+def test_a_cell_that_does_not_pass_twice_has_its_status_alone(status):
+    (found,) = judged(status, compiled_ms=("regressed", 0.3, 0.1))
+    assert (found.dimension, found.verdict) == (Dimension.CORRECTNESS, Outcome(status))
+
+
+def test_every_metric_that_is_judged_has_a_dimension():
+    assert not [name for name in MIN_EFFECT if METRICS[name].dimension is None]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from analysis.compare.cell_comparison import CHANGES, Outcome
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import causes
-from analysis.compare.findings import CHANGES, Outcome
 from analysis.present import sentence
 from collector.metrics import Dimension
 from tests.dashboard import stores

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.compare.compare_sides import compare_named
 from analysis.site.publishing import publish
-from analysis.site.site_files import SiteFolderError, file_of
+from analysis.site.site_data import SiteFolderError, file_of
 from db.engine import open_store
 from db.regression_records import Finding, open_regression
 from tests.dashboard import stores

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from analysis.kernel_script import find_kernel, kernel_script
+from analysis.rerun import find_kernel, kernel_script
 from collector.code import DEFINITION, KERNEL, Code, Graph, Kernel
 from db.engine import open_store
 from db.ingest import ingest_bundle

@@ -1,16 +1,19 @@
-"""What differs in the generated code of two measurements, and where the time of a call goes, as tables and texts."""
+"""What a cell's program does, as tables: its code and kernels, how far these are from the roof, the host's work, the memory."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import zip_longest
 from typing import Any
 
 from markupsafe import Markup
 
+from analysis.compare.cost_parts import MemoryPart, byte_words, host_parts, peak_parts, saved_parts
 from analysis.compare.kernel_groups import KernelGroup, group_kernels
 from analysis.compare.side_differences import (
     CAME,
@@ -21,9 +24,10 @@ from analysis.compare.side_differences import (
     KernelEvidence,
     ListedKernel,
     is_float32,
+    source_lines,
     stem,
 )
-from analysis.elements.markup import lines, mono, span, table
+from analysis.elements.markup import joined, lines, mono, span, table
 from analysis.elements.wording import ABSENT, count, milliseconds, signed
 from collector.code import KERNEL, Code, Graph, Kernel
 
@@ -251,3 +255,129 @@ def _row(name: Markup, items: Sequence[KernelGroup], sides: int, compared: bool)
         at_most = "≤ " if any(item.unlisted == side for item in items) else ""
         cells += [f"{counts:,.4g}" if counts else ABSENT, f"{at_most}{milliseconds(times)}" if times else ABSENT]
     return [name, *cells, *([signed(sum(item.change_ms for item in items), 3, "")] if compared else [])]
+
+
+_MOST = 14
+
+
+@dataclass(frozen=True, slots=True)
+class RoofTimes:
+    """Milliseconds of a call in the launches of a kernel, and what they ideally take."""
+
+    ms: float
+    ideal_ms: float
+
+    @property
+    def share(self) -> str:
+        """`56 %`; what a cache serves can be faster than its ideal, and is at the roof."""
+        return f"{min(1.0, self.ideal_ms / self.ms):.0%}" if self.ms else ABSENT
+
+    @property
+    def lost_us(self) -> float:
+        """Return the microseconds by which it is slower."""
+        return 1e3 * max(0.0, self.ms - self.ideal_ms)
+
+
+ROOF_CAPTION = (
+    "The roof of a kernel is the time that its bytes take at the rate of a plain copy, or its operations at that of a plain "
+    "matrix product, both measured in the same process. A library's kernels count together where the program calls several "
+    "of its functions in a row. A small kernel is far from the roof however good it is: a launch takes microseconds."
+)
+
+
+def roof_times(details: Mapping[str, Any]) -> dict[str, RoofTimes]:
+    """Return the times by kernel without its number, which shifts where another one comes or goes."""
+    roof = details.get("roof")
+    kernels = roof.get("kernels") if isinstance(roof, Mapping) else None
+    found: dict[str, RoofTimes] = {}
+    for row in kernels if isinstance(kernels, list) else []:
+        with suppress(TypeError, ValueError):  # what another program wrote
+            name, _, ms, ideal_ms = row
+            before = found.get(stem(str(name)), RoofTimes(0.0, 0.0))
+            found[stem(str(name))] = RoofTimes(before.ms + float(ms), before.ideal_ms + float(ideal_ms))
+    return found
+
+
+def roof_table(
+    roles: Sequence[str], sides: Sequence[Mapping[str, RoofTimes]], details: Sequence[Mapping[str, Any]], of: str = ""
+) -> Markup:
+    """Return the kernels by the time that they lose, the largest of new first."""
+    lost: dict[str, float] = {}
+    for side in sides:  # the last one, new, counts where both have it
+        lost |= {name: times.lost_us for name, times in side.items()}
+    names = sorted(lost, key=lambda name: -lost[name])[:_MOST]
+    rows = []
+    for name in names:
+        cells: list[str] = [mono(name if len(name) <= 110 else f"{name[:107]}...", name)]
+        for side in sides:
+            times = side.get(name)
+            cells += [milliseconds(times.ms), times.share, f"{times.lost_us:,.0f}"] if times else [ABSENT] * 3
+        lines = next(filter(None, (source_lines(one, _parts(name)) for one in reversed(details))), ())
+        rows.append([*cells, shown_source(lines)])
+    head = ["kernel", *(f"{role} {unit}" for role in roles for unit in ("ms", "of the roof", "lost, µs")), "from"]
+    return table("Kernels by time lost", head, rows, note="per call", numbers=range(1, len(head) - 1), of=of)
+
+
+def _parts(name: str) -> list[str]:
+    """Return the calls of a library that `12 x mm [64, 32] [32, 16] + addmm [8]` names, or the kernel."""
+    return [re.sub(r"^\d+ x ", "", part) for part in name.split(" + ")]
+
+
+def rate_words(details: Mapping[str, Any]) -> str:
+    """Say what a copy and products reach: `A copy reaches 2,900 GB/s here, a product 640 TFLOP/s in bfloat16.`"""
+    roof = details.get("roof")
+    with suppress(TypeError, ValueError, KeyError, AttributeError):
+        if isinstance(roof, Mapping):
+            products = [
+                f"a product {float(rate):,.0f} TFLOP/s in {name}" for name, rate in roof["product_tflop_s"].items()
+            ]
+            return ", ".join([f"A copy reaches {float(roof['copy_gb_s']):,.0f} GB/s here", *products]) + "."
+    return ""
+
+
+#: Groups of tensors, and lines that allocated, that a table names.
+_PARTS = 10
+
+
+def host_table(base: Mapping[str, Any], new: Mapping[str, Any], *, is_pair: bool = True, of: str = "") -> Markup:
+    """Return the host's time by part, in microseconds, from two measurements' details; of new alone where there is no pair.
+
+    It is empty where nothing was measured.
+    """
+    if not (parts := host_parts(base, new)):
+        return Markup()
+    rows = [
+        (part.name, *(f"{us:.1f}" for us in (part.base_us, part.new_us)), signed(part.change_us, 1, "us"))
+        for part in parts
+    ]
+    head = ["part", "base us", "new us", "change"]
+    if not is_pair:
+        rows, head = [(row[0], row[2]) for row in rows], ["part", "us"]
+    note = "of one compiled call under the profiler, each without the parts that it calls"
+    return table("Host time by part", head, rows, note=note, numbers=range(1, 4), of=of)
+
+
+def memory_tables(
+    base: Mapping[str, Any], new: Mapping[str, Any], *, is_pair: bool = True, of: str = ""
+) -> list[Markup]:
+    """Return a table of what is saved for the backward pass, and one of what is alive at the peak, where these are known."""
+    found = []
+    for title, head, parts, note in (
+        ("Saved for the backward pass", "tensors", saved_parts(base, new), "without weights and inputs"),
+        ("Alive at the peak", "line", peak_parts(base, new), "by the line that allocated it"),
+    ):
+        columns = [head, "base", "new", "base bytes", "new bytes", "change"]
+        rows = [_memory_row(part) for part in parts[:_PARTS]]
+        if not is_pair:
+            rows, columns = [(row[0], row[2], row[4]) for row in rows], [head, "number", "bytes"]
+        if rows:
+            more = f"; the first {_PARTS} of {len(parts)}" if len(parts) > _PARTS else ""
+            found.append(table(title, columns, rows, note=note + more, numbers=range(1, 6), of=of))
+    return found
+
+
+def _memory_row(part: MemoryPart) -> tuple[str, ...]:
+    name = joined(" ", (mono(part.name), span("soft", part.about))) if part.about else mono(part.name)
+    counts = (f"{part.base:,}", f"{part.new:,}")
+    sizes = (byte_words(part.base_bytes), byte_words(part.new_bytes))
+    return (name, *counts, *sizes, signed(part.change / 1e6, 2, "MB"))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from analysis.history.code_changes import code_changes
+from analysis.history.over_commits import code_changes
 from collector.bundle import CENSUS
 from db.nights import RunInfo
 from db.queries.details import CensusCodes

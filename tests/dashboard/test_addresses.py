@@ -1,0 +1,126 @@
+"""Links to the host of the code, and addresses of the HUD as pages of ours."""
+
+import pytest
+
+from analysis.elements import addresses
+from analysis.elements.addresses import translate
+from tests.dashboard import stores
+from tests.dashboard.conftest import plain, text_of
+
+LINK = {
+    "dashboard": ["torchinductor"],
+    "startTime": ["Sat, 01 Aug 2026 00:00:00 GMT"],
+    "mode": ["training"],
+    "dtype": ["amp"],
+    "deviceName": ["cuda (h100)"],
+    "lBranch": ["main"],
+    "lCommit": ["b2b2b2b2"],
+    "rBranch": ["main"],
+    "rCommit": ["a1a1a1a1"],
+}
+
+
+def test_the_left_side_is_new_and_the_right_one_base():
+    found, notes = translate(LINK)
+    assert found == {
+        "dtype": ["amp"],
+        "new": ["main@b2b2b2b2"],
+        "base": ["main@a1a1a1a1"],
+        "phase": ["training"],
+        "device": ["cuda"],
+        "since": ["2026-08-01"],
+    }
+    assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "since", "until", "by"),
+    [
+        ({"stopTime": ["2026-08-08T12:30:00.000Z"], "granularity": ["week"]}, "2026-08-01", "2026-08-08", "week"),
+        ({"startTime": ["Sat, 01 Aug 2026 23:30:00 -0800"], "granularity": ["hour"]}, "2026-08-02", None, None),
+        ({"startTime": []}, None, None, None),
+    ],
+)
+def test_the_time_range_and_the_granularity_are_those_of_trends(changes, since, until, by):
+    found, notes = translate(LINK | changes)
+    assert [found.get(key, [None]) for key in ("since", "until", "by")] == [[since], [until], [by]]
+    assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "side"),
+    [({"lCommit": []}, "main"), ({"lBranch": []}, "b2b2b2b2"), ({"lCommit": [" "], "lBranch": []}, None)],
+)
+def test_a_branch_or_a_commit_alone_is_a_side(changes, side):
+    assert translate(LINK | changes)[0].get("new", [None]) == [side]
+
+
+def test_what_is_not_known_here_is_said():
+    _, notes = translate(LINK | {"mode": ["dynamic"], "deviceName": ["tpu v7"], "startTime": ["soon"]})
+    assert "'dynamic'" in notes[0] and "'tpu v7'" in notes[1] and "'soon'" in notes[2]
+
+
+def test_the_app_opens_it_and_makes_the_address_its_own(open_app, two_nights):
+    app = open_app(two_nights, **LINK | {"lCommit": [stores.SHAS[1]], "rCommit": [stores.SHAS[0][:10]]})
+    said = plain(app)
+    assert "A HUD link: its left side is shown as new" in said
+    assert "lCommit" not in app.query_params and app.query_params["base"] == "main@a1a1a1a1a1"
+    assert "base main@a1a1a1a1a1" in said
+
+
+SHA, OTHER = "a1" * 20, "b2" * 20
+
+
+def test_a_commit_and_a_range_lead_to_the_stored_repository():
+    assert 'href="https://github.com/pytorch/pytorch/commit/' + SHA + '"' in addresses.commit("pytorch/pytorch", SHA)
+    found = addresses.commits("pytorch/pytorch", SHA, OTHER)
+    assert f'href="https://github.com/pytorch/pytorch/compare/{SHA}...{OTHER}"' in found
+    assert ">a1a1a1a1a1...b2b2b2b2b2</a>" in found
+    assert 'rel="noopener noreferrer"' in found and 'target="_blank"' in found
+    assert 'href="https://github.com/pytorch/pytorch/pull/12345"' in addresses.pull("pytorch/pytorch", 12345)
+
+
+@pytest.mark.parametrize(
+    "repo",
+    ["", "pytorch", "a/b/c", "../x", "a/..", "a/.", "a b/c", "-a/b", "a/b?x", "javascript:x/y", "a/<b>", "a/b\n"],
+)
+def test_what_is_no_owner_and_name_is_no_link(repo):
+    assert "<a" not in addresses.commit(repo, SHA) + addresses.pull(repo, 5) + addresses.commits(repo, SHA, OTHER)
+
+
+@pytest.mark.parametrize("sha", ["HEAD", "<script>", "a1a1a1/../..", "", None, "A1" * 20])
+def test_what_is_no_sha_is_no_link(sha):
+    found = addresses.commit("pytorch/pytorch", sha)
+    assert "<a" not in found and "<script>" not in found
+
+
+def test_a_commit_of_a_local_clone_is_no_link():
+    addresses.LOCAL.set(frozenset({OTHER}))
+    assert "<a" not in addresses.commit("pytorch/pytorch", OTHER) + addresses.commits("pytorch/pytorch", SHA, OTHER)
+    assert "<a" in addresses.commit("pytorch/pytorch", SHA)
+    addresses.LOCAL.set(frozenset())
+
+
+@pytest.mark.parametrize(
+    ("written", "leads"),
+    [
+        ("https://github.com/pytorch/pytorch/issues/5", "/issues/5"),
+        ("https://github.com/pytorch/pytorch/pull/77", "/pull/77"),
+        ("https://github.com/evil/pytorch/issues/5", ""),
+        ("https://github.com.evil.example/pytorch/pytorch/issues/5", ""),
+        ("https://github.com/pytorch/pytorch/issues/5?x=<script>", ""),
+        ("javascript:alert(1)", ""),
+    ],
+)
+def test_a_record_s_link_is_one_where_it_means_its_own_repository(written, leads):
+    found = addresses.reference("pytorch/pytorch", written)
+    assert (f'href="https://github.com/pytorch/pytorch{leads}"' in found) if leads else "<a" not in found
+    assert "<script>" not in found
+
+
+def test_both_sides_and_what_landed_between_are_links(open_app, two_nights):
+    said = text_of(open_app(two_nights))
+    for sha in stores.SHAS[:2]:
+        assert f'/commit/{sha}"' in said
+    assert f"/compare/{stores.SHAS[0]}...{stores.SHAS[1]}" in said
+    assert f'/commit/{stores.SHAS[1]}"' in text_of(open_app(two_nights, "runs"))
