@@ -8,8 +8,8 @@ import streamlit as st
 
 from analysis.elements import addresses
 from dashboard import data, selection, url
-from dashboard.components import sidebar, style
-from dashboard.components.drawing import alert
+from dashboard.components import sidebar, widgets
+from dashboard.components.widgets import alert
 from db.queries.cells import EVERYTHING
 from db.store_errors import SideError, StoreError
 
@@ -40,7 +40,7 @@ def main() -> None:
     st.set_page_config(page_title="inductor-watch", page_icon=_ICON, layout="wide")
     listed = pages()
     page = st.navigation(listed, position="hidden")
-    st.html(style.SHEET)
+    st.html(widgets.SHEET)
     selection.remember(None)
     try:
         _draw(page, listed)

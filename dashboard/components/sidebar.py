@@ -12,8 +12,7 @@ from analysis.elements.addresses import fixed_side
 from analysis.elements.markup import anchor, joined, paragraph
 from analysis.elements.wording import moment
 from dashboard import url
-from dashboard.components.drawing import draw
-from dashboard.components.widgets import select, select_many
+from dashboard.components.widgets import draw, select, select_many
 from dashboard.data import Data
 from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, remembered
 from db.nights import NightInfo, RunInfo, describe_places

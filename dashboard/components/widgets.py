@@ -1,18 +1,91 @@
-"""Widgets: pickers that show what the address says and write to it, the title of a page, and a button that copies."""
+"""What pages draw with: the style sheet, HTML, charts, pickers that show what the address says, and buttons for files."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
 import streamlit as st
+from markupsafe import Markup
+from sqlalchemy import Engine
 
 from analysis.elements.addresses import fixed_side
+from analysis.elements.charts import COLORS, PICK, Colors, Figure
 from analysis.elements.markup import anchor, joined, paragraph, span
+from analysis.reports.facts import Report, build_report
+from analysis.reports.html_report import PictureError, converter, html, png, svg
+from analysis.reports.html_report import draw as draw_text
 from dashboard import url
-from dashboard.components.drawing import alert, draw
-from dashboard.selection import NOTHING, remembered
+from dashboard.selection import NOTHING, Selection, remembered
+from db.queries.cells import CellFilter
+
+_TABLES = (files("analysis.elements") / "tables.css").read_text(encoding="utf-8")
+SHEET = f"""
+<style>
+[data-testid="stMainBlockContainer"] {{ padding: 2.2rem 2.2rem 4rem; max-width: 110rem; }}
+[data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p {{ opacity: 1;
+  color: color-mix(in srgb, var(--st-text-color) 80%, var(--st-background-color)); }}
+[data-testid="stMultiSelect"] [data-tag] {{ background-color: var(--st-secondary-background-color) !important;
+  border: 1px solid color-mix(in srgb, var(--st-text-color) 30%, transparent) !important; }}
+[data-testid="stMultiSelect"] [data-tag], [data-testid="stMultiSelect"] [data-tag] * {{ color: var(--st-text-color) !important; }}
+[data-testid="stSelectboxVirtualDropdown"]:has(:is([aria-label="Base"], [aria-label="New"])) {{
+  width: min(58rem, calc(100vw - 2rem)) !important; max-width: none !important; }}
+[data-testid="stMain"]:has(.iw-verdict) :is(.st-key-at-once, [data-testid="stLayoutWrapper"]:has(> .st-key-at-once)) {{
+  display: none; }}
+{_TABLES}@media (max-width: 640px) {{
+  [data-testid="stMainBlockContainer"] {{ padding: 3rem 1rem 3rem; }}
+  .st-key-intervals [data-testid="stVerticalBlock"] {{ overflow-x: auto; }}
+  .st-key-intervals [data-testid="stVegaLiteChart"] {{ min-width: 32rem; }}
+}}
+</style>
+"""
+
+
+def colors() -> Colors:
+    """The colours of the page as the reader's browser shows it now."""
+    return COLORS["dark" if st.context.theme.type == "dark" else "light"]
+
+
+#: Characters with a meaning in Markdown, Streamlit's colours, icons and formulas included.
+_MARKDOWN = frozenset(r"\`*_{}[]()<>#+-.!|~$:&")
+
+
+def markdown(name: str) -> str:
+    """A name as Markdown that shows it as it is."""
+    return "".join(f"\\{char}" if char in _MARKDOWN else char for char in name)
+
+
+def show_figures(figures: Sequence[Figure], columns: int = 2) -> list[str]:
+    """Draw the charts in so many columns, one alone over the whole width, and returns the names that were clicked."""
+    places = st.columns(columns) if columns > 1 and len(figures) > 1 else [st.container()]
+    names: list[str] = []
+    for number, figure in enumerate(figures):
+        picking: dict[str, Any] = {"on_select": "rerun", "selection_mode": PICK} if figure.picks else {}
+        where = places[number % len(places)]
+        event = where.altair_chart(figure.chart, key=figure.key, alt=figure.alt, **picking)
+        names += [one["name"] for one in event.selection.get(PICK, ())] if figure.picks else []
+    return list(dict.fromkeys(names))
+
+
+def draw(*parts: str) -> None:
+    """Draws HTML that the style sheet applies to."""
+    st.html(Markup('<div class="iw">{}</div>').format(joined("", parts)))
+
+
+def soft(*parts: str) -> None:
+    """Draws a paragraph in a softer colour, its parts one a line."""
+    draw(paragraph("soft", *parts))
+
+
+def alert(*messages: str) -> None:
+    """Draws a message each that is read out at once."""
+    for message in messages:
+        st.html(Markup('<div class="iw iw-state" role="alert">{}</div>').format(message))
+
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
@@ -178,3 +251,74 @@ def frozen_query() -> str:
         base = fixed_side(selection.base) if selection.base else NOTHING
         query |= {"base": [base], "new": [fixed_side(selection.new)]}
     return url.address("", query) or "?"
+
+
+Build = Callable[[], Report]
+_TITLES = {"changes": "what changed", "suites": "the suites"}
+_KINDS = {"SVG": "image/svg+xml", "PNG": "image/png"}
+
+
+def download(label: str, make: Callable[[], bytes], name: str, mime: str, *, key: str, help: str | None = None) -> None:
+    """A button that makes its file once it is pressed."""
+    st.download_button(
+        label, make, name, mime, key=key, help=help, on_click="ignore", icon=":material/download:", type="tertiary"
+    )
+
+
+def file_name(words: str) -> str:
+    """A text as a file's name: letters, digits, dots and dashes."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-.")[:120] or "file"
+
+
+def offer_report(selection: Selection, filters: CellFilter, configs: tuple[str, str] | None = None) -> None:
+    """A popover with the report and its pictures, of two sides or of two configs (base, new) of the new one."""
+    if selection.base is None and configs is None:
+        return
+    menu = st.popover("Export report and charts", icon=":material/ios_share:", key="downloads", on_change="rerun")
+    if not menu.open:
+        return
+    new = fixed_side(selection.new)
+    base = fixed_side(selection.base) if selection.base else new
+    build = partial(_built, selection.data.engine, base, new, filters, configs, dashboard_address(st.context.url or ""))
+    name = file_name(" ".join([*configs, new] if configs else [base, new]))
+    with menu:
+        st.caption(
+            "Of all cells under the filters at the left and the configs chosen here, whatever else narrows the table."
+        )
+        download(
+            "Report, one HTML file",
+            lambda: html(build()).encode(errors="replace"),
+            f"{name}.html",
+            "text/html",
+            key="report_html",
+            help="Verdict, evidence, suites, environment and what to measure again; it loads nothing from anywhere.",
+        )
+        try:
+            converter()
+        except PictureError as error:
+            st.caption(f"{error}.")
+            return
+        for chart, title in _TITLES.items():
+            with st.container(horizontal=True):
+                for kind, mime in _KINDS.items():
+                    make, label = partial(_picture, build, chart, kind), f"{kind} of {title}"
+                    download(label, make, f"{name}-{chart}.{kind.lower()}", mime, key=label)
+
+
+def dashboard_address(page: str) -> str:
+    """The dashboard's own address, from that of its compare page."""
+    return page.partition("?")[0].rstrip("/").removesuffix("/compare")
+
+
+def _picture(build: Build, chart: str, kind: str) -> bytes:
+    report = build()
+    none = "There is no change for this picture to show."
+    drawn = svg(report, chart) or draw_text(report.sentence, [none], [], [], [])
+    return png(drawn) if kind == "PNG" else drawn.encode()
+
+
+def _built(
+    engine: Engine, base: str, new: str, filters: CellFilter, configs: tuple[str, str] | None, place: str
+) -> Report:
+    with engine.connect() as connection:
+        return build_report(connection, base, new, filters, place, configs)

@@ -15,7 +15,7 @@ from analysis.history.regression_record import cell_of
 from collector.vocabulary import batch_word
 from dashboard import url
 from dashboard.components import sidebar, widgets
-from dashboard.components.drawing import draw
+from dashboard.components.widgets import draw
 from dashboard.data import Data, opened
 from dashboard.selection import remembered
 from dashboard.views import model_code

@@ -10,7 +10,7 @@ from analysis.elements.overview_tables import answer, compared_sentence
 from analysis.elements.wording import count
 from dashboard import url
 from dashboard.components import widgets
-from dashboard.components.drawing import draw, soft
+from dashboard.components.widgets import draw, soft
 from dashboard.selection import Selection, current
 
 #: Changes of one cause that are shown.

@@ -38,9 +38,8 @@ from analysis.present import eager_words, noise_line
 from collector.metrics import METRICS, MIN_EFFECT, Dimension, Place, shown_in
 from collector.vocabulary import BY_COSINE, CHECKED_BY, batch_words, status_words
 from dashboard import url
-from dashboard.components import downloads, widgets
-from dashboard.components.drawing import draw, soft
-from dashboard.components.widgets import known, known_many, segments, select, select_many, switch
+from dashboard.components import widgets
+from dashboard.components.widgets import draw, known, known_many, segments, select, select_many, soft, switch
 from dashboard.data import Data, Pair
 from dashboard.selection import Selection, current
 from db.exporter import without_formulas
@@ -279,7 +278,7 @@ def _compared(selection: Selection, pair: Pair) -> None:
     configs = {one.cell.config for one in comparison.cells}
     chosen = () if pair.configs else tuple(name for name in url.get_all("config") if name in configs)
     filters = replace(selection.filters, configs=chosen or selection.filters.configs)
-    offer = partial(downloads.offer, selection, filters, pair.configs)
+    offer = partial(widgets.offer_report, selection, filters, pair.configs)
     kept = compared_order(kept, url.get("sort") if url.get("sort") in _orders() else "", url.get("dimension"))
     first = kept[: _limit()]
     sides = (

@@ -19,9 +19,20 @@ from analysis.history.regression_record import cell_of
 from collector.metrics import METRICS
 from collector.vocabulary import INPUT_BATCH, Cell, Status, batch_words
 from dashboard import url
-from dashboard.components import sidebar, style, widgets
-from dashboard.components.drawing import draw, markdown, show_figures, soft
-from dashboard.components.widgets import known, known_many, segments, select, select_many, switch, ways
+from dashboard.components import sidebar, widgets
+from dashboard.components.widgets import (
+    draw,
+    known,
+    known_many,
+    markdown,
+    segments,
+    select,
+    select_many,
+    show_figures,
+    soft,
+    switch,
+    ways,
+)
 from dashboard.selection import Selection
 from db.queries import details
 from db.queries.cells import EVERYTHING
@@ -229,7 +240,7 @@ def show_history(selection: Selection, choice: Choice, decided: str = "") -> Non
         here = newest(here)
     sides = {"base": selection.base, "new": selection.new}
     marks = {name: side.run_ids for name, side in sides.items() if side}
-    of = runs_of(selection.data.places(), here, choice.configs, marks, style.colors())
+    of = runs_of(selection.data.places(), here, choice.configs, marks, widgets.colors())
     shown = f"The newest {len(of.labels)} of {count(runs, 'run')}" if len(of.labels) < runs else count(runs, "run")
     hidden = [name for name in ("base", "new") if name not in of.sides and getattr(selection, name) is not None]
     unmarked = f" Not among them: {' and '.join(hidden)}." if hidden and len(of.labels) < runs else ""

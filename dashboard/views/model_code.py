@@ -1,4 +1,4 @@
-"""The model page's generated code and kernels: what differs between two measurements, and where the time of a call goes."""
+"""The model page's generated code and kernels: what differs, where the time of a call goes, and how far it is from the roof."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from analysis.compare.side_differences import (
 from analysis.elements.markup import bullets, mono, paragraph
 from analysis.elements.program_tables import (
     KINDS,
+    ROOF_CAPTION,
     SourceText,
     all_texts,
     beside_table,
@@ -23,14 +24,15 @@ from analysis.elements.program_tables import (
     differing_texts,
     evidence_table,
     kernel_table,
+    rate_words,
+    roof_table,
+    roof_times,
     sources,
 )
 from analysis.elements.wording import count
 from collector.code import Code
 from dashboard import url
-from dashboard.components.downloads import download, file_name
-from dashboard.components.drawing import draw, markdown, soft
-from dashboard.components.widgets import known, segments, select
+from dashboard.components.widgets import download, draw, file_name, known, markdown, segments, select, soft
 from dashboard.data import Data
 from dashboard.views.model_choice import Half
 from db.queries.details import code_of, texts_of, with_kernels
@@ -161,3 +163,21 @@ def show_kernels(halves: Sequence[Half]) -> None:
         "The profiler lists the 24 that take longest: ≤ is the most that another one can take. "
         "From: the lines of the model's source that the kernel was generated from."
     )
+
+
+def show_roof(halves: Sequence[Half]) -> None:
+    """Draw the kernels that lose most against the roof, of both sides; a sentence where a side has none, and nothing on a CPU."""
+    sides = [(half, half.measured.details if half.measured else {}) for half in halves]
+    rows = [roof_times(details) for _, details in sides]
+    reasons = [f"{half.title}: {details['no_roof']}." for half, details in sides if details.get("no_roof")]
+    if not any(rows) and not reasons:
+        return
+    st.header("Distance from the roof", anchor=False)
+    shares = [(half.role, half.measured.metrics.get("roof_share")) for half in halves if half.measured]
+    if told := [f"{role} {share:.0%}" for role, share in shares if share is not None]:
+        draw(paragraph("", f"The kernels together are at {', '.join(told)} of the roof."))
+    if any(rows):
+        draw(roof_table([half.role for half in halves], rows, [details for _, details in sides]))
+    if reasons:
+        soft(*(f"No share of the roof for {reason}" for reason in reasons))
+    st.caption(" ".join(filter(None, (markdown(rate_words(sides[-1][1])), ROOF_CAPTION))))

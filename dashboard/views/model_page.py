@@ -39,12 +39,11 @@ from analysis.rerun import stored_repro
 from collector.failures import Explanation
 from collector.metrics import METRICS, Place, shown_in
 from collector.vocabulary import NEAREST, PYTORCH_CHECK, judged_otherwise, sizes_of
-from dashboard.components import style
-from dashboard.components.downloads import download, file_name
-from dashboard.components.drawing import draw, markdown, show_figures, soft
+from dashboard.components import widgets
+from dashboard.components.widgets import download, draw, file_name, markdown, show_figures, soft
 from dashboard.data import Data, Pair
 from dashboard.selection import Selection, current
-from dashboard.views import model_choice, model_code, model_roof
+from dashboard.views import model_choice, model_code
 from dashboard.views.model_choice import Choice, Half
 from db.queries import details
 from db.store_errors import FilterError
@@ -281,7 +280,7 @@ def samples(data: Data, halves: Sequence[Half]) -> None:
     figures = []
     for kind, alt in words.items():
         by_title = {half.title: values for half, values in drawn[kind].items()}
-        chart = charts.samples(by_title, kind, [half.role for half in drawn[kind]], style.colors())
+        chart = charts.samples(by_title, kind, [half.role for half in drawn[kind]], widgets.colors())
         figures.append(charts.Figure(f"samples_{kind}", chart, alt))
     with fold:
         show_figures(figures)
@@ -429,7 +428,7 @@ def page(selection: Selection) -> None:
     memory(halves)
     model_code.show(selection.data, halves)
     model_code.show_kernels(halves)
-    model_roof.show(halves)
+    model_code.show_roof(halves)
     model_choice.show_history(selection, choice, verdict.decided if verdict else "")
     samples(selection.data, halves)
     differences(selection.data, halves)

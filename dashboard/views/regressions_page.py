@@ -22,9 +22,8 @@ from analysis.elements.wording import count
 from analysis.history.over_commits import runs_of
 from analysis.history.regression_record import Listed, Record, by_commit
 from dashboard import url
-from dashboard.components import sidebar, style, widgets
-from dashboard.components.drawing import draw, show_figures, soft
-from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
+from dashboard.components import sidebar, widgets
+from dashboard.components.widgets import draw, known, known_many, select, select_many, show_figures, soft, switch, ways
 from dashboard.data import Data, store_address
 from dashboard.selection import Selection, current
 from db.engine import open_store
@@ -125,7 +124,7 @@ def _chart(data: Data, record: Record) -> None:
     if len(rows) < 2:
         return
     marks = {"base": [info.base_run or ""], "onset": [info.onset_run or ""]}
-    runs = runs_of(data.places(), rows, (cell.config.name,), marks, style.colors())
+    runs = runs_of(data.places(), rows, (cell.config.name,), marks, widgets.colors())
     has_values = info.metric in rows and rows[info.metric].notna().any()
     leading = st.container()
     picked = show_figures([runs.metric(info.metric) if has_values else runs.statuses()])

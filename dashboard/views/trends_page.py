@@ -16,9 +16,19 @@ from analysis.elements.markup import anchor, table
 from analysis.elements.wording import ABSENT, axis_of, count, moment, signed
 from analysis.history import suite_levels
 from dashboard import url
-from dashboard.components import sidebar, style, widgets
-from dashboard.components.drawing import alert, draw, markdown, show_figures
-from dashboard.components.widgets import known, known_many, select, select_many, switch, ways
+from dashboard.components import sidebar, widgets
+from dashboard.components.widgets import (
+    alert,
+    draw,
+    known,
+    known_many,
+    markdown,
+    select,
+    select_many,
+    show_figures,
+    switch,
+    ways,
+)
 from dashboard.data import Data
 from dashboard.selection import Selection, current
 from db.queries.cells import CellFilter
@@ -178,7 +188,7 @@ def _charts(
             highlighted,
             title=f"{suite}: {head}",
             pick="night",
-            colors=style.colors(),
+            colors=widgets.colors(),
             levels=triangles,
             branches=shown.branches,
             dates=dates,

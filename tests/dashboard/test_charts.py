@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.elements import charts
 from analysis.reports.html_report import html
-from dashboard.components import downloads
+from dashboard.components import widgets
 from dashboard.data import Data
 from db.engine import open_store
 from db.queries.cells import EVERYTHING
@@ -47,7 +47,7 @@ def test_nothing_is_drawn_before_it_is_asked_for(open_app, two_nights, monkeypat
     def refuse(*_):
         raise AssertionError("drawn on a rerun")
 
-    monkeypatch.setattr(downloads, "_built", refuse)
+    monkeypatch.setattr(widgets, "_built", refuse)
     app = open_app(two_nights, "compare")
     assert buttons(app) == ["CSV"]
     assert len(buttons(unfolded(app, "downloads"))) == 6
@@ -69,14 +69,14 @@ def test_the_report_knows_filters_and_links(two_nights):
 
     store = open_store(two_nights, write=False)
     filters = replace(EVERYTHING, suites=("timm",))
-    found = downloads._built(store, "night-0", "night-1", filters, None, "http://127.0.0.1:1/iw")
+    found = widgets._built(store, "night-0", "night-1", filters, None, "http://127.0.0.1:1/iw")
     assert {cell.cell.partition("/")[0] for cell in found.rows} <= {"timm"}
     assert found.comparison.filters == filters
     assert found.link == "http://127.0.0.1:1/iw/compare?base=night-0&new=night-1"
-    across = downloads._built(store, "night-1", "night-1", EVERYTHING, ("default", "cudagraphs"), "")
+    across = widgets._built(store, "night-1", "night-1", EVERYTHING, ("default", "cudagraphs"), "")
     assert "base default<br>new cudagraphs" in html(across)
-    picture = downloads._picture(
-        lambda: downloads._built(store, "night-0", "night-0", EVERYTHING, None, ""), "changes", "SVG"
+    picture = widgets._picture(
+        lambda: widgets._built(store, "night-0", "night-0", EVERYTHING, None, ""), "changes", "SVG"
     )
     assert b"There is no change for this picture" in picture
 
@@ -91,7 +91,7 @@ def test_the_report_knows_filters_and_links(two_nights):
     ],
 )
 def test_names_of_files_are_plain(words, name):
-    assert downloads.file_name(words) == name
+    assert widgets.file_name(words) == name
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_names_of_files_are_plain(words, name):
 )
 def test_the_report_has_the_configs_that_the_page_shows(open_app, two_nights, monkeypatch, query, configs):
     asked = []
-    monkeypatch.setattr(downloads, "offer", lambda _, filters, across: asked.append((filters.configs, across)))
+    monkeypatch.setattr(widgets, "offer_report", lambda _, filters, across: asked.append((filters.configs, across)))
     open_app(two_nights, "compare", **query)
     assert asked[-1] == (configs, None)
 

@@ -10,7 +10,7 @@ from analysis.elements import wording
 from analysis.present import called
 from analysis.stats.verdicts import Interval
 from dashboard import url
-from dashboard.components.drawing import markdown
+from dashboard.components.widgets import markdown
 from dashboard.views import compare_page
 from tests.analysis.compare import cells
 

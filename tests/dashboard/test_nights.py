@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.compare.suite_groups import Counts
-from dashboard.views import headline
+from dashboard.views import overview_page
 from tests.analysis.compare import cells
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran
@@ -75,8 +75,8 @@ def test_a_program_under_two_names_weighs_once_and_counts_twice():
     twice = [measured("a", 1, 4.0), measured("a", 1, 4.0), measured("b", 1, 1.0)]
     again = measured("b", 2, 1.0)  # measured again is no copy
     counts = Counts(4, 4, 4, 0, 0)
-    shown = headline.alone_cards([*twice, again], counts)
+    shown = overview_page.alone_cards([*twice, again], counts)
     cards = {card.title: (card.figure, card.note) for card in shown}
     assert cards["Passing"][1] == "4 of 4 measured"
     assert cards["Device speedup"] == ("1.59\N{MULTIPLICATION SIGN}", "geometric mean, 3 cells, equal programs once")
-    assert all("once" not in card.note for card in headline.alone_cards([twice[0], again], counts))
+    assert all("once" not in card.note for card in overview_page.alone_cards([twice[0], again], counts))
