@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from collector.bundle_file import both_paths, create, find, pack, path_of, read_lines, take_up
 from collector.code import Code, pack_text
 from collector.masking import hidden_variables, mask, mask_fingerprint, mask_own, may_tell_secret, own_secrets
+from collector.output_file import both_paths, create, find, pack, path_of, read_lines, take_up
 from collector.usage_errors import BundleError
 from collector.vocabulary import Cell, Measurement
 

@@ -46,7 +46,7 @@ class OwnModel:
     `arguments` are given to the function besides what it is always given. `folder` is where its module is looked for first,
     `source` the folder or package whose commit or content is the model's version (empty: the module's own package). Both
     folders are relative to the one in which the command runs. `tolerance` replaces the suite's
-    (`collector.correctness.tolerances`).
+    (`collector.correctness.pytorch_accuracy`).
     """
 
     name: str

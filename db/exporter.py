@@ -23,10 +23,9 @@ import pandas as pd
 from sqlalchemy import Connection, select
 
 from collector.bundle import BundleContents, RunHeader
-from collector.bundle_file import both_paths, path_of
 from collector.hud_configs import HUD_WORDS
 from collector.metrics import METRICS
-from collector.output_file import write_output
+from collector.output_file import both_paths, path_of, write_output
 from collector.vocabulary import Cell, Failure, Measurement, Stage, Status
 from db.connecting import Source, connected
 from db.importing.importer import pack_run

@@ -17,8 +17,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from collector.bundle_file import LARGEST, read_lines
 from collector.code import unpack_text
+from collector.output_file import LARGEST, read_lines
 
 Record = dict[str, Any]
 

@@ -13,21 +13,20 @@ from typing import Any
 
 import torch
 
-from collector.census.gpu_models import CensusError, GpuModel
-from collector.census.private_names import find, replace
+from collector.census.gpu_models import CensusError, GpuModel, find_private, replace_private
 
 
 def stop_at_the_code() -> None:
     """Replace what loads generated code and what acts after it. Raises `CensusError` for a torch that is not known."""
-    replace("torch._inductor.codecache:PyCodeCache.load_by_key_path", staticmethod(_load))
+    replace_private("torch._inductor.codecache:PyCodeCache.load_by_key_path", staticmethod(_load))
     for name in ("cudagraph_post_compile", "cudagraph_partition_post_compile"):
-        replace(f"torch._inductor.output_code:{name}", lambda *_, **__: None)
+        replace_private(f"torch._inductor.output_code:{name}", lambda *_, **__: None)
     # Forward and backward are generated in one go: a backward pass need not run.
-    replace("torch._functorch.config:force_non_lazy_backward_lowering", True)
+    replace_private("torch._functorch.config:force_non_lazy_backward_lowering", True)
 
 
 def _load(key: str, path: str, *_: Any, **__: Any) -> ModuleType:
-    graph = find("torch._inductor.virtualized:V").graph
+    graph = find_private("torch._inductor.virtualized:V").graph
 
     def call(arguments: list[Any]) -> tuple[Any, ...]:
         arguments.clear()
@@ -70,8 +69,8 @@ def pretend(gpu: GpuModel) -> None:
     _answer_for_cuda(gpu)
     _answer_for_triton(gpu)
     # torch's own switch: the guard of the current device does nothing.
-    replace("torch._subclasses.fake_tensor:FakeTensorMode.avoid_device_init", True)
-    replace("torch._subclasses.fake_tensor:init_gpu_context", lambda *_: None)
+    replace_private("torch._subclasses.fake_tensor:FakeTensorMode.avoid_device_init", True)
+    replace_private("torch._subclasses.fake_tensor:init_gpu_context", lambda *_: None)
     _compute_constants_on_the_cpu()
 
 
@@ -120,13 +119,15 @@ def _answer_for_cuda(gpu: GpuModel) -> None:
         "mem_get_info": (gpu.memory, gpu.memory),
     }
     for name, answer in answers.items():
-        replace(f"torch.cuda:{name}", _always(answer))
-    replace("torch.cuda:get_rng_state", lambda *_: torch.zeros(16, dtype=torch.uint8))
-    replace("torch._C:_cuda_getCurrentRawStream", _always(0))
+        replace_private(f"torch.cuda:{name}", _always(answer))
+    replace_private("torch.cuda:get_rng_state", lambda *_: torch.zeros(16, dtype=torch.uint8))
+    replace_private("torch._C:_cuda_getCurrentRawStream", _always(0))
 
 
 def _answer_for_triton(gpu: GpuModel) -> None:
-    target = find("triton.backends.compiler:GPUTarget")("cuda", 10 * gpu.capability[0] + gpu.capability[1], gpu.warp)
+    target = find_private("triton.backends.compiler:GPUTarget")(
+        "cuda", 10 * gpu.capability[0] + gpu.capability[1], gpu.warp
+    )
     properties = {
         "max_shared_mem": gpu.shared_optin,
         "multiprocessor_count": gpu.multiprocessors,
@@ -143,8 +144,8 @@ def _answer_for_triton(gpu: GpuModel) -> None:
         get_device_interface=_always(torch.cuda),
         utils=SimpleNamespace(get_device_properties=_always(properties)),
     )
-    find("triton.runtime.driver:driver").set_active(driver)
-    replace("torch._utils_internal:max_clock_rate", _always(gpu.clock_mhz))  # asks nvidia-smi
+    find_private("triton.runtime.driver:driver").set_active(driver)
+    replace_private("torch._utils_internal:max_clock_rate", _always(gpu.clock_mhz))  # asks nvidia-smi
 
 
 def _compute_constants_on_the_cpu() -> None:

@@ -65,7 +65,7 @@ class CensusProcess:
         import torch
 
         from collector.census.absent_gpu import pretend, stop_at_the_code
-        from collector.census.fake_models import leave_out_values
+        from collector.census.generating import leave_out_values
         from collector.census.gpu_models import find_gpu
         from collector.device import CPU, GPU
         from collector.machine.environment import fingerprint
@@ -90,7 +90,7 @@ class CensusProcess:
         """Generate a small graph once: the compiler's patterns are then made for all cells."""
         import torch
 
-        from collector.census.fake_models import fake_mode
+        from collector.census.generating import fake_mode
 
         with tempfile.TemporaryDirectory() as folder:
             os.environ[_CACHE] = folder

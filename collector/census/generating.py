@@ -1,17 +1,26 @@
-"""One cell of a census: the code that `measure` would keep, with the same `code_id`, or why that is not known without a GPU."""
+"""One cell of a census: the code that `measure` would keep, with the same `code_id`, or why that is not known without a GPU.
+
+Its model is made of fake tensors: they have shapes, dtypes and a device, and no values. The project's own builders are called.
+What only sets values (drawn weights, calibrated batch norms) is left out: values are no part of the code. A builder that reads
+values makes the model for real on the CPU, and its tensors become fake when they are moved to the device.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import torch
+from torch import nn
+
 from collector import configs
 from collector.bundle import CENSUS
-from collector.census.fake_models import build_fake, fake_mode
-from collector.census.questions import TIMING, Questions
+from collector.census.gpu_models import TIMING, Questions, find_private, replace_private
 from collector.failures import classify
 from collector.machine.environment import environment_id
 from collector.measure import counters
@@ -24,8 +33,140 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.templates import Effective, resolve_config
 from collector.usage_errors import UnavailableError
-from collector.vocabulary import Cell, Measurement, Stage, Status
-from collector.zoo.registry import find
+from collector.vocabulary import Cell, Measurement, Phase, Stage, Status
+from collector.zoo.registry import find as find_model
+from collector.zoo.spec import Built, ModelSpec
+
+#: Of `torch.nn.init` and of tensors: what draws values and returns the tensor that it was given.
+_INITS = (
+    *("normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "kaiming_normal_", "xavier_uniform_"),
+    *("xavier_normal_", "orthogonal_", "constant_", "zeros_", "ones_"),
+)
+_DRAWS = ("normal_", "uniform_", "erfinv_")
+#: Of the zoo: what computes with values only.
+_CONDITIONING = ("wake_dead_gains", "calibrate_batch_norms", "spread_output")
+
+
+def leave_out_values() -> None:
+    """Replace what draws values and what moves modules. Call it before a builder of the zoo is imported."""
+    for path in (*(f"torch.nn.init:{name}" for name in _INITS), *(f"torch:Tensor.{name}" for name in _DRAWS)):
+        replace_private(path, _left_out(find_private(path)))
+    for name in _CONDITIONING:
+        replace_private(f"collector.zoo.builders.conditioning:{name}", lambda *_, **__: None)
+    replace_private("collector.zoo.builders.conditioning:settle", _settle)
+    for name in ("put_back", "remember"):
+        replace_private(f"collector.correctness.state:State.{name}", lambda *_: None)
+    moving = _Moving()
+    replace_private("torch.nn:Module._apply", lambda module, fn, recurse=True: moving.apply(module, fn, recurse))
+
+
+def fake_mode() -> Any:
+    """Return a mode in which new tensors are fake. Real ones may take part."""
+    return find_private("torch._subclasses.fake_tensor:FakeTensorMode")(allow_non_fake_inputs=True)
+
+
+def build_fake(spec: ModelSpec, mode: Any, notes: list[str]) -> Callable[..., Built]:
+    """Return the model's builder, which makes it fake where that is possible; `notes` gets a line where it is not."""
+
+    def build(batch_size: int, phase: Phase, device: str, **options: Any) -> Built:
+        global _is_fake
+        try:
+            with mode, _prompts_without_values():
+                return spec.build(batch_size, phase, device, **options)
+        except Exception as error:
+            text = (str(error).strip().splitlines() or [""])[0]
+            notes.append(f"built with values: {type(error).__name__}: {text[:120]}")
+        _is_fake = False
+        try:
+            with find_private("torch._subclasses.fake_tensor:unset_fake_temporarily")():
+                return spec.build(batch_size, phase, device, **options)
+        finally:
+            _is_fake = True
+
+    return build
+
+
+@contextmanager
+def _prompts_without_values() -> Iterator[None]:
+    """Let a fake prompt fill a cache: its length is not read, and experts compute in bfloat16.
+
+    The library skips a mask where the cache is still empty, which no output depends on. The shape function of the experts'
+    product takes bfloat16 alone.
+    """
+    grouped_mm = find_private("torch.nn.functional:grouped_mm")
+
+    def in_bfloat16(one: torch.Tensor, other: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
+        made: torch.Tensor = grouped_mm(one.bfloat16(), other.bfloat16(), *rest, **options)
+        return made.to(one.dtype)
+
+    others: dict[str, Any] = {"torch.nn.functional:grouped_mm": in_bfloat16}
+    if "transformers.masking_utils" in sys.modules:
+        others["transformers.masking_utils:_ignore_causal_mask_sdpa"] = lambda *_, **__: False
+    kept = {path: find_private(path) for path in others}
+    for path, other in others.items():
+        replace_private(path, other)
+    try:
+        yield
+    finally:
+        for path, own in kept.items():
+            replace_private(path, own)
+
+
+#: Whether models are being built from fake tensors.
+_is_fake = True
+
+
+def _settle(model: nn.Module, device: str) -> str:
+    """Replace the zoo's `settle`: a model with values stays on the CPU."""
+    place = device if _is_fake else "cpu"
+    model.to(place)
+    return place
+
+
+def _left_out(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that draws values only where a model is built with values."""
+
+    def draw_or_not(tensor: Any, *rest: Any, **options: Any) -> Any:
+        return tensor if _is_fake else draw(tensor, *rest, **options)
+
+    return draw_or_not
+
+
+class _Moving:
+    """`Module._apply` for fake tensors. torch's own swaps tensors in place, which fake ones do not allow.
+
+    A tensor that several modules share stays shared.
+    """
+
+    def __init__(self) -> None:
+        self._moved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._depth = 0
+
+    def apply(self, module: Any, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        self._depth += 1
+        try:
+            if recurse:
+                for child in module.children():
+                    child._apply(fn)
+            for tensors in (module._parameters, module._buffers):
+                for name, tensor in tensors.items():
+                    if tensor is not None:
+                        tensors[name] = self._move(tensor, fn)
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self._moved.clear()
+        return module
+
+    def _move(self, tensor: torch.Tensor, fn: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        if id(tensor) not in self._moved:
+            with torch.no_grad():
+                moved = fn(tensor)
+            if isinstance(tensor, nn.Parameter) and moved is not tensor:
+                moved = nn.Parameter(moved, tensor.requires_grad)
+            self._moved[id(tensor)] = tensor, moved  # the old one is kept, else its id may be another tensor's
+        return self._moved[id(tensor)][1]
+
 
 #: Options under which Inductor times candidates, or runs generated code, while it generates.
 _TIMED = (
@@ -84,7 +225,7 @@ class _Generation:
         self.stage = Stage.LOAD_MODEL
         log, skips, notes = CodeLog(), counters.CompilerLog(), list[str]()
         mode = fake_mode()
-        spec = find(cell.suite, cell.model, self.settings.own_models)
+        spec = find_model(cell.suite, cell.model, self.settings.own_models)
         seed_everything()
         build = build_fake(spec, mode, notes)
         with mode:

@@ -1,19 +1,33 @@
-"""The GPUs that a census can generate code for, and the library that stands in for the CUDA runtime. Imports no torch."""
+"""The GPUs that a census can generate code for, the library that stands in for the CUDA runtime, and what only a GPU decides.
+
+The last are the questions that came up, with their answers and where these are from. Inductor times whether to pad a matrix
+product (`pad_mm`). That is the one thing of its default program that is timed. Here the answer is what a GPU is known to have
+decided, or else an assumption that is the same for every census, so that two commits are compared with one answer. Whatever
+else asks for a timing makes the code of the cell not known.
+
+A census looks up names of torch and Triton, and replaces them, by two functions of this module alone, so that a missing one is
+one clear line. To import this module imports no torch.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
+import math
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Any
 
 from collector.device import CPU
 from collector.usage_errors import ConfigError, ExpectedError, nearest
+from collector.vocabulary import short_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +172,117 @@ def _header_folders() -> Iterator[Path]:
         own = [folder for folder in candidates if (folder / _HEADER).is_file()]
         yield from own
         yield from (folder for folder in candidates if folder not in own and (folder / "crt").is_dir())
+
+
+#: The releases of torch whose names this census knows.
+RELEASES = "2.11 to 2.13"
+
+
+def find_private(path: str) -> Any:
+    """Return what `module:name` or `module:Class.name` names. Raises `CensusError` if this torch has no such name."""
+    owner, name = _owner(path)
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        raise _missing(path) from None
+
+
+def replace_private(path: str, value: Any) -> None:
+    """Replace what `module:name` names. Raises `CensusError` if this torch has no such name."""
+    owner, name = _owner(path)
+    if not hasattr(owner, name):
+        raise _missing(path)
+    setattr(owner, name, value)
+
+
+def _owner(path: str) -> tuple[Any, str]:
+    module_name, _, names = path.partition(":")
+    *parents, name = names.split(".")
+    try:
+        owner: Any = importlib.import_module(module_name)
+        for parent in parents:
+            owner = getattr(owner, parent)
+    except (ImportError, AttributeError):
+        raise _missing(path) from None
+    return owner, name
+
+
+def _missing(path: str) -> CensusError:
+    import torch
+
+    return CensusError(
+        f"torch {torch.__version__} has no {path.replace(':', '.')}, which the census needs: it knows torch {RELEASES}"
+    )
+
+
+#: Where the answer is from if no GPU's is known.
+ASSUMED = "assumed"
+PAD_MM = "pad_mm"
+TIMING = "timing"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One thing that a GPU decides by its clock. `key` names it within a cell; `source` says where the answer is from."""
+
+    kind: str
+    key: str
+    answer: bool | None
+    source: str
+    text: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with stable keys."""
+        return asdict(self)
+
+
+class Questions:
+    """The questions of one cell; `answers` are by key, with where each is from."""
+
+    def __init__(self, answers: Mapping[str, tuple[bool, str]] | None = None) -> None:
+        self._answers = dict(answers or {})
+        self.asked: dict[str, Question] = {}
+
+    def attach(self) -> Questions:
+        """Answer for Inductor in this process from now on; returns itself."""
+        replace_private("torch._inductor.fx_passes.pad_mm:get_cached_should_pad", self._should_pad)
+        benchmarking = find_private("torch._inductor.runtime:benchmarking")
+        base = find_private("torch._inductor.runtime.benchmarking:Benchmarker")
+        for kind in vars(benchmarking).values():
+            if isinstance(kind, type) and issubclass(kind, base):
+                for name in {"benchmark", "benchmark_gpu", "benchmark_cpu"} & vars(kind).keys():
+                    setattr(kind, name, self._time)
+        return self
+
+    def _should_pad(self, key: str) -> bool:
+        name = short_hash(key)
+        answer, source = self._answers.get(name) or (assume_padding(key), ASSUMED)
+        self.asked.setdefault(name, Question(PAD_MM, name, answer, source, key))
+        return answer
+
+    def _time(self, *_: Any, **__: Any) -> Any:
+        self.asked.setdefault(TIMING, Question(TIMING, TIMING, None, ""))
+        raise RuntimeError("a census times nothing")
+
+
+#: The first sizes of a product in the key by which Inductor remembers its decision: `torch.Size([8192, 768])`.
+_SIZES = re.compile(r"torch\.Size\(\[([\d, ]+)\]\)")
+#: The sizes of a product below which padding does not win: its smallest dimension, and its multiplications.
+_SMALLEST_DIMENSION, _FEWEST_PRODUCTS = 64, 1.5e9
+#: The number of elements in half precision to which Inductor pads.
+_ALIGNMENT = 8
+
+
+def assume_padding(key: str) -> bool:
+    """Return whether a GPU would pad a product, by its sizes: what H100 and H200 decided in the measured cells.
+
+    They pad large products in half precision whose inner dimension or columns are not aligned. They pad none in float32, and
+    none of which the rows alone are not aligned.
+    """
+    sizes = [[int(size) for size in found.split(",")] for found in _SIZES.findall(key)[:2]]
+    if "torch.float32" in key or len(sizes) < 2:
+        return False
+    (*batch, rows, inner), columns = sizes[0], sizes[1][-1]
+    is_large = min(rows, inner, columns) >= _SMALLEST_DIMENSION
+    is_large = is_large and math.prod((*batch, rows, inner, columns)) >= _FEWEST_PRODUCTS
+    return is_large and bool(inner % _ALIGNMENT or columns % _ALIGNMENT)

@@ -13,11 +13,18 @@ from typing import Any
 from collector.correctness.comparing import Agreement, checking, compare, identical, without_numbers
 from collector.correctness.draws import slight, wrong_draws
 from collector.correctness.norms import rms_of, rmse
-from collector.correctness.pytorch_verdict import EAGER_DIFFERS, NO_VERDICT, SMALL_BYTES, bytes_for, pytorch_verdict
+from collector.correctness.pytorch_accuracy import (
+    EAGER_DIFFERS,
+    NO_VERDICT,
+    SMALL_BYTES,
+    Tolerance,
+    bytes_for,
+    pytorch_verdict,
+    tolerance_for,
+)
 from collector.correctness.reference import Reference, Room, reference_of
 from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides, wrong_form
 from collector.correctness.ties import LEAST_SHARE, Ties, jumping, nudge, part_ties
-from collector.correctness.tolerances import Tolerance, tolerance_for
 from collector.device import device_named
 from collector.failures import classify, hint_of_status
 from collector.measure.first_call import released_while_compiling

@@ -35,6 +35,7 @@ from collector.correctness.norms import (
     rms_of,
     rmse,
 )
+from collector.correctness.pytorch_accuracy import SMALL, Tolerance
 from collector.correctness.snapshot import (
     GRADIENT,
     LOSS,
@@ -45,7 +46,6 @@ from collector.correctness.snapshot import (
     same_values,
     widened,
 )
-from collector.correctness.tolerances import SMALL, Tolerance
 from collector.failures import classify
 from collector.usage_errors import NotCheckedError
 from collector.vocabulary import Stage, Status

@@ -24,8 +24,8 @@ from torch import nn
 
 from collector.correctness.comparing import group_of
 from collector.correctness.norms import is_float, numbers
+from collector.correctness.pytorch_accuracy import Tolerance
 from collector.correctness.snapshot import GRADIENT, Snapshot, widened
-from collector.correctness.tolerances import Tolerance
 
 #: How far the weights of each run are moved at most, in units of the last place. In bfloat16 half a unit makes errors 1.15
 #: times as large as eager's own, a whole one 2 times, two units 3 times. The larger ones find ties that rounding to a coarse

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from collector.code import Code
+from collector.code import Code, calls_of
 from collector.masking import shorten
-from collector.wrapper_calls import calls_of
 
 #: Inductor's level without the mapping between its graphs, which takes longer.
 _KERNELS_ONLY = 2

@@ -20,10 +20,9 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from collector.code import Code
+from collector.code import Call, Code, TensorLayout, calls_of
 from collector.device import device_named
 from collector.measure.timing import DeviceEvent, timed_s
-from collector.wrapper_calls import Call, TensorLayout, calls_of
 
 #: Device memory for the copy and the product: three matrices of 8192 x 8192 in 16 bits, several times any cache.
 ROOM_BYTES = 3 * 8192 * 8192 * 2

@@ -10,9 +10,11 @@ from collector.own_models import USER, OwnModel, is_user_model, own_model, takes
 from collector.usage_errors import ZooError, nearest
 from collector.vocabulary import OWN_BATCH
 from collector.zoo.catalog.newer_suites import LLM_MODELS, MODERN_MODELS
-from collector.zoo.catalog.pytorch_suites import HUGGINGFACE_MODELS, IMAGE_MODELS, TORCHBENCH_MODELS
-from collector.zoo.outside_suites import (
+from collector.zoo.catalog.pytorch_suites import (
     GRAPHNET,
+    HUGGINGFACE_MODELS,
+    IMAGE_MODELS,
+    TORCHBENCH_MODELS,
     TORCHBENCHMARK,
     graphnet_model,
     graphnet_models,

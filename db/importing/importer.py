@@ -15,8 +15,7 @@ from typing import Any, Protocol
 from sqlalchemy import Engine
 
 from collector.bundle import BundleContents, BundleWriter, RunHeader
-from collector.bundle_file import both_paths
-from collector.output_file import write_output
+from collector.output_file import both_paths, write_output
 from collector.usage_errors import BundleError, ExpectedError
 from collector.vocabulary import Measurement, canonical_json, short_hash
 from db.commits.storing import LandedCommit

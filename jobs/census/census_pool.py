@@ -43,7 +43,7 @@ from collector.vocabulary import Cell, Failure, Measurement, Stage, Status, shor
 from jobs.builds.overlay import Wheel
 from jobs.pool.runner import now
 
-#: Answers to the questions of a cell: by key the answer and where it is from (`collector.census.questions`).
+#: Answers to the questions of a cell: by key the answer and where it is from (`collector.census.gpu_models`).
 Answers = Mapping[str, tuple[bool, str]]
 #: Characters of a failing cell's log that are kept.
 _LOG_TAIL = 4_000

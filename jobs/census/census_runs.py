@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.bundle import CENSUS, BundleContents, BundleWriter, RunHeader, read_bundle
-from collector.census.gpu_models import device_word
-from collector.census.questions import PAD_MM
+from collector.census.gpu_models import PAD_MM, device_word
 from collector.output_file import write_output
 from collector.process.outcome import Outcome
 from collector.templates import resolve_config

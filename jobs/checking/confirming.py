@@ -23,8 +23,8 @@ from sqlalchemy import Connection, func, select
 from analysis.compare.compare_sides import compare
 from analysis.compare.comparison import MOST_CONFIRMATIONS, due_cells
 from collector.bundle import CONFIRM, BundleContents, RunHeader, check_bundle, read_bundle
-from collector.bundle_file import both_paths, path_of
 from collector.machine.environment import environment_id
+from collector.output_file import both_paths, path_of
 from collector.own_models import OwnModel
 from collector.settings import Settings
 from collector.usage_errors import BundleError, ConfigError, ZooError

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collector.bundle import BundleContents, BundleWriter, RunHeader
-from collector.bundle_file import both_paths, path_of
-from collector.output_file import write_output
+from collector.output_file import both_paths, path_of, write_output
 from collector.usage_errors import BundleError, ConfigError
 from collector.vocabulary import Cell
 from jobs.ci import job_url

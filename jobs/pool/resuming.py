@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from collector.bundle import BundleContents, RunHeader, check_bundle, read_bundle
-from collector.bundle_file import both_paths
 from collector.machine.environment import extract_testbed
+from collector.output_file import both_paths
 from collector.own_models import USER, OwnModel
 from collector.usage_errors import BundleError, ConfigError
 from collector.vocabulary import NOT_APPLICABLE, Status

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import pytest
 
 from collector.bundle import BundleWriter, read_bundle
-from collector.bundle_file import both_paths
+from collector.output_file import both_paths
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.nights import list_runs

@@ -1,13 +1,25 @@
-"""Output files: whole or not at all, through links, and never in the place of what is no regular file."""
+"""Files are written whole or not at all; a run is taken up where it stopped, whatever a kill left of its files."""
 
+from __future__ import annotations
+
+import gzip
+import json
 import os
+import random
 import stat
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from collector.bundle import BundleWriter, check_bundle, read_bundle
 from collector.output_file import write_output
+from collector.usage_errors import BundleError
+from collector.vocabulary import Status
+from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
 
 
 @contextmanager
@@ -97,3 +109,222 @@ def test_links_in_a_circle_and_a_missing_folder_are_errors(tmp_path):
     assert (tmp_path / "a").is_symlink()
     with pytest.raises(FileNotFoundError, match="its folder does not exist"):
         write_output(tmp_path / "no" / "x", "x")
+
+
+ROOT = Path(__file__).resolve().parents[2]
+CELLS = [cell(f"m{number}") for number in range(4)]
+
+
+def measured(which):
+    return passing(which, rounds=2, details={})
+
+
+@pytest.fixture
+def open_one(tmp_path):
+    return write_bundle(tmp_path, header("r1"), [measured(which) for which in CELLS[:2]], planned=CELLS, closed=False)
+
+
+def finish(path):
+    """Takes a run up, measures what it plans and has not, and closes it."""
+    writer, contents = BundleWriter.reopen(path, at(30))
+    done = contents.latest()
+    for which in contents.planned:
+        if which.cell_id not in done:
+            item = measured(which)
+            writer.environment(item.environment_id, ENVIRONMENT)
+            writer.program(item.program_id, {"freezing": True})
+            writer.measurement(item)
+    return writer.close(at(60))
+
+
+def records(path):
+    raw = path.read_bytes()
+    text = gzip.decompress(raw) if path.suffix == ".gz" else raw
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(open_one, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # it is slow, and nothing here loses power
+    whole = open_one.read_bytes()
+    # Before that the run has no plan yet; a writer makes first line and plan appear at once.
+    head = [i + 1 for i, byte in enumerate(whole) if byte == 10][len(CELLS)]
+    boundaries = {i + step for i, byte in enumerate(whole) if byte == 10 and i >= head for step in (0, 1, 2)}
+    lengths = {*random.Random(7).sample(range(head, len(whole)), 20), *boundaries, head, len(whole)}
+    for length in (length for length in lengths if length <= len(whole)):
+        folder = tmp_path / str(length)
+        folder.mkdir()
+        (folder / "r1.jsonl").write_bytes(whole[:length])
+        found = read_bundle(finish(folder / "r1.jsonl"))
+        assert sorted(item.cell.model for item in found.measurements) == [which.model for which in CELLS], length
+        assert (found.damage, found.planned, found.attempt, found.finished_at) == ([], CELLS, 2, at(60))
+        assert [path.name for path in folder.iterdir()] == ["r1.jsonl.gz"]
+
+
+def test_a_run_cut_again_and_again_loses_nothing_and_doubles_nothing(tmp_path):
+    rng = random.Random(11)
+    many = [cell(f"m{number}") for number in range(12)]
+    BundleWriter(tmp_path, header("r1"), many).abandon()
+    path, kills = tmp_path / "r1.jsonl", 0
+    while True:
+        writer, contents = BundleWriter.reopen(path, at(kills))
+        assert (contents.damage, contents.attempt) == ([], kills + 1)
+        left = [which for which in many if which.cell_id not in contents.latest()]
+        if not left:
+            break
+        kept = path.stat().st_size
+        for which in left[: rng.randrange(4)]:
+            writer.measurement(measured(which))
+        writer.abandon()
+        end = path.stat().st_size
+        os.truncate(path, end if rng.random() < 0.2 else rng.randint(kept, end))
+        kills += 1
+    found = read_bundle(writer.close(at(99)))
+    assert kills > 5
+    assert sorted(item.cell.cell_id for item in found.measurements) == sorted(which.cell_id for which in many)
+    assert (found.damage, found.attempt) == ([], kills + 2)
+
+
+def test_what_was_written_before_is_not_written_again(open_one):
+    before = records(open_one)
+    after = records(finish(open_one))
+    assert after[: len(before)] == before
+    kinds = [record["record"] for record in after[len(before) :]]
+    # Both new cells share the environment that is there; the program is one that is there as well.
+    assert kinds == ["resumed", "measurement", "measurement", "end"]
+
+
+def test_a_closed_run_is_taken_up_and_the_retried_cell_counts(tmp_path):
+    lines = [failing(CELLS[0], Status.CRASHED), passing(CELLS[1])]
+    path = write_bundle(tmp_path, header("r1"), lines)
+    assert read_bundle(path).finished_at == at(600)
+    writer, contents = BundleWriter.reopen(path, at(700))
+    assert contents.finished_at == at(600)
+    assert read_bundle(writer.path).finished_at is None
+    writer.measurement(passing(CELLS[0]))
+    again = read_bundle(writer.close(at(800)))
+    assert (again.attempt, again.finished_at, len(again.measurements)) == (2, at(800), 3)
+    assert {item.status for item in again.latest().values()} == {Status.PASS}
+
+
+def test_the_plain_file_wins_where_a_kill_left_both(open_one, tmp_path):
+    packed = tmp_path / "r1.jsonl.gz"
+    packed.write_bytes(gzip.compress(b"".join(open_one.read_bytes().splitlines(keepends=True)[:3])))
+    writer, contents = BundleWriter.reopen(packed, at(1))
+    assert len(contents.measurements) == 2
+    assert read_bundle(writer.close(at(2))).measurements == contents.measurements
+    assert [path.name for path in tmp_path.iterdir()] == ["r1.jsonl.gz"]
+
+
+@pytest.mark.parametrize("left", [b"", b"half a li", b"x\n" * 9999])
+def test_what_a_kill_left_of_a_file_in_the_making_is_no_hindrance(left, tmp_path):
+    for name in ("r1.jsonl.partial", "r1.jsonl.gz.partial"):
+        (tmp_path / name).write_bytes(left)
+    path = write_bundle(tmp_path, header("r1"), [passing(CELLS[0])])
+    (tmp_path / "r1.jsonl.partial").write_bytes(left)
+    found = read_bundle(finish(path))
+    assert (len(found.measurements), found.damage, found.attempt) == (1, [], 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["r1.jsonl.gz"]
+
+
+def test_the_plan_and_the_lock_are_there_as_soon_as_the_run_is(tmp_path):
+    planned = (which if not list(tmp_path.glob("*.jsonl")) else pytest.fail("visible too early") for which in CELLS)
+    writer = BundleWriter(tmp_path, header("r1"), planned)
+    with pytest.raises(BundleError, match="another process"):
+        BundleWriter.reopen(writer.path, at(1))
+    writer.abandon()
+    assert read_bundle(writer.path).planned == CELLS
+
+
+def test_a_killed_process_leaves_no_lock_and_its_children_inherit_none(open_one):
+    code = (
+        "import pathlib, subprocess, sys\n"
+        "from collector.bundle import BundleWriter\n"
+        "kept, _ = BundleWriter.reopen(pathlib.Path(sys.argv[1]), '2026-08-01T03:00:00+00:00')\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print(child.pid, flush=True); child.wait()\n"
+    )
+    command = [sys.executable, "-c", code, str(open_one)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+        child = int(process.stdout.readline())
+        try:
+            with pytest.raises(BundleError, match="another process"):
+                BundleWriter.reopen(open_one, at(1))
+            process.kill()
+            process.wait()
+            BundleWriter.reopen(open_one, at(2))[0].abandon()
+        finally:
+            os.kill(child, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("r9.jsonl", None, "cannot read"),
+        ("r9.jsonl.gz", None, "cannot read"),
+        ("notes.txt", b"x\n", "does not end in"),
+        ("r9.jsonl", b'{"record":"run"', "not a bundle"),
+        ("r9.jsonl.gz", b"\x1f\x8b\x00", "not a bundle"),
+    ],
+)
+def test_what_cannot_be_taken_up_is_refused_in_one_line_and_left_as_it_is(name, content, said, tmp_path):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(BundleError, match=said) as caught:
+        BundleWriter.reopen(tmp_path / name, at(1))
+    assert "\n" not in str(caught.value)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == ([content] if content is not None else [])
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_second_run_of_one_name_is_refused(closed, tmp_path):
+    path = write_bundle(tmp_path, header("r1"), [passing(CELLS[0])], closed=closed)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        BundleWriter(tmp_path, header("r1"), CELLS)
+    assert path.read_bytes() == before
+    assert check_bundle(path).run_id == "r1"
+
+
+def bomb(folder, line, count):
+    """A gzipped bundle of one run whose lines after the first are all the same."""
+    path = folder / "bomb.jsonl.gz"
+    first = write_bundle(folder / "made", header("r1"), [])
+    with gzip.open(first) as stream, gzip.open(path, "wb", compresslevel=1) as packed:
+        packed.write(stream.readline())
+        for _ in range(count):
+            packed.write(line)
+    return path
+
+
+def test_a_bundle_that_unpacks_to_more_than_any_is_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("collector.output_file.LARGEST", 3 << 20)
+    path = bomb(tmp_path, b" " * (1 << 20) + b"\n", 4)
+    assert check_bundle(path).run_id == "r1"
+    with pytest.raises(BundleError, match="larger than any bundle"):
+        read_bundle(path)
+    assert path.stat().st_size < 50_000
+
+
+def test_of_much_damage_the_first_lines_are_told_and_the_rest_is_counted(tmp_path):
+    found = read_bundle(bomb(tmp_path, b"{}\n", 1000))
+    assert len(found.damage) == 101
+    assert found.damage[0].startswith("line 2 is not a record")
+    assert found.damage[-1] == "900 more things are wrong with it"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "folder"])
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path, make):
+    make(tmp_path / "r1.jsonl")
+    with pytest.raises(BundleError, match="no regular file"):
+        read_bundle(tmp_path / "r1.jsonl")
+
+
+@pytest.mark.parametrize(
+    "run_id", ["../up", "/absolute", "..", "", "a\\b", ".hidden", "a\x00b", "\u00e9" * 101, "a\u202eb"]
+)
+def test_a_run_id_that_is_no_file_name_is_refused_and_nothing_is_made(run_id, tmp_path):
+    with pytest.raises(BundleError, match=r"cannot name a file: choose at most 200 bytes") as caught:
+        BundleWriter(tmp_path / "runs", header(run_id), [cell()])
+    assert str(caught.value).isprintable()
+    assert str(caught.value).isascii()
+    assert list(tmp_path.iterdir()) == []

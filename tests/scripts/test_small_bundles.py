@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from collector.bundle import read_bundle
-from collector.bundle_file import find
 from collector.code import Code, Graph, Kernel, unpack_text
+from collector.output_file import find
 from scripts import small_bundles
 from tests.factories import cell, header, passing, write_bundle
 

@@ -20,7 +20,7 @@ from torch import nn
 from collector.own_models import BATCH_ARGUMENTS
 from collector.usage_errors import ZooError
 from collector.vocabulary import OWN_BATCH, Phase
-from collector.zoo.outside_suites import samples_folder
+from collector.zoo.catalog.pytorch_suites import samples_folder
 from collector.zoo.spec import Built, begin_device_use
 
 

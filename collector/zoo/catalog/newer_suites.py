@@ -239,7 +239,7 @@ def _attention(name: str, form: str, notes: str, *, trains_on_cpu: bool) -> Mode
     return ModelSpec(
         suite=LLM,
         name=name,
-        builder=f"{_BUILDERS}.attention:build",
+        builder=f"{_BUILDERS}.modern_models:build_attention",
         batch_sizes={Phase.INFERENCE: {ACCELERATOR: 4, "cpu": 2}, Phase.TRAINING: training},
         input_note="seq 2048, 32 heads of 64; on cpu seq 256, 4 heads",
         tags=frozenset({"attention"}),

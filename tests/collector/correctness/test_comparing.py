@@ -9,7 +9,7 @@ import torch
 import torch._dynamo.utils
 
 from collector.correctness.comparing import compare, identical, without_numbers
-from collector.correctness.tolerances import Tolerance
+from collector.correctness.pytorch_accuracy import Tolerance
 
 TIGHT = Tolerance(1e-3, 2.0)
 

@@ -7,7 +7,7 @@ import torch
 
 from collector.correctness import norms
 from collector.correctness.comparing import compare
-from collector.correctness.tolerances import Tolerance
+from collector.correctness.pytorch_accuracy import Tolerance
 
 LOW, HIGH = Tolerance(1e-3, 3.0), Tolerance(1e-3, 2.0)
 ROWS, COLUMNS = 1_400, 1_527

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from collector.correctness.pytorch_accuracy import Tolerance
 from collector.correctness.ties import LEAST_SHARE, NUDGES, jumping, part_ties
-from collector.correctness.tolerances import Tolerance
 from collector.vocabulary import NOT_APPLICABLE, Phase, Status
 from tests.collector.correctness.test_checking import checked
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collector.correctness.tolerances import Tolerance, tolerance_for
+from collector.correctness.pytorch_accuracy import Tolerance, tolerance_for
 from collector.vocabulary import Cell, Config, Phase
 
 

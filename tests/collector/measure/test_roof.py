@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from collector.code import DEFINITION, KERNEL, Code, Graph, Kernel
+from collector.code import DEFINITION, KERNEL, Call, Code, Graph, Kernel, TensorLayout
 from collector.measure.generated_code import CodeLog
 from collector.measure.roof import (
     Ceilings,
@@ -15,7 +15,6 @@ from collector.measure.roof import (
     measure_ceilings,
 )
 from collector.measure.timing import DeviceEvent, device_events, record
-from collector.wrapper_calls import Call, TensorLayout
 
 ADD, SUM, GRAPH = "a" * 16, "b" * 16, "c" * 16
 TEXTS = {

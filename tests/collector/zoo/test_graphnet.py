@@ -15,7 +15,7 @@ from collector.usage_errors import ZooError
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.builders.outside_models import Meta, read_metas, value_of
 from collector.zoo.builders.outside_models import build_graphnet as build
-from collector.zoo.outside_suites import VARIABLE
+from collector.zoo.catalog.pytorch_suites import VARIABLE
 from collector.zoo.registry import all_models, find, select
 
 MODEL = """

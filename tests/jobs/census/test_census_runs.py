@@ -1,7 +1,7 @@
 """Cells of a census share a generation where they are one program; what nights taught a census is read back."""
 
 from collector.bundle import CENSUS
-from collector.census.questions import ASSUMED, PAD_MM
+from collector.census.gpu_models import ASSUMED, PAD_MM
 from collector.configs import parse_config
 from jobs.census.census_pool import CensusPlace
 from jobs.census.census_runs import CensusCell, CensusMemory, other_answers, share

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from collector.correctness import checking
-from collector.correctness.pytorch_verdict import pytorch_verdict
+from collector.correctness.pytorch_accuracy import pytorch_verdict
 from collector.correctness.reference import Room
 from collector.vocabulary import Cell, Config, Phase, Status
 from tests.collector.correctness.test_checking import Does, checked, without

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from collector.census.fake_models import _Moving
+from collector.census.generating import _Moving
 
 
 def test_a_shared_weight_stays_shared():

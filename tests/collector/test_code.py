@@ -2,8 +2,7 @@
 
 import pytest
 
-from collector.code import KERNEL, Graph, Kernel
-from collector.wrapper_calls import TensorLayout, calls_of
+from collector.code import KERNEL, Graph, Kernel, TensorLayout, calls_of
 
 POI = "a" * 16
 #: As Inductor writes it for a GPU with graph partition and a dynamic size, shortened.

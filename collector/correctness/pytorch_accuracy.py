@@ -1,0 +1,239 @@
+"""PyTorch's own accuracy check: how far it lets a compiled result be from eager, and its verdict on our outputs.
+
+The tolerances are those of benchmarks/dynamo: `get_tolerance_and_cosine_flag` in huggingface.py, timm_models.py and
+torchbench.py with the lists of the yaml files beside them, and the multipliers of `torch._dynamo.utils.same`. Suites
+`torchvision` and `torchbenchmark` have models of torchbench's list. `collector.correctness.comparing` says where our rule is
+stricter.
+
+For the verdict `torch._dynamo.utils.same` is called as PyTorch's runner calls it. Source: `check_accuracy` in
+benchmarks/dynamo/common.py, with `equal_nan`, `get_tolerance_and_cosine_flag` and `use_larger_multiplier_for_smaller_tensor` of
+the suites' runners. It compares of inference the outputs, of training what `torch._dynamo.testing.collect_results` collects:
+loss, gradients, parameters and buffers, and outputs in torchbench alone. A failing reference makes it compare by cosine
+similarity. A comparison that raises fails.
+
+What the runner does besides is not done: a step of the optimizer, its smaller batches, and its lists of models that it skips.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import torch
+
+from collector.correctness.snapshot import GRADIENT, LOSS, STATE, Opaque, Snapshot
+from collector.device import is_accelerator
+from collector.failures import classify
+from collector.usage_errors import NotCheckedError
+from collector.vocabulary import Cell, Phase, Stage, Status
+
+#: Tensors with fewer elements have a noisy RMSE (`torch._dynamo.utils.same`).
+SMALL = 1000
+
+#: A tenth of a `tol` is the share of a tensor's size that any error may have; 2^-10 is the distance of two neighbouring numbers
+#: in TensorFloat-32, which has ten bits behind the point (NVIDIA A100 whitepaper).
+_TF32 = 10 * 2.0**-10
+#: For suites that PyTorch does not have.
+_DEFAULT = 1e-3
+
+#: huggingface.py, which runs language models as well, and timm_models.py.
+_BY_PHASE = {Phase.INFERENCE: 1e-3, Phase.TRAINING: 1e-2}
+#: `higher_training`, `higher_inference` and `higher_inference_cpu` of huggingface.yaml.
+_HUGGINGFACE = {
+    ("MT5ForConditionalGeneration", Phase.TRAINING): 2e-2,
+    ("BertForMaskedLM", Phase.TRAINING): 2e-2,
+    ("GPT2ForSequenceClassification", Phase.INFERENCE): 4e-3,
+}
+_HUGGINGFACE_CPU = _HUGGINGFACE | {("GPT2ForSequenceClassification", Phase.INFERENCE): 5e-3}
+
+#: `higher_training`, `even_higher`, `highest_training` and `freezing` of timm_models.yaml.
+_TIMM_TRAINING = {
+    "inception_v3": 4e-2,
+    "mobilenetv3_large_100": 4e-2,
+    "deit_base_distilled_patch16_224": 8e-2,
+    "vit_base_patch16_siglip_256": 8e-2,
+    "beit_base_patch16_224": 16e-2,
+}
+_TIMM_FROZEN = {"adv_inception_v3": 8e-2}
+
+#: torchbench.py with `higher_fp16`, `higher_bf16`, `even_higher` and `freezing` of torchbench.yaml. `even_higher` holds for
+#: float16 and autocast, and for training on a GPU; never for inference in bfloat16 or float32.
+_TORCHBENCH = 1e-4
+_TORCHBENCH_HIGHER = 1e-3  # float16, autocast, and training on a GPU
+_TORCHBENCH_BFLOAT16 = {"doctr_reco_predictor": 1e-2, "drq": 1e-2}
+_TORCHBENCH_FLOAT16 = _TORCHBENCH_BFLOAT16 | {"phlippe_resnet": 1e-2}
+_TORCHBENCH_EVEN_HIGHER = dict.fromkeys(
+    ("soft_actor_critic", "tacotron2", "yolov3", "squeezenet1_1", "shufflenet_v2_x1_0"), 8e-2
+)
+_TORCHBENCH_FROZEN = {"mobilenet_v2": 8e-2}
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """`tol` is absolute and relative, against tensors of magnitude one; `multiplier` bounds the ratio of RMSEs."""
+
+    tol: float
+    multiplier: float
+
+    def multiplier_for(self, shape: Sequence[int]) -> float:
+        """The multiplier of a tensor of this shape.
+
+        Few elements give a noisy RMSE: 10 up to 10 elements and 8 up to 500, which PyTorch gives to models by name, each
+        after it had failed. The 3 for tensors below a thousand elements and for weights of 1x1 convolutions is PyTorch's.
+        """
+        numel = math.prod(shape)
+        if numel <= 10:
+            return max(10.0, self.multiplier)
+        if numel <= 500:
+            return max(8.0, self.multiplier)
+        of_a_point = len(shape) == 4 and shape[-1] == shape[-2] == 1
+        return max(3.0, self.multiplier) if numel < SMALL or of_a_point else self.multiplier
+
+
+def tolerance_for(cell: Cell, own: float | None = None, allows_tf32: bool = False) -> Tolerance:
+    """The tolerance that PyTorch gives the cell, or one with the `own` tol that a user gives their model.
+
+    Where a float32 program may multiply in TensorFloat-32, a library takes it for one shape or memory format and not for
+    another: eager may have computed the same in float32. Then an error of TensorFloat-32's own rounding is allowed (`_TF32`).
+
+    The multiplier is 3 in reduced precision and from a `tol` of 2e-2, else 2.
+    Under autocast PyTorch takes 2 for the gradients, which are float32: it has passed most of those by `allclose` before.
+    They are as noisy as what they are computed from, and get 3 here.
+    """
+    tol = runner_tol(cell) if own is None else own
+    if own is None and allows_tf32 and cell.dtype == "float32" and is_accelerator(cell.device):
+        tol = max(tol, _TF32)
+    return Tolerance(tol, 3.0 if cell.dtype != "float32" or tol >= 2e-2 else 2.0)
+
+
+def runner_tol(cell: Cell) -> float:
+    """Return the `tol` that PyTorch's runner gives the cell; a thousandth for suites that it does not have."""
+    if cell.suite == "huggingface":
+        by_model = _HUGGINGFACE_CPU if cell.device == "cpu" else _HUGGINGFACE
+        return by_model.get((cell.model, cell.phase), _BY_PHASE[cell.phase])
+    if cell.suite == "llm":
+        return _BY_PHASE[cell.phase]
+    if cell.suite == "timm":
+        special = _TIMM_TRAINING if cell.phase is Phase.TRAINING else _TIMM_FROZEN if _is_frozen(cell) else {}
+        return special.get(cell.model, _BY_PHASE[cell.phase])
+    if cell.suite in ("torchbench", "torchvision", "torchbenchmark"):
+        return _torchbench(cell)
+    return _DEFAULT
+
+
+def _torchbench(cell: Cell) -> float:
+    if cell.dtype in ("float16", "amp", "amp_bfloat16"):
+        frozen = _TORCHBENCH_FROZEN if _is_frozen(cell) else {}
+        return (frozen | _TORCHBENCH_FLOAT16 | _TORCHBENCH_EVEN_HIGHER).get(cell.model, _TORCHBENCH_HIGHER)
+    if cell.dtype == "bfloat16" and cell.model in _TORCHBENCH_BFLOAT16:
+        return _TORCHBENCH_BFLOAT16[cell.model]
+    if cell.phase is Phase.TRAINING and cell.device != "cpu":
+        return _TORCHBENCH_EVEN_HIGHER.get(cell.model, _TORCHBENCH_HIGHER)
+    return _TORCHBENCH
+
+
+def _is_frozen(cell: Cell) -> bool:
+    requested = cell.config.overrides.get("freezing", cell.config.freezing)
+    return bool(cell.config.template == "freezing" if requested is None else requested)
+
+
+#: Key of a measurement's details: why there is no verdict.
+NO_VERDICT = "no_accuracy_pytorch"
+#: What the runner says of a model whose two eager runs differ.
+EAGER_DIFFERS = "eager_two_runs_differ"
+
+#: Bytes of an element while a tensor is compared: the reference, a difference and its square in float64, and `allclose`.
+_BYTES = 32
+#: Bytes that a comparison takes without asking for them.
+SMALL_BYTES = 1 << 29
+#: Characters of a difference.
+_LONGEST = 300
+#: Suites whose runner compares no outputs of a training step.
+_WITHOUT_OUTPUTS = ("huggingface", "llm", "timm")
+#: `use_larger_multiplier_for_smaller_tensor` of huggingface.py and timm_models.py, and the list in torchbench.yaml.
+_LARGER_MULTIPLIER = frozenset(
+    (
+        *("GPT2ForSequenceClassification", "BertForMaskedLM", "inception_v3", "mobilenetv3_large_100"),
+        *("vit_base_patch14_dinov2.lvd142m", "yolov3"),
+    )
+)
+
+
+def bytes_for(eager: Snapshot) -> int:
+    """Return the bytes that the comparison of the largest output takes, since `same` compares a tensor as a whole."""
+    return _BYTES * max((value.numel() for value in eager.values() if isinstance(value, torch.Tensor)), default=0)
+
+
+def pytorch_verdict(
+    cell: Cell, eager: Snapshot, made: Snapshot, reference: Snapshot | None, own_tol: float | None = None
+) -> str:
+    """Return `pass`, or `fail_accuracy` with what differs first.
+
+    `reference` has what the model computes in a higher precision; without one the runner compares by cosine similarity. `own_tol`
+    is the tolerance that a user gives their own model. Raises `NotCheckedError` for outputs that were not kept, and where
+    memory runs out.
+    """
+    for path in _compared(cell, eager, made):
+        if isinstance(eager.get(path), Opaque):
+            raise NotCheckedError(f"{path}: no tensors are found in it")
+        if path not in eager or path not in made:
+            return f"{Status.FAIL_ACCURACY}: {path}: on one side only"
+        if problem := _differs(cell, eager[path], made[path], reference, path, own_tol):
+            return f"{Status.FAIL_ACCURACY}: {path}: {problem}"[:_LONGEST]
+    return Status.PASS.value
+
+
+def _compared(cell: Cell, *snapshots: Snapshot) -> Iterator[str]:
+    """Yield the paths that the runner compares."""
+    has_outputs = cell.phase is Phase.INFERENCE or cell.suite not in _WITHOUT_OUTPUTS
+    for path in dict.fromkeys(path for snapshot in snapshots for path in snapshot):
+        if path.startswith(STATE):
+            if cell.phase is Phase.TRAINING and not path.startswith((f"{STATE}'input ", f'{STATE}"input ')):
+                yield path
+        elif has_outputs or path.startswith((LOSS, GRADIENT)):
+            yield path
+
+
+def _differs(
+    cell: Cell, eager: Any, made: Any, reference: Snapshot | None, path: str, own_tol: float | None
+) -> str | None:
+    """Return what is different of one output, or None."""
+    from torch._dynamo.utils import same  # late: it imports the compiler
+
+    exact, told = (reference or {}).get(path), list[str]()
+    larger = {
+        "use_larger_multiplier_for_smaller_tensor": cell.model in _LARGER_MULTIPLIER,
+        "force_max_multiplier": _folds_convolutions(cell),
+    }
+    options = {name: True for name, holds in larger.items() if holds}
+    if missing := options.keys() - signature(same).parameters:
+        raise NotCheckedError(f"the check of this torch has no {', '.join(missing)}")
+    try:
+        if isinstance(exact, torch.Tensor) and isinstance(eager, torch.Tensor):
+            # One at a time: a reference that was made on the host has no room on the device as a whole.
+            exact = exact.to(eager.device, torch.float64 if exact.is_floating_point() else exact.dtype)
+        agrees = same(
+            eager,
+            made,
+            exact,
+            cos_similarity=reference is None,
+            tol=runner_tol(cell) if own_tol is None else own_tol,
+            equal_nan=cell.dtype != "float32",
+            log_error=lambda text, *values: told.append(text % values),
+            **options,
+        )
+    except Exception as error:
+        if classify(error, Stage.CORRECTNESS)[0] is Status.OOM or type(error).__name__ == "AcceleratorError":
+            raise NotCheckedError(f"{type(error).__name__}: {str(error)[:_LONGEST]}") from error
+        return f"{type(error).__name__}: {str(error).strip()}"
+    return None if agrees else " ".join(told) or "cosine similarity below 0.99"
+
+
+def _folds_convolutions(cell: Cell) -> bool:
+    """Return whether freezing has folded operators into bfloat16 weights, for which the runner takes its largest multiplier."""
+    from torch._dynamo.utils import counters
+
+    return cell.dtype == "bfloat16" and counters["inductor"]["binary_folding_conv"] > 0
