@@ -22,10 +22,10 @@ import numpy as np
 import pandas as pd
 
 from analysis.compare.adjustment import CONTROL, YARDSTICKS, CellPairs, PairedCells
-from analysis.compare.cell_repeats import RepeatRows
 from analysis.compare.cell_verdicts import judge_pairs
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import MOST_CONFIRMATIONS, is_due
+from analysis.compare.noise import RepeatRows
 from analysis.history.branch_series import Point, SeriesTable
 from analysis.history.timelines import judge_first
 from analysis.stats.averages import Labels, Numbers

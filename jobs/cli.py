@@ -41,7 +41,7 @@ VERBS = {
     "explain": ("builds", "which part of the compiler a cell fails with, by torch's own compiler bisector"),
     "kernel": ("compare", "a script that runs one generated kernel of two sides alone, and times it"),
     "runs": ("db", "what the database holds"),
-    "commits": ("commits", "the repository's history: import, list, show what was reverted and landed again"),
+    "commits": ("files", "the repository's history: import, list, show what was reverted and landed again"),
     "templates": ("available", "the templates and what the installed torch makes of them"),
     "modes": ("available", "the modes of the installed torch, likewise"),
     "zoo": ("available", "the models, their batch sizes and what each needs"),

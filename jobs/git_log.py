@@ -19,8 +19,8 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from collector.usage_errors import ExpectedError
+from db.commits.commit_history import LandedCommit, measured_commits, placed_commits, store_commits, unplaced_commits
 from db.commits.links import CommitsReport
-from db.commits.storing import LandedCommit, measured_commits, placed_commits, store_commits, unplaced_commits
 from db.engine import open_store
 from db.store_errors import one_line
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.compare.cell_repeats import RepeatRows
-from analysis.compare.noise import Noise, common_moves, learn_noise
+from analysis.compare.noise import Noise, RepeatRows, common_moves, learn_noise
 from analysis.stats.averages import NORMAL_CONSISTENCY, Labels, Mask, Numbers
 from analysis.stats.run_noise import FEWEST_REPEATED, common_drift, is_one_group, unrest
 from collector.bundle import CONFIRM

@@ -13,9 +13,9 @@ from sqlalchemy import Connection, func, select
 
 from analysis.compare.adjustment import CellPairs, CommonMove, EagerFacts, PairedCells
 from analysis.compare.cell_comparison import DEVICE, WALL, CellComparison, Transition, differ, findings, transition
-from analysis.compare.cell_repeats import RepeatRows
 from analysis.compare.cell_verdicts import COUNTED, LEAK, MARGIN, READ, Circumstances, judge_pairs, outcome_of
 from analysis.compare.comparison import Comparison, NoiseFacts
+from analysis.compare.noise import RepeatRows
 from analysis.compare.side_differences import DIFFERENT, SAME, carried_notes, changes, pytorch_note, run_notes
 from analysis.compare.suite_groups import SuiteSummary, summarise_groups
 from collector.bundle import CENSUS

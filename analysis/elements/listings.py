@@ -11,13 +11,30 @@ from analysis.compare.cell_verdicts import LEAK
 from analysis.compare.comparison import Comparison
 from analysis.elements import addresses
 from analysis.elements.addresses import cell_query, fixed_side
-from analysis.elements.markup import Link, anchor, change_cells, joined, lines, mono, paragraph, span, table
-from analysis.elements.wording import ABSENT, ChangeWords, count, judged, moment, number, signed, unjudged
+from analysis.elements.wording import (
+    ABSENT,
+    ChangeWords,
+    Link,
+    anchor,
+    change_cells,
+    count,
+    joined,
+    judged,
+    lines,
+    moment,
+    mono,
+    number,
+    paragraph,
+    signed,
+    span,
+    table,
+    unjudged,
+)
 from analysis.history.regression_record import Listed, OfCommit, Record
 from analysis.present import beside_words, commit_title, eager_words
 from collector.metrics import METRICS, Dimension
 from collector.vocabulary import Cell
-from db.commits.ranges import CommitEntry, CommitRange, commit_range
+from db.commits.commit_history import CommitEntry, CommitRange, commit_range
 from db.connecting import Source
 from db.nights import device_name
 from db.queries.cells import CellName

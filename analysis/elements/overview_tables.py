@@ -13,8 +13,21 @@ from analysis.compare.comparison import Comparison
 from analysis.compare.suite_groups import Counts, Figure, Group, SuiteChange, SuiteSummary
 from analysis.elements import charts, wording
 from analysis.elements.addresses import cell_query
-from analysis.elements.markup import Cell, Link, anchor, joined, lines, span, table
-from analysis.elements.wording import ABSENT, OUTCOMES, count, number, share, signed
+from analysis.elements.wording import (
+    ABSENT,
+    OUTCOMES,
+    Cell,
+    Link,
+    anchor,
+    count,
+    joined,
+    lines,
+    number,
+    share,
+    signed,
+    span,
+    table,
+)
 from analysis.present import percent, sentence_parts, slower_than_eager, verdict_counts
 from analysis.reports.html_report import mark, plot, short_names
 from collector.metrics import METRICS

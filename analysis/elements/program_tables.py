@@ -27,8 +27,7 @@ from analysis.compare.side_differences import (
     source_lines,
     stem,
 )
-from analysis.elements.markup import joined, lines, mono, span, table
-from analysis.elements.wording import ABSENT, count, milliseconds, signed
+from analysis.elements.wording import ABSENT, count, joined, lines, milliseconds, mono, signed, span, table
 from collector.code import KERNEL, Code, Graph, Kernel
 
 #: Kernels of the table; the box below it has all of them.

@@ -31,7 +31,7 @@ from analysis.history.timelines import History, judge_history
 from analysis.stats.run_noise import FEWEST_FOR_DRIFT, common_drift
 from collector.metrics import MIN_EFFECT
 from collector.vocabulary import short_hash
-from db.commits.ranges import CommitEntry, commits_between, find_commit
+from db.commits.commit_history import CommitEntry, commits_between, find_commit
 from db.connecting import Source, connected
 from db.queries.cells import EVERYTHING, CellFilter, cell_names
 from db.queries.details import code_of, evidence, measurement, with_kernels

@@ -22,7 +22,7 @@ from analysis.stats.changepoints import difference_sigma
 from analysis.stats.levels import is_nearer
 from collector.metrics import METRICS, Dimension
 from collector.vocabulary import Cell
-from db.commits.ranges import CommitEntry, commit_range
+from db.commits.commit_history import CommitEntry, commit_range
 from db.connecting import Source, connected
 from db.queries.cells import cell_names
 from db.queries.details import cell

@@ -13,7 +13,6 @@ from analysis.compare.cell_comparison import CellComparison
 from analysis.compare.comparison import Comparison
 from analysis.compare.side_differences import changes, kernel_evidence, listed_kernels
 from analysis.elements.listings import metric_row
-from analysis.elements.markup import status_tag, table
 from analysis.elements.program_tables import (
     SourceText,
     code_sentence,
@@ -27,7 +26,7 @@ from analysis.elements.program_tables import (
     roof_times,
     sources,
 )
-from analysis.elements.wording import OUTCOMES, judged, said
+from analysis.elements.wording import OUTCOMES, judged, said, status_tag, table
 from analysis.history.regression_record import cell_of
 from analysis.present import noise_line
 from analysis.reports.facts import evidence_of

@@ -30,9 +30,8 @@ from analysis.elements.listings import (
     record_table,
     what_changed,
 )
-from analysis.elements.markup import anchor, status_tag, table
 from analysis.elements.overview_tables import answer, changes_figure, compared_sentence, dimensions, grid
-from analysis.elements.wording import RULE, count
+from analysis.elements.wording import RULE, anchor, count, status_tag, table
 from analysis.history.regression_record import Listed, Record, by_commit, listed, record_of
 from analysis.present import noise_line
 from analysis.reports.html_report import converter

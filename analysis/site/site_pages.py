@@ -22,8 +22,7 @@ from analysis.elements import addresses
 from analysis.elements.addresses import address
 from analysis.elements.charts import MOST_LINES, Colors, Figure, from_to, lines
 from analysis.elements.listings import pair_lines
-from analysis.elements.markup import Link
-from analysis.elements.wording import axis_of, count, moment
+from analysis.elements.wording import Link, axis_of, count, moment
 from analysis.history import suite_levels
 from analysis.history.over_commits import DRAWN, MODEL_METRICS, runs_of
 from analysis.present import called

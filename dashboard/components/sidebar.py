@@ -9,8 +9,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from analysis.elements.addresses import fixed_side
-from analysis.elements.markup import anchor, joined, paragraph
-from analysis.elements.wording import moment
+from analysis.elements.wording import anchor, joined, moment, paragraph
 from dashboard import url
 from dashboard.components.widgets import draw, select, select_many
 from dashboard.data import Data

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 
 from analysis.elements.addresses import fixed_side
 from analysis.elements.charts import COLORS, PICK, Colors, Figure
-from analysis.elements.markup import anchor, joined, paragraph, span
+from analysis.elements.wording import anchor, joined, paragraph, span
 from analysis.reports.facts import Report, build_report
 from analysis.reports.html_report import PictureError, converter, html, png, svg
 from analysis.reports.html_report import draw as draw_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from analysis.elements.markup import paragraph, status_tag, table
+from analysis.elements.wording import paragraph, status_tag, table
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard.components import widgets

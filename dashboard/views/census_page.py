@@ -8,8 +8,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from analysis.elements import addresses
-from analysis.elements.markup import anchor, lines, paragraph, span, table
-from analysis.elements.wording import ABSENT, count
+from analysis.elements.wording import ABSENT, anchor, count, lines, paragraph, span, table
 from analysis.history.over_commits import CommitCodes
 from analysis.history.regression_record import cell_of
 from collector.vocabulary import batch_word

@@ -5,9 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from analysis.elements.listings import change_table, commit_facts, landed_commits, landed_table, pair_lines
-from analysis.elements.markup import anchor, paragraph
 from analysis.elements.overview_tables import answer, compared_sentence
-from analysis.elements.wording import count
+from analysis.elements.wording import anchor, count, paragraph
 from dashboard import url
 from dashboard.components import widgets
 from dashboard.components.widgets import draw, soft

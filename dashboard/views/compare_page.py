@@ -20,18 +20,23 @@ from analysis.compare.side_differences import SAME, WRAPPER
 from analysis.elements import wording
 from analysis.elements.addresses import cell_query
 from analysis.elements.listings import describe, pair_lines
-from analysis.elements.markup import Cell, anchor, joined, lines, span, table
 from analysis.elements.wording import (
     ABSENT,
     OUTCOMES,
+    Cell,
     ChangeWords,
+    anchor,
     count,
     glyph,
+    joined,
     judged,
+    lines,
     look,
     number,
     said,
+    span,
     status,
+    table,
     unjudged,
 )
 from analysis.present import eager_words, noise_line

@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from analysis.elements import addresses, charts
 from analysis.elements.addresses import fixed_side as fixed
-from analysis.elements.markup import anchor, joined, paragraph
-from analysis.elements.wording import count, moment, number
+from analysis.elements.wording import anchor, count, joined, moment, number, paragraph
 from analysis.history.over_commits import DRAWN, NEWEST, Runs, newest, runs_of
 from analysis.history.regression_record import cell_of
 from collector.metrics import METRICS

@@ -12,7 +12,6 @@ from analysis.compare.side_differences import (
     kernel_evidence,
     listed_kernels,
 )
-from analysis.elements.markup import bullets, mono, paragraph
 from analysis.elements.program_tables import (
     KINDS,
     ROOF_CAPTION,
@@ -29,7 +28,7 @@ from analysis.elements.program_tables import (
     roof_times,
     sources,
 )
-from analysis.elements.wording import count
+from analysis.elements.wording import bullets, count, mono, paragraph
 from collector.code import Code
 from dashboard import url
 from dashboard.components.widgets import download, draw, file_name, known, markdown, segments, select, soft

@@ -19,19 +19,25 @@ from analysis.compare.comparison import Comparison
 from analysis.compare.cost_parts import AFTER_COMPILING, pass_times
 from analysis.elements import charts, wording
 from analysis.elements.listings import metric_row
-from analysis.elements.markup import bullets, joined, mono, paragraph, span, status_tag, table
 from analysis.elements.program_tables import host_table, memory_tables
 from analysis.elements.wording import (
     ABSENT,
     OUTCOMES,
     ChangeWords,
+    bullets,
     count,
+    joined,
     judged,
     moment,
+    mono,
     number,
+    paragraph,
     said,
     seconds,
     signed,
+    span,
+    status_tag,
+    table,
 )
 from analysis.present import called, noise_line
 from analysis.reports.facts import eager_lines

@@ -17,7 +17,6 @@ from analysis.compare.suite_groups import Counts, average_change
 from analysis.elements import charts, wording
 from analysis.elements.addresses import cell_query
 from analysis.elements.listings import change_table, describe, named, pair_lines, reason, record_table, where
-from analysis.elements.markup import anchor, bullets, joined, lines, paragraph, status_tag, table
 from analysis.elements.overview_tables import (
     Item,
     answer,
@@ -29,7 +28,21 @@ from analysis.elements.overview_tables import (
     section_tables,
     sections,
 )
-from analysis.elements.wording import ABSENT, THIN, count, number, share, signed
+from analysis.elements.wording import (
+    ABSENT,
+    THIN,
+    anchor,
+    bullets,
+    count,
+    joined,
+    lines,
+    number,
+    paragraph,
+    share,
+    signed,
+    status_tag,
+    table,
+)
 from analysis.history.branch_series import RATE
 from analysis.history.regression_record import cell_of
 from analysis.present import noise_line

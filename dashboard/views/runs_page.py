@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from analysis.compare.suite_groups import Counts
 from analysis.elements import addresses
-from analysis.elements.markup import Cell, anchor, joined, lines, paragraph, span, table
-from analysis.elements.wording import ABSENT, count, moment, share
+from analysis.elements.wording import ABSENT, Cell, anchor, count, joined, lines, moment, paragraph, share, span, table
 from analysis.present import noise_line
 from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import url

@@ -12,8 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.elements import addresses, charts
-from analysis.elements.markup import anchor, table
-from analysis.elements.wording import ABSENT, axis_of, count, moment, signed
+from analysis.elements.wording import ABSENT, anchor, axis_of, count, moment, signed, table
 from analysis.history import suite_levels
 from dashboard import url
 from dashboard.components import sidebar, widgets

@@ -18,7 +18,7 @@ from collector.bundle import BundleContents, BundleWriter, RunHeader
 from collector.output_file import both_paths, write_output
 from collector.usage_errors import BundleError, ExpectedError
 from collector.vocabulary import Measurement, canonical_json, short_hash
-from db.commits.storing import LandedCommit
+from db.commits.commit_history import LandedCommit
 from db.importing import graphnet_logs
 from db.importing.merging import join_pairs, merge
 from db.importing.pytorch_files import read_records, read_table

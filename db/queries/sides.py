@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, select, union
 
 from collector.bundle import CONFIRM
-from db.commits.ranges import measured_tags, tagged
+from db.commits.commit_history import measured_tags, tagged
 from db.connecting import Source, connected
 from db.nights import NightInfo, RunInfo, device_name, find_runs, is_measured, list_nights, newest_nights
 from db.schema import Commit, Environment, Planned, Run, Tag, Testbed, measurements

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from analysis.history.alerts import Alert, Evidence, Survey, evidence_of, survey
 from analysis.history.branch_series import Certainty, Change
-from analysis.history.drift import BACK, Drift, DriftSurvey, slow_drift
+from analysis.history.timelines import BACK, Drift, DriftSurvey, slow_drift
 from analysis.present import interval, percent, value
 from collector.metrics import MIN_EFFECT
 from collector.usage_errors import nearest

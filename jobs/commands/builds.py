@@ -20,17 +20,22 @@ from collector.metrics import METRICS
 from collector.settings import Settings
 from db.engine import open_store
 from db.queries.cells import CellFilter
-from jobs.bisect.judges import OF_COMPILING, CodeJudge, Judge, MetricJudge, Reading, StatusJudge
-from jobs.bisect.search import LOG_NAME, Answer, Bisection, BisectionLog
-from jobs.bisect.sources import (
+from jobs.bisect.judges import (
+    OF_COMPILING,
     Checkouts,
+    CodeJudge,
     CommitCode,
+    Judge,
+    MetricJudge,
     Overlays,
+    Reading,
+    StatusJudge,
     TorchBuilds,
     bisected_cell,
     builds_between,
     commits_between,
 )
+from jobs.bisect.search import LOG_NAME, Answer, Bisection, BisectionLog
 from jobs.builds.build_environments import Backfill, Build, Environments, Listing, SourceCommit, commits_of, list_builds
 from jobs.builds.build_options import (
     BuildError,

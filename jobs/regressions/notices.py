@@ -30,7 +30,7 @@ from analysis.history.regression_record import Listed, Record, dimension_of, rec
 from analysis.present import NOTHING, percent, value
 from analysis.reports.facts import Report
 from analysis.reports.markdown_report import render_page, render_text
-from db.commits.ranges import CommitEntry
+from db.commits.commit_history import CommitEntry
 from db.regression_records import RegressionInfo, list_regressions, note_regression
 from db.store_errors import counted, one_line
 from jobs.options import LOOPBACK, check_secret_address, check_token, split_address

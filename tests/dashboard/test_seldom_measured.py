@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.elements import markup, wording
+from analysis.elements import wording
 from analysis.elements.wording import THIN
 from dashboard.views import compare_page
 from tests.analysis.compare import cells
@@ -44,5 +44,5 @@ def test_a_leak_that_appeared_has_a_word_and_no_percentage(change):
     one = cells.compared("regressed", LEAK, [cells.of(LEAK, "regressed", change)])
     found = wording.judged(one, LEAK)
     assert (found.look, found.word) == ("worse", "regressed")
-    assert "nan" not in "".join(markup.change_cells(found))
+    assert "nan" not in "".join(wording.change_cells(found))
     assert found.text.endswith("regressed") and (found.size == "") == (change is None)

@@ -3,8 +3,7 @@
 import pytest
 from sqlalchemy import select
 
-from db.commits.ranges import find_commit
-from db.commits.storing import LandedCommit, store_commits
+from db.commits.commit_history import LandedCommit, find_commit, store_commits
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side
 from db.schema import Tag

@@ -33,9 +33,8 @@ class Measured(list):
 def measured(monkeypatch):
     """What the command line would measure, without a machine to measure on."""
     found = Measured()
-    for verb in ("run", "nightly"):
-        monkeypatch.setattr(f"jobs.commands.{verb}.measure_and_store", found.measure)
-        monkeypatch.setattr(f"jobs.commands.{verb}.find_testbeds", found.find_testbeds)
+    monkeypatch.setattr("jobs.commands.measuring.measure_and_store", found.measure)
+    monkeypatch.setattr("jobs.commands.measuring.find_testbeds", found.find_testbeds)
     monkeypatch.setattr("jobs.commands.measuring.print_night", lambda *_: None)
     monkeypatch.setattr("jobs.commands.measuring._confirm", lambda *_, **__: None)
     return found

@@ -7,8 +7,7 @@ from itertools import permutations
 import pytest
 from click.testing import CliRunner
 
-from db.commits.ranges import commit_range, list_commits
-from db.commits.storing import branch_starts
+from db.commits.commit_history import branch_starts, commit_range, list_commits
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compare.cell_repeats import RepeatRows
-from analysis.compare.noise import FEWEST_SIBLINGS, FLOOR, MOST_FROM_SIBLINGS, learn_noise
+from analysis.compare.noise import FEWEST_SIBLINGS, FLOOR, MOST_FROM_SIBLINGS, RepeatRows, learn_noise
 from db.queries.series import repeats
 from db.queries.sides import resolve_side
 from tests.analysis.compare.judging import put_run

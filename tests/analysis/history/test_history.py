@@ -8,8 +8,7 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from analysis.history.drift import slow_drift
-from analysis.history.timelines import judge_history, status_changes
+from analysis.history.timelines import judge_history, slow_drift, status_changes
 from collector.metrics import MIN_EFFECT
 from db.queries.sides import resolve_side
 from tests.analysis.history.histories import A_NIGHT, MODELS, History, copied, slower

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from db.commits.ranges import commit_range, find_commit, find_commits, landings, list_commits
-from db.commits.storing import (
+from db.commits.commit_history import (
     LandedCommit,
     branch_starts,
+    commit_range,
+    find_commit,
+    find_commits,
+    landings,
+    list_commits,
     measured_commits,
     set_branch_start,
     store_commits,

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from collector.usage_errors import BundleError
-from db.commits.storing import LandedCommit, store_commits
+from db.commits.commit_history import LandedCommit, store_commits
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.maintenance.consistency import check_bundles, check_store

@@ -8,7 +8,7 @@ import pytest
 from collector.bundle import CENSUS
 from collector.census.gpu_models import CensusError
 from collector.vocabulary import Failure, Measurement, Stage, Status
-from jobs.bisect.sources import CommitCode, bisected_cell
+from jobs.bisect.judges import CommitCode, bisected_cell
 from jobs.builds.build_options import BuildError, SourceOptions
 from jobs.census.census_pool import CensusPlace
 from jobs.census.census_runs import CensusCell, CensusMemory
@@ -35,7 +35,7 @@ def measure(tmp_path, monkeypatch):
                 raise outcome
             return {CELL.cell_id: CensusCell(outcome)}, folder / "run.jsonl.gz", "/overlay"
 
-        monkeypatch.setattr("jobs.bisect.sources.take_commit", take_commit)
+        monkeypatch.setattr("jobs.bisect.judges.take_commit", take_commit)
         memory = CensusMemory(tmp_path / "memory", answers={CELL.cell_id: {"q": (True, "night-1")}})
         asked = RunNames(branch="bisect"), RequestedOptions()
         place = CensusPlace("H100")

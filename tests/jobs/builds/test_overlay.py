@@ -13,8 +13,7 @@ import torch
 
 from collector.bundle import read_bundle
 from collector.usage_errors import ConfigError
-from jobs.bisect.judges import Reading
-from jobs.bisect.sources import Overlays
+from jobs.bisect.judges import Overlays, Reading
 from jobs.builds.build_environments import commits_of
 from jobs.builds.build_options import BuildError, SourceOptions
 from jobs.builds.overlay import Wheel, make_overlay
@@ -260,7 +259,7 @@ def test_bisect_measures_each_commit_with_its_own_overlay(tmp_path, pytorch, mon
         asked.append((python, request, folder))
         raise ChildError("nothing is measured")
 
-    monkeypatch.setattr("jobs.bisect.sources.measure_in", measure_in)
+    monkeypatch.setattr("jobs.bisect.judges.measure_in", measure_in)
     request = Request(Selection(), ("triton",), RunNames(branch="bisect"), RequestedOptions())
     overlays = tmp_path / "overlays"
     options = SourceOptions(wheel_commit="wheel", overlays=overlays)
@@ -295,7 +294,7 @@ def test_bisect_takes_a_commit_of_the_same_program_for_one_it_has_measured(tmp_p
         compiled.append(bundles)
         return Reading("pass", None, "", "", code="new")
 
-    monkeypatch.setattr("jobs.bisect.sources.read_run", read_run)
+    monkeypatch.setattr("jobs.bisect.judges.read_run", read_run)
     options = SourceOptions(wheel_commit="wheel", overlays=tmp_path / "overlays")
     request = Request(Selection(), ("triton",), RunNames(branch="bisect"), RequestedOptions())
 

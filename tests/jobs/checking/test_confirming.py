@@ -125,8 +125,8 @@ def test_each_run_has_the_cells_that_still_want_one():
 @pytest.fixture
 def any_model(monkeypatch):
     """Lets a plan have models that the zoo does not."""
-    for module in ("planning", "again"):
-        monkeypatch.setattr(f"jobs.plan.{module}.find", lambda suite, model, own=(): None)
+    for module in ("plan.planning", "checking.confirming"):
+        monkeypatch.setattr(f"jobs.{module}.find", lambda suite, model, own=(): None)
 
 
 def run(*words):

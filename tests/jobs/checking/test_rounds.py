@@ -21,9 +21,9 @@ from collector.vocabulary import Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from jobs.checking import check_sides, rounds
-from jobs.checking.answer import build_answer
 from jobs.checking.check_sides import CheckedSide, CodeAnswer, OtherOption
 from jobs.checking.rounds import Check
+from jobs.commands.check import build_answer
 from jobs.options import Storage
 from jobs.pool import runner
 from jobs.pool.gpu_scheduler import DeviceSlot, LostDeviceError
