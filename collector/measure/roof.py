@@ -30,6 +30,8 @@ ROOM_BYTES = 3 * 8192 * 8192 * 2
 _COPIES, _PRODUCTS, _ROUNDS = 10, 4, 3
 #: Kernels that are kept, those that lose most, and characters of a name.
 _KEPT, _NAME = 24, 160
+#: What the driver copies on the device, as cudagraphs do with inputs: at the rate of a plain copy, so at the roof.
+_PLAIN_COPY = "Memcpy DtoD"
 #: A cell has a share of the roof if the work is known of kernels that take this part of its device time.
 _KNOWN = 0.8
 _PRODUCTS_IN = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -274,6 +276,10 @@ class _Matching:
 
     def take(self, event: DeviceEvent) -> None:
         """Count an event: a generated kernel, or a library's kernel that waits for the next one of those."""
+        if event.name.startswith(_PLAIN_COPY):
+            ms = event.duration_ns / 1e6
+            self.kernels.setdefault(event.name, KernelRoof(event.name)).add(ms, ms)
+            return
         ranks = self._ranks.get(event.name)
         if ranks is None:
             self._pending.append(event)

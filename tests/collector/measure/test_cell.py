@@ -50,6 +50,15 @@ class Breaks(nn.Module):
         return {"logits": self.last(x)}
 
 
+class Activates(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 32), nn.Linear(32, 4)
+
+    def forward(self, x):
+        return self.last(nn.functional.gelu(self.first(x)))
+
+
 class WrongWhenCompiled(nn.Module):
     def forward(self, x):
         return x + 1 if torch.compiler.is_compiling() else x
@@ -190,7 +199,7 @@ def test_a_share_of_the_roof_needs_most_of_the_work(monkeypatch, library_ms, sha
 @pytest.mark.gpu
 @pytest.mark.parametrize("template", ["triton", "cudagraphs"])
 def test_a_cell_on_a_gpu_has_its_roof_and_its_lines(template):
-    found = measured(tiny, device="cuda", config=Config(template=template))
+    found = measured(Activates, device="cuda", config=Config(template=template))
     told = {
         name: found.details.get(name) for name in ("roof", "no_roof", "kernel_lines", "stage_s", "compiled_kernels")
     }

@@ -61,7 +61,8 @@ def test_on_a_gpu_the_energy_is_that_of_the_power_that_nvidia_smi_reads():
     from collector.machine.host import Watcher
 
     device = device_named("cuda")
-    read = Watcher(device.uuid()).energy_mj
+    uuid = device.uuid()
+    read = Watcher(uuid).energy_mj
     assert read is not None
     x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
 
@@ -79,7 +80,7 @@ def test_on_a_gpu_the_energy_is_that_of_the_power_that_nvidia_smi_reads():
         device.synchronize()
     call_s = (time.perf_counter() - begin) / 50
     watts, done = [], []
-    command = ["nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", f"--id={uuid}", "--query-gpu=power.draw", "--format=csv,noheader,nounits"]
 
     def watch():
         while not done:

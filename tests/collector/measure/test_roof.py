@@ -64,6 +64,12 @@ def test_each_kernel_is_compared_with_its_ideal():
     assert [row[0] for row in found.to_json()["kernels"]] == [one.name for one in found.kernels if one.ideal_ms]
 
 
+def test_copies_of_the_driver_are_at_the_roof():
+    events = [DeviceEvent(name, 30_000_000) for name in ("Memcpy DtoD (Device -> Device)", "triton_add_0")]
+    found = compare_with_ideal(events, 1, expected_calls(CODE, TEXTS), SLOW)
+    assert (found.known, found.share) == pytest.approx((1, (30 + 12) / 60))
+
+
 def test_library_kernels_between_kernels_that_were_not_expected_stay_unknown():
     events = [DeviceEvent(name, 1_000_000) for name in ("triton_sum_1", "gemm", "triton_sum_1", "gemm")]
     found = compare_with_ideal(events, 1, expected_calls(CODE, TEXTS), SLOW)
