@@ -85,11 +85,13 @@ def show_comparison(out: Console, comparison: Comparison, limit: int) -> None:
     say(out, noise_line(comparison))
     findings = comparison.ranked_findings(_LISTED)
     counts = Counter(finding.verdict for _, finding in findings)
+    cells = Counter(verdict for verdict, _ in {(finding.verdict, one.cell) for one, finding in findings})
     common = _common(comparison)
     for verdict, rows in groupby(findings[:limit], key=lambda row: row[1].verdict):
         shown = list(rows)
         cut = f", the first {len(shown)} of them (--limit shows more)" if len(shown) < counts[verdict] else ""
-        say(out, f"{called(verdict)}: {counts[verdict]}{cut}{f'; all are {common}' if common else ''}")
+        among = f" in {cells[verdict]} cells" if cells[verdict] < counts[verdict] else ""
+        say(out, f"{called(verdict)}: {counts[verdict]}{among}{cut}{f'; all are {common}' if common else ''}")
         out.print(_cells(shown, verdict, with_config=not common))
     left = {
         verdict: count for verdict, count in counts.items() if verdict not in {f.verdict for _, f in findings[:limit]}

@@ -28,7 +28,7 @@ def test_compare_keeps_what_matters_in_80_columns(folder):
     assert any(line.split() == ["cell", "by", "base", "new", "change", "95", "%"] for line in lines)
     assert any(line.endswith("pass rate     device speedup x") for line in lines)
     assert any("735 MB  1.58 GB +115.5 % +114.9..+116.1" in line for line in lines)
-    assert "regressed: 71, the first 20 of them (--limit shows more)" in lines
+    assert "regressed: 71 in 61 cells, the first 20 of them (--limit shows more)" in lines
     assert "not shown: 10 improved, 2 no clear change, 6 unchanged (--limit shows more)" in lines
     (line,) = [line for line in lines if line.startswith("  slower than eager: ")]
     assert (
