@@ -115,11 +115,13 @@ def explain(error: DBAPIError, where: str = "the database") -> StoreError:
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str:
-    """`; nearest: a, b` for names that resemble `wanted`, or the first few known ones, or nothing."""
+    """`; nearest: a, b` for names that resemble or hold `wanted`, or the first few known ones, or nothing."""
     names = sorted(set(known))
     # By their letters, large or small.
     lower = {name.lower(): name for name in reversed(names)}
     close = [lower[word] for word in difflib.get_close_matches(wanted.lower(), lower, n=3, cutoff=0.4)]
+    # A part of a long name, such as the model of a cell, has few letters of it.
+    close = close or [name for name in names if wanted and wanted.lower() in name.lower()][:3]
     if close:
         return f"; nearest: {', '.join(map(one_line, close))}"
     return f"; known: {', '.join(map(one_line, names[:3]))}{', ...' if len(names) > 3 else ''}" if names else ""
