@@ -41,8 +41,8 @@ def commit_words(run: RunInfo) -> list[str]:
 
 
 FILL = """\
-make nightly                       # measure this machine's zoo and store it
-inductor-watch ingest data/nights  # or read the bundles that came with the checkout"""
+inductor-watch nightly        # measure this machine's zoo and store it
+inductor-watch ingest FOLDER  # or read bundles, such as data/nights of a checkout"""
 
 
 def show_nothing(title: str, sentence: str, commands: str = "") -> None:

@@ -70,7 +70,7 @@ def cell_variables(start: str) -> dict[str, str]:
 def _reason(stderr: str, device: str | None) -> str:
     last = stderr.strip().splitlines()[-1] if stderr.strip() else "no output"
     if "No module named 'torch'" in last:
-        return "torch is not installed in this environment: run `make setup`, or pip install torch"
+        return "torch is not installed in this environment: pip install torch, or run `make setup` in a checkout"
     if device and is_accelerator(device):
         return f"no usable GPU here ({last}): use --device cpu, or see `inductor-watch doctor`"
     return f"torch does not start here: {last}"

@@ -19,8 +19,8 @@ def newer(path):
 @pytest.mark.parametrize(
     ("prepare", "said", "command"),
     [
-        (lambda path: path.unlink(), "no database here yet", "inductor-watch ingest data/"),
-        (lambda path: None, "holds no runs", "make nightly"),
+        (lambda path: path.unlink(), "no database here yet", "inductor-watch ingest FOLDER"),
+        (lambda path: None, "holds no runs", "inductor-watch nightly"),
         (newer, "newer than this program: update inductor-watch", ""),
         (lambda path: path.write_text("hello"), "is not a database", ""),
     ],
