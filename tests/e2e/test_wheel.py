@@ -15,11 +15,22 @@ import time
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import anyio
 import pytest
+from mcp import Client, StdioServerParameters
 
 from tests.command_line import ROOT
 
 pytestmark = pytest.mark.slow
+
+MODEL = """
+import torch
+from torch import nn
+
+
+def small(batch_size):
+    return nn.Sequential(nn.Linear(64, 64), nn.GELU()), (torch.randn(batch_size, 64),)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +80,24 @@ def test_results_are_stored_compared_and_published(call, tmp_path):
     assert call("publish", "site").returncode == 0
     assert (tmp_path / "site" / "index.html").exists()
     assert "<svg" in call("report", "latest~1", "latest", "--format", "html").stdout
+
+
+def test_a_function_of_the_folder_is_measured(call, tmp_path):
+    (tmp_path / "my_models.py").write_text(MODEL)
+    done = call("run", "--model", "my_models:small", "--samples", 5, "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "user/my_models:small inference float32 cpu bs1 default  pass" in done.stdout + done.stderr
+
+
+def test_an_agent_reads_the_nights(call, program, tmp_path):
+    call("ingest", ROOT / "data" / "nights")
+
+    async def ask():
+        server = StdioServerParameters(command=str(program), args=["mcp", "--db", str(tmp_path / "inductor-watch.db")])
+        async with Client(server) as client:
+            return (await client.call_tool("nights", {})).structured_content
+
+    assert [night["night"] for night in anyio.run(ask)["nights"]] == ["c", "b", "a"]
 
 
 def test_the_dashboard_starts(call):
