@@ -1,7 +1,7 @@
 """Joules of a call, by the energy counter of NVIDIA's GPUs.
 
 The counter (`nvmlDeviceGetTotalEnergyConsumption`, millijoules since the driver was loaded) moves in steps of 20 to 100 ms, and
-most calls are shorter. So calls are made in a row and the counter is read between them: where it has just moved it is up to
+most calls are shorter. So calls are made in a row while a thread reads the counter: where it has just moved it is up to
 date. The energy from one of the first such moments to one of the last, over the calls between them, is off by the longer
 interval between readings of the two ends, which must be `_PRECISION` of the time between them. Calls go on until that is so.
 """
@@ -9,16 +9,18 @@ interval between readings of the two ends, which must be `_PRECISION` of the tim
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise, product
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 #: The largest share by which the energy of a call may be off, and by which its halves may differ besides what is misread.
 _PRECISION = 0.03
 #: Seconds for which calls are made in a row: at least and at most.
 _LEAST_S, _MOST_S = 0.8, 3.0
-#: Seconds between two readings, where calls are not longer: reading takes a part of a millisecond.
-_BETWEEN_S = 0.01
+#: Seconds between two readings, and those after which more calls are made where the readings do not suffice.
+_BETWEEN_S, _AGAIN_S = 0.005, 0.2
 #: Movements of the counter that are needed, and those at each end of which one is taken, read soon enough.
 _STEPS, _ENDS = 6, 3
 
@@ -43,27 +45,59 @@ def joules_of(call: Callable[[], Any], finish: Callable[[], None], read: Callabl
     window = max(_LEAST_S, call_s / _PRECISION)
     if window > _MOST_S:
         raise NoEnergyError(f"a call takes {call_s:.2f} s: {_PRECISION:.0%} would take {window:.0f} s of calls")
+    readings = _Readings(read)
     finish()
-    begin = time.perf_counter()
-    readings = [EnergyReading(begin, 0, _counter(read))]
-    calls = 0
-    while True:
-        call()
-        finish()
-        calls += 1
-        now = time.perf_counter()
-        if now - readings[-1].at < _BETWEEN_S:
-            continue
-        # The reading counts from its end: reading may take longer than calls do.
-        found = _counter(read)
-        readings.append(EnergyReading(time.perf_counter(), calls, found))
-        if now - begin < window:
-            continue
+    with readings.taken_beside():
+        begin = time.perf_counter()
+        while True:
+            call()
+            finish()
+            readings.calls += 1
+            if (spent := time.perf_counter() - begin) < window:
+                continue
+            try:
+                return joules_per_call(readings.so_far())
+            except NoEnergyError:
+                if spent >= _MOST_S:
+                    raise
+            window += _AGAIN_S
+
+
+class _Readings:
+    """Readings of the counter that a thread takes while calls are made: one takes up to 25 ms on an H100."""
+
+    def __init__(self, read: Callable[[], int]) -> None:
+        self.calls = 0
+        self._read, self._done = read, Event()
+        self._taken: list[EnergyReading] = []
+        self._error: NoEnergyError | None = None
+
+    @contextmanager
+    def taken_beside(self) -> Iterator[None]:
+        """Take readings until the end of this context."""
+        thread = Thread(target=self._take, daemon=True)
+        thread.start()
         try:
-            return joules_per_call(readings)
-        except NoEnergyError:
-            if now - begin >= _MOST_S:
-                raise
+            yield
+        finally:
+            self._done.set()
+            thread.join()
+
+    def _take(self) -> None:
+        try:
+            while not self._done.is_set():
+                found = _counter(self._read)
+                # A reading counts from its end, as do the calls.
+                self._taken.append(EnergyReading(time.perf_counter(), self.calls, found))
+                self._done.wait(_BETWEEN_S)
+        except NoEnergyError as error:
+            self._error = error
+
+    def so_far(self) -> list[EnergyReading]:
+        """Return the readings in their order. Raises `NoEnergyError` where the counter could not be read."""
+        if self._error:
+            raise self._error
+        return list(self._taken)
 
 
 def _counter(read: Callable[[], int]) -> int:
@@ -75,6 +109,8 @@ def _counter(read: Callable[[], int]) -> int:
 
 def joules_per_call(readings: Sequence[EnergyReading]) -> float:
     """Return the joules of one call from readings of the counter in their order. Raises `NoEnergyError`."""
+    if not readings:
+        raise NoEnergyError("the counter was not read in time")
     steps = [(one, two) for one, two in pairwise(readings) if two.millijoules != one.millijoules]
     if len(steps) < _STEPS:
         raise NoEnergyError(f"the counter moved {len(steps)} times in {readings[-1].at - readings[0].at:.1f} s")

@@ -27,13 +27,11 @@ def test_compare_keeps_what_matters_in_80_columns(folder):
     lines = done.stdout.splitlines()
     assert any(line.split() == ["cell", "by", "base", "new", "change", "95", "%"] for line in lines)
     assert any(line.endswith("pass rate     device speedup x") for line in lines)
-    assert any("735 MB  1.58 GB +115.5 % +114.9..+116.1" in line for line in lines)
-    assert "regressed: 71 in 61 cells, the first 20 of them (--limit shows more)" in lines
-    assert "not shown: 10 improved, 2 no clear change, 6 unchanged (--limit shows more)" in lines
+    assert any("735 MB  1.58 GB +115.5 % +114.8..+116.2" in line for line in lines)
+    assert "regressed: 62 in 52 cells, the first 20 of them (--limit shows more)" in lines
+    assert "not shown: 10 improved, 12 no clear change, 2 unchanged (--limit shows more)" in lines
     (line,) = [line for line in lines if line.startswith("  slower than eager: ")]
-    assert (
-        line == "  slower than eager: 5 cells of new (T5Small 0.75x, SDPA.causal_gqa 0.85x, dlrm 0.93x, ...; 3 of base)"
-    )
+    assert line == "  slower than eager: 4 cells of new (SDPA.causal_gqa 0.82x, T5Small 0.86x, dlrm 0.91x; 3 of base)"
 
 
 def test_a_gate_may_fail_on_a_dimension_and_says_by_how_much(folder):
@@ -48,5 +46,5 @@ def test_a_gate_may_fail_on_a_dimension_and_says_by_how_much(folder):
     assert "gate: 10 regressed in memory" in done.stdout
     lines = call("gate", "latest~1", "latest", folder=folder).stdout.splitlines()
     both = next(line for line in lines if line.startswith("regressed: timm/convnextv2_nano"))
-    assert both.endswith("cudagraphs (peak memory +115.5 %, compiled latency +25.1 %)")
+    assert both.endswith("cudagraphs (peak memory +115.5 %, device time +36.7 %)")
     assert call("gate", "latest~1", "latest", "--fail-on", "compile", folder=folder).returncode == 0

@@ -12,6 +12,9 @@ from collector.metrics import Dimension
 from tests.dashboard import stores
 from tests.test_distribution import ROOT
 
+#: What convnextv2 keeps where a commit broke the fusion of its kernels.
+BUFFER = "buf = empty_strided_cuda((128, 320, 72, 72), (1658880, 1, 23040, 320), torch.float32)"
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
@@ -38,7 +41,7 @@ def changed(comparison, dimension, verdict):
 def test_every_judged_cell_is_ranked_the_worst_first(conn):
     comparison = compare_named(conn, "b", "c")
     ranked = comparison.ranked()
-    assert len(ranked) == len(comparison.cells) == sum(comparison.counts().values()) == 69
+    assert len(ranked) == len(comparison.cells) == sum(comparison.counts().values()) == 67
     assert [one.cell.model for one in ranked[:3]] == ["T5Small", "adamw_step", "adamw_step"]
     worst, _ = comparison.ranked_findings(CHANGES)[0]
     assert worst.cell.model == "T5Small"
@@ -50,13 +53,13 @@ def test_memory_is_found_in_both_directions(conn):
         larger = changed(one, Dimension.MEMORY, Outcome.REGRESSED)
         assert larger == changed(other, Dimension.MEMORY, Outcome.IMPROVED)
     assert len(changed(there, Dimension.MEMORY, Outcome.REGRESSED)) == 5
-    assert len(changed(back, Dimension.MEMORY, Outcome.REGRESSED)) == 6
+    assert len(changed(back, Dimension.MEMORY, Outcome.REGRESSED)) == 5
 
 
 def test_two_nights_of_one_commit_are_not_worse(conn):
     """Their compile times are undecided: those of one program differ by 20 % on that host."""
     comparison = compare_named(conn, "a", "b")
-    assert sentence(comparison) == "Nothing is known to have got worse. Undecided: 23 of 28 models."
+    assert sentence(comparison) == "Undecided: 28 of 28 models."
     found = {
         str(finding.verdict)
         for one in comparison.cells
@@ -68,4 +71,6 @@ def test_two_nights_of_one_commit_are_not_worse(conn):
 
 def test_most_losses_come_from_kernels_that_were_fused_otherwise(conn):
     found = {cause.title: len(cause.changes) for cause in causes(conn, compare_named(conn, "b", "c"))}
-    assert (found["fused softmax kernels"], found["fused layer norm kernels"], found["peak memory"]) == (16, 16, 20)
+    assert (found["fused softmax kernels"], found["fused layer norm kernels"]) == (16, 8)
+    assert found["peak memory"] == 8, "those under cudagraphs: their memory is that of the graph"
+    assert found[f"+849 MB alive at the peak (0 -> 1 times): {BUFFER}"] == 1

@@ -1,56 +1,75 @@
-"""The energy of a call from a counter that moves in steps: a pretended GPU, and a real one beside nvidia-smi."""
+"""The energy of a call from a counter that moves in steps: made-up readings, a counter of the clock, and a real GPU."""
 
 from __future__ import annotations
 
 import subprocess
 import time
 from threading import Thread
-from types import SimpleNamespace
 
 import pytest
 
-from collector.measure import energy
-from collector.measure.energy import NoEnergyError, joules_of
+from collector.measure.energy import EnergyReading, NoEnergyError, joules_of, joules_per_call
 
 
-@pytest.fixture
-def gpu(monkeypatch):
-    """A GPU of 300 W whose counter moves every `step` seconds, and a clock that its calls and its readings move."""
-    found = SimpleNamespace(now=0.0, step=0.02, watts=lambda at: 300.0, joules=0.0, seen=0.0, moved=0.0, call_s=0.002)
-    monkeypatch.setattr(energy.time, "perf_counter", lambda: found.now)
-
-    def run(seconds):
-        found.joules += found.watts(found.now) * seconds
-        found.now += seconds
-        if found.now - found.moved >= found.step:
-            found.seen, found.moved = found.joules, found.now
-
-    found.call = lambda: run(found.call_s)
-    found.read = lambda: (run(0.0002), round(1e3 * found.seen))[1]
-    found.measured = lambda: joules_of(found.call, lambda: None, found.read, found.call_s)
-    return found
+def readings(*, step=0.02, call_s=0.002, interval=0.02, watts=lambda at: 300.0, seconds=1.2):
+    """Readings of a GPU whose counter moves every `step` seconds, in whole calls and one each `interval`."""
+    made, joules, seen, moved, at, calls, read_at = [], 0.0, 0.0, 0.0, 0.0, 0, -1.0
+    while at < seconds:
+        joules, at, calls = joules + watts(at) * call_s, at + call_s, calls + 1
+        if at - moved >= step:
+            seen, moved = joules, at
+        if at - read_at >= interval:
+            made.append(EnergyReading(at, calls, round(1e3 * seen)))
+            read_at = at
+    return made
 
 
-@pytest.mark.parametrize(("step", "call_s"), [(0.02, 0.002), (0.1, 0.002), (0.1, 0.0001), (0.02, 0.06), (0.1, 0.06)])
-def test_the_energy_of_a_call_is_read_within_three_percent(gpu, step, call_s):
-    gpu.step, gpu.call_s = step, call_s
-    assert gpu.measured() == pytest.approx(300 * call_s, rel=0.03)
-    assert gpu.now < 3.3
+@pytest.mark.parametrize("step", [0.02, 0.1])
+@pytest.mark.parametrize(("call_s", "interval"), [(0.002, 0.01), (0.0001, 0.02), (0.02, 0.02)])
+def test_the_energy_of_a_call_is_read_within_three_percent(step, call_s, interval):
+    assert joules_per_call(readings(step=step, call_s=call_s, interval=interval)) == pytest.approx(
+        300 * call_s, rel=0.03
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"call_s": 0.2}, "a call takes 0.20 s"),
+        ({"interval": 0.1, "step": 0.1}, "read every 0.1.. s"),
         ({"step": 1.0}, "the counter moved . times"),
         ({"watts": lambda at: 300 + 100 * at}, "the first half of the calls"),
+        ({"seconds": 0.0}, "was not read in time"),
     ],
-    ids=["long", "slow counter", "not steady"],
+    ids=["seldom", "slow counter", "not steady", "never"],
 )
-def test_what_cannot_be_read_so_well_is_absent_with_a_reason(gpu, changes, why):
-    vars(gpu).update(changes)
+def test_what_cannot_be_read_so_well_is_absent_with_a_reason(changes, why):
     with pytest.raises(NoEnergyError, match=why):
-        gpu.measured()
+        joules_per_call(readings(**changes))
+
+
+def test_readings_take_no_time_from_the_calls():
+    """A counter of 300 W that moves every 20 ms and takes 15 ms to read, as NVML's may."""
+
+    def read():
+        time.sleep(0.015)
+        return round(300e3 * 0.02 * (time.perf_counter() // 0.02))
+
+    begin = time.perf_counter()
+    found = joules_of(lambda: time.sleep(0.002), lambda: None, read, 0.002)
+    took = time.perf_counter() - begin
+    assert 0.8 < took < 3.3
+    assert 300 * 0.002 * 0.97 < found < 300 * 0.0035, "sleeping takes a little longer than asked for"
+
+
+def test_a_counter_that_cannot_be_read_and_calls_that_are_too_long_are_told():
+    with pytest.raises(NoEnergyError, match="a call takes 0.20 s"):
+        joules_of(lambda: None, lambda: None, lambda: 0, 0.2)
+
+    def fail():
+        raise OSError("not supported")
+
+    with pytest.raises(NoEnergyError, match="cannot be read: not supported"):
+        joules_of(lambda: time.sleep(0.002), lambda: None, fail, 0.002)
 
 
 @pytest.mark.gpu
@@ -94,5 +113,5 @@ def test_on_a_gpu_the_energy_is_that_of_the_power_that_nvidia_smi_reads():
         done.append(True)
         beside.join()
     power = sorted(watts[1:])[len(watts[1:]) // 2]
-    assert joules[0] / call_s == pytest.approx(power, rel=0.15), (joules, call_s, watts)
+    assert joules[0] / call_s == pytest.approx(power, rel=0.1), (joules, call_s, watts)
     assert max(joules) == pytest.approx(min(joules), rel=0.06), joules
