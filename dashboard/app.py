@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.elements import addresses
-from dashboard import data, selection, url
+from dashboard import data, url
 from dashboard.components import sidebar, widgets
 from dashboard.components.widgets import alert
 from db.queries.cells import EVERYTHING
@@ -41,7 +41,7 @@ def main() -> None:
     listed = pages()
     page = st.navigation(listed, position="hidden")
     st.html(widgets.SHEET)
-    selection.remember(None)
+    url.remember(None)
     try:
         _draw(page, listed)
     except SideError as error:
@@ -76,8 +76,8 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
         for one in listed:
             st.page_link(one, query_params=url.parameters())
         sidebar.pickers(store)
-    chosen = selection.read(store)
-    selection.remember(chosen)
+    chosen = url.read_selection(store)
+    url.remember(chosen)
     alert(*notes, *chosen.warnings)
     page.run()
 

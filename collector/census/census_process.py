@@ -65,7 +65,6 @@ class CensusProcess:
         import torch
 
         from collector.census.absent_gpu import pretend, stop_at_the_code
-        from collector.census.generating import leave_out_values
         from collector.census.gpu_models import find_gpu
         from collector.device import CPU, GPU
         from collector.machine.environment import fingerprint
@@ -79,6 +78,8 @@ class CensusProcess:
             capability = ".".join(map(str, gpu.capability))
             environment |= {"device": GPU, "gpu": gpu.name, "capability": capability, "cuda": torch.version.cuda}
         stop_at_the_code()
+        from collector.census.generating import leave_out_values  # what it imports asks torch for the GPU
+
         leave_out_values()
         preload_compiler(environment["device"], os.sched_getaffinity(0))
         self._warm_up(CPU if device_name == CPU else GPU)

@@ -13,7 +13,7 @@ from analysis.elements.wording import anchor, joined, moment, paragraph
 from dashboard import url
 from dashboard.components.widgets import draw, select, select_many
 from dashboard.data import Data
-from dashboard.selection import DEFAULTS, LATEST, NOTHING, PREVIOUS, remembered
+from dashboard.url import DEFAULTS, LATEST, NOTHING, PREVIOUS, remembered
 from db.nights import NightInfo, RunInfo, describe_places
 from db.queries.sides import Side
 from db.store_errors import SideError

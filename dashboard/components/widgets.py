@@ -20,7 +20,7 @@ from analysis.reports.facts import Report, build_report
 from analysis.reports.html_report import PictureError, converter, html, png, svg
 from analysis.reports.html_report import draw as draw_text
 from dashboard import url
-from dashboard.selection import NOTHING, Selection, remembered
+from dashboard.url import NOTHING, Selection, remembered
 from db.queries.cells import CellFilter
 
 _TABLES = (files("analysis.elements") / "tables.css").read_text(encoding="utf-8")

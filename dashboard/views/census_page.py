@@ -16,7 +16,7 @@ from dashboard import url
 from dashboard.components import sidebar, widgets
 from dashboard.components.widgets import draw
 from dashboard.data import Data, opened
-from dashboard.selection import remembered
+from dashboard.url import remembered
 from dashboard.views import model_code
 from dashboard.views.model_choice import Half
 from db.queries.cells import EVERYTHING, CellName

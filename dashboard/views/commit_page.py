@@ -10,7 +10,7 @@ from analysis.elements.wording import anchor, count, paragraph
 from dashboard import url
 from dashboard.components import widgets
 from dashboard.components.widgets import draw, soft
-from dashboard.selection import Selection, current
+from dashboard.url import Selection, current
 
 #: Changes of one cause that are shown.
 _CHANGES = 12

@@ -46,7 +46,7 @@ from dashboard import url
 from dashboard.components import widgets
 from dashboard.components.widgets import draw, known, known_many, segments, select, select_many, soft, switch
 from dashboard.data import Data, Pair
-from dashboard.selection import Selection, current
+from dashboard.url import Selection, current
 from db.exporter import without_formulas
 from db.queries.cells import CellName
 from db.queries.side_rows import CellState

@@ -32,7 +32,7 @@ from dashboard.components.widgets import (
     switch,
     ways,
 )
-from dashboard.selection import Selection
+from dashboard.url import Selection
 from db.queries import details
 from db.queries.cells import EVERYTHING
 from db.queries.details import MeasurementInfo

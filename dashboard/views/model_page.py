@@ -48,7 +48,7 @@ from collector.vocabulary import NEAREST, PYTORCH_CHECK, judged_otherwise, sizes
 from dashboard.components import widgets
 from dashboard.components.widgets import download, draw, file_name, markdown, show_figures, soft
 from dashboard.data import Data, Pair
-from dashboard.selection import Selection, current
+from dashboard.url import Selection, current
 from dashboard.views import model_choice, model_code
 from dashboard.views.model_choice import Choice, Half
 from db.queries import details

@@ -53,7 +53,7 @@ from dashboard import url
 from dashboard.components import sidebar, widgets
 from dashboard.components.widgets import draw, markdown, show_figures, soft
 from dashboard.data import Data, Pair
-from dashboard.selection import NOTHING, Selection, current
+from dashboard.url import NOTHING, Selection, current
 from db.queries import details
 from db.queries.cells import CellName
 from db.queries.side_rows import CellState

@@ -25,7 +25,7 @@ from dashboard import url
 from dashboard.components import sidebar, widgets
 from dashboard.components.widgets import draw, known, known_many, select, select_many, show_figures, soft, switch, ways
 from dashboard.data import Data, store_address
-from dashboard.selection import Selection, current
+from dashboard.url import Selection, current
 from db.engine import open_store
 from db.regression_records import STATES, RegressionInfo, change_state, following, note_regression
 from db.store_errors import RecordError, StoreError

@@ -18,7 +18,7 @@ from collector.vocabulary import NOT_APPLICABLE, Status
 from dashboard import url
 from dashboard.components import sidebar, widgets
 from dashboard.components.widgets import alert, draw
-from dashboard.selection import Selection, current
+from dashboard.url import Selection, current
 from db.nights import NightInfo
 from db.queries.side_rows import CellState
 

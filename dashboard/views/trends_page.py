@@ -29,7 +29,7 @@ from dashboard.components.widgets import (
     ways,
 )
 from dashboard.data import Data
-from dashboard.selection import Selection, current
+from dashboard.url import Selection, current
 from db.queries.cells import CellFilter
 from db.store_errors import one_line
 

@@ -40,8 +40,7 @@ from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
 from jobs.measuring_options import cache_option, label_option, measuring_options, night_options
 from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example, stored_options
-from jobs.output.printed_comparison import show_comparison
-from jobs.output.tables import console, say
+from jobs.output.tables import console, say, show_comparison
 from jobs.output.terminal import tell, the_first
 from jobs.pool.device_slots import holding_for, list_gpus
 from jobs.pool.session import require_cells, storing

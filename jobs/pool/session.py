@@ -311,8 +311,7 @@ def print_night(database: str, run_ids: Sequence[str]) -> None:
     from analysis.compare.compare_sides import summarise
     from db.engine import open_store
     from db.queries.sides import resolve_side
-    from jobs.output.printed_comparison import show_summary
-    from jobs.output.tables import console
+    from jobs.output.tables import console, show_summary
 
     with open_store(database, write=False).connect() as connection:
         (night,) = resolve_side(connection, run_ids[0]).nights

@@ -1,13 +1,22 @@
-"""Tables in little room: no line longer than the terminal, nothing cut in the middle, and what is left out is named."""
+"""Tables that fit the terminal, and a comparison in them."""
 
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from jobs.output.tables import FittingTable, console
+from analysis.compare.compare_sides import compare_named, summarise
+from analysis.compare.suite_groups import Counts
+from analysis.present import pass_rate, ruled_out
+from collector.vocabulary import Status
+from db.ingest import ingest_bundle
+from db.queries.sides import resolve_side
+from jobs.output.tables import FittingTable, console, show_comparison, show_summary
+from tests.factories import COMMIT_B, cell, failing, header, new_store, passing, write_bundle
 
 NAME = "huggingface/ResNet18ForImageClassification inference float32 cpu bs1 triton"
 
@@ -42,3 +51,153 @@ def test_spare_columns_go_first_and_all_that_went_are_named():
 def test_what_goes_to_a_pipe_is_as_wide_as_columns_says(columns, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     assert console().width == width
+
+
+CELLS = [cell(model) for model in ("bert", "gpt2", "t5", "vit")]
+
+
+def measured(which, slower=1.0, **metrics):
+    samples = {"eager_ms": [4.0] * 5, "compiled_ms": [2.0 * slower] * 5}
+    found = {"eager_ms": 4.0, "compiled_ms": 2.0 * slower, "speedup": 2.0 / slower, "compile_cold_s": 10.0, **metrics}
+    return passing(which, metrics=found, samples=samples, details={})
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Base and new: one model slower, one broken, one fixed, one not measured any more."""
+    engine = new_store(tmp_path / "store.db")
+    base = [measured(CELLS[0]), measured(CELLS[1]), failing(CELLS[2]), measured(CELLS[3])]
+    new = [measured(CELLS[0], 1.25), failing(CELLS[1], Status.OOM), measured(CELLS[2])]
+    ingest_bundle(engine, write_bundle(tmp_path, header("base"), base))
+    later = header("new", minutes=60, commit=COMMIT_B)
+    ingest_bundle(engine, write_bundle(tmp_path, later, new, planned=CELLS))
+    yield engine
+    engine.dispose()
+
+
+def shown(engine, limit=20):
+    console = Console(file=io.StringIO(), width=240)
+    with engine.connect() as connection:
+        found = compare_named(connection, "base", "new")
+    show_comparison(console, found, limit)
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines() if line.strip(" ─")]
+
+
+GOLDEN = """\
+base main@a1a1a1a1a1 (base), 2026-08-01 02:00 UTC, Synthetic GPU [synthetic test data]: Make it faster (#154667)
+new main@b2b2b2b2b2 (new), 2026-08-01 03:00 UTC, Synthetic GPU [synthetic test data]: Make it faster (#154667)
+New is worse than base: 1 model broke (gpt2). Better: 1 model fixed (t5). Undecided: 1 of 4 models. Missing: 1 cell.
+correctness: 1 unchanged, 1 broke, 1 fixed, 1 missing
+latency: 1 no clear change
+compile: 1 no clear change
+suite phase config pass rate paired speedup x device speedup x cold compile s compression x
+huggingface inference bfloat16 default 75% 3/4 -> 67% 2/3 (1 missing) 1 2.00 -> 1.60 -20.0 % - 10.0 -> 10.0 +0.0 % -
+broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom
+fixed huggingface/t5 inference bfloat16 cuda bs8 default: fail_to_compile -> pass
+missing huggingface/vit inference bfloat16 cuda bs8 default: pass -> missing
+The noise from run to run is not known yet: no cell was measured twice at one commit. Only statuses, leaks and what doubled or halved can be judged. Measure one side again: run inductor-watch nightly on the same commit and machine.
+no clear change: 1; all are cuda default
+cell by base new change 95 % settled by
+huggingface/bert inference bfloat16 bs8 compiled latency 2.000 ms 2.500 ms +25.0 % - -"""  # noqa: E501
+
+
+def test_a_comparison_is_told_in_these_words(store):
+    assert "\n".join(shown(store)) == GOLDEN
+
+
+def test_a_cell_that_was_not_timed_since_its_code_is_known_says_so(tmp_path):
+    engine = new_store(tmp_path / "store.db")
+    coded = [replace(measured(which), code_id="one") for which in CELLS[:3]]
+    ingest_bundle(engine, write_bundle(tmp_path, header("base"), coded))
+    known = replace(coded[0], metrics={"compile_cold_s": 10.0}, samples={}, details={"same_code_as": "base"})
+    later = header("new", minutes=60, commit=COMMIT_B)
+    changed = replace(measured(CELLS[2]), code_id="text that no bundle has")
+    ingest_bundle(engine, write_bundle(tmp_path, later, [known, coded[1], changed]))
+    lines = shown(engine)
+    assert "note: 1 of 3 cells of new were not timed again: same code as base (1)" in lines
+    assert "Nothing is known to have got worse. Undecided: 2 of 3 models." in lines
+    assert "huggingface/bert inference bfloat16 bs8 - - - - - - same code as base" in lines
+    for model, code in (("gpt2", "same code"), ("t5", "code changed")):
+        (line,) = (line for line in lines if line.startswith(f"huggingface/{model} inference bfloat16 bs8 "))
+        assert "compiled latency" in line and line.endswith(code)
+
+
+def test_a_change_between_two_testbeds_is_not_judged_and_says_why(tmp_path):
+    engine = new_store(tmp_path / "moved.db")
+    for number, (name, gpu) in enumerate((("r0", "one"), ("base", "one"), ("new", "two"))):
+        head = header(name, minutes=60 * number, commit="ab"[number // 2] * 40, testbed={"device": "cuda", "gpu": gpu})
+        made = [measured(which, 1.5 if name == "new" else 1 + number / 1000) for which in CELLS]
+        ingest_bundle(engine, write_bundle(tmp_path, head, made))
+    lines = shown(engine)
+    (row,) = (line for line in lines if line.startswith("huggingface/bert inference bfloat16 bs8 "))
+    assert "compiled latency" in row and row.endswith("measured on another testbed")
+    assert "Undecided: 4 of 4 models." in lines
+
+
+def test_the_noise_line_says_what_is_true_for_the_verdicts_under_it(tmp_path):
+    """Four cells are too few for a typical noise, and have repeats of their own."""
+    engine = new_store(tmp_path / "few.db")
+    for number in range(4):
+        slower = 1.5 if number == 3 else 1 + number / 1000
+        name = "new" if number == 3 else "base" if number == 2 else f"r{number}"
+        head = header(name, minutes=60 * number, commit=("b" if number == 3 else "a") * 40)
+        made = [measured(which, slower * (1 + at / 1e4)) for at, which in enumerate(CELLS)]
+        ingest_bundle(engine, write_bundle(tmp_path, head, made))
+    told = shown(engine)
+    assert "New is worse than base: latency in 4 of 4 models (up to +49.7 %, gpt2)." in told
+    (line,) = (line for line in told if line.startswith("Noise"))
+    assert "fewer than 5 cells have repeats. Each cell is judged by its own repeats." in line
+    assert "not known" not in line
+
+
+def test_a_limit_keeps_the_largest_changes_and_brackets_are_no_markup(tmp_path):
+    engine = new_store(tmp_path / "many.db")
+    odd = replace(CELLS[3], model="[red]vit[/red]")
+    factors = dict(zip([*CELLS[:3], odd], (1.0, 1.1, 0.5, 1.3), strict=True))
+    ingest_bundle(engine, write_bundle(tmp_path, header("base"), [measured(which) for which in factors]))
+    slower = [measured(which, factor) for which, factor in factors.items()]
+    ingest_bundle(engine, write_bundle(tmp_path, header("new", minutes=60), slower))
+    ranked = [
+        line for line in shown(engine, limit=2) if line.startswith("huggingface/") and " compiled latency " in line
+    ]
+    assert [line.split()[0] for line in ranked] == ["huggingface/t5", "huggingface/[red]vit[/red]"]
+
+
+def test_a_summary_names_what_failed_and_what_is_missing(store):
+    console = Console(file=io.StringIO(), width=240)
+    with store.connect() as connection:
+        show_summary(console, summarise(connection, resolve_side(connection, "new")))
+    text = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+    assert "oom huggingface/gpt2 inference bfloat16 default" in text
+    assert "missing huggingface/vit inference bfloat16 default" in text
+    assert any("67% 2/3 (1 missing)" in line for line in text)
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        (Counts(planned=0, measured=0, passed=0, failed=0, not_applicable=0), "-"),
+        (Counts(planned=12, measured=12, passed=11, failed=1, not_applicable=0), "92% 11/12"),
+        (Counts(planned=4, measured=3, passed=2, failed=1, not_applicable=0), "67% 2/3 (1 missing)"),
+        (Counts(planned=4, measured=4, passed=0, failed=0, not_applicable=4), "- (4 n/a)"),
+        (Counts(planned=500, measured=500, passed=499, failed=1, not_applicable=0), "99% 499/500"),
+        (Counts(planned=5, measured=4, passed=2, failed=1, not_applicable=1), "67% 2/3 (1 missing) (1 n/a)"),
+        (Counts(12, 12, 11, 1, 0, pytorch_passed=12, pytorch_judged=12), "92% 11/12 (PyTorch's 12/12)"),
+        (Counts(12, 12, 9, 3, 0, pytorch_passed=3, pytorch_judged=4), "75% 9/12"),
+    ],
+)
+def test_a_pass_rate_tells_its_denominator_and_what_is_missing(counts, text):
+    assert pass_rate(counts) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (-0.034, 0.055, "more than 6 % ruled out"),
+        (-0.04, 0.01, "more than 4 % ruled out"),
+        (None, 0.1, ""),
+        (np.nan, 1, ""),
+    ],
+)
+def test_what_is_ruled_out_is_never_less_than_the_interval(low, high, text):
+    assert ruled_out(low, high) == text
