@@ -1,15 +1,24 @@
 """What a run is asked to do: one object from the command line to the workers and into the bundle's header.
 
-`resume` reads it back and needs no other option.
+The options of the verbs that measure make it: which cells, under which configs, and how. `resume` reads it back and needs no
+other option.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
-from collector.settings import Settings
+import click
+
+from collector.configs import parse_config
+from collector.device import DEVICES
+from collector.settings import OPTIMIZERS, BackendFlags, Settings
+from collector.vocabulary import DTYPES, Config
+from jobs.options import FOLDER, INPUT_FILE, PHASES, POSITIVE, Decorator, as_one, repeatable, together
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +123,244 @@ class RequestedOptions:
         execution = {name: value for name, value in data["pace"].items() if name in known}
         settings = replace(Settings.from_json(data["settings"]), compiled="")
         return cls(settings, ExecutionOptions(**execution | {"budget_s": budget_s}))
+
+
+#: Where a census keeps code for the next one.
+DEFAULT_CACHE = Path("~/.cache/inductor-watch/census")
+
+device_option = click.option(
+    "--device", type=click.Choice(list(DEVICES)), help="Where to measure [the GPU if there is one]."
+)
+dtype_option = click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    help="The data type of weights and inputs, as_is to keep the model's [bfloat16 on a GPU, float32 on a CPU].",
+)
+batch_size_option = click.option("--batch-size", type=POSITIVE, help="The batch size [each model's own].")
+
+
+def _here(_: click.Context, __: click.Parameter, path: Path | None) -> str:
+    default = Path("models.toml")
+    return str(path or (default if default.is_file() else ""))
+
+
+models_file_option = click.option(
+    "--models-file",
+    type=INPUT_FILE,
+    callback=_here,
+    help="Your own models, as `init` writes them. [models.toml, if this folder has it]",
+)
+_SELECTION = (
+    repeatable("suite", "suites", "A suite of `zoo`, or user for your own models [all installed]"),
+    repeatable(
+        "model",
+        "models",
+        "A model of `zoo` or of --models-file by name or pattern, e.g. 'Bert*', or your own as module:function",
+    ),
+    click.option(
+        "--phase",
+        "phases",
+        multiple=True,
+        type=PHASES,
+        help="Forward alone, or forward and backward; repeatable [inference].",
+    ),
+    dtype_option,
+    device_option,
+    batch_size_option,
+    models_file_option,
+)
+#: Which cells to measure.
+selection_options = as_one("selection", Selection, *_SELECTION)
+
+
+def _config_option(text: str) -> Decorator[Any]:
+    return click.option("--config", "configs", multiple=True, metavar="NAME[+key=value...]", help=text)
+
+
+def _of_night(**given: Any) -> Selection:
+    selection = Selection(**given)
+    if selection.everything and (selection.suites or selection.models):
+        raise click.UsageError("--all measures the whole zoo: leave out --suite and --model")
+    return selection
+
+
+#: Which cells a night measures: the selection, and configs by name.
+night_options = together(
+    as_one(
+        "selection",
+        _of_night,
+        *_SELECTION,
+        click.option("--all", "everything", is_flag=True, help="The whole zoo, not the default models."),
+    ),
+    _config_option("A config of `templates` or `modes`, with overrides; repeatable [those of the night]."),
+)
+
+
+def build_configs(configs: tuple[str, ...], backend: str | None) -> list[Config]:
+    """Every `--config`, or that of `torch.compile` without options; each under the back-end if one is named."""
+    named = [parse_config(text) for text in configs] or [Config()]
+    return [replace(config, backend=backend) for config in named] if backend else named
+
+
+#: Configs by name, and their back-end.
+config_options = as_one(
+    "configs",
+    build_configs,
+    _config_option(
+        "A template or a mode with options, e.g. cudagraphs+graph_partition=false, default+freezing=true, triton+dynamic, "
+        "aten+fullgraph, or GraphNet's JSON, in base64 or not; repeatable."
+    ),
+    click.option(
+        "--backend",
+        help="Any back-end that torch has registered, or aot_inductor: exported, compiled into a library, loaded again. "
+        "[inductor, or what --config says]",
+    ),
+)
+
+
+def night_name_option(text: str) -> Decorator[Any]:
+    """`--night`, the name of a night; `text` says for what."""
+    return click.option(
+        "--night", default="", show_default=False, envvar="INDUCTOR_WATCH_NIGHT", metavar="NAME", help=text
+    )
+
+
+# What a run is asked to do
+
+label_option = click.option("--label", default="", show_default=False, help="A word to find these runs by.")
+replicates_option = click.option(
+    "--replicates", type=POSITIVE, default=1, help="Measure everything so many times, as runs of one night."
+)
+#: What the runs are called.
+naming_options = as_one(
+    "names",
+    RunNames,
+    click.option("--branch", help="The branch that is measured [what the installed torch was built from]."),
+    click.option("--commit", help="The commit that is measured [the installed torch's own]."),
+    click.option(
+        "--base",
+        "branch_start",
+        default="",
+        show_default=False,
+        metavar="SHA",
+        help="The commit at which the branch left the main line.",
+    ),
+    click.option("--repo", default="pytorch/pytorch", help="The repository of branch and commit."),
+    label_option,
+)
+
+
+def _parse_flags(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> BackendFlags:
+    try:
+        return BackendFlags.parse(words)
+    except ValueError as error:
+        raise click.UsageError(f"--flag {error}") from error
+
+
+def _relative(_: click.Context, __: click.Parameter, folder: Path | None) -> str:
+    # It is kept in the bundle, which may be given to others, and `resume` is called from here, too.
+    return os.path.relpath(folder) if folder else ""
+
+
+def _absolute(_: click.Context, __: click.Parameter, folder: Path | None) -> str:
+    return str(folder.resolve()) if folder else ""
+
+
+def _requested(**values: Any) -> RequestedOptions:
+    execution = {item.name: values.pop(item.name) for item in fields(ExecutionOptions) if item.name in values}
+    return RequestedOptions(Settings(**values), ExecutionOptions(**execution))
+
+
+samples_option = click.option(
+    "--samples",
+    "rounds",
+    type=click.IntRange(min=5),
+    default=30,
+    help="Samples of each latency: pairs of an eager and a compiled call.",
+)
+_SECONDS = click.FloatRange(min=1)
+timeout_option = click.option(
+    "--timeout", "timeout_s", type=_SECONDS, default=600, help="Seconds after which a cell is given up."
+)
+search_timeout_option = click.option(
+    "--timeout", "timeout_s", type=_SECONDS, default=3600, help="Seconds after which the search is given up."
+)
+shared_tuning_option = click.option(
+    "--shared-tuning",
+    type=FOLDER,
+    envvar="INDUCTOR_WATCH_TUNING",
+    callback=_absolute,
+    help="Folder in which the first process keeps what autotuning chose, for all later ones (or INDUCTOR_WATCH_TUNING).",
+)
+cache_option = click.option(
+    "--cache", type=FOLDER, default=DEFAULT_CACHE, help="Folder for the code that a census generated."
+)
+max_hours_option = click.option(
+    "--max-hours",
+    "budget_s",
+    type=click.FloatRange(min=0),
+    callback=lambda _, __, hours: float("inf") if hours is None else 3600 * hours,
+    help="Start no cell after so many hours; `resume` measures the rest.",
+)
+#: What changes the compiled program besides the config.
+_PROGRAM = (
+    click.option(
+        "--flag",
+        "flags",
+        multiple=True,
+        metavar="NAME=on|off",
+        callback=_parse_flags,
+        help=f"A switch of torch's back-ends: {', '.join(asdict(BackendFlags()))}; repeatable [{BackendFlags()}].",
+    ),
+    click.option(
+        "--optimizer",
+        type=click.Choice(OPTIMIZERS),
+        default="none",
+        help="The optimizer in a training step; PyTorch's own runner has Adam, or SGD for some models.",
+    ),
+)
+_MEASURING = (
+    samples_option,
+    timeout_option,
+    click.option(
+        "--workers",
+        type=POSITIVE,
+        help="Cells that compile at the same time on each GPU, each on its own cores. "
+        "[as many as cores and memory allow on a GPU, 1 on a CPU]",
+    ),
+    click.option(
+        "--start",
+        type=click.Choice(["fork", "spawn"]),
+        default="fork",
+        help="Fork each cell from a process that has imported torch, or start a new Python for each: slower.",
+    ),
+    click.option(
+        "--gpus", metavar="all|N,M...", help="The GPUs to measure on, each with its own workers [the first one]."
+    ),
+    *_PROGRAM,
+    click.option(
+        "--precision",
+        type=click.FloatRange(min=0.0001, max=1),
+        callback=lambda _, __, fraction: fraction or 0.0,
+        help="Sample until both medians are known to this fraction (at 95 % confidence), up to ten times --samples or 30 s.",
+    ),
+    click.option("--warm-compile", is_flag=True, help="Compile a second time, in a new process with full caches."),
+    click.option(
+        "--energy",
+        is_flag=True,
+        help="Measure the joules of a call, for which each cell has the GPU alone for 0.8 to 3 s.",
+    ),
+    click.option(
+        "--trace",
+        type=FOLDER,
+        callback=_relative,
+        help="A folder for torch's trace of each compilation, to be read with tlparse; compiling takes longer.",
+    ),
+    shared_tuning_option,
+)
+#: What a run is asked to do, as `RequestedOptions`.
+measuring_options = as_one("requested", _requested, *_MEASURING)
+#: The same for a night, which may be cut short.
+night_measuring_options = as_one("requested", _requested, *_MEASURING, max_hours_option)
+#: The same for a census, which measures nothing.
+generating_options = as_one("requested", _requested, timeout_option, *_PROGRAM)

@@ -42,12 +42,12 @@ from collector.settings import Settings
 from collector.vocabulary import Cell, Failure, Measurement, Stage, Status, short_hash
 from jobs.builds.overlay import Wheel
 from jobs.pool.runner import now
+from jobs.requested_options import DEFAULT_CACHE
 
 #: Answers to the questions of a cell: by key the answer and where it is from (`collector.census.gpu_models`).
 Answers = Mapping[str, tuple[bool, str]]
 #: Characters of a failing cell's log that are kept.
 _LOG_TAIL = 4_000
-DEFAULT_CACHE = Path("~/.cache/inductor-watch/census")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,13 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement, Status
 from jobs.builds.overlay import Wheel
-from jobs.census.census_pool import DEFAULT_CACHE, CachedPool, CensusPlace
+from jobs.census.census_pool import CachedPool, CensusPlace
 from jobs.census.census_runs import CensusCell, CensusMemory
 from jobs.output.terminal import tell
 from jobs.plan.spared_cells import SAME_CODE_AS, Known
 from jobs.pool.runner import now
 from jobs.pool.testbeds import Testbed
+from jobs.requested_options import DEFAULT_CACHE
 
 #: Of the cells whose code the census knows, every so many is compiled.
 _COMPILED = 10

@@ -18,12 +18,12 @@ from collector.usage_errors import ConfigError, UnavailableError
 from collector.vocabulary import Config, Phase
 from collector.zoo.registry import all_models, select, suites
 from collector.zoo.spec import ModelSpec
-from jobs.measuring_options import device_option
 from jobs.options import OUTPUT_FILE, example, json_option, repeatable
 from jobs.output.terminal import print_json
 from jobs.plan.models_file import EXAMPLE, read_models_file, write_example
 from jobs.plan.planning import check_configs, mode_configs, template_configs
 from jobs.pool.testbeds import HostError, probe
+from jobs.requested_options import device_option
 
 
 @click.command(epilog=example(f"templates --device {GPU}"))

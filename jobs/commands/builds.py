@@ -51,20 +51,6 @@ from jobs.builds.overlay import Wheel
 from jobs.census.census_pool import CensusPlace
 from jobs.census.census_runs import CensusMemory
 from jobs.commands.census import choose_device
-from jobs.measuring_options import (
-    batch_size_option,
-    cache_option,
-    device_option,
-    dtype_option,
-    label_option,
-    measuring_options,
-    models_file_option,
-    night_options,
-    samples_option,
-    search_timeout_option,
-    shared_tuning_option,
-    timeout_option,
-)
 from jobs.options import (
     FOLDER,
     PHASES,
@@ -84,7 +70,23 @@ from jobs.pool.child import Request
 from jobs.pool.explained_cells import explain, failing_cell, keep
 from jobs.pool.resuming import bundle_named
 from jobs.pool.session import require_cells, storing
-from jobs.requested_options import RequestedOptions, RunNames, Selection
+from jobs.requested_options import (
+    RequestedOptions,
+    RunNames,
+    Selection,
+    batch_size_option,
+    cache_option,
+    device_option,
+    dtype_option,
+    label_option,
+    measuring_options,
+    models_file_option,
+    night_options,
+    samples_option,
+    search_timeout_option,
+    shared_tuning_option,
+    timeout_option,
+)
 
 
 @click.command(epilog=example("backfill --torch 2.12.1 --torch 2.13.0"))

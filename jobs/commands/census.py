@@ -20,14 +20,21 @@ from jobs.builds.overlay import Wheel
 from jobs.census.census_commits import CommitCensus, CommitRange, take_censuses
 from jobs.census.census_pool import CachedPool, CensusPlace
 from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CensusMemory, CensusRun, CodeTruth, read_truth
-from jobs.measuring_options import cache_option, generating_options, naming_options, night_options
 from jobs.options import POSITIVE, Storage, example, json_option, storage_options
 from jobs.output.tables import FittingTable, console, say
 from jobs.output.terminal import several
 from jobs.plan.models_file import local_models, refusal
 from jobs.plan.planning import Plan, names_cell, planned_night
 from jobs.pool.session import require_cells, storing
-from jobs.requested_options import RequestedOptions, RunNames, Selection
+from jobs.requested_options import (
+    RequestedOptions,
+    RunNames,
+    Selection,
+    cache_option,
+    generating_options,
+    naming_options,
+    night_options,
+)
 
 #: The device of a census unless the options or a night say otherwise.
 _DEFAULT_DEVICE = "H100"

@@ -38,13 +38,19 @@ from jobs.checking.check_sides import CodeCensus, OtherOption, census_place, fin
 from jobs.checking.rounds import OF_COMPILING, SETTLED, Check, Need, has_same_code, is_unconfirmed
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
-from jobs.measuring_options import cache_option, label_option, measuring_options, night_options
 from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example, stored_options
 from jobs.output.tables import console, say, show_comparison
 from jobs.output.terminal import tell, the_first
 from jobs.pool.device_slots import holding_for, list_gpus
 from jobs.pool.session import require_cells, storing
-from jobs.requested_options import RequestedOptions, Selection
+from jobs.requested_options import (
+    RequestedOptions,
+    Selection,
+    cache_option,
+    label_option,
+    measuring_options,
+    night_options,
+)
 
 #: Counts whose rise is told in words before all else.
 _COUNTED = {

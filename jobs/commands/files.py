@@ -38,7 +38,6 @@ from jobs import tool_version
 from jobs.bisect.search import LOG_NAME
 from jobs.ci import write_outputs
 from jobs.git_log import Repository, read_history
-from jobs.measuring_options import label_option
 from jobs.options import (
     INPUT_FILE,
     PHASES,
@@ -54,6 +53,7 @@ from jobs.options import (
 from jobs.output.terminal import one_line, print_json, print_lines, several, tell
 from jobs.plan.planning import Plan
 from jobs.plan.shards import load_night, merge_night
+from jobs.requested_options import label_option
 
 #: Seconds by which the clock of a host that measured may be ahead of this one.
 _SKEW_S = 600

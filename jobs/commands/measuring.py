@@ -22,19 +22,6 @@ from jobs.checking.confirming import Rounds, check_arguments, confirm, find_conf
 from jobs.checking.confirming import confirm as confirm_night
 from jobs.ci import outputs_file, workflow_night, write_outputs
 from jobs.cluster.cluster_night import Executing, executing_options, measure_night
-from jobs.measuring_options import (
-    config_options,
-    max_hours_option,
-    measuring_options,
-    models_file_option,
-    naming_options,
-    night_measuring_options,
-    night_name_option,
-    night_options,
-    replicates_option,
-    selection_options,
-    shared_tuning_option,
-)
 from jobs.options import (
     EXISTING,
     FOLDER,
@@ -60,7 +47,22 @@ from jobs.pool.resuming import Unfinished, bundle_named, find_night
 from jobs.pool.runner import make_header, new_run_id
 from jobs.pool.session import measure_and_store, print_next, print_night, require_cells, resume_and_store
 from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers, probe, testbeds_of
-from jobs.requested_options import RequestedOptions, RunNames, Selection
+from jobs.requested_options import (
+    RequestedOptions,
+    RunNames,
+    Selection,
+    config_options,
+    max_hours_option,
+    measuring_options,
+    models_file_option,
+    naming_options,
+    night_measuring_options,
+    night_name_option,
+    night_options,
+    replicates_option,
+    selection_options,
+    shared_tuning_option,
+)
 
 
 @click.command(epilog=example("run --model 'Bert*' --config cudagraphs --config max_autotune"))

@@ -16,7 +16,7 @@ from collector.usage_errors import ConfigError
 from collector.vocabulary import BATCH_MARKED, MARKED, Cell, Config, Phase
 from jobs.commands.available import templates_command
 from jobs.commands.measuring import run_command
-from jobs.measuring_options import build_configs
+from jobs.requested_options import build_configs
 from tests.collector.words import configs
 
 

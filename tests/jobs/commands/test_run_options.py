@@ -17,9 +17,8 @@ from db.engine import open_store
 from db.ingest import ingest_bundle
 from jobs.cli import app
 from jobs.commands import measuring
-from jobs.measuring_options import config_options
 from jobs.pool.session import print_next
-from jobs.requested_options import RequestedOptions
+from jobs.requested_options import RequestedOptions, config_options
 from tests.factories import night
 
 
