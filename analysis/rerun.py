@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from analysis.compare.cell_comparison import CellComparison, Outcome
 from analysis.compare.comparison import Comparison
 from collector.code import ITEM_BYTES, KERNEL, NAME_OF_SOURCE, Call, Code, TensorLayout, calls_of
-from collector.repro import program_key, repro_command
+from collector.own_models import program_key, repro_command
 from collector.usage_errors import ExpectedError, nearest
 from collector.vocabulary import Cell, Config, Phase
 from db.nights import RunInfo, find_runs

@@ -1,6 +1,7 @@
 """A user's own models: how one is spelt, what of it travels to the process that measures it, and which version of it that is.
 
-Nothing here imports a user's module.
+Nothing here imports a user's module. The command that measures a cell again calls no model and no program that only a bundle
+defines.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.usage_errors import ZooError
-from collector.vocabulary import OptionValue, short_hash
+from collector.vocabulary import OWN_BATCH, Cell, Config, OptionValue, short_hash
 
 #: The suite of a user's own models.
 USER = "user"
@@ -209,3 +211,51 @@ def _git(folder: Path, *words: str) -> bytes | None:
         return subprocess.run(command, capture_output=True, timeout=_GIT_S, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+#: Names of models that a command line takes for nothing but a name, wherever they come from.
+_NAME = re.compile(r"[\w+][\w.+/-]*", re.ASCII)
+#: Inductor's options by which a config would have a program run, or code be loaded from a folder.
+_PROGRAM = re.compile(
+    r"cxx|nvcc|hipcc|compiler|command|cmd|exe$|linker|launcher|_dir$|_path$|_home$|root$|logpath$|lib|library$|_output$|_spec$"
+)
+#: Values that can be given to any option: Inductor puts some into the command line of a compiler, where a blank begins the
+#: next argument, and `-wrapper` names a program.
+_WORD = re.compile(r"[\w.][\w.,:+-]*|", re.ASCII)
+_LEVEL = re.compile(r"-?O\w+|\d")
+
+
+def repro_command(cell: Cell) -> str:
+    """Return the command that measures a cell again, ready for a shell.
+
+    Cells come from bundles, which others may have written. Where the command would call what a bundle defines, a comment
+    of the shell says what to do instead: a model of the user's own is called by its name in the local `models.toml` only.
+    """
+    if not _NAME.fullmatch(cell.model):
+        what = "your own model" if cell.suite == USER else "a model"
+        return _comment(f"{cell.suite}/{cell.model} is {what} that only the bundle defines: docs/own-models.md")
+    if key := program_key(cell.config):
+        return _comment(f"the config names a program or a folder: {key}")
+    words = ["inductor-watch", "run", "--suite", cell.suite, "--model", cell.model, "--config", cell.config.name]
+    words += ["--phase", cell.phase.value, "--dtype", cell.dtype, "--device", cell.device]
+    if cell.batch_size != OWN_BATCH:
+        words += ["--batch-size", str(cell.batch_size)]
+    return shlex.join(words)
+
+
+def program_key(config: Config) -> str:
+    """Return the option of a config that names a program or a folder of code, or could; empty where none does."""
+    return next((key for key, value in config.overrides.items() if isinstance(value, str) and _may_run(key, value)), "")
+
+
+def _may_run(key: str, value: str) -> bool:
+    name = key.rpartition(".")[2]
+    if "/" in value or _PROGRAM.search(name):
+        return True
+    if name.endswith("opt_level"):
+        return not _LEVEL.fullmatch(value)
+    return not name.endswith("regex") and not _WORD.fullmatch(value)
+
+
+def _comment(text: str) -> str:
+    return "# " + "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)[:200]

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.elements import addresses
-from dashboard import data, url
-from dashboard.components import sidebar, widgets
-from dashboard.components.widgets import alert
+from dashboard import data, url, widgets
+from dashboard.widgets import alert
 from db.queries.cells import EVERYTHING
 from db.store_errors import SideError, StoreError
 
@@ -45,22 +44,22 @@ def main() -> None:
     try:
         _draw(page, listed)
     except SideError as error:
-        sidebar.show_nothing("There is no such side", f"{error}. Pick another one at the left.")
+        widgets.show_nothing("There is no such side", f"{error}. Pick another one at the left.")
     except StoreError as error:
-        fill = sidebar.FILL if "no database" in str(error) else ""
-        sidebar.show_nothing("The database cannot be shown", f"{error}.", fill)
+        fill = widgets.FILL if "no database" in str(error) else ""
+        widgets.show_nothing("The database cannot be shown", f"{error}.", fill)
 
 
 def _draw_without_nights(page: st.Page, listed: Sequence[st.Page], store: data.Data) -> None:
     """Draw the census, which needs no night; any other page says where to find it, or that there is nothing."""
     if not store.code_changes(EVERYTHING):
-        sidebar.show_nothing(
-            "No runs yet", "The database is there and holds no runs. Fill it, then reload:", sidebar.FILL
+        widgets.show_nothing(
+            "No runs yet", "The database is there and holds no runs. Fill it, then reload:", widgets.FILL
         )
     elif page.url_path == "census":
         page.run()
     else:
-        sidebar.show_nothing("No nights yet", "The database holds generated code alone, without any measurement.")
+        widgets.show_nothing("No nights yet", "The database holds generated code alone, without any measurement.")
         st.page_link(next(one for one in listed if one.url_path == "census"))
 
 
@@ -75,7 +74,7 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
         # Links with the shared part of the address, which Streamlit's own menu would drop.
         for one in listed:
             st.page_link(one, query_params=url.parameters())
-        sidebar.pickers(store)
+        widgets.pickers(store)
     chosen = url.read_selection(store)
     url.remember(chosen)
     alert(*notes, *chosen.warnings)

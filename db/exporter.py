@@ -29,7 +29,7 @@ from collector.output_file import both_paths, path_of, write_output
 from collector.vocabulary import Cell, Failure, Measurement, Stage, Status
 from db.connecting import Source, connected
 from db.importing.importer import pack_run
-from db.importing.pytorch_files import REQUEST
+from db.importing.result_files import REQUEST
 from db.nights import RunInfo, find_runs
 from db.queries.cells import names_query
 from db.queries.details import CellInfo

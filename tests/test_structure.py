@@ -14,7 +14,7 @@ NAMES_ONE = {
     "collector/census/absent_gpu.py": "stands in for an NVIDIA GPU that is not there",
     "collector/census/census_process.py": "says which CUDA that GPU's torch is of",
     "collector/bundle.py": "reads the first format, which knew no other accelerator",
-    "db/importing/graphnet_logs.py": "GraphNet's word",
+    "db/importing/result_files.py": "GraphNet's word",
     "db/importing/pytorch_names.py": "PyTorch's words",
     "analysis/elements/addresses.py": "the words of the HUD's links",
     "jobs/commands/available.py": "a key of NVIDIA's fingerprint, shown where it is there",

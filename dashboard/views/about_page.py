@@ -7,8 +7,8 @@ import re
 from analysis.elements.wording import paragraph, status_tag, table
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import NOT_APPLICABLE, Status
-from dashboard.components import widgets
-from dashboard.components.widgets import draw
+from dashboard import widgets
+from dashboard.widgets import draw
 
 _METHOD = (
     "A cell is one model under one config, in one phase, dtype and batch size, on one device. Each cell runs in a process of "

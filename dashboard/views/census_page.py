@@ -12,13 +12,12 @@ from analysis.elements.wording import ABSENT, anchor, count, lines, paragraph, s
 from analysis.history.over_commits import CommitCodes
 from analysis.history.regression_record import cell_of
 from collector.vocabulary import batch_word
-from dashboard import url
-from dashboard.components import sidebar, widgets
-from dashboard.components.widgets import draw
+from dashboard import url, widgets
 from dashboard.data import Data, opened
 from dashboard.url import remembered
 from dashboard.views import model_code
 from dashboard.views.model_choice import Half
+from dashboard.widgets import draw
 from db.queries.cells import EVERYTHING, CellName
 from db.queries.details import measurement
 
@@ -33,7 +32,7 @@ def page() -> None:
     data, selection = opened(), remembered()
     found = data.code_changes(selection.filters if selection else EVERYTHING)
     if not found:
-        sidebar.show_nothing(
+        widgets.show_nothing(
             "No census", "The database has no generated code of a census under these filters. Take one:", _FILL
         )
         return

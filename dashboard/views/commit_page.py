@@ -7,10 +7,9 @@ import streamlit as st
 from analysis.elements.listings import change_table, commit_facts, landed_commits, landed_table, pair_lines
 from analysis.elements.overview_tables import answer, compared_sentence
 from analysis.elements.wording import anchor, count, paragraph
-from dashboard import url
-from dashboard.components import widgets
-from dashboard.components.widgets import draw, soft
+from dashboard import url, widgets
 from dashboard.url import Selection, current
+from dashboard.widgets import draw, soft
 
 #: Changes of one cause that are shown.
 _CHANGES = 12

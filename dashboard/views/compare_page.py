@@ -42,11 +42,10 @@ from analysis.elements.wording import (
 from analysis.present import eager_words, noise_line
 from collector.metrics import METRICS, MIN_EFFECT, Dimension, Place, shown_in
 from collector.vocabulary import BY_COSINE, CHECKED_BY, batch_words, status_words
-from dashboard import url
-from dashboard.components import widgets
-from dashboard.components.widgets import draw, known, known_many, segments, select, select_many, soft, switch
+from dashboard import url, widgets
 from dashboard.data import Data, Pair
 from dashboard.url import Selection, current
+from dashboard.widgets import draw, known, known_many, segments, select, select_many, soft, switch
 from db.exporter import without_formulas
 from db.queries.cells import CellName
 from db.queries.side_rows import CellState

@@ -17,9 +17,9 @@ from analysis.history.over_commits import DRAWN, NEWEST, Runs, newest, runs_of
 from analysis.history.regression_record import cell_of
 from collector.metrics import METRICS
 from collector.vocabulary import INPUT_BATCH, Cell, Status, batch_words
-from dashboard import url
-from dashboard.components import sidebar, widgets
-from dashboard.components.widgets import (
+from dashboard import url, widgets
+from dashboard.url import Selection
+from dashboard.widgets import (
     draw,
     known,
     known_many,
@@ -32,7 +32,6 @@ from dashboard.components.widgets import (
     switch,
     ways,
 )
-from dashboard.url import Selection
 from db.queries import details
 from db.queries.cells import EVERYTHING
 from db.queries.details import MeasurementInfo
@@ -108,7 +107,7 @@ def choose(selection: Selection) -> Choice | None:
         widgets.title("Model")
         select("model", "Model", models, None)
         sentence = f"No stored cell has {one_line(wanted)!r}{nearest(wanted, models)}."
-        sidebar.show_nothing("There is no such model", sentence)
+        widgets.show_nothing("There is no such model", sentence)
         return None
     suite, _, model = wanted.partition("/")
     widgets.title(markdown(model))
@@ -121,7 +120,7 @@ def choose(selection: Selection) -> Choice | None:
     setting = known("setting", settings, _first_setting(history, in_new))
     if not in_new.any():
         soft(f"{selection.new.title} did not plan this model.")
-        sidebar.link_neighbours(selection.new, selection.data.nights_of(suite, model), "model", model=wanted)
+        widgets.link_neighbours(selection.new, selection.data.nights_of(suite, model), "model", model=wanted)
     names = {key: ", ".join((*parts[:3], batch_words(parts[3]))) for key, parts in settings.items()}
     select("setting", "Setting", list(settings), setting, names=names, where=columns[1])
     of_setting = history[_in_setting(history, settings[setting])]

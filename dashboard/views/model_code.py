@@ -31,9 +31,9 @@ from analysis.elements.program_tables import (
 from analysis.elements.wording import bullets, count, mono, paragraph
 from collector.code import Code
 from dashboard import url
-from dashboard.components.widgets import download, draw, file_name, known, markdown, segments, select, soft
 from dashboard.data import Data
 from dashboard.views.model_choice import Half
+from dashboard.widgets import download, draw, file_name, known, markdown, segments, select, soft
 from db.queries.details import code_of, texts_of, with_kernels
 
 _UNKNOWN = (

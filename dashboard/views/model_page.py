@@ -45,12 +45,12 @@ from analysis.rerun import stored_repro
 from collector.failures import Explanation
 from collector.metrics import METRICS, Place, shown_in
 from collector.vocabulary import NEAREST, PYTORCH_CHECK, judged_otherwise, sizes_of
-from dashboard.components import widgets
-from dashboard.components.widgets import download, draw, file_name, markdown, show_figures, soft
+from dashboard import widgets
 from dashboard.data import Data, Pair
 from dashboard.url import Selection, current
 from dashboard.views import model_choice, model_code
 from dashboard.views.model_choice import Choice, Half
+from dashboard.widgets import download, draw, file_name, markdown, show_figures, soft
 from db.queries import details
 from db.store_errors import FilterError
 

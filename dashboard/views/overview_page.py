@@ -49,11 +49,10 @@ from analysis.present import noise_line
 from analysis.rerun import stored_repro
 from analysis.stats.averages import geomean
 from collector.metrics import METRICS
-from dashboard import url
-from dashboard.components import sidebar, widgets
-from dashboard.components.widgets import draw, markdown, show_figures, soft
+from dashboard import url, widgets
 from dashboard.data import Data, Pair
 from dashboard.url import NOTHING, Selection, current
+from dashboard.widgets import draw, markdown, show_figures, soft
 from db.queries import details
 from db.queries.cells import CellName
 from db.queries.side_rows import CellState
@@ -307,14 +306,14 @@ def _compared(selection: Selection, pair: Pair) -> None:
     comparison = data.comparison(pair, filters)
     if not comparison.in_common:
         # Tables of one side beside tables of another would only look like a comparison.
-        sidebar.show_nothing(
+        widgets.show_nothing(
             "Nothing to compare",
             f"No cell is planned on both sides under these filters. Base is {comparison.base.title}; new is "
             f"{comparison.new.title}. Pick another base at the left, or none to see new alone.",
         )
         wanted = data.cell_ids(pair.new)
         shared = [night for night in data.nights()[:_LOOK_BACK] if wanted & data.cell_ids(night.night)]
-        sidebar.link_neighbours(comparison.new, shared, "", "base")
+        widgets.link_neighbours(comparison.new, shared, "", "base")
         return
     # A new tab has loaded the code for Markdown before anything is drawn. What needs other code waits for that of charts, too,
     # since it comes in one go with them: then the sentence with its links takes this one's place.
@@ -352,8 +351,8 @@ def _alone(selection: Selection) -> None:
     summary = selection.data.summary(selection.fixed_new, selection.filters)
     if not summary.cells:
         sentence = f"{summary.side.title} has no cell under these filters. Widen them at the left."
-        sidebar.show_nothing("Nothing to show", sentence)
-        sidebar.link_neighbours(summary.side, selection.data.nights_with(selection.filters), "")
+        widgets.show_nothing("Nothing to show", sentence)
+        widgets.link_neighbours(summary.side, selection.data.nights_with(selection.filters), "")
         return
     counts = total(suite.counts for suite in summary.suites)
     sentence = paragraph("iw-verdict", alone_sentence(counts))

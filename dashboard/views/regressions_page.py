@@ -21,11 +21,10 @@ from analysis.elements.listings import (
 from analysis.elements.wording import count
 from analysis.history.over_commits import runs_of
 from analysis.history.regression_record import Listed, Record, by_commit
-from dashboard import url
-from dashboard.components import sidebar, widgets
-from dashboard.components.widgets import draw, known, known_many, select, select_many, show_figures, soft, switch, ways
+from dashboard import url, widgets
 from dashboard.data import Data, store_address
 from dashboard.url import Selection, current
+from dashboard.widgets import draw, known, known_many, select, select_many, show_figures, soft, switch, ways
 from db.engine import open_store
 from db.regression_records import STATES, RegressionInfo, change_state, following, note_regression
 from db.store_errors import RecordError, StoreError
@@ -55,7 +54,7 @@ def page(selection: Selection) -> None:
     if records:
         _list(records, selection.data.commit_titles())
     else:
-        sidebar.show_nothing(
+        widgets.show_nothing(
             "No records" if with_closed else "No open records",
             "Records are opened from what the history shows, or from a comparison:",
             "inductor-watch regressions detect\ninductor-watch regressions open BASE NEW",
@@ -98,7 +97,7 @@ def _link(page: str, **changes: url.Value) -> str:
 def _one(selection: Selection, name: str) -> None:
     record = selection.data.record(name)
     if record is None:
-        sidebar.show_nothing("There is no such record", f"No regression is called {name!r}.")
+        widgets.show_nothing("There is no such record", f"No regression is called {name!r}.")
         return
     st.header(f"Record {record.info.regression_id}", anchor=False)
     draw(record_facts(record, url.link))

@@ -15,10 +15,9 @@ from analysis.elements import addresses
 from analysis.elements.wording import ABSENT, Cell, anchor, count, joined, lines, moment, paragraph, share, span, table
 from analysis.present import noise_line
 from collector.vocabulary import NOT_APPLICABLE, Status
-from dashboard import url
-from dashboard.components import sidebar, widgets
-from dashboard.components.widgets import alert, draw
+from dashboard import url, widgets
 from dashboard.url import Selection, current
+from dashboard.widgets import alert, draw
 from db.nights import NightInfo
 from db.queries.side_rows import CellState
 
@@ -124,8 +123,8 @@ def page(selection: Selection) -> None:
     st.header("Coverage of new", anchor=False)
     cells = selection.data.summary(selection.fixed_new, selection.filters).cells
     if not cells:
-        sidebar.show_nothing("Nothing to show", f"{selection.new.title} has no cell under these filters.")
-        sidebar.link_neighbours(selection.new, selection.data.nights_with(selection.filters), "runs")
+        widgets.show_nothing("Nothing to show", f"{selection.new.title} has no cell under these filters.")
+        widgets.link_neighbours(selection.new, selection.data.nights_with(selection.filters), "runs")
     by_setting: dict[tuple[str, str, str], list[CellState]] = {}
     for state in cells:
         if state.cell:

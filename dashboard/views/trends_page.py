@@ -14,9 +14,10 @@ import streamlit as st
 from analysis.elements import addresses, charts
 from analysis.elements.wording import ABSENT, anchor, axis_of, count, moment, signed, table
 from analysis.history import suite_levels
-from dashboard import url
-from dashboard.components import sidebar, widgets
-from dashboard.components.widgets import (
+from dashboard import url, widgets
+from dashboard.data import Data
+from dashboard.url import Selection, current
+from dashboard.widgets import (
     alert,
     draw,
     known,
@@ -28,8 +29,6 @@ from dashboard.components.widgets import (
     switch,
     ways,
 )
-from dashboard.data import Data
-from dashboard.url import Selection, current
 from db.queries.cells import CellFilter
 from db.store_errors import one_line
 
@@ -66,8 +65,8 @@ def page(selection: Selection) -> None:
     history = data.trend_history(branches, selection.filters)
     if history.empty:
         sentence = f"No run of {' or '.join(branches)} has figures under these filters. Widen them at the left."
-        sidebar.show_nothing("Nothing to show", sentence)
-        sidebar.link_neighbours(selection.new, data.nights_with(selection.filters), "trends")
+        widgets.show_nothing("Nothing to show", sentence)
+        widgets.link_neighbours(selection.new, data.nights_with(selection.filters), "trends")
         return
     filters = replace(selection.filters, **_one_setting(history, columns[0]))
     history = data.trend_history(branches, filters)
@@ -100,7 +99,7 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
     trends = {metric: found for metric, found in trends.items() if not found[0].empty}
     if not trends:
         words = f"{names[metrics[0]]} was not measured on {' or '.join(shown.branches)}{when} under these filters."
-        sidebar.show_nothing("Nothing to show", words)
+        widgets.show_nothing("Nothing to show", words)
         return
     trend = next(iter(trends.values()))[0]
     for metric, (lines, _) in trends.items():

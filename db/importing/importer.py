@@ -19,10 +19,10 @@ from collector.output_file import both_paths, write_output
 from collector.usage_errors import BundleError, ExpectedError
 from collector.vocabulary import Measurement, canonical_json, short_hash
 from db.commits.commit_history import LandedCommit
-from db.importing import graphnet_logs
+from db.importing import result_files
 from db.importing.merging import join_pairs, merge
-from db.importing.pytorch_files import read_records, read_table
 from db.importing.pytorch_names import Given, Identity, identify
+from db.importing.result_files import read_records, read_table
 from db.importing.result_rows import ImportingError, Row, Source, Target, Uploader, find_files, read_source
 from db.ingest import IngestReport, ingest_bundle
 from db.store_errors import counted, in_words, one_line
@@ -310,12 +310,12 @@ def store(engine: Engine, report: ImportReport, not_after: float = math.inf) -> 
 
 def _read(source: Source, problems: list[str]) -> list[Row]:
     start = source.text.lstrip("\ufeff \t\r\n")[:1]
-    is_log = graphnet_logs.is_log(source.text)
+    is_log = result_files.is_log(source.text)
     is_list = start == "[" and not (is_log and not source.name.endswith(".json"))
     # A file of records that lost its beginning still has whole lines.
     if start == "{" or is_list or (not is_log and re.search(r'^\{"', source.text, re.MULTILINE)):
         return read_records(source, problems)
-    return graphnet_logs.read_log(source, problems) if is_log else read_table(source, problems)
+    return result_files.read_log(source, problems) if is_log else read_table(source, problems)
 
 
 def _put(contents: BundleContents, folder: Path) -> ImportedRun:

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 from collector.vocabulary import Cell, Failure, Measurement, Stage, Status, short_hash
-from db.importing import graphnet_logs
-from db.importing.pytorch_files import parse_name
+from db.importing import result_files
 from db.importing.pytorch_names import METRIC_OF, Identity, meaning_of, metrics_of
+from db.importing.result_files import parse_name
 from db.importing.result_rows import Row, Target, Value, plain, spelled
 from db.store_errors import one_line
 from db.stored_values import from_epoch
@@ -135,7 +135,7 @@ def _measurement(
     start = from_epoch(min(begun)).isoformat() if begun and not is_dated else started_at
     measurement = Measurement(cell, Status.SKIPPED, start, wall_s=0.0, details=_details(row_set))
     if log := row_set.rows.get(Target.GRAPHNET):
-        graphnet_logs.judge(measurement, log)
+        result_files.judge(measurement, log)
         return measurement
     performance, accuracy = (row_set.rows.get(kind) for kind in (Target.PERFORMANCE, Target.ACCURACY))
     measurement.metrics, measurement.samples = metrics_of(performance, accuracy, cell.device)

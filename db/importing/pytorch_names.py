@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from collector.vocabulary import BATCH_MARKED, Config, OptionValue, Phase, Stage, Status, canonical_json
-from db.importing.pytorch_files import REQUEST, FileName, parse_name
+from db.importing.result_files import REQUEST, FileName, parse_name
 from db.importing.result_rows import Row, Target, meant, number, plain, spelled
 from db.store_errors import in_words
 

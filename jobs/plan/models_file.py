@@ -14,8 +14,7 @@ from typing import Any
 from collector.configs import parse_config
 from collector.masking import mask_own
 from collector.output_file import write_output
-from collector.own_models import BATCH_ARGUMENTS, USER, OwnModel, is_user_model, takes_batch_size
-from collector.repro import program_key
+from collector.own_models import BATCH_ARGUMENTS, USER, OwnModel, is_user_model, program_key, takes_batch_size
 from collector.usage_errors import ConfigError, ZooError, nearest
 from collector.vocabulary import DTYPES, Cell, Config, OptionValue, Phase
 from collector.zoo.registry import all_models

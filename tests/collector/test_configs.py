@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 
 from collector.configs import parse_config
-from collector.repro import repro_command
+from collector.own_models import repro_command
 from collector.usage_errors import ConfigError
 from collector.vocabulary import BATCH_MARKED, MARKED, Cell, Config, Phase
 from jobs.commands.available import templates_command

@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.elements import charts
 from analysis.reports.html_report import html
-from dashboard.components import widgets
+from dashboard import widgets
 from dashboard.data import Data
 from db.engine import open_store
 from db.queries.cells import EVERYTHING
@@ -145,7 +145,7 @@ def test_two_clicks_lead_to_a_comparison_with_the_older_one_as_base():
     def draw():
         import streamlit as st
 
-        from dashboard.components.widgets import ways
+        from dashboard.widgets import ways
 
         for picked in ([], ["new"], ["gone", "other", "new", "old"]):
             ways(

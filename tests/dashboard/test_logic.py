@@ -10,8 +10,8 @@ from analysis.elements import wording
 from analysis.present import called
 from analysis.stats.verdicts import Interval
 from dashboard import url
-from dashboard.components.widgets import markdown
 from dashboard.views import compare_page
+from dashboard.widgets import markdown
 from tests.analysis.compare import cells
 
 

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from analysis.history.suite_levels import MODELS, RATE, counted, joined
-from dashboard.components import sidebar
-from dashboard.components.sidebar import found_side
+from dashboard import widgets
 from dashboard.data import opened
+from dashboard.widgets import found_side
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, plain, ran, text_of
 from tests.dashboard.test_more_pages import history
@@ -148,7 +148,7 @@ def test_the_pass_rate_of_a_night_is_of_the_measured_cells_of_all_its_runs(open_
 
 
 def test_a_night_that_is_too_old_to_be_offered_is_found_by_what_is_typed(open_app, titled, monkeypatch):
-    monkeypatch.setattr(sidebar, "_OFFERED", 1)
+    monkeypatch.setattr(widgets, "_OFFERED", 1)
     box = open_app(titled).selectbox(key="base_widget")
     assert [option for option in box.options if option.endswith((" t-0", " t-3"))] == [box.options[-1]]
     monkeypatch.setenv("INDUCTOR_WATCH_DB", str(titled))

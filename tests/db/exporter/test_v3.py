@@ -8,8 +8,8 @@ from collector.bundle import read_bundle
 from collector.hud_configs import HUD_CONFIGS
 from db.exporter import export_sides, stored_run, write_stream
 from db.importing.importer import Provenance, import_files
-from db.importing.pytorch_files import parse_name
 from db.importing.pytorch_names import Given
+from db.importing.result_files import parse_name
 
 SIDES = ("plain", "g0", "g1")
 

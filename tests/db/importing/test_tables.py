@@ -7,8 +7,8 @@ import pytest
 from collector.bundle import read_bundle
 from collector.vocabulary import Config, Phase, Status
 from collector.zoo.registry import all_models, find
-from db.importing.pytorch_files import parse_name
 from db.importing.pytorch_names import TORCHVISION, Given
+from db.importing.result_files import parse_name
 from tests.db.importing.foreign import ACCURACY, FAILED, GOOD, PERFORMANCE, STEM, put, read, table
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.own_models import OwnModel
-from collector.repro import repro_command
+from collector.own_models import OwnModel, repro_command
 from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell, Config, Phase, Status
 from db.ingest import ingest_bundle
