@@ -202,7 +202,7 @@ REASONS = {
 REST = "(other)"
 
 
-#: Of the details: lines of the model's source by kernel (`collector.measure.provenance`); how many a sentence names.
+#: Of the details: lines of the model's source by kernel (`collector.measure.generated_code`); how many a sentence names.
 KERNEL_LINES, _PLACES = "kernel_lines", 2
 
 

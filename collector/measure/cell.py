@@ -32,10 +32,9 @@ from collector.measure.counters import demand_compiled_calls, demand_compiled_gr
 from collector.measure.dynamic_shapes import TwoSizes, load
 from collector.measure.energy import NoEnergyError, joules_of
 from collector.measure.first_call import held_between_compilations
-from collector.measure.generated_code import CodeLog, saved_operators
+from collector.measure.generated_code import CodeLog, kernel_lines, saved_operators
 from collector.measure.host_time import host_time
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
-from collector.measure.provenance import kernel_lines
 from collector.measure.roof import (
     ROOM_BYTES,
     Ceilings,

@@ -32,7 +32,7 @@ from collector.correctness.state import State
 from collector.device import device_named, is_accelerator
 from collector.measure.ahead_of_time import Program
 from collector.measure.counters import GradientGraph
-from collector.measure.provenance import ask_for_provenance
+from collector.measure.generated_code import ask_for_provenance
 from collector.templates import Effective
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKS, Cell, Phase
 from collector.zoo.spec import Built

@@ -186,7 +186,7 @@ class CellProcess:
     def move(self, cores: Sequence[int]) -> None:
         """Let every thread of the process run on these cores alone; threads that they start inherit them.
 
-        Threads that compile candidates where nothing else runs stay where they are (`collector.measure.candidates`).
+        Threads that compile candidates where nothing else runs stay where they are (`collector.measure.autotuning`).
         """
         moved: set[str] = set()
         with contextlib.suppress(OSError):  # it has ended

@@ -139,8 +139,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     # Imported here: torch sizes its thread pools by the cores that it finds on import, and a pool larger than the cores of
     # this process makes every operator wait for a thread that cannot run.
     from collector.device import device_named
-    from collector.measure.autotuning import hold_device_while_tuning
-    from collector.measure.candidates import compile_candidates_on
+    from collector.measure.autotuning import compile_candidates_on, hold_device_while_tuning
     from collector.measure.cell import measure
     from collector.zoo.registry import find
 

@@ -15,8 +15,8 @@ from collector.vocabulary import batch_word
 from dashboard import url, widgets
 from dashboard.data import Data, opened
 from dashboard.url import remembered
-from dashboard.views import model_code
-from dashboard.views.model_choice import Half
+from dashboard.views import model_parts
+from dashboard.views.model_parts import Half
 from dashboard.widgets import draw
 from db.queries.cells import EVERYTHING, CellName
 from db.queries.details import measurement
@@ -58,7 +58,7 @@ def _differences(data: Data, one: CommitCodes, cell: CellName) -> None:
         Half(role, role, data.side(run_id), which, measurement(data.engine, run_id, cell.cell_id))
         for role, run_id in run_ids.items()
     ]
-    model_code.show(data, halves)
+    model_parts.show(data, halves)
 
 
 def _table(name: str, commits: Sequence[CommitCodes]) -> Markup:

@@ -48,8 +48,8 @@ from collector.vocabulary import NEAREST, PYTORCH_CHECK, judged_otherwise, sizes
 from dashboard import widgets
 from dashboard.data import Data, Pair
 from dashboard.url import Selection, current
-from dashboard.views import model_choice, model_code
-from dashboard.views.model_choice import Choice, Half
+from dashboard.views import model_parts
+from dashboard.views.model_parts import Choice, Half
 from dashboard.widgets import download, draw, file_name, markdown, show_figures, soft
 from db.queries import details
 from db.store_errors import FilterError
@@ -415,10 +415,10 @@ def _folds(half: Half, program: Record, environment: Record) -> None:
 
 def page(selection: Selection) -> None:
     """Draws the page."""
-    choice = model_choice.choose(selection)
+    choice = model_parts.choose(selection)
     if choice is None:
         return
-    halves = model_choice.halves(selection, choice)
+    halves = model_parts.halves(selection, choice)
     verdict = cell_verdict(selection, choice, halves)
     # In the order of the question: what became of it, why, by how much, because of what, since when, under which options.
     sides(halves, verdict)
@@ -432,10 +432,10 @@ def page(selection: Selection) -> None:
     compile_passes(selection.data, halves, verdict)
     host_time(halves)
     memory(halves)
-    model_code.show(selection.data, halves)
-    model_code.show_kernels(halves)
-    model_code.show_roof(halves)
-    model_choice.show_history(selection, choice, verdict.decided if verdict else "")
+    model_parts.show(selection.data, halves)
+    model_parts.show_kernels(halves)
+    model_parts.show_roof(halves)
+    model_parts.show_history(selection, choice, verdict.decided if verdict else "")
     samples(selection.data, halves)
     differences(selection.data, halves)
     reasons(halves)

@@ -1,7 +1,11 @@
-"""Generated code is known by its content: not by paths, comments or the numbers in kernels' names."""
+"""Generated code is known by its content: not by paths, comments or the numbers in kernels' names.
+
+The lines of a model's source that Inductor's own records name for a kernel.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -10,7 +14,7 @@ import sys
 import pytest
 
 from collector.code import Code, pack_text, unpack_text
-from collector.measure.generated_code import CodeLog
+from collector.measure.generated_code import CodeLog, lines_of
 
 #: As Inductor writes it for a GPU, shortened.
 WRAPPER = """
@@ -229,3 +233,41 @@ def test_choices_that_autotuning_tries_are_no_part_of_the_code(tmp_path):
     environ = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", _TUNED], capture_output=True, text=True, env=environ, check=True)
     assert done.stdout.split()[-1] == "1"
+
+
+SITE = "/home/ci/venv/lib/python3.11/site-packages"
+BERT = (
+    f'  File "{SITE}/transformers/bert.py", line 9, in forward\n    h = self.dense(x)\n        ^^^\n'
+    f'  File "{SITE}/torch/nn/modules/linear.py", line 134, in forward\n    return F.linear(input)\n'
+)
+OWN = '  File "/home/ci/secret/model.py", line 3, in forward\n    return x.relu()\n'
+RELU, GELU = "model.py:3  return x.relu()", "torch/nn/functional.py:5  return _gelu(x)"
+TORCH = f'  File "{SITE}/torch/nn/functional.py", line 5, in gelu\n    return _gelu(x)\n'
+
+
+@pytest.mark.parametrize(
+    ("recorded", "found"),
+    [
+        ({"triton_0:1": [BERT, OWN]}, {"triton_0": ["transformers/bert.py:9  h = self.dense(x)", RELU]}),
+        ({"triton_0:1": [TORCH], "triton_0:2": [OWN, OWN]}, {"triton_0": [GELU, RELU]}),
+        ({"triton_0:1": ["no stack"], "triton_1:2": [OWN]}, {"triton_1": [RELU]}),
+        ({"triton_0:1": []}, {}),
+        ([1], {}),
+    ],
+)  # fmt: skip
+def test_each_kernel_has_the_innermost_lines_outside_of_torch(recorded, found):
+    told = lines_of([json.dumps(recorded), "no JSON"])
+    kernels = told.get("kernels", {})
+    assert {name: [told["lines"][number] for number in numbers] for name, numbers in kernels.items()} == found
+
+
+def test_a_librarys_call_is_known_by_its_sizes_in_the_graph_that_has_it():
+    forward = {"extern_kernels.mm:1": [OWN], "triton_0:2": [TORCH], "extern_kernels.mm:3": [BERT]}
+    backward = {"extern_kernels.mm:1": [TORCH], "triton_1:2": [OWN]}
+    labels = [{"extern_kernels.mm:1": "mm [2]", "extern_kernels.mm:3": "mm [4]"}, {"extern_kernels.mm:1": "mm [8]"}]
+    told = lines_of(map(json.dumps, (backward, forward)), labels)
+    found = {name: [told["lines"][number] for number in numbers] for name, numbers in told["kernels"].items()}
+    assert (found["mm [2]"], found["mm [4]"]) == ([RELU], ["transformers/bert.py:9  h = self.dense(x)"])
+    assert (found["mm [8]"], found["triton_1"]) == ([GELU], [RELU])
+    doubtful = lines_of([json.dumps(backward)], [labels[1], {"extern_kernels.mm:1": "mm [9]"}])
+    assert set(doubtful["kernels"]) == {"extern_kernels.mm", "triton_1"}
