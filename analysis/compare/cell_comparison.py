@@ -229,7 +229,10 @@ def findings(
     for dimension, of_dimension in _by_dimension(judged).items():
         # Where a change of wall time must be seen in a second run, latency stays open.
         is_open = outcome is Outcome.INCONCLUSIVE and metric == WALL
-        verdict = _latency(judged, is_open) if dimension is Dimension.LATENCY else _first(of_dimension)
+        if dimension is Dimension.LATENCY:
+            verdict = _latency(judged, is_open)
+        else:
+            verdict = min((one.verdict for one in of_dimension), key=ORDER.index)
         shown = min((one for one in of_dimension if one.verdict is verdict), key=_width, default=of_dimension[0])
         beside = next((one for one in of_dimension if one is not shown), None)
         found[dimension] = Finding(
@@ -273,10 +276,6 @@ def _latency(judged: Mapping[str, Judged], is_open: bool) -> Outcome:
     if verdicts.get(WALL) in CONCLUSIVE:
         return verdicts[WALL]
     return verdicts.get(DEVICE, verdicts.get(WALL, Outcome.INCONCLUSIVE))
-
-
-def _first(of_dimension: Sequence[Judged]) -> Outcome:
-    return min((one.verdict for one in of_dimension), key=ORDER.index)
 
 
 def _width(one: Judged) -> tuple[float, bool]:

@@ -152,7 +152,12 @@ class Comparison:
         """Return the cells of these verdicts, within each the largest change first."""
         shown = [one for one in self.cells if one.outcome.verdict in order]
         return sorted(
-            shown, key=lambda one: (order.index(one.outcome.verdict or one.outcome), -_size(one), str(one.cell))
+            shown,
+            key=lambda one: (
+                order.index(one.outcome.verdict or one.outcome),
+                -(one.leading.size if one.leading else 0.0),
+                str(one.cell),
+            ),
         )
 
     def ranked_findings(self, order: Sequence[Outcome] = RANKED) -> list[tuple[CellComparison, Finding]]:
@@ -226,10 +231,6 @@ def _near_line(cells: Sequence[CellComparison]) -> tuple[str, ...]:
     named = [f"{one.cell} ({one.base.values[MARGIN]:.2f} -> {one.new.values[MARGIN]:.2f})" for one in near[:_NAMED]]
     more = [f"{len(near) - _NAMED} more"] if len(near) > _NAMED else []
     return (f"error came near its limit, above which a cell fails: {', '.join([*named, *more])}",)
-
-
-def _size(one: CellComparison) -> float:
-    return one.leading.size if one.leading else 0.0
 
 
 def _row(one: CellComparison) -> dict[str, Any]:

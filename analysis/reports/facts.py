@@ -56,7 +56,7 @@ def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
     """Return one line for each thing that the two measurements of a compared cell differ in."""
     sides = row.base, row.new
     base, new = (details_behind(conn, state) for state in sides)
-    options = [_options(conn, state.program_id) for state in sides]
+    options = [(program(conn, state.program_id) if state.program_id else None) or {} for state in sides]
     code = _code_changes(conn, row)
     lines = [
         *_failure(row.new),
@@ -79,10 +79,6 @@ def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
         *_judged_otherwise(row, base, new),
     ]
     return tuple(lines) or ("nothing that is recorded of the two measurements differs but their times",)
-
-
-def _options(conn: Connection, program_id: str | None) -> dict[str, Any]:
-    return (program(conn, program_id) if program_id else None) or {}
 
 
 def _failure(new: CellState) -> list[str]:

@@ -17,7 +17,6 @@ from markupsafe import Markup
 
 from analysis import present
 from analysis.compare.cell_comparison import Outcome
-from analysis.compare.suite_groups import Group
 from analysis.present import tally
 from analysis.reports.facts import ORDER, SHOWN, Report, ReportRow
 from collector.metrics import METRICS
@@ -55,7 +54,11 @@ def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> E
         "tally": present.tally,
     }
     env.filters.update({name: _markup(function) for name, function in own.items()})
-    env.filters.update(called=present.called, titled=lambda text: present.called(text).capitalize(), setting=_setting)
+    env.filters.update(
+        called=present.called,
+        titled=lambda text: present.called(text).capitalize(),
+        setting=lambda group: f"{group.phase} {group.dtype} {group.device}",
+    )
     env.filters.update(commands=_commands, short_sha=_short_sha, stamp=_stamp, describe_side=present.describe_side)
     env.filters.update(filters)
     return env
@@ -88,10 +91,6 @@ def _is_foreign(value: Any) -> bool:
 
 def _markup(function: Callable[..., str]) -> Callable[..., Markup]:
     return lambda *arguments: Markup(function(*arguments))  # noqa: S704 -- our own texts
-
-
-def _setting(group: Group) -> str:
-    return f"{group.phase} {group.dtype} {group.device}"
 
 
 def _figure(number: float, metric: str) -> str:

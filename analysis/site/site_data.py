@@ -32,7 +32,6 @@ from collector.vocabulary import batch_word
 from db.nights import NightInfo, RunInfo, list_nights
 from db.queries.cells import CellName
 from db.queries.series import rows_of_runs
-from db.queries.side_rows import CellState
 from db.queries.sides import Side, base_nights
 
 _MANIFEST = "site-manifest.json"
@@ -77,7 +76,7 @@ class SiteFiles:
             self._is_same = before["made_by"] == made_by
         except FileNotFoundError:
             self._before, self._is_same = {}, False
-            if folder.exists() and any(_is_strange(path) for path in folder.iterdir()):
+            if folder.exists() and any(path.name[0] != "." and path.name not in _OF_HOST for path in folder.iterdir()):
                 raise SiteFolderError(f"{folder} holds files and no published site: name an empty folder") from None
             self._write_manifest({})  # a publication that is cut short can then be made again
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -141,10 +140,6 @@ class SiteFiles:
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of its files."""
         return iter(self._keys)
-
-
-def _is_strange(path: Path) -> bool:
-    return not path.name.startswith(".") and path.name not in _OF_HOST
 
 
 #: The metrics of a night's file, and those whose changes a pair's file has: the columns of Compare.
@@ -326,17 +321,13 @@ def _cell_json(one: CellComparison, has_page: bool) -> dict[str, Any]:
     earlier = {
         side: {name: rounded(state.values.get(name)) for name in VALUES if name in state.values}
         for side, state in (("base", one.base), ("new", one.new))
-        if _is_earlier(state)
+        if state.same_code_as is not None and "compiled_ms" in state.values
     }
     if earlier:
         found["v"] = earlier
     if has_page:
         found["p"] = 1
     return found
-
-
-def _is_earlier(state: CellState) -> bool:
-    return state.same_code_as is not None and "compiled_ms" in state.values
 
 
 def _change(one: CellComparison, metric: str) -> list[Any]:

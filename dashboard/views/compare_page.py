@@ -324,7 +324,7 @@ def _filtered(cells: Sequence[CellComparison], *, with_config: bool) -> list[Cel
         names = {key: f"{title} ({kinds[key]})" for key, title in CODES.items()}
         wanted = _pick_many(columns[5], "code", "Generated code", names)
         kept = [one for one in kept if code_kind(one) in wanted] if wanted else kept
-    dimension = _dimension()
+    dimension = known("dimension", ["", *Dimension], "")
     dimensions = {"": "all together", **{one.value: one.value for one in Dimension}}
     select("dimension", "Dimension", list(dimensions), dimension, names=dimensions, where=columns[3])
     verdicts = {one.cell.cell_id: verdict_on(one, dimension) for one in kept}
@@ -332,10 +332,6 @@ def _filtered(cells: Sequence[CellComparison], *, with_config: bool) -> list[Cel
     names = {key: f"{title} ({tally[key]})" for key, title in wording.OUTCOMES.items()}
     wanted = _pick_many(columns[4], "outcome", "Outcomes", names) or list(wording.OUTCOMES)
     return [one for one in kept if verdicts[one.cell.cell_id] in wanted]
-
-
-def _dimension() -> str:
-    return known("dimension", ["", *Dimension], "")
 
 
 def _pick_many(where: Any, key: str, title: str, names: dict[str, str], placeholder: str = "any") -> list[str]:

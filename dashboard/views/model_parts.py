@@ -152,7 +152,7 @@ def choose(selection: Selection) -> Choice | None:
         widgets.link_neighbours(selection.new, selection.data.nights_of(suite, model), "model", model=wanted)
     names = {key: ", ".join((*parts[:3], batch_words(parts[3]))) for key, parts in settings.items()}
     select("setting", "Setting", list(settings), setting, names=names, where=columns[1])
-    of_setting = history[_in_setting(history, settings[setting])]
+    of_setting = history[(history[_SETTING] == list(settings[setting])).all(axis=1)]
     _say_where(history, of_setting, wanted)
     configs = _configs(of_setting, in_new, columns[2], frozenset(history["config"]))
     return Choice(suite, model, settings[setting], tuple(configs), _across(configs), of_setting)
@@ -215,10 +215,6 @@ def _say_where(history: pd.DataFrame, of_setting: pd.DataFrame, model: str) -> N
         ]
         if links:
             draw(paragraph("soft", joined(" ", [f"{config} is measured in another setting:", joined("; ", links)])))
-
-
-def _in_setting(rows: pd.DataFrame, setting: tuple[str, str, str, int]) -> pd.Series:
-    return (rows[_SETTING] == list(setting)).all(axis=1)
 
 
 def _configs(

@@ -188,7 +188,9 @@ def order_note(source: Source, *sides: Side) -> str:
     branch and trigger of the newest one here: what a backfill stores is meant to be older.
     """
     newest = max(
-        (run for side in sides if side.kind in ("latest", "branch") for run in side.runs), key=_start, default=None
+        (run for side in sides if side.kind in ("latest", "branch") for run in side.runs),
+        key=lambda run: run.started_at,
+        default=None,
     )
     if newest is None:
         return ""
@@ -206,10 +208,6 @@ def order_note(source: Source, *sides: Side) -> str:
         f" {last[0].started_at:%Y-%m-%d}, before night {one_line(newest.night)} of {newest.started_at:%Y-%m-%d}: it is not"
         " judged here; name it to judge it, and correct the clock if it is wrong"
     )
-
-
-def _start(run: RunInfo) -> datetime:
-    return run.started_at
 
 
 def _latest(conn: Connection, text: str, back: int) -> Side:

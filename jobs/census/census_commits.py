@@ -112,15 +112,11 @@ def take_censuses(
             one for cell_id, one in known.items() if cell_id in before and before[cell_id].code_id != one.code_id
         ]
         generated = sum(not one.is_cached for one in found.values())
-        acts = _acting(Path(overlay), Path(new)) if overlay else []
+        acts = acting(Path(overlay), Path(new), differing(Path(overlay), Path(new))) if overlay else []
         seconds = time.monotonic() - began
         yield CommitCensus(sha, title, found, changed, generated, seconds, acts, bundle=bundle)
         before |= known
         overlay = new
-
-
-def _acting(base: Path, new: Path) -> list[str]:
-    return acting(base, new, differing(base, new))
 
 
 def take_commit(
