@@ -195,10 +195,10 @@ def explained(
 
 
 def compared_kernels(
-    base: Mapping[str, Any], new: Mapping[str, Any], changed: CodeChanges | None = None, kind: str = "compiled"
+    base: Mapping[str, Any], new: Mapping[str, Any], changed: CodeChanges | None = None
 ) -> list[KernelGroup]:
     """Return the groups of both sides' details, see `group_kernels`; none where a side has no kernels."""
-    before, after = (list(listed_kernels(details, kind)) for details in (base, new))
+    before, after = (list(listed_kernels(details, "compiled")) for details in (base, new))
     return group_kernels(before, after, changed) if before and after else []
 
 

@@ -20,7 +20,7 @@ from db.nights import RunInfo, list_nights
 from db.queries.cells import CELL_COLUMNS, EVERYTHING, CellFilter, CellName, names_query
 from db.queries.details import evidence, same_code_as, with_kernels
 from db.queries.sides import Side
-from db.schema import CellRow, ConfigRow, Environment, Model, Planned, Run, measurements, results
+from db.schema import CellRow, Environment, Planned, Run, measurements, results
 from db.store_errors import StoreError, one_line
 from db.stored_values import moment_of
 
@@ -164,13 +164,9 @@ def _rows(source: Source, side: Side, filters: CellFilter, metrics: Sequence[str
     return sorted(rows.values(), key=lambda row: tuple(row[1 : len(CELL_COLUMNS)])), query
 
 
-def side_environments(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> dict[str, dict[str, Any]]:
+def side_environments(source: Source, side: Side) -> dict[str, dict[str, Any]]:
     """The fingerprints under which a side's cells were measured, by `environment_id`; lost records are left out."""
     used = select(measurements.c.environment).where(measurements.c.run.in_(side.keys)).distinct()
-    if filters != EVERYTHING:
-        cells = select(CellRow.id).join(Model, Model.id == CellRow.model)
-        cells = cells.join(ConfigRow, ConfigRow.id == CellRow.config).where(*filters.conditions())
-        used = used.where(measurements.c.cell.in_(cells))
     query = select(Environment.environment_id, Environment.data).where(
         Environment.data.is_not(None), Environment.id.in_(used)
     )
