@@ -5,7 +5,10 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("collector", "db", "analysis", "jobs", "dashboard", "benchmarks", "scripts")
+PACKAGES = ("collector", "db", "analysis", "jobs", "dashboard")
+FOLDERS = (*PACKAGES, "benchmarks", "scripts")
+#: So many modules a reader can keep apart: what changes together is in one.
+MOST_MODULES = 200
 #: What knows an accelerator: the door and a file for each of them.
 DEVICES = {"collector/device.py", *(f"collector/{name}_device.py" for name in ("cuda", "xpu", "mps"))}
 #: What else may name one, and why.
@@ -21,20 +24,29 @@ NAMES_ONE = {
 }
 
 
-def test_no_module_name_is_used_twice():
-    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if not path.name.startswith("__")]
-    assert len(files) > 100
+def modules(folders):
+    return [path for folder in folders for path in (ROOT / folder).rglob("*.py") if not path.name.startswith("__")]
+
+
+def test_no_module_name_is_used_twice_and_the_modules_can_be_counted():
+    files = modules(FOLDERS)
     times = Counter(path.name for path in files)
     assert not sorted(str(path.relative_to(ROOT)) for path in files if times[path.name] > 1)
+    assert 100 < len(modules(PACKAGES)) <= MOST_MODULES
+
+
+def test_tests_lie_in_folders_that_mirror_the_packages():
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    mirrored = [folder for folder in folders if folder.parts and folder.parts[0] in PACKAGES]
+    assert len(mirrored) > 10
+    assert all((ROOT / folder).is_dir() or (ROOT / folder).with_suffix(".py").is_file() for folder in mirrored)
 
 
 def test_only_the_files_of_devices_name_an_accelerator():
     words = {"cuda", "xpu", "mps", "is_cuda", "CUDA", "XPU", "MPS"}
-    folders = ("collector", "db", "analysis", "jobs", "dashboard")
     named = {
         str(path.relative_to(ROOT))
-        for folder in folders
-        for path in (ROOT / folder).rglob("*.py")
+        for path in modules(PACKAGES)
         for node in ast.walk(ast.parse(path.read_text()))
         if words & {getattr(node, "value", None) if isinstance(node, ast.Constant) else getattr(node, "attr", None)}
     }

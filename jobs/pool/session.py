@@ -185,7 +185,7 @@ def _carried(cells: Sequence[Cell], known: Mapping[str, Known], testbed: Testbed
     """Return what is recorded of cells that need not even be compiled; none where no cell may start."""
     if not known or testbed.execution.budget_s <= 0:
         return []
-    from jobs.census.unchanged_cells import (
+    from jobs.census.census_runs import (
         unchanged_cells,
     )  # here: an environment of another build lacks what it imports
 

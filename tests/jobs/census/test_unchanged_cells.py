@@ -10,8 +10,8 @@ from collector.code import known_by
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Status
-from jobs.census import unchanged_cells as module
-from jobs.census.unchanged_cells import unchanged_cells
+from jobs.census import census_runs as module
+from jobs.census.census_runs import unchanged_cells
 from jobs.plan.spared_cells import SAME_CODE_AS, Known
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.testbeds import Testbed
