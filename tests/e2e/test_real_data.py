@@ -136,5 +136,5 @@ def test_the_pictures_of_the_readme(chromium, tmp_path):  # noqa: F811
                 settled(page)
                 page.locator('[data-testid="stVegaLiteChart"] .marks').first.wait_for()
                 page.wait_for_timeout(700)
-                assert "latency in 25 of 28 models" in page.locator(".iw-verdict").inner_text()
+                assert "latency in 22 of 28 models" in page.locator(".iw-verdict").inner_text()
                 keep(page, f"overview-{scheme}")
