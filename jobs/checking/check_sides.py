@@ -11,6 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -84,10 +85,19 @@ def make_overlays(
 def find_sides(
     refs: tuple[str, str], overlays: Sequence[tuple[RunNames, RequestedOptions]], device: str | None
 ) -> tuple[CheckedSide, CheckedSide]:
-    """Both sides with their testbeds; this process plans with the base's torch. Raises what `find_testbeds` raises."""
+    """Find the testbeds of both sides at the same time: each imports torch in a process of its own.
+
+    This process plans with the base's torch. Raises what `find_testbeds` raises.
+    """
+    words = ("base", "new")
+    with ThreadPoolExecutor(len(words)) as threads:
+        asked = [
+            threads.submit(find_testbeds, device, requested.execution, plans=word == "base")
+            for word, (_, requested) in zip(words, overlays, strict=True)
+        ]
     base, new = (
-        CheckedSide(word, ref, names, find_testbeds(device, requested.execution, plans=word == "base"))
-        for word, ref, (names, requested) in zip(("base", "new"), refs, overlays, strict=True)
+        CheckedSide(word, ref, names, found.result())
+        for word, ref, (names, _), found in zip(words, refs, overlays, asked, strict=True)
     )
     return base, new
 
