@@ -22,6 +22,7 @@ from collector.bundle import BundleContents
 from collector.usage_errors import BundleError
 from collector.vocabulary import Cell
 from jobs.output.tables import FittingTable, console, say
+from jobs.output.terminal import several
 from jobs.plan.cost import DEFAULT_WORKER_S, Cost, CostModel, Source, read_history
 from jobs.plan.planning import Plan
 from jobs.plan.shards import longest_first, predict, shares
@@ -183,9 +184,10 @@ def _lines(result: Forecast, data: Mapping[str, Any]) -> list[str]:
     for number, gpu in enumerate(result.gpus):
         cpu_h, device_h = gpu["cpu_limited_h"], gpu["device_limited_h"]
         limit = "the device" if (device_h or 0.0) > cpu_h else "the CPU"
+        took = f"{_hours(gpu['hours'])} with {several(data['workers'], 'worker')}"
         lines.append(
-            f"{device} {number}: {gpu['cells']} cells, {_hours(gpu['hours'])} with {data['workers']} workers, limited by "
-            f"{limit} (CPU {_hours(cpu_h)}, device {'not known' if device_h is None else _hours(device_h)})"
+            f"{device} {number}: {gpu['cells']} cells, {took}, limited by {limit} (CPU {_hours(cpu_h)}, "
+            f"device {'not known' if device_h is None else _hours(device_h)})"
         )
     if result.nights:
         lines.append(
@@ -193,7 +195,9 @@ def _lines(result: Forecast, data: Mapping[str, Any]) -> list[str]:
         )
     else:
         lines.append("hours are a lower bound: there is no measured night to check the prediction against")
-    if data["budget_hours"] is not None:
+    if data["budget_hours"] is None:
+        lines.append("hours are of one run: the first nights of a branch in a database are two runs (--replicates)")
+    else:
         started = f"{data['started']} of {data['cells']} cells"
         lines.append(f"--max-hours: {started} would be started within {_hours(data['budget_hours'])}")
     sources = data["estimates"]

@@ -89,6 +89,12 @@ def test_measured_slack_makes_hours_longer_and_budgets_shorter():
     assert "times 2.00, as in 2 measured nights" in text
 
 
+def test_a_forecast_without_a_budget_says_that_first_nights_are_two_runs():
+    said = "the first nights of a branch in a database are two runs"
+    assert said in told()[1]
+    assert said not in told(budget_s=3600.0)[1]
+
+
 def test_several_gpus_divide_the_models_and_workers_share_their_time():
     found, _ = told(gpus=2)
     assert [(gpu["cells"], gpu["hours"]) for gpu in found["gpus"]] == [(2, 3.0), (2, 1.5)]
