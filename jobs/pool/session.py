@@ -290,7 +290,7 @@ def _announce(console: Console, header: RunHeader, run: DeviceRun, attempt: int)
     environment, duplicates = run.testbed.environment, run.work.named_twice
     total = run.work.total + len(run.carried)
     slot = run.testbed.slot
-    device = environment.get("gpu") or f"{environment['cpu']}, {environment['cores']} cores"
+    device = environment.get("gpu") or f"{environment['cpu']}, {several(environment['cores'], 'core')}"
     again = f", attempt {attempt}" if attempt > 1 else ""
     on = f"{device}, torch {environment['torch']}, {header.branch}@{header.commit[:10]}"
     say(console, f"run {header.run_id}{again}: {several(total, 'cell')} on {on}")
