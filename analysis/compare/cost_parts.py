@@ -156,6 +156,10 @@ def byte_words(number: float) -> str:
     return form.format(number / divisor)
 
 
+#: The line of what was allocated before the call (`collector.measure.memory`, which imports torch).
+BEFORE = "(before the call)"
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
     """Tensors of one shape and dtype that are saved, or what one line allocated that is alive at the peak.

@@ -13,7 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from analysis.compare.cost_parts import MemoryPart, byte_words, host_parts, peak_parts, saved_parts
+from analysis.compare.cost_parts import BEFORE, MemoryPart, byte_words, host_parts, peak_parts, saved_parts
 from analysis.compare.kernel_groups import KernelGroup, group_kernels
 from analysis.compare.side_differences import (
     CAME,
@@ -352,7 +352,7 @@ def host_table(base: Mapping[str, Any], new: Mapping[str, Any], *, is_pair: bool
     head = ["part", "base us", "new us", "change"]
     if not is_pair:
         rows, head = [(row[0], row[2]) for row in rows], ["part", "us"]
-    note = "of one compiled call under the profiler, each without the parts that it calls"
+    note = "each without the parts that it calls: its share of a profiled call, of the time by the clock"
     return table("Host time by part", head, rows, note=note, numbers=range(1, 4), of=of)
 
 
@@ -366,6 +366,9 @@ def memory_tables(
         ("Alive at the peak", "line", peak_parts(base, new), "by the line that allocated it"),
     ):
         columns = [head, "base", "new", "base bytes", "new bytes", "change"]
+        if [part.name for part in parts] == [BEFORE]:
+            found.append(Markup("<p>{}</p>").format(_IN_GRAPHS))
+            continue
         rows = [_memory_row(part) for part in parts[:_PARTS]]
         if not is_pair:
             rows, columns = [(row[0], row[2], row[4]) for row in rows], [head, "number", "bytes"]
@@ -373,6 +376,13 @@ def memory_tables(
             more = f"; the first {_PARTS} of {len(parts)}" if len(parts) > _PARTS else ""
             found.append(table(title, columns, rows, note=note + more, numbers=range(1, 6), of=of))
     return found
+
+
+#: Where the allocator handed out nothing in the call.
+_IN_GRAPHS = (
+    "All that is alive at the peak was allocated before the call, as a CUDA graph keeps its memory between calls: another "
+    "config of the model, such as triton, tells the lines."
+)
 
 
 def _memory_row(part: MemoryPart) -> tuple[str, ...]:

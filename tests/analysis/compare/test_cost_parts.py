@@ -10,6 +10,7 @@ from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import causes
 from analysis.compare.cost_parts import (
     AFTER_COMPILING,
+    BEFORE,
     host_parts,
     host_words,
     memory_words,
@@ -17,7 +18,9 @@ from analysis.compare.cost_parts import (
     peak_parts,
     saved_parts,
 )
+from analysis.elements.program_tables import memory_tables
 from analysis.reports.facts import evidence_of
+from collector.measure import memory
 from tests.analysis.compare.judging import put_run
 from tests.factories import cell, passing
 
@@ -154,3 +157,11 @@ def test_a_larger_peak_is_put_down_to_what_grew_as_well(store, tmp_path, count, 
         evidence = evidence_of(conn, compared.cells[0])
     assert cause in found.title
     assert [line for line in evidence if "saved for backward" in line]
+
+
+def test_memory_of_a_cuda_graph_is_told_in_a_sentence():
+    details = {"peak_lines": [[BEFORE, 0, 130]]}
+    (shown,) = memory_tables(details, details)
+    assert "a CUDA graph keeps its memory" in shown and "<table" not in shown
+    assert "<table" in memory_tables(details, {"peak_lines": [[BEFORE, 0, 130], ["buf = empty(4)", 1, 4]]})[0]
+    assert memory.BEFORE == BEFORE
