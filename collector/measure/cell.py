@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from collector import configs
-from collector.code import Code, known_by
+from collector.code import known_by
 from collector.correctness.checking import check
 from collector.correctness.reference import Room
 from collector.device import device_named, is_accelerator
@@ -30,23 +30,14 @@ from collector.measure import autotuning, counters, memory, timing, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
 from collector.measure.counters import demand_compiled_calls, demand_compiled_gradients, demand_graphs
 from collector.measure.dynamic_shapes import TwoSizes, load
-from collector.measure.energy import NoEnergyError, joules_of
+from collector.measure.evidence import Evidence
 from collector.measure.first_call import held_between_compilations
-from collector.measure.generated_code import CodeLog, kernel_lines, saved_operators
-from collector.measure.host_time import host_time
+from collector.measure.generated_code import CodeLog
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
-from collector.measure.roof import (
-    ROOM_BYTES,
-    Ceilings,
-    Expected,
-    compare_with_ideal,
-    expected_calls,
-    measure_ceilings,
-)
+from collector.measure.roof import ROOM_BYTES
 from collector.measure.timing import (
     Samples,
     counted,
-    device_events,
     drift,
     garbage_collection_off,
     interleaved,
@@ -56,7 +47,6 @@ from collector.measure.timing import (
 )
 from collector.measure.tuning import recorded, shared_where_asked
 from collector.measure.tuning import watch as watch_tuning
-from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.own_models import USER, described, own_model
 from collector.process.outcome import Outcome, gaps, merged, union_length
 from collector.settings import Settings
@@ -71,10 +61,6 @@ Builder = Callable[..., Built]
 
 #: What the first small product of a process takes: cuBLAS's workspace and the allocator's first block.
 _FIRST_PRODUCT_BYTES = 128 << 20
-#: The share of a call for which the host may wait for the device and still have its own work told from the wait.
-_MOST_WAITING = 0.01
-#: Characters of the reason why there is no evidence.
-_MESSAGE_LENGTH = 300
 #: Passes of the profiler over both forms, of which the shorter device time of each counts. Of 235 measurements on H200s
 #: (`data/nights`) six were 3 to 50 % above those of all other processes of the program: another one's work was not over.
 _PASSES = 2
@@ -148,11 +134,7 @@ class _Run:
         #: The stage, and the size where it is not that of the cell.
         self.at, self.where = Stage.START, ""
         self.yardstick: GpuYardstick | None = None
-        #: Milliseconds until a compiled call returns to the host.
-        self.returned_ms = 0.0
-        self.asks_for_graphs = False
-        self.expected: list[Expected] = []
-        self.ceilings: Ceilings | None = None
+        self.evidence = Evidence(self.outcome, settings)
         self.log, self.code = counters.CompilerLog().attach(), CodeLog()
         self.clock = time.monotonic()
 
@@ -166,7 +148,7 @@ class _Run:
         self._enter(Stage.RESOLVE_CONFIG)
         effective = resolve_config(self.cell.config, self.cell.device)
         self.outcome.program, self.measurement.program_id = effective.program, effective.program_id
-        self.asks_for_graphs = bool(effective.options.get("triton.cudagraphs"))
+        self.evidence.asks_for_graphs = bool(effective.options.get("triton.cudagraphs"))
         if effective.ignored:
             self.details["ignored_options"] = effective.ignored
         configs.check_availability(effective, self.cell.device, self.cell.phase, self.cell.dtype)
@@ -376,43 +358,16 @@ class _Run:
         code, self.outcome.texts = self.code.take()
         if code:
             self.outcome.code, self.measurement.code_id = code.to_json(), code.code_id
-            self._take_lines(code)
-
-    @contextmanager
-    def _evidence(self, name: str) -> Iterator[None]:
-        """Let what is looked for here be absent, with the reason, where that fails: it explains a cell and decides nothing."""
-        try:
-            yield
-        except Exception as error:
-            self.details[f"no_{name}"] = f"{type(error).__name__}: {str(error)[:_MESSAGE_LENGTH]}"
-
-    def _take_lines(self, code: Code) -> None:
-        """Name the lines of source that kernels come from."""
-        with self._evidence("kernel_lines"):
-            if lines := kernel_lines(code, self.outcome.texts):
-                self.details["kernel_lines"] = lines
+            self.evidence.take_lines(code)
 
     def _look_into_memory(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         """Note what is saved for the backward pass, and on a GPU what is alive at the peak. It fails no cell."""
-        watched = {"saved_tensors": self._take_saved} if self.cell.phase is Phase.TRAINING else {}
+        watched = {"saved_tensors": self.evidence.take_saved} if self.cell.phase is Phase.TRAINING else {}
         if self.on_accelerator:
-            watched["peak_lines"] = self._take_peak_lines
+            watched["peak_lines"] = self.evidence.take_peak_lines
         for key, watch in watched.items():
-            with self._evidence(key), self._holding("device", self._calls_need()):
+            with self.evidence.absent_where_failing(key), self._holding("device", self._calls_need()):
                 watch(subject, compiled)
-
-    def _take_saved(self, subject: Subject, compiled: Callable[[], Any]) -> None:
-        saved = memory.SavedTensors(subject.resident())
-        saved.watch(compiled)
-        self.metrics["saved_bytes"] = float(saved.bytes)
-        self.details["saved_tensors"] = saved.rows(saved_operators(self.outcome.texts.values()))
-
-    def _take_peak_lines(self, subject: Subject, compiled: Callable[[], Any]) -> None:
-        subject.release_gradients()
-        if (peak := self.device.peak(compiled)) is not None:
-            self.details["peak_lines"] = peak.rows
-        else:
-            self.details["no_peak_lines"] = f"torch does not say which line allocated on {self.cell.device}"
 
     def _count(self) -> None:
         found, details = counters.read(self.log)
@@ -446,7 +401,7 @@ class _Run:
             self.details["sampled_again"] = round(median(samples[0].ms) / median(again[0][0].ms), 3)
             samples, held, kept = min((samples, held, kept), again, key=lambda taken: median(taken[0][0].ms))
         self._take_samples(*(form.ms for form in samples))
-        self.returned_ms = median(samples[1].returned_ms)
+        self.evidence.returned_ms = median(samples[1].returned_ms)
         if self.on_accelerator and not compare_sizes:
             profilers = self._profile(calls, probe, watcher)
         if not self.on_accelerator:
@@ -460,9 +415,9 @@ class _Run:
             compare_sizes()
             if self.on_accelerator:
                 profilers = self._profile(calls, probe, watcher)
-        self._take_profiles(profilers)
+        self.evidence.take_profiles(profilers)
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
-        self._take_busy_shares()
+        self.evidence.take_busy_shares()
 
     def _samples(
         self,
@@ -519,12 +474,12 @@ class _Run:
         How soon the host launches a kernel does not change how long it runs: the other cells compile on.
         """
         self._enter(Stage.PROFILE)
-        self._expect_calls()
+        self.evidence.expect_calls()
         needs = self._calls_need()
         with self._holding("profile", None if needs is None else needs + ROOM_BYTES):
             before_ms = probe.wait() if probe else None
             with garbage_collection_off():
-                self._count_instructions(calls["compiled"])
+                self.evidence.count_instructions(calls["compiled"])
                 count, device = self.settings.profile_calls, self.cell.device
                 passes = [
                     {name: timing.record(call, count, device) for name, call in calls.items()} for _ in range(_PASSES)
@@ -532,60 +487,10 @@ class _Run:
             if probe:
                 profile_ms = {"before_profile_ms": before_ms, "after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
                 self.details["idle_probe"] |= profile_ms
-            self._measure_ceilings()
+            self.evidence.measure_ceilings()
             # Last, since it heats the GPU, and with garbage collection, since it makes thousands of calls.
-            self._take_energy(calls["compiled"], watcher)
+            self.evidence.take_energy(calls["compiled"], watcher)
         return {name: timing.quieter([made[name] for made in passes], count) for name in calls}
-
-    def _count_instructions(self, compiled: Callable[[], Any]) -> None:
-        """Count what this thread does until a call returns; waiting for the device would count as work."""
-        counts = []
-        for _ in range(self.settings.profile_calls):
-            if (end := timing.counter_from_here()) is None:
-                return
-            try:
-                compiled()
-            finally:
-                counts.append(end())
-            self.device.synchronize()
-        if counts and all(counts):
-            self.metrics["call_instructions"] = float(median(counts))
-
-    def _take_energy(self, compiled: Callable[[], Any], watcher: Watcher) -> None:
-        """Read what the GPU uses for a call, or note why that cannot be read."""
-        if not self.settings.energy or (read := watcher.energy_mj) is None:
-            return
-        try:
-            self.metrics["joules_per_call"] = joules_of(
-                compiled, self.device.synchronize, read, self.metrics["compiled_ms"] / 1e3
-            )
-        except NoEnergyError as error:
-            self.details["no_joules"] = str(error)
-
-    def _expect_calls(self) -> None:
-        """Read from the generated code what a call must do at least; evidence that fails ends no cell."""
-        if not self.outcome.code:
-            return
-        with self._evidence("roof"):
-            self.expected = expected_calls(Code.from_json(self.outcome.code), self.outcome.texts)
-
-    def _measure_ceilings(self) -> None:
-        """Measure what a copy and products reach here, in the dtypes of the generated code's calls."""
-        if not self.expected:
-            return
-        self.device.give_back_unused()
-        with self._evidence("roof"):
-            self.ceilings = measure_ceilings(self.cell.device, (one.work.dtype for one in self.expected if one.work))
-
-    def _take_roof(self, profiler: Any) -> None:
-        if self.ceilings is None:
-            return
-        found = compare_with_ideal(device_events(profiler), self.settings.profile_calls, self.expected, self.ceilings)
-        self.details["roof"] = self.ceilings.to_json() | found.to_json()
-        if found.share is None:
-            self.details["no_roof"] = f"the work is known of {found.known:.0%} of the device time only"
-        else:
-            self.metrics["roof_share"] = found.share
 
     def _compare_sizes(self, compiled: Callable[[], Any], effective: Effective, sizes: TwoSizes) -> None:
         """Measures a marked program at the second size, and both sizes against static programs."""
@@ -604,55 +509,6 @@ class _Run:
         if (ratio := sizes.over_static()) is not None:
             self.metrics["over_static"] = ratio
         self.details[SIZES] = sizes.details
-
-    def _take_profiles(self, profilers: Mapping[str, Any]) -> None:
-        calls = self.settings.profile_calls
-        for name, profiler in profilers.items():
-            if (found := timing.device_time(profiler, calls)) is not None:
-                self.metrics[f"{name}_kernel_ms"] = found.busy_ms
-                self.details[f"{name}_kernels"] = found.kernels
-            else:
-                self.details["no_device_time"] = f"torch's profiler saw no work on {self.cell.device}"
-        if profilers and not self.device.shows_waits:
-            self.details["no_host_parts"] = f"it is not known what waits for {self.cell.device}"
-        elif "compiled" in profilers:
-            with self._evidence("host_parts"):
-                self._take_host_time(profilers["compiled"])
-        if "compiled" in profilers:
-            with self._evidence("roof"):
-                self._take_roof(profilers["compiled"])
-        if self.asks_for_graphs and "compiled" in profilers:
-            self._take_graph_use(timing.graph_use(profilers["compiled"], calls))
-
-    def _take_host_time(self, profiler: Any) -> None:
-        """Take the time until a call returned from the samples, and the shares of its parts from the profile."""
-        spent = host_time(timing.host_spans(profiler))
-        if spent is None:
-            return
-        if spent.waited_us > _MOST_WAITING * (spent.us + spent.waited_us):
-            self.details["no_host_time"] = f"a call waits for the device, {spent.waited_us:.0f} us under the profiler"
-            return
-        self.metrics["host_overhead_us"] = round(1e3 * self.returned_ms, 3)
-        self.details["host_parts_us"] = spent.parts_of(1e3 * self.returned_ms)
-
-    def _take_graph_use(self, found: timing.GraphUse | None) -> None:
-        if found is None:
-            return
-        self.metrics |= {"cudagraph_launches": found.launches, "cudagraph_share": found.share}
-        if found.launches:
-            self.metrics["kernels_outside_graphs"] = found.kernels_outside
-            self.details["outside_kernels"] = found.outside
-
-    def _take_busy_shares(self) -> None:
-        """The share of a call in which the device was busy. A low share means that it waits for launches."""
-        shares = {
-            name: round(self.metrics[f"{name}_kernel_ms"] / self.metrics[f"{name}_ms"], 3)
-            for name in ("eager", "compiled")
-            if f"{name}_kernel_ms" in self.metrics and self.metrics[f"{name}_ms"] > 0
-        }
-        if shares:
-            self.details["busy_share"] = shares
-            self.details["launch_bound"] = [name for name, share in shares.items() if share < LAUNCH_BOUND_BELOW]
 
     def _take_surroundings(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         self.details["surroundings"] = {"before": before, "after": after}

@@ -151,7 +151,7 @@ def test_evidence_that_fails_is_absent_with_its_reason(compiled, monkeypatch):
     def fail(*_):
         raise KeyError("another form")
 
-    monkeypatch.setattr("collector.measure.cell.kernel_lines", fail)
+    monkeypatch.setattr("collector.measure.evidence.kernel_lines", fail)
     found = compiled(tiny, Phase.INFERENCE).measurement
     assert (found.status, found.details["no_kernel_lines"]) == (Status.PASS, "KeyError: 'another form'")
 
@@ -167,7 +167,7 @@ def test_rounds_go_on_until_the_precision_or_ten_times_as_many():
 def test_a_form_that_waits_for_launches_is_flagged():
     run = _Run(CELL, FEW, Alone())
     run.metrics |= {"eager_ms": 10.0, "eager_kernel_ms": 4.0, "compiled_ms": 2.0, "compiled_kernel_ms": 1.9}
-    run._take_busy_shares()
+    run.evidence.take_busy_shares()
     assert run.details["busy_share"] == {"eager": 0.4, "compiled": 0.95}
     assert run.details["launch_bound"] == ["eager"]
 
@@ -176,7 +176,7 @@ def test_a_form_that_waits_for_launches_is_flagged():
 def test_what_runs_outside_of_cudagraphs_counts_where_there_are_some(launches):
     run = _Run(CELL, FEW, Alone())
     outside = [("index_put", 3.0, 0.2)]
-    run._take_graph_use(GraphUse(launches, 0.75, 3.0, outside))
+    run.evidence.take_graph_use(GraphUse(launches, 0.75, 3.0, outside))
     known = {"kernels_outside_graphs": 3.0} if launches else {}
     assert run.metrics == {"cudagraph_launches": launches, "cudagraph_share": 0.75} | known
     assert run.metrics.keys() <= METRICS.keys()
@@ -186,10 +186,10 @@ def test_what_runs_outside_of_cudagraphs_counts_where_there_are_some(launches):
 @pytest.mark.parametrize(("library_ms", "share"), [(0.5, 0.8), (5.0, None)])
 def test_a_share_of_the_roof_needs_most_of_the_work(monkeypatch, library_ms, share):
     run = _Run(CELL, replace(FEW, profile_calls=1), Alone())
-    run.expected, run.ceilings = [Expected("triton_0", True, Work(8e6))], Ceilings(1e9, {})
+    run.evidence.expected, run.evidence.ceilings = [Expected("triton_0", True, Work(8e6))], Ceilings(1e9, {})
     events = [DeviceEvent("triton_0", 10_000_000), DeviceEvent("Memcpy", int(1e6 * library_ms))]
-    monkeypatch.setattr("collector.measure.cell.device_events", lambda profiler: events)
-    run._take_roof(None)
+    monkeypatch.setattr("collector.measure.evidence.device_events", lambda profiler: events)
+    run.evidence.take_roof(None)
     assert run.metrics.get("roof_share") == share
     assert run.metrics.keys() <= METRICS.keys()
     assert run.details["roof"]["kernels"] == [["triton_0", 1.0, 10.0, 8.0]]
