@@ -35,7 +35,7 @@ def open_store(location: str | Path | None = None, *, write: bool, older: bool =
 
     A writer creates the tables where there are none, and columns of new metrics; a reader can change nothing. A file is
     made where there is none, a database on a server is not. With `older` a reader opens a schema from before the baseline,
-    too, for `db.maintenance.rebuild`. Raises `StoreError` where it cannot be opened, or not for this; one line that says
+    too, for `db.maintenance.upkeep`. Raises `StoreError` where it cannot be opened, or not for this; one line that says
     why and what to do.
     """
     url = _url(_place(location))

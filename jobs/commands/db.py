@@ -17,12 +17,11 @@ import click
 
 from db.engine import open_store, shown
 from db.ingest import IngestReport
-from db.maintenance import prune as pruning
+from db.maintenance import upkeep
 from db.maintenance.consistency import check_bundles, check_store
 from db.maintenance.migrate import current
-from db.maintenance.prune import PruneReport, RemovedRun, remove_run
-from db.maintenance.rebuild import RebuildReport
-from db.maintenance.rebuild import rebuild as build
+from db.maintenance.upkeep import PruneReport, RebuildReport, RemovedRun, remove_run
+from db.maintenance.upkeep import rebuild as build
 from db.nights import NightInfo, RunInfo, device_name, list_nights, list_runs
 from db.queries.cells import revision
 from db.store_errors import counted
@@ -144,10 +143,10 @@ def prune(
     The measurements of open regressions stay.
     """
     engine = open_store(database, write=not dry_run)
-    ages = pruning.Ages(keep_samples or older_than, older_than, drop_runs_older_than)
-    report = pruning.prune(engine, ages, datetime.now(UTC), dry_run=dry_run)
+    ages = upkeep.Ages(keep_samples or older_than, older_than, drop_runs_older_than)
+    report = upkeep.prune(engine, ages, datetime.now(UTC), dry_run=dry_run)
     if vacuum and not dry_run:
-        pruning.vacuum(engine)
+        upkeep.vacuum(engine)
     if as_json:
         print_json({"dry_run": dry_run, **asdict(report)})
     else:

@@ -10,7 +10,7 @@ from collector.bundle import BundleWriter, read_bundle
 from collector.code import Code, Graph, Kernel
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.maintenance.prune import Ages, prune, remove_run
+from db.maintenance.upkeep import Ages, prune, remove_run
 from db.queries.details import code_of, codes, texts_of
 from db.stored_values import from_epoch
 from tests.factories import at, cell, header, new_store, passing

@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.maintenance.prune import Ages, prune
+from db.maintenance.upkeep import Ages, prune
 from db.regression_records import change_state, list_regressions
 from db.store_errors import FilterError, SideError, StoreError
 from tests.db import reads as queries

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.maintenance import migrate
-from db.maintenance.rebuild import rebuild
+from db.maintenance.upkeep import rebuild
 from db.regression_records import list_regressions
 from db.schema import Commit, CommitLink, Tag
 from db.store_errors import StoreError
