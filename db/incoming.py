@@ -24,8 +24,8 @@ from db.store_errors import one_line
 from db.stored_values import (
     UNFIT,
     clean,
+    clean_compact,
     clean_json,
-    compact,
     error_text,
     finite,
     pack,
@@ -222,7 +222,7 @@ def to_rows(measurement: Measurement, started_at: float, version: int) -> Incomi
         "environment": None if measurement.environment_id is None else clean(str(measurement.environment_id)),
     }
     evidence = {
-        "details": compact(clean_json(details)) if details else None,
+        "details": clean_compact(details) if details else None,
         "log_tail": clean(str(measurement.log_tail)) if measurement.log_tail else None,
     }
     samples = {clean(metric): values for metric, values in measurement.samples.items()}

@@ -9,6 +9,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any
@@ -103,6 +104,14 @@ def clean_json(value: Any) -> Any:
 def compact(value: Any) -> str:
     """JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def clean_compact(value: Any) -> str:
+    """Return the JSON of `clean_json`, which is asked only where JSON as it is has something to clean."""
+    with suppress(ValueError):  # a NaN
+        if "\\u" not in (text := compact(value)):
+            return text
+    return compact(clean_json(value))
 
 
 def whole(value: Any, name: str) -> int:

@@ -362,15 +362,25 @@ def distances_from_before(values: Numbers, series: Labels, is_earlier: Mask) -> 
     return found
 
 
+def medians_of(values: Numbers, owners: Labels, count: int) -> Numbers:
+    """Return the median of the values of each owner from 0 to count - 1, NaN for those without any."""
+    ordered = values[np.lexsort((values, owners))]
+    sizes = np.bincount(owners, minlength=count)
+    starts = np.cumsum(sizes) - sizes
+    there = np.flatnonzero(sizes)
+    found = np.full(count, np.nan)
+    middle = [ordered[starts[there] + part] for part in ((sizes[there] - 1) // 2, sizes[there] // 2)]
+    found[there] = (middle[0] + middle[1]) / 2
+    return found
+
+
 def tail_of(distances: Numbers, owners: Labels, count: int) -> Tail:
     """Return the tail of runs of the owners 0 to count - 1, by the median distance of each, moderated by those of the others.
 
     Where the earlier side stands is not known (`Tail.apart`).
     """
     runs = np.bincount(owners, minlength=count).astype(np.float64)
-    scale = np.full(count, np.nan)
-    for owner in np.flatnonzero(runs).tolist():
-        scale[owner] = NORMAL_CONSISTENCY * float(np.median(np.abs(distances[owners == owner])))
+    scale = NORMAL_CONSISTENCY * medians_of(np.abs(distances), owners, count)
     df = _OWN_EFFICIENCY * runs
     moderated = np.sqrt(moderate(scale**2, df, fit_prior(scale**2, df))[0])
     scale = np.fmax(moderated, _FLOOR)

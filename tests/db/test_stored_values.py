@@ -1,5 +1,6 @@
-""""""
+"""How samples are packed and texts cleaned for the store."""
 
+import math
 import zlib
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.stats.averages import robust_sigma
-from db.stored_values import pack, relative_spread, unpack
+from db.stored_values import clean_compact, clean_json, compact, pack, relative_spread, unpack
 
 NUMBERS = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=40)
 
@@ -38,3 +39,17 @@ def test_one_sample_and_samples_without_a_positive_median_have_no_spread():
 )
 def test_the_formats_of_older_rows_are_read(number_format, data, values):
     assert unpack(number_format, zlib.compress(data)).tolist() == values
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": [1, 2.5, None, True, "x"]},
+        {"a": "nul \x00"},
+        {"a\x00": 1},
+        {"a": "\ud800"},
+        {"a": ["ü", math.nan, math.inf]},
+    ],
+)
+def test_json_is_cleaned_only_where_there_is_something_to_clean(value):
+    assert clean_compact(value) == compact(clean_json(value))

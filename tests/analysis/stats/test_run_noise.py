@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.stats.run_noise import EFFICIENCY, around_means, common_drift, successive, sums, unrest
+from analysis.stats.run_noise import EFFICIENCY, around_means, common_drift, medians_of, successive, sums, unrest
 
 
 def within(values, groups, owners, count):
@@ -126,3 +126,8 @@ def test_a_step_that_is_judged_is_cut_off_where_the_others_say():
     worth = np.sqrt(EFFICIENCY / 2)
     assert kept == pytest.approx(0.19 * worth)
     assert cut == pytest.approx(3 * 1.4826 * 0.01 * worth)
+
+
+def test_the_median_of_each_owner_is_that_of_its_values():
+    values, owners = np.array([5.0, 1.0, 3.0, 2.0, 8.0, -4.0]), np.array([2, 0, 2, 2, 2, 3])
+    assert medians_of(values, owners, 5).tolist() == pytest.approx([1.0, np.nan, 4.0, -4.0, np.nan], nan_ok=True)
