@@ -1,4 +1,4 @@
-""""""
+"""Two sides by cell: transitions, paired averages, groups and what their environments differ in."""
 
 import json
 

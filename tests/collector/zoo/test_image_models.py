@@ -1,4 +1,4 @@
-""""""
+"""The image models that this project builds itself."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-""""""
+"""What an import knows of its commit: from the record, the caller and a repository."""
 
 import subprocess
 
