@@ -21,6 +21,7 @@ from analysis.stats.run_noise import (
     Prior,
     Tail,
     around_means,
+    cells_with_gaps,
     common_drift,
     distances_from_before,
     distances_from_neighbours,
@@ -158,6 +159,7 @@ class RepeatRows:
         """Return the levels of each cell whose runs go to and fro between two (`two_modes`), by `cell_id`."""
         values = self.values(metric)
         usable = np.flatnonzero(self.passed & (values > 0))
+        usable = usable[np.isin(self.cell[usable], cells_with_gaps(np.log(values[usable]), self.cell[usable]))]
         usable = usable[np.argsort(self.cell[usable], kind="stable")]
         starts = np.flatnonzero(np.diff(self.cell[usable], prepend=-1))
         found = {}

@@ -390,6 +390,14 @@ def tail_of(distances: Numbers, owners: Labels, count: int) -> Tail:
     return Tail(np.sort(sizes / scale[owners]), near, scale, np.full(count, np.nan))
 
 
+def cells_with_gaps(values: Numbers, cells: Labels) -> Labels:
+    """Return the cells of which some ln values next to each other in size are as far apart as two modes are."""
+    order = np.lexsort((values, cells))
+    is_wide = np.diff(values[order]) >= np.log1p(_LEAST_GAP)
+    found: Labels = np.unique(cells[order][1:][is_wide & (np.diff(cells[order]) == 0)])
+    return found
+
+
 def two_modes(values: Numbers) -> tuple[float, float] | None:
     """Return both levels of a series of ln values that goes to and fro between two, over the more frequent one; None for others.
 
