@@ -13,7 +13,16 @@ from sqlalchemy import Connection, func, select
 
 from analysis.compare.adjustment import CellPairs, CommonMove, EagerFacts, PairedCells
 from analysis.compare.cell_comparison import DEVICE, WALL, CellComparison, Transition, differ, findings, transition
-from analysis.compare.cell_verdicts import COUNTED, LEAK, MARGIN, READ, Circumstances, judge_pairs, outcome_of
+from analysis.compare.cell_verdicts import (
+    COUNTED,
+    LEAK,
+    LEARNED,
+    MARGIN,
+    OF_SIDES,
+    Circumstances,
+    judge_pairs,
+    outcome_of,
+)
 from analysis.compare.comparison import Comparison, NoiseFacts
 from analysis.compare.noise import RepeatRows
 from analysis.compare.side_differences import DIFFERENT, SAME, carried_notes, changes, pytorch_note, run_notes
@@ -91,8 +100,8 @@ def compare(
 
     `configs` (of base and of new, by name or `config_id`) pairs the cells of one config with those of another. Raises
     `FilterError` where a side has no such config, or several of that name. `against` pairs the cells of several configs of base
-    with those of other configs of new, by `config_id`. `read` gives the rows of a run (`READ`), if they
-    need not be read from the store.
+    with those of other configs of new, by `config_id`. `read` gives the rows of a run
+    (`analysis.compare.cell_verdicts.READ`), if they need not be read from the store.
     """
     with connected(source) as conn:
         sides = [_side_cells(conn, side) for side in (base, new)]
@@ -102,7 +111,7 @@ def compare(
         pairs = _paired(*sides, across_configs=configs is not None, against=against)
         environments = side_environments(conn, base) | side_environments(conn, new)
         code = _code_words(conn, pairs)
-        rows = RepeatRows.behind(conn, (base, new), READ, read=read)
+        rows = RepeatRows.behind(conn, (base, new), LEARNED, read=read, of_sides=OF_SIDES)
         note = order_note(conn, base, new)
     cells, noise, eager = _judged(pairs, code, environments, rows, base, new)
     return Comparison(base, new, cells, noise, environments, note, configs, eager=eager)

@@ -84,13 +84,24 @@ class RepeatRows:
         look_back: int = LOOK_BACK,
         read: ReadRun | None = None,
         with_untimed: bool = True,
+        of_sides: Iterable[str] = (),
     ) -> RepeatRows:
         """What the store holds about the cells of these sides, as `db.queries.series.repeats` reads it.
 
         Raises `KeyError` for a metric that does not exist.
         """
-        wanted = sorted(metrics)
-        return cls(repeats(source, sides, wanted, look_back=look_back, read=read, with_untimed=with_untimed))
+        further = sorted(of_sides)
+        return cls(
+            repeats(
+                source,
+                sides,
+                sorted(metrics),
+                look_back=look_back,
+                read=read,
+                with_untimed=with_untimed,
+                of_sides=further,
+            )
+        )
 
     def __len__(self) -> int:
         return len(self._rows)

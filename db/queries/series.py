@@ -69,13 +69,15 @@ def repeats(
     look_back: int = LOOK_BACK,
     read: ReadRun | None = None,
     with_untimed: bool = True,
+    of_sides: Sequence[str] = (),
 ) -> Repeats:
     """The measurements that the cells of some sides have on the sides' testbeds.
 
     Of each testbed the sides' own runs count, and the newest `look_back` runs that started no later than the newest of
-    those, with what confirms their nights. `read` is called for the rows of each run instead of reading them all at once. What
-    was not timed, since its code is known, counts for the sides' own runs only, and not there unless `with_untimed`. Raises
-    `KeyError` for a metric that does not exist.
+    those, with what confirms their nights. `of_sides` are further metrics, which are read of the sides' own runs only: other
+    rows have NaN. `read` is called for the rows of each run instead of reading them all at once. What was not timed, since
+    its code is known, counts for the sides' own runs only, and not there unless `with_untimed`. Raises `KeyError` for a
+    metric that does not exist.
     """
     own = sorted({key for side in sides for key in side.keys})
     measured = select(measurements.c.cell).where(measurements.c.run.in_(own)).distinct()
@@ -83,7 +85,12 @@ def repeats(
         runs = _runs(conn, sides, look_back)
         cells = frame(conn, select(CellRow.id.label("cell"), *_OF_CELL).where(CellRow.id.in_(measured)))
         if read is None:
-            rows = rows_of_runs(conn, runs["run"].tolist(), metrics, of_cells=measured)
+            others = sorted(set(runs["run"].tolist()) - set(own))
+            parts = [
+                rows_of_runs(conn, some, names, of_cells=measured)
+                for some, names in ((own, [*metrics, *of_sides]), (others, metrics))
+            ]
+            rows = pd.concat(parts, ignore_index=True).sort_values("run", kind="stable", ignore_index=True)
         else:
             rows = pd.concat([read(run) for run in runs["run"].tolist()], ignore_index=True)
             rows = rows[rows["cell"].isin(cells["cell"])]
