@@ -39,7 +39,8 @@ from jobs.checking.rounds import OF_COMPILING, SETTLED, Check, Need, has_same_co
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
 from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example, stored_options
-from jobs.output.tables import console, say, show_comparison
+from jobs.output.comparison_tables import show_comparison
+from jobs.output.tables import console, say
 from jobs.output.terminal import tell, the_first
 from jobs.pool.device_slots import holding_for, list_gpus
 from jobs.pool.session import require_cells, storing

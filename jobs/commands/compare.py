@@ -26,7 +26,8 @@ from db.queries.details import codes, environment, evidence, measurement, texts_
 from db.queries.side_rows import CellState
 from db.queries.sides import order_note
 from jobs.options import POSITIVE, Decorator, cell_options, db_option, example, json_option
-from jobs.output.tables import console, show_comparison
+from jobs.output.comparison_tables import show_comparison
+from jobs.output.tables import console
 from jobs.output.terminal import print_json, print_lines, tell, the_first
 
 #: What is shown of the cells that a gate failed on; all of them are in `--json`.

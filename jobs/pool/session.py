@@ -311,7 +311,8 @@ def print_night(database: str, run_ids: Sequence[str]) -> None:
     from analysis.compare.compare_sides import summarise
     from db.engine import open_store
     from db.queries.sides import resolve_side
-    from jobs.output.tables import console, show_summary
+    from jobs.output.comparison_tables import show_summary
+    from jobs.output.tables import console
 
     with open_store(database, write=False).connect() as connection:
         (night,) = resolve_side(connection, run_ids[0]).nights

@@ -15,7 +15,8 @@ from analysis.present import pass_rate, ruled_out
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.queries.sides import resolve_side
-from jobs.output.tables import FittingTable, console, show_comparison, show_summary
+from jobs.output.comparison_tables import show_comparison, show_summary
+from jobs.output.tables import FittingTable, console
 from tests.factories import COMMIT_B, cell, failing, header, new_store, passing, write_bundle
 
 NAME = "huggingface/ResNet18ForImageClassification inference float32 cpu bs1 triton"
