@@ -21,8 +21,8 @@ _PRECISION = 0.03
 _LEAST_S, _MOST_S = 0.8, 3.0
 #: Seconds between two readings, and those after which more calls are made where the readings do not suffice.
 _BETWEEN_S, _AGAIN_S = 0.005, 0.2
-#: Movements of the counter that are needed, and those at each end of which one is taken, read soon enough.
-_STEPS, _ENDS = 6, 3
+#: Movements of the counter that are needed: each end is one of the first or last three, and one lies between them.
+_STEPS, _ENDS = 7, 3
 
 
 class NoEnergyError(RuntimeError):

@@ -93,12 +93,12 @@ class Evidence:
         """Read what the GPU uses for a call, or note why that cannot be read."""
         if not self.settings.energy or (read := watcher.energy_mj) is None:
             return
-        try:
-            self.metrics["joules_per_call"] = joules_of(
-                compiled, self.device.synchronize, read, self.metrics["compiled_ms"] / 1e3
-            )
-        except NoEnergyError as error:
-            self.details["no_joules"] = str(error)
+        call_s = self.metrics["compiled_ms"] / 1e3
+        with self.absent_where_failing("joules"):
+            try:
+                self.metrics["joules_per_call"] = joules_of(compiled, self.device.synchronize, read, call_s)
+            except NoEnergyError as error:
+                self.details["no_joules"] = str(error)
 
     def expect_calls(self) -> None:
         """Read from the generated code what a call must do at least; evidence that fails ends no cell."""

@@ -32,6 +32,18 @@ def test_the_energy_of_a_call_is_read_within_three_percent(step, call_s, interva
     )
 
 
+def read_at(*intervals):
+    """Readings of 300 W after such intervals, each with a movement; a call takes a millisecond."""
+    moments = [sum(intervals[:count]) for count in range(len(intervals) + 1)]
+    return [EnergyReading(at, round(1000 * at), round(300_000 * at)) for at in moments]
+
+
+def test_a_movement_lies_between_those_that_are_read_soonest():
+    assert joules_per_call(read_at(0.2, 0.2, 0.001, 0.2, 0.001, 0.2, 0.2)) == pytest.approx(0.3, rel=0.01)
+    with pytest.raises(NoEnergyError, match="the counter moved 6 times"):
+        joules_per_call(read_at(0.2, 0.2, 0.001, 0.001, 0.2, 0.2))
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -54,11 +66,14 @@ def test_readings_take_no_time_from_the_calls():
         time.sleep(0.015)
         return round(300e3 * 0.02 * (time.perf_counter() // 0.02))
 
+    made = []
     begin = time.perf_counter()
-    found = joules_of(lambda: time.sleep(0.002), lambda: None, read, 0.002)
+    found = joules_of(lambda: (made.append(1), time.sleep(0.002)), lambda: None, read, 0.002)
     took = time.perf_counter() - begin
-    assert 0.8 < took < 3.3
-    assert 300 * 0.002 * 0.97 < found < 300 * 0.0035, "sleeping takes a little longer than asked for"
+    assert took > 0.8
+    # Where a reading kept calls waiting, a call would take several times as long.
+    assert found == pytest.approx(300 * took / len(made), rel=0.1)
+    assert took / len(made) < 0.01
 
 
 def test_a_counter_that_cannot_be_read_and_calls_that_are_too_long_are_told():
