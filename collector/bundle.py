@@ -310,6 +310,15 @@ def take_out_tuning(metrics: dict[str, float], details: dict[str, Any]) -> None:
         details["instructions_with_tuning"] = count
 
 
+def _take_out_spared_tuning(metrics: dict[str, float], details: dict[str, Any]) -> None:
+    """Make the tuning time of a cell that took choices from another cell a detail: it says nothing of what tuning costs."""
+    shared = details.get("shared_tuning")
+    if not isinstance(shared, dict) or "tuning_s" not in metrics:
+        return
+    if shared.get("kernels_found") or shared.get("operations_found"):
+        shared["spent_s"] = metrics.pop("tuning_s")
+
+
 def _header(path: Path, line: bytes | None, secrets: list[str]) -> tuple[int, RunHeader]:
     try:
         record = _masked(json.loads(line or b""), line or b"", 1, secrets)
@@ -358,6 +367,7 @@ def _take(contents: BundleContents, record: Mapping[str, Any], number: int) -> N
         case "measurement":
             measurement = Measurement.from_json(record)
             take_out_tuning(measurement.metrics, measurement.details)
+            _take_out_spared_tuning(measurement.metrics, measurement.details)
             contents.measurements.append(measurement)
             contents.places.append((contents.attempt, number))
         case "end":

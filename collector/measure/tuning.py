@@ -53,6 +53,7 @@ class SharedTuning:
         self._name = ".".join(re.sub(r"[^\w-]+", "_", word) for word in words) + ".json"
         self._folder = folder
         self._laid: dict[str, dict[str, Any]] = {}
+        self._operations = 0
 
     def lay_in(self) -> None:
         """Writes the known results into this process's caches. An unreadable file counts as empty."""
@@ -69,6 +70,7 @@ class SharedTuning:
                 self._laid[kernel] = choice
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(json.dumps(choice))
+        self._operations = len(known["operations"])
         if known["operations"]:
             _write(_operations_file(), {"system": {}, "cache": known["operations"]})
 
@@ -91,6 +93,7 @@ class SharedTuning:
             "kernels_found": found,
             "kernels_tuned": len(chosen) - found,
             "decided_otherwise": counts.count(False),
+            "operations_found": self._operations,
             "operations_new": operations,
         }
 

@@ -96,13 +96,14 @@ def longest_first(cells: Sequence[Cell], model: CostModel, workers: int, budget_
 
     Among them come the others, so that not all workers are at the longest cells at once, which tune most and wait for
     each other, and so that an interrupted night has more than its longest cells; unless that makes the whole longer.
+    Of one model the longest is always the first, since it tunes for the others (`jobs.pool.gpu_scheduler`).
     Where the budget may cut the plan short, its own order is kept: that order says what matters most.
     """
     ordered = sorted(cells, key=lambda cell: -model.estimate(cell).worker_s)
     total_s = predict(ordered, model, workers).total_s
     if budget_s < _SPARE * total_s:
         return list(cells)
-    mixed = _mixed(ordered, model)
+    mixed = _longest_of_each_first(_mixed(ordered, model), model)
     return mixed if predict(mixed, model, workers).total_s <= _MIXED * total_s else ordered
 
 
@@ -152,6 +153,14 @@ def _mixed(ordered: Sequence[Cell], model: CostModel) -> list[Cell]:
         places.append(placed_s[took > mean] / (total_s[took > mean] or 1.0))
         placed_s[took > mean] += took
     return [ordered[index] for index in sorted(range(len(ordered)), key=places.__getitem__)]
+
+
+def _longest_of_each_first(cells: Sequence[Cell], model: CostModel) -> list[Cell]:
+    """Return the cells with those of each group among themselves in order, the longest first, on the group's places."""
+    of_group: dict[Group, list[Cell]] = defaultdict(list)
+    for cell in sorted(cells, key=lambda cell: model.estimate(cell).worker_s):
+        of_group[group_of(cell)].append(cell)
+    return [of_group[group_of(cell)].pop() for cell in cells]
 
 
 def _assign(costs: Mapping[Group, float], gpus: int, kept: Mapping[Group, int]) -> dict[Group, int]:

@@ -22,6 +22,9 @@ beside what the others keep between their calls; it then waits until what it nee
 promised. A cell that ran out of what it was promised before it knew its needs starts again with more, one that ran out of
 memory beside others is measured again alone, one that was disturbed is measured again while all others stand still
 (`jobs.pool.usage`).
+
+On an accelerator the first cell of a model tunes, and the others take its choices (`collector.measure.tuning`): they start
+when it has compiled. Each run chooses anew, so two runs of one commit show how much choices differ.
 """
 
 from __future__ import annotations
@@ -62,6 +65,8 @@ _SERVERS = 3
 _TUNING_BYTES = 2e9
 #: Stages in which a cell cannot know its needs itself.
 _UNKNOWN = frozenset({Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL, Stage.EAGER})
+#: Stages in which a cell has not kept its choices for the other cells of its model.
+_BEFORE_TUNED = _UNKNOWN | {Stage.COMPILE}
 #: Purposes for which all other cells stand still, and not only those that use the device.
 _ALL_STAND = frozenset({"choose", "still"})
 #: Seconds that a cell waits for memory before it is kept for it.
@@ -75,6 +80,10 @@ _MOST_SENT_BACK = 2
 #: one of 183 programs on 15 workers, played from recorded cells, turns of half a second after each one made it 4 % longer, and
 #: these make no difference.
 _ALONE_S, _TURN_S = 2.0, 0.2
+
+
+#: Suite, model, phase, dtype and batch size.
+_TunedModel = tuple[str, str, str, str, int]
 
 
 class LostDeviceError(ExpectedError):
@@ -124,6 +133,8 @@ class GpuScheduler:
         #: Holds the folders of the cells. `close` removes it; its name is known before it is made, so that no signal can
         #: come between the two.
         self._folder = Path(tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
+        #: What of a cell names the model whose tuning is shared, of those that a cell of this run has tuned.
+        self._tuned: set[_TunedModel] = set()
         self._preload, self._memory = preload, MemoryPlan(slot.memory_bytes, memory_of)
         #: Is told in a line why a cell is measured again.
         self.notice: Callable[[str], None] = lambda _: None
@@ -191,11 +202,19 @@ class GpuScheduler:
     def _begin(self, cell: Cell) -> None:
         assert self._launcher is not None  # noqa: S101 - prepared before
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        settings = replace(self._settings, known_code=self._known_code.get(cell.cell_id, ""))
+        settings = replace(
+            self._settings,
+            known_code=self._known_code.get(cell.cell_id, ""),
+            shared_tuning=self._settings.shared_tuning or self._own_tuning(cell),
+        )
         process = CellProcess(cell, settings, self._launcher, self._environ, self._free[0], self._folder)
         self._active[process] = self._free.pop(0)
         if len(self._active) > 1:
             self._ran_beside_others.update(self._active)
+
+    def _own_tuning(self, cell: Cell) -> str:
+        """Return the folder in which the cells of this run share their choices; empty on a CPU, where few programs tune."""
+        return str(self._folder / "tuning") if is_accelerator(cell.device) else ""
 
     def turn(self) -> Iterator[Outcome]:
         """Reads the messages of the cells, ends those that are done, and grants the device to the next."""
@@ -203,6 +222,8 @@ class GpuScheduler:
             self._begin_again()
         for process in list(self._active):
             process.pump()
+            if process.stage not in _BEFORE_TUNED:
+                self._tuned.add(_tuned_model(process.cell))
             if process.asks and process not in self._queue:
                 self._queue.append(process)
             if process.finished:
@@ -239,8 +260,16 @@ class GpuScheduler:
     def _choose(self) -> Cell | None:
         if not self._waiting:
             return self._alone.pop(0) if self._alone and not self._active else None
-        fitting = next((index for index, cell in enumerate(self._waiting) if self._fits(cell)), None)
+        startable = (i for i, cell in enumerate(self._waiting) if self._fits(cell) and not self._is_tuned_now(cell))
+        fitting = next(startable, None)
         return None if fitting is None else self._waiting.pop(fitting)
+
+    def _is_tuned_now(self, cell: Cell) -> bool:
+        """Return whether the first cell of a model is tuning, whose choices this one will take."""
+        model = _tuned_model(cell)
+        if self._settings.shared_tuning or model in self._tuned or not self._own_tuning(cell):
+            return False
+        return any(_tuned_model(one.cell) == model for one in self._active)
 
     def _fits(self, cell: Cell) -> bool:
         """Return whether the peaks of this cell and of those under way, one at a time, fit beside what the others keep."""
@@ -371,6 +400,7 @@ class GpuScheduler:
         if self._servers >= _SERVERS:
             raise LauncherError(f"{self._servers} fork servers were lost in one run: `resume` goes on")
         self._waiting[:0] = again
+        self._tuned.clear()
 
     def _hand_over(self) -> None:
         for process in [process for process in self._holders if not process.holds]:
@@ -445,6 +475,10 @@ class GpuScheduler:
             self._holders.discard(process)
             self._note_end(process)
         return outcome
+
+
+def _tuned_model(cell: Cell) -> _TunedModel:
+    return cell.suite, cell.model, cell.phase.value, cell.dtype, cell.batch_size
 
 
 def _lacked_room(outcome: Outcome) -> bool:

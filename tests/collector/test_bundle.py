@@ -152,6 +152,24 @@ def test_a_compile_time_that_holds_tuning_is_none(tmp_path, metrics, phases, now
     assert (found.metrics, found.details.get("compile_with_tuning_s")) == (now, detail)
 
 
+@pytest.mark.parametrize(
+    ("shared", "is_judged"),
+    [
+        ({"kernels_found": 0, "kernels_tuned": 4, "operations_found": 0}, True),
+        ({"kernels_found": 2, "kernels_tuned": 2, "operations_found": 0}, False),
+        ({"kernels_found": 0, "kernels_tuned": 0, "operations_found": 3}, False),
+        ({"not_kept": "OSError: full"}, True),
+    ],
+)
+def test_a_cell_that_took_choices_of_another_has_no_tuning_time(tmp_path, shared, is_judged):
+    details = {"shared_tuning": dict(shared)}
+    path = write_bundle(tmp_path, header("r1"), [passing(CELLS[0], samples={}, metrics=dict(NOW), details=details)])
+    (found,) = read_bundle(path).measurements
+    assert found.metrics.get("tuning_s") == (1.0 if is_judged else None)
+    assert found.metrics["compile_cold_s"] == 9.0
+    assert found.details["shared_tuning"].get("spent_s") == (None if is_judged else 1.0)
+
+
 def test_a_newer_format_is_refused_with_what_to_do(tmp_path):
     path = tmp_path / "new.jsonl"
     path.write_text(json.dumps({"record": "run", "format": FORMAT + 1, **header("r1").to_json()}) + "\n")

@@ -48,6 +48,12 @@ def tune(cache, warps, kernel=KERNEL, candidates="four"):
     )
 
 
+#: The counts of a process that found and tuned nothing.
+NOTHING = dict.fromkeys(
+    ("kernels_found", "kernels_tuned", "decided_otherwise", "operations_found", "operations_new"), 0
+)
+
+
 def looked_up(cache, kernel=KERNEL, candidates="four"):
     return AutotuneCache.create(META, str(cache / kernel), candidates)._read()
 
@@ -57,7 +63,13 @@ def test_the_first_process_decides_for_the_second(process, shared):
     first = SharedTuning(shared, CELL)
     first.lay_in()
     tune(cache, warps=4)
-    assert first.keep() == {"kernels_found": 0, "kernels_tuned": 1, "decided_otherwise": 0, "operations_new": 0}
+    assert first.keep() == {
+        "kernels_found": 0,
+        "kernels_tuned": 1,
+        "decided_otherwise": 0,
+        "operations_found": 0,
+        "operations_new": 0,
+    }
     (file,) = shared.rglob("*.json")
     assert file.name == "synthetic.Two_Layers.inference.float32.8.json"
     assert "triton_cache_hash" not in file.read_text()
@@ -68,7 +80,13 @@ def test_the_first_process_decides_for_the_second(process, shared):
     second.lay_in()
     assert looked_up(cache)["num_warps"] == 4
     (cache / KERNEL).write_text("# synthetic")
-    assert second.keep() == {"kernels_found": 1, "kernels_tuned": 0, "decided_otherwise": 0, "operations_new": 0}
+    assert second.keep() == {
+        "kernels_found": 1,
+        "kernels_tuned": 0,
+        "decided_otherwise": 0,
+        "operations_found": 0,
+        "operations_new": 0,
+    }
 
 
 def test_of_two_beside_each_other_the_first_to_end_decides(process, shared):

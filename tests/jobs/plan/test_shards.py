@@ -77,6 +77,17 @@ def test_long_cells_are_spread_over_the_night_and_the_short_ones_end_it():
     assert 24 <= long[-1] <= 40
 
 
+def test_of_each_model_the_longest_cell_goes_first():
+    cells = [cell(f"m{number % 3}", batch_size=number) for number in range(9)]
+    seconds = [10, 20, 300, 40, 50, 60, 300, 80, 5]
+    items = [passing(which, wall_s=float(took)) for which, took in zip(cells, seconds, strict=True)]
+    ordered = longest_first(cells, CostModel.learn(items), 2)
+    took = dict(zip((one.cell_id for one in cells), seconds, strict=True))
+    for model in ("m0", "m1", "m2"):
+        of_model = [took[one.cell_id] for one in ordered if one.model == model]
+        assert of_model == sorted(of_model, reverse=True)
+
+
 @given(SECONDS, st.integers(1, 6))
 @settings(max_examples=60, deadline=None)
 def test_longest_first_loses_no_cell_and_keeps_the_workers_busy(seconds, workers):

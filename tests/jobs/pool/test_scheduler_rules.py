@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collector.settings import Settings
 from collector.vocabulary import Stage, Status
 from jobs.plan.cost import CONTEXT_BYTES
+from jobs.pool import gpu_scheduler
 from jobs.pool.gpu_scheduler import DeviceSlot
 from tests.jobs.virtual import Script, Step, World
 
@@ -207,3 +210,42 @@ def test_small_calls_do_not_take_the_place_of_a_large_one_for_ever():
     (waited,) = [waited for number, _, waited in world.waits if number == 1]
     assert waited < 6
     assert world.overbooked == 0
+
+
+def of_models(count):
+    """Lets cells be of so many models, by their numbers."""
+    return patch.object(gpu_scheduler, "_tuned_model", lambda cell: cell.batch_size % count)
+
+
+def starts(world):
+    return {number: begin for number, begin, _ in world.lives}
+
+
+def test_the_first_cell_of_a_model_tunes_before_the_others_start():
+    script = Script([Step("work", 10.0), Step("measure", 1.0, stage=Stage.TIMING)])
+    with of_models(2):
+        world = World([script] * 8, device_slot(8))
+        world.run()
+    found = starts(world)
+    assert [found[1], found[2]] == [0.0, 0.0]
+    assert min(found[number] for number in range(3, 9)) == pytest.approx(10.0)
+    assert max(found.values()) < 12.0, "all others start together"
+
+
+def test_where_the_first_of_a_model_does_not_compile_the_next_tunes():
+    fails = Script([Step("work", 10.0)], ["crash"])
+    passes = Script([Step("work", 10.0), Step("measure", 1.0, stage=Stage.TIMING)])
+    with of_models(1):
+        world = World([fails, passes, passes, passes], device_slot(4))
+        world.run()
+    found = starts(world)
+    assert [found[number] for number in (1, 2, 3, 4)] == pytest.approx([0.0, 10.0, 20.0, 20.0], abs=0.5)
+
+
+def test_with_a_folder_of_choices_nobody_waits_for_the_first_of_a_model():
+    script = Script([Step("work", 10.0), Step("measure", 1.0, stage=Stage.TIMING)])
+    with of_models(1):
+        world = World([script] * 4, device_slot(4))
+        world.scheduler._settings = Settings(shared_tuning="choices")
+        world.run()
+    assert set(starts(world).values()) == {0.0}
