@@ -72,7 +72,7 @@ def canonical_json(value: Any) -> str:
 
 
 def _fields_of(record: Any) -> dict[str, Any]:
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+    return {field.name: getattr(record, field.name) for field in fields(record) if field.init}
 
 
 def short_hash(value: Any, length: int = 12) -> str:
@@ -219,6 +219,8 @@ class Cell:
     device: str
     batch_size: int
     config: Config
+    #: `cell_id` once it was asked for: a scheduler asks thousands of times a second.
+    _cell_id: str = field(default="", init=False, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""
@@ -240,7 +242,12 @@ class Cell:
     @property
     def cell_id(self) -> str:
         """Sixteen hexadecimal digits that name this cell in every run."""
-        return short_hash(self.to_json(), 16)
+        if not self._cell_id:
+            object.__setattr__(self, "_cell_id", short_hash(self.to_json(), 16))
+        return self._cell_id
+
+    def __hash__(self) -> int:
+        return hash(self.cell_id)
 
     def __str__(self) -> str:
         batch = batch_word(self.batch_size)

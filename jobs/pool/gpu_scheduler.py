@@ -73,6 +73,8 @@ _ALL_STAND = frozenset({"choose", "still"})
 _LONG_S = 3.0
 #: Seconds in which nobody holds the device, though some ask for it, before a cell is sent back.
 _STUCK_S = 15.0
+#: Seconds between two looks through the waiting cells, where none could start: it takes milliseconds, and cells wait meanwhile.
+_LOOK_S = 0.1
 #: How often one cell is sent back.
 _MOST_SENT_BACK = 2
 #: Seconds for which cells may have the device alone, one after the other, while another one stands still that loads or runs
@@ -147,6 +149,8 @@ class GpuScheduler:
         self._alone_s, self._alone_at, self._turn_until = 0.0, 0.0, 0.0
         #: When a cell last held the device, as far as this process has seen.
         self._held_at = 0.0
+        #: When waiting cells are looked through again after none of them could start.
+        self._look_again_at = 0.0
         #: How often cells were sent back, to leave their memory to others.
         self._sent_back: Counter[str] = Counter()
         #: Cells that ran out of memory beside others, to be measured again alone.
@@ -260,9 +264,15 @@ class GpuScheduler:
     def _choose(self) -> Cell | None:
         if not self._waiting:
             return self._alone.pop(0) if self._alone and not self._active else None
-        startable = (i for i, cell in enumerate(self._waiting) if self._fits(cell) and not self._is_tuned_now(cell))
-        fitting = next(startable, None)
-        return None if fitting is None else self._waiting.pop(fitting)
+        now = time.monotonic()
+        if now < self._look_again_at:
+            return None
+        fits = self._room_for_more()
+        startable = (i for i, cell in enumerate(self._waiting) if not self._is_tuned_now(cell) and fits(cell))
+        if (found := next(startable, None)) is not None:
+            return self._waiting.pop(found)
+        self._look_again_at = now + _LOOK_S
+        return None
 
     def _is_tuned_now(self, cell: Cell) -> bool:
         """Return whether the first cell of a model is tuning, whose choices this one will take."""
@@ -271,19 +281,24 @@ class GpuScheduler:
             return False
         return any(_tuned_model(one.cell) == model for one in self._active)
 
-    def _fits(self, cell: Cell) -> bool:
-        """Return whether the peaks of this cell and of those under way, one at a time, fit beside what the others keep."""
-        if not self._active or not is_accelerator(cell.device):
-            return True
+    def _room_for_more(self) -> Callable[[Cell], bool]:
+        """Return what tells whether the peaks of a cell and of those under way, one at a time, fit beside what the others keep."""
         rests = [max(self._rests(one), self._memory.keeps(one.cell) or 0.0) for one in self._active]
         peaks = [
             max(self._memory.most(one.cell), CONTEXT_BYTES + max(one.most_asked, self._needs(one) if one.asks else 0))
             for one in self._active
         ]
-        rests.append(self._memory.keeps(cell) or CONTEXT_BYTES + self._memory.needs(cell, Stage.LOAD_MODEL))
-        peaks.append(self._memory.most(cell))
-        rises = [max(0.0, peak - rest) for peak, rest in zip(peaks, rests, strict=True)]
-        return sum(rests) + max(rises) <= self._slot.memory_bytes
+        all_rest = sum(rests)
+        most_rise = max((peak - rest for peak, rest in zip(peaks, rests, strict=True)), default=0.0)
+
+        def fits(cell: Cell) -> bool:
+            if not self._active or not is_accelerator(cell.device):
+                return True
+            rest = self._memory.keeps(cell) or CONTEXT_BYTES + self._memory.needs(cell, Stage.LOAD_MODEL)
+            rise = max(0.0, most_rise, self._memory.most(cell) - rest)
+            return all_rest + rest + rise <= self._slot.memory_bytes
+
+        return fits
 
     def _rests(self, process: CellProcess) -> float:
         """Return the memory that a cell keeps between its calls: before it has loaded its model, what that will take."""
