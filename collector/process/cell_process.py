@@ -28,6 +28,8 @@ from collector.vocabulary import KEPT_BYTES, Cell, Failure, Measurement, Stage, 
 _LOG_KEPT, _TAIL_KEPT = 256 * 1024, 8 * 1024
 #: Seconds that a process has to end by itself once its outcome is known.
 _GRACE_S = 5.0
+#: The most seconds between two looks whether a process is past its time limit.
+_LATE_S = 1.0
 #: Seconds that a process past its time limit has to print its stacks.
 _STACK_S = 0.3
 #: The detail that says for how long the process stood still during the compilation behind a metric.
@@ -99,6 +101,7 @@ class CellProcess:
         try:
             self.pid = self._launcher.start(self._token, variables, cores, theirs)
             self.began = time.monotonic()  # the launcher's time before is not part of the cell
+            self._late_at = self.began + self.settings.timeout_s
         except LauncherError:
             self._let_go()
             raise
@@ -117,9 +120,12 @@ class CellProcess:
         for line in self._report_lines():
             self._take(json.loads(line))
         self._drain_log()
-        # Standing still only lengthens the time: how long it was, in hundreds of spans, is asked for late.
-        is_late = time.monotonic() - self.began > self.settings.timeout_s
-        if self._outcome is None and is_late and self.left_s() <= 0:
+        if self._outcome is not None or time.monotonic() < self._late_at:
+            return
+        if (left_s := self.left_s()) > 0:
+            # Standing still lengthens the time, in thousands of spans: they are not added up each time.
+            self._late_at = time.monotonic() + min(left_s, _LATE_S)
+        else:
             said = f"not done after {self.settings.timeout_s:g} s"
             self._outcome = self._lost(Status.TIMEOUT, "TimeoutError", said, hint_of_timeout(self.stage))
             self._ask_where()
