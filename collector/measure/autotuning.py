@@ -29,6 +29,10 @@ from collector.vocabulary import short_hash
 _KEPT, _LENGTH = 60, 160
 
 
+#: The class of an operation's candidates that are kernels of Triton (torch 2.7 to 2.13).
+_TRITON_CANDIDATE = "TritonTemplateCaller"
+
+
 #: Gives a context in which the device belongs to this process alone, for a purpose.
 Exclusive = Callable[[str], AbstractContextManager[None]]
 
@@ -42,9 +46,9 @@ _is_rehearsal = False
 def hold_device_while_tuning(exclusive: Exclusive) -> None:
     """Wrap Inductor's timing functions in this process. Does nothing where there is no Triton.
 
-    The configurations of one kernel are launched alike, so a late launch favours none of them: purpose `tune`. A library's
-    matrix product takes longer to launch than a Triton kernel, and loses where the host is busy: purpose `choose`, for which
-    all other cells stand still. A candidate that is called for the first time may compile, for a second on the CPU, and a
+    The configurations of one kernel are launched alike, so a late launch favours none of them: purpose `tune`, for Triton's
+    candidates of an operation as well. A library's matrix product takes longer to launch than a Triton kernel, and loses where
+    the host is busy: purpose `choose`, for which all other cells stand still. A candidate that is called for the first time may compile, for a second on the CPU, and a
     library makes its plan. That is done before the device is asked for alone, so that other cells use it meanwhile. The
     candidates of one operation are timed in one hold, since with one each a cell waited more than a hundred times.
     """
@@ -54,7 +58,10 @@ def hold_device_while_tuning(exclusive: Exclusive) -> None:
             "torch._inductor.runtime.triton_heuristics",
             {"benchmark_all_configs": _holding, "coordinate_descent_tuning": _of_a_kernel},
         ),
-        ("torch._inductor.select_algorithm", {"benchmark_choices": _holding_for_all}),
+        (
+            "torch._inductor.select_algorithm",
+            {"benchmark_choices": _holding_for_all, "benchmark_choice": _launched_as_kernels_are},
+        ),
     ):
         with suppress(ImportError):
             module = importlib.import_module(module_name)
@@ -96,10 +103,24 @@ def _holding_for_all(function: Any, exclusive: Exclusive) -> Any:
     def held(*args: Any, **kwargs: Any) -> Any:
         with suppress(Exception), exclusive("device"), _rehearsal():  # what fails here fails below too
             inner(*args, **kwargs)
-        with exclusive("choose"):
+        with exclusive("tune"):  # a library's candidate asks for more
             return inner(*args, **kwargs)
 
     return classmethod(held)
+
+
+def _launched_as_kernels_are(function: Any, exclusive: Exclusive) -> Any:
+    if not isinstance(function, classmethod):
+        return function
+    inner = function.__func__
+    kernels_alone = _of_a_kernel(inner, exclusive)
+
+    @functools.wraps(inner)
+    def timed(cls: Any, choice: Any, *args: Any, **kwargs: Any) -> Any:
+        is_kernel = type(choice).__name__ == _TRITON_CANDIDATE
+        return (kernels_alone if is_kernel else inner)(cls, choice, *args, **kwargs)
+
+    return classmethod(timed)
 
 
 @contextmanager

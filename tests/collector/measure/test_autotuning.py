@@ -164,27 +164,44 @@ def test_the_configurations_of_a_kernel_stop_no_compiler(held):
     assert [event for event in held if event[0] != "/"] == ["device", "tune"]
 
 
+class TritonTemplateCaller(str):
+    """A candidate that is a kernel of Triton, by its name."""
+
+
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_candidates_of_an_operation_are_called_once_then_timed_in_one_hold(is_broken, held):
+def test_of_candidates_the_librarys_alone_stop_all_others(is_broken, held):
     kind = benchmarker(held.append)
 
     def first_call(choice):
-        held.append(choice)
+        held.append(str(choice))
         if is_broken and held.count(choice) == 1:
             raise ValueError(choice)
         return 7.0
 
     class AlgorithmSelectorCache:
         @classmethod
+        def benchmark_choice(cls, choice, scale):
+            return scale * kind().benchmark_gpu(partial(first_call, choice))
+
+        @classmethod
         def benchmark_choices(cls, choices, scale=1):
-            return {choice: scale * kind().benchmark_gpu(partial(first_call, choice)) for choice in choices}
+            return {str(choice): cls.benchmark_choice(choice, scale) for choice in choices}
 
     held.fake(benchmarking=kind, select_algorithm=AlgorithmSelectorCache)
-    assert AlgorithmSelectorCache.benchmark_choices(["a", "b"], scale=2) == {"a": 14.0, "b": 14.0}
-    begun = held.index("choose")
+    choices = ["library", TritonTemplateCaller("kernel")]
+    assert AlgorithmSelectorCache.benchmark_choices(choices, scale=2) == {"library": 14.0, "kernel": 14.0}
+    begun = held.index("tune")
     # Each is called where others may use the device, and not timed.
-    assert [event for event in held[:begun] if event in ("a", "b", "timed")] == (["a"] if is_broken else ["a", "b"])
-    assert (held[begun:].count("timed"), held[-1]) == (2, "/choose")
+    called = [event for event in held[:begun] if event in ("library", "kernel", "timed")]
+    assert called == (["library"] if is_broken else ["library", "kernel"])
+    alone, timed = "", {}
+    for event in held[begun:]:
+        if event in ("tune", "choose"):
+            alone = event
+        elif event in ("library", "kernel"):
+            timed[event] = alone
+    assert timed == {"library": "choose", "kernel": "tune"}
+    assert (held[begun:].count("timed"), held[-1]) == (2, "/tune")
 
 
 @pytest.mark.gpu
