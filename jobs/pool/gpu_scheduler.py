@@ -267,11 +267,26 @@ class GpuScheduler:
         now = time.monotonic()
         if now < self._look_again_at:
             return None
-        fits = self._room_for_more()
-        startable = (i for i, cell in enumerate(self._waiting) if not self._is_tuned_now(cell) and fits(cell))
-        if (found := next(startable, None)) is not None:
+        if (found := self._find_startable()) is not None:
             return self._waiting.pop(found)
         self._look_again_at = now + _LOOK_S
+        return None
+
+    def _find_startable(self) -> int | None:
+        """Return the place of the first waiting cell that may start, or None.
+
+        Room is kept for the first one that has too little, so that small cells do not take each other's places before it until
+        the end of the night. A cell of more than half of the memory is not waited for: too few cells would fit beside it.
+        """
+        fits, kept_free = self._room_for_more(), 0.0
+        for place, cell in enumerate(self._waiting):
+            if self._is_tuned_now(cell):
+                continue
+            if fits(cell, kept_free):
+                return place
+            peak = self._memory.most(cell)
+            if not kept_free and peak <= self._slot.memory_bytes / 2:
+                kept_free = peak
         return None
 
     def _is_tuned_now(self, cell: Cell) -> bool:
@@ -281,8 +296,11 @@ class GpuScheduler:
             return False
         return any(_tuned_model(one.cell) == model for one in self._active)
 
-    def _room_for_more(self) -> Callable[[Cell], bool]:
-        """Return what tells whether the peaks of a cell and of those under way, one at a time, fit beside what the others keep."""
+    def _room_for_more(self) -> Callable[[Cell, float], bool]:
+        """Return what tells whether the peaks of a cell and of those under way, one at a time, fit beside what the others keep.
+
+        So must a number of bytes that is kept free for another one.
+        """
         rests = [max(self._rests(one), self._memory.keeps(one.cell) or 0.0) for one in self._active]
         peaks = [
             max(self._memory.most(one.cell), CONTEXT_BYTES + max(one.most_asked, self._needs(one) if one.asks else 0))
@@ -291,11 +309,11 @@ class GpuScheduler:
         all_rest = sum(rests)
         most_rise = max((peak - rest for peak, rest in zip(peaks, rests, strict=True)), default=0.0)
 
-        def fits(cell: Cell) -> bool:
+        def fits(cell: Cell, kept_free: float) -> bool:
             if not self._active or not is_accelerator(cell.device):
                 return True
             rest = self._memory.keeps(cell) or CONTEXT_BYTES + self._memory.needs(cell, Stage.LOAD_MODEL)
-            rise = max(0.0, most_rise, self._memory.most(cell) - rest)
+            rise = max(kept_free, most_rise, self._memory.most(cell) - rest)
             return all_rest + rest + rise <= self._slot.memory_bytes
 
         return fits

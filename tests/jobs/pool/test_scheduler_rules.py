@@ -249,3 +249,18 @@ def test_with_a_folder_of_choices_nobody_waits_for_the_first_of_a_model():
         world.scheduler._settings = Settings(shared_tuning="choices")
         world.run()
     assert set(starts(world).values()) == {0.0}
+
+
+@pytest.mark.parametrize(("large", "is_early"), [(30, True), (60, False)])
+def test_room_is_kept_for_a_large_cell_unless_few_fit_beside_it(large, is_early):
+    def small(number):
+        return Script([Step("device", 1.0, 10 * GB, 10 * GB), Step("work", 5.0 + number % 7)])
+
+    big = Script([Step("device", 1.0, large * GB, GB, stage=Stage.LOAD_MODEL), Step("work", 9.0)])
+    sizes = {number: large * GB if number == 9 else 10 * GB for number in range(1, 60)}
+    scripts = [big if number == 9 else small(number) for number in sizes]
+    world = World(scripts, device_slot(8, 80), lambda cell, _: sizes[cell.batch_size] / 1.2)
+    world.run()
+    found = starts(world)
+    assert (found[9] < found[30]) == is_early
+    assert set(once_each(world).values()) == {Status.PASS}
