@@ -74,8 +74,8 @@ def test_a_fork_server_that_is_lost_in_the_middle_costs_no_outcome(seed, moments
     scripts = [random_script(rng, 8) for _ in range(20)]
 
     def lose(world):
-        if world.scheduler._launcher:
-            world.scheduler._launcher.lost = True
+        if world.server.launcher:
+            world.server.launcher.lost = True
 
     world = World(scripts, device_slot(4, 8), events=dict.fromkeys(moments, lose))
     world.run()
