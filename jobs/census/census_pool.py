@@ -372,6 +372,23 @@ class CachedPool:
         """Whether what is generated is kept: not where torch is a working tree."""
         return self._cache.is_used
 
+    @property
+    def workers(self) -> int:
+        """How many cells are generated side by side."""
+        return self._pool.workers
+
+    @workers.setter
+    def workers(self, number: int) -> None:
+        self._pool.workers = number
+
+    def stand(self) -> None:
+        """Stop the processes for a while."""
+        self._pool.stand()
+
+    def go_on(self) -> None:
+        """Let the processes go on."""
+        self._pool.go_on()
+
     def find(self, cells: Iterable[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
         """Yield the outcomes of the cells that were generated before from the same files."""
         found = (self._cache.find(cell, answers.get(cell.cell_id, {})) for cell in cells)

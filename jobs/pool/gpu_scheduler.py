@@ -29,6 +29,7 @@ memory beside others is measured again alone, one that was disturbed is measured
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import tempfile
@@ -230,6 +231,11 @@ class GpuScheduler:
     def free_workers(self) -> int:
         """How many jobs could be added and begin at once, but for want of memory."""
         return len(self._free) - len(self._waiting) - len(self._alone)
+
+    @property
+    def busy_cores(self) -> int:
+        """How many cores the workers have that are at work; one whose cores are not its own counts as all of them."""
+        return sum(len(cores) or len(os.sched_getaffinity(0)) for cores in self._active.values())
 
     def stage_of(self, job: Job) -> Stage | None:
         """Return the stage that a job is in; None where it is not under way."""

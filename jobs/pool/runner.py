@@ -27,7 +27,7 @@ from jobs.ci import job_url
 from jobs.plan.cost import MemoryOf
 from jobs.plan.spared_cells import SAME_CODE_AS, Known, Work, copy_for
 from jobs.pool.device_slots import holding_slots
-from jobs.pool.gpu_scheduler import GpuScheduler, Job, LostDeviceError
+from jobs.pool.gpu_scheduler import GpuScheduler, Job, LostDeviceError, Server
 from jobs.pool.testbeds import Testbed, preload_for
 from jobs.pool.usage import Usage, UsageMeter
 from jobs.requested_options import RequestedOptions, RunNames
@@ -262,6 +262,13 @@ def meter_of(testbed: Testbed) -> UsageMeter:
     cores = [core for part in slot.cores for core in part] or sorted(os.sched_getaffinity(0))
     gpu = slot.variables.get("CUDA_VISIBLE_DEVICES") if is_accelerator(testbed.device) else None
     return UsageMeter(gpu, [*cores, *slot.quiet_cores], len(slot.cores))
+
+
+def server_for(testbed: Testbed, cells: Sequence[Cell], variables: Mapping[str, str]) -> Server:
+    """The server of a testbed that starts the processes of cells; it is the testbed's own if that has one."""
+    preload = preload_for(cells, testbed.device) if testbed.execution.start == "fork" else None
+    environ = {**os.environ, **variables, **testbed.slot.variables}
+    return Server(environ, preload, testbed.slot.cores[0], testbed.launcher)
 
 
 def scheduler_for(
