@@ -26,6 +26,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -115,21 +116,26 @@ class CensusProcess:
             torch._dynamo.reset()
 
     def serve(self, requests: int) -> None:
-        """Answer each request of a descriptor in a forked child: a cell that fails, or hangs, takes nothing else with it."""
-        asked = b""
+        """Answer each request of a descriptor in a forked child: a cell that fails, or hangs, takes nothing else with it.
+
+        Cells that have ended are reported before the next one begins, since that may have to import a library first.
+        """
+        asked, waiting = b"", deque[bytes]()
         with selectors.DefaultSelector() as selector:
             selector.register(requests, selectors.EVENT_READ)
             while True:
-                for key, _ in selector.select(self._patience_s()):
+                for key, _ in selector.select(0 if waiting else self._patience_s()):
                     if key.data is not None:
                         selector.unregister(key.fd)
                         self._report_end(key.data, key.fd)
                     elif more := os.read(requests, _READ_BYTES):
                         *lines, asked = (asked + more).split(b"\n")
-                        for child in map(self._start, map(json.loads, lines)):
-                            selector.register(child.descriptor, selectors.EVENT_READ, child)
+                        waiting.extend(lines)
                     else:
                         return
+                if waiting:
+                    child = self._start(json.loads(waiting.popleft()))
+                    selector.register(child.descriptor, selectors.EVENT_READ, child)
                 self._kill_late()
 
     def _start(self, request: dict[str, Any]) -> _Child:

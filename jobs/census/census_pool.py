@@ -46,8 +46,8 @@ from jobs.requested_options import DEFAULT_CACHE
 
 #: Answers to the questions of a cell: by key the answer and where it is from (`collector.census.gpu_models`).
 Answers = Mapping[str, tuple[bool, str]]
-#: The priority of a process that leaves the cores to others (nice).
-_LAST = 19
+#: The priority of a process that leaves a core to others where they share it (nice): it gets a tenth.
+_LAST = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class CensusPlace:
     """For which device and from which Python files code is generated; `overlay` and `source` as in `ExecutionOptions`.
 
     `threads` is how many torch uses where the code runs: it writes C++ for so many. `workers` cells are generated side by
-    side, on `cores`, or any; with `yields` other processes go first there.
+    side, on `cores`, or any.
     """
 
     device_name: str
@@ -65,7 +65,6 @@ class CensusPlace:
     workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     threads: int = 1
     cores: Sequence[int] = ()
-    yields: bool = False
 
     @property
     def device(self) -> str:
@@ -96,7 +95,7 @@ class CensusPool:
         self.workers = place.workers
         self._process: _Process | None = None
         self._numbers = count()
-        self._is_over = False
+        self._is_over = self._gives_way = False
         self.imported: set[str] = set()
 
     def __enter__(self) -> CensusPool:
@@ -114,6 +113,14 @@ class CensusPool:
     def start(self) -> None:
         """Start the process, which begins to import. Raises `CensusError` where the GPU's runtime cannot be built."""
         self._process = _Process(self.place)
+        if self._gives_way:
+            self._process.give_way()
+
+    def give_way(self) -> None:
+        """Let other processes go first from now on where they share a core."""
+        self._gives_way = True
+        if self._process:
+            self._process.give_way()
 
     def stand(self) -> None:
         """Stop the process and its cells for a while."""
@@ -196,9 +203,6 @@ class _Process:
         if place.cores:  # before it imports torch, which sizes its pools by them
             with suppress(OSError):
                 os.sched_setaffinity(self._process.pid, place.cores)
-        if place.yields:
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PGRP, self._process.pid, _LAST)
         self._requests = os.fdopen(ours, "w", encoding="utf-8")
         self._report = os.fdopen(reader, encoding="utf-8")
 
@@ -234,6 +238,11 @@ class _Process:
         if self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
+
+    def give_way(self) -> None:
+        """Let other processes go first from now on."""
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PGRP, self._process.pid, _LAST)
 
     def ended(self) -> str:
         """Return how the process ended."""
@@ -380,6 +389,10 @@ class CachedPool:
     @workers.setter
     def workers(self, number: int) -> None:
         self._pool.workers = number
+
+    def give_way(self) -> None:
+        """Let other processes go first from now on where they share a core."""
+        self._pool.give_way()
 
     def stand(self) -> None:
         """Stop the processes for a while."""

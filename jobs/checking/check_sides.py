@@ -1,7 +1,7 @@
-"""The two sides of a check, what it measures of them, and their code by the census before anything is timed.
+"""The two sides of a check, what it measures of them, and their code by the census.
 
-Both sides are generated side by side, in the order of importance, and a cell is answered as soon as both have its code. What
-was generated before from the same files is not generated again: the base of another check costs nothing.
+Both sides are generated side by side, what is answered soonest first, and a cell is answered as soon as both have its code.
+What was generated before from the same files is not generated again: the base of another check costs nothing.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def serving(*sides: CheckedSide) -> Iterator[list[CheckedSide]]:
     """Give each testbed of the sides a fork server that their passes share, and end the servers afterwards."""
     with ExitStack() as stack:
         served = []
-        for side in sides:
-            testbeds = [testbed.serving() for testbed in side.testbeds]
+        for number, side in enumerate(sides):  # each on cores of its own, as far as there are
+            testbeds = [testbed.serving(number) for testbed in side.testbeds]
             stack.enter_context(keeping_servers(testbeds))
             served.append(replace(side, testbeds=testbeds))
         yield served
@@ -272,7 +272,7 @@ def census_place(testbed: Testbed, side: CheckedSide, cache: Path) -> CensusPlac
     execution = side.testbeds[0].execution
     place = CensusPlace(word, execution.overlay, execution.source, cache, threads=threads)
     cores = sorted(os.sched_getaffinity(0) - set(testbed.slot.quiet_cores))
-    return replace(place, workers=len(cores), cores=cores, yields=True)
+    return replace(place, workers=len(cores), cores=cores)
 
 
 class CodeCensus:
@@ -293,7 +293,7 @@ class CodeCensus:
         self._is_alike = is_alike and CachedPool(places[1], settings).keeps
         self._memory = CensusMemory.read(places[0], Wheel.installed().version)
         self._pools: list[CachedPool] = []
-        self._stands = False
+        self._stands = self._gives_way = False
 
     def stand(self) -> None:
         """Stop working: a cell needs the machine for itself."""
@@ -310,10 +310,16 @@ class CodeCensus:
                 pool.go_on()
 
     def leave(self, cores: int) -> None:
-        """Leave so many cores to the cells that are measured; both sides go on with one cell at least."""
+        """Leave so many cores to the cells that are measured, which go first from the first time on that there are some.
+
+        Both sides go on with one cell at least.
+        """
         left = sum(place.workers for place in self._places) // 2 - cores
         for pool in self._pools:
             pool.workers = max(1, left // max(1, len(self._pools)))
+            if cores and not self._gives_way:
+                pool.give_way()
+        self._gives_way = self._gives_way or bool(cores and self._pools)
 
     def ask(self, cells: Sequence[Cell], until: float = float("inf")) -> Generator[CodeAnswer | None]:
         """Yield the answer for each cell as it comes, until a moment of `time.monotonic`; those that were kept first.
@@ -383,7 +389,7 @@ class CodeCensus:
 
 
 class SideRecord:
-    """A bundle of a side, which plans all cells of the check: of what a census generated, or of one turn of each cell.
+    """A bundle of a side, which plans the given cells: of what a census generated, or of one turn of each cell.
 
     It begins with its first outcome; `path` is None before that.
     """

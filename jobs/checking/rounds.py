@@ -335,18 +335,18 @@ class Check:
     def _record_code(self, answer: CodeAnswer) -> None:
         for side, outcome in ((self.base, answer.base), (self.new, answer.new)):
             if side.word not in self._codes:
-                self._codes[side.word] = self._new_record(side, True)
+                self._codes[side.word] = self._new_record(side, is_census=True)
             self._codes[side.word].add(outcome)
 
-    def _new_record(self, side: CheckedSide, is_census: bool) -> SideRecord:
-        planned = [self._on(side, cell) for cell in self.cells]
+    def _new_record(self, side: CheckedSide, *, is_census: bool = False, is_first: bool = True) -> SideRecord:
+        planned = [self._on(side, cell) for cell in self.cells] if is_first else []
         return SideRecord(side, planned, self.settings, self.storage.out, is_census)
 
     def _record_of(self, side: CheckedSide, number: int) -> SideRecord:
-        """Return the record for a turn of a cell, by how many it had before."""
+        """Return the record for a turn of a cell, by how many it had before. The first one plans all cells."""
         records = self._turns[side.word]
         if number == len(records):
-            records.append(self._new_record(side, False))
+            records.append(self._new_record(side, is_first=not records))
         return records[number]
 
     def _store_all(self) -> None:

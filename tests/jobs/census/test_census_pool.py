@@ -19,6 +19,7 @@ from jobs.census.census_pool import CensusPlace, CensusPool
 from tests.collector.census import small_models
 from tests.collector.processes import wait_until
 
+LAST_CORE = max(os.sched_getaffinity(0))
 SETTINGS = Settings(code_only=True, warmups=1, timeout_s=120)
 
 
@@ -114,6 +115,15 @@ def test_it_stands_still_while_others_need_the_cores(pool):
     pool.go_on()
     assert taken(pool, one)[one].measurement.status is Status.NOT_CHECKED
     assert state_of(pid) != "T"
+
+
+def test_it_gives_way_to_others_also_when_it_starts_again():
+    with CensusPool(CensusPlace(CPU, workers=1, cores=[LAST_CORE]), SETTINGS) as pool:
+        pool.give_way()
+        pool.start()
+        pid = pool._process._process.pid
+        assert os.getpriority(os.PRIO_PROCESS, pid) == 10
+        assert os.sched_getaffinity(pid) == {LAST_CORE}
 
 
 def state_of(pid):
