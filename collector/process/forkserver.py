@@ -226,11 +226,8 @@ def quiet() -> Iterator[None]:
         os.close(kept)
 
 
-def preload_compiler(device: str, cores: Iterable[int]) -> None:
-    """Import torch, the worker and the compiler's modules for this device, and ask the C++ compiler, on these cores.
-
-    Modules that this torch lacks are skipped.
-    """
+def preload_compiler(device: str) -> None:
+    """Import torch, the worker and the compiler's modules for this device; modules that this torch lacks are skipped."""
     forbid_hubs()
     compiler = _COMPILER.split() if device in DEVICES else []
     preload(_WORKER, compiler)
@@ -238,7 +235,6 @@ def preload_compiler(device: str, cores: Iterable[int]) -> None:
         with suppress(Exception):  # where torch does not import, as above
             preload(device_named(device).preloads, ())
         believe_cpu()
-        know_instruction_sets(cores)
 
 
 def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
@@ -264,7 +260,8 @@ def main() -> None:
     become_subreaper()
     if options.device:
         with quiet():
-            preload_compiler(options.device, cores)
+            preload_compiler(options.device)
+            know_instruction_sets(cores)
     ForkServer(socket.socket(fileno=options.channel), preloaded=bool(options.device)).serve()
 
 

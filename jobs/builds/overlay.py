@@ -17,7 +17,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -32,6 +32,8 @@ from jobs.output.terminal import several, the_first
 PACKAGES = ("torch", "functorch")
 #: The wheel's libraries look for CUDA's beside the package.
 _CUDA = "nvidia"
+#: Where Python keeps the bytecode of a folder's files.
+_BYTECODE = "__pycache__"
 #: What a change of needs a build: sources of libraries, of generated files, and the version of Triton.
 _BUILT = (
     *(
@@ -183,13 +185,26 @@ def _lay(original: Path, target: Path, files: Mapping[str, bytes | None]) -> Non
     target.mkdir()
     names = {path.partition("/")[0] for path in files}
     for entry in os.scandir(original) if original.is_dir() else ():
-        if entry.name not in names and entry.name != "__pycache__":
+        if entry.name not in names and entry.name != _BYTECODE:
             (target / entry.name).symlink_to(entry.path)
+    _link_bytecode(original / _BYTECODE, target / _BYTECODE, names)
     for name in names:
         if inner := _below(name, files):
             _lay(original / name, target / name, inner)
         elif (content := files[name]) is not None:
             (target / name).write_bytes(content)
+
+
+def _link_bytecode(original: Path, target: Path, changed: Collection[str]) -> None:
+    """Link the wheel's bytecode of the files that are linked, else each new process compiles hundreds of them again.
+
+    The folder itself is no link: what Python writes there replaces a link, and never writes to the wheel.
+    """
+    if original.is_dir():
+        target.mkdir()
+        for entry in os.scandir(original):
+            if f"{entry.name.partition('.')[0]}.py" not in changed:
+                (target / entry.name).symlink_to(entry.path)
 
 
 def _below(folder: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
@@ -299,11 +314,11 @@ def _differing(base: Path, new: Path, name: str) -> Iterator[str]:
         return
     if base.is_dir() and new.is_dir():
         inner = {entry.name for folder in (base, new) for entry in os.scandir(folder)}
-        for entry in sorted(inner - {"__pycache__"}):
+        for entry in sorted(inner - {_BYTECODE}):
             yield from _differing(base / entry, new / entry, f"{name}/{entry}")
     elif base.is_dir() or new.is_dir():
         folder = base if base.is_dir() else new
-        files = (file for file in sorted(folder.rglob("*")) if file.is_file() and "__pycache__" not in file.parts)
+        files = (file for file in sorted(folder.rglob("*")) if file.is_file() and _BYTECODE not in file.parts)
         yield from (f"{name}/{file.relative_to(folder)}" for file in files)
     elif _read(base) != _read(new):
         yield name

@@ -1,4 +1,4 @@
-"""Generates the cells of a census in a few processes side by side, and keeps each outcome for the next time.
+"""Generates the cells of a census side by side, and keeps each outcome for the next time.
 
 Code is kept by the content of what it was generated from, so that a commit that changes none of it costs nothing. A census
 process reports which files of torch it imported. Code is kept under what these files say, comments and layout left
@@ -15,17 +15,17 @@ import gzip
 import hashlib
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +46,16 @@ from jobs.requested_options import DEFAULT_CACHE
 
 #: Answers to the questions of a cell: by key the answer and where it is from (`collector.census.gpu_models`).
 Answers = Mapping[str, tuple[bool, str]]
-#: Characters of a failing cell's log that are kept.
-_LOG_TAIL = 4_000
+#: The priority of a process that leaves a core to others where they share it (nice): it gets a tenth.
+_LAST = 10
 
 
 @dataclass(frozen=True, slots=True)
 class CensusPlace:
     """For which device and from which Python files code is generated; `overlay` and `source` as in `ExecutionOptions`.
 
-    `threads` is how many torch uses where the code runs: it writes C++ for so many.
+    `threads` is how many torch uses where the code runs: it writes C++ for so many. `workers` cells are generated side by
+    side, on `cores`, or any.
     """
 
     device_name: str
@@ -63,6 +64,7 @@ class CensusPlace:
     cache: Path = DEFAULT_CACHE
     workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     threads: int = 1
+    cores: Sequence[int] = ()
 
     @property
     def device(self) -> str:
@@ -82,14 +84,18 @@ class CensusPlace:
 
 
 class CensusPool:
-    """The processes of a census at one place. They start at the first cells; use it as a context.
+    """The process of a census at one place, which starts at the first cells; use it as a context.
 
-    `imported` are the files of torch that were imported so far, by their paths beside the package.
+    `workers` cells are generated side by side; the number may change meanwhile. `imported` are the files of torch that were
+    imported so far, by their paths beside the package.
     """
 
     def __init__(self, place: CensusPlace, settings: Settings) -> None:
         self.place, self._settings = place, settings
-        self._workers: list[_Worker] = []
+        self.workers = place.workers
+        self._process: _Process | None = None
+        self._numbers = count()
+        self._is_over = self._gives_way = False
         self.imported: set[str] = set()
 
     def __enter__(self) -> CensusPool:
@@ -99,135 +105,157 @@ class CensusPool:
         self.close()
 
     def close(self) -> None:
-        """End the processes, also while cells are generated: no further one is."""
-        for worker in self._workers:
-            worker.is_over = True
-            worker.end()
+        """End the process, also while cells are generated: no further one is."""
+        self._is_over = True
+        if self._process:
+            self._process.end()
+
+    def start(self) -> None:
+        """Start the process, which begins to import. Raises `CensusError` where the GPU's runtime cannot be built."""
+        self._process = _Process(self.place)
+        if self._gives_way:
+            self._process.give_way()
+
+    def give_way(self) -> None:
+        """Let other processes go first from now on where they share a core."""
+        self._gives_way = True
+        if self._process:
+            self._process.give_way()
+
+    def stand(self) -> None:
+        """Stop the process and its cells for a while."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let the process and its cells go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        if self._process:
+            self._process.signal(number)
 
     def generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
         """Yield the outcome of each cell as it comes. `answers` are by `cell_id`.
 
         Raises `CensusError` where torch does not allow a census, or where the GPU's runtime cannot be built.
         """
-        variables = self.place.variables() if len(self._workers) < self.place.workers else {}
-        while len(self._workers) < min(self.place.workers, len(cells)):
-            self._workers.append(_Worker(self.place, variables))
-        waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
-        for cell in cells:
-            waiting.put(cell)
-        done: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
+        waiting = deque(cells)
+        under_way: dict[int, tuple[Cell, str]] = {}
+        while (waiting or under_way) and not self._is_over:
+            if self._process is None:
+                self.start()
+            process = self._process
+            assert process is not None  # noqa: S101 - started before
+            process.await_ready()
+            while waiting and len(under_way) < max(1, self.workers):
+                number, cell = next(self._numbers), waiting.popleft()
+                under_way[number] = cell, now()
+                process.ask(number, cell, self._settings, answers.get(cell.cell_id, {}))
+            message = process.receive()
+            self.imported |= process.files
+            if message and message.get("number") not in under_way:
+                continue  # of a census that nobody waits for any more
+            if not message and not self._is_over:  # all that it was at went with it
+                how, self._process = process.ended(), None
+                process.end()
+                died = [_died(cell, began, how, self._settings.timeout_s) for cell, began in under_way.values()]
+                under_way.clear()
+                yield from died
+            elif message:
+                cell, began = under_way.pop(message["number"])
+                yield self._outcome(cell, began, message)
 
-        def work(worker: _Worker) -> None:
-            try:
-                while not worker.is_over:
-                    cell = waiting.get_nowait()
-                    done.put(worker.generate(cell, self._settings, answers.get(cell.cell_id, {})))
-            except queue.Empty:
-                return
-            except Exception as error:
-                done.put(error)
-
-        for worker in self._workers:
-            threading.Thread(target=work, args=(worker,), daemon=True).start()
-        for _ in cells:
-            outcome = done.get()
-            if isinstance(outcome, BaseException):
-                raise outcome
-            self.imported.update(*(worker.files for worker in self._workers))
-            yield outcome
+    def _outcome(self, cell: Cell, began: str, message: Mapping[str, Any]) -> Outcome:
+        if "outcome" in message:
+            outcome = Outcome.from_json(message["outcome"])
+        else:
+            outcome = _died(cell, began, message["died"], self._settings.timeout_s)
+        if outcome.measurement.status not in (Status.NOT_CHECKED, Status.UNAVAILABLE):
+            outcome.measurement.log_tail = message["log"] or None
+        return outcome
 
 
-class _Worker:
-    """One census process; one that ends is started again for the next cell, unless `is_over`."""
+class _Process:
+    """The process of a census at a place, with a group of its own, in which its cells are, too."""
 
-    def __init__(self, place: CensusPlace, variables: Mapping[str, str]) -> None:
-        self._place, self._variables = place, dict(variables)
+    def __init__(self, place: CensusPlace) -> None:
         self.files: set[str] = set()
-        self._is_ready = self.is_over = False
-        self._start()
-
-    def _start(self) -> None:
+        self._is_ready = False
         reader, writer = os.pipe()
         theirs, ours = os.pipe()
-        words = ["--report", str(writer), "--device-name", self._place.device_name]
+        words = ["--report", str(writer), "--device-name", place.device_name, "--threads", str(place.threads)]
         # The child appends through a description of its own: reading here moves no position there.
         self._log = tempfile.NamedTemporaryFile(prefix="inductor-watch-census-", suffix=".log")  # noqa: SIM115
-        with open(self._log.name, "ab") as log:  # noqa: PTH123
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "collector.census.census_process",
-                    *words,
-                    "--threads",
-                    str(self._place.threads),
-                ],
-                stdin=theirs,
-                stdout=log,
-                stderr=log,
-                env=self._variables,
-                pass_fds=[writer],
-            )
-        os.close(writer)
-        os.close(theirs)
+        try:
+            with open(self._log.name, "ab") as log:  # noqa: PTH123
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "collector.census.census_process", *words],
+                    stdin=theirs,
+                    stdout=log,
+                    stderr=log,
+                    env=place.variables(),
+                    pass_fds=[writer],
+                    process_group=0,
+                )
+        finally:
+            os.close(writer)
+            os.close(theirs)
+        if place.cores:  # before it imports torch, which sizes its pools by them
+            with suppress(OSError):
+                os.sched_setaffinity(self._process.pid, place.cores)
         self._requests = os.fdopen(ours, "w", encoding="utf-8")
         self._report = os.fdopen(reader, encoding="utf-8")
 
-    def _await_ready(self) -> None:
-        message = self._receive()
+    def await_ready(self) -> None:
+        """Wait until cells may be asked for. Raises `CensusError` if the process does not start."""
+        if self._is_ready:
+            return
+        message = self.receive()
         if "ready" not in message:
             raise CensusError(message.get("refused") or f"the census does not start: {self._last_line()}")
         self._is_ready = True
 
-    def generate(self, cell: Cell, settings: Settings, answers: Answers) -> Outcome:
-        """Return the outcome of a cell. Raises `CensusError` if the process does not start."""
-        if not self._is_ready:
-            self._await_ready()
-        start, began = Path(self._log.name).stat().st_size, now()
+    def ask(self, number: int, cell: Cell, settings: Settings, answers: Answers) -> None:
+        """Ask for a cell; `receive` returns what becomes of it."""
         request = {"cell": cell.to_json(), "settings": settings.to_json(), "answers": dict(answers)}
-        try:
-            self._requests.write(json.dumps(request) + "\n")
+        with suppress(BrokenPipeError):  # it has ended: `receive` says so
+            self._requests.write(json.dumps({"number": number, **request}) + "\n")
             self._requests.flush()
-            message = self._receive()
-        except BrokenPipeError:
-            message = {}
-        if "outcome" in message:
-            outcome = Outcome.from_json(message["outcome"])
-        else:
-            how = message.get("died") or message.get("refused") or self._ended()
-            outcome = _died(cell, began, how, settings.timeout_s)
-        if outcome.measurement.status not in (Status.NOT_CHECKED, Status.UNAVAILABLE):
-            log = Path(self._log.name).read_bytes()[start:]
-            outcome.measurement.log_tail = log.decode("utf-8", "replace")[-_LOG_TAIL:] or None
-        if self._process.poll() is not None and not self.is_over:
-            self.end()
-            self._is_ready = False
-            self._start()
-        return outcome
 
-    def _ended(self) -> str:
-        """Return how the process itself ended."""
-        self._process.wait()
-        code = self._process.returncode
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-    def end(self) -> None:
-        """End the process and its cell."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._requests, self._report, self._log):
-            with suppress(OSError):  # a request that nobody reads any more
-                stream.close()
-
-    def _receive(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
+        """Return the next message; empty where the process has ended."""
         for line in self._report:
             try:
                 message = json.loads(line)
-            except ValueError:  # a cell died in the middle of its line, or left an empty one
+            except ValueError:  # it died in the middle of its line
                 continue
             self.files = self.files.union(message.get("files", ()))
             return dict(message)
         return {}
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process and its cells."""
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def give_way(self) -> None:
+        """Let other processes go first from now on."""
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PGRP, self._process.pid, _LAST)
+
+    def ended(self) -> str:
+        """Return how the process ended."""
+        code = self._process.wait()
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def end(self) -> None:
+        """End the process and its cells."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._requests, self._report, self._log):
+            with suppress(OSError):  # a request that nobody reads any more
+                stream.close()
 
     def _last_line(self) -> str:
         lines = Path(self._log.name).read_text(errors="replace").strip().splitlines()
@@ -352,6 +380,27 @@ class CachedPool:
     def keeps(self) -> bool:
         """Whether what is generated is kept: not where torch is a working tree."""
         return self._cache.is_used
+
+    @property
+    def workers(self) -> int:
+        """How many cells are generated side by side."""
+        return self._pool.workers
+
+    @workers.setter
+    def workers(self, number: int) -> None:
+        self._pool.workers = number
+
+    def give_way(self) -> None:
+        """Let other processes go first from now on where they share a core."""
+        self._pool.give_way()
+
+    def stand(self) -> None:
+        """Stop the processes for a while."""
+        self._pool.stand()
+
+    def go_on(self) -> None:
+        """Let the processes go on."""
+        self._pool.go_on()
 
     def find(self, cells: Iterable[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
         """Yield the outcomes of the cells that were generated before from the same files."""

@@ -1,11 +1,12 @@
-"""The two sides of a check, what it measures of them, and their code by the census before anything is timed.
+"""The two sides of a check, what it measures of them, and their code by the census.
 
-Both sides are generated side by side, in the order of importance, and a cell is answered as soon as both have its code. What
-was generated before from the same files is not generated again: the base of another check costs nothing.
+Both sides are generated side by side, what is answered soonest first, and a cell is answered as soon as both have its code.
+What was generated before from the same files is not generated again: the base of another check costs nothing.
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import re
 import threading
@@ -21,6 +22,7 @@ from collector.bundle import BundleWriter
 from collector.census.gpu_models import CensusError, device_word
 from collector.configs import parse_config
 from collector.device import CPU, is_accelerator
+from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.usage_errors import ConfigError
@@ -40,7 +42,7 @@ from jobs.plan.planning import (
     selected,
 )
 from jobs.plan.spared_cells import copy_for
-from jobs.pool.runner import new_run_id, now, record
+from jobs.pool.runner import make_header, new_run_id, now, record
 from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers
 from jobs.requested_options import RequestedOptions, RunNames, Selection
 
@@ -107,8 +109,8 @@ def serving(*sides: CheckedSide) -> Iterator[list[CheckedSide]]:
     """Give each testbed of the sides a fork server that their passes share, and end the servers afterwards."""
     with ExitStack() as stack:
         served = []
-        for side in sides:
-            testbeds = [testbed.serving() for testbed in side.testbeds]
+        for number, side in enumerate(sides):  # each on cores of its own, as far as there are
+            testbeds = [testbed.serving(number) for testbed in side.testbeds]
             stack.enter_context(keeping_servers(testbeds))
             served.append(replace(side, testbeds=testbeds))
         yield served
@@ -268,7 +270,9 @@ def census_place(testbed: Testbed, side: CheckedSide, cache: Path) -> CensusPlac
     # C++ is written for as many threads as a cell has; a GPU's code is not.
     threads = int(environment.get("torch_threads", 1)) if word == CPU else 1
     execution = side.testbeds[0].execution
-    return CensusPlace(word, execution.overlay, execution.source, cache, threads=threads)
+    place = CensusPlace(word, execution.overlay, execution.source, cache, threads=threads)
+    cores = sorted(os.sched_getaffinity(0) - set(testbed.slot.quiet_cores))
+    return replace(place, workers=len(cores), cores=cores)
 
 
 class CodeCensus:
@@ -288,13 +292,43 @@ class CodeCensus:
         self._places, self._settings, self._on_new = places, settings, on_new
         self._is_alike = is_alike and CachedPool(places[1], settings).keeps
         self._memory = CensusMemory.read(places[0], Wheel.installed().version)
+        self._pools: list[CachedPool] = []
+        self._stands = self._gives_way = False
 
-    def ask(self, cells: Sequence[Cell], until: float = float("inf")) -> Generator[CodeAnswer]:
+    def stand(self) -> None:
+        """Stop working: a cell needs the machine for itself."""
+        if not self._stands:
+            self._stands = True
+            for pool in self._pools:
+                pool.stand()
+
+    def go_on(self) -> None:
+        """Work again."""
+        if self._stands:
+            self._stands = False
+            for pool in self._pools:
+                pool.go_on()
+
+    def leave(self, cores: int) -> None:
+        """Leave so many cores to the cells that are measured, which go first from the first time on that there are some.
+
+        Both sides go on with one cell at least.
+        """
+        left = sum(place.workers for place in self._places) // 2 - cores
+        for pool in self._pools:
+            pool.workers = max(1, left // max(1, len(self._pools)))
+            if cores and not self._gives_way:
+                pool.give_way()
+        self._gives_way = self._gives_way or bool(cores and self._pools)
+
+    def ask(self, cells: Sequence[Cell], until: float = float("inf")) -> Generator[CodeAnswer | None]:
         """Yield the answer for each cell as it comes, until a moment of `time.monotonic`; those that were kept first.
 
-        A cell whose code differed from that of a GPU is not asked for. Raises `CensusError` where no census can be taken.
+        Where none has come yet it yields None. What is answered soonest is asked for first. A cell whose code differed from
+        that of a GPU is not asked for. Raises `CensusError` where no census can be taken.
         """
         differing = self._memory.differing
+        cells = sorted(cells, key=_soonest)
         pairs = [(cell, self._on_new.get(cell.cell_id, cell)) for cell in cells]
         waiting = [pair for pair in pairs if not any(one.cell_id in differing for one in pair)]
         leaders: list[list[Cell]] = []
@@ -305,7 +339,11 @@ class CodeCensus:
             leader_of.append({cell.cell_id: group[0].cell_id for group in groups for cell in group})
         known: tuple[dict[str, Outcome], dict[str, Outcome]] = ({}, {})
         with ExitStack() as stack:
-            for side, outcome in self._outcomes(leaders, until, stack):
+            for found in self._outcomes(leaders, until, stack):
+                if found is None:
+                    yield None
+                    continue
+                side, outcome = found
                 known[side][outcome.measurement.cell.cell_id] = outcome
                 for pair in list(waiting):
                     base, new = (known[at].get(leader_of[at][pair[at].cell_id]) for at in (0, 1))
@@ -315,8 +353,8 @@ class CodeCensus:
 
     def _outcomes(
         self, leaders: Sequence[Sequence[Cell]], until: float, stack: ExitStack
-    ) -> Iterator[tuple[int, Outcome]]:
-        """Yield the number of a side and an outcome; the processes of both sides end with `stack`."""
+    ) -> Iterator[tuple[int, Outcome] | None]:
+        """Yield the number of a side and an outcome, None where none has come; the processes of both sides end with `stack`."""
         answers = self._memory.answers
         missing: list[list[Cell]] = []
         for side, (place, cells) in enumerate(zip(self._places, leaders, strict=True)):
@@ -332,34 +370,53 @@ class CodeCensus:
             if rest:
                 here = replace(place, workers=max(1, place.workers // busy))
                 pool = stack.enter_context(CachedPool(here, self._settings))
+                self._pools.append(pool)
                 threading.Thread(target=_generate, args=(side, pool, rest, answers, done.put), daemon=True).start()
-        for _ in range(sum(map(len, missing))):
-            left_s = min(until - time.monotonic(), threading.TIMEOUT_MAX)
+        left = sum(map(len, missing))
+        while left and time.monotonic() < until:
             try:
-                side, outcome = done.get(timeout=max(0.0, left_s))
+                side, outcome = done.get_nowait()
             except queue.Empty:
-                return
+                yield None
+                continue
             if isinstance(outcome, Exception):
                 raise outcome
+            left -= 1
             yield side, outcome
             if self._is_alike and side == 0:
                 cell = outcome.measurement.cell
                 yield from ((1, same) for same in CachedPool(self._places[1], self._settings).find([cell], answers))
 
 
-class CodeRecord:
-    """The bundle of a side with the code that the census generated for it; it plans all cells of the check."""
+class SideRecord:
+    """A bundle of a side, which plans the given cells: of what a census generated, or of one turn of each cell.
 
-    def __init__(self, side: CheckedSide, cells: Sequence[Cell], settings: Settings, folder: Path) -> None:
-        self._side, self._cells, self._folder = side, cells, folder
+    It begins with its first outcome; `path` is None before that.
+    """
+
+    def __init__(
+        self, side: CheckedSide, cells: Sequence[Cell], settings: Settings, folder: Path, is_census: bool
+    ) -> None:
+        self._side, self._cells, self._folder, self._is_census = side, cells, folder, is_census
         self._requested = RequestedOptions(settings, side.testbeds[0].execution)
         self._writer: BundleWriter | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The bundle while it is written to."""
+        return self._writer.path if self._writer else None
 
     def add(self, outcome: Outcome) -> None:
         """Record one outcome."""
         if self._writer is None:
-            header = census_header(outcome.environment, self._side.names, self._requested)
+            environment = self._side.testbeds[0].environment
+            if self._is_census:
+                header = census_header(outcome.environment, self._side.names, self._requested)
+            else:
+                header = make_header(environment, self._side.names, self._requested)
             self._writer = BundleWriter(self._folder, header, self._cells)
+            if not self._is_census:
+                self._writer.environment(environment_id(environment), environment)
         record(self._writer, outcome)
 
     def close(self) -> Path | None:
@@ -380,6 +437,17 @@ def _generate(
             put((side, outcome))
     except Exception as error:
         put((side, error))
+
+
+#: Suites by how soon their library is imported, the others last.
+_SOONEST = ("user", "torchvision", "timm")
+
+
+def _soonest(cell: Cell) -> tuple[bool, bool, int]:
+    """Return the order in which a census answers soonest; cells that are alike keep the order of importance."""
+    is_last = cell.config == INFERENCE[-1]  # its model's first config comes before it
+    suite = _SOONEST.index(cell.suite) if cell.suite in _SOONEST else len(_SOONEST)
+    return cell.phase is Phase.TRAINING, is_last, suite
 
 
 def _named(outcome: Outcome, cell: Cell) -> Outcome:

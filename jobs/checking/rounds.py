@@ -1,16 +1,18 @@
-"""The course of a check: ask for the code of both sides, then time in turn what is open, until all is decided.
+"""The course of a check: ask for the code of both sides, and time in turn what is open, until all is decided.
 
 Where the census knows the code of a cell (`jobs.checking.check_sides`), equal code decides it at once, and other code is timed
-before the cells of which it is not known; those are compiled on both sides first.
+before the cells of which it is not known; those are compiled on both sides first. The census goes on meanwhile.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -18,26 +20,26 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import click
-
 from analysis.compare.cell_comparison import CHANGES, CellComparison, Judged, Outcome
 from analysis.compare.compare_sides import compare_named
 from analysis.present import finding_words
-from collector.bundle import check_bundle
 from collector.census.gpu_models import CensusError
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.process.orphans import PREFIX
+from collector.process.outcome import Outcome as MeasuredOutcome
 from collector.settings import Settings
-from collector.usage_errors import BundleError, ExpectedError
-from collector.vocabulary import Cell
+from collector.vocabulary import Cell, Stage, Status
 from db.engine import open_store
 from db.queries.side_rows import CellState
 from db.store_errors import SideError, counted
-from jobs.checking.check_sides import CheckedSide, CodeAnswer, CodeCensus, CodeRecord, OtherOption, serving
+from jobs.checking.check_sides import CheckedSide, CodeAnswer, CodeCensus, OtherOption, SideRecord, serving
 from jobs.options import Storage
 from jobs.output.terminal import tell
-from jobs.plan.planning import Plan
-from jobs.pool.session import measure_and_store, storing
+from jobs.plan.cost import CostModel, read_history
+from jobs.pool.gpu_scheduler import GpuScheduler, Job, Server
+from jobs.pool.runner import Pool, meter_of, scheduler_for, server_for
+from jobs.pool.session import describe, memory_of, storing
+from jobs.pool.testbeds import cell_variables
 
 #: Compilations of each side after which a compile time that is still open stays open.
 MOST_COMPILES = 6
@@ -139,20 +141,47 @@ def _is_suspicious(judged: Judged) -> bool:
 _DEEP = 2
 #: So many cells of equal code are compiled for their compile time, where that may have changed: the most important ones.
 _SAMPLE = 4
-#: Outcomes that a line about a round counts.
+#: Cores from which on the fork servers import beside the census. Where there are fewer they would hold it up, and may never be
+#: needed: they begin when a cell has other code.
+_ENOUGH_CORES = 8
+#: Stages of a cell that has compiled.
+_COMPILED = (Stage.TIMING, Stage.PROFILE, Stage.CORRECTNESS, Stage.DONE)
+#: Outcomes that a line tells as soon as they are seen, and that are counted; any other one is told once the cell is decided.
 _TOLD = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.BROKE, Outcome.FIXED)
+
+
+@dataclass(eq=False, slots=True)
+class _Round:
+    """A round of a cell under way: the sides whose turn is still to come, the jobs of those that began, and who has measured.
+
+    The second side begins when the first one has compiled: it finds what autotuning chose.
+    """
+
+    need: Need
+    cell: Cell
+    sides: list[CheckedSide]
+    jobs: list[Job] = field(default_factory=list)
+    measured: set[str] = field(default_factory=set)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the cell is timed and not only compiled."""
+        return self.need is Need.TIME
 
 
 @dataclass
 class Check:
     """A check under way: the cells in the order of importance, and what both sides have measured so far.
 
+    Census and GPU work at the same time: a cell goes to the GPU as soon as its code is known to differ, or cannot be known.
+    There its two sides go together, round after round, until it is decided, before more cells begin than there are workers.
+
     `acting` are the files that differ and act at run time. Without any, cells of equal code are not timed. `deadline` is of
     `time.monotonic`. With a `census` the code of the cells is asked for first; `answers` are what it said. `other` is an
     option of Inductor that new has, where the sides differ by that. `compares_compiling`: compile times may differ, so that of
     some cells of equal code is measured at the end. `timed` and `compiled` count the rounds in which a cell was timed, and
-    those in which it was compiled and not found compiled, on both sides. `rows` are the comparison's after the last round, all
-    by cell_id of base.
+    those in which it was compiled and not found compiled, on both sides. `rows` are the comparison's after what was stored last,
+    all by cell_id of base.
     """
 
     base: CheckedSide
@@ -168,17 +197,31 @@ class Check:
     answers: dict[str, CodeAnswer] = field(default_factory=dict)
     timed: Counter[str] = field(default_factory=Counter)
     compiled: Counter[str] = field(default_factory=Counter)
-    rounds: int = 0
     rows: dict[str, CellComparison] = field(default_factory=dict)
-    _records: list[CodeRecord] = field(default_factory=list)
-    _servers: ExitStack = field(default_factory=ExitStack)
-    _serves: bool = False
+    _under_way: dict[str, _Round] = field(default_factory=dict)
+    #: Cells whose last round is not in `rows` yet, and the records with outcomes that are not stored.
+    _unjudged: set[str] = field(default_factory=set)
+    _unstored: set[SideRecord] = field(default_factory=set)
+    _codes: dict[str, SideRecord] = field(default_factory=dict)
+    #: By side a record for the first turn of each cell, one for the second, and so on: each is a run, and so a repeat.
+    _turns: dict[str, list[SideRecord]] = field(default_factory=lambda: {"base": [], "new": []})
+    _sides_of: dict[Job, tuple[CheckedSide, SideRecord]] = field(default_factory=dict)
+    _taken: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _servers: dict[str, Server] = field(default_factory=dict)
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _launchers: ExitStack = field(default_factory=ExitStack)
     _programs: str = ""
+    _told: dict[str, Outcome] = field(default_factory=dict)
 
     @cached_property
     def on_new(self) -> dict[str, Cell]:
         """The cells of new by the cell_id of those of base, where an option is the other side; else empty."""
         return self.other.cells(self.cells) if self.other else {}
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds that a cell had."""
+        return max((self.timed | self.compiled).values(), default=0)
 
     @property
     def sides_words(self) -> list[str]:
@@ -196,18 +239,49 @@ class Check:
 
     def run(self) -> None:
         """Measures until every cell is decided or the time is over. What an interruption or a lost GPU leaves is stored, too."""
+        with _to_stderr():
+            try:
+                with TemporaryDirectory(prefix=PREFIX) as self._programs, ExitStack() as self._stack:
+                    self._work()
+            finally:
+                self._store_all()
+
+    def _work(self) -> None:
+        """Take answers of the census and outcomes of the GPU as they come, and start what is next."""
+        testbed = self.base.testbeds[0]
+        model = CostModel.of_history(read_history(self.storage.out))
+        scheduler = scheduler_for(testbed, [], self.settings, {}, memory_of(model))
+        pool, meter = Pool([scheduler], self.left_s, tell), meter_of(testbed)
+        self._stack.enter_context(self._launchers)
+        store = self._stack.enter_context(ThreadPoolExecutor(1))
+        judging: Future[tuple[dict[str, CellComparison], set[str]]] | None = None
+        asking = self._stack.enter_context(closing(self._ask_census()))
+        if self.census:
+            scheduler.neighbours = [self.census]
+            if len(os.sched_getaffinity(0)) >= _ENOUGH_CORES:
+                self._serve()
+        self._stack.enter_context(closing(scheduler))
+        self._stack.enter_context(meter)
         try:
-            with _to_stderr(), TemporaryDirectory(prefix=PREFIX) as self._programs, ExitStack() as self._servers:
-                self._ask_census()
-                while self.left_s > 0 and (wanted := self._wanted()):
-                    self._round(*wanted)
-                    self._tell_round()
-                self._store_answers()
-        except (KeyboardInterrupt, SystemExit, ExpectedError):
-            with _to_stderr():
-                self._store_answers()
-                self._store_unfinished()
+            while True:
+                if judging and judging.done():
+                    self._take_rows(*judging.result())
+                    judging = None
+                is_asking = next(asking, False)
+                self._start_next(scheduler, is_asking)
+                if self._unstored and not judging:
+                    judging = store.submit(self._store_new, self._unstored, set(self._unjudged))
+                    self._unstored = set()
+                if not (is_asking or scheduler.busy or judging or self._unstored):
+                    break
+                for _, job, outcome in pool.turn():
+                    meter.took(outcome.measurement)
+                    self._took(job, outcome)
+        except KeyboardInterrupt:
+            pool.tell_under_way("under way:")
             raise
+        if self.timed or self.compiled:
+            tell(f"used {meter.usage()}")
 
     @property
     def same_code(self) -> list[Cell]:
@@ -218,8 +292,11 @@ class Check:
         answer = self.answers.get(cell.cell_id)
         return answer.is_same if answer else None
 
-    def _ask_census(self) -> None:
-        """Ask for the code of all cells; a census that cannot be taken is told in a line."""
+    def _ask_census(self) -> Generator[bool]:
+        """Take the answers of the census that are there, and yield as long as there may be more.
+
+        A census that cannot be taken is told in a line.
+        """
         if self.census is None:
             return
         tell(f"census: the code of {counted(len(self.cells), 'cell')} on both sides, {self.left_s / 60:.1f} min left")
@@ -227,7 +304,10 @@ class Check:
         try:
             with closing(self.census.ask(self.cells, self.deadline)) as found:
                 for answer in found:
-                    self._take_answer(answer)
+                    if answer is None:
+                        yield True
+                    else:
+                        self._take_answer(answer)
         except CensusError as error:
             tell(f"no census: {error}")
         counts = Counter(self._is_same(cell) for cell in self.cells)
@@ -237,40 +317,60 @@ class Check:
     def _take_answer(self, answer: CodeAnswer) -> None:
         self.answers[answer.cell.cell_id] = answer
         if answer.is_same:
-            self._record(answer)
+            self._record_code(answer)
             tell(f"unchanged: {answer.cell}, same code")
         else:
-            self._serve()  # they import while the census goes on
+            self._serve()
             tell(f"other code: {answer.cell}" if answer.is_same is False else f"{answer.cell}: {answer.reason}")
 
     def _serve(self) -> None:
-        """Start the processes from which cells are forked, if they do not run yet."""
-        if not self._serves:
-            self._serves = True
-            self.base, self.new = self._servers.enter_context(serving(self.base, self.new))
+        """Start the processes from which cells are forked, if they do not run yet; they import what all cells need."""
+        if self._servers:
+            return
+        for side in self._launchers.enter_context(serving(self.base, self.new)):
+            cells, (testbed, *_) = [self._on(side, cell) for cell in self.cells], side.testbeds
+            testbed.import_for(cells)
+            self._servers[side.word] = server_for(testbed, cells, cell_variables(testbed.execution.start))
 
-    def _record(self, answer: CodeAnswer) -> None:
-        if not self._records:
-            sides = (self.base, self.new)
-            planned = [[self._on(side, cell) for cell in self.cells] for side in sides]
-            parts = zip(sides, planned, strict=True)
-            self._records = [CodeRecord(*part, self.settings, self.storage.out) for part in parts]
-        for kept, outcome in zip(self._records, (answer.base, answer.new), strict=True):
-            kept.add(outcome)
+    def _record_code(self, answer: CodeAnswer) -> None:
+        for side, outcome in ((self.base, answer.base), (self.new, answer.new)):
+            if side.word not in self._codes:
+                self._codes[side.word] = self._new_record(side, is_census=True)
+            self._codes[side.word].add(outcome)
 
-    def _store_answers(self) -> None:
-        """Store what the census said, also of cells with other code that nothing has measured."""
+    def _new_record(self, side: CheckedSide, *, is_census: bool = False, is_first: bool = True) -> SideRecord:
+        planned = [self._on(side, cell) for cell in self.cells] if is_first else []
+        return SideRecord(side, planned, self.settings, self.storage.out, is_census)
+
+    def _record_of(self, side: CheckedSide, number: int) -> SideRecord:
+        """Return the record for a turn of a cell, by how many it had before. The first one plans all cells."""
+        records = self._turns[side.word]
+        if number == len(records):
+            records.append(self._new_record(side, is_first=not records))
+        return records[number]
+
+    def _store_all(self) -> None:
+        """Store what was measured, and what the census said, also of cells with other code that nothing has measured."""
+        put = storing(self.storage.database)
+
+        for kept in (*self._turns["base"], *self._turns["new"]):
+            if path := kept.close():
+                put(path)
+                tell(f"bundle {path}")
+        for path in filter(None, (kept.path for kept in self._codes.values())):
+            put(path)  # a side of which nothing else was recorded is a side all the same
         self.judge()
         for cell_id, answer in self.answers.items():
             row = self.rows.get(cell_id)
             statuses = {row.base.status, row.new.status} if row else {None}
             if answer.is_same is False and statuses == {None}:
-                self._record(answer)
-            elif answer.is_same and len(statuses) > 1 and None in statuses:
-                self._record(answer.taken_now())  # what one side has measured compares with nothing
-        put = storing(self.storage.database)
-        for path in [path for kept in self._records if (path := kept.close())]:
-            click.echo(put(path))
+                self._record_code(answer)
+            elif answer.is_same and len(statuses) > 1 and {None, Status.NOT_CHECKED} & statuses:
+                self._record_code(answer.taken_now())  # what one side has measured compares with nothing
+        for kept in self._codes.values():
+            if path := kept.close():
+                put(path)
+                tell(f"bundle {path}")
 
     def needs(self) -> dict[str, Need]:
         """What each cell of `rows` needs next, by its cell_id."""
@@ -279,34 +379,68 @@ class Check:
             for cell_id, row in self.rows.items()
         }
 
-    def _wanted(self) -> tuple[Need, list[Cell]] | None:
-        """What the next round is for, and its cells.
+    def _start_next(self, scheduler: GpuScheduler, is_asking: bool) -> None:
+        """Give the free workers their next turns: first of the cells under way, then of further ones."""
+        if self.left_s <= 0:
+            return
+        for one in self._under_way.values():
+            if one.sides and scheduler.free_workers > 0 and self._has_compiled(one, scheduler):
+                self._begin_turn(one, scheduler)
+        # A worker is kept for each cell whose verdict is on its way, since it may go on.
+        while scheduler.free_workers > 0 and (
+            chosen := self._choose(is_asking, is_new_too=scheduler.free_workers > len(self._unjudged))
+        ):
+            need, cell = chosen
+            row = self.rows.get(cell.cell_id)
+            # Every other round begins with the other side, so that a drift adds to both.
+            sides = [self.base, self.new] if self._had(cell) % 2 == 0 else [self.new, self.base]
+            if need is Need.COMPARE_COMPILING and row:
+                states = {"base": row.base, "new": row.new}
+                sides = [side for side in sides if lacks_compile_time(states[side.word])]
+            self._under_way[cell.cell_id] = one = _Round(need, cell, sides)
+            self._begin_turn(one, scheduler)
+        if self.census:
+            self.census.leave(scheduler.busy_cores)
 
-        A few cells at a time go through their first rounds: of new ones those that have other code are timed, then those whose
-        code is not known are compiled. What is open after that waits for all others. At the end some cells of equal code are
-        compiled, for their compile time.
+    def _had(self, cell: Cell) -> int:
+        """Return how many turns a cell had on the side that had more."""
+        return max(self._taken[word, cell.cell_id] for word in ("base", "new"))
+
+    def _has_compiled(self, one: _Round, scheduler: GpuScheduler) -> bool:
+        """Return whether the side whose turn came first has compiled, or is done."""
+        return all(
+            self._sides_of[job][0].word in one.measured or scheduler.stage_of(job) in _COMPILED for job in one.jobs
+        )
+
+    def _choose(self, is_asking: bool, is_new_too: bool) -> tuple[Need, Cell] | None:
+        """Return the next cell to measure and what for; None where there is none now. `is_asking`: the census goes on.
+
+        `is_new_too`: one that waits for all others, or of which nothing was measured, may begin. Cells that began go through
+        their first rounds. Of new ones those that have other code are timed, in the order in which the census found them, then
+        those whose code is not known are compiled. What is open after that waits for all others. At the end some cells of
+        equal code are compiled, for their compile time.
         """
-        needs = self.needs()
-        known = [cell for cell in self.cells if cell.cell_id in needs]
+        needs, busy = self.needs(), self._under_way.keys() | self._unjudged
+        known = [cell for cell in self.cells if cell.cell_id in needs and cell.cell_id not in busy]
         known.sort(key=lambda cell: self.rows[cell.cell_id].code_changed is not True)
         by_need = {word: [cell for cell in known if needs[cell.cell_id] is word] for word in Need}
-        if young := [cell for cell in by_need[Need.TIME] if self.timed[cell.cell_id] < _DEEP]:
-            return Need.TIME, young[: self._at_once]
-        unreached = self._unreached()
+        young = [cell for cell in by_need[Need.TIME] if 0 < self.timed[cell.cell_id] < _DEEP]
+        if young := young or [cell for cell in by_need[Need.TIME] if not self.timed[cell.cell_id]]:
+            return Need.TIME, young[0]
+        if not is_new_too:
+            return None
+        order = {cell_id: number for number, cell_id in enumerate(self.answers)}
+        unreached = [cell for cell in self._unreached() if cell.cell_id not in busy]
+        unreached.sort(key=lambda cell: order.get(cell.cell_id, len(order)))
         if other := [cell for cell in unreached if self.acting or self._is_same(cell) is False]:
-            return Need.TIME, other[: self._at_once]
-        if unreached:
-            return Need.COMPILE, unreached[: self._at_once]
+            return Need.TIME, other[0]
+        if unknown := [cell for cell in unreached if cell.cell_id in order or not is_asking]:
+            return Need.COMPILE, unknown[0]
         for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
             if by_need[word]:
-                return word, by_need[word]
-        sample = self.same_code[:_SAMPLE] if self.compares_compiling else []
-        return (Need.COMPILE, sample) if sample and self._not_measured(sample) == sample else None
-
-    @property
-    def _at_once(self) -> int:
-        """How many cells go through their first rounds together: one for each worker."""
-        return next((testbed.execution.workers for testbed in self.base.testbeds if testbed.execution.workers), 1)
+                return word, min(by_need[word], key=self._had)
+        sample = self.same_code[:_SAMPLE] if self.compares_compiling and not is_asking else []
+        return next(((Need.COMPILE, cell) for cell in self._not_measured(sample) if cell.cell_id not in busy), None)
 
     def _unreached(self) -> list[Cell]:
         """The cells that are not decided by their code and that no round has measured on both sides."""
@@ -316,54 +450,41 @@ class Check:
     def _not_measured(self, cells: Sequence[Cell]) -> list[Cell]:
         return [cell for cell in cells if cell.cell_id not in self.timed.keys() | self.compiled.keys()]
 
-    def _round(self, word: Need, cells: list[Cell]) -> None:
-        """A pass of each side; every other round begins with the other one, so that a drift adds to both."""
-        self._serve()
-        first, second = (self.base, self.new) if self.rounds % 2 == 0 else (self.new, self.base)
-        if word is Need.COMPARE_COMPILING:
-            for side in (first, second):
-                rows = {cell.cell_id: self.rows[cell.cell_id] for cell in cells}
-                states = {key: row.base if side.word == "base" else row.new for key, row in rows.items()}
-                lacking = [cell for cell in cells if lacks_compile_time(states[cell.cell_id])]
-                self._measure(side, lacking, self.left_s)
-            measured = {cell.cell_id for cell in cells}
-        else:
-            # Time is left for the other side, and for a second round where cells are timed: the first one decides none.
-            passes = 2 if self.rounds or word is Need.COMPILE else 4
-            is_timed, is_first = word is Need.TIME, not any(self.compiled[cell.cell_id] for cell in cells)
-            measured = self._measure(first, cells, self.left_s / passes, is_timed, is_timed or is_first)
-            cells = [cell for cell in cells if cell.cell_id in measured]
-            measured &= self._measure(second, cells, self.left_s / (passes - 1), is_timed, is_timed or is_first)
-        if word is Need.TIME:
-            self.timed.update(measured)
-        self.compiled.update(cell_id for cell_id in measured if word is not Need.TIME or not self.compiled[cell_id])
-        self.rounds += 1
+    def _begin_turn(self, one: _Round, scheduler: GpuScheduler) -> None:
+        """Have the next side of a round measure its cell in a new process.
 
-    def _measure(
-        self,
-        side: CheckedSide,
-        cells: Sequence[Cell],
-        budget_s: float,
-        is_timed: bool = False,
-        keeps_program: bool = False,
-    ) -> set[str]:
-        """Measures cells of a side, none of which starts after so many seconds; returns those measured, by cell_id.
-
-        With `keeps_program` a cell is found compiled where an earlier round has kept its program, which is kept else.
+        It finds the program that an earlier process of its side has kept, unless compiling is what is to be measured again.
         """
-        if budget_s <= 0 or not cells:
-            return set()
-        testbeds = [
-            replace(testbed, execution=replace(testbed.execution, budget_s=budget_s)) for testbed in side.testbeds
-        ]
-        programs = str(Path(self._programs, side.word)) if keeps_program else ""
-        settings = replace(self.settings, code_only=not is_timed, compiled=programs)
-        what = f"{counted(len(cells), 'cell')} to {'time' if is_timed else 'compile'}"
-        tell(f"{side.word}: {what}, {self.left_s / 60:.1f} min left")
-        on_side = {self._on(side, cell).cell_id: cell for cell in cells}
-        plan, storage = Plan([self._on(side, cell) for cell in cells]), self.storage
-        _, progress = measure_and_store(plan, testbeds, side.names, settings, storage.out, storage.target)
-        return {on_side[cell_id].cell_id for cell_id in progress.measured}
+        self._serve()
+        side, cell_id = one.sides.pop(0), one.cell.cell_id
+        is_kept = one.is_timed or (one.need is Need.COMPILE and not self.compiled[cell_id])
+        programs = str(Path(self._programs, side.word)) if is_kept else ""
+        settings = replace(self.settings, code_only=not one.is_timed, compiled=programs)
+        job = Job(self._on(side, one.cell), settings, self._servers[side.word])
+        self._sides_of[job] = side, self._record_of(side, self._taken[side.word, cell_id])
+        self._taken[side.word, cell_id] += 1
+        one.jobs.append(job)
+        scheduler.add(job)
+
+    def _took(self, job: Job, outcome: MeasuredOutcome) -> None:
+        """Record an outcome. A job whose measurement was disturbed has another one later."""
+        side, kept = self._sides_of[job]
+        kept.add(outcome)
+        self._unstored.add(kept)
+        found = outcome.measurement
+        tell(f"{side.word}: {found.cell_name}  {describe(found)}  ({found.wall_s:.0f} s)")
+        one = next((one for one in self._under_way.values() if job in one.jobs), None)
+        if one is None:
+            return
+        one.measured.add(side.word)
+        if one.sides or len(one.measured) < len(one.jobs):
+            return
+        cell_id = one.cell.cell_id
+        del self._under_way[cell_id]
+        self._unjudged.add(cell_id)
+        if not one.is_timed or not self.compiled[cell_id]:
+            self.compiled[cell_id] += 1
+        self.timed[cell_id] += one.is_timed
 
     def _on(self, side: CheckedSide, cell: Cell) -> Cell:
         """Return a cell of base as a side has it."""
@@ -377,36 +498,44 @@ class Check:
 
     def judge(self) -> None:
         """Compares and judges what the store has of both sides. Without a run of each there is nothing to compare."""
+        self.rows = self._compare() or self.rows
+
+    def _compare(self) -> dict[str, CellComparison]:
         with open_store(self.storage.database, write=False).connect() as connection, suppress(SideError):
             comparison = compare_named(connection, self.base.night, self.new.night, against=self.against)
             of_base = {other.cell_id: cell_id for cell_id, other in self.on_new.items()}
-            self.rows = {of_base.get(row.cell.cell_id, row.cell.cell_id): row for row in comparison.cells}
+            return {of_base.get(row.cell.cell_id, row.cell.cell_id): row for row in comparison.cells}
+        return {}
 
-    def _tell_round(self) -> None:
-        """The partial answer: how many cells are decided, and a line for each that has just got a verdict to look at."""
-        before = self.rows
-        self.judge()
+    def _store_new(self, records: Iterable[SideRecord], cells: set[str]) -> tuple[dict[str, CellComparison], set[str]]:
+        """Store records that are still written to, and compare: in a thread, since the device waits for nobody.
+
+        Return the rows, in which the last rounds of these cells are.
+        """
+        put = storing(self.storage.database)
+        for path in filter(None, (kept.path for kept in records)):
+            put(path)
+        return self._compare(), cells
+
+    def _take_rows(self, rows: Mapping[str, CellComparison], cells: set[str]) -> None:
+        """Tell the partial answer: a line for each cell that is decided or changed, and how many are decided."""
+        self.rows = dict(rows) or self.rows
+        self._unjudged -= cells
+        needs = self.needs()
         for cell_id, row in self.rows.items():
-            was = before[cell_id].outcome if cell_id in before else None
-            if row.outcome in _TOLD and row.outcome is not was:
+            is_settled = needs[cell_id] is Need.NOTHING and (self.timed[cell_id] or self.compiled[cell_id])
+            if (row.outcome in _TOLD or is_settled) and self._told.get(cell_id) is not row.outcome:
+                self._told[cell_id] = row.outcome
                 tell(f"{row.outcome}: {row.cell}{_change(row)}")
-        still = sum(word not in SETTLED for word in self.needs().values()) + len(self._unreached())
+        if not cells:
+            return
+        still = sum(word not in SETTLED for word in needs.values()) + len(self._unreached())
         counts = Counter(row.outcome for row in self.rows.values())
         same = {cell_id for cell_id, row in self.rows.items() if has_same_code(row)}
         same |= {cell.cell_id for cell in self.same_code}
         parts = [f"{len(self.cells) - still} decided, {still} open", *(f"{counts[word]} {word}" for word in _TOLD)]
         parts.append(f"same code in {len(same)} of {counted(len(self.cells), 'cell')}")
-        tell(f"round {self.rounds}: {', '.join(parts)}; {max(0.0, self.left_s) / 60:.1f} min left")
-
-    def _store_unfinished(self) -> None:
-        put = storing(self.storage.database)
-        for path in self.storage.out.glob("*.jsonl"):
-            try:
-                night = check_bundle(path).night
-            except BundleError:
-                continue
-            if night in (self.base.night, self.new.night):
-                click.echo(put(path))
+        tell(f"{', '.join(parts)}; {max(0.0, self.left_s) / 60:.1f} min left")
 
 
 def _change(row: CellComparison) -> str:

@@ -1,5 +1,8 @@
 """One device and the workers that share it: who may use it, who stands still, what starts next.
 
+What a worker gets is a job: a cell, its settings, and the server that starts its process. A night has one server; the two sides
+of a check have one each, and share the device. Jobs may be added meanwhile.
+
 Measuring is a small part of a cell; most of it is importing and compiling on the CPU. Each worker has cores of its own.
 A cell asks for the device for one of three purposes, with the bytes of its memory that it needs meanwhile:
 
@@ -29,16 +32,18 @@ when it has compiled. Each run chooses anew, so two runs of one commit show how 
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 from collector.device import is_accelerator
 from collector.machine.health import is_suspect, why_unhealthy
@@ -108,10 +113,69 @@ class DeviceSlot:
     quiet_cores: Sequence[int] = ()
 
 
+class Server:
+    """Starts the processes of cells in one environment: from a fork server with `preload`, or new ones without it.
+
+    A server that is lost is followed by another one, a few times.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        preload: Preload | None = None,
+        cores: Sequence[int] = (),
+        launcher: Launcher | None = None,
+    ) -> None:
+        self.environ, self._preload, self._cores = dict(environ), preload, cores
+        self.launcher = launcher if launcher and not launcher.lost else None
+        self._launchers = int(self.launcher is not None)
+
+    def prepare(self) -> None:
+        """Start the process that starts the others, if there is none; it imports in the background."""
+        if self.launcher is None:
+            self.launcher = Launcher(self.environ, self._preload, self._cores)
+            self._launchers += 1
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether processes can be started now."""
+        return self.launcher is not None and self.launcher.is_ready
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the process that starts the others has ended, and all of them with it."""
+        return self.launcher is not None and self.launcher.lost
+
+    def require_another(self) -> None:
+        """Raise `LauncherError` if too many were lost to begin again."""
+        if self._launchers >= _SERVERS:
+            raise LauncherError(f"{self._launchers} fork servers were lost in one run: `resume` goes on")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """A cell to measure, how, and the server that starts its process."""
+
+    cell: Cell
+    settings: Settings
+    server: Server
+
+
+class Neighbour(Protocol):
+    """What works on the same cores beside the cells; both methods may be called again without effect."""
+
+    def stand(self) -> None:
+        """Stop working."""
+
+    def go_on(self) -> None:
+        """Work again."""
+
+
 class GpuScheduler:
     """Measures cells on one device; `turn` yields outcomes in the order in which they come.
 
-    `known_code` has by `cell_id` the code that a cell need not be measured with (`Settings.known_code`).
+    `known_code` has by `cell_id` the code that a cell need not be measured with (`Settings.known_code`). `neighbours` stand
+    still whenever all other cells do.
     """
 
     #: Purposes for which all other cells stand still; a benchmark tries other ones.
@@ -128,20 +192,26 @@ class GpuScheduler:
         launcher: Launcher | None = None,
         known_code: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._waiting = list(cells)
-        self._settings, self._slot = settings, slot
-        self._known_code = known_code
+        self._slot = slot
         self._environ = {**environ, **slot.variables}
         #: Holds the folders of the cells. `close` removes it; its name is known before it is made, so that no signal can
         #: come between the two.
         self._folder = Path(tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
-        #: What of a cell names the model whose tuning is shared, of those that a cell of this run has tuned.
+        #: Where the cells of this run share what they chose.
+        self._own_tuning = str(self._folder / "tuning")
+        server = Server(self._environ, preload, slot.cores[0], launcher)
+        self._waiting = [
+            Job(cell, self._settings_of(cell, settings, known_code.get(cell.cell_id, "")), server) for cell in cells
+        ]
+        self.neighbours: Sequence[Neighbour] = ()
+        #: The models that a cell of this run has tuned for all.
         self._tuned: set[_TunedModel] = set()
-        self._preload, self._memory = preload, MemoryPlan(slot.memory_bytes, memory_of)
+        self._memory = MemoryPlan(slot.memory_bytes, memory_of)
         #: Is told in a line why a cell is measured again.
         self.notice: Callable[[str], None] = lambda _: None
         self._free = [list(cores) for cores in slot.cores]
         self._active: dict[CellProcess, list[int]] = {}
+        self._jobs: dict[CellProcess, Job] = {}
         self._queue: list[CellProcess] = []
         self._holders: set[CellProcess] = set()
         #: For how long cells had the device alone since those that load or run their models last had their turn; when the last
@@ -154,15 +224,20 @@ class GpuScheduler:
         #: How often cells were sent back, to leave their memory to others.
         self._sent_back: Counter[str] = Counter()
         #: Cells that ran out of memory beside others, to be measured again alone.
-        self._alone: list[Cell] = []
+        self._alone: list[Job] = []
         #: Cells that were disturbed: all others stand still while they are measured again.
-        self._in_quiet: set[str] = set()
-        self._disturbance = DisturbanceCheck()
+        self._in_quiet: set[Job] = set()
+        #: By server: the eager forms of two sides may differ.
+        self._disturbance: defaultdict[Server, DisturbanceCheck[Job]] = defaultdict(DisturbanceCheck)
         self._ran_beside_others: set[CellProcess] = set()
-        self._launcher = launcher if launcher and not launcher.lost else None
-        self._servers = int(self._launcher is not None)
+        self._servers = [server]
         #: Seconds for which the device was held, by purpose.
         self.held_s: Counter[str] = Counter()
+
+    def _settings_of(self, cell: Cell, settings: Settings, known_code: str) -> Settings:
+        """Return the settings of a cell. On a CPU, where few programs tune, cells of a run share no choices."""
+        own = self._own_tuning if is_accelerator(cell.device) else ""
+        return replace(settings, known_code=known_code, shared_tuning=settings.shared_tuning or own)
 
     @property
     def busy(self) -> bool:
@@ -175,15 +250,35 @@ class GpuScheduler:
         return self._active
 
     @property
+    def free_workers(self) -> int:
+        """How many jobs could be added and begin at once, but for want of memory."""
+        return len(self._free) - len(self._waiting) - len(self._alone)
+
+    @property
+    def busy_cores(self) -> int:
+        """How many cores the workers have that are at work; one whose cores are not its own counts as all of them."""
+        return sum(len(cores) or len(os.sched_getaffinity(0)) for cores in self._active.values())
+
+    def stage_of(self, job: Job) -> Stage | None:
+        """Return the stage that a job is in; None where it is not under way."""
+        return next((process.stage for process, at in self._jobs.items() if at is job), None)
+
+    def add(self, job: Job) -> None:
+        """Measure one more cell."""
+        self._waiting.append(job)
+        self._look_again_at = 0.0
+        if job.server not in self._servers:
+            self._servers.append(job.server)
+
+    @property
     def soon_s(self) -> float:
         """Seconds until something is due that no descriptor announces."""
         return 0.01 if self._queue else 0.1
 
     def prepare(self) -> None:
-        """Starts the process that starts the others; it imports in the background."""
-        if self._launcher is None and (self._waiting or self._alone):
-            self._launcher = Launcher(self._environ, self._preload, self._slot.cores[0])
-            self._servers += 1
+        """Starts the processes that start the others; they import in the background."""
+        for job in (*self._waiting, *self._alone):
+            job.server.prepare()
 
     def give_up(self) -> None:
         """Starts no further cell."""
@@ -193,37 +288,29 @@ class GpuScheduler:
     def start_waiting(self) -> None:
         """Fills the free workers. Raises `LauncherError` once too many fork servers were lost."""
         self.prepare()
-        if self._launcher is None or not self._launcher.is_ready:
-            return
-        while self._free and self._may_start() and (cell := self._choose()) is not None:
+        while self._free and self._may_start() and (job := self._choose()) is not None:
             try:
-                self._begin(cell)
+                self._begin(job)
             except LauncherError:
                 # The server died while it was asked: `turn` sees that it is lost and starts another.
-                self._waiting.insert(0, cell)
+                self._waiting.insert(0, job)
                 return
 
-    def _begin(self, cell: Cell) -> None:
-        assert self._launcher is not None  # noqa: S101 - prepared before
+    def _begin(self, job: Job) -> None:
+        server = job.server
+        assert server.launcher is not None  # noqa: S101 - prepared before
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        settings = replace(
-            self._settings,
-            known_code=self._known_code.get(cell.cell_id, ""),
-            shared_tuning=self._settings.shared_tuning or self._own_tuning(cell),
-        )
-        process = CellProcess(cell, settings, self._launcher, self._environ, self._free[0], self._folder)
+        process = CellProcess(job.cell, job.settings, server.launcher, server.environ, self._free[0], self._folder)
+        self._jobs[process] = job
         self._active[process] = self._free.pop(0)
         if len(self._active) > 1:
             self._ran_beside_others.update(self._active)
 
-    def _own_tuning(self, cell: Cell) -> str:
-        """Return the folder in which the cells of this run share their choices; empty on a CPU, where few programs tune."""
-        return str(self._folder / "tuning") if is_accelerator(cell.device) else ""
-
-    def turn(self) -> Iterator[Outcome]:
+    def turn(self) -> Iterator[tuple[Job, Outcome]]:
         """Reads the messages of the cells, ends those that are done, and grants the device to the next."""
-        if self._launcher and self._launcher.lost:
-            self._begin_again()
+        for server in self._servers:
+            if server.is_lost:
+                self._begin_again(server)
         for process in list(self._active):
             process.pump()
             if process.stage not in _BEFORE_TUNED:
@@ -231,22 +318,22 @@ class GpuScheduler:
             if process.asks and process not in self._queue:
                 self._queue.append(process)
             if process.finished:
-                beside_others = process in self._ran_beside_others
+                beside_others, job = process in self._ran_beside_others, self._jobs[process]
                 outcome = self._end(process)
                 self._check_device(outcome)
                 self._memory.learn(outcome.measurement)
                 if self._memory.grow(outcome.measurement, process.promised or self._slot.memory_bytes):
-                    self._waiting.insert(0, process.cell)
+                    self._waiting.insert(0, job)
                     self.notice(f"{process.cell} needs more memory than it was promised: it starts again with more")
                 elif _lacked_room(outcome) and beside_others:
                     # Beside others it proves nothing: the memory may have been theirs.
-                    self._alone.append(process.cell)
+                    self._alone.append(job)
                     self.notice(f"{process.cell} lacked memory beside others: it is measured again alone")
                 else:
-                    again = self._disturbance.judge(outcome.measurement)
-                    self._in_quiet.update(cell.cell_id for cell in again)
+                    again = self._disturbance[job.server].judge(outcome.measurement, job)
+                    self._in_quiet.update(again)
                     self._waiting += again
-                    yield outcome
+                    yield job, outcome
         self._hand_over()
         self._untangle()
 
@@ -255,15 +342,19 @@ class GpuScheduler:
         with ExitStack() as stack:
             for _ in range(2):  # the second one where the first was interrupted
                 stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
-            if self._launcher:
-                stack.callback(self._launcher.close)
-                self._launcher = None
+            for neighbour in self.neighbours:
+                stack.callback(neighbour.go_on)
+            for server in self._servers:
+                if server.launcher:
+                    stack.callback(server.launcher.close)
+                    server.launcher = None
             for process in list(self._active):
                 stack.callback(self._end, process)
 
-    def _choose(self) -> Cell | None:
+    def _choose(self) -> Job | None:
         if not self._waiting:
-            return self._alone.pop(0) if self._alone and not self._active else None
+            is_next = self._alone and not self._active and self._alone[0].server.is_ready
+            return self._alone.pop(0) if is_next else None
         now = time.monotonic()
         if now < self._look_again_at:
             return None
@@ -279,20 +370,20 @@ class GpuScheduler:
         the end of the night. A cell of more than half of the memory is not waited for: too few cells would fit beside it.
         """
         fits, kept_free = self._room_for_more(), 0.0
-        for place, cell in enumerate(self._waiting):
-            if self._is_tuned_now(cell):
+        for place, job in enumerate(self._waiting):
+            if not job.server.is_ready or self._is_tuned_now(job):
                 continue
-            if fits(cell, kept_free):
+            if fits(job.cell, kept_free):
                 return place
-            peak = self._memory.most(cell)
+            peak = self._memory.most(job.cell)
             if not kept_free and peak <= self._slot.memory_bytes / 2:
                 kept_free = peak
         return None
 
-    def _is_tuned_now(self, cell: Cell) -> bool:
+    def _is_tuned_now(self, job: Job) -> bool:
         """Return whether the first cell of a model is tuning, whose choices this one will take."""
-        model = _tuned_model(cell)
-        if self._settings.shared_tuning or model in self._tuned or not self._own_tuning(cell):
+        model = _tuned_model(job.cell)
+        if job.settings.shared_tuning != self._own_tuning or model in self._tuned:
             return False
         return any(_tuned_model(one.cell) == model for one in self._active)
 
@@ -378,11 +469,11 @@ class GpuScheduler:
             self._give(self._queue.pop(0))
 
     def _send_back(self, process: CellProcess) -> None:
-        cell = process.cell
+        cell, job = process.cell, self._jobs[process]
         self._sent_back[cell.cell_id] += 1
         self._memory.note(cell, process.most_kept, process.most_asked)
         self._end(process)
-        self._waiting.insert(0, cell)
+        self._waiting.insert(0, job)
         self.notice(f"{cell} has no room beside what others keep of the memory: it starts again later")
 
     def _is_kept_for_another(self, process: CellProcess) -> bool:
@@ -425,15 +516,16 @@ class GpuScheduler:
             ):  # asked twice: a driver that resets the device needs a moment
                 raise LostDeviceError(f"the GPU no longer answers ({reason}); it was lost in or before {measured.cell}")
 
-    def _begin_again(self) -> None:
-        """A lost server takes its children with it: they are measured again under a new one."""
-        assert self._launcher is not None  # noqa: S101
-        again = [process.cell for process in self._active]
-        self.close()
-        if self._servers >= _SERVERS:
-            raise LauncherError(f"{self._servers} fork servers were lost in one run: `resume` goes on")
-        self._waiting[:0] = again
-        self._tuned.clear()
+    def _begin_again(self, server: Server) -> None:
+        """Begin the jobs of a lost server again under a new one: it took their processes with it."""
+        launcher, server.launcher = server.launcher, None
+        lost = {process: job for process, job in self._jobs.items() if job.server is server}
+        for process in lost:
+            self._end(process)
+        if launcher:
+            launcher.close()
+        server.require_another()
+        self._waiting[:0] = lost.values()
 
     def _hand_over(self) -> None:
         for process in [process for process in self._holders if not process.holds]:
@@ -480,27 +572,33 @@ class GpuScheduler:
             for other in others:
                 if not all_stand and not other.holds:
                     other.go_on()  # what was stopped for the last one need not stand for this one
+            for neighbour in self.neighbours:
+                neighbour.stand() if all_stand else neighbour.go_on()
             if self._slot.quiet_cores:
                 process.move(self._slot.quiet_cores)
         process.go_on()
         self._holders.add(process)
-        eager_ms = self._disturbance.eager_ms(process.cell)
-        process.grant(self._disturbance.idle_ms, self._slot.memory_bytes, eager_ms, self._promised(process))
+        known = self._disturbance[self._jobs[process].server]
+        eager_ms = known.eager_ms(process.cell)
+        process.grant(known.idle_ms, self._slot.memory_bytes, eager_ms, self._promised(process))
 
     def _stops_all(self, process: CellProcess, purpose: str | None) -> bool:
         if purpose in (None, "", "device"):
             return False
-        is_quiet = process.cell.cell_id in self._in_quiet
+        is_quiet = self._jobs.get(process) in self._in_quiet
         return not self._slot.quiet_cores or is_quiet or purpose in self.all_stand
 
     def _resume_all(self) -> None:
         for process in self._active:
             process.go_on()
+        for neighbour in self.neighbours:
+            neighbour.go_on()
 
     def _end(self, process: CellProcess) -> Outcome:
         if process in self._queue:
             self._queue.remove(process)
         self._free.append(self._active.pop(process))  # first: what a signal interrupts here, `close` does not repeat
+        self._jobs.pop(process, None)
         outcome = process.close()
         self.held_s.update(process.held_s)
         self._ran_beside_others.discard(process)

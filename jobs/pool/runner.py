@@ -27,7 +27,7 @@ from jobs.ci import job_url
 from jobs.plan.cost import MemoryOf
 from jobs.plan.spared_cells import SAME_CODE_AS, Known, Work, copy_for
 from jobs.pool.device_slots import holding_slots
-from jobs.pool.gpu_scheduler import GpuScheduler, LostDeviceError
+from jobs.pool.gpu_scheduler import GpuScheduler, Job, LostDeviceError, Server
 from jobs.pool.testbeds import Testbed, preload_for
 from jobs.pool.usage import Usage, UsageMeter
 from jobs.requested_options import RequestedOptions, RunNames
@@ -65,12 +65,13 @@ class Pool:
                     scheduler.prepare()
             try:
                 while any(scheduler.busy for scheduler in self._schedulers):
-                    yield from self._turn()
+                    yield from ((index, outcome) for index, _, outcome in self.turn())
             except KeyboardInterrupt:
-                self._tell_under_way("under way:")
+                self.tell_under_way("under way:")
                 raise
 
-    def _turn(self) -> Iterator[tuple[int, Outcome]]:
+    def turn(self) -> Iterator[tuple[int, Job, Outcome]]:
+        """Start what can start, and wait a moment for outcomes: the index of the scheduler, the job and its outcome."""
         for scheduler in self._schedulers:
             if time.monotonic() > self._deadline:
                 scheduler.give_up()
@@ -78,12 +79,12 @@ class Pool:
                 scheduler.start_waiting()
         self._wait()
         for index, scheduler in enumerate(self._schedulers):
-            for outcome in scheduler.turn():
+            for job, outcome in scheduler.turn():
                 self._heard_at = time.monotonic()
-                yield index, outcome
+                yield index, job, outcome
         self._break_silence()
 
-    def _tell_under_way(self, head: str) -> None:
+    def tell_under_way(self, head: str) -> None:
         """Tell in a line each what the cells are doing."""
         words = [process.describe() for scheduler in self._schedulers for process in scheduler.active]
         for line in (head, *(f"  {line}" for line in words or ["nothing"])):
@@ -92,7 +93,7 @@ class Pool:
     def _break_silence(self) -> None:
         if time.monotonic() - self._heard_at > _SILENCE_S:
             self._heard_at = time.monotonic()
-            self._tell_under_way(f"nothing ended for {_SILENCE_S:.0f} s; under way:")
+            self.tell_under_way(f"nothing ended for {_SILENCE_S:.0f} s; under way:")
 
     def _wait(self) -> None:
         owners: dict[Any, CellProcess] = {
@@ -261,6 +262,13 @@ def meter_of(testbed: Testbed) -> UsageMeter:
     cores = [core for part in slot.cores for core in part] or sorted(os.sched_getaffinity(0))
     gpu = slot.variables.get("CUDA_VISIBLE_DEVICES") if is_accelerator(testbed.device) else None
     return UsageMeter(gpu, [*cores, *slot.quiet_cores], len(slot.cores))
+
+
+def server_for(testbed: Testbed, cells: Sequence[Cell], variables: Mapping[str, str]) -> Server:
+    """The server of a testbed that starts the processes of cells; it is the testbed's own if that has one."""
+    preload = preload_for(cells, testbed.device) if testbed.execution.start == "fork" else None
+    environ = {**os.environ, **variables, **testbed.slot.variables}
+    return Server(environ, preload, testbed.slot.cores[0], testbed.launcher)
 
 
 def scheduler_for(

@@ -92,12 +92,15 @@ class Testbed:
         """Its name in `collector.device`."""
         return str(self.environment["device"])
 
-    def serving(self) -> Testbed:
-        """Return the testbed with a fork server, which begins to import; itself where it has one or takes none."""
+    def serving(self, worker: int = 0) -> Testbed:
+        """Return the testbed with a fork server, which begins to import; itself where it has one or takes none.
+
+        It imports on the cores of one worker, as many as its cells will have.
+        """
         if self.launcher or self.execution.start != "fork":
             return self
-        variables = {**os.environ, **self.slot.variables}
-        return replace(self, launcher=Launcher(variables, Preload(self.device), self.slot.cores[0]))
+        variables, cores = {**os.environ, **self.slot.variables}, self.slot.cores[worker % len(self.slot.cores)]
+        return replace(self, launcher=Launcher(variables, Preload(self.device), cores))
 
     def import_for(self, cells: Iterable[Cell]) -> None:
         """Makes the fork server import what these cells need."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import mean
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from collector.machine.yardstick import BUSY, SLOW_HOST
 from collector.vocabulary import Cell, Measurement
@@ -29,56 +29,59 @@ _BEYOND_LATENCY = 1.02
 Group = tuple[str, str, str, str, int]
 
 
+Job = TypeVar("Job")
+
+
 @dataclass
-class DisturbanceCheck:
-    """Compares each measurement of a device with the others of the run.
+class DisturbanceCheck(Generic[Job]):
+    """Compares each measurement of a device with the others of the run. A job, whatever it is, is what measures a cell once.
 
     `idle_ms` is the shortest probe so far (`collector.machine.yardstick`), 0 before the first.
     """
 
     idle_ms: float = 0.0
-    _fastest: dict[tuple[str, Group], tuple[float, Cell]] = field(default_factory=dict)
-    _repeated: set[str] = field(default_factory=set)
+    _fastest: dict[tuple[str, Group], tuple[float, Job]] = field(default_factory=dict)
+    _repeated: set[Job] = field(default_factory=set)
 
     def eager_ms(self, cell: Cell) -> float:
         """Return the least eager latency of the cell's model so far; 0 where there was none, and on a CPU."""
-        return self._fastest.get(("eager_ms", _group(cell)), (0.0, cell))[0]
+        fastest = self._fastest.get(("eager_ms", _group(cell)))
+        return fastest[0] if fastest else 0.0
 
-    def judge(self, measurement: Measurement) -> list[Cell]:
-        """The cells to measure again alone, now that this measurement is known; each at most once in a run.
+    def judge(self, measurement: Measurement, job: Job) -> list[Job]:
+        """The jobs to do again alone, now that the measurement of this one is known; each at most once.
 
         Marks the measurement: `details["disturbed"]` says what is wrong with it, `details["repeated"]` that it is a
         cell's second one.
         """
-        cell = measurement.cell
-        if cell.cell_id in self._repeated:
+        if job in self._repeated:
             measurement.details["repeated"] = "the first measurement was disturbed"
-        reason, suspects = "", self._slower_of_two(measurement)
+        reason, suspects = "", self._slower_of_two(measurement, job)
         if self._probe_took_long(measurement):
             throttled = measurement.details.get("throttled")
             reason = f"the GPU was held back: {', '.join(throttled)}" if throttled else "the device was not idle"
         elif _device_time_beyond_latency(measurement.metrics):
             reason = "the device was not idle: a device time is longer than the call"
-        if reason := reason or suspects.get(cell, ""):
+        if reason := reason or suspects.get(job, ""):
             measurement.details["disturbed"] = reason
-            suspects = {cell: reason}
-        again = [suspect for suspect in suspects if suspect.cell_id not in self._repeated]
-        self._repeated.update(suspect.cell_id for suspect in again)
+            suspects = {job: reason}
+        again = [suspect for suspect in suspects if suspect not in self._repeated]
+        self._repeated.update(again)
         return again
 
-    def _slower_of_two(self, measurement: Measurement) -> dict[Cell, str]:
-        """This cell or the model's fastest so far, whichever is slower, if the eager runs of the two are too far apart."""
-        cell, suspects = measurement.cell, dict[Cell, str]()
+    def _slower_of_two(self, measurement: Measurement, job: Job) -> dict[Job, str]:
+        """This job or the model's fastest so far, whichever is slower, if the eager runs of the two are too far apart."""
+        suspects = dict[Job, str]()
         if "eager_kernel_ms" not in measurement.metrics:
             return suspects  # a CPU, or no device activity
-        group = _group(cell)
+        group = _group(measurement.cell)
         for metric, (limit, reason) in _OFF.items():
             if (eager_ms := measurement.metrics.get(metric)) is None:
                 continue
-            fastest_ms, fastest = self._fastest.get((metric, group), (eager_ms, cell))
-            self._fastest[metric, group] = min((fastest_ms, fastest), (eager_ms, cell), key=lambda pair: pair[0])
+            fastest_ms, fastest = self._fastest.get((metric, group), (eager_ms, job))
+            self._fastest[metric, group] = min((fastest_ms, fastest), (eager_ms, job), key=lambda pair: pair[0])
             if eager_ms > limit * fastest_ms:
-                suspects.setdefault(cell, reason)
+                suspects.setdefault(job, reason)
             elif fastest_ms > limit * eager_ms:
                 suspects.setdefault(fastest, reason)
         return suspects

@@ -130,7 +130,7 @@ class VirtualCell:
         self.cores = list(cores)
 
     def close(self) -> Outcome:
-        if not self.finished and self.world.scheduler._launcher:
+        if not self.finished and self.world.server.launcher:
             # The scheduler sends it back: that is no attempt.
             self.world.sent_back[self.cell.batch_size] += 1
             self.world.attempts[self.cell.batch_size] -= 1
@@ -163,6 +163,7 @@ class World:
         events: Mapping[float, Callable[[World], None]] | None = None,
         from_then_on: Mapping[float, Callable[[World], None]] | None = None,
         kind: type[GpuScheduler] = GpuScheduler,
+        settings: Settings = Settings(),  # noqa: B008 - it is frozen
     ) -> None:
         self.scripts = dict(enumerate(scripts, 1))
         self.now, self.attempts, self.slot = 0.0, Counter[int](), slot
@@ -173,7 +174,17 @@ class World:
         self.sent_back = Counter[int]()
         self._events, self._from_then_on = sorted((events or {}).items()), dict(from_then_on or {})
         cells = [virtual_cell(number) for number in self.scripts]
-        self.scheduler = kind(cells, Settings(), slot, {}, None, memory_of)
+        self.scheduler = kind(cells, settings, slot, {}, None, memory_of)
+        (self.server,) = self.scheduler._servers
+        #: Whether the neighbour of the cells stands still.
+        self.neighbour_stands = False
+        self.scheduler.neighbours = [self]
+
+    def stand(self) -> None:
+        self.neighbour_stands = True
+
+    def go_on(self) -> None:
+        self.neighbour_stands = False
 
     def run(self) -> list[Outcome]:
 
@@ -203,7 +214,7 @@ class World:
                     assert still_s < _STUCK_S, (
                         f"nobody gets on: {[(one.cell.batch_size, one.asks) for one in self.active]}"
                     )
-                    self.outcomes += self.scheduler.turn()
+                    self.outcomes += [outcome for _, outcome in self.scheduler.turn()]
                     self._check()
             finally:
                 self.scheduler.close()
@@ -233,16 +244,19 @@ class World:
         assert len(alone) <= 1, "one at a time has the device for itself"
         if not alone:
             assert not any(one.stopped for one in active), "nobody stands still for nobody"
+            assert not self.neighbour_stands
             return
         (one,) = alone
         assert not one.stopped
         others = [other for other in active if other is not one]
         assert not any(other.holds and not other.stopped for other in others if not other.finished)
         quiet = self.slot.quiet_cores
-        repeated = one.cell.cell_id in self.scheduler._in_quiet
+        repeated = self.scheduler._jobs[one] in self.scheduler._in_quiet
         if one.purpose in ("choose", "still") or not quiet or repeated:
             assert not any(other.runs for other in others)
+            assert self.neighbour_stands
         else:
+            assert not self.neighbour_stands, "it goes on beside a measurement"
             assert not any(other.stopped for other in others if not other.holds), "who compiles goes on"
         assert not quiet or one.cores == list(quiet)
         assert not any(other.cores == list(quiet) for other in others if quiet)

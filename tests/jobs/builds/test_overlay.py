@@ -74,6 +74,18 @@ def test_files_that_differ_come_from_git_and_all_others_are_the_wheels(tmp_path,
     assert (wheel.folder / "torch/_inductor/config.py").read_text() == "fuse = True\n"
 
 
+def test_the_wheels_bytecode_serves_the_files_that_do_not_differ(tmp_path, repo, wheel):
+    kept = wheel.folder / "torch/_inductor/__pycache__"
+    kept.mkdir()
+    for name in ("config.cpython-311.pyc", "old.cpython-311.pyc"):
+        (kept / name).write_text("bytecode")
+    commit(repo, {"torch/_inductor/config.py": "fuse = False\n"}, "less")
+    folder = made(tmp_path, wheel, f"{repo}@less").folder / "torch/_inductor/__pycache__"
+    assert [path.name for path in folder.iterdir()] == ["old.cpython-311.pyc"]
+    assert not folder.is_symlink(), "what Python writes there is not written to the wheel"
+    assert (folder / "old.cpython-311.pyc").read_text() == "bytecode"
+
+
 def test_equal_content_is_one_overlay_and_a_half_made_one_is_none(tmp_path, repo, wheel, monkeypatch):
     commit(repo, {"torch/_inductor/config.py": "fuse = 1\n"}, "one")
     commit(repo, {"test/test_torch.py": "y"}, "two")

@@ -1,5 +1,7 @@
 """A census of small models for the CPU: the code that `measure` keeps, and an outcome for every cell whatever happens to it."""
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,9 @@ from collector.vocabulary import Cell, Phase, Status
 from collector.zoo.registry import find
 from jobs.census.census_pool import CensusPlace, CensusPool
 from tests.collector.census import small_models
+from tests.collector.processes import wait_until
 
+LAST_CORE = max(os.sched_getaffinity(0))
 SETTINGS = Settings(code_only=True, warmups=1, timeout_s=120)
 
 
@@ -87,6 +91,43 @@ def test_a_cell_that_fails_or_crashes_takes_no_other_with_it(pool):
     assert by_status.keys() == {Status.MODEL_FAIL_TO_LOAD, Status.CRASHED, Status.NOT_CHECKED}
     assert "no model of 16" in by_status[Status.MODEL_FAIL_TO_LOAD].failure.message
     assert "SIGABRT" in by_status[Status.CRASHED].failure.message
+
+
+def test_cells_are_generated_side_by_side_in_one_process_and_die_with_it(pool):
+    pool.workers = 2
+    endless, one = cell("net_that_never_ends"), cell()
+    found = pool.generate([endless, one], {})
+    assert next(found).measurement.cell == one, "it does not wait for the other one"
+    os.kill(pool._process._process.pid, signal.SIGKILL)
+    (died,) = found
+    assert (died.measurement.cell, died.measurement.status) == (endless, Status.CRASHED)
+    assert died.measurement.failure.message == "the process of the cell ended with SIGKILL"
+    assert taken(pool, one)[one].measurement.status is Status.NOT_CHECKED
+    pool.workers = 1
+
+
+def test_it_stands_still_while_others_need_the_cores(pool):
+    one = cell()
+    taken(pool, one)
+    pid = pool._process._process.pid
+    pool.stand()
+    wait_until(lambda: state_of(pid) == "T")
+    pool.go_on()
+    assert taken(pool, one)[one].measurement.status is Status.NOT_CHECKED
+    assert state_of(pid) != "T"
+
+
+def test_it_gives_way_to_others_also_when_it_starts_again():
+    with CensusPool(CensusPlace(CPU, workers=1, cores=[LAST_CORE]), SETTINGS) as pool:
+        pool.give_way()
+        pool.start()
+        pid = pool._process._process.pid
+        assert os.getpriority(os.PRIO_PROCESS, pid) == 10
+        assert os.sched_getaffinity(pid) == {LAST_CORE}
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_cell_that_takes_too_long_is_given_up():

@@ -146,7 +146,7 @@ def test_equal_code_is_timed_if_files_act_at_run_time(tmp_path, pytorch):
     with (tmp_path / "errors").open("w") as errors:
         process = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True)
         deadline = time.monotonic() + 150
-        while time.monotonic() < deadline and "round 1" not in (tmp_path / "errors").read_text():
+        while time.monotonic() < deadline and ", 1 open" not in (tmp_path / "errors").read_text():
             time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 
@@ -17,9 +16,8 @@ from collector.code import Code
 from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import Status
+from collector.vocabulary import Stage, Status
 from db.engine import open_store
-from db.ingest import ingest_bundle
 from jobs.checking import check_sides, rounds
 from jobs.checking.check_sides import CheckedSide, CodeAnswer, OtherOption
 from jobs.checking.rounds import Check
@@ -29,47 +27,93 @@ from jobs.pool import runner
 from jobs.pool.gpu_scheduler import DeviceSlot, LostDeviceError
 from jobs.pool.testbeds import Testbed
 from jobs.requested_options import ExecutionOptions, RunNames
-from tests.factories import at, cell, failing, header, passing, write_bundle
+from tests.factories import ENVIRONMENT, at, cell, failing, passing
 
 CELLS = [cell(f"model{number}") for number in range(8)]
 FAIL_ON = frozenset({"regressed", "broke"})
 
 
 class Played:
-    """Plays the part of `measure_and_store`, and keeps (side, what, models) of each pass.
+    """Plays the part of the device and its scheduler, and keeps (side, what, model) of each turn that began, in order.
 
     `slower` and `compiling` multiply a model's latency and compile time on the new side, `other` are the models whose code
     differs, `broken` those that fail there, `wrong` those that compute
-    something else there, `breaks` the graph breaks of a model there. At pass `ends_at` it is interrupted. The first pass
-    measures no more than `first` cells.
+    something else there, `breaks` the graph breaks of a model there. It is interrupted once `ends_when` of it is true, and fails
+    where `fails` says how. A cell has compiled as soon as it began.
     """
 
-    def __init__(self, slower=(), compiling=(), other=(), broken=(), wrong=(), breaks=(), ends_at=0, first=99):
+    def __init__(
+        self,
+        slower=(),
+        compiling=(),
+        other=(),
+        broken=(),
+        wrong=(),
+        breaks=(),
+        ends_when=lambda _: False,
+        fails=None,
+    ):
         self.wrong = wrong
         self.breaks = dict(breaks)
         self.slower, self.compiling, self.other, self.broken = dict(slower), dict(compiling), other, broken
-        self.ends_at, self.first = ends_at, first
+        self.ends_when, self.fails = ends_when, fails
         self.tuned: set[str] = set()
-        self.passes: list[tuple[str, str, list[str]]] = []
+        self.turns: list[tuple[str, str, str]] = []
         self.programs: list[str] = []
+        self.workers, self.under_way, self.done = 8, [], []
+        self.neighbours = ()
 
-    def __call__(self, plan, testbeds, names, settings, folder, database):
-        side = names.night.partition("-")[2]
-        what = "compile" if settings.code_only else "time"
-        self.passes.append((side, what, [item.model[-1] for item in plan.cells]))
-        self.programs.append(Path(settings.compiled).name)
-        number = len(self.passes)
-        head = header(f"run{number}", minutes=number, night=names.night, branch=names.branch, commit=names.commit)
-        measured = plan.cells if self.passes[1:] else plan.cells[: self.first]
-        results = [self._measured(item, side, number, settings.code_only) for item in measured]
-        is_cut = number == self.ends_at
-        codes = [(Code(code_id, ()), {}) for code_id in {item.code_id for item in results} if code_id]
-        path = write_bundle(folder, head, results, closed=not is_cut, codes=codes)
-        if is_cut:
+    @property
+    def free_workers(self):
+        return self.workers - len(self.under_way)
+
+    @property
+    def ended(self):
+        return len(self.done)
+
+    @property
+    def busy(self):
+        return bool(self.under_way)
+
+    @property
+    def busy_cores(self):
+        return len(self.under_way)
+
+    def add(self, job):
+        assert self.free_workers > 0
+        self.under_way.append(job)
+        what = "compile" if job.settings.code_only else "time"
+        self.turns.append((job.server, what, job.cell.model[-1]))
+        self.programs.append(Path(job.settings.compiled).name)
+
+    def stage_of(self, job):
+        return Stage.TIMING if job in self.under_way else None
+
+    def turn(self):
+        if self.fails:
+            raise self.fails
+        if self.under_way:
+            job = self.under_way.pop(0)
+            self.done.append(("compile" if job.settings.code_only else "time", job.cell.model[-1]))
+            measurement = self._measured(job.cell, job.server, self.ended, job.settings.code_only)
+            code = {"code": Code(measurement.code_id, ()).to_json()} if measurement.code_id else {}
+            yield 0, job, Outcome(measurement, ENVIRONMENT, **code)
+        if self.ends_when(self):
             raise KeyboardInterrupt
-        if database:
-            ingest_bundle(open_store(database, write=True), path)
-        return [], SimpleNamespace(measured={item.cell_id for item in measured})
+
+    def tell_under_way(self, head):
+        pass
+
+    def close(self):
+        pass
+
+    def of(self, model, what):
+        """The sides whose turns of a kind a model had."""
+        return [side for side, kind, name in self.turns if (kind, name) == (what, model)]
+
+    def kinds(self):
+        """What was done with which model."""
+        return {(what, model) for _, what, model in self.turns}
 
     def _measured(self, item, side, number, code_only):
         is_new = side == "new"
@@ -93,20 +137,26 @@ class Played:
 class PlayedCensus:
     """Plays the part of `CodeCensus`: `other` are the models with other code, `unknown` those whose code is not known.
 
-    After `ends_after` answers it is interrupted, or fails where `fails` says how.
+    After `ends_after` answers it is interrupted, or fails where `fails` says how. `pauses` come before each answer. `left` are
+    the cores that it had to leave to others.
     """
 
-    def __init__(self, other=(), unknown=(), ends_after=99, fails="", on_new=None):
+    def __init__(self, other=(), unknown=(), ends_after=99, fails="", on_new=None, pauses=0):
         self.other, self.unknown, self.ends_after, self.fails = other, unknown, ends_after, fails
-        self.on_new = on_new or {}
+        self.on_new, self.pauses, self.left, self.is_over = on_new or {}, pauses, [], False
+
+    def leave(self, cores):
+        self.left.append(cores)
 
     def ask(self, cells, until):
         for number, item in enumerate(cells):
             if number == self.ends_after:
                 raise CensusError(self.fails) if self.fails else KeyboardInterrupt
+            yield from [None] * self.pauses
             cells = {"base": item, "new": self.on_new.get(item.cell_id, item)}
             sides = [self._outcome(one, side) for side, one in cells.items()]
             yield CodeAnswer(item, *sides)
+        self.is_over = True
 
     def _outcome(self, item, side):
         code_id = f"{item.model}{'-other' * (side == 'new' and item.model in self.other)}"
@@ -117,19 +167,39 @@ class PlayedCensus:
         return Outcome(measurement, environment, code=Code(code_id, ()).to_json())
 
 
+class AtOnce(ThreadPoolExecutor):
+    """An executor without a thread."""
+
+    def submit(self, do, *arguments):
+        done = Future()
+        done.set_result(do(*arguments))
+        return done
+
+
 @pytest.fixture
 def checked(tmp_path, monkeypatch):
-    """Makes a check of `CELLS` whose passes are played."""
+    """Makes a check of `CELLS` whose measurements are played."""
 
     def make(played, acting=(), seconds=600.0, census=None, workers=8):
-        monkeypatch.setattr(rounds, "measure_and_store", played)
-        monkeypatch.setattr(runner, "now", lambda: at(0))  # played runs are of another day
+        played.workers = workers
+        monkeypatch.setattr(rounds, "scheduler_for", lambda *_: played)
+        monkeypatch.setattr(rounds, "Pool", lambda *_: played)
+        monkeypatch.setattr(rounds, "server_for", lambda testbed, *_: testbed.slot.variables["side"])
+        monkeypatch.setattr(rounds, "ThreadPoolExecutor", AtOnce)
+        monkeypatch.setattr(rounds, "cell_variables", lambda _: {})
+        monkeypatch.setattr(runner, "now", lambda: at(played.ended))  # played runs are of another day
         monkeypatch.setattr(check_sides, "now", lambda: at(60))
         database = str(tmp_path / "store.db")
         open_store(database, write=True).dispose()
         names = [RunNames(branch=word, commit=word[0] * 40, night=f"n-{word}") for word in ("base", "new")]
-        testbed = Testbed(DeviceSlot([[0]]), {"device": "cuda"}, ExecutionOptions(workers, start="spawn"))
-        sides = [CheckedSide(one.branch, one.branch, one, [testbed]) for one in names]
+        environment = {"device": "cuda", "torch": "2.13.0", "torch_git": "a"}
+        testbeds = [
+            Testbed(DeviceSlot([[0]], {"side": word}), environment, ExecutionOptions(workers, start="spawn"))
+            for word in ("base", "new")
+        ]
+        sides = [
+            CheckedSide(one.branch, one.branch, one, [testbed]) for one, testbed in zip(names, testbeds, strict=True)
+        ]
         storage = Storage(tmp_path / "runs", False, database)
         settings = Settings(shared_tuning=str(tmp_path / "tuning"))
         return Check(*sides, CELLS, settings, storage, time.monotonic() + seconds, acting, census)
@@ -145,14 +215,12 @@ def test_only_other_code_is_timed_in_turn_until_it_is_decided(checked, capsys):
     played = Played(slower={"model3": 1.1}, other=("model3", "model5"))
     check = checked(played)
     check.run()
-    everything = list("01234567")
-    assert played.passes[:2] == [(side, "compile", everything) for side in ("base", "new")]
-    # The base tuned for both: it compiles once more at the end.
-    assert played.passes[-1] == ("base", "compile", [model for model in everything if model not in "35"])
-    later = played.passes[2:-1]
-    assert later[:2] == [("new", "time", ["3", "5"]), ("base", "time", ["3", "5"])]
-    assert [side for side, _, _ in later[2:4]] == ["base", "new"]
-    assert all(what == "time" and set(models) <= {"3", "5"} for _, what, models in later)
+    assert played.turns[:8] == [("base", "compile", model) for model in "01234567"]
+    for model in "35":
+        assert played.of(model, "compile") == ["base", "new"]
+        assert played.of(model, "time")[:4] == ["new", "base", "base", "new"]
+    for model in "012467":  # the base tuned for both: it compiles once more
+        assert (played.of(model, "compile"), played.of(model, "time")) == (["base", "new", "base"], [])
     report, told = answer(check)
     assert (told.exit_code, told.cells, told.same_code, told.timed, told.open) == (1, 8, 6, 2, 0)
     assert report.counts == {"regressed": 1, "unchanged": 7}
@@ -166,9 +234,9 @@ def test_a_compile_time_that_doubles_is_found_without_timing(checked):
     played = Played(compiling={"model2": 2.0})
     check = checked(played)
     check.run()
-    assert {what for _, what, _ in played.passes} == {"compile"}
-    assert played.passes[2] == ("base", "compile", list("01234567"))
-    assert [models for _, _, models in played.passes[3:]] == [["2"]] * 4
+    assert {what for what, _ in played.kinds()} == {"compile"}
+    counts = {model: len(played.of(model, "compile")) for model in "01234567"}
+    assert counts == dict.fromkeys("01234567", 3) | {"2": 7}
     report, told = answer(check)
     assert report.counts == {"regressed": 1, "unchanged": 7}
     assert (told.exit_code, told.same_code, told.timed) == (1, 8, 0)
@@ -189,7 +257,7 @@ def test_a_compile_time_that_few_rounds_show_fails_nothing(checked):
 
 @pytest.mark.parametrize(("factor", "exit_code"), [(2.0, 3), (0.5, 0)])
 def test_an_undecided_longer_compile_time_is_too_little(checked, factor, exit_code):
-    check = checked(Played(compiling={"model2": factor}, ends_at=4))
+    check = checked(Played(compiling={"model2": factor}, ends_when=lambda one: one.ended == 25))
     with pytest.raises(KeyboardInterrupt):
         check.run()
     _, told = answer(check)
@@ -214,28 +282,17 @@ def test_everything_is_timed_where_files_act_at_run_time(checked):
     assert report.counts == {"unchanged": 8}
 
 
-def test_cells_left_by_the_first_round_are_timed_after_the_others(checked):
-    played = Played(first=3)
-    check = checked(played, acting=["torch/_inductor/runtime/hints.py"])
-    check.run()
-    models = ["".join(models) for _, _, models in played.passes]
-    assert models[:2] == ["01234567", "012"]
-    later = models.index("34567")
-    assert later > 3 and set(models[2:later]) == {"012"}
-    assert answer(check)[0].counts == {"unchanged": 8}
-
-
 def test_what_computes_something_else_is_broken_and_not_flaky(checked):
     played = Played(other=("model1",), wrong=("model1",))
     check = checked(played)
     check.run()
-    assert [side for side, what, _ in played.passes if what == "time"] == ["new", "base", "base", "new"]
+    assert played.of("1", "time") == ["new", "base", "base", "new"]
     report, told = answer(check)
     assert (report.counts["broke"], told.exit_code) == (1, 1)
 
 
-def test_an_interruption_keeps_the_pass_that_it_cut(checked):
-    check = checked(Played(other=("model3",), ends_at=4))
+def test_an_interruption_keeps_what_one_side_has_measured(checked):
+    check = checked(Played(other=("model3",), ends_when=lambda one: one.done.count(("time", "3")) == 2))
     with pytest.raises(KeyboardInterrupt):
         check.run()
     report, told = answer(check)
@@ -245,12 +302,23 @@ def test_an_interruption_keeps_the_pass_that_it_cut(checked):
     assert told.reason == "1 cell to time and none of them decided: raise --minutes"
 
 
+def test_what_is_decided_is_stored_and_reported_although_the_next_cell_is_interrupted(checked):
+    played = Played(slower={"model0": 1.2}, ends_when=lambda one: one.of("1", "time"))
+    check = checked(played, acting=["torch/_inductor/runtime/hints.py"], workers=1)
+    with pytest.raises(KeyboardInterrupt):
+        check.run()
+    report, told = answer(check)
+    assert report.counts == {"regressed": 1, "missing": 7}
+    assert (told.exit_code, told.timed) == (1, 1)
+    assert not list(check.storage.out.glob("*.jsonl")), "each bundle is closed"
+
+
 def test_what_the_census_decides_is_not_measured(checked, capsys):
     played = Played(slower={"model3": 1.1}, other=("model3",))
     check = checked(played, census=PlayedCensus(other=("model3",)))
     check.compares_compiling = False
     check.run()
-    assert {(what, *models) for _, what, models in played.passes} == {("time", "3")}
+    assert played.kinds() == {("time", "3")}
     report, told = answer(check)
     assert (told.exit_code, told.cells, told.census, told.same_code, told.timed, told.open) == (1, 8, 7, 7, 1, 0)
     assert report.counts == {"regressed": 1, "unchanged": 7}
@@ -264,10 +332,9 @@ def test_code_that_is_not_known_is_compiled_after_other_code_is_timed(checked):
     check = checked(played, census=PlayedCensus(other=("model3",), unknown=("model1", "model2")))
     check.compares_compiling = False
     check.run()
-    first = {tuple(models): what for _, what, models in reversed(played.passes)}
-    assert (first["3",], first["1", "2"]) == ("time", "compile")
-    order = [models for _, _, models in played.passes]
-    assert order.index(["3"]) < order.index(["1", "2"])
+    order = [(what, model) for _, what, model in played.turns]
+    assert order.index(("time", "3")) < order.index(("compile", "1")) < order.index(("compile", "2"))
+    assert played.kinds() == {("time", "3"), ("compile", "1"), ("compile", "2")}
     assert answer(check)[0].counts == {"unchanged": 8}
 
 
@@ -276,7 +343,7 @@ def test_compile_times_of_some_cells_of_equal_code_are_compared_at_the_end(check
     played.tuned.update(f"model{number}" for number in range(8))
     check = checked(played, census=PlayedCensus())
     check.run()
-    assert {(what, *models) for _, what, models in played.passes} == {("compile", "0", "1", "2", "3")}
+    assert played.kinds() == {("compile", model) for model in "0123"}
     report, told = answer(check)
     assert (told.exit_code, told.census) == (1, 8)
     assert report.counts == {"regressed": 4, "unchanged": 4}
@@ -291,16 +358,16 @@ def test_what_the_census_decided_before_an_interruption_is_reported(checked):
     assert (told.exit_code, told.census, told.open) == (3, 2, 1)
 
 
-def test_what_the_census_decided_is_stored_where_the_gpu_is_lost(checked, monkeypatch):
-    check = checked(Played(), census=PlayedCensus(other=("model1",)))
-    monkeypatch.setattr(check, "_measure", Mock(side_effect=LostDeviceError("the GPU no longer answers")))
+def test_what_the_census_decided_is_stored_where_the_gpu_is_lost(checked):
+    played = Played(fails=LostDeviceError("the GPU no longer answers"))
+    check = checked(played, census=PlayedCensus(other=("model1",)))
     with pytest.raises(LostDeviceError):
         check.run()
     assert answer(check)[0].counts == {"unchanged": 7, "inconclusive": 1}
 
 
 def test_a_compile_that_one_side_lacks_takes_no_answer_back(checked):
-    played = Played(ends_at=2)
+    played = Played(ends_when=lambda one: one.ended == 1)
     check = checked(played, census=PlayedCensus())
     with pytest.raises(KeyboardInterrupt):
         check.run()
@@ -311,8 +378,9 @@ def test_as_many_cells_as_workers_are_decided_before_the_next_begin(checked):
     played = Played(slower={"model0": 1.2, "model1": 1.2}, other=[item.model for item in CELLS])
     check = checked(played, acting=["torch/_inductor/runtime/hints.py"], workers=2)
     check.run()
-    first = [(side, "".join(models)) for side, _, models in played.passes[:6]]
-    assert first == [("base", "01"), ("new", "01"), ("new", "01"), ("base", "01"), ("base", "23"), ("new", "23")]
+    assert sorted(model for _, _, model in played.turns[:8]) == list("00001111")
+    for model in "01":
+        assert played.of(model, "time") == ["base", "new", "new", "base"]
     assert answer(check)[0].counts == {"regressed": 2, "unchanged": 6}
 
 
@@ -320,10 +388,9 @@ def test_a_later_round_finds_the_programs_of_the_first(checked):
     played = Played(other=("model3",), slower={"model3": 1.2}, compiling={"model2": 2.0})
     check = checked(played)
     check.run()
-    passes = list(zip(played.passes, played.programs, strict=True))
-    assert all(kept == side for (side, what, _), kept in passes if what == "time")
-    assert [kept for (_, what, _), kept in passes if what == "compile"][:2] == ["base", "new"]
-    assert {kept for (_, what, _), kept in passes[2:] if what == "compile"} == {""}
+    turns = list(zip(played.turns, played.programs, strict=True))
+    assert all(kept == side for (side, what, _), kept in turns if what == "time")
+    assert [kept for (_, what, model), kept in turns if (what, model) == ("compile", "2")] == ["base", "new", *[""] * 5]
     assert check.compiled[CELLS[3].cell_id] == 1, "the rounds that timed it compiled nothing"
 
 
@@ -334,7 +401,7 @@ def test_an_option_is_judged_on_the_cells_of_base(checked, monkeypatch, capsys):
     check.other, check.compares_compiling = OtherOption.parse("+combo_kernels=true"), False
     check.census = PlayedCensus(other=("model3",), on_new=check.on_new)
     check.run()
-    assert {(what, *models) for _, what, models in played.passes} == {("time", "3")}
+    assert played.kinds() == {("time", "3")}
     report, told = answer(check)
     assert (told.exit_code, told.census, told.timed, told.open) == (1, 7, 1, 0)
     assert report.counts == {"regressed": 1, "unchanged": 7}
@@ -350,5 +417,29 @@ def test_without_a_census_everything_is_compiled_first(checked, capsys):
     played = Played()
     check = checked(played, census=PlayedCensus(ends_after=0, fails="no C compiler"))
     check.run()
-    assert played.passes[0] == ("base", "compile", list("01234567"))
+    assert played.turns[:8] == [("base", "compile", model) for model in "01234567"]
     assert "no census: no C compiler" in capsys.readouterr().err
+
+
+def test_other_code_is_timed_while_the_census_goes_on_and_has_its_share_of_the_cores(checked):
+    census = PlayedCensus(other=("model0",), unknown=("model1",), pauses=4)
+    seen = []
+    played = Played(
+        slower={"model0": 1.2}, other=("model0",), ends_when=lambda one: seen.append((census.is_over, len(one.turns)))
+    )
+    check = checked(played, census=census)
+    check.compares_compiling = False
+    check.run()
+    assert max(turns for is_over, turns in seen if not is_over) >= 4
+    assert played.neighbours == [census]
+    assert {0, 1} <= set(census.left)
+    assert answer(check)[0].counts == {"regressed": 1, "unchanged": 7}
+
+
+def test_the_second_side_waits_until_the_first_has_compiled(checked, monkeypatch):
+    played = Played(fails=KeyboardInterrupt)
+    monkeypatch.setattr(played, "stage_of", lambda _: Stage.COMPILE)
+    check = checked(played, acting=["torch/_inductor/runtime/hints.py"], workers=9)
+    with pytest.raises(KeyboardInterrupt):
+        check.run()
+    assert played.turns == [("base", "time", model) for model in "01234567"]

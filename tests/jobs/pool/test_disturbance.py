@@ -8,6 +8,10 @@ from collector.vocabulary import Cell, Config, Measurement, Phase, Status
 from jobs.pool.usage import DisturbanceCheck
 
 
+def judge(check, measurement):
+    return check.judge(measurement, measurement.cell)
+
+
 def measured(config, eager_ms=None, before_ms=3.0, after_ms=3.0, model="m"):
     cell = Cell("suite", model, Phase.INFERENCE, "bfloat16", "cuda", 4, Config(template=config))
     metrics = {} if eager_ms is None else {"eager_kernel_ms": eager_ms}
@@ -18,35 +22,35 @@ def measured(config, eager_ms=None, before_ms=3.0, after_ms=3.0, model="m"):
 @pytest.mark.parametrize("probes", [{"before_ms": 6.0}, {"after_ms": 6.0}])
 def test_a_long_probe_repeats_the_cell_and_marks_it(probes):
     check = DisturbanceCheck()
-    assert check.judge(measured("triton")) == []
+    assert judge(check, measured("triton")) == []
     disturbed = measured("cudagraphs", **probes)
-    assert check.judge(disturbed) == [disturbed.cell]
+    assert judge(check, disturbed) == [disturbed.cell]
     assert disturbed.details["disturbed"] == "the device was not idle"
 
 
 def test_a_gpu_that_is_held_back_is_named_and_not_taken_for_a_neighbour():
     check = DisturbanceCheck()
-    check.judge(measured("triton"))
+    judge(check, measured("triton"))
     hot = measured("cudagraphs", after_ms=26.4)
     hot.details["throttled"] = ["hardware_thermal"]
-    assert check.judge(hot) == [hot.cell]
+    assert judge(check, hot) == [hot.cell]
     assert hot.details["disturbed"] == "the GPU was held back: hardware_thermal"
 
 
 def test_a_lower_clock_is_no_disturbance():
     check = DisturbanceCheck()
-    check.judge(measured("triton"))
-    assert check.judge(measured("cudagraphs", before_ms=4.2, after_ms=4.2)) == []
+    judge(check, measured("triton"))
+    assert judge(check, measured("cudagraphs", before_ms=4.2, after_ms=4.2)) == []
 
 
 def test_an_eager_device_time_off_from_the_others_repeats_the_slower():
     check = DisturbanceCheck()
-    check.judge(measured("triton", eager_ms=10.0))
+    judge(check, measured("triton", eager_ms=10.0))
     slower = measured("cudagraphs", eager_ms=20.0)
-    assert check.judge(slower) == [slower.cell]
+    assert judge(check, slower) == [slower.cell]
     assert "eager device time" in slower.details["disturbed"]
-    assert check.judge(measured("aten", eager_ms=10.3)) == []
-    assert check.judge(measured("triton", eager_ms=20.0, model="other")) == []
+    assert judge(check, measured("aten", eager_ms=10.3)) == []
+    assert judge(check, measured("triton", eager_ms=20.0, model="other")) == []
 
 
 def test_a_device_time_longer_than_its_call_repeats_the_cell():
@@ -54,26 +58,26 @@ def test_a_device_time_longer_than_its_call_repeats_the_cell():
     check = DisturbanceCheck()
     impossible = measured("cudagraphs", eager_ms=2.92)
     impossible.metrics |= {"eager_ms": 3.79, "compiled_kernel_ms": 3.45, "compiled_ms": 2.57}
-    assert check.judge(impossible) == [impossible.cell]
+    assert judge(check, impossible) == [impossible.cell]
     assert "longer than the call" in impossible.details["disturbed"]
     possible = measured("triton", eager_ms=2.92)
     possible.metrics |= {"eager_ms": 3.79, "compiled_kernel_ms": 2.60, "compiled_ms": 2.57}
-    assert check.judge(possible) == []
+    assert judge(check, possible) == []
 
 
 def test_the_first_of_a_model_is_repeated_if_a_later_one_is_faster():
     check = DisturbanceCheck()
     first = measured("triton", eager_ms=20.0)
-    assert check.judge(first) == []
-    assert check.judge(measured("cudagraphs", eager_ms=10.0)) == [first.cell]
+    assert judge(check, first) == []
+    assert judge(check, measured("cudagraphs", eager_ms=10.0)) == [first.cell]
 
 
 def test_a_cell_is_repeated_once_and_says_so():
     check = DisturbanceCheck()
-    check.judge(measured("triton", eager_ms=10.0))
-    check.judge(measured("cudagraphs", eager_ms=20.0))
+    judge(check, measured("triton", eager_ms=10.0))
+    judge(check, measured("cudagraphs", eager_ms=20.0))
     second = measured("cudagraphs", eager_ms=20.0)
-    assert check.judge(second) == []
+    assert judge(check, second) == []
     assert second.details["repeated"]
     assert second.details["disturbed"]
 
@@ -81,7 +85,7 @@ def test_a_cell_is_repeated_once_and_says_so():
 def test_the_shortest_probe_is_what_an_idle_device_needs():
     check = DisturbanceCheck()
     assert check.idle_ms == 0.0
-    check.judge(measured("triton", before_ms=3.5, after_ms=3.2))
+    judge(check, measured("triton", before_ms=3.5, after_ms=3.2))
     assert check.idle_ms == 3.2
 
 
@@ -89,11 +93,11 @@ def test_a_slow_host_shows_in_eager_alone_and_its_process_is_repeated():
     check = DisturbanceCheck()
     first, second, third = (measured(config, eager_ms=3.0) for config in ("triton", "cudagraphs", "aten"))
     first.metrics["eager_ms"], second.metrics["eager_ms"], third.metrics["eager_ms"] = 5.2, 3.15, 3.54
-    assert check.judge(first) == []
-    assert check.judge(second) == [first.cell]
+    assert judge(check, first) == []
+    assert judge(check, second) == [first.cell]
     assert "disturbed" not in second.details
-    assert check.judge(third) == []
+    assert judge(check, third) == []
     slow = measured("max_autotune", eager_ms=3.0)
     slow.metrics["eager_ms"] = 4.1
-    assert check.judge(slow) == [slow.cell]
+    assert judge(check, slow) == [slow.cell]
     assert slow.details["disturbed"].startswith("the host was slow")

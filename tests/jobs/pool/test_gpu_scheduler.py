@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -20,13 +20,14 @@ from collector.process.launcher import Launcher, Preload
 from collector.settings import Settings
 from collector.vocabulary import Status
 from jobs.pool import gpu_scheduler, runner
-from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, LostDeviceError
+from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, Job, LostDeviceError, Server
 from jobs.pool.runner import Pool
 from tests.collector.processes import EARLY, EARLY_STATUS, LONG, servers
 from tests.jobs.acting import (
     CORES,
     FIRST,
     LAST,
+    PATIENT,
     Stage,
     acted,
     alive,
@@ -187,6 +188,27 @@ def test_a_server_that_died_before_its_first_cell_is_replaced(is_known, stage):
         time.sleep(0.005)
     scheduler = scheduler or stage.scheduler(cells, slot(2), launcher=early)
     all_pass([outcome for _, outcome in Pool([scheduler]).run()], 2)
+
+
+def test_jobs_of_another_server_share_the_device_and_are_their_own(stage):
+    steps = "work:0.1,measure:0.2,work:0.1"
+    scheduler = stage.scheduler([acted(steps, 1), acted(steps, 2)], slot(3))
+    other = Server({**os.environ, **player_variables(stage.log)}, cores=FIRST)
+    jobs = [Job(acted(steps, number), PATIENT, other) for number in (3, 4)]
+    for job in jobs:
+        scheduler.add(job)
+    assert scheduler.free_workers < 0
+    found = {}
+    with closing(scheduler):
+        pool = Pool([scheduler])
+        while scheduler.busy:
+            found |= {job: outcome for _, job, outcome in pool.turn()}
+    all_pass(found.values(), 4)
+    assert [found[job].measurement.cell.batch_size for job in jobs] == [3, 4]
+    assert scheduler.stage_of(jobs[0]) is None
+    spans = read_trace(stage.log).named("measure")
+    assert len(spans) == 4
+    assert not any(one.overlaps(another) for one, another in combinations(spans, 2))
 
 
 @pytest.fixture

@@ -77,8 +77,8 @@ def test_a_fork_server_that_is_lost_in_the_middle_costs_no_outcome(seed, moments
     scripts = [random_script(rng, 8) for _ in range(20)]
 
     def lose(world):
-        if world.scheduler._launcher:
-            world.scheduler._launcher.lost = True
+        if world.server.launcher:
+            world.server.launcher.lost = True
 
     world = World(scripts, device_slot(4, 8), events=dict.fromkeys(moments, lose))
     world.run()
@@ -245,8 +245,7 @@ def test_where_the_first_of_a_model_does_not_compile_the_next_tunes():
 def test_with_a_folder_of_choices_nobody_waits_for_the_first_of_a_model():
     script = Script([Step("work", 10.0), Step("measure", 1.0, stage=Stage.TIMING)])
     with of_models(1):
-        world = World([script] * 4, device_slot(4))
-        world.scheduler._settings = Settings(shared_tuning="choices")
+        world = World([script] * 4, device_slot(4), settings=Settings(shared_tuning="choices"))
         world.run()
     assert set(starts(world).values()) == {0.0}
 
