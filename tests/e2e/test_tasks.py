@@ -285,7 +285,7 @@ def test_9_every_page_opens_by_keyboard_and_tab_gets_through_it(visitor, name):
 def nights_server(tmp_path_factory) -> Iterator[str]:
     """The dashboard on the nights of two commits on GPUs that came with the checkout."""
     folder = tmp_path_factory.mktemp("nights")
-    store = stores.store(folder / "store.db", sorted((ROOT / "data" / "nights").glob("*.gz")))
+    store = stores.shipped(folder / "store.db")
     with serving(store, folder) as address:
         yield address
 
