@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -110,6 +110,63 @@ class Device(Protocol):
 
         Raises `NoYardstickError` where the driver cannot run it.
         """
+
+
+class PlainDevice:
+    """A device of which torch tells nothing: it counts no memory, takes no limit and is asked for no probe."""
+
+    records_graphs = shows_waits = False
+    preloads: tuple[str, ...] = ()
+
+    def uuid(self) -> str | None:
+        """Return None: no tool names it."""
+        return None
+
+    def capability(self) -> None:
+        """Return None: what asks for one means NVIDIA's."""
+
+    def peak(self, call: Callable[[], Any]) -> None:
+        """Return None: torch does not say which line allocated."""
+
+    def allocated(self) -> int | None:
+        """Return None: not counted."""
+        return None
+
+    def reserved(self) -> int:
+        """Return 0: not counted."""
+        return 0
+
+    def most_reserved(self) -> int:
+        """Return 0: not counted."""
+        return 0
+
+    def forget_peaks(self) -> None:
+        """Do nothing: none are counted."""
+
+    def give_back_unused(self) -> None:
+        """Do nothing: nothing is known to be kept."""
+
+    def limited(self, limit: Callable[[], int | None]) -> AbstractContextManager[None]:
+        """Return a context without a limit."""
+        return nullcontext()
+
+    def total_bytes(self) -> int | None:
+        """Return None: not known, or the host's."""
+        return None
+
+    def is_full(self) -> bool:
+        """Return False: not known."""
+        return False
+
+    def allows_tf32(self) -> bool:
+        """Return False: it multiplies as it is told."""
+        return False
+
+    def idle_probe(self, known_ms: float) -> None:
+        """Return None: how long a probe takes on an idle one was never seen."""
+
+    def yardstick(self) -> None:
+        """Return None: the fixed work of a GPU is PTX, and the host's own is timed in any case."""
 
 
 def device_here() -> str:

@@ -1,4 +1,4 @@
-"""Errors of asking: each text is one line that says what is wrong and what to do."""
+"""Errors of asking, and the words of their texts: each is one line that says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -52,3 +52,12 @@ def nearest(word: str, known: Iterable[str], count: int = 3, where: str = "") ->
     if close:
         return f"did you mean {', '.join(close[:count])}?"
     return f"{where} lists them" if where and len(words) > 20 else f"known: {', '.join(words)}"
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """Return the text without anything that breaks a line, steers the terminal or turns the writing round, cut to `limit`.
+
+    Each such character becomes U+FFFD, so that one sees that there was something. `--json` has the text as it is.
+    """
+    flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."

@@ -25,6 +25,8 @@ Source = Engine | Connection
 #: A select of any columns.
 Query: TypeAlias = "Select[*tuple[Any, ...]]"
 
+Values: TypeAlias = "np.ndarray[Any, Any]"
+
 _T = TypeVar("_T")
 
 
@@ -63,11 +65,14 @@ def by_key(source: Source, key: Any, value: Any, wanted: Iterable[Any]) -> dict[
     return known
 
 
+#: Rows that become arrays together: few enough that their values are still in the processor's cache.
+_AT_ONCE = 1000
+
+
 def frame(source: Source, query: Query) -> pd.DataFrame:
     """The rows of a select as a data frame, see `framed`."""
     with connected(source) as conn:
-        rows = conn.execute(query).all()
-    return framed(rows, query.selected_columns)
+        return _joined(conn.execute(query).partitions(_AT_ONCE), query.selected_columns)
 
 
 def framed(rows: Sequence[Sequence[Any]], columns: Iterable[ColumnElement[Any]]) -> pd.DataFrame:
@@ -76,24 +81,34 @@ def framed(rows: Sequence[Sequence[Any]], columns: Iterable[ColumnElement[Any]])
     Numbers are float64 with NaN for NULL, texts are `str` with NaN for NULL, whole numbers are int64, or Int64 where one is
     NULL.
     """
+    return _joined([rows] if rows else [], columns)
+
+
+def _joined(parts: Iterable[Sequence[Sequence[Any]]], columns: Iterable[ColumnElement[Any]]) -> pd.DataFrame:
     import pandas as pd
 
     types = {column.name: column.type for column in columns}
-    values = list(zip(*rows, strict=True)) or [()] * len(types)
-    return pd.DataFrame(
-        {name: _typed(of_column, kind) for (name, kind), of_column in zip(types.items(), values, strict=True)},
-        copy=False,
-    )
+    arrays: list[list[Values]] = [[np.empty(0, _stored(kind))] for kind in types.values()]
+    for rows in parts:
+        for of_column, values, kind in zip(arrays, zip(*rows, strict=True), types.values(), strict=True):
+            of_column.append(np.array(values, _stored(kind)))
+    joined = map(np.concatenate, arrays)
+    typed = {name: _typed(values, kind) for (name, kind), values in zip(types.items(), joined, strict=True)}
+    return pd.DataFrame(typed, copy=False)
 
 
-def _typed(values: tuple[Any, ...], kind: TypeEngine[Any]) -> Any:
+def _stored(kind: TypeEngine[Any]) -> type:
+    return np.float64 if isinstance(kind, Double) else object
+
+
+def _typed(values: Values, kind: TypeEngine[Any]) -> Any:
     import pandas as pd
 
     if isinstance(kind, Double):
-        return np.array(values, dtype=np.float64)
+        return values
     if isinstance(kind, Text | MaskedText):
-        return pd.array(np.array(values, dtype=object), dtype="str")
-    return pd.array(values, dtype="Int64") if None in values else np.array(values, dtype=np.int64)
+        return pd.array(values, dtype="str")
+    return pd.array(values, dtype="Int64") if None in values.tolist() else values.astype(np.int64)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy.exc import DBAPIError
 
 from collector.usage_errors import ExpectedError
+from collector.usage_errors import one_line as one_line
 
 
 class StoreError(ExpectedError):
@@ -136,9 +137,3 @@ def in_words(words: Sequence[str], last: str) -> str:
 def counted(number: int, word: str) -> str:
     """`1 row`, `2 rows`."""
     return f"{number} {word}{'s' * (number != 1)}"
-
-
-def one_line(text: str, limit: int = 80) -> str:
-    """A name fit for an error line: no line breaks or control characters, at most `limit` characters."""
-    flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-    return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."

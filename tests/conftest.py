@@ -38,7 +38,7 @@ _KEPT = (
     "LOGNAME",
     "HOME",
 )
-_KEPT += ("HYPOTHESIS_PROFILE", "PYTHONDONTWRITEBYTECODE", "INDUCTOR_WATCH_SCREENSHOTS", "INDUCTOR_WATCH_CHAOS")
+_KEPT += ("HYPOTHESIS_PROFILE", "INDUCTOR_WATCH_SCREENSHOTS", "INDUCTOR_WATCH_CHAOS")
 #: What PYTHONPATH was: pytest-xdist gives its workers the module path that pytest itself began with.
 _LEFT_OUT = "PYTEST_LEFT_OUT_OF_PYTHONPATH"
 _SET = {
@@ -49,6 +49,7 @@ _SET = {
     "TZ": "UTC",
     "LC_ALL": "C.UTF-8",
     "GOMP_SPINCOUNT": "0",  # threads of torch that wait for each other leave the cores to the other worker
+    "TORCHINDUCTOR_VEC_ISA_OK": "1",  # probes of the CPU's instruction sets take seconds in each process
 }
 
 
@@ -61,6 +62,8 @@ def _clean() -> None:
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("PYTEST_")}
     os.environ.clear()
     os.environ.update(kept | _SET | {_LEFT_OUT: left_out})
+    # Hundreds of processes import the packages, and each would compile them where make says not to keep the bytecode.
+    sys.dont_write_bytecode = False
     if "PYTEST_XDIST_WORKER" not in kept:  # a worker has the folder of the process that started it
         home = tempfile.mkdtemp(prefix="watch-home-")
         atexit.register(shutil.rmtree, home, ignore_errors=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from enum import StrEnum
@@ -133,14 +133,17 @@ class JudgedMetric:
         more = unknown if more_runs is None else more_runs
         return cls(metric, verdict, change=change, adjusted=change, more_runs=more, **parts)
 
-    def by_cell(self) -> Sequence[Judged | None]:
-        """Return the judgement of each cell; None where the metric was not judged."""
-        numbers = [getattr(self, field.name) for field in fields(self)[2:]]
-        columns = [[None if number != number else number for number in of_part.tolist()] for of_part in numbers]
-        return [
-            None if word is None else Judged(self.metric, _OUTCOMES[word], *parts)
-            for word, *parts in zip(self.verdict, *columns, strict=True)
-        ]
+
+def by_cell(metrics: Iterable[JudgedMetric], count: int) -> list[dict[str, Judged]]:
+    """Return the judgements of each of `count` cells by metric, without those metrics that were not judged."""
+    found: list[dict[str, Judged]] = [{} for _ in range(count)]
+    for of_metric in metrics:
+        known = np.flatnonzero(of_metric.verdict != None)  # noqa: E711 -- of each entry
+        words, *numbers = (getattr(of_metric, field.name)[known].tolist() for field in fields(of_metric)[1:])
+        columns = [[None if number != number else number for number in of_part] for of_part in numbers]
+        for at, word, *parts in zip(known.tolist(), words, *columns, strict=True):
+            found[at][of_metric.metric] = Judged(of_metric.metric, _OUTCOMES[word], *parts)
+    return found
 
 
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
@@ -229,18 +232,16 @@ def findings(
     for dimension, of_dimension in _by_dimension(judged).items():
         # Where a change of wall time must be seen in a second run, latency stays open.
         is_open = outcome is Outcome.INCONCLUSIVE and metric == WALL
+        shown, beside = of_dimension[0], None
         if dimension is Dimension.LATENCY:
             verdict = _latency(judged, is_open)
         else:
             verdict = min((one.verdict for one in of_dimension), key=ORDER.index)
-        shown = min((one for one in of_dimension if one.verdict is verdict), key=_width, default=of_dimension[0])
-        beside = next((one for one in of_dimension if one is not shown), None)
-        found[dimension] = Finding(
-            dimension,
-            _elsewhere(outcome, verdict, moved),
-            shown,
-            beside if dimension is Dimension.LATENCY else None,
-        )
+        if len(of_dimension) > 1:
+            shown = min((one for one in of_dimension if one.verdict is verdict), key=_width, default=shown)
+            if dimension is Dimension.LATENCY:
+                beside = next(one for one in of_dimension if one is not shown)
+        found[dimension] = Finding(dimension, _elsewhere(outcome, verdict, moved), shown, beside)
     if Dimension.LATENCY not in found and outcome is Outcome.UNCHANGED:
         found[Dimension.LATENCY] = Finding(Dimension.LATENCY, Outcome.UNCHANGED)  # the same code, which was not timed
     return tuple(found[dimension] for dimension in Dimension if dimension in found)
@@ -333,6 +334,8 @@ class Transition(StrEnum):
 
 def transition(base: CellState, new: CellState) -> Transition:
     """Return what became of a cell from base to new; the first rule that holds counts."""
+    if base.passes and new.passes:
+        return Transition.BOTH_PASS
     rules = (
         (Transition.ENTERED, not base.is_expected),
         (Transition.LEFT, not new.is_expected),
@@ -340,7 +343,6 @@ def transition(base: CellState, new: CellState) -> Transition:
         (Transition.MISSING, new.status is None),
         (Transition.MISSING_IN_BASE, base.status is None),
         (Transition.NOT_APPLICABLE, base.is_not_applicable or new.is_not_applicable),
-        (Transition.BOTH_PASS, base.passes and new.passes),
         (Transition.BROKE, base.passes),
         (Transition.FIXED, new.passes),
     )

@@ -157,8 +157,8 @@ def _vanishing(pairs: PairedCells, name: str) -> tuple[Mask, Mask]:
 #: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
 JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name in (LEAK, MARGIN) or name in COUNTED)
 #: What noise is learned from, and what is read of the sides' own runs besides.
-LEARNED = tuple(sorted({*MIN_EFFECT, *CONTROL.values(), *YARDSTICKS}))
-OF_SIDES = tuple(sorted({LEAK, MARGIN, THROTTLED, *READ_FOR_COUNTS} - set(LEARNED)))
+LEARNED = tuple(sorted({*MIN_EFFECT, *CONTROL.values()}))
+OF_SIDES = tuple(sorted({LEAK, MARGIN, THROTTLED, *YARDSTICKS, *READ_FOR_COUNTS} - set(LEARNED)))
 READ = (*LEARNED, *OF_SIDES)
 #: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
 _WIDEST = np.log(1000.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -11,8 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection, func, select
 
-from analysis.compare.adjustment import CellPairs, CommonMove, EagerFacts, PairedCells
-from analysis.compare.cell_comparison import DEVICE, WALL, CellComparison, Transition, differ, findings, transition
+from analysis.compare.adjustment import YARDSTICKS, CellPairs, CommonMove, EagerFacts, PairedCells
+from analysis.compare.cell_comparison import (
+    DEVICE,
+    WALL,
+    CellComparison,
+    Transition,
+    by_cell,
+    differ,
+    findings,
+    transition,
+)
 from analysis.compare.cell_verdicts import (
     COUNTED,
     LEAK,
@@ -111,7 +120,10 @@ def compare(
         pairs = _paired(*sides, across_configs=configs is not None, against=against)
         environments = side_environments(conn, base) | side_environments(conn, new)
         code = _code_words(conn, pairs)
-        rows = RepeatRows.behind(conn, (base, new), LEARNED, read=read, of_sides=OF_SIDES)
+        # The yardsticks of a night that times are taken from count as well.
+        is_carried = any(state.same_code_as for states in sides for state in states)
+        of_all = {*LEARNED, *YARDSTICKS} if is_carried else {*LEARNED}
+        rows = RepeatRows.behind(conn, (base, new), of_all, read=read, of_sides={*OF_SIDES} - of_all)
         note = order_note(conn, base, new)
     cells, noise, eager = _judged(pairs, code, environments, rows, base, new)
     return Comparison(base, new, cells, noise, environments, note, configs, eager=eager)
@@ -165,16 +177,17 @@ def _judged(
     words = [transition(pair.base, pair.new) for pair in pairs]
     paired = PairedCells(rows, base, new, _cell_pairs(pairs, words))
     judgement = judge_pairs(paired)
-    by_metric = {name: of_metric.by_cell() for name, of_metric in judgement.metrics.items()}
+    by_metric = by_cell(judgement.metrics.values(), len(pairs))
     modes = rows.modes(WALL) | rows.modes(DEVICE)
     one_commit, flaky = set(base.commits) == set(new.commits), rows.flaky()
     settings = {
         environment_id: canonical_json({key: value for key, value in data.items() if key != NAME_OF_SOURCE})
         for environment_id, data in environments.items()
     }
+    censuses = {environment_id for environment_id, data in environments.items() if CENSUS in data}
     cells = []
     for at, (pair, word) in enumerate(zip(pairs, words, strict=True)):
-        judged = {name: one for name, of_metric in by_metric.items() if (one := of_metric[at]) is not None}
+        judged = by_metric[at]
         # Both sides ran with the same libraries and settings; the commit of the Python files may differ.
         before, after = (settings.get(state.environment_id or "") for state in (pair.base, pair.new))
         known = Circumstances(
@@ -184,7 +197,7 @@ def _judged(
             same_code=bool(paired.cells.same_code[at]),
             same_environment=before is not None and before == after,
             model_changed=_model_changed(pair, environments),
-            only_code=all(_is_only_code(state, environments) for state in (pair.base, pair.new)),
+            only_code=_is_only_code(pair.base, censuses) and _is_only_code(pair.new, censuses),
             is_open=bool(judgement.is_open[at]),
             is_flaky=pair.new.cell_id in flaky,
             one_commit=one_commit,
@@ -270,10 +283,9 @@ def _of_config(states: Sequence[CellState], wanted: str) -> list[CellState]:
     return [state for state in states if state.cell and state.cell.config_id == ids[0]]
 
 
-def _is_only_code(state: CellState, environments: Environments) -> bool:
-    """Whether a census generated the code of a cell, and nothing measured it."""
-    is_census = CENSUS in environments.get(state.environment_id or "", {})
-    return is_census and state.status == Status.NOT_CHECKED and state.code_id is not None
+def _is_only_code(state: CellState, censuses: Collection[str]) -> bool:
+    """Whether a census generated the code of a cell, and nothing measured it. `censuses` are the environments of these."""
+    return state.environment_id in censuses and state.status == Status.NOT_CHECKED and state.code_id is not None
 
 
 def _model_changed(pair: _Pair, environments: Environments) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median_low
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -73,6 +74,7 @@ class RepeatRows:
         self.cell: Labels = pd.Index(repeats.cells["cell"]).get_indexer(self._rows["cell"]).astype(np.int64)
         self._cell_but_config = repeats.cells.groupby(_OF_CELL, sort=False).ngroup().to_numpy()
         self.passed: Mask = self._rows["passed"].to_numpy() == 1
+        self._repeats: dict[tuple[bytes, tuple[int, int] | None], _Repeats] = {}
 
     @classmethod
     def behind(
@@ -143,6 +145,13 @@ class RepeatRows:
         kept = usable.copy()
         kept[rows.index[copies]] = False
         return kept
+
+    def repeats(self, kept: Mask, between: tuple[int, int] | None) -> _Repeats:
+        """Return the repeats among the kept rows. Most metrics are measured in the same rows, which are grouped once."""
+        key = kept.tobytes(), between
+        if key not in self._repeats:
+            self._repeats[key] = _Repeats(self, np.flatnonzero(kept), between)
+        return self._repeats[key]
 
     def of_side(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers, Numbers]:
         """Return of each of `cells` the mean ln of the metric over the runs of a side in which it passed, and two counts.
@@ -281,7 +290,7 @@ def learn_noise(
     if common is not None:
         values = values - common
         beside = None if beside is None else beside - common
-    repeats = _Repeats(rows, np.flatnonzero(rows.without_copies(usable, values)), between)
+    repeats = rows.repeats(rows.without_copies(usable, values), between)
     own_variance, own_df, *fitted = _own(repeats, values, beside)
     prior = _prior(own_variance, own_df)
     left = values if beside is None else values - fitted[0][rows.unit] * beside
@@ -296,7 +305,7 @@ def learn_noise(
         *fitted,
     )
     variance, df, part, slope, spread = (np.append(of_unit, np.nan)[unit] for of_unit in of_units)
-    tail = repeats.tail(left, between)
+    tail = repeats.tail(left)
     tail = replace(tail, **{name: np.append(getattr(tail, name), np.nan)[unit] for name in ("scale", "apart")})
     return Noise(variance, df, prior, float(own_df.sum()), slope, spread, part, tail)
 
@@ -353,6 +362,16 @@ def _with_siblings(variance: Numbers, df: Numbers, prior: Prior | None, program:
     return moderated, freedom
 
 
+class _RunsInTime(NamedTuple):
+    """The runs of each series, one series after the other; `rows` are their measurements, and `of_row` the run of each."""
+
+    rows: Labels
+    of_row: Labels
+    series: Labels
+    owner: Labels
+    is_earlier: Mask
+
+
 class _Repeats:
     """Groups the kept rows into repeats: by commit in series with few commits, night by night in series with many."""
 
@@ -380,6 +399,7 @@ class _Repeats:
         many = nights[self._is_many]
         self._series, self._series_of_night = np.unique(many // labels, return_inverse=True)
         self._night_of_run = rows.night_of_run
+        self._last_earlier = None if between is None else between[0]
         self._between = None if between is None else tuple(rows.night_of_run[list(between)].tolist())
         self._judged = _judged(many % labels, self._series_of_night, self._between)
         is_step = self._series_of_night[1:] == self._series_of_night[:-1]
@@ -438,31 +458,34 @@ class _Repeats:
             np.where(is_many, part, np.nan_to_num(beyond / few)),
         )
 
-    def tail(self, values: Numbers, between: tuple[int, int] | None) -> Tail:
+    @cached_property
+    def _in_time(self) -> _RunsInTime:
+        """The runs of each series in the order of time, without those after the last one of the earlier side."""
+        series = self._series_of_all[self._night_of_row]
+        order = np.lexsort((self._run, series))
+        if self._last_earlier is not None:
+            order = order[self._run[order] <= self._last_earlier]
+        series, run = series[order], self._run[order]
+        is_first = (np.diff(series, prepend=-1) != 0) | (np.diff(run, prepend=-1) != 0)
+        night = self._night_of_run[run[is_first]]
+        is_earlier = np.zeros(len(night), dtype=bool) if self._between is None else night == self._between[0]
+        rows = self._kept[order]
+        return _RunsInTime(rows, np.cumsum(is_first) - 1, series[is_first], self.unit[rows[is_first]], is_earlier)
+
+    def tail(self, values: Numbers) -> Tail:
         """Return how far runs were from their neighbours in time, over the usual distance of their unit; arrays are by unit.
 
         Runs after the last one of the earlier side are left out: they are judged. A new level has no run that is apart.
         """
-        runs = int(self._run.max(initial=0)) + 1
-        order = np.lexsort((self._run, self._series_of_all[self._night_of_row]))
-        if between is not None:
-            order = order[self._run[order] <= between[0]]
-        keys = self._series_of_all[self._night_of_row][order] * runs + self._run[order]
-        _, of_row = np.unique(keys, return_inverse=True)
-        count = np.bincount(of_row)
-        means = np.bincount(of_row, values[self._kept][order]) / np.maximum(count, 1)
-        first = np.searchsorted(of_row, np.arange(len(count)))
-        series = self._series_of_all[self._night_of_row][order][first]
-        owner = self.unit[self._kept][order][first]
-        distance, known = distances_from_neighbours(means, series)
-        night = self._night_of_run[self._run[order][first]]
-        is_earlier = np.zeros(len(night), dtype=bool) if self._between is None else night == self._between[0]
-        from_before = distances_from_before(means, series, is_earlier)
+        runs = self._in_time
+        means = np.bincount(runs.of_row, values[runs.rows]) / np.bincount(runs.of_row)
+        distance, known = distances_from_neighbours(means, runs.series)
+        from_before = distances_from_before(means, runs.series, runs.is_earlier)
         has_it = np.isfinite(from_before)
         with np.errstate(invalid="ignore"):
-            runs_of = np.bincount(owner[has_it], minlength=self._count)
-            apart = sums(from_before[has_it], owner[has_it], self._count) / runs_of
-        return replace(tail_of(distance[known], owner[known], self._count), apart=apart)
+            runs_of = np.bincount(runs.owner[has_it], minlength=self._count)
+            apart = sums(from_before[has_it], runs.owner[has_it], self._count) / runs_of
+        return replace(tail_of(distance[known], runs.owner[known], self._count), apart=apart)
 
     def _within(self, values: Numbers) -> tuple[Numbers, Numbers]:
         """The variance of the runs of a night, moderated, and its own degrees of freedom, of every unit."""

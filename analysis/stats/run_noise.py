@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.special import betaincinv, comb, digamma, ndtri, polygamma, stdtrit
+from scipy.special import betaincinv, comb, digamma, ndtri, polygamma, stdtrit, zeta
 
 from analysis.stats.averages import NORMAL_CONSISTENCY, Labels, Mask, Numbers
 
@@ -118,7 +118,7 @@ def _inverse_trigamma(value: float) -> float:
     low, high = 1e-10, 1e10
     for _ in range(_STEPS):
         middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if polygamma(1, middle) > value else (low, middle)
+        low, high = (middle, high) if zeta(2.0, middle) > value else (low, middle)  # polygamma(1, x), which is slower
     return low
 
 
@@ -227,13 +227,22 @@ def _ranked(values: Numbers, owners: Labels, count: int, parts: Sequence[float])
 
     The values of one owner stand one after the other.
     """
+    ordered, size = _ordered(values, owners, count)
+    last, each = np.maximum(size - 1, 0), np.arange(count)
+    return [np.where(size > 0, ordered[each, np.floor(part * last).astype(np.int64)], 0.0) for part in parts]
+
+
+def _ordered(values: Numbers, owners: Labels, count: int) -> tuple[Numbers, Labels]:
+    """Return a row for each owner with its values in ascending order, and how many these are.
+
+    The values of one owner stand one after the other. Sorting short rows takes a fraction of sorting all values by two keys.
+    """
     size, index = np.bincount(owners, minlength=count), np.arange(len(owners))
     first = np.maximum.accumulate(np.where(np.diff(owners, prepend=-1) != 0, index, 0))
     ordered = np.full((count, max(size.max(initial=0), 1)), np.inf)
     ordered[owners, index - first] = values
     ordered.sort(axis=1)
-    last, each = np.maximum(size - 1, 0), np.arange(count)
-    return [np.where(size > 0, ordered[each, np.floor(part * last).astype(np.int64)], 0.0) for part in parts]
+    return ordered, size
 
 
 #: Runs, a run and its neighbours, of which the median is the level: a step leaves no run apart from it.
@@ -364,14 +373,10 @@ def distances_from_before(values: Numbers, series: Labels, is_earlier: Mask) -> 
 
 def medians_of(values: Numbers, owners: Labels, count: int) -> Numbers:
     """Return the median of the values of each owner from 0 to count - 1, NaN for those without any."""
-    ordered = values[np.lexsort((values, owners))]
-    sizes = np.bincount(owners, minlength=count)
-    starts = np.cumsum(sizes) - sizes
-    there = np.flatnonzero(sizes)
-    found = np.full(count, np.nan)
-    middle = [ordered[starts[there] + part] for part in ((sizes[there] - 1) // 2, sizes[there] // 2)]
-    found[there] = (middle[0] + middle[1]) / 2
-    return found
+    order = np.argsort(owners, kind="stable")
+    ordered, size = _ordered(values[order], owners[order], count)
+    low, high = (ordered[np.arange(count), np.maximum(part, 0)] for part in ((size - 1) // 2, size // 2))
+    return np.where(size > 0, (low + high) / 2, np.nan)
 
 
 def tail_of(distances: Numbers, owners: Labels, count: int) -> Tail:
@@ -391,10 +396,16 @@ def tail_of(distances: Numbers, owners: Labels, count: int) -> Tail:
 
 
 def cells_with_gaps(values: Numbers, cells: Labels) -> Labels:
-    """Return the cells of which some ln values next to each other in size are as far apart as two modes are."""
+    """Return the cells of which some ln values next to each other in size are as far apart as two modes are.
+
+    As many values as a mode has lie on both sides of them.
+    """
     order = np.lexsort((values, cells))
-    is_wide = np.diff(values[order]) >= np.log1p(_LEAST_GAP)
-    found: Labels = np.unique(cells[order][1:][is_wide & (np.diff(cells[order]) == 0)])
+    ordered, owners = values[order], cells[order]
+    few, last = _FEWEST_OF_MODE, len(order) - _FEWEST_OF_MODE
+    is_wide = ordered[few : last + 1] - ordered[few - 1 : last] >= np.log1p(_LEAST_GAP)
+    is_within = owners[: len(is_wide)] == owners[2 * few - 1 :]
+    found: Labels = np.unique(owners[few : last + 1][is_wide & is_within])
     return found
 
 

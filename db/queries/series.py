@@ -51,7 +51,7 @@ ReadRun = Callable[[int], pd.DataFrame]
 class Repeats:
     """What the store holds of some cells. All numbers of runs, cells, commits, models, testbeds and programs are the store's.
 
-    - `rows`: as `rows_of_runs`, of the chosen cells only
+    - `rows`: as `rows_of_runs`, of the chosen cells only; the runs in any order
     - `runs`: run, night, branch, commit and testbed of each run, oldest first; what confirms a night stands with the night
     - `cells`: cell, cell_id, model, phase, dtype, device and batch_size of each cell
     """
@@ -90,14 +90,14 @@ def repeats(
                 rows_of_runs(conn, some, names, of_cells=measured)
                 for some, names in ((own, [*metrics, *of_sides]), (others, metrics))
             ]
-            rows = pd.concat(parts, ignore_index=True).sort_values("run", kind="stable", ignore_index=True)
+            rows = pd.concat(parts, ignore_index=True)
         else:
             rows = pd.concat([read(run) for run in runs["run"].tolist()], ignore_index=True)
             rows = rows[rows["cell"].isin(cells["cell"])]
     wanted = rows["untimed"] == 0
     if with_untimed:
         wanted |= rows["run"].isin(own)
-    return Repeats(rows[wanted], runs, cells)
+    return Repeats(rows if wanted.all() else rows[wanted], runs, cells)
 
 
 def rows_of_runs(

@@ -20,7 +20,7 @@ from db.queries.cells import CellFilter, branches, expand_patterns
 from db.queries.sides import resolve_side
 from db.store_errors import counted
 from jobs.options import POSITIVE, Moment, branch_option, cell_options, db_option, example, json_option
-from jobs.output.terminal import one_line, print_json, print_lines, the_first
+from jobs.output.terminal import LONGEST, one_line, print_json, print_lines, the_first
 from jobs.regressions.notices import commit_line
 
 #: Commits of a range, and kernels that are named; all are in `--json`.
@@ -34,7 +34,7 @@ def alert_lines(alert: Alert, cells: int, evidence: Evidence | None = None) -> l
     lines += [f"    {line}" for line in evidence_lines(evidence)] if evidence else []
     if (rest := len(alert.changes) - cells) > 0:
         lines.append(f"  ... and {rest} more changes (--cells shows more, --json has all)")
-    return [one_line(line) for line in lines]
+    return [one_line(line, LONGEST) for line in lines]
 
 
 def change_line(change: Change) -> str:
@@ -74,7 +74,9 @@ def drift_line(drift: Drift) -> str:
     steps = "" if levels.steps == 1 else f", of which steps {percent(levels.steps - 1)}"
     rest = f"drift {percent(levels.drift - 1)} ({interval(levels.low - 1, levels.high - 1)})"
     values = _values(drift.metric, levels.before, levels.now)
-    return one_line(f"{drift.direction.value}: {drift.cell}: {values}, {percent(levels.ratio - 1)}{steps}; {rest}")
+    return one_line(
+        f"{drift.direction.value}: {drift.cell}: {values}, {percent(levels.ratio - 1)}{steps}; {rest}", LONGEST
+    )
 
 
 def _values(metric: str, before: float, after: float) -> str:

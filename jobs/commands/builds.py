@@ -63,7 +63,7 @@ from jobs.options import (
     refuse_given,
     storage_options,
 )
-from jobs.output.terminal import one_line, print_json, print_lines, tell
+from jobs.output.terminal import LONGEST, one_line, print_json, print_lines, tell
 from jobs.plan.models_file import local_models
 from jobs.plan.planning import NothingToDoError, planned_night
 from jobs.pool.child import Request
@@ -464,6 +464,6 @@ def explain_command(
     if as_json:
         print_json({"run": run_id, "cell": cell_id, "explained": explanation.to_json(), "bundle": str(kept)})
     else:
-        click.echo(one_line(str(explanation)))
+        click.echo(one_line(str(explanation), LONGEST))
     if explanation.unfinished or not explanation.backend:
         raise SystemExit(3)

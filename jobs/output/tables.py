@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from collector.masking import mask
-from jobs.output.terminal import one_line
+from jobs.output.terminal import LONGEST, one_line
 
 #: Columns of numbers whose heading names no unit.
 _NUMBERS = frozenset(("paired", "pass rate", "base", "new", "change", "adjusted", "more runs", "cells", "worker-hours"))
@@ -85,7 +85,7 @@ def console() -> Console:
 
 def plain(line: str) -> Text:
     """A text whose brackets are no markup and whose control characters do not reach the terminal."""
-    return Text(one_line(line))
+    return Text(one_line(line, LONGEST))
 
 
 def say(out: Console, line: str) -> None:

@@ -14,18 +14,10 @@ import click
 
 from collector.masking import mask, mask_own
 from collector.usage_errors import ExpectedError
+from collector.usage_errors import one_line as one_line
 
 #: Characters of one line; a name of 10 kB fills no screen.
-_LONGEST = 2000
-
-
-def one_line(text: str, limit: int = _LONGEST) -> str:
-    """The text without anything that breaks a line, steers the terminal or turns the writing round, cut to `limit`.
-
-    Each such character becomes U+FFFD, so that one sees that there was something. `--json` has the text as it is.
-    """
-    flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-    return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."
+LONGEST = 2000
 
 
 def several(count: int, what: str) -> str:
@@ -42,7 +34,7 @@ def print_lines(lines: Iterable[str], err: bool = False, most: int | None = None
     """Prints each text as one line; of more than `most` how many others there are."""
     lines = list(lines)
     for line in lines[:most]:
-        click.echo(one_line(mask(line)), err=err)
+        click.echo(one_line(mask(line), LONGEST), err=err)
     if most is not None and len(lines) > most:
         click.echo(f"... and {len(lines) - most} more (--json has all)", err=err)
 
@@ -93,7 +85,7 @@ def report_error(error: Exception) -> int:
 
 
 def _say(text: str, code: int) -> int:
-    click.echo(f"inductor-watch: {one_line(' '.join(mask_own(text).split()))}", err=True)
+    click.echo(f"inductor-watch: {one_line(' '.join(mask_own(text).split()), LONGEST)}", err=True)
     return code
 
 

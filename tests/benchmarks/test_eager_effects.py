@@ -11,6 +11,11 @@ from benchmarks.eager_effects import Effect, answers, nights_of
 NIGHTS = Path(__file__).parents[2] / "data" / "nights"
 
 
+@pytest.fixture(scope="module")
+def nights():
+    return nights_of(NIGHTS)
+
+
 @pytest.mark.parametrize(
     "effect",
     [
@@ -19,8 +24,8 @@ NIGHTS = Path(__file__).parents[2] / "data" / "nights"
     ],
     ids=str,
 )
-def test_untouched_cells_do_not_change_and_slowed_ones_do_not_hide(effect):
-    for answer in answers(nights_of(NIGHTS), effect).values():
+def test_untouched_cells_do_not_change_and_slowed_ones_do_not_hide(effect, nights):
+    for answer in answers(nights, effect).values():
         assert not {"regressed", "improved"} & answer.untouched.keys()
         assert not {"unchanged", "improved"} & answer.slowed.keys()
         assert (answer.exit_code == 1) == (effect.compiled > 1)

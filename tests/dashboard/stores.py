@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from collector.vocabulary import Cell, Config, Measurement, Phase, Status
@@ -12,6 +14,7 @@ from tests.factories import CONFIGS, LABEL, TESTBED, cell, failing, header, nigh
 
 __all__ = ["LABEL", "header", "night", "write_bundle"]
 
+ROOT = Path(__file__).parents[2]
 HOSTILE = "<script>alert(1)</script>*_`$x$"
 SHAS = ("a1" * 20, "b2" * 20, "c3" * 20, "d4" * 20)
 PARTITION = Config(template="cudagraphs", overrides={"graph_partition": False})
@@ -105,6 +108,19 @@ def fill_gpus(path: Path, folder: Path, gpus: Sequence[int] = (2, 2)) -> Path:
             head |= {"commit": SHAS[index % len(SHAS)], "slower": ("gpt2",) if index else ()}
             bundles.append(run(folder, f"on{count}-{index}-gpu{gpu}", index, which=mine, seed=index, **head))
     return store(path, bundles)
+
+
+@cache
+def _shipped() -> bytes:
+    with TemporaryDirectory() as folder:
+        nights = sorted((ROOT / "data" / "nights").glob("*.jsonl.*"))
+        return store(Path(folder, "store.db"), nights).read_bytes()
+
+
+def shipped(path: Path) -> Path:
+    """A store of the nights on GPUs that came with the checkout: a and b of one commit, then c. Ingested once, and copied."""
+    path.write_bytes(_shipped())
+    return path
 
 
 def store(path: Path, bundles: Sequence[Path]) -> Path:

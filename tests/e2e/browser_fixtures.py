@@ -23,7 +23,7 @@ _START_S = 30
 SCREENSHOTS = "INDUCTOR_WATCH_SCREENSHOTS"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The dashboard as a person starts it, on a store of three synthetic nights; its address."""
     folder = tmp_path_factory.mktemp("browser")
@@ -31,14 +31,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def real_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of the bundles that came with the checkout: releases of torch on a CPU."""
     bundles = sorted((ROOT / "data" / "releases").glob("*.jsonl*"))
     return stores.store(tmp_path_factory.mktemp("real") / "store.db", bundles)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def real_server(real_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with serving(real_store, tmp_path_factory.mktemp("real-browser")) as address:
         yield address

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from collector.bundle import read_bundle
-from collector.machine.toolchain import SKIP_VARIABLE
+from tests.command_line import call, tell
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own-models.md").read_text().partition("## Where the file is found")[0]
@@ -116,11 +116,13 @@ made = lambda batch_size: (nn.Linear(8, 4), (torch.randn(batch_size, 8),))
 """
 
 
-def test_a_function_without_batch_size_runs_as_it_is(shell, tmp_path):
+def test_a_function_without_batch_size_runs_as_it_is(tmp_path):
     (tmp_path / "my_models.py").write_text(AS_THEY_ARE)
-    run = f"{SKIP_VARIABLE}=1 inductor-watch run --device cpu --backend eager --no-store --samples 5"
-    models = " ".join(f"--model my_models:{name}" for name in ("small", "flat", "made"))
-    said = shell(f"{run} {models}")
+    run = ["run", "--device", "cpu", "--backend", "eager", "--no-store", "--samples", "5"]
+    models = [word for name in ("small", "flat", "made") for word in ("--model", f"my_models:{name}")]
+    done = call(*run, *models, folder=tmp_path)
+    assert done.returncode == 0, tell(done)
+    said = done.stdout + done.stderr
     lines = {name: re.search(rf"my_models:{name} .*", said)[0] for name in ("small", "flat", "made")}
     words = {name: (line.split()[4], line.split()[6]) for name, line in lines.items()}
     assert words == {"small": ("bs64", "pass"), "flat": ("bs-own", "pass"), "made": ("bs1", "pass")}
@@ -129,6 +131,7 @@ def test_a_function_without_batch_size_runs_as_it_is(shell, tmp_path):
     assert {one.cell.batch_size for one in measured.values()} == {0}
     assert [measured[f"my_models:{name}"].details.get("input_batch") for name in lines] == [64, None, 1]
 
-    said = shell(f"{run} --model my_models:half --batch-size 64")
+    done = call(*run, "--model", "my_models:half", "--batch-size", "64", folder=tmp_path)
+    said = done.stdout + done.stderr
     assert "half takes no batch_size and makes a batch of 32, not of 64: leave out the batch size" in said
     assert "Traceback" not in said

@@ -127,7 +127,7 @@ def test_every_page_is_kept_as_a_picture(chromium, real_server, scheme, width): 
 
 @pytest.mark.skipif(not os.environ.get(SCREENSHOTS), reason=f"{SCREENSHOTS} names no folder to keep pictures in")
 def test_the_pictures_of_the_readme(chromium, tmp_path):  # noqa: F811
-    store = stores.store(tmp_path / "store.db", sorted((ROOT / "data" / "nights").glob("*.xz")))
+    store = stores.shipped(tmp_path / "store.db")
     with serving(store, tmp_path) as address:
         for scheme in ("light", "dark"):
             look = {"viewport": {"width": 1280, "height": 900}, "color_scheme": scheme}

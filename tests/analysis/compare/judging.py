@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
+from analysis.compare.cell_comparison import JudgedMetric
 from analysis.compare.compare_sides import compare_named
+from collector.metrics import METRICS
 from db.ingest import ingest_bundle
 from tests.factories import header, write_bundle
+
+SIDES = ("base", "new")
 
 
 def put_run(store, folder, run_id, measurements, *, codes=(), environment=None, planned=None, **head):
@@ -21,20 +27,19 @@ def judged(store, base="latest~1", new="latest", configs=None):
 
 def rows_of(comparison):
     """A row per model; texts are None and numbers NaN where they are not known."""
-    cells = comparison.cells
-    rows = comparison.to_frame().assign(
-        verdict=[one.outcome.verdict for one in cells],
-        verdict_metric=[one.metric for one in cells],
-        throttled=[one.is_throttled for one in cells],
-        code=[one.code for one in cells],
-        code_changed=[one.code_changed for one in cells],
-    )
-    texts = [name for name in rows if rows[name].dtype == "str" or rows[name].dtype == object]
-    numbers = {name for name in texts if name.endswith(("_change", "_low", "_high", "_more_runs", "_ratio"))}
-    for name in texts:
-        kept = rows[name].astype(object)
-        rows[name] = kept.astype(float) if name in numbers else kept.where(kept.notna(), None)
-    return rows.set_index("model", drop=False)
+    cells, parts = comparison.cells, JudgedMetric.__slots__[1:]
+    columns = {"model": [one.cell.model for one in cells], "verdict": [one.outcome.verdict for one in cells]}
+    columns |= {name: [getattr(one, name) for one in cells] for name in ("code", "code_changed")}
+    columns |= {"verdict_metric": [one.metric for one in cells], "throttled": [one.is_throttled for one in cells]}
+    for metric in METRICS:
+        judged = [one.judged.get(metric) for one in cells]
+        columns |= {f"{metric}_{part}": [getattr(one, part, None) for one in judged] for part in parts}
+        columns |= {f"{metric}_{side}": [getattr(one, side).values.get(metric) for one in cells] for side in SIDES}
+        columns[f"{metric}_ratio"] = [one.ratio(metric) for one in cells]
+    # Typed here: pandas takes a second to guess the types of so many columns.
+    texts = {"model", "verdict", "verdict_metric", "code", "code_changed", *(f"{name}_verdict" for name in METRICS)}
+    typed = {name: pd.Series(of, dtype=object if name in texts else float) for name, of in columns.items()}
+    return pd.DataFrame(typed).set_index("model", drop=False)
 
 
 def cell_of(comparison, model):

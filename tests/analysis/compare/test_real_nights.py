@@ -10,7 +10,6 @@ from analysis.compare.comparison import causes
 from analysis.present import sentence
 from collector.metrics import Dimension
 from tests.dashboard import stores
-from tests.test_distribution import ROOT
 
 #: What convnextv2 keeps where a commit broke the fusion of its kernels.
 BUFFER = "buf = empty_strided_cuda((128, 320, 72, 72), (1658880, 1, 23040, 320), torch.float32)"
@@ -19,7 +18,7 @@ BUFFER = "buf = empty_strided_cuda((128, 320, 72, 72), (1658880, 1, 23040, 320),
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     """Nights a, b and c: two of one commit, then one of another."""
-    return stores.store(tmp_path_factory.mktemp("nights") / "store.db", sorted((ROOT / "data" / "nights").glob("*.xz")))
+    return stores.shipped(tmp_path_factory.mktemp("nights") / "store.db")
 
 
 @pytest.fixture(scope="module")

@@ -15,19 +15,27 @@ from db.engine import open_store
 from db.regression_records import Finding, open_regression
 from tests.dashboard import stores
 from tests.dashboard.test_generated_code import store as coded  # noqa: F401 -- a fixture
-from tests.factories import cell
+from tests.factories import CUDAGRAPHS, DEFAULT, cell
 
+#: Few cells: each page draws its charts.
+CELLS = [cell(model, config) for model in ("bert", "gpt2", "opt") for config in (DEFAULT, CUDAGRAPHS)]
 ATOM = "{http://www.w3.org/2005/Atom}"
+
+
+def repeats(folder):
+    """One commit of another branch, measured twice before all else, so that the noise is known."""
+    head = {"branch": "repeats", "commit": stores.SHAS[3], "which": CELLS}
+    return [stores.run(folder, f"again-{at}", -at - 1, seed=100 + at, **head) for at in range(2)]
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
     """Three nights, the last of a commit with a hostile title, and a record of what it made slower."""
     folder = tmp_path_factory.mktemp("nights")
-    nights = [stores.run(folder, f"night-{at}", at, seed=at, commit=stores.SHAS[at]) for at in range(2)]
+    nights = [stores.run(folder, f"night-{at}", at, which=CELLS, seed=at, commit=stores.SHAS[at]) for at in range(2)]
     worse = {"slower": ("gpt2",), "failing_models": ("opt",), "commit_title": stores.HOSTILE, "seed": 2}
-    nights.append(stores.run(folder, "night-2", 2, commit=stores.SHAS[2], **worse))
-    engine = open_store(stores.store(folder / "store.db", [*stores.repeats(folder), *nights]), write=True)
+    nights.append(stores.run(folder, "night-2", 2, which=CELLS, commit=stores.SHAS[2], **worse))
+    engine = open_store(stores.store(folder / "store.db", [*repeats(folder), *nights]), write=True)
     finding = Finding(cell("gpt2").cell_id, "night-1", "night-2", "regressed", "compiled_ms", 10.0, 12.0)
     open_regression(engine, finding, at=datetime(2026, 8, 2, tzinfo=UTC), author="ann", text=stores.HOSTILE)
     yield engine
@@ -96,7 +104,9 @@ def test_the_feed_has_absolute_links_to_what_got_worse_and_to_records(site):
 
 
 def test_only_what_changed_is_written_and_what_is_gone_is_removed(tmp_path):
-    path = stores.fill(tmp_path / "store.db", tmp_path)
+    slower = {"which": CELLS, "slower": ("gpt2",), "commit": stores.SHAS[1]}
+    nights = [stores.run(tmp_path, "night-0", which=CELLS), stores.run(tmp_path, "night-1", 1, seed=1, **slower)]
+    path = stores.store(tmp_path / "store.db", [*repeats(tmp_path), *nights])
     engine, folder = open_store(path, write=False), tmp_path / "site"
     first = publish(engine, folder, nights=4)
     (folder / "CNAME").write_text("watch.example")
@@ -104,7 +114,7 @@ def test_only_what_changed_is_written_and_what_is_gone_is_removed(tmp_path):
     assert (again.written, again.removed, again.kept) == (0, 0, first.written)
     pair, night = (folder / f"data/{name}.json" for name in ("pairs/night-0..night-1", "nights/night-0"))
     was = night.stat().st_mtime_ns
-    stores.store(path, [stores.run(tmp_path, "night-2", 2, commit=stores.SHAS[2])])
+    stores.store(path, [stores.run(tmp_path, "night-2", 2, which=CELLS, commit=stores.SHAS[2])])
     later = publish(engine, folder, nights=4)
     assert 0 < later.written < first.written and later.removed
     slower = next(key for key, one in loads(pair.read_text())["cells"].items() if one["o"] == "regressed")

@@ -48,7 +48,7 @@ def once_each(world):
     return {outcome.measurement.cell.batch_size: outcome.measurement.status for outcome in world.outcomes}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**9), st.integers(1, 15), st.integers(20, 60), st.booleans(), st.sampled_from([None, 8, 80]))
 def test_every_rule_holds_for_random_cells(seed, workers, count, quiet, size):
     rng = random.Random(seed)
@@ -70,7 +70,7 @@ def test_every_rule_holds_for_random_cells(seed, workers, count, quiet, size):
         assert world.attempts[number] <= 2
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**9), st.lists(st.floats(0.0, 60.0), min_size=1, max_size=2, unique=True))
 def test_a_fork_server_that_is_lost_in_the_middle_costs_no_outcome(seed, moments):
     rng = random.Random(seed)
@@ -85,7 +85,7 @@ def test_a_fork_server_that_is_lost_in_the_middle_costs_no_outcome(seed, moments
     once_each(world)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**9), st.floats(0.0, 100.0))
 def test_after_the_budget_who_runs_ends_and_no_other_starts(seed, moment):
     rng = random.Random(seed)
