@@ -48,9 +48,10 @@ def hold_device_while_tuning(exclusive: Exclusive) -> None:
 
     The configurations of one kernel are launched alike, so a late launch favours none of them: purpose `tune`, for Triton's
     candidates of an operation as well. A library's matrix product takes longer to launch than a Triton kernel, and loses where
-    the host is busy: purpose `choose`, for which all other cells stand still. A candidate that is called for the first time may compile, for a second on the CPU, and a
-    library makes its plan. That is done before the device is asked for alone, so that other cells use it meanwhile. The
-    candidates of one operation are timed in one hold, since with one each a cell waited more than a hundred times.
+    the host is busy: purpose `choose`, for which all other cells stand still. A candidate that is called for the first time may
+    compile, for a second on the CPU, and a library makes its plan. That is done before the device is asked for alone, so that
+    other cells use it meanwhile. The candidates of one operation are timed in one hold, since with one each a cell waited more
+    than a hundred times.
     """
     for module_name, names in (
         ("torch._inductor.runtime.benchmarking", {"benchmark_gpu": _holding_once_compiled}),
