@@ -23,6 +23,7 @@ from typing import Any
 from collector.bundle import RunHeader, read_bundle
 from collector.code import known_by
 from collector.templates import resolve_config
+from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell, Config, Measurement, Status, canonical_json
 from jobs.plan.cost import bundles_below
 from jobs.requested_options import RequestedOptions
@@ -93,6 +94,26 @@ def plan_work(
 def copy_for(cell: Cell, measured: Measurement) -> Measurement:
     """The outcome of another cell under the name of `cell`."""
     return replace(measured, cell=cell, details={**measured.details, SAME_PROGRAM: measured.cell.config.name})
+
+
+#: Parts of the names of the options that decide among how many configurations a kernel is tuned.
+_OF_TUNING = ("autotune", "coordinate_descent")
+
+
+@cache
+def tuning_key(config: Config, device: str) -> str:
+    """Return what two configs must share for the kernels of one to be tuned among the candidates of the other's.
+
+    Which libraries a matrix product may come from is no part of it: that is another choice of the same process.
+    """
+    if not config.is_inductors:
+        return ""
+    try:
+        program = resolve_config(config, device).program
+    except ConfigError:
+        return ""  # its cell will say so
+    names = (name for name in program if any(part in name for part in _OF_TUNING) and not name.endswith("_backends"))
+    return canonical_json({name: program[name] for name in names})
 
 
 @cache

@@ -26,8 +26,9 @@ promised. A cell that ran out of what it was promised before it knew its needs s
 memory beside others is measured again alone, one that was disturbed is measured again while all others stand still
 (`jobs.pool.usage`).
 
-On an accelerator the first cell of a model tunes, and the others take its choices (`collector.measure.tuning`): they start
-when it has compiled. Each run chooses anew, so two runs of one commit show how much choices differ.
+On an accelerator the first cell of a model tunes, and the others that tune alike take its choices
+(`collector.measure.tuning`): they start when it has compiled. Each run chooses anew, so two runs of one commit show how much
+choices differ.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -55,6 +57,7 @@ from collector.settings import Settings
 from collector.usage_errors import ExpectedError
 from collector.vocabulary import Cell, Stage, Status
 from jobs.plan.cost import CONTEXT_BYTES, MemoryOf, MemoryPlan
+from jobs.plan.spared_cells import tuning_key
 from jobs.pool.usage import DisturbanceCheck
 
 _SURELY_NOT_THE_DEVICE = frozenset(
@@ -89,8 +92,8 @@ _MOST_SENT_BACK = 2
 _ALONE_S, _TURN_S = 2.0, 0.2
 
 
-#: Suite, model, phase, dtype and batch size.
-_TunedModel = tuple[str, str, str, str, int]
+#: Suite, model, phase, dtype, batch size, and how kernels are tuned (`tuning_key`).
+_TunedModel = tuple[str, str, str, str, int, str]
 
 
 class LostDeviceError(ExpectedError):
@@ -382,8 +385,7 @@ class GpuScheduler:
 
     def _is_tuned_now(self, job: Job) -> bool:
         """Return whether the first cell of a model is tuning, whose choices this one will take."""
-        model = _tuned_model(job.cell)
-        if job.settings.shared_tuning != self._own_tuning or model in self._tuned:
+        if job.settings.shared_tuning != self._own_tuning or (model := _tuned_model(job.cell)) in self._tuned:
             return False
         return any(_tuned_model(one.cell) == model for one in self._active)
 
@@ -608,8 +610,10 @@ class GpuScheduler:
         return outcome
 
 
+@cache
 def _tuned_model(cell: Cell) -> _TunedModel:
-    return cell.suite, cell.model, cell.phase.value, cell.dtype, cell.batch_size
+    key = tuning_key(cell.config, cell.device)
+    return cell.suite, cell.model, cell.phase.value, cell.dtype, cell.batch_size, key
 
 
 def _lacked_room(outcome: Outcome) -> bool:

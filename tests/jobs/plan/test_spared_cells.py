@@ -9,9 +9,10 @@ import pytest
 
 from collector.code import known_by
 from collector.settings import Settings
+from collector.vocabulary import Config
 from jobs.builds.build_options import BuildError
 from jobs.builds.overlay import Wheel, _make
-from jobs.plan.spared_cells import SAME_CODE_AS, Known, carrying_over, known_cells
+from jobs.plan.spared_cells import SAME_CODE_AS, Known, carrying_over, known_cells, tuning_key
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import ENVIRONMENT, cell, failing, header, passing, write_bundle
 
@@ -148,3 +149,13 @@ def test_a_working_tree_of_torch_is_refused(tmp_path, monkeypatch):
     with pytest.raises(BuildError, match=r"working tree .* may change between two nights") as caught:
         carrying_over(RequestedOptions(), 7, tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_configs_that_tune_alike_share_a_key_and_no_others():
+    templates = ("triton", "cpp_wrapper", "max_autotune", "aten", "tma")
+    named = {name: tuning_key(Config(template=name), "cuda") for name in templates}
+    assert named["triton"] == named["cpp_wrapper"]
+    assert named["aten"] == named["tma"]
+    assert len({named["triton"], named["max_autotune"], named["aten"]}) == 3
+    assert named["max_autotune"] == tuning_key(Config(mode="max-autotune"), "cuda")
+    assert tuning_key(Config(backend="eager"), "cuda") == tuning_key(Config(template="tritn"), "cuda") == ""
