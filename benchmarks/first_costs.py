@@ -21,7 +21,7 @@ import click
 
 from collector.bundle import BundleContents, read_bundle
 from collector.vocabulary import KEPT_BYTES, Cell, Measurement, Stage, Status
-from jobs.plan.cost import worker_s
+from jobs.plan.cost import kept_bytes, worker_s
 from jobs.plan.spared_cells import SAME_PROGRAM
 
 TABLE = Path(__file__).parents[1] / "jobs" / "plan" / "first_costs.json"
@@ -55,7 +55,7 @@ def rows(bundles: Iterable[BundleContents]) -> list[dict[str, Any]]:
             "worker_s": round(median(map(worker_s, items)), 1),
             "stage_bytes": sizes,
         }
-        kept = [item.details[KEPT_BYTES] for item in items if KEPT_BYTES in item.details]
+        kept = [size for item in items if (size := kept_bytes(item)) is not None]
         found.append(row | ({KEPT_BYTES: max(kept)} if kept else {}))
     return found
 

@@ -261,8 +261,18 @@ _QUANTITIES: Mapping[str, Callable[[Measurement], float | None]] = {
         _stage_bytes(measurement, Stage.EAGER) or measurement.metrics.get("eager_peak_bytes")
     ),
     "check_bytes": lambda measurement: _stage_bytes(measurement, Stage.CORRECTNESS),
-    "kept_bytes": lambda measurement: _number(measurement.details.get(KEPT_BYTES)),
+    "kept_bytes": lambda measurement: kept_bytes(measurement),
 }
+
+
+def kept_bytes(measurement: Measurement) -> float | None:
+    """Return the most device memory that a cell kept between its calls while it compiled; None where it is not recorded.
+
+    A check may keep more for some seconds: that belongs to its peak. Cells that are planned with it for all of their life, most
+    of which is compiling, kept each other out.
+    """
+    kept, reserved = _number(measurement.details.get(KEPT_BYTES)), _stage_bytes(measurement, Stage.COMPILE)
+    return kept if kept is None or reserved is None else min(kept, reserved)
 
 
 def _stage_bytes(measurement: Measurement, stage: Stage) -> float | None:
@@ -382,8 +392,8 @@ class MemoryPlan:
         recorded, cell = measurement.details.get("stage_bytes", {}), measurement.cell
         for stage in _LEARNED & recorded.keys():
             self._show(cell, Stage(stage), float(recorded[stage]))
-        if kept := measurement.details.get(KEPT_BYTES):
-            self._show(cell, Stage.COMPILE, float(kept))
+        if kept := kept_bytes(measurement):
+            self._show(cell, Stage.COMPILE, kept)
 
     def _show(self, cell: Cell, stage: Stage, size: float) -> None:
         key = _memory_key(cell, stage)

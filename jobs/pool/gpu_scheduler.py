@@ -33,6 +33,7 @@ choices differ.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import shutil
@@ -369,14 +370,16 @@ class GpuScheduler:
     def _find_startable(self) -> int | None:
         """Return the place of the first waiting cell that may start, or None.
 
-        Room is kept for the first one that has too little, so that small cells do not take each other's places before it until
-        the end of the night. A cell of more than half of the memory is not waited for: too few cells would fit beside it.
+        Room is kept for the first one that has too little, so that others do not take each other's places before it until the
+        end of the night. A cell that keeps no more than a worker's share of the memory starts all the same, since few of them
+        hinder it. A cell of more than half of the memory is not waited for: too few cells would fit beside it.
         """
         fits, kept_free = self._room_for_more(), 0.0
         for place, job in enumerate(self._waiting):
             if not job.server.is_ready or self._is_tuned_now(job):
                 continue
-            if fits(job.cell, kept_free):
+            is_small = (self._memory.keeps(job.cell) or math.inf) <= self._slot.memory_bytes / len(self._slot.cores)
+            if fits(job.cell, 0.0 if is_small else kept_free):
                 return place
             peak = self._memory.most(job.cell)
             if not kept_free and peak <= self._slot.memory_bytes / 2:

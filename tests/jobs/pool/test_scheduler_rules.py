@@ -250,14 +250,18 @@ def test_with_a_folder_of_choices_nobody_waits_for_the_first_of_a_model():
     assert set(starts(world).values()) == {0.0}
 
 
-@pytest.mark.parametrize(("large", "is_early"), [(30, True), (60, False)])
-def test_room_is_kept_for_a_large_cell_unless_few_fit_beside_it(large, is_early):
-    def small(number):
-        return Script([Step("device", 1.0, 10 * GB, 10 * GB), Step("work", 5.0 + number % 7)])
+@pytest.mark.parametrize(
+    ("usual", "large", "is_early"),
+    [(13, 30, True), (13, 60, False), (9, 30, False)],
+    ids=["others give way", "more than half is not waited for", "a worker's share starts all the same"],
+)
+def test_room_is_kept_for_the_first_cell_that_has_too_little(usual, large, is_early):
+    def other(number):
+        return Script([Step("device", 1.0, usual * GB, usual * GB), Step("work", 5.0 + number % 7)])
 
     big = Script([Step("device", 1.0, large * GB, GB, stage=Stage.LOAD_MODEL), Step("work", 9.0)])
-    sizes = {number: large * GB if number == 9 else 10 * GB for number in range(1, 60)}
-    scripts = [big if number == 9 else small(number) for number in sizes]
+    sizes = {number: (large if number == 9 else usual) * GB for number in range(1, 60)}
+    scripts = [big if number == 9 else other(number) for number in sizes]
     world = World(scripts, device_slot(8, 80), lambda cell, _: sizes[cell.batch_size] / 1.2)
     world.run()
     found = starts(world)
