@@ -280,6 +280,7 @@ class Subject:
             for name, tensor in self._with_gradients():
                 if tensor.grad is not None:
                     found |= leaves_of(f"{GRADIENT}{name!r}]", tensor.grad)
+                    tensor.grad = None  # of a large model both would take as much as its weights, twice
             return found | self.state.changed()
 
     def _with_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:

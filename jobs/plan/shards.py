@@ -158,9 +158,10 @@ def _mixed(ordered: Sequence[Cell], model: CostModel) -> list[Cell]:
 def _longest_of_each_first(cells: Sequence[Cell], model: CostModel) -> list[Cell]:
     """Return the cells with those of each group among themselves in order, the longest first, on the group's places."""
     of_group: dict[Group, list[Cell]] = defaultdict(list)
-    for cell in sorted(cells, key=lambda cell: model.estimate(cell).worker_s):
+    for cell in sorted(cells, key=lambda cell: -model.estimate(cell).worker_s):
         of_group[group_of(cell)].append(cell)
-    return [of_group[group_of(cell)].pop() for cell in cells]
+    in_order = {group: iter(found) for group, found in of_group.items()}
+    return [next(in_order[group_of(cell)]) for cell in cells]
 
 
 def _assign(costs: Mapping[Group, float], gpus: int, kept: Mapping[Group, int]) -> dict[Group, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch._inductor.config
@@ -58,8 +60,7 @@ def builder(make, length=8):
 
 
 def measured(make, length=8, **changes):
-    cell = Cell(**{name: getattr(CELL, name) for name in CELL.__slots__} | changes)
-    return measure(cell, builder(make, length), FEW).measurement
+    return measure(replace(CELL, **changes), builder(make, length), FEW).measurement
 
 
 @pytest.fixture

@@ -62,8 +62,8 @@ def test_two_processes_do_not_see_each_others_environment_or_modules(script):
     code = """
 import json, os, sys
 import collector.vocabulary as shared
-print(json.dumps([os.environ.get("MARK"), getattr(shared, "MARK", None), "colorsys" in sys.modules]), flush=True)
-import colorsys
+print(json.dumps([os.environ.get("MARK"), getattr(shared, "MARK", None), "sched" in sys.modules]), flush=True)
+import sched
 os.environ["MARK"] = shared.MARK = "left behind"
 """
     first = script(code + "print('ready', flush=True); import time; time.sleep(600)", MARK="first").says()

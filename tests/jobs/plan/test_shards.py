@@ -83,6 +83,7 @@ def test_of_each_model_the_longest_cell_goes_first():
     items = [passing(which, wall_s=float(took)) for which, took in zip(cells, seconds, strict=True)]
     ordered = longest_first(cells, CostModel.learn(items), 2)
     took = dict(zip((one.cell_id for one in cells), seconds, strict=True))
+    assert [one for one in ordered if took[one.cell_id] == 300] == [cells[2], cells[6]]
     for model in ("m0", "m1", "m2"):
         of_model = [took[one.cell_id] for one in ordered if one.model == model]
         assert of_model == sorted(of_model, reverse=True)

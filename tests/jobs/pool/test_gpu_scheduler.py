@@ -274,10 +274,10 @@ def test_who_has_the_device_alone_stops_only_its_users(purpose, stage):
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 def test_who_measures_moves_to_the_quiet_cores_and_back(stage):
-    cores = {}
+    cores, is_over = {}, threading.Event()
 
     def look():
-        while len(cores) < 3:
+        while not is_over.is_set():
             of_first = [line for line in read_log(stage.log) if line.number == 1]
             if of_first and of_first[-1].event == "tick":
                 with suppress(OSError):
@@ -287,6 +287,7 @@ def test_who_measures_moves_to_the_quiet_cores_and_back(stage):
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     stage.play(["work:0.3,measure:0.3,work:0.3"], quiet_slot(2))
+    is_over.set()
     thread.join(5)
     assert cores == {"1": set(FIRST), "2": set(LAST), "3": set(FIRST)}
 
@@ -320,7 +321,9 @@ def test_a_run_that_is_silent_says_what_its_cells_do(stage, monkeypatch):
     list(Pool([stage.scheduler(cells, slot(2, memory_bytes=1e11))], notice=told.append).run())
     assert {line for line in told if not line.startswith("  ")} == {"nothing ended for 0 s; under way:"}
     assert any(re.search(r"in compile \(\d s\)", line) for line in told)
-    assert any(re.search(r"in eager \(\d s, waits \d s for the device \(device\) with 20.0 GB\)", line) for line in told)
+    assert any(
+        re.search(r"in eager \(\d s, waits \d s for the device \(device\) with 20.0 GB\)", line) for line in told
+    )
 
 
 def test_an_interrupted_run_says_what_its_cells_did(stage):
