@@ -298,7 +298,7 @@ def take_out_tuning(metrics: dict[str, float], details: dict[str, Any]) -> None:
     all becomes a detail. PyTorch's own results (`db.importing`) have a definition of theirs.
     """
     is_ours = "compile_cpu_s" in details
-    if not is_ours or "compile_cold_s" not in metrics or "tuning_s" in metrics:
+    if not is_ours or "compile_cold_s" not in metrics or "tuning_s" in metrics or _is_taken_out(details):
         return
     phases = details.get("compile_phases_s")
     seconds = [phases.get(name, 0.0) for name in TUNING_PHASES] if isinstance(phases, Mapping) else []
@@ -308,6 +308,12 @@ def take_out_tuning(metrics: dict[str, float], details: dict[str, Any]) -> None:
     details["compile_with_tuning_s"] = metrics.pop("compile_cold_s")
     if (count := metrics.pop("compile_instructions", None)) is not None:
         details["instructions_with_tuning"] = count
+
+
+def _is_taken_out(details: Mapping[str, Any]) -> bool:
+    """Return whether tuning was measured, and is a detail: such a bundle was read before and written again."""
+    shared = details.get("shared_tuning")
+    return isinstance(shared, dict) and "spent_s" in shared
 
 
 def _take_out_spared_tuning(metrics: dict[str, float], details: dict[str, Any]) -> None:

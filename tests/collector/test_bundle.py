@@ -170,6 +170,16 @@ def test_a_cell_that_took_choices_of_another_has_no_tuning_time(tmp_path, shared
     assert found.details["shared_tuning"].get("spent_s") == (None if is_judged else 1.0)
 
 
+def test_a_cell_that_took_choices_keeps_its_compile_time_when_written_again(tmp_path):
+    details = {"compile_cpu_s": 8.0, "compile_phases_s": {"autotune_while_running": 0.3}}
+    details["shared_tuning"] = {"kernels_found": 2}
+    path = write_bundle(tmp_path, header("r1"), [passing(CELLS[0], samples={}, metrics=dict(NOW), details=details)])
+    for again in ("r2", "r3"):
+        (found,) = read_bundle(path).measurements
+        assert (found.metrics, found.details["shared_tuning"]["spent_s"]) == ({"compile_cold_s": 9.0}, 1.0)
+        path = write_bundle(tmp_path, header(again), [found])
+
+
 def test_a_newer_format_is_refused_with_what_to_do(tmp_path):
     path = tmp_path / "new.jsonl"
     path.write_text(json.dumps({"record": "run", "format": FORMAT + 1, **header("r1").to_json()}) + "\n")
