@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 
 from analysis.compare.cell_comparison import CHANGES, CellComparison, Judged, Outcome
 from analysis.compare.compare_sides import compare_named
-from analysis.present import finding_words
+from analysis.present import called, finding_words
 from collector.census.gpu_models import CensusError
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.process.orphans import PREFIX
@@ -523,10 +523,12 @@ class Check:
         self._unjudged -= cells
         needs = self.needs()
         for cell_id, row in self.rows.items():
+            if cell_id in self._unjudged or cell_id in self._under_way:
+                continue  # of its last round one side may be missing here
             is_settled = needs[cell_id] is Need.NOTHING and (self.timed[cell_id] or self.compiled[cell_id])
             if (row.outcome in _TOLD or is_settled) and self._told.get(cell_id) is not row.outcome:
                 self._told[cell_id] = row.outcome
-                tell(f"{row.outcome}: {row.cell}{_change(row)}")
+                tell(f"{called(row.outcome)}: {row.cell}{_change(row)}")
         if not cells:
             return
         still = sum(word not in SETTLED for word in needs.values()) + len(self._unreached())

@@ -291,6 +291,20 @@ def test_what_computes_something_else_is_broken_and_not_flaky(checked):
     assert (report.counts["broke"], told.exit_code) == (1, 1)
 
 
+def test_a_cell_is_told_once_its_last_round_is_judged(checked, capsys):
+    check = checked(Played(other=("model3",), slower={"model3": 1.1}))
+    check.run()
+    (cell_id,) = (cell_id for cell_id, row in check.rows.items() if row.cell.model == "model3")
+    check._told.clear()
+    check._unjudged = {cell_id}
+    capsys.readouterr()
+    check._take_rows(check.rows, set())
+    early = capsys.readouterr().err
+    assert "unchanged: huggingface/model1" in early and "model3" not in early
+    check._take_rows(check.rows, {cell_id})
+    assert "regressed: huggingface/model3" in capsys.readouterr().err
+
+
 def test_an_interruption_keeps_what_one_side_has_measured(checked):
     check = checked(Played(other=("model3",), ends_when=lambda one: one.done.count(("time", "3")) == 2))
     with pytest.raises(KeyboardInterrupt):
