@@ -51,7 +51,18 @@ from collector.own_models import USER, described, own_model
 from collector.process.outcome import Outcome, gaps, merged, union_length
 from collector.settings import Settings
 from collector.templates import Effective, resolve_config
-from collector.vocabulary import AHEAD_OF_TIME, INPUT_BATCH, OWN_BATCH, SIZES, Cell, Measurement, Phase, Stage, Status
+from collector.vocabulary import (
+    AHEAD_OF_TIME,
+    CHECKED_BEFORE,
+    INPUT_BATCH,
+    OWN_BATCH,
+    SIZES,
+    Cell,
+    Measurement,
+    Phase,
+    Stage,
+    Status,
+)
 from collector.zoo.builders.outside_models import input_batch
 from collector.zoo.spec import Built, before_device_use
 
@@ -134,6 +145,8 @@ class _Run:
         #: The stage, and the size where it is not that of the cell.
         self.at, self.where = Stage.START, ""
         self.yardstick: GpuYardstick | None = None
+        #: An earlier process of the cell has compiled its program, and this one finds it.
+        self.is_found = False
         self.evidence = Evidence(self.outcome, settings)
         self.log, self.code = counters.CompilerLog().attach(), CodeLog()
         self.clock = time.monotonic()
@@ -170,18 +183,26 @@ class _Run:
         self._look_into_memory(subject, compiled)
         if self.metrics.get("fallbacks"):
             demand_compiled_calls(compiled)
-        self._enter(Stage.CORRECTNESS)
-        room = self._room()
-        with self._holding("device", room.for_calls()):
-            check(self.outcome, subject, compiled, effective, self._own_tolerance(), room)
-            if sizes and self.measurement.status is Status.PASS:
-                sizes.check_other(self.outcome, compiled, effective, room)
+        if self.settings.is_checked and self.is_found:
+            self.details[CHECKED_BEFORE] = True
+        else:
+            self._check(subject, compiled, effective, sizes)
         if sizes:
             self.details[SIZES] = sizes.details
         if self.settings.warm_compile:
             del subject, compiled, sizes, compare_sizes
             self._compile_again()
         self._enter(Stage.DONE)
+
+    def _check(
+        self, subject: Subject, compiled: Callable[[], Any], effective: Effective, sizes: TwoSizes | None
+    ) -> None:
+        self._enter(Stage.CORRECTNESS)
+        room = self._room()
+        with self._holding("device", room.for_calls()):
+            check(self.outcome, subject, compiled, effective, self._own_tolerance(), room)
+            if sizes and self.measurement.status is Status.PASS:
+                sizes.check_other(self.outcome, compiled, effective, room)
 
     @property
     def on_accelerator(self) -> bool:
@@ -306,7 +327,7 @@ class _Run:
     def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
         counters.reset()
         # Before anything is laid into the caches.
-        is_found = self.settings.compiled != "" and any(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).iterdir())
+        self.is_found = self.settings.compiled != "" and any(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).iterdir())
         shared = None
         if effective.config.is_inductors:
             autotuning.listen()
@@ -338,7 +359,7 @@ class _Run:
         self._count()
         self._take_code()
         self._demand_compiled(subject, compiled)
-        if is_found:
+        if self.is_found:
             self.details["compiled_before"] = True
             for name in ("compile_cold_s", "compile_instructions", "tuning_s"):
                 self.metrics.pop(name, None)

@@ -73,10 +73,11 @@ class Need(StrEnum):
 SETTLED = (Need.NOTHING, Need.COMPARE_COMPILING)
 
 
-def need(row: CellComparison, timed: int, compiled: int, is_acting: bool) -> Need:
+def need(row: CellComparison, timed: int, compiled: int, is_acting: bool, alike: int = 0) -> Need:
     """Return what a cell needs after it was timed in `timed` rounds and compiled in `compiled` ones.
 
-    `is_acting`: files differ that act at run time, so equal code proves nothing.
+    `is_acting`: files differ that act at run time, so equal code proves nothing. `alike` rounds of the model under other configs
+    show a change in the same direction.
     """
     if row.outcome in (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY):
         if (timed or compiled) >= _CONFIRMED:
@@ -85,7 +86,7 @@ def need(row: CellComparison, timed: int, compiled: int, is_acting: bool) -> Nee
     if not row.passes:
         # Where only the code is known, and is another one, nothing was measured.
         return Need.TIME if row.outcome is Outcome.INCONCLUSIVE else Need.NOTHING
-    if (is_acting or not has_same_code(row)) and _is_time_open(row, timed):
+    if (is_acting or not has_same_code(row)) and _is_time_open(row, timed, alike):
         return Need.TIME
     if lacks_compile_time(row.base) or lacks_compile_time(row.new):
         return Need.COMPARE_COMPILING if compiled <= _CONFIRMED else Need.NOTHING
@@ -95,6 +96,11 @@ def need(row: CellComparison, timed: int, compiled: int, is_acting: bool) -> Nee
 def has_same_code(row: CellComparison) -> bool:
     """Whether both sides generated the same code. Not known counts as no."""
     return row.code_changed is False
+
+
+def _change_of_model(row: CellComparison) -> object:
+    """Return what the rows of a model have in common that changed in the same direction; of an unchanged row it is its own."""
+    return (*row.cell.axes, row.outcome) if row.outcome in CHANGES else row.cell.cell_id
 
 
 def is_unconfirmed(row: CellComparison, rounds: int) -> bool:
@@ -107,7 +113,7 @@ def lacks_compile_time(state: CellState) -> bool:
     return "compile_cold_s" not in state.values
 
 
-def _is_time_open(row: CellComparison, timed: int) -> bool:
+def _is_time_open(row: CellComparison, timed: int, alike: int) -> bool:
     judged = [row.judged[name] for name in _OF_RUNNING if name in row.judged]
     if not timed or not judged:
         return not timed
@@ -116,7 +122,7 @@ def _is_time_open(row: CellComparison, timed: int) -> bool:
     memory = row.judged.get("compiled_peak_bytes")
     changed = {one.verdict for one in (*decided[:1], memory) if one} & set(CHANGES)
     if decided and row.outcome is not Outcome.INCONCLUSIVE:
-        return bool(changed) and timed < _CONFIRMED
+        return bool(changed) and timed + alike < _CONFIRMED
     return timed < _PATIENCE or any(one.more_runs != float("inf") for one in judged)
 
 
@@ -144,10 +150,18 @@ _SAMPLE = 4
 #: Cores from which on the fork servers import beside the census. Where there are fewer they would hold it up, and may never be
 #: needed: they begin when a cell has other code.
 _ENOUGH_CORES = 8
+#: Answers of the census after which it ends where most of them are other code: it takes two thirds of the time of compiling
+#: both sides (15 of 25 s of a core on an H100's host), which tells as much, and measures too.
+_FEW_ANSWERS = 8
 #: Stages of a cell that has compiled.
 _COMPILED = (Stage.TIMING, Stage.PROFILE, Stage.CORRECTNESS, Stage.DONE)
 #: Outcomes that a line tells as soon as they are seen, and that are counted; any other one is told once the cell is decided.
 _TOLD = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.BROKE, Outcome.FIXED)
+
+
+def has_cores_for_all() -> bool:
+    """Return whether this machine has cores for the fork servers beside the census."""
+    return len(os.sched_getaffinity(0)) >= _ENOUGH_CORES
 
 
 @dataclass(eq=False, slots=True)
@@ -211,6 +225,10 @@ class Check:
     _stack: ExitStack = field(default_factory=ExitStack)
     _launchers: ExitStack = field(default_factory=ExitStack)
     _programs: str = ""
+    #: The census has ended early: what it was not asked for is timed like other code.
+    _times_rest: bool = False
+    #: By side the cells that passed the check of their outputs.
+    _passed: set[tuple[str, str]] = field(default_factory=set)
     _told: dict[str, Outcome] = field(default_factory=dict)
 
     @cached_property
@@ -258,7 +276,7 @@ class Check:
         asking = self._stack.enter_context(closing(self._ask_census()))
         if self.census:
             scheduler.neighbours = [self.census]
-            if len(os.sched_getaffinity(0)) >= _ENOUGH_CORES:
+            if has_cores_for_all():
                 self._serve()
         self._stack.enter_context(closing(scheduler))
         self._stack.enter_context(meter)
@@ -306,13 +324,23 @@ class Check:
                 for answer in found:
                     if answer is None:
                         yield True
-                    else:
-                        self._take_answer(answer)
+                        continue
+                    self._take_answer(answer)
+                    if self._is_most_other_code():
+                        self._times_rest = True
+                        tell(
+                            "most cells have other code: the others are compiled and timed without asking for it first"
+                        )
+                        break
         except CensusError as error:
             tell(f"no census: {error}")
         counts = Counter(self._is_same(cell) for cell in self.cells)
         words = f"{counts[True]} unchanged, {counts[False]} with other code, {counts[None]} not known"
         tell(f"census: {words} ({time.monotonic() - began:.0f} s)")
+
+    def _is_most_other_code(self) -> bool:
+        other = sum(answer.is_same is False for answer in self.answers.values())
+        return len(self.answers) >= _FEW_ANSWERS and 2 * other > len(self.answers)
 
     def _take_answer(self, answer: CodeAnswer) -> None:
         self.answers[answer.cell.cell_id] = answer
@@ -374,8 +402,17 @@ class Check:
 
     def needs(self) -> dict[str, Need]:
         """What each cell of `rows` needs next, by its cell_id."""
+        shown = Counter[object]()
+        for cell_id, row in self.rows.items():
+            shown[_change_of_model(row)] += self.timed[cell_id]
         return {
-            cell_id: need(row, self.timed[cell_id], self.compiled[cell_id], bool(self.acting))
+            cell_id: need(
+                row,
+                timed := self.timed[cell_id],
+                self.compiled[cell_id],
+                bool(self.acting),
+                shown[_change_of_model(row)] - timed,
+            )
             for cell_id, row in self.rows.items()
         }
 
@@ -421,18 +458,21 @@ class Check:
         equal code are compiled, for their compile time.
         """
         needs, busy = self.needs(), self._under_way.keys() | self._unjudged
-        known = [cell for cell in self.cells if cell.cell_id in needs and cell.cell_id not in busy]
+        known = [cell for cell in self.cells if cell.cell_id in needs and not busy & {cell.cell_id, *self._alike(cell)}]
         known.sort(key=lambda cell: self.rows[cell.cell_id].code_changed is not True)
         by_need = {word: [cell for cell in known if needs[cell.cell_id] is word] for word in Need}
         young = [cell for cell in by_need[Need.TIME] if 0 < self.timed[cell.cell_id] < _DEEP]
         if young := young or [cell for cell in by_need[Need.TIME] if not self.timed[cell.cell_id]]:
-            return Need.TIME, young[0]
+            alike = self._alike(young[0])
+            confirming = [cell for cell in self._unreached() if cell.cell_id in alike]
+            return Need.TIME, (confirming or young)[0]
         if not is_new_too:
             return None
         order = {cell_id: number for number, cell_id in enumerate(self.answers)}
         unreached = [cell for cell in self._unreached() if cell.cell_id not in busy]
         unreached.sort(key=lambda cell: order.get(cell.cell_id, len(order)))
-        if other := [cell for cell in unreached if self.acting or self._is_same(cell) is False]:
+        is_timed = self.acting or (self._times_rest and not is_asking)
+        if other := [cell for cell in unreached if is_timed or self._is_same(cell) is False]:
             return Need.TIME, other[0]
         if unknown := [cell for cell in unreached if cell.cell_id in order or not is_asking]:
             return Need.COMPILE, unknown[0]
@@ -441,6 +481,12 @@ class Check:
                 return word, min(by_need[word], key=self._had)
         sample = self.same_code[:_SAMPLE] if self.compares_compiling and not is_asking else []
         return next(((Need.COMPILE, cell) for cell in self._not_measured(sample) if cell.cell_id not in busy), None)
+
+    def _alike(self, cell: Cell) -> list[str]:
+        """Return the ids of the model's cells under other configs where these may show the change of the cell once more."""
+        if self.rows[cell.cell_id].outcome not in CHANGES:
+            return []
+        return [other.cell_id for other in self.cells if other != cell and replace(other, config=cell.config) == cell]
 
     def _unreached(self) -> list[Cell]:
         """The cells that are not decided by their code and that no round has measured on both sides."""
@@ -459,7 +505,8 @@ class Check:
         side, cell_id = one.sides.pop(0), one.cell.cell_id
         is_kept = one.is_timed or (one.need is Need.COMPILE and not self.compiled[cell_id])
         programs = str(Path(self._programs, side.word)) if is_kept else ""
-        settings = replace(self.settings, code_only=not one.is_timed, compiled=programs)
+        is_checked = is_kept and (side.word, cell_id) in self._passed
+        settings = replace(self.settings, code_only=not one.is_timed, compiled=programs, is_checked=is_checked)
         job = Job(self._on(side, one.cell), settings, self._servers[side.word])
         self._sides_of[job] = side, self._record_of(side, self._taken[side.word, cell_id])
         self._taken[side.word, cell_id] += 1
@@ -477,6 +524,8 @@ class Check:
         if one is None:
             return
         one.measured.add(side.word)
+        if one.is_timed and found.status is Status.PASS:
+            self._passed.add((side.word, one.cell.cell_id))
         if one.sides or len(one.measured) < len(one.jobs):
             return
         cell_id = one.cell.cell_id

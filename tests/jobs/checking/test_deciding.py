@@ -74,6 +74,12 @@ def test_a_cell_is_measured_until_it_is_decided(one, timed, compiled, wanted):
     assert need(one, timed, compiled, is_acting=False) is wanted
 
 
+def test_another_config_of_the_model_shows_a_change_once_more():
+    changed = row("regressed", compiled_ms=SLOWER)
+    assert need(changed, 1, 1, is_acting=False, alike=1) is Need.NOTHING
+    assert need(row("inconclusive", compiled_ms=OPEN), 1, 1, is_acting=False, alike=1) is Need.TIME
+
+
 def test_the_side_that_tuned_for_both_compiles_once_more_after_all_else():
     tuned = row(code_changed=False, without=("compile_cold_s",))
     assert need(tuned, 0, 1, is_acting=False) is Need.COMPARE_COMPILING

@@ -16,7 +16,7 @@ from collector.code import Code
 from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import Stage, Status
+from collector.vocabulary import Config, Stage, Status
 from db.engine import open_store
 from jobs.checking import check_sides, rounds
 from jobs.checking.check_sides import CheckedSide, CodeAnswer, OtherOption
@@ -60,6 +60,7 @@ class Played:
         self.tuned: set[str] = set()
         self.turns: list[tuple[str, str, str]] = []
         self.programs: list[str] = []
+        self.jobs = []
         self.workers, self.under_way, self.done = 8, [], []
         self.neighbours = ()
 
@@ -85,6 +86,7 @@ class Played:
         what = "compile" if job.settings.code_only else "time"
         self.turns.append((job.server, what, job.cell.model[-1]))
         self.programs.append(Path(job.settings.compiled).name)
+        self.jobs.append(job)
 
     def stage_of(self, job):
         return Stage.TIMING if job in self.under_way else None
@@ -406,6 +408,41 @@ def test_a_later_round_finds_the_programs_of_the_first(checked):
     assert all(kept == side for (side, what, _), kept in turns if what == "time")
     assert [kept for (_, what, model), kept in turns if (what, model) == ("compile", "2")] == ["base", "new", *[""] * 5]
     assert check.compiled[CELLS[3].cell_id] == 1, "the rounds that timed it compiled nothing"
+    timed = [job.settings.is_checked for job in played.jobs if not job.settings.code_only]
+    assert timed == [False, False, True, True], "a program's outputs are checked once on each side"
+    assert not any(job.settings.is_checked for job in played.jobs if job.settings.code_only)
+
+
+def test_what_fails_its_check_is_checked_again(checked):
+    played = Played(wrong=("model3",))
+    check = checked(played, census=PlayedCensus(other=("model3",)))
+    check.compares_compiling = False
+    check.run()
+    sides = [(job.server, job.settings.is_checked) for job in played.jobs]
+    assert sides == [("base", False), ("new", False), ("new", False), ("base", True)]
+
+
+def test_the_census_ends_where_most_cells_have_other_code(checked, monkeypatch, capsys):
+    monkeypatch.setattr(rounds, "_FEW_ANSWERS", 3)
+    names = [item.model for item in CELLS]
+    played, census = Played(slower=dict.fromkeys(names, 1.2), other=names), PlayedCensus(other=names[1:])
+    check = checked(played, census=census)
+    check.compares_compiling = False
+    check.run()
+    assert (len(check.answers), census.is_over) == (3, False)
+    assert played.kinds() == {("time", model) for model in "1234567"}, "without compiling on its own before"
+    assert answer(check)[0].counts == {"regressed": 7, "unchanged": 1}
+    assert "most cells have other code" in capsys.readouterr().err
+
+
+def test_two_configs_of_a_model_that_change_alike_confirm_each_other(checked):
+    played = Played(slower={"model0": 1.2}, other=[item.model for item in CELLS])
+    check = checked(played, acting=["torch/_inductor/runtime/hints.py"], workers=1)
+    check.cells = [*CELLS[1:], CELLS[0], replace(CELLS[0], config=Config(template="cudagraphs"))]
+    check.run()
+    turns = [(job.server, job.cell.config.name) for job in played.jobs if job.cell.model == "model0"]
+    assert turns == [(side, config) for config in ("default", "cudagraphs") for side in ("base", "new")]
+    assert answer(check)[0].counts == {"regressed": 2, "unchanged": 7}
 
 
 def test_an_option_is_judged_on_the_cells_of_base(checked, monkeypatch, capsys):
