@@ -104,6 +104,11 @@ class CensusPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def take_over(self, settings: Settings, workers: int) -> CensusPool:
+        """Return the pool for a run with these settings, of which nothing was known when the process started."""
+        self._settings, self.workers = settings, workers
+        return self
+
     def close(self) -> None:
         """End the process, also while cells are generated: no further one is."""
         self._is_over = True
@@ -365,10 +370,14 @@ class CensusCache:
 
 
 class CachedPool:
-    """The processes of a census at one place, and what was generated there before; use it as a context."""
+    """The processes of a census at one place, and what was generated there before; use it as a context.
 
-    def __init__(self, place: CensusPlace, settings: Settings) -> None:
-        self._pool, self._cache = CensusPool(place, settings), CensusCache(place, settings)
+    `started` is the pool of the same place where its process was started before.
+    """
+
+    def __init__(self, place: CensusPlace, settings: Settings, started: CensusPool | None = None) -> None:
+        self._pool = started.take_over(settings, place.workers) if started else CensusPool(place, settings)
+        self._cache = CensusCache(place, settings)
 
     def __enter__(self) -> CachedPool:
         return self

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from types import MappingProxyType
 from collector.bundle import BundleWriter
 from collector.census.gpu_models import CensusError, device_word
 from collector.configs import parse_config
-from collector.device import CPU, is_accelerator
+from collector.device import CPU, GPU, is_accelerator
 from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome
 from collector.settings import Settings
@@ -29,7 +29,7 @@ from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell, Config, OptionValue, Phase
 from jobs.builds.build_options import SourceOptions
 from jobs.builds.overlay import Wheel
-from jobs.census.census_pool import Answers, CachedPool, CensusPlace
+from jobs.census.census_pool import Answers, CachedPool, CensusPlace, CensusPool
 from jobs.census.census_runs import CensusCell, CensusMemory, census_header, share
 from jobs.plan.planning import (
     CPU_TAG,
@@ -42,9 +42,11 @@ from jobs.plan.planning import (
     selected,
 )
 from jobs.plan.spared_cells import copy_for
+from jobs.pool.device_slots import choose_gpus, list_gpus, make_slots
+from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.runner import make_header, new_run_id, now, record
 from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers
-from jobs.requested_options import RequestedOptions, RunNames, Selection
+from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 
 #: The trigger of the runs.
 TRIGGER = "check"
@@ -84,24 +86,30 @@ def make_overlays(
     ]
 
 
-def find_sides(
-    refs: tuple[str, str], overlays: Sequence[tuple[RunNames, RequestedOptions]], device: str | None
-) -> tuple[CheckedSide, CheckedSide]:
+@contextmanager
+def found_sides(
+    refs: tuple[str, str], overlays: Sequence[tuple[RunNames, RequestedOptions]], device: str | None, serve: bool
+) -> Iterator[tuple[CheckedSide, CheckedSide]]:
     """Find the testbeds of both sides at the same time: each imports torch in a process of its own.
 
-    This process plans with the base's torch. Raises what `find_testbeds` raises.
+    This process plans with the base's torch. With `serve` the fork servers begin to import meanwhile; they end with the
+    context. Raises what `find_testbeds` raises.
     """
     words = ("base", "new")
     with ThreadPoolExecutor(len(words)) as threads:
         asked = [
-            threads.submit(find_testbeds, device, requested.execution, plans=word == "base")
-            for word, (_, requested) in zip(words, overlays, strict=True)
+            threads.submit(find_testbeds, device, requested.execution, serve, plans=number == 0, first_worker=number)
+            for number, (_, requested) in enumerate(overlays)
         ]
     base, new = (
         CheckedSide(word, ref, names, found.result())
         for word, ref, (names, _), found in zip(words, refs, overlays, asked, strict=True)
     )
-    return base, new
+    with ExitStack() as stack:
+        for launcher in (testbed.launcher for side in (base, new) for testbed in side.testbeds):
+            if launcher:
+                stack.enter_context(closing(launcher))
+        yield base, new
 
 
 @contextmanager
@@ -261,25 +269,47 @@ class CodeAnswer:
         return CodeAnswer(self.cell, base, new)
 
 
-def census_place(testbed: Testbed, side: CheckedSide, cache: Path) -> CensusPlace:
-    """Return where the code of a side is generated for a testbed. Raises `CensusError` for a GPU that is not known."""
-    environment = testbed.environment
-    word = device_word(testbed.device, environment.get("gpu"))
+def census_place(
+    device: str, gpu: str | None, slot: DeviceSlot, execution: ExecutionOptions, cache: Path, threads: int = 1
+) -> CensusPlace:
+    """Return where the code of a side is generated for a device. Raises `CensusError` for a GPU that is not known.
+
+    `threads` are those of a cell: C++ is written for so many, a GPU's code is not.
+    """
+    word = device_word(device, gpu)
     if not word:
-        raise CensusError(f"the census does not know {environment.get('gpu')}")
-    # C++ is written for as many threads as a cell has; a GPU's code is not.
-    threads = int(environment.get("torch_threads", 1)) if word == CPU else 1
-    execution = side.testbeds[0].execution
-    place = CensusPlace(word, execution.overlay, execution.source, cache, threads=threads)
-    cores = sorted(os.sched_getaffinity(0) - set(testbed.slot.quiet_cores))
+        raise CensusError(f"the census does not know {gpu}")
+    place = CensusPlace(word, execution.overlay, execution.source, cache, threads=threads if word == CPU else 1)
+    cores = sorted(os.sched_getaffinity(0) - set(slot.quiet_cores))
     return replace(place, workers=len(cores), cores=cores)
+
+
+def started_census(
+    device: str | None, overlays: Sequence[tuple[RunNames, RequestedOptions]], cache: Path
+) -> list[CensusPool]:
+    """Start the census of both sides while nothing is known of this machine but the name of its GPU, which says enough.
+
+    Their processes import torch beside all others that do. Return nothing where there is no such GPU: a CPU has too few
+    cores for that.
+    """
+    gpus = list_gpus() if device in (None, GPU) else []
+    pools = []
+    with suppress(CensusError):  # told where the census is asked
+        for _, requested in overlays:
+            execution = requested.execution
+            for gpu in choose_gpus(gpus, execution.gpus)[:1]:
+                (slot, *_) = make_slots([gpu], execution.workers, execution.start)
+                pool = CensusPool(census_place(GPU, gpu.name, slot, execution, cache), requested.settings)
+                pool.start()
+                pools.append(pool)
+    return pools
 
 
 class CodeCensus:
     """The census of both sides of a check, by what GPU nights taught it.
 
     `is_alike`: their files say the same, so that what was generated for one side is found for the other. `on_new` are the
-    cells of new by the `cell_id` of those of base, where they have other configs.
+    cells of new by the `cell_id` of those of base, where they have other configs. `started` are processes that started before.
     """
 
     def __init__(
@@ -288,8 +318,10 @@ class CodeCensus:
         settings: Settings,
         is_alike: bool = False,
         on_new: Mapping[str, Cell] = MappingProxyType({}),
+        started: Sequence[CensusPool] = (),
     ) -> None:
         self._places, self._settings, self._on_new = places, settings, on_new
+        self._started = list(started)
         self._is_alike = is_alike and CachedPool(places[1], settings).keeps
         self._memory = CensusMemory.read(places[0], Wheel.installed().version)
         self._pools: list[CachedPool] = []
@@ -369,9 +401,11 @@ class CodeCensus:
         for side, (place, rest) in enumerate(zip(self._places, missing, strict=True)):
             if rest:
                 here = replace(place, workers=max(1, place.workers // busy))
-                pool = stack.enter_context(CachedPool(here, self._settings))
+                pool = stack.enter_context(CachedPool(here, self._settings, self._started_at(place)))
                 self._pools.append(pool)
                 threading.Thread(target=_generate, args=(side, pool, rest, answers, done.put), daemon=True).start()
+        for pool_without_cells in self._started:
+            pool_without_cells.close()
         left = sum(map(len, missing))
         while left and time.monotonic() < until:
             try:
@@ -386,6 +420,13 @@ class CodeCensus:
             if self._is_alike and side == 0:
                 cell = outcome.measurement.cell
                 yield from ((1, same) for same in CachedPool(self._places[1], self._settings).find([cell], answers))
+
+    def _started_at(self, place: CensusPlace) -> CensusPool | None:
+        """Take the pool at a place that was started before."""
+        found = next((pool for pool in self._started if pool.place == place), None)
+        if found:
+            self._started.remove(found)
+        return found
 
 
 class SideRecord:

@@ -34,8 +34,25 @@ from db.queries.cells import EVERYTHING
 from db.store_errors import SideError, counted
 from jobs.builds.build_options import SourceOptions, import_commits, overlay_options
 from jobs.builds.overlay import acting, changes_compiling, differing, saying
-from jobs.checking.check_sides import CodeCensus, OtherOption, census_place, find_sides, make_overlays, planned_check
-from jobs.checking.rounds import OF_COMPILING, SETTLED, Check, Need, has_same_code, is_unconfirmed
+from jobs.census.census_pool import CensusPool
+from jobs.checking.check_sides import (
+    CodeCensus,
+    OtherOption,
+    census_place,
+    found_sides,
+    make_overlays,
+    planned_check,
+    started_census,
+)
+from jobs.checking.rounds import (
+    OF_COMPILING,
+    SETTLED,
+    Check,
+    Need,
+    has_cores_for_all,
+    has_same_code,
+    is_unconfirmed,
+)
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
 from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example, stored_options
@@ -214,8 +231,11 @@ def _with_commands(report: Report, check: Check) -> Report:
 
 #: Rows of the table of cells.
 _ROWS = 20
-#: Cells that compile at once on a GPU unless --workers says otherwise; more gain little, and compile times get noisy.
-_WORKERS = 8
+#: Cells at once on a GPU, for each core, unless --workers says otherwise: they wait for the GPU for a good part of their time.
+_WORKERS_PER_CORE = 0.75
+#: Rounds of samples of a cell, unless --rounds says otherwise. Two processes of a program differ by more than is known better
+#: with the 30 rounds of a night, and the GPU is what a check waits for.
+_ROUNDS = 15
 
 
 @click.command(epilog=example("check main my-branch --repo ~/pytorch --minutes 10"))
@@ -277,15 +297,15 @@ def check_command(
         raise click.UsageError("name two refs, BASE and NEW, or an option with --against")
     context.with_resource(holding_for(selection.device, requested.execution.gpus))  # for all rounds
     began = time.monotonic()
-    if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
-        requested = _with_workers(requested, selection.device)
+    requested = _with_defaults(context, requested, selection.device)
     refs = (base, base) if against else (base, new)
     overlays = make_overlays(refs, repo, source, label, requested)
     from_base, from_new = (Path(of_side.execution.overlay) for _, of_side in overlays)
     files = [] if against else differing(from_base, from_new)
     at_run_time = against.acting if against else acting(from_base, from_new, files)
     storing(storage.database)  # a folder that cannot be written is known at once
-    of_base, of_new = find_sides(refs, overlays, selection.device)
+    started = [] if at_run_time else [*map(context.with_resource, started_census(selection.device, overlays, cache))]
+    of_base, of_new = context.with_resource(found_sides(refs, overlays, selection.device, has_cores_for_all()))
     if len(of_base.testbeds) > 1:
         raise click.UsageError("check measures both sides on one GPU: name one with --gpus")
     plan = planned_check(of_base.testbeds[0].device, selection, configs)
@@ -301,7 +321,8 @@ def check_command(
     check.compares_compiling = against is not None or changes_compiling(from_base, from_new, files)
     on_new = check.on_new  # an option that torch does not know is known at once
     if not at_run_time:
-        check.census = _census(check, on_new, cache, is_alike=not against and not saying(from_base, from_new, files))
+        is_alike = not against and not saying(from_base, from_new, files)
+        check.census = _census(check, on_new, cache, is_alike, started)
     interrupted = False
     try:
         check.run()
@@ -317,20 +338,33 @@ def check_command(
     raise SystemExit(130 if interrupted else answer.exit_code)
 
 
-def _census(check: Check, on_new: Mapping[str, Cell], cache: Path, *, is_alike: bool) -> CodeCensus | None:
+def _census(
+    check: Check, on_new: Mapping[str, Cell], cache: Path, is_alike: bool, started: Sequence[CensusPool]
+) -> CodeCensus | None:
     """The census of both sides; None with a line where this machine's device is not one that it knows."""
+    testbed = check.base.testbeds[0]
+    gpu, threads = testbed.environment.get("gpu"), int(testbed.environment.get("torch_threads", 1))
     try:
-        places = [census_place(check.base.testbeds[0], side, cache) for side in (check.base, check.new)]
+        base, new = (
+            census_place(testbed.device, gpu, testbed.slot, side.testbeds[0].execution, cache, threads)
+            for side in (check.base, check.new)
+        )
     except CensusError as error:
         tell(f"no census: {error}")
         return None
-    return CodeCensus((places[0], places[1]), check.settings, is_alike, on_new)
+    return CodeCensus((base, new), check.settings, is_alike, on_new, started)
 
 
-def _with_workers(requested: RequestedOptions, device: str | None) -> RequestedOptions:
-    on_gpu = device in (None, GPU) and bool(list_gpus())
-    workers = max(1, min(_WORKERS, len(os.sched_getaffinity(0)) // 2)) if on_gpu else 1
-    return replace(requested, execution=replace(requested.execution, workers=workers))
+def _with_defaults(context: click.Context, requested: RequestedOptions, device: str | None) -> RequestedOptions:
+    """What is asked for, with the workers and rounds of a check where none were named."""
+    defaults = {name for name in ("workers", "rounds") if context.get_parameter_source(name) is ParameterSource.DEFAULT}
+    if "workers" in defaults:
+        on_gpu = device in (None, GPU) and bool(list_gpus())
+        workers = max(1, int(_WORKERS_PER_CORE * len(os.sched_getaffinity(0)))) if on_gpu else 1
+        requested = replace(requested, execution=replace(requested.execution, workers=workers))
+    if "rounds" in defaults:
+        requested = replace(requested, settings=replace(requested.settings, rounds=_ROUNDS))
+    return requested
 
 
 def _write(report: Report, answer: Answer, form: str, output: Path | None) -> None:

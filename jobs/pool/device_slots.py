@@ -44,17 +44,18 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU as the driver numbers it; its free memory and its NUMA node are None where they are unknown."""
+    """A GPU as the driver numbers and names it; its free memory and its NUMA node are None where they are unknown."""
 
     index: int
     uuid: str
     free_bytes: int | None
     node: int | None
+    name: str = ""
 
 
 def list_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
     """The GPUs that `CUDA_VISIBLE_DEVICES` leaves, in its order; empty where there is no driver."""
-    command = ["nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,memory.free", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,memory.free,name", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -63,14 +64,14 @@ def list_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
 
 
 def parse_gpus(text: str) -> list[Gpu]:
-    """The GPUs in nvidia-smi's lines: index, uuid, PCI bus, free memory in MiB or `[N/A]`; other lines are left out."""
+    """The GPUs in nvidia-smi's lines: index, uuid, PCI bus, free memory in MiB or `[N/A]`, name; other lines are left out."""
     gpus = []
     for line in text.splitlines():
         parts = [part.strip() for part in line.split(",")]
-        if len(parts) == 4 and parts[0].isdigit():
-            index, uuid, bus, mebibytes = parts
+        if len(parts) == 5 and parts[0].isdigit():
+            index, uuid, bus, mebibytes, name = parts
             free_bytes = int(mebibytes) << 20 if mebibytes.isdigit() else None
-            gpus.append(Gpu(int(index), uuid, free_bytes, _node_of(bus)))
+            gpus.append(Gpu(int(index), uuid, free_bytes, _node_of(bus), name))
     return gpus
 
 

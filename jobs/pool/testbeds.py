@@ -136,14 +136,14 @@ def preload_for(cells: Iterable[Cell], device: str) -> Preload:
 
 
 def find_testbeds(
-    device: str | None, execution: ExecutionOptions, serve: bool = False, plans: bool = True
+    device: str | None, execution: ExecutionOptions, serve: bool = False, plans: bool = True, first_worker: int = 0
 ) -> list[Testbed]:
     """The testbeds of this machine that the options ask for: one a GPU, or the CPU.
 
     Where there are several, the options of each name them all: each has a part of the host's cores, and a run that is
     resumed alone must get that part again. With `serve` a run follows: the fork servers and this process begin to import
-    while the environments are probed. This process imports torch from the overlay, too, if there is one, to make the plan;
-    without `plans` it does not: of several overlays it can import one.
+    while the environments are probed, the servers on the cores of the `first_worker`. This process imports torch from the
+    overlay, too, if there is one, to make the plan; without `plans` it does not: of several overlays it can import one.
 
     Raises:
         HostError: torch is not installed, or the device is not there.
@@ -165,7 +165,8 @@ def find_testbeds(
                 threads.submit(check_config, Config(), expected)  # imports torch, as every plan does
             if execution.start == "fork":
                 for number, slot in enumerate(slots):
-                    server = Launcher({**os.environ, **slot.variables}, Preload(expected), slot.cores[0])
+                    cores = slot.cores[first_worker % len(slot.cores)]
+                    server = Launcher({**os.environ, **slot.variables}, Preload(expected), cores)
                     launchers[number] = until_probed.enter_context(closing(server))
         environments = list(threads.map(partial(probe, device), slots))
         until_probed.pop_all()

@@ -10,7 +10,7 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Measurement, Phase, Status
 from collector.zoo.spec import ModelSpec
-from jobs.census.census_pool import CensusPlace
+from jobs.census.census_pool import CensusPlace, CensusPool
 from jobs.checking import check_sides as default
 from jobs.checking.check_sides import CodeCensus, planned_check
 from jobs.requested_options import Selection
@@ -48,8 +48,8 @@ class PlayedPool:
     keeps = True
     made: ClassVar[list[PlayedPool]] = []
 
-    def __init__(self, place, settings):
-        self.place, self.workers, self.calls = place, place.workers, []
+    def __init__(self, place, settings, started=None):
+        self.place, self.workers, self.calls, self.started = place, place.workers, [], started
         PlayedPool.made.append(self)
 
     def __enter__(self):
@@ -104,6 +104,14 @@ def test_the_census_leaves_its_cores_to_what_is_measured_and_stands_still_for_it
     assert [pool.calls for pool in pools] == [["give way", "stand", "go on"]] * 2
     assert [answer.cell.model for answer in found if answer] == ["two"]
     assert pools[0].calls[-1] == "closed"
+
+
+def test_a_process_that_started_before_is_taken_where_its_side_is_asked(census):
+    started = [CensusPool(place, Settings()) for place in census._places]
+    beside = CodeCensus(census._places, Settings(rounds=2), started=started)
+    PlayedPool.made.clear()
+    assert [answer.cell.model for answer in beside.ask([cell("one")]) if answer] == ["one"]
+    assert [pool.started for pool in PlayedPool.made if pool.workers == 7] == started
 
 
 def test_what_is_answered_soonest_is_asked_for_first(census):

@@ -43,8 +43,8 @@ needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
     ("text", "expected"),
     [
         (
-            "0, GPU-1-a, 00000000:FF:1F.0, 143771\n3, GPU-2-b, 00000000:FF:1E.0, [N/A]\n",
-            [Gpu(0, "GPU-1-a", 143771 << 20, None), Gpu(3, "GPU-2-b", None, None)],
+            "0, GPU-1-a, 00000000:FF:1F.0, 143771, NVIDIA H200\n3, GPU-2-b, 00000000:FF:1E.0, [N/A], NVIDIA L4\n",
+            [Gpu(0, "GPU-1-a", 143771 << 20, None, "NVIDIA H200"), Gpu(3, "GPU-2-b", None, None, "NVIDIA L4")],
         ),
         ("", []),
         ("No devices were found\n", []),
@@ -196,7 +196,7 @@ def play_driver(folder, patch, text, code=0):
     patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
-TWO = "0, GPU-aaaa, 00000000:FF:1F.0, 1024\n1, GPU-bbbb, 00000000:FF:1E.0, 1024"
+TWO = "0, GPU-aaaa, 00000000:FF:1F.0, 1024, NVIDIA L4\n1, GPU-bbbb, 00000000:FF:1E.0, 1024, NVIDIA L4"
 
 
 @pytest.mark.parametrize(
