@@ -246,7 +246,7 @@ _ALL = (
                    "counted over 50 calls where the timed ones left any",
            section=Section.MEMORY, shown=Place.COMPARE, rank=9,
            how="allocated memory before the timed rounds and after the profile is compared: not grown, the leak is 0; "
-               "grown, fifty compiled calls are made for it",
+               "grown, fifty compiled calls are made for it, and the half counts in which it grows less",
            absent="on a CPU, where torch's allocator keeps no account"),
     Metric("compile_warm_s", "s", "lower", "warm compile", min_effect=0.05,
            dimension=Dimension.COMPILE,

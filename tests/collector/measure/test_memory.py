@@ -10,19 +10,20 @@ from collector.measure.memory import BEFORE, LEAK_CALLS, SavedTensors, leaked_by
 
 
 class Heap:
-    def __init__(self, each, first=0):
-        self.calls, self.each, self.first = 0, each, first
+    def __init__(self, each, first=0, at=1):
+        self.calls, self.each, self.first, self.at = 0, each, first, at
 
     def call(self):
         self.calls += 1
 
     def held(self):
-        return 1000 + self.each * self.calls + (self.first if self.calls else 0)
+        return 1000 + self.each * self.calls + (self.first if self.calls >= self.at else 0)
 
 
 @pytest.mark.parametrize(("each", "first"), [(0, 0), (0, 512), (64, 0), (64, 512)])
-def test_a_leak_is_what_each_call_keeps(each, first):
-    heap = Heap(each, first)
+@pytest.mark.parametrize("at", [1, 20, 40])
+def test_a_leak_is_what_each_call_keeps_and_not_what_grows_once(each, first, at):
+    heap = Heap(each, first, at)
     assert leaked_bytes_per_call(heap.call, heap.held) == each
     assert heap.calls == LEAK_CALLS + 1
 
