@@ -28,7 +28,7 @@ from collector.metrics import METRICS, MIN_EFFECT
 from collector.process.orphans import PREFIX
 from collector.process.outcome import Outcome as MeasuredOutcome
 from collector.settings import Settings
-from collector.vocabulary import Cell, Stage, Status
+from collector.vocabulary import Cell, Phase, Stage, Status
 from db.engine import open_store
 from db.queries.side_rows import CellState
 from db.store_errors import SideError, counted
@@ -153,6 +153,8 @@ _ENOUGH_CORES = 8
 #: Answers of the census after which it ends where most of them are other code: it takes two thirds of the time of compiling
 #: both sides (15 of 25 s of a core on an H100's host), which tells as much, and measures too.
 _FEW_ANSWERS = 8
+#: Seconds after the budget in which turns that are under way may still end.
+_GRACE_S = 30.0
 #: Stages of a cell that has compiled.
 _COMPILED = (Stage.TIMING, Stage.PROFILE, Stage.CORRECTNESS, Stage.DONE)
 #: Outcomes that a line tells as soon as they are seen, and that are counted; any other one is told once the cell is decided.
@@ -227,8 +229,8 @@ class Check:
     _programs: str = ""
     #: The census has ended early: what it was not asked for is timed like other code.
     _times_rest: bool = False
-    #: By side the cells that passed the check of their outputs.
-    _passed: set[tuple[str, str]] = field(default_factory=set)
+    #: By side and cell whether the outputs passed where they were checked last.
+    _passes: dict[tuple[str, str], bool] = field(default_factory=dict)
     _told: dict[str, Outcome] = field(default_factory=dict)
 
     @cached_property
@@ -272,7 +274,6 @@ class Check:
         pool, meter = Pool([scheduler], self.left_s, tell), meter_of(testbed)
         self._stack.enter_context(self._launchers)
         store = self._stack.enter_context(ThreadPoolExecutor(1))
-        judging: Future[tuple[dict[str, CellComparison], set[str]]] | None = None
         asking = self._stack.enter_context(closing(self._ask_census()))
         if self.census:
             scheduler.neighbours = [self.census]
@@ -281,25 +282,33 @@ class Check:
         self._stack.enter_context(closing(scheduler))
         self._stack.enter_context(meter)
         try:
-            while True:
-                if judging and judging.done():
-                    self._take_rows(*judging.result())
-                    judging = None
-                is_asking = next(asking, False)
-                self._start_next(scheduler, is_asking)
-                if self._unstored and not judging:
-                    judging = store.submit(self._store_new, self._unstored, set(self._unjudged))
-                    self._unstored = set()
-                if not (is_asking or scheduler.busy or judging or self._unstored):
-                    break
-                for _, job, outcome in pool.turn():
-                    meter.took(outcome.measurement)
-                    self._took(job, outcome)
+            for _, job, outcome in self._outcomes(pool, scheduler, asking, store):
+                meter.took(outcome.measurement)
+                self._took(job, outcome)
         except KeyboardInterrupt:
             pool.tell_under_way("under way:")
             raise
         if self.timed or self.compiled:
             tell(f"used {meter.usage()}")
+
+    def _outcomes(
+        self, pool: Pool, scheduler: GpuScheduler, asking: Iterator[bool], store: ThreadPoolExecutor
+    ) -> Iterator[tuple[int, Job, MeasuredOutcome]]:
+        """Yield the outcomes as they come; what is next starts before, and what was yielded is stored and judged meanwhile."""
+        judging: Future[tuple[dict[str, CellComparison], set[str]]] | None = None
+        while self.left_s > -_GRACE_S:
+            if judging and judging.done():
+                self._take_rows(*judging.result())
+                judging = None
+            is_asking = next(asking, False)
+            self._start_next(scheduler, is_asking)
+            if self._unstored and not judging:
+                judging = store.submit(self._store_new, self._unstored, set(self._unjudged))
+                self._unstored = set()
+            if not (is_asking or scheduler.busy or judging or self._unstored):
+                return
+            yield from pool.turn()
+        pool.tell_under_way("the time is over; ended, though under way:")
 
     @property
     def same_code(self) -> list[Cell]:
@@ -505,13 +514,24 @@ class Check:
         side, cell_id = one.sides.pop(0), one.cell.cell_id
         is_kept = one.is_timed or (one.need is Need.COMPILE and not self.compiled[cell_id])
         programs = str(Path(self._programs, side.word)) if is_kept else ""
-        is_checked = is_kept and (side.word, cell_id) in self._passed
+        is_checked = one.is_timed and self._is_checked(side, one.cell)
         settings = replace(self.settings, code_only=not one.is_timed, compiled=programs, is_checked=is_checked)
         job = Job(self._on(side, one.cell), settings, self._servers[side.word])
         self._sides_of[job] = side, self._record_of(side, self._taken[side.word, cell_id])
         self._taken[side.word, cell_id] += 1
         one.jobs.append(job)
         scheduler.add(job)
+
+    def _is_checked(self, side: CheckedSide, cell: Cell) -> bool:
+        """Return whether a turn need not check the outputs of its program.
+
+        One that passed passes again. A training step is checked on base only if new fails: that takes ten times as long as its
+        timing, mostly for the reference in float64.
+        """
+        waits_for_new = side.word == "base" and cell.phase is Phase.TRAINING
+        return self._passes.get((side.word, cell.cell_id), False) or (
+            waits_for_new and self._passes.get(("new", cell.cell_id), True)
+        )
 
     def _took(self, job: Job, outcome: MeasuredOutcome) -> None:
         """Record an outcome. A job whose measurement was disturbed has another one later."""
@@ -524,8 +544,8 @@ class Check:
         if one is None:
             return
         one.measured.add(side.word)
-        if one.is_timed and found.status is Status.PASS:
-            self._passed.add((side.word, one.cell.cell_id))
+        if one.is_timed and not job.settings.is_checked:
+            self._passes[side.word, one.cell.cell_id] = found.status is Status.PASS
         if one.sides or len(one.measured) < len(one.jobs):
             return
         cell_id = one.cell.cell_id

@@ -248,7 +248,12 @@ _ROUNDS = 15
     help="An option of Inductor as the other side: judge BASE, or the installed torch without one, with it against without it.",
 )
 @click.option("--repo", type=FOLDER, default=Path(), help="The clone of PyTorch [this folder].")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=10, help="Start no cell after so long.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10,
+    help="Start no cell after so long; half a minute later it ends.",
+)
 @night_options
 @overlay_options
 @measuring_options
