@@ -12,7 +12,7 @@ from typing import Any
 
 from collector.correctness.comparing import Agreement, checking, compare, identical, without_numbers
 from collector.correctness.draws import slight, wrong_draws
-from collector.correctness.norms import rms_of, rmse
+from collector.correctness.norms import Asking, asking_rms, asking_rmse, settle
 from collector.correctness.pytorch_accuracy import (
     EAGER_DIFFERS,
     NO_VERDICT,
@@ -157,19 +157,27 @@ def _compare(
     _note_verdict(outcome, partial(_verdict, cell, eager, made, found, own_tolerance, room))
     reference = found.outputs
     if reference is not None:
-        reference = {
-            path: exact
-            for path, exact in reference.items()
-            if path not in seed_errors
-            or slightly.get(path, math.inf) <= _HARDLY * rms_of(exact)
-            or 2 * seed_errors[path] < rmse(eager.get(path), exact)
-        }
+        known = settle(_is_judge(path, exact, eager, seed_errors, slightly) for path, exact in reference.items())
+        reference = {path: exact for (path, exact), judges in zip(reference.items(), known, strict=True) if judges}
     tolerance = tolerance_for(
         replace(cell, dtype=subject.lowest_dtype), own_tolerance, device_named(cell.device).allows_tf32()
     )
     judge = _Judge(outcome, subject, room, tolerance, reference, slightly, lacked=found.lacked)
     _note(judge, judge.compare(eager, made), found.by)
     _conclude(outcome, judge, compiled, runs, (eager, made, steady), is_library)
+
+
+def _is_judge(
+    path: str, exact: object, eager: Snapshot, seed_errors: Mapping[str, float], slightly: Mapping[str, float]
+) -> Asking[bool]:
+    """Return whether a reference's tensor can judge: it draws numbers of its own."""
+    if path not in seed_errors:
+        return True
+    size = yield from asking_rms(exact)
+    if slightly.get(path, math.inf) <= _HARDLY * size:
+        return True
+    own = yield from asking_rmse(eager.get(path), exact)
+    return 2 * seed_errors[path] < own
 
 
 def _verdict(

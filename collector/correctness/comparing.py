@@ -25,15 +25,18 @@ import torch
 
 from collector.correctness.norms import (
     Allowed,
+    Asking,
     Tails,
-    cosine_of,
+    asking_cosine,
+    asking_largest_share,
+    asking_rms,
+    asking_rmse,
     is_float,
     judge_differences,
     judge_tails,
-    largest_share,
     numbers,
-    rms_of,
-    rmse,
+    same_bits,
+    settle,
 )
 from collector.correctness.pytorch_accuracy import SMALL, Tolerance
 from collector.correctness.snapshot import (
@@ -43,7 +46,6 @@ from collector.correctness.snapshot import (
     Opaque,
     Snapshot,
     UnknownOutputError,
-    same_values,
     widened,
 )
 from collector.failures import classify
@@ -104,6 +106,8 @@ _NOISY_LENGTH = 2.0
 _FLIPS, _COARSE = 16.0, 0.1
 #: Times the change by another seed that a tensor may be off where that is little: three programs draw, each its own numbers.
 _MOVES = 3.0
+#: Bytes of the outputs in float64 that are compared side by side.
+_SIDE_BY_SIDE, _WIDEST = 256 << 20, 8
 #: The widest tolerance at which elements are compared one by one. PyTorch's wider ones are meant for error norms.
 _CLOSE = 1e-2
 
@@ -144,15 +148,23 @@ def identical(first: Snapshot, second: Snapshot) -> str | None:
     """None if two eager runs agree bit by bit (NaN equal to NaN), else the path of the first difference."""
     if first.keys() != second.keys():
         return "the structure of the outputs"
-    return next((path for path, one in first.items() if not same_values(one, second[path])), None)
+    return next(iter(_changed(first, second)), None)
 
 
 def differences(first: Snapshot, second: Snapshot) -> dict[str, float]:
     """The root mean square error of each tensor in which two runs differ; infinite where it is not a number."""
     if first.keys() != second.keys():
         return dict.fromkeys(first, math.inf)
-    changed = {path: (one, second[path]) for path, one in first.items() if not same_values(one, second[path])}
-    return {path: rmse(*pair) if all(map(is_float, pair)) else math.inf for path, pair in changed.items()}
+    changed = _changed(first, second)
+    floats = [path for path in changed if is_float(first[path]) and is_float(second[path])]
+    errors = settle(asking_rmse(first[path], second[path]) for path in floats)
+    return dict.fromkeys(changed, math.inf) | dict(zip(floats, errors, strict=True))
+
+
+def _changed(first: Snapshot, second: Snapshot) -> list[str]:
+    """Return the paths of the leaves that differ between two runs of one structure."""
+    same = same_bits([(one, second[path]) for path, one in first.items()])
+    return [path for path, is_same in zip(first, same, strict=True) if not is_same]
 
 
 def without_numbers(made: Snapshot) -> str | None:
@@ -161,16 +173,20 @@ def without_numbers(made: Snapshot) -> str | None:
     A NaN fails, and so does a tensor without any finite value. Infinities among finite values pass, since models mask logits
     with `-inf` on purpose. Buffers are not looked at, since a cache may be allocated and not yet filled.
     """
-    for path, value in made.items():
-        if path.startswith(STATE) or not is_float(value):
-            continue
-        wide = widened(value)
-        nan, finite = numbers(wide.isnan().sum(), wide.isfinite().any())
+    floats = {path: value for path, value in made.items() if not path.startswith(STATE) and is_float(value)}
+    read = numbers(*(_numbers_in(value) for value in floats.values()))
+    for (path, value), nan, finite in zip(floats.items(), read[::2], read[1::2], strict=True):
         if nan:
             return f"{path}: {nan:.0f} of {value.numel()} values are NaN in eager"
         if not finite:
             return f"{path}: eager has no finite value"
     return None
+
+
+def _numbers_in(value: torch.Tensor) -> torch.Tensor:
+    """Return how many values are NaN, and whether any is finite."""
+    wide = widened(value)
+    return torch.stack([wide.isnan().sum(), wide.isfinite().any().long()])
 
 
 def compare(
@@ -190,10 +206,10 @@ def compare(
         odd = sorted(eager.keys() ^ compiled.keys())
         return Agreement(f"outputs differ in structure at {odd[0]}", None, None, 0)
     work = _Comparison(tolerance, _floors(eager), slight or {})
-    judged = {
-        path: work.checked_leaf(path, wanted, compiled[path], (reference or {}).get(path))
-        for path, wanted in eager.items()
-    }
+    judged: dict[str, str | None] = {}
+    for paths in _windows(eager):
+        leaves = (work.checked_leaf(path, eager[path], compiled[path], (reference or {}).get(path)) for path in paths)
+        judged |= zip(paths, settle(leaves), strict=True)
     # What is wrong for certain comes first.
     wrong = sorted((path for path, problem in judged.items() if problem), key=lambda path: path in work.unsure)
     problems = [f"{path}: {judged[path]}" for path in wrong]
@@ -219,13 +235,30 @@ def group_of(path: str) -> str:
     return next((group for group in (LOSS, GRADIENT, STATE) if path.startswith(group)), "output")
 
 
+def _windows(eager: Snapshot) -> Iterator[list[str]]:
+    """Divide the outputs into some that are compared side by side.
+
+    A reference that was made on the host has no room on the device as a whole.
+    """
+    window: list[str] = []
+    held = 0
+    for path, value in eager.items():
+        size = value.numel() * _WIDEST if isinstance(value, torch.Tensor) else 0
+        if window and held + size > _SIDE_BY_SIDE:
+            yield window
+            window, held = [], 0
+        window.append(path)
+        held += size
+    yield window
+
+
 def _floors(eager: Snapshot) -> dict[str, float]:
     """A floor for each group: a loss of ten must not hide gradients of a thousandth."""
     floors: dict[str, float] = {}
-    for path, value in eager.items():
-        if is_float(value):
-            group = group_of(path)
-            floors[group] = max(floors.get(group, 0.0), _FLOOR * rms_of(value))
+    floats = {path: value for path, value in eager.items() if is_float(value)}
+    for path, size in zip(floats, settle(map(asking_rms, floats.values())), strict=True):
+        group = group_of(path)
+        floors[group] = max(floors.get(group, 0.0), _FLOOR * size)
     return floors
 
 
@@ -246,11 +279,16 @@ class _Floats:
     moved: float = 0.0
 
     @classmethod
-    def of(cls, eager: torch.Tensor, compiled: torch.Tensor, exact: Any) -> _Floats:
-        usable = isinstance(exact, torch.Tensor) and exact.shape == eager.shape
-        if not usable or not torch.equal(exact.isfinite(), eager.isfinite()):
-            return cls(eager, compiled, None, rms_of(eager), math.inf, math.inf)
-        return cls(eager, compiled, exact, rms_of(eager), rms_of(exact), rmse(eager, exact))
+    def of(cls, eager: torch.Tensor, compiled: torch.Tensor, exact: Any) -> Asking[_Floats]:
+        size = yield from asking_rms(eager)
+        if not isinstance(exact, torch.Tensor) or exact.shape != eager.shape:
+            return cls(eager, compiled, None, size, math.inf, math.inf)
+        (is_usable,) = yield ((exact.isfinite() == eager.isfinite()).all(),)
+        if not is_usable:
+            return cls(eager, compiled, None, size, math.inf, math.inf)
+        exact_size = yield from asking_rms(exact)
+        own = yield from asking_rmse(eager, exact)
+        return cls(eager, compiled, exact, size, exact_size, own)
 
     @property
     def is_known(self) -> bool:
@@ -285,17 +323,18 @@ class _Comparison:
     worst: Tails = field(default_factory=Tails)
     unsure: list[str] = field(default_factory=list)
     margins: dict[str, float] = field(default_factory=dict)
+    #: The paths of what was judged without a reference.
+    without_reference: set[str] = field(default_factory=set)
 
-    def checked_leaf(self, path: str, eager: object, compiled: object, exact: object) -> str | None:
+    def checked_leaf(self, path: str, eager: object, compiled: object, exact: object) -> Asking[str | None]:
         """As `leaf`, but notes what cannot be compared instead of raising."""
         try:
             if isinstance(eager, Opaque) and eager == compiled:
                 raise TypeError(f"no tensors are found in a {eager.kind}")
-            by_cosine = self.by_cosine
-            problem = self.leaf(path, eager, compiled, exact)
+            problem = yield from self.leaf(path, eager, compiled, exact)
             if problem:
                 self.margins.setdefault(path, math.inf)
-            if problem and self.by_cosine > by_cosine:
+            if problem and path in self.without_reference:
                 self.unsure.append(path)
             return problem
         except Exception as error:
@@ -304,7 +343,7 @@ class _Comparison:
             self.unchecked[path] = reason(error)
             return None
 
-    def leaf(self, path: str, eager: object, compiled: object, exact: object) -> str | None:
+    def leaf(self, path: str, eager: object, compiled: object, exact: object) -> Asking[str | None]:
         """What is wrong with one output, or None."""
         if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
             same = type(eager) is type(compiled) and (eager == compiled or self._close_scalars(eager, compiled))
@@ -322,63 +361,76 @@ class _Comparison:
         if isinstance(exact, torch.Tensor):
             # One at a time: a reference that was made on the host has no room on the device as a whole.
             exact = widened(exact).to(device)
-        if problem := _elsewhere(eager, compiled):
+        if problem := (yield from _elsewhere(eager, compiled)):
             return problem
-        of = replace(_Floats.of(eager, compiled, exact), step=step, moved=self.slight.get(path, 0.0))
-        problem, self.margins[path] = self._floats(group_of(path), of)
+        known = yield from _Floats.of(eager, compiled, exact)
+        of = replace(known, step=step, moved=self.slight.get(path, 0.0))
+        problem, self.margins[path] = yield from self._floats(path, of)
         return problem
 
-    def _floats(self, group: str, of: _Floats) -> _Judged:
+    def _floats(self, path: str, of: _Floats) -> Asking[_Judged]:
+        group = group_of(path)
         floor = self.floors[group]
         # Below the floor a tensor's direction may be rounding noise: it must not become the metric.
         if of.size > floor:
-            self.cosines.append(cosine_of(of.eager, of.compiled))
+            cosine = yield from asking_cosine(of.eager, of.compiled)
+            self.cosines.append(cosine)
         if of.is_known:
-            return self._by_reference(of, group, floor)
-        if of.size <= floor and (difference := rmse(of.compiled, of.eager)) <= floor:
-            return _Judged(None, _share(difference, floor))
+            return (yield from self._by_reference(of, group, floor))
+        if of.size <= floor:
+            difference = yield from asking_rmse(of.compiled, of.eager)
+            if difference <= floor:
+                return _Judged(None, _share(difference, floor))
         # Rounding can grow through the backward pass of a deep network until it outweighs a gradient, in eager as in
         # compiled: no direction is right then. Nothing else is excused so.
         if of.exact is not None and group == GRADIENT:
-            return self._by_size(of)
-        return self._by_cosine(of)
+            return (yield from self._by_size(of))
+        self.without_reference.add(path)
+        return (yield from self._by_cosine(of))
 
-    def _by_reference(self, of: _Floats, group: str, floor: float) -> _Judged:
-        wrong = rmse(of.compiled, of.exact)
+    def _by_reference(self, of: _Floats, group: str, floor: float) -> Asking[_Judged]:
+        wrong = yield from asking_rmse(of.compiled, of.exact)
         if of.own > 0 and of.size > floor:
             self.ratios.append(wrong / of.own)
         allowed = min(self._allowed(of), _SMALLEST_WRONG * of.exact_size)
         margin = _share(wrong, allowed)
         # Few elements, the loss above all, can be right to the last bit by chance: no multiple of that error is fair.
-        if of.eager.numel() < SMALL and (close := self._close(of)) is not None:
-            return _Judged(None, min(close, margin))
+        if of.eager.numel() < SMALL:
+            close = yield from self._close(of)
+            if close is not None:
+                return _Judged(None, min(close, margin))
         if wrong <= allowed:
             if of.moved:
                 return _Judged(None, margin)
             free = max(min(self.tolerance.tol, _CLOSE), of.step)
             size, multiplier = max(of.exact_size, floor), self.tolerance.multiplier_for(of.eager.shape)
             allowed_for = Allowed(size, multiplier, free, jumps=group == GRADIENT)
-            return self._tails(judge_tails(of.eager, of.compiled, of.exact, allowed_for), margin)
+            tails = yield from judge_tails(of.eager, of.compiled, of.exact, allowed_for)
+            return self._tails(tails, margin)
         problem = f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
         return _Judged.of(problem, margin)
 
-    def _by_size(self, of: _Floats) -> _Judged:
+    def _by_size(self, of: _Floats) -> Asking[_Judged]:
         self.noisy += 1
-        wrong, allowed = rmse(of.compiled, of.exact), self._allowed(of)
+        wrong = yield from asking_rmse(of.compiled, of.exact)
+        allowed = self._allowed(of)
         margin = _share(wrong, allowed)
         if wrong > allowed:
             problem = f"RMSE to the reference {wrong:.3g}, eager's {of.own:.3g}, allowed {allowed:.3g}"
             return _Judged.of(problem, margin)
-        made, least, most = rms_of(of.compiled), min(of.size, of.exact_size), max(of.size, of.exact_size)
+        made = yield from asking_rms(of.compiled)
+        least, most = min(of.size, of.exact_size), max(of.size, of.exact_size)
         if least / _NOISY_LENGTH <= made <= most * _NOISY_LENGTH:
             # As many halvings or doublings as it is away from both sizes.
             apart = [math.log(a / b, _NOISY_LENGTH) for a, b in ((made, most), (least, made)) if a > 0]
             return _Judged(None, max([margin, *apart]))
         return _Judged.of(f"root mean square {made:.3g}, eager's {of.size:.3g}", margin)
 
-    def _by_cosine(self, of: _Floats) -> _Judged:
+    def _by_cosine(self, of: _Floats) -> Asking[_Judged]:
         self.by_cosine += 1
-        close, cosine, made = self._close(of), cosine_of(of.eager, of.compiled), rms_of(of.compiled)
+        close = yield from self._close(of)
+        cosine = yield from asking_cosine(of.eager, of.compiled)
+        made = yield from asking_rms(of.compiled)
         slack = _LENGTH * self.tolerance.multiplier_for(of.eager.shape)
         margin = max(_share(1 - cosine, 1 - _COSINE), _share(abs(made - of.size), slack * of.size))
         if close is not None:
@@ -391,7 +443,8 @@ class _Comparison:
             return _Judged.of(size, margin)
         if of.moved:
             return _Judged(None, margin)
-        tails = judge_differences(of.eager, of.compiled, of.size, rmse(of.compiled, of.eager))
+        difference = yield from asking_rmse(of.compiled, of.eager)
+        tails = yield from judge_differences(of.eager, of.compiled, of.size, difference)
         return self._tails(tails, margin)
 
     def _tails(self, found: Tails, margin: float) -> _Judged:
@@ -408,13 +461,15 @@ class _Comparison:
             + _MOVES * of.moved
         )
 
-    def _close(self, of: _Floats) -> float | None:
+    def _close(self, of: _Floats) -> Asking[float | None]:
         """Return the largest difference from eager as a share of what `torch.allclose` allows; None if it does not accept."""
         tol = min(self.tolerance.tol, _CLOSE)
         floor = tol * min(1.0, of.size)
-        if not torch.allclose(of.compiled, of.eager, rtol=tol, atol=floor, equal_nan=True):
+        (is_close,) = yield (torch.isclose(of.compiled, of.eager, rtol=tol, atol=floor, equal_nan=True).all(),)
+        if not is_close:
             return None
-        return min(1.0, largest_share(of.compiled, of.eager, tol, floor))
+        share = yield from asking_largest_share(of.compiled, of.eager, tol, floor)
+        return min(1.0, share)
 
     def _close_scalars(self, eager: object, compiled: object) -> bool:
         if not isinstance(eager, float) or not isinstance(compiled, float):
@@ -427,12 +482,13 @@ def _share(error: float, limit: float) -> float:
     return error / limit if limit > 0 else 0.0 if error <= 0 else math.inf
 
 
-def _elsewhere(eager: torch.Tensor, compiled: torch.Tensor) -> str | None:
+def _elsewhere(eager: torch.Tensor, compiled: torch.Tensor) -> Asking[str | None]:
     """What is wrong with the values that are no numbers: an infinity of the other sign is as wrong as one too many."""
     other = torch.zeros((), dtype=torch.bool, device=eager.device)
     for kind in (torch.isnan, torch.isposinf, torch.isneginf):
         other = other | (kind(eager) != kind(compiled)).any()
-    if not other:
+    (is_elsewhere,) = yield (other,)
+    if not is_elsewhere:
         return None
     counts = int((~compiled.isfinite()).sum()), int((~eager.isfinite()).sum())
     elsewhere = " in other places or of another kind" if counts[0] == counts[1] else ""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from collector.correctness.norms import chunks, finite, is_float, rms_of, rmse
+from collector.correctness.norms import Asking, asking_rms, asking_rmse, chunks, finite, is_float, settle, sum_of
 from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot
 
 #: Seeds of each program before one can be found wrong, and again to confirm it.
@@ -64,7 +64,8 @@ class _Program:
     def repeat(self) -> dict[str, float]:
         """Return by how much one seed moves each tensor from call to call."""
         once, again = self._run(self._seed), self._run(self._seed)
-        return {path: rmse(again.get(path), once.get(path)) for path in self.series}
+        errors = settle(asking_rmse(again.get(path), once.get(path)) for path in self.series)
+        return dict(zip(self.series, errors, strict=True))
 
     def draw(self) -> None:
         """Take `SEEDS` further seeds, each beside the one before."""
@@ -72,20 +73,29 @@ class _Program:
         for _ in range(SEEDS):
             self._seed += 1
             made = self._run(self._seed)
-            for path, series in self.series.items():
-                value, before = made.get(path), last.get(path)
-                if isinstance(value, torch.Tensor) and isinstance(before, torch.Tensor):
-                    size = rms_of(value)
-                    series.size.append(size)
-                    series.mean.append(_mean(value) / size if size else 0.0)
-                    series.zeros.append(float((value == 0).double().mean()))
-                    series.moved.append(rmse(value, before))
+            settle(_note(series, made.get(path), last.get(path)) for path, series in self.series.items())
             last = made
+
+
+def _note(series: _Series, value: object, before: object) -> Asking[None]:
+    """Add what one seed gave for a tensor, and how far that is from what the seed `before` gave."""
+    if not isinstance(value, torch.Tensor) or not isinstance(before, torch.Tensor):
+        return
+    size = yield from asking_rms(value)
+    total = sum_of(finite(chunk).sum() for (chunk,) in chunks(value))
+    mean, zeros = yield total / value.numel(), (value == 0).double().mean()
+    moved = yield from asking_rmse(value, before)
+    series.size.append(size)
+    series.mean.append(mean / size if size else 0.0)
+    series.zeros.append(zeros)
+    series.moved.append(moved)
 
 
 def slight(first: Snapshot, seed_errors: Mapping[str, float]) -> dict[str, float]:
     """Return of `seed_errors` those that are a small part of their tensor, so that its values can be compared all the same."""
-    return {path: error for path, error in seed_errors.items() if error <= _SLIGHT * rms_of(first.get(path))}
+    sizes = settle(asking_rms(first.get(path)) for path in seed_errors)
+    pairs = zip(seed_errors.items(), sizes, strict=True)
+    return {path: error for (path, error), size in pairs if error <= _SLIGHT * size}
 
 
 def wrong_draws(
@@ -96,14 +106,10 @@ def wrong_draws(
     `paths` are the tensors of `first` that another seed changes. `control` is the program that draws as eager does, and is
     asked only to confirm a finding.
     """
-    noise_below = _NOISE * max(
-        (rms_of(value) for name, value in first.items() if name.startswith(GRADIENT)), default=0.0
-    )
-    random = [
-        path
-        for path in paths
-        if is_float(first.get(path)) and not (path.startswith(GRADIENT) and rms_of(first[path]) < noise_below)
-    ]
+    gradients = [name for name in first if name.startswith(GRADIENT)]
+    sizes = dict(zip(gradients, settle(asking_rms(first[name]) for name in gradients), strict=True))
+    noise_below = _NOISE * max(sizes.values(), default=0.0)
+    random = [path for path in paths if is_float(first.get(path)) and sizes.get(path, math.inf) >= noise_below]
     random.sort(key=lambda path: path == LOSS)  # the outputs tell more of what is wrong
     if not random:
         return None
@@ -154,8 +160,3 @@ def _apart(one: list[float], two: list[float], matters: Callable[[float, float],
 
 def _mid(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
-
-
-def _mean(value: torch.Tensor) -> float:
-    total = math.fsum(float(finite(chunk).sum()) for (chunk,) in chunks(value))
-    return float(total / value.numel())

@@ -14,12 +14,13 @@ what the RMSE's ratio may be, plus the free part, and so no right tensor used mo
 from __future__ import annotations
 
 import math
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 
-from collector.correctness.snapshot import widened
+from collector.correctness.snapshot import is_plain, same_values, widened
 
 #: Elements compared at a time: bounds the float64 copies to 128 MiB each.
 _CHUNK = 1 << 24
@@ -40,12 +41,86 @@ def finite(chunk: torch.Tensor) -> torch.Tensor:
     return torch.nan_to_num(widened(chunk).double(), nan=0.0, posinf=0.0, neginf=0.0)
 
 
+def numbers(*values: torch.Tensor) -> list[float]:
+    """Read tensors of one number or row each from their device at once: beside others that use a GPU each wait takes long."""
+    device = next((value.device for value in values if value.device.type != "cpu"), torch.device("cpu"))
+    rows = [value.detach().reshape(-1).double().to(device) for value in values]
+    return [float(number) for number in torch.cat(rows).tolist()] if rows else []
+
+
+T = TypeVar("T")
+#: Work that yields tensors of one number or row each and is sent their numbers. While it waits it should hold nothing large,
+#: since many wait at a time.
+Asking = Generator[tuple[torch.Tensor, ...], list[float], T]
+
+
+def settle(works: Iterable[Asking[T]]) -> list[T]:
+    """Do works side by side and return their results: what all of them ask for at a time is read from the device at once.
+
+    A training step has hundreds of gradients. Each read alone waits for the device, which other processes share by turns.
+    """
+    results: dict[int, T] = {}
+    asked: list[tuple[int, Asking[T], tuple[torch.Tensor, ...]]] = []
+
+    def go_on(number: int, work: Asking[T], read: list[float] | None) -> None:
+        try:
+            asked.append((number, work, next(work) if read is None else work.send(read)))
+        except StopIteration as ended:
+            results[number] = ended.value
+
+    for number, work in enumerate(works):
+        go_on(number, work, None)
+    while asked:
+        waiting, asked = asked, []
+        read = iter(numbers(*(value for _, _, values in waiting for value in values)))
+        for number, work, values in waiting:
+            go_on(number, work, [next(read) for value in values for _ in range(value.numel())])
+    return [results[number] for number in range(len(results))]
+
+
+def settled(work: Asking[T]) -> T:
+    """Do one work alone."""
+    return settle([work])[0]
+
+
+def same_bits(pairs: Sequence[tuple[object, object]]) -> list[bool]:
+    """Return of each pair of leaves whether they agree bit by bit, as `same_values` has it, which may take a closer look."""
+    equal = numbers(*(_is_equal(one, two) for one, two in pairs))
+    return [bool(alike) or same_values(one, _beside(two, one)) for alike, (one, two) in zip(equal, pairs, strict=True)]
+
+
+def _beside(value: object, other: object) -> object:
+    """Return a tensor on the device of another one; anything else as it is."""
+    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
+        return value.to(other.device)
+    return value
+
+
+def _is_equal(one: object, two: object) -> torch.Tensor:
+    """Return on their device whether two tensors are alike for certain; False where a closer look is needed."""
+    if not isinstance(one, torch.Tensor) or not isinstance(two, torch.Tensor):
+        return torch.zeros(())
+    if not (is_plain(one) and is_plain(two)) or one.dtype != two.dtype or one.shape != two.shape:
+        return torch.zeros(())
+    return (widened(one) == widened(two.to(one.device))).all()
+
+
 def rms_of(value: object) -> float:
     """Compute the root mean square over the finite elements; 0 for what is no tensor."""
+    return settled(asking_rms(value))
+
+
+def asking_rms(value: object) -> Asking[float]:
+    """As `rms_of`."""
     if not isinstance(value, torch.Tensor) or not value.numel():
         return 0.0
-    total = sum(finite(chunk).square().sum() for (chunk,) in chunks(value))
-    return math.sqrt(float(total) / value.numel())
+    (total,) = yield (sum_of(finite(chunk).square().sum() for (chunk,) in chunks(value)),)
+    return math.sqrt(total / value.numel())
+
+
+def sum_of(parts: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Add numbers on their device."""
+    return torch.stack(list(parts)).sum()
 
 
 def rmse(value: object, exact: object) -> float:
@@ -53,40 +128,49 @@ def rmse(value: object, exact: object) -> float:
 
     `exact` may be on another device.
     """
+    return settled(asking_rmse(value, exact))
+
+
+def asking_rmse(value: object, exact: object) -> Asking[float]:
+    """As `rmse`."""
     if not isinstance(value, torch.Tensor) or not isinstance(exact, torch.Tensor) or value.shape != exact.shape:
         return math.inf
-    total = sum((finite(a) - finite(b.to(a.device))).square().sum() for a, b in chunks(value, exact))
-    return math.sqrt(float(total) / value.numel())
+    pairs = chunks(value, exact)
+    (total,) = yield (sum_of((finite(a) - finite(b.to(a.device))).square().sum() for a, b in pairs),)
+    return math.sqrt(total / value.numel())
 
 
-def cosine_of(one: torch.Tensor, two: torch.Tensor) -> float:
+def asking_cosine(one: torch.Tensor, two: torch.Tensor) -> Asking[float]:
     """Compute the cosine of the angle between two flattened tensors; 1 for two zero tensors, 0 if only one is zero."""
-    sums = []
-    for a, b in chunks(one, two):
-        x, y = finite(a), finite(b)
-        sums.append(torch.stack([x @ y, x @ x, y @ y]))
-    dot, a_norm, b_norm = numbers(torch.stack(sums).sum(0)) if sums else (0.0, 0.0, 0.0)
+    dot, a_norm, b_norm = yield (_products(one, two),)
     if a_norm == 0.0 or b_norm == 0.0:
         return 1.0 if a_norm == b_norm else 0.0
     return max(-1.0, min(1.0, dot / math.sqrt(a_norm * b_norm)))
 
 
-def largest_share(value: torch.Tensor, exact: torch.Tensor, tol: float, floor: float) -> float:
-    """Compute the largest `|value - exact| / (floor + tol |exact|)` of two tensors of one shape, over the finite values."""
-    worst = []
-    for a, b in chunks(value, exact):
+def _products(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+    """Return the scalar products of two tensors, of the first with itself, and of the second."""
+    sums = torch.zeros(3, dtype=torch.float64, device=one.device)
+    for a, b in chunks(one, two):
         x, y = finite(a), finite(b)
-        error = (x - y).abs_()
-        # Where nothing differs nothing need be allowed.
-        worst.append(torch.where(error > 0, error / (floor + tol * y.abs()), error).max())
-    return numbers(torch.stack(worst).max())[0] if worst else 0.0
+        sums += torch.stack([x @ y, x @ x, y @ y])
+    return sums
 
 
-def numbers(*values: torch.Tensor) -> list[float]:
-    """Read tensors of one number or row each from their device at once: beside others that use a GPU each wait takes long."""
-    device = next((value.device for value in values if value.device.type != "cpu"), torch.device("cpu"))
-    rows = [value.detach().reshape(-1).double().to(device) for value in values]
-    return [float(number) for number in torch.cat(rows).tolist()]
+def asking_largest_share(value: torch.Tensor, exact: torch.Tensor, tol: float, floor: float) -> Asking[float]:
+    """Compute the largest `|value - exact| / (floor + tol |exact|)` of two tensors of one shape, over the finite values."""
+    if not value.numel():
+        return 0.0
+    shares = [_share_of_chunk(a, b, tol, floor) for a, b in chunks(value, exact)]
+    (largest,) = yield (torch.stack(shares).max(),)
+    return largest
+
+
+def _share_of_chunk(value: torch.Tensor, exact: torch.Tensor, tol: float, floor: float) -> torch.Tensor:
+    x, y = finite(value), finite(exact)
+    error = (x - y).abs_()
+    # Where nothing differs nothing need be allowed.
+    return torch.where(error > 0, error / (floor + tol * y.abs()), error).max()
 
 
 #: Elements compared at a time: five float64 copies of them are held.
@@ -152,15 +236,20 @@ class Allowed:
     jumps: bool = False
 
 
-def judge_tails(eager: torch.Tensor, compiled: torch.Tensor, exact: torch.Tensor, allowed_for: Allowed) -> Tails:
+def judge_tails(
+    eager: torch.Tensor, compiled: torch.Tensor, exact: torch.Tensor, allowed_for: Allowed
+) -> Asking[Tails]:
     """Judges the worst element and the worst slice of a tensor that has a usable reference."""
     multiplier, free = allowed_for.multiplier, max(allowed_for.free, _FLIP if allowed_for.jumps else 0.0)
     allowed_for = replace(allowed_for, free=free)
-    found = _pass(eager, compiled, exact, allowed_for.size, free)
+    found = yield from _pass(eager, compiled, exact, allowed_for.size, free)
     tails = Tails()
-    for dimension, sums in found.sums.items():
+    slices = {dimension: _Slices.of(sums, allowed_for) for dimension, sums in found.sums.items()}
+    read = yield tuple(one.summary for one in slices.values())
+    for number, (dimension, one) in enumerate(slices.items()):
         elements = eager.numel() // eager.shape[dimension]
-        tails.problem = _slices(tails, dimension, sums, elements, allowed_for) or tails.problem
+        problem = one.judge(tails, dimension, elements, allowed_for, read[3 * number : 3 * number + 3])
+        tails.problem = problem or tails.problem
     allowed = _ELEMENT * multiplier * found.worst_eager
     tails.element = _share(found.excess, allowed)
     if tails.element > 1 and not tails.problem:
@@ -171,47 +260,69 @@ def judge_tails(eager: torch.Tensor, compiled: torch.Tensor, exact: torch.Tensor
     return tails
 
 
-def judge_differences(eager: torch.Tensor, compiled: torch.Tensor, size: float, rms: float) -> Tails:
+def judge_differences(eager: torch.Tensor, compiled: torch.Tensor, size: float, rms: float) -> Asking[Tails]:
     """Judges the worst element and the slices that are zero where there is no reference; `rms` is that of the difference."""
-    found = _pass(eager, compiled, eager, size, _APART)
+    found = yield from _pass(eager, compiled, eager, size, _APART)
     tails = Tails(element=_share(found.excess, _FAR * rms))
     if tails.element > 1:
         place = _index(found.place, eager.shape)
         tails.problem = (
             f"{found.excess_error:.3g} from eager at {place}, {found.excess_error / rms:.0f} times the usual"
         )
-    for dimension, sums in found.sums.items():
-        zeroed = (sums.filled == 0) & (sums.eager_filled >= _FEW) & (sums.size.sqrt() >= _APART * size)
-        if not tails.problem and bool(zeroed.any()):
-            tails.problem = _zero(dimension, int(zeroed.nonzero()[0]))
+    zeroed = {
+        dimension: (sums.filled == 0) & (sums.eager_filled >= _FEW) & (sums.size.sqrt() >= _APART * size)
+        for dimension, sums in found.sums.items()
+    }
+    read = yield tuple(where.any() for where in zeroed.values())
+    for (dimension, where), is_zeroed in zip(zeroed.items(), read, strict=True):
+        if not tails.problem and is_zeroed:
+            tails.problem = _zero(dimension, int(where.nonzero()[0]))
     return tails
 
 
-def _slices(tails: Tails, dimension: int, sums: _Sums, elements: int, allowed_for: Allowed) -> str | None:
-    """What is wrong with the slices along one dimension; updates the share of what is allowed."""
-    own, errors, sizes = sums.eager_error.sqrt(), sums.error.sqrt(), sums.size.sqrt()
-    # Zeros that rounding cannot have made: further off than rounding gets, or of many elements that eager knows well.
-    wrong = (errors > allowed_for.multiplier * own.max()) & (errors > allowed_for.free * allowed_for.size)
-    if not allowed_for.jumps:
-        wrong |= (sums.eager_filled >= _FEW) & (own <= _WELL_KNOWN * sizes)
-    wrong &= (sums.filled == 0) & (sums.eager_filled > 0)
-    excess = errors - allowed_for.free * torch.clamp(sizes, min=allowed_for.size)
-    worst_eager, is_wrong, most = numbers(own.max(), wrong.any(), excess.max())
-    if is_wrong:
-        return _zero(dimension, int(wrong.nonzero()[0]))
-    if elements < _FEW:
-        return None
-    allowed = _SLICE * allowed_for.multiplier * worst_eager
-    share = _share(most, allowed)
-    tails.slice = max(tails.slice, share)
-    if share <= 1:
-        return None
-    index = int(excess.argmax())
-    error, more = float(errors[index]), float(errors[index] - excess[index])
-    return (
-        f"RMSE {error:.3g} at index {index} of dimension {dimension}, eager's largest {worst_eager:.3g}, "
-        f"allowed {allowed + more:.3g}"
-    )
+@dataclass(frozen=True, slots=True)
+class _Slices:
+    """The slices along one dimension: their errors, those less what is always allowed, and which are wrongly zero.
+
+    `summary` has eager's largest error, whether a slice is wrongly zero, and the largest excess.
+    """
+
+    errors: torch.Tensor
+    excess: torch.Tensor
+    wrong: torch.Tensor
+    summary: torch.Tensor
+
+    @classmethod
+    def of(cls, sums: _Sums, allowed_for: Allowed) -> _Slices:
+        own, errors, sizes = sums.eager_error.sqrt(), sums.error.sqrt(), sums.size.sqrt()
+        # Zeros that rounding cannot have made: further off than rounding gets, or of many elements that eager knows well.
+        wrong = (errors > allowed_for.multiplier * own.max()) & (errors > allowed_for.free * allowed_for.size)
+        if not allowed_for.jumps:
+            wrong |= (sums.eager_filled >= _FEW) & (own <= _WELL_KNOWN * sizes)
+        wrong &= (sums.filled == 0) & (sums.eager_filled > 0)
+        excess = errors - allowed_for.free * torch.clamp(sizes, min=allowed_for.size)
+        return cls(errors, excess, wrong, torch.stack([own.max(), wrong.any().double(), excess.max()]))
+
+    def judge(
+        self, tails: Tails, dimension: int, elements: int, allowed_for: Allowed, summary: list[float]
+    ) -> str | None:
+        """What is wrong with the slices; updates the share of what is allowed."""
+        worst_eager, is_wrong, most = summary
+        if is_wrong:
+            return _zero(dimension, int(self.wrong.nonzero()[0]))
+        if elements < _FEW:
+            return None
+        allowed = _SLICE * allowed_for.multiplier * worst_eager
+        share = _share(most, allowed)
+        tails.slice = max(tails.slice, share)
+        if share <= 1:
+            return None
+        index = int(self.excess.argmax())
+        error, more = float(self.errors[index]), float(self.errors[index] - self.excess[index])
+        return (
+            f"RMSE {error:.3g} at index {index} of dimension {dimension}, eager's largest {worst_eager:.3g}, "
+            f"allowed {allowed + more:.3g}"
+        )
 
 
 def _zero(dimension: int, index: int) -> str:
@@ -228,43 +339,70 @@ def _index(place: int, shape: torch.Size) -> tuple[int, ...]:
     return tuple(int(index) for index in torch.unravel_index(torch.tensor(place), shape))
 
 
-def _pass(eager: torch.Tensor, compiled: torch.Tensor, exact: torch.Tensor, size: float, free: float) -> _Errors:
-    """Goes over the three tensors once, in chunks along their longest dimension, and waits for the device at the end."""
+def _pass(
+    eager: torch.Tensor, compiled: torch.Tensor, exact: torch.Tensor, size: float, free: float
+) -> Asking[_Errors]:
+    """Goes over the three tensors once, in chunks along their longest dimension."""
     shape = eager.shape
     longest = max(range(eager.dim()), key=lambda dimension: shape[dimension], default=0)
     judged = [number for number in range(eager.dim()) if shape[number] > 1 and eager.numel() // shape[number] > 1]
-    parts: dict[int, list[list[torch.Tensor]]] = {number: [] for number in judged}
-    worst: list[torch.Tensor] = []
-    tops: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, torch.Size]] = []
     step = max(1, _TAIL_CHUNK * shape[longest] // eager.numel()) if eager.dim() else 1
-    for start in range(0, shape[longest] if eager.dim() else 1, step):
-        e, m, x = (_part(tensor, longest, start, step) for tensor in (eager, compiled, exact))
-        eager_error, error = (e - x).abs_(), (m - x).abs_()
-        worst.append(eager_error.max())
-        excess = error - x.abs_().clamp_(min=size).mul_(free)
-        place = excess.argmax()
-        tops.append((excess.flatten()[place].clone(), error.flatten()[place].clone(), place, start, excess.shape))
-        del excess, x
-        squares = eager_error.square_(), error.square_(), e.square(), (m != 0).double(), (e != 0).double()
-        for number in judged:
-            others = [other for other in range(eager.dim()) if other != number]
-            parts[number].append([square.sum(others) for square in squares])
-    excesses = [top[0] for top in tops]
-    worst_eager, *read = numbers(torch.stack(worst).max(), *excesses)
-    best = max(range(len(tops)), key=read.__getitem__)
-    value, error, place, start, part_shape = tops[best]
-    found = _Errors(worst_eager=worst_eager)
-    found.excess, found.excess_error, flat = numbers(value, error, place)
-    inside = list(_index(int(flat), part_shape))
+    starts = range(0, shape[longest] if eager.dim() else 1, step)
+    passed = [_ChunkErrors.of(eager, compiled, exact, (longest, start, step), judged, size, free) for start in starts]
+    read = yield tuple(chunk.tops for chunk in passed)
+    rows = [read[4 * number : 4 * number + 4] for number in range(len(passed))]
+    best = max(range(len(rows)), key=lambda number: rows[number][1])
+    _, excess, excess_error, place = rows[best]
+    found = _Errors(max(row[0] for row in rows), excess, excess_error)
+    inside = list(_index(int(place), passed[best].shape))
     if inside:
-        inside[longest] += start
+        inside[longest] += starts[best]
     found.place = sum(index * math.prod(shape[number + 1 :]) for number, index in enumerate(inside))
-    for number, chunks in parts.items():
+    for number in judged:
         join: Any = torch.cat if number == longest else lambda sums: torch.stack(sums).sum(0)
-        sums = [join(list(column)) for column in zip(*chunks, strict=True)]
+        sums = [join(list(column)) for column in zip(*(chunk.sums[number] for chunk in passed), strict=True)]
         count = eager.numel() // shape[number]
         found.sums[number] = _Sums(*(total / count for total in sums[:3]), *sums[3:])
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _ChunkErrors:
+    """What is kept of a chunk of a tensor, nothing of its size.
+
+    `tops` has eager's largest error, the largest excess, the error there, and its place among the elements of the chunk's
+    `shape`. `sums` are by dimension what `_Sums` has.
+    """
+
+    tops: torch.Tensor
+    shape: torch.Size
+    sums: dict[int, list[torch.Tensor]]
+
+    @classmethod
+    def of(
+        cls,
+        eager: torch.Tensor,
+        compiled: torch.Tensor,
+        exact: torch.Tensor,
+        where: tuple[int, int, int],
+        judged: list[int],
+        size: float,
+        free: float,
+    ) -> _ChunkErrors:
+        e, m, x = (_part(tensor, *where) for tensor in (eager, compiled, exact))
+        eager_error, error = (e - x).abs_(), (m - x).abs_()
+        worst = eager_error.max()
+        excess = error - x.abs_().clamp_(min=size).mul_(free)
+        place = excess.argmax()
+        tops = torch.stack([worst, excess.flatten()[place], error.flatten()[place], place.double()])
+        shape = excess.shape
+        del excess, x
+        squares = eager_error.square_(), error.square_(), e.square(), (m != 0).double(), (e != 0).double()
+        sums = {
+            number: [square.sum([other for other in range(eager.dim()) if other != number]) for square in squares]
+            for number in judged
+        }
+        return cls(tops, shape, sums)
 
 
 def _part(tensor: torch.Tensor, dimension: int, start: int, step: int) -> torch.Tensor:

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
-from collector.correctness.norms import numbers
-from collector.correctness.snapshot import STATE, Snapshot, is_plain, kept, leaves_of, parts_of, same_values, widened
+from collector.correctness.norms import same_bits
+from collector.correctness.snapshot import STATE, Snapshot, kept, leaves_of, parts_of
 
 #: Elements that are read at a time for a fingerprint: three copies of 8 bytes each are held.
 _CHUNK = 1 << 22
@@ -92,7 +92,8 @@ class State:
         """The paths of the parameters that are not as they were at `remember`; to be asked before they change again."""
         prints = self._prints
         now = {name: fingerprint(tensor) for name, tensor in self._model.named_parameters() if name in prints}
-        return [_path(name) for name, found in now.items() if not torch.equal(found, prints[name].to(found.device))]
+        same = same_bits([(found, prints[name]) for name, found in now.items()])
+        return [_path(name) for name, is_same in zip(now, same, strict=True) if not is_same]
 
     def complete(self, snapshots: Sequence[Snapshot]) -> None:
         """Adds to each snapshot what another one's call has changed and its own has not, as it was kept."""
@@ -114,26 +115,16 @@ class State:
 
     def _changed(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         kept_ones = [(name, now, self._start[name]) for name, now in self._tensors() if name in self._start]
-        # Whether bits are equal is asked of the device once for all tensors; of the others the values are looked at.
-        equal = [_is_equal(now.detach(), start) for _, now, start in kept_ones]
-        for (name, now, start), same in zip(kept_ones, numbers(*equal) if equal else [], strict=True):
-            if not same:
-                start = start.to(now.device)
-                if not same_values(now.detach(), start):
-                    yield name, now, start
+        same = same_bits([(now.detach(), start) for _, now, start in kept_ones])
+        for (name, now, start), is_same in zip(kept_ones, same, strict=True):
+            if not is_same:
+                yield name, now, start.to(now.device)
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from self._model.named_parameters()
         yield from self._model.named_buffers()
         for index, tensor in enumerate(self._inputs):
             yield f"input {index}", tensor
-
-
-def _is_equal(now: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-    """Return on the device whether two tensors are alike for certain; False where a closer look is needed."""
-    if not (is_plain(now) and is_plain(start)) or now.dtype != start.dtype or now.shape != start.shape:
-        return torch.zeros((), dtype=torch.bool, device=now.device)
-    return (widened(now) == widened(start.to(now.device))).all()
 
 
 def fingerprint(tensor: torch.Tensor) -> torch.Tensor:

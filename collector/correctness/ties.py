@@ -15,7 +15,7 @@ rows. Integers are looked at one by one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from collector.correctness.comparing import group_of
-from collector.correctness.norms import is_float, numbers
+from collector.correctness.norms import Asking, is_float, numbers, settle
 from collector.correctness.pytorch_accuracy import Tolerance
 from collector.correctness.snapshot import GRADIENT, Snapshot, widened
 
@@ -122,7 +122,7 @@ class _Leaf:
     is_noise: bool = False
 
     def errors_of(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the errors of a tensor's rows, on the host."""
+        """Return the errors of a tensor's rows, on its device."""
         return _row_errors(value, self.base, self.width)
 
     def jumping_rows(self, value: torch.Tensor) -> torch.Tensor:
@@ -136,8 +136,8 @@ class _Leaf:
         rows = widened(value).reshape(-1, self.width)[~self.jumps.to(value.device)].to(value.dtype)
         return rows if self.width > 1 else rows.reshape(-1)
 
-    def decide(self, is_gradient: bool) -> None:
-        """Find the rows that jump from run to run."""
+    def decide(self, is_gradient: bool, own_size: float) -> None:
+        """Find the rows that jump from run to run; `own_size` is the root mean square of the base."""
         errors = torch.stack(self.errors) / self.scale
         if not is_float(self.base):
             self.jumps, self.usual = errors.amax(0) > 0, torch.zeros(errors.shape[1])
@@ -153,7 +153,6 @@ class _Leaf:
             if number == 0:
                 self.jumps |= errors[0] > (_JUMP if self.wide else _JUMP_OF_FEW) * usual
                 self.usual = usual.clamp(min=of_all) * self.scale
-        own_size = float(_wide(widened(self.base)).square().mean().sqrt())
         of_runs = torch.stack(self.errors).square().mean(1).sqrt()
         self.is_unknown = self.is_eager or float(of_runs[0]) > _UNUSABLE * own_size
         noise = _NOISY if is_gradient and self.is_eager else _OTHER
@@ -182,18 +181,27 @@ class _Leaf:
 
 def jumping(eager: Snapshot, reference: Snapshot | None) -> tuple[str, ...]:
     """Return the paths of the outputs in which eager is far off in some rows and near in most, or has other integers."""
-    leaves = {path: _leaf(path, eager.get(path), exact) for path, exact in (reference or {}).items()}
-    return tuple(path for path, leaf in leaves.items() if leaf is not None and _jumps(eager[path], leaf))
+    known = _leaves({path: eager.get(path) for path in reference or {}}, reference)
+    floats = {path: leaf for path, leaf in known.items() if leaf.wide and not leaf.other_shape and is_float(leaf.base)}
+    errors = dict(
+        zip(floats, _on_host([leaf.errors_of(_tensor(eager[path])) for path, leaf in floats.items()]), strict=True)
+    )
+    return tuple(path for path, leaf in known.items() if _jumps(leaf, errors.get(path)))
 
 
-def _jumps(value: object, leaf: _Leaf) -> bool:
-    if leaf.other_shape or not isinstance(value, torch.Tensor):
-        return leaf.other_shape
-    if not is_float(leaf.base):
-        return any(bool(errors.any()) for errors in leaf.errors)
-    errors = leaf.errors_of(value) / leaf.scale
+def _jumps(leaf: _Leaf, errors: torch.Tensor | None) -> bool:
+    """Return whether eager is far off in some rows; `errors` are those of a wide floating output."""
+    if leaf.other_shape or not is_float(leaf.base):
+        return leaf.other_shape or any(bool(errors.any()) for errors in leaf.errors)
+    if errors is None:
+        return False
+    errors = errors / leaf.scale
     live = errors[errors > 0]
-    return leaf.wide and len(live) > 1 and float(live.max()) > 2 * _JUMP * float(live.median())
+    return len(live) > 1 and float(live.max()) > 2 * _JUMP * float(live.median())
+
+
+def _tensor(value: object) -> torch.Tensor:
+    return value if isinstance(value, torch.Tensor) else torch.empty(0)
 
 
 def part_ties(
@@ -208,12 +216,11 @@ def part_ties(
 
     `wrong` are the paths of the outputs that do not agree.
     """
-    leaves = {path: _leaf(path, value, (reference or {}).get(path)) for path, value in eager.items()}
-    known = {path: leaf for path, leaf in leaves.items() if leaf is not None}
+    known = _leaves(eager, reference)
     _note_errors(known, eager, run)
-    for path, leaf in known.items():
-        if not leaf.other_shape:
-            leaf.decide(group_of(path) == GRADIENT)
+    steady = {path: leaf for path, leaf in known.items() if not leaf.other_shape}
+    for (path, leaf), size in zip(steady.items(), settle(_asking_size(leaf) for leaf in steady.values()), strict=True):
+        leaf.decide(group_of(path) == GRADIENT, size)
     if not any(
         leaf.other_shape or leaf.is_noise or bool(leaf.jumps.any()) or leaf.spread > _SPREAD for leaf in known.values()
     ):
@@ -224,14 +231,25 @@ def part_ties(
 def _note_errors(known: dict[str, _Leaf], eager: Snapshot, run: NudgedRun) -> None:
     """Give each output its errors in each run; those that some run does not have are taken out of `known`."""
     for made in chain((eager,), _runs(run)):
+        errors: dict[str, torch.Tensor] = {}
         for path, leaf in list(known.items()):
             value = made.get(path)
             if not isinstance(value, torch.Tensor):
                 del known[path]
             elif value.shape == leaf.base.shape:
-                leaf.errors.append(leaf.errors_of(value))
+                errors[path] = leaf.errors_of(value)
             else:
                 leaf.other_shape = True
+        for path, of_rows in zip(errors, _on_host(list(errors.values())), strict=True):
+            known[path].errors.append(of_rows)
+
+
+def _asking_size(leaf: _Leaf) -> Asking[float]:
+    """Compute the root mean square of a base; 0 for integers, which have none."""
+    if not is_float(leaf.base):
+        return 0.0
+    (size,) = yield (_wide(widened(leaf.base)).square().mean().sqrt(),)
+    return size
 
 
 @dataclass(slots=True)
@@ -280,7 +298,7 @@ class _Parting:
     def _judge_noise(self, ties: Ties, path: str) -> None:
         """Set an output aside that is another one in each run; it may be no further off, and no larger, than those are."""
         leaf = self.leaves[path]
-        made = float(leaf.errors_of(self._made(path)).square().mean().sqrt())
+        made = float(leaf.errors_of(self._made(path)).cpu().square().mean().sqrt())
         most = float(torch.stack(leaf.errors).square().mean(1).sqrt().max())
         if made > _LARGER * most:
             ties.problem = f"{path}: RMSE {made:.3g}, that of eager under other weights {most:.3g} at most"
@@ -363,30 +381,43 @@ def _runs(run: NudgedRun) -> Iterator[Snapshot]:
     return (run(number) for number in range(len(NUDGES)))
 
 
-def _leaf(path: str, value: object, exact: object) -> _Leaf | None:
-    if not isinstance(value, torch.Tensor) or not value.numel():
-        return None
+def _leaves(eager: Snapshot, reference: Snapshot | None) -> dict[str, _Leaf]:
+    """Return the outputs that have rows, by their paths."""
+    tensors = {path: value for path, value in eager.items() if isinstance(value, torch.Tensor) and value.numel()}
+    leaves = {path: _leaf(path, value, (reference or {}).get(path)) for path, value in tensors.items()}
+    floats = [leaf for leaf in leaves.values() if is_float(leaf.base)]
+    for leaf, sizes in zip(floats, _on_host([_row_sizes(leaf.base, leaf.width) for leaf in floats]), strict=True):
+        filled = sizes[sizes > 0]
+        leaf.scale = (sizes / filled.median()).clamp(min=1.0) if len(filled) else torch.ones_like(sizes)
+    return leaves
+
+
+def _leaf(path: str, value: torch.Tensor, exact: object) -> _Leaf:
+    """Return an output, of a floating one without the scale of its rows."""
+    is_other = isinstance(exact, torch.Tensor) and exact.shape != value.shape
+    base = exact if is_float(value) and isinstance(exact, torch.Tensor) and not is_other else value
     width = 1
     if is_float(value) and value.dim() > 1:
         width = value[0].numel() if group_of(path) == GRADIENT else value.shape[-1]
-    wide = width >= _MANY
-    if not is_float(value):
-        ones = torch.ones(value.numel(), dtype=torch.float64)
-        leaf = _Leaf(
-            value, width, wide, ones, other_shape=isinstance(exact, torch.Tensor) and exact.shape != value.shape
-        )
-        if isinstance(exact, torch.Tensor) and not leaf.other_shape:
-            leaf.errors.append(leaf.errors_of(exact))
-        return leaf
-    usable = isinstance(exact, torch.Tensor) and exact.shape == value.shape
-    base = exact if usable and isinstance(exact, torch.Tensor) else value
-    finite = torch.nan_to_num(widened(base), nan=0.0, posinf=0.0, neginf=0.0)
-    sizes = _row_errors(finite, torch.zeros_like(finite), width)
-    filled = sizes[sizes > 0]
-    scale = (sizes / filled.median()).clamp(min=1.0) if len(filled) else torch.ones_like(sizes)
-    leaf = _Leaf(base, width, wide, scale, is_eager=base is value)
-    leaf.other_shape = isinstance(exact, torch.Tensor) and not usable
+    ones = torch.ones(value.numel() // width, dtype=torch.float64)
+    leaf = _Leaf(base, width, width >= _MANY, ones, is_eager=base is value, other_shape=is_other)
+    if not is_float(value) and isinstance(exact, torch.Tensor) and not is_other:
+        leaf.errors.append(leaf.errors_of(exact).cpu())
     return leaf
+
+
+def _row_sizes(base: torch.Tensor, width: int) -> torch.Tensor:
+    finite = torch.nan_to_num(widened(base), nan=0.0, posinf=0.0, neginf=0.0)
+    return _row_errors(finite, torch.zeros_like(finite), width)
+
+
+def _on_host(rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Bring rows of one dtype to the host at once: each wait for a device that others share takes long."""
+    if not rows:
+        return []
+    first = next((row.device for row in rows if row.device.type != "cpu"), rows[0].device)
+    joined = torch.cat([row.to(first) for row in rows]).cpu()
+    return list(joined.split([len(row) for row in rows]))
 
 
 def _wide(rows: torch.Tensor) -> torch.Tensor:
@@ -397,7 +428,7 @@ def _row_errors(value: torch.Tensor, base: torch.Tensor, width: int) -> torch.Te
     rows, others = widened(value).reshape(-1, width), widened(base).reshape(-1, width)
     step = max(1, _CHUNK // width)
     pairs = zip(rows.split(step), others.split(step), strict=True)
-    return torch.cat([_row_errors_of(*pair).cpu() for pair in pairs])
+    return torch.cat([_row_errors_of(*pair) for pair in pairs])
 
 
 def _row_errors_of(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils import _pytree
 
 from collector.correctness.comparing import checking, differences, identical
+from collector.correctness.norms import same_bits
 from collector.correctness.snapshot import (
     GRADIENT,
     LOSS,
@@ -25,7 +26,6 @@ from collector.correctness.snapshot import (
     kept,
     layout_of,
     leaves_of,
-    same_values,
     snapshot,
 )
 from collector.correctness.state import State
@@ -340,7 +340,11 @@ class Subject:
         later = self.outputs(self.eager, calls=IN_A_ROW)
         with checking():
             # What is as in the first call is held once.
-            later = {path: first[path] if same_values(first.get(path), leaf) else leaf for path, leaf in later.items()}
+            same = same_bits([(first.get(path), leaf) for path, leaf in later.items()])
+            later = {
+                path: first[path] if is_same else leaf
+                for (path, leaf), is_same in zip(later.items(), same, strict=True)
+            }
             return later if identical(first, later) else None
 
     def twin(self, dtype: torch.dtype | None = None, device: str | None = None) -> Subject:

@@ -27,6 +27,23 @@ def logits(error=0.01, dtype=torch.bfloat16, shape=(ROWS, COLUMNS)):
     return rounded(exact, error, 1, dtype), rounded(exact, error, 2, dtype), exact
 
 
+def adding(numbers):
+    total = 0.0
+    for number in numbers:
+        first, second = yield torch.tensor(number), torch.tensor(number + 0.5)
+        total += first + second
+    return total
+
+
+def test_works_ask_side_by_side_and_each_gets_its_own_numbers(monkeypatch):
+    reads = []
+    read = norms.numbers
+    monkeypatch.setattr(norms, "numbers", lambda *values: reads.append(len(values)) or read(*values))
+    assert norms.settle([adding([1, 2, 3]), adding([]), adding([5])]) == [13.5, 0.0, 10.5]
+    assert reads == [4, 2, 2]
+    assert norms.settle([]) == []
+
+
 def problem(eager, made, exact=None, tolerance=LOW, path="x"):
     reference = None if exact is None else {path: exact}
     return compare({path: eager}, {path: made}, reference, tolerance).problem
