@@ -20,6 +20,8 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from sqlalchemy import Engine
+
 from analysis.compare.cell_comparison import CHANGES, CellComparison, Judged, Outcome
 from analysis.compare.compare_sides import compare_named
 from analysis.present import called, finding_words
@@ -38,7 +40,7 @@ from jobs.output.terminal import tell
 from jobs.plan.cost import CostModel, read_history
 from jobs.pool.gpu_scheduler import GpuScheduler, Job, Server
 from jobs.pool.runner import Pool, meter_of, scheduler_for, server_for
-from jobs.pool.session import describe, memory_of, storing
+from jobs.pool.session import Store, describe, memory_of, storing
 from jobs.pool.testbeds import cell_variables
 
 #: Compilations of each side after which a compile time that is still open stays open.
@@ -238,6 +240,15 @@ class Check:
         """The cells of new by the cell_id of those of base, where an option is the other side; else empty."""
         return self.other.cells(self.cells) if self.other else {}
 
+    @cached_property
+    def _put(self) -> Store:
+        return storing(self.storage.database)
+
+    @cached_property
+    def _reader(self) -> Engine:
+        """The database, read after each round: an engine keeps the statements that it has compiled."""
+        return open_store(self.storage.database, write=False)
+
     @property
     def rounds(self) -> int:
         """The most rounds that a cell had."""
@@ -388,8 +399,7 @@ class Check:
 
     def _store_all(self) -> None:
         """Store what was measured, and what the census said, also of cells with other code that nothing has measured."""
-        put = storing(self.storage.database)
-
+        put = self._put
         for kept in (*self._turns["base"], *self._turns["new"]):
             if path := kept.close():
                 put(path)
@@ -570,7 +580,7 @@ class Check:
         self.rows = self._compare() or self.rows
 
     def _compare(self) -> dict[str, CellComparison]:
-        with open_store(self.storage.database, write=False).connect() as connection, suppress(SideError):
+        with self._reader.connect() as connection, suppress(SideError):
             comparison = compare_named(connection, self.base.night, self.new.night, against=self.against)
             of_base = {other.cell_id: cell_id for cell_id, other in self.on_new.items()}
             return {of_base.get(row.cell.cell_id, row.cell.cell_id): row for row in comparison.cells}
@@ -581,9 +591,8 @@ class Check:
 
         Return the rows, in which the last rounds of these cells are.
         """
-        put = storing(self.storage.database)
         for path in filter(None, (kept.path for kept in records)):
-            put(path)
+            self._put(path)
         return self._compare(), cells
 
     def _take_rows(self, rows: Mapping[str, CellComparison], cells: set[str]) -> None:
