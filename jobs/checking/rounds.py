@@ -234,6 +234,7 @@ class Check:
     #: By side and cell whether the outputs passed where they were checked last.
     _passes: dict[tuple[str, str], bool] = field(default_factory=dict)
     _told: dict[str, Outcome] = field(default_factory=dict)
+    _told_of_all: str = ""
 
     @cached_property
     def on_new(self) -> dict[str, Cell]:
@@ -615,7 +616,9 @@ class Check:
         same |= {cell.cell_id for cell in self.same_code}
         parts = [f"{len(self.cells) - still} decided, {still} open", *(f"{counts[word]} {word}" for word in _TOLD)]
         parts.append(f"same code in {len(same)} of {counted(len(self.cells), 'cell')}")
-        tell(f"{', '.join(parts)}; {max(0.0, self.left_s) / 60:.1f} min left")
+        if (words := ", ".join(parts)) != self._told_of_all:
+            self._told_of_all = words
+            tell(f"{words}; {max(0.0, self.left_s) / 60:.1f} min left")
 
 
 def _change(row: CellComparison) -> str:

@@ -6,6 +6,7 @@ import random
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,9 @@ def test_only_other_code_is_timed_in_turn_until_it_is_decided(checked, capsys):
     errors = capsys.readouterr().err
     assert "regressed: huggingface/model3" in errors
     assert "8 decided, 0 open, 1 regressed" in errors
+    summaries = [line.partition(";")[0] for line in errors.splitlines() if " decided, " in line]
+    assert len(summaries) > 2
+    assert all(one != other for one, other in pairwise(summaries)), "nothing is told twice"
 
 
 def test_a_compile_time_that_doubles_is_found_without_timing(checked):
