@@ -24,7 +24,7 @@ from collector.correctness.pytorch_accuracy import (
 )
 from collector.correctness.reference import Reference, Room, reference_of
 from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides, wrong_form
-from collector.correctness.ties import LEAST_SHARE, Ties, jumping, nudge, part_ties
+from collector.correctness.ties import LEAST_SHARE, Nudged, Ties, jumping, nudge, part_ties
 from collector.device import device_named
 from collector.failures import classify, hint_of_status
 from collector.measure.first_call import released_while_compiling
@@ -260,6 +260,7 @@ class _Judge:
     told: dict[str, str] = field(default_factory=dict)
     lacked: str | None = None
     ties_lacked_room: bool = False
+    nudged: Nudged | None = None
     margin: float = -1.0
 
     def conclude(self, agreement: Agreement) -> None:
@@ -334,14 +335,19 @@ class _Judge:
         device.give_back_unused()
 
         def part() -> Ties | None:
-            twin = self.subject.twin()
+            twins: list[Subject] = []
 
             def run(number: int) -> Snapshot:
-                nudge(twin.model, self.subject.model, number, self.subject.computes_in)
-                return twin.outputs(twin.eager, calls=calls)
+                if not twins:
+                    twins.append(self.subject.twin())
+                nudge(twins[0].model, self.subject.model, number, self.subject.computes_in)
+                return twins[0].outputs(twins[0].eager, calls=calls)
 
             with deterministic_algorithms(strict=False):
-                return part_ties(eager, made, reference, wrong, self.tolerance, run)
+                # What calls in a row do not change in eager they do not change under other weights.
+                if self.nudged is None or not self.nudged.knows(eager, wrong):
+                    self.nudged = Nudged.of(eager, reference, wrong, run)
+                return part_ties(eager, made, reference, wrong, self.tolerance, run, self.nudged)
 
         try:
             return self.room.run(self.room.for_reference(1.0), part)

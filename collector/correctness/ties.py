@@ -15,9 +15,9 @@ rows. Integers are looked at one by one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain
 
 import torch
 from torch import nn
@@ -59,6 +59,8 @@ _ENOUGH = 64
 _ELSEWHERE = 1e100
 #: Elements compared at a time.
 _CHUNK = 1 << 22
+#: Bytes of the host's memory for outputs of all runs.
+_KEPT_BYTES = 1 << 30
 
 #: Makes the outputs of the eager run of this number.
 NudgedRun = Callable[[int], Snapshot]
@@ -211,37 +213,72 @@ def part_ties(
     wrong: tuple[str, ...],
     tolerance: Tolerance,
     run: NudgedRun,
+    nudged: Nudged | None = None,
 ) -> Ties | None:
     """Set aside what is not firm in outputs that do not agree; None where all of eager's outputs are firm.
 
-    `wrong` are the paths of the outputs that do not agree.
+    `wrong` are the paths of the outputs that do not agree. `nudged` is what is known of eager under other weights already.
     """
-    known = _leaves(eager, reference)
-    _note_errors(known, eager, run)
-    steady = {path: leaf for path, leaf in known.items() if not leaf.other_shape}
-    for (path, leaf), size in zip(steady.items(), settle(_asking_size(leaf) for leaf in steady.values()), strict=True):
-        leaf.decide(group_of(path) == GRADIENT, size)
+    nudged = nudged or Nudged.of(eager, reference, wrong, run)
+    known = {path: leaf for path, leaf in nudged.leaves.items() if eager.get(path) is nudged.eager.get(path)}
     if not any(
         leaf.other_shape or leaf.is_noise or bool(leaf.jumps.any()) or leaf.spread > _SPREAD for leaf in known.values()
     ):
         return None
-    return _Parting(eager, compiled, reference, known, tolerance).parted(wrong, run)
+    return _Parting(eager, compiled, reference, known, tolerance, nudged.kept).parted(wrong, run)
 
 
-def _note_errors(known: dict[str, _Leaf], eager: Snapshot, run: NudgedRun) -> None:
-    """Give each output its errors in each run; those that some run does not have are taken out of `known`."""
-    for made in chain((eager,), _runs(run)):
+@dataclass(frozen=True, slots=True)
+class Nudged:
+    """What eager makes of its outputs under other weights, for the outputs `eager`.
+
+    `kept` has some outputs of all runs on the host, eager's first.
+    """
+
+    eager: Snapshot
+    leaves: dict[str, _Leaf]
+    kept: dict[str, list[torch.Tensor]]
+
+    @classmethod
+    def of(cls, eager: Snapshot, reference: Snapshot | None, wrong: Sequence[str], run: NudgedRun) -> Nudged:
+        """Run eager under other weights; the outputs `wrong` are kept as far as they are small."""
+        found = cls(eager, _leaves(eager, reference), {path: [] for path in _small(eager, wrong)})
+        for made in chain((eager,), _runs(run)):
+            found._note(made)
+        steady = {path: leaf for path, leaf in found.leaves.items() if not leaf.other_shape}
+        sizes = settle(_asking_size(leaf) for leaf in steady.values())
+        for (path, leaf), size in zip(steady.items(), sizes, strict=True):
+            leaf.decide(group_of(path) == GRADIENT, size)
+        return found
+
+    def knows(self, eager: Snapshot, paths: Sequence[str]) -> bool:
+        """Return whether outputs are those for which eager was run."""
+        return all(path in self.leaves and eager.get(path) is self.eager.get(path) for path in paths)
+
+    def _note(self, made: Snapshot) -> None:
+        """Give each output its errors in a run; those that some run does not have are taken out."""
         errors: dict[str, torch.Tensor] = {}
-        for path, leaf in list(known.items()):
+        for path, leaf in list(self.leaves.items()):
             value = made.get(path)
             if not isinstance(value, torch.Tensor):
-                del known[path]
-            elif value.shape == leaf.base.shape:
+                del self.leaves[path]
+                self.kept.pop(path, None)
+                continue
+            if value.shape == leaf.base.shape:
                 errors[path] = leaf.errors_of(value)
             else:
                 leaf.other_shape = True
+            if path in self.kept:
+                self.kept[path].append(value.cpu())
         for path, of_rows in zip(errors, _on_host(list(errors.values())), strict=True):
-            known[path].errors.append(of_rows)
+            self.leaves[path].errors.append(of_rows)
+
+
+def _small(eager: Snapshot, paths: Sequence[str]) -> list[str]:
+    """Return the paths of the outputs, the smallest first, of which all runs have room together."""
+    sizes = sorted((value.nbytes, path) for path in paths if isinstance(value := eager.get(path), torch.Tensor))
+    totals = accumulate(size * (len(NUDGES) + 1) for size, _ in sizes)
+    return [path for (_, path), total in zip(sizes, totals, strict=True) if total <= _KEPT_BYTES]
 
 
 def _asking_size(leaf: _Leaf) -> Asking[float]:
@@ -259,6 +296,7 @@ class _Parting:
     reference: Snapshot | None
     leaves: dict[str, _Leaf]
     tolerance: Tolerance
+    kept: Mapping[str, Sequence[torch.Tensor]]
 
     def parted(self, wrong: tuple[str, ...], run: NudgedRun) -> Ties | None:
         """Set the rows aside, and judge them by all runs; None where an output differs in more than its values."""
@@ -306,16 +344,14 @@ class _Parting:
         self._drop(ties, path)
 
     def _judged(self, ties: Ties, paths: list[str], run: NudgedRun) -> dict[str, float]:
-        """Run eager again for the rows that jump, and return which share of each output is not compared."""
+        """Return which share of each output is not compared."""
         rows: dict[str, list[torch.Tensor]] = {path: [] for path in paths}
         yardsticks = {path: self.leaves[path].yardstick() for path in paths}
         worst: Snapshot = {}
-        for number, snapshot in enumerate(chain((self.eager,), _runs(run))):
-            for path in paths:
-                value = snapshot[path]
-                if isinstance(value, torch.Tensor):
-                    rows[path].append(self.leaves[path].jumping_rows(value))
-                    worst |= {path: value} if number == yardsticks[path] else {}
+        for number, path, value in self._of_all_runs(paths, run):
+            if isinstance(value, torch.Tensor):
+                rows[path].append(self.leaves[path].jumping_rows(value))
+                worst |= {path: value.to(self._made(path).device)} if number == yardsticks[path] else {}
         lost = {}
         for path in paths:
             leaf = self.leaves[path]
@@ -329,6 +365,14 @@ class _Parting:
                 ties.told[path] = f"eager's own error varies by {leaf.spread:.1f}"
             self._keep_firm(ties, path, worst[path])
         return lost
+
+    def _of_all_runs(self, paths: Sequence[str], run: NudgedRun) -> Iterator[tuple[int, str, object]]:
+        """Yield the number of each run, a path and what it made there; eager runs again for what was not kept."""
+        kept = [path for path in paths if path in self.kept]
+        yield from ((number, path, value) for path in kept for number, value in enumerate(self.kept[path]))
+        if others := [path for path in paths if path not in self.kept]:
+            for number, snapshot in enumerate(chain((self.eager,), _runs(run))):
+                yield from ((number, path, snapshot[path]) for path in others)
 
     def _unmatched(self, ties: Ties, path: str, runs: list[torch.Tensor]) -> int:
         """Count the rows of the compiled program that are like none of eager's; notes what no near tie explains."""

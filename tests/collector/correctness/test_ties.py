@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from collector.correctness import ties as default
 from collector.correctness.pytorch_accuracy import Tolerance
-from collector.correctness.ties import LEAST_SHARE, NUDGES, jumping, part_ties
+from collector.correctness.ties import LEAST_SHARE, NUDGES, Nudged, jumping, part_ties
 from collector.vocabulary import NOT_APPLICABLE, Phase, Status
 from tests.collector.correctness.test_checking import checked
 
@@ -168,7 +169,9 @@ def test_a_firm_model_has_no_near_ties():
     assert part_ties({"output": noisy[0]}, wrong, {"output": exact}, ("output",), LOW, made_by(noisy)) is None
 
 
-def test_the_runs_of_eager_are_not_held_together():
+@pytest.mark.parametrize(("room", "runs"), [(0, 2), (1 << 30, 1)])
+def test_large_outputs_of_all_runs_are_made_again_and_not_held_together(room, runs, monkeypatch):
+    monkeypatch.setattr(default, "_KEPT_BYTES", room)
     torch.manual_seed(0)
     exact, alive, most = torch.randn(64, 32), weakref.WeakSet(), []
 
@@ -182,9 +185,29 @@ def test_the_runs_of_eager_are_not_held_together():
     outputs = {"output": exact + 1e-3 * torch.randn(64, 32)}
     ties = part_ties(outputs, run(0), {"output": exact.double()}, ("output",), LOW, run)
     assert "1 of 64 rows" in ties.told["output"]
-    assert len(most) == 1 + 2 * len(NUDGES)
+    assert len(most) == 1 + runs * len(NUDGES)
     # The program's own, the newest, the one that is compared, and the one with the largest error.
-    assert max(most) <= 4
+    assert runs == 1 or max(most) <= 4
+
+
+def test_what_is_known_of_eager_judges_later_calls_without_another_run():
+    torch.manual_seed(0)
+    exact, numbers = torch.randn(64, 32), []
+
+    def run(number):
+        numbers.append(number)
+        made = exact + 1e-3 * torch.randn(64, 32)
+        made[0] += 5.0 * (number % 4 == 0)
+        return {"output": made, "other": made}
+
+    outputs, reference = {"output": exact + 1e-3 * torch.randn(64, 32)}, {"output": exact.double()}
+    nudged = Nudged.of(outputs, reference, ("output",), run)
+    for made in (run(0), run(4)):
+        assert "1 of 64 rows" in part_ties(outputs, made, reference, ("output",), LOW, run, nudged).told["output"]
+    assert len(numbers) == len(NUDGES) + 2
+    assert nudged.knows(outputs, ("output",))
+    assert not nudged.knows({"output": outputs["output"].clone()}, ("output",)), "calls in a row have changed it"
+    assert not nudged.knows(outputs, ("output", "other"))
 
 
 def test_jumps_of_eager_are_seen_without_another_run():
