@@ -233,8 +233,8 @@ def _with_commands(report: Report, check: Check) -> Report:
 _ROWS = 20
 #: Cells at once on a GPU, for each core, unless --workers says otherwise: they wait for the GPU for a good part of their time.
 _WORKERS_PER_CORE = 0.75
-#: Rounds of samples of a cell, unless --rounds says otherwise. Two processes of a program differ by more than is known better
-#: with the 30 rounds of a night, and the GPU is what a check waits for.
+#: Samples of a latency, unless --samples says otherwise. Two processes of a program differ by more than is known better
+#: with the 30 of a night, and the GPU is what a check waits for.
 _ROUNDS = 15
 
 
