@@ -44,15 +44,8 @@ from jobs.checking.check_sides import (
     planned_check,
     started_census,
 )
-from jobs.checking.rounds import (
-    OF_COMPILING,
-    SETTLED,
-    Check,
-    Need,
-    has_cores_for_all,
-    has_same_code,
-    is_unconfirmed,
-)
+from jobs.checking.deciding import OF_COMPILING, SETTLED, Need, has_same_code, is_unconfirmed
+from jobs.checking.rounds import Check, has_cores_for_all
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
 from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example, stored_options

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from jobs.checking.rounds import CONFIRMED_COMPILING, MOST_COMPILES, Need, need
+from jobs.checking.deciding import CONFIRMED_COMPILING, MOST_COMPILES, Need, need
 from tests.analysis.compare import cells
 
 COMPILING = ("compile_cold_s", "compile_instructions")

@@ -1,0 +1,111 @@
+"""What a cell of a check needs next: to be compiled, to be timed, or nothing, since it is decided."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+from analysis.compare.cell_comparison import CHANGES, CellComparison, Judged, Outcome
+from collector.metrics import MIN_EFFECT
+from db.queries.side_rows import CellState
+
+#: Compilations of each side after which a compile time that is still open stays open.
+MOST_COMPILES = 6
+#: Compile times of a pass have their host's load in common, so a change of them needs more rounds before it counts.
+CONFIRMED_COMPILING = 4
+#: A change counts when so many rounds show it: the first one may be chance.
+_CONFIRMED = 2
+#: Rounds after which a cell that is too noisy for the rest of the budget is given up: earlier its noise is not known well.
+_PATIENCE = 4
+
+#: A change of compile time is what noise looks like if it is less than this part of half its interval, unless it is large.
+#: Two passes of one commit on an H200, eight workers each, differed by up to 22 %, and by 31 % beside another GPU's work.
+_SUSPICIOUS, _LARGE = 0.6, math.log(1.25)
+
+#: Metrics of compiling, and of running, the one that decides first.
+OF_COMPILING = ("compile_cold_s", "compile_instructions")
+_OF_RUNNING = ("compiled_ms", "compiled_kernel_ms")
+
+
+class Need(StrEnum):
+    """What is to be done with a cell."""
+
+    NOTHING = "nothing"
+    COMPILE = "compile"
+    TIME = "time"
+    #: The verdict is final, but only one side has a compile time without autotuning. Compile the other side again.
+    COMPARE_COMPILING = "compare compiling"
+
+
+#: What a cell may need that has its verdict.
+SETTLED = (Need.NOTHING, Need.COMPARE_COMPILING)
+
+
+def need(row: CellComparison, timed: int, compiled: int, is_acting: bool, alike: int = 0) -> Need:
+    """Return what a cell needs after it was timed in `timed` rounds and compiled in `compiled` ones.
+
+    `is_acting`: files differ that act at run time, so equal code proves nothing. `alike` rounds of the model under other configs
+    show a change in the same direction.
+    """
+    if row.outcome in (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY):
+        if (timed or compiled) >= _CONFIRMED:
+            return Need.NOTHING
+        return Need.TIME if timed else Need.COMPILE
+    if not row.passes:
+        # Where only the code is known, and is another one, nothing was measured.
+        return Need.TIME if row.outcome is Outcome.INCONCLUSIVE else Need.NOTHING
+    if (is_acting or not has_same_code(row)) and _is_time_open(row, timed, alike):
+        return Need.TIME
+    if lacks_compile_time(row.base) or lacks_compile_time(row.new):
+        return Need.COMPARE_COMPILING if compiled <= _CONFIRMED else Need.NOTHING
+    return Need.COMPILE if any(_is_open(row, name, compiled) for name in OF_COMPILING) else Need.NOTHING
+
+
+def has_same_code(row: CellComparison) -> bool:
+    """Whether both sides generated the same code. Not known counts as no."""
+    return row.code_changed is False
+
+
+def change_of_model(row: CellComparison) -> object:
+    """Return what the rows of a model have in common that changed in the same direction; of an unchanged row it is its own."""
+    return (*row.cell.axes, row.outcome) if row.outcome in CHANGES else row.cell.cell_id
+
+
+def is_unconfirmed(row: CellComparison, rounds: int) -> bool:
+    """Whether the verdict is of a compile time, and too few rounds show it."""
+    return row.metric in OF_COMPILING and rounds < CONFIRMED_COMPILING
+
+
+def lacks_compile_time(state: CellState) -> bool:
+    """Whether a side has compiled, but only while it tuned, which is no compile time (`collector.measure.cell`)."""
+    return "compile_cold_s" not in state.values
+
+
+def _is_time_open(row: CellComparison, timed: int, alike: int) -> bool:
+    judged = [row.judged[name] for name in _OF_RUNNING if name in row.judged]
+    if not timed or not judged:
+        return not timed
+    # Wall-clock time decides, and device time where that is inconclusive, as for the verdict of the cell.
+    decided = [one for one in judged if one.verdict is not Outcome.INCONCLUSIVE]
+    memory = row.judged.get("compiled_peak_bytes")
+    changed = {one.verdict for one in (*decided[:1], memory) if one} & set(CHANGES)
+    if decided and row.outcome is not Outcome.INCONCLUSIVE:
+        return bool(changed) and timed + alike < _CONFIRMED
+    return timed < _PATIENCE or any(one.more_runs != float("inf") for one in judged)
+
+
+def _is_open(row: CellComparison, name: str, rounds: int) -> bool:
+    """Whether a metric of compiling differs by what matters, and another compilation may show that it is no chance."""
+    judged = row.judged.get(name)
+    if judged is None or judged.change is None or abs(judged.change) <= MIN_EFFECT[name]:
+        return False
+    if judged.verdict in CHANGES:
+        return rounds < CONFIRMED_COMPILING
+    return judged.verdict is Outcome.INCONCLUSIVE and rounds < MOST_COMPILES and _is_suspicious(judged)
+
+
+def _is_suspicious(judged: Judged) -> bool:
+    likely = math.inf  # the noise may not be known yet
+    if judged.low is not None and judged.high is not None:
+        likely = _SUSPICIOUS * (math.log1p(judged.high) - math.log1p(judged.low)) / 2
+    return abs(math.log1p(judged.adjusted or 0.0)) >= min(likely, _LARGE)
