@@ -433,7 +433,7 @@ class Check:
         """Return whether a turn need not check the outputs of its program.
 
         One that passed passes again. A training step is checked on base only if new fails: that takes ten times as long as its
-        timing, mostly for the reference in float64.
+        timing, since all gradients are compared, and eager runs many times.
         """
         waits_for_new = side.word == "base" and cell.phase is Phase.TRAINING
         return self._passes.get((side.word, cell.cell_id), False) or (
