@@ -69,8 +69,8 @@ class Settings:
     With `energy` a GPU's energy counter is read over 0.8 to 3 s of calls.
     `trace` and `shared_tuning` are folders, or empty (`collector.process.worker.start_trace`,
     `collector.measure.tuning`). `compiled` is a folder in which each cell keeps the compiler's caches, or empty: a
-    later process of the cell finds its program there and has no compile time. With `is_checked` its outputs are not checked:
-    another process does that. `flags` are torch's back-end switches.
+    later process of the cell finds its program there and has no compile time. With `is_checked` the outputs
+    of a program that it finds there are not checked again. `flags` are torch's back-end switches.
     `optimizer` is what a training step ends with, as in PyTorch's runner; with none every step computes the same. With
     `code_only` a cell ends when it is compiled: its code, counters and compile time are all that is wanted. So does one that
     compiles to the `known_code`, which is set for each cell (`collector.code`). With `explain` torch's compiler bisector

@@ -332,7 +332,7 @@ class Measurement:
 #: The key of a measurement's details that says what the outputs were compared with: the precision of the reference, or
 #: `BY_COSINE` where at least one floating tensor had to be compared with eager's alone.
 CHECKED_BY = "checked_by"
-#: A detail: the outputs are not checked in this process, but in another one of the cell.
+#: A detail: the outputs were checked in the earlier process of the cell that compiled the program.
 CHECKED_ELSEWHERE = "checked_elsewhere"
 BY_COSINE = "cosine"
 #: The key that names the tensor whose error is nearest to its limit.

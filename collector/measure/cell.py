@@ -145,6 +145,8 @@ class _Run:
         #: The stage, and the size where it is not that of the cell.
         self.at, self.where = Stage.START, ""
         self.yardstick: GpuYardstick | None = None
+        #: Whether an earlier process of the cell has compiled the program, so that this one finds it.
+        self.is_found = False
         self.evidence = Evidence(self.outcome, settings)
         self.log, self.code = counters.CompilerLog().attach(), CodeLog()
         self.clock = time.monotonic()
@@ -181,7 +183,7 @@ class _Run:
         self._look_into_memory(subject, compiled)
         if self.metrics.get("fallbacks"):
             demand_compiled_calls(compiled)
-        if self.settings.is_checked:
+        if self.settings.is_checked and self.is_found:
             self.details[CHECKED_ELSEWHERE] = True
         else:
             self._check(subject, compiled, effective, sizes)
@@ -325,7 +327,7 @@ class _Run:
     def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
         counters.reset()
         # Before anything is laid into the caches.
-        is_found = self.settings.compiled != "" and any(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).iterdir())
+        self.is_found = self.settings.compiled != "" and any(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).iterdir())
         shared = None
         if effective.config.is_inductors:
             autotuning.listen()
@@ -357,7 +359,7 @@ class _Run:
         self._count()
         self._take_code()
         self._demand_compiled(subject, compiled)
-        if is_found:
+        if self.is_found:
             self.details["compiled_before"] = True
             for name in ("compile_cold_s", "compile_instructions", "tuning_s"):
                 self.metrics.pop(name, None)

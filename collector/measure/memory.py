@@ -29,7 +29,7 @@ LEAK_CALLS = 50
 def leaked_bytes_per_call(call: Callable[[], Any], held: Callable[[], int | None], calls: int = LEAK_CALLS) -> float:
     """Bytes by which `held` grows with each call, in that half of `calls` calls in which it grows less.
 
-    Before these one call is made that may still set something up. What grows once is no leak: in one of 190 cells on an H100 it
+    Before these one call is made that may still set something up. What grows once is no leak: in one of 188 cells on an H100 it
     was 768 KiB, in none of them when they were measured again.
     """
     call()

@@ -28,7 +28,7 @@ from collector.metrics import METRICS
 from collector.process.orphans import PREFIX
 from collector.process.outcome import Outcome as MeasuredOutcome
 from collector.settings import Settings
-from collector.vocabulary import Cell, Phase, Stage, Status
+from collector.vocabulary import Cell, Stage, Status
 from db.engine import open_store
 from db.store_errors import SideError, counted
 from jobs.checking.check_sides import CheckedSide, CodeAnswer, CodeCensus, OtherOption, SideRecord, serving
@@ -48,8 +48,8 @@ _SAMPLE = 4
 #: Cores from which on the fork servers import beside the census. Where there are fewer they would hold it up, and may never be
 #: needed: they begin when a cell has other code.
 _ENOUGH_CORES = 8
-#: Answers of the census after which it ends where most of them are other code: it takes two thirds of the time of compiling
-#: both sides (15 of 25 s of a core on an H100's host), which tells as much, and measures too.
+#: Answers of the census after which it ends where most of them are other code: compiling both sides tells as much, and measures
+#: too.
 _FEW_ANSWERS = 8
 #: Seconds after the budget in which turns that are under way may still end.
 _GRACE_S = 30.0
@@ -127,8 +127,8 @@ class Check:
     _programs: str = ""
     #: The census has ended early: what it was not asked for is timed like other code.
     _times_rest: bool = False
-    #: By side and cell whether the outputs passed where they were checked last.
-    _passes: dict[tuple[str, str], bool] = field(default_factory=dict)
+    #: By side and cell_id the programs whose outputs passed.
+    _passed: set[tuple[str, str]] = field(default_factory=set)
     _told: dict[str, Outcome] = field(default_factory=dict)
     _told_of_all: str = ""
 
@@ -421,24 +421,13 @@ class Check:
         side, cell_id = one.sides.pop(0), one.cell.cell_id
         is_kept = one.is_timed or (one.need is Need.COMPILE and not self.compiled[cell_id])
         programs = str(Path(self._programs, side.word)) if is_kept else ""
-        is_checked = one.is_timed and self._is_checked(side, one.cell)
+        is_checked = one.is_timed and (side.word, cell_id) in self._passed
         settings = replace(self.settings, code_only=not one.is_timed, compiled=programs, is_checked=is_checked)
         job = Job(self._on(side, one.cell), settings, self._servers[side.word])
         self._sides_of[job] = side, self._record_of(side, self._taken[side.word, cell_id])
         self._taken[side.word, cell_id] += 1
         one.jobs.append(job)
         scheduler.add(job)
-
-    def _is_checked(self, side: CheckedSide, cell: Cell) -> bool:
-        """Return whether a turn need not check the outputs of its program.
-
-        One that passed passes again. A training step is checked on base only if new fails: that takes ten times as long as its
-        timing, since all gradients are compared, and eager runs many times.
-        """
-        waits_for_new = side.word == "base" and cell.phase is Phase.TRAINING
-        return self._passes.get((side.word, cell.cell_id), False) or (
-            waits_for_new and self._passes.get(("new", cell.cell_id), True)
-        )
 
     def _took(self, job: Job, outcome: MeasuredOutcome) -> None:
         """Record an outcome. A job whose measurement was disturbed has another one later."""
@@ -451,8 +440,8 @@ class Check:
         if one is None:
             return
         one.measured.add(side.word)
-        if one.is_timed and not job.settings.is_checked:
-            self._passes[side.word, one.cell.cell_id] = found.status is Status.PASS
+        if one.is_timed and found.status is Status.PASS:
+            self._passed.add((side.word, one.cell.cell_id))
         if one.sides or len(one.measured) < len(one.jobs):
             return
         cell_id = one.cell.cell_id

@@ -17,7 +17,7 @@ from collector.code import Code
 from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import Config, Phase, Stage, Status
+from collector.vocabulary import Config, Stage, Status
 from db.engine import open_store
 from jobs.checking import check_sides, rounds
 from jobs.checking.check_sides import CheckedSide, CodeAnswer, OtherOption
@@ -442,17 +442,6 @@ def test_what_takes_longer_than_the_budget_and_half_a_minute_is_ended(checked, m
     assert told == ["the time is over; ended, though under way:"]
     assert len(played.under_way) == 2
     assert answer(check)[1].exit_code == 3
-
-
-def test_a_training_step_is_checked_on_base_only_if_new_fails(checked):
-    played = Played(wrong=("model3",))
-    check = checked(played, census=PlayedCensus(other=("model3", "model4")))
-    check.cells = [replace(item, phase=Phase.TRAINING) for item in CELLS[3:5]]
-    check.compares_compiling = False
-    check.run()
-    sides = [(job.server, job.settings.is_checked) for job in played.jobs if job.cell.model == "model3"]
-    assert sides == [("base", True), ("new", False), ("new", False), ("base", False)]
-    assert all(job.settings.is_checked for job in played.jobs if (job.server, job.cell.model) == ("base", "model4"))
 
 
 def test_the_census_ends_where_most_cells_have_other_code(checked, monkeypatch, capsys):
