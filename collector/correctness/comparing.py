@@ -359,7 +359,7 @@ class _Comparison:
         step, device = torch.finfo(eager.dtype).eps, eager.device
         eager, compiled = widened(eager), widened(compiled)
         if isinstance(exact, torch.Tensor):
-            # One at a time: a reference that was made on the host has no room on the device as a whole.
+            # In windows (`_windows`): a reference that was made on the host has no room on the device as a whole.
             exact = widened(exact).to(device)
         if problem := (yield from _elsewhere(eager, compiled)):
             return problem

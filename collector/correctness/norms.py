@@ -78,11 +78,6 @@ def settle(works: Iterable[Asking[T]]) -> list[T]:
     return [results[number] for number in range(len(results))]
 
 
-def settled(work: Asking[T]) -> T:
-    """Do one work alone."""
-    return settle([work])[0]
-
-
 def same_bits(pairs: Sequence[tuple[object, object]]) -> list[bool]:
     """Return of each pair of leaves whether they agree bit by bit, as `same_values` has it, which may take a closer look."""
     equal = numbers(*(_is_equal(one, two) for one, two in pairs))
@@ -105,13 +100,8 @@ def _is_equal(one: object, two: object) -> torch.Tensor:
     return (widened(one) == widened(two.to(one.device))).all()
 
 
-def rms_of(value: object) -> float:
-    """Compute the root mean square over the finite elements; 0 for what is no tensor."""
-    return settled(asking_rms(value))
-
-
 def asking_rms(value: object) -> Asking[float]:
-    """As `rms_of`."""
+    """Compute the root mean square over the finite elements; 0 for what is no tensor."""
     if not isinstance(value, torch.Tensor) or not value.numel():
         return 0.0
     (total,) = yield (sum_of(finite(chunk).square().sum() for (chunk,) in chunks(value)),)
@@ -123,16 +113,11 @@ def sum_of(parts: Iterable[torch.Tensor]) -> torch.Tensor:
     return torch.stack(list(parts)).sum()
 
 
-def rmse(value: object, exact: object) -> float:
+def asking_rmse(value: object, exact: object) -> Asking[float]:
     """Compute the root mean square error, `sqrt(mean((value - exact)^2))`; infinite for what is no tensor of one shape.
 
     `exact` may be on another device.
     """
-    return settled(asking_rmse(value, exact))
-
-
-def asking_rmse(value: object, exact: object) -> Asking[float]:
-    """As `rmse`."""
     if not isinstance(value, torch.Tensor) or not isinstance(exact, torch.Tensor) or value.shape != exact.shape:
         return math.inf
     pairs = chunks(value, exact)

@@ -45,7 +45,7 @@ def need(row: CellComparison, timed: int, compiled: int, is_acting: bool, alike:
     """Return what a cell needs after it was timed in `timed` rounds and compiled in `compiled` ones.
 
     `is_acting`: files differ that act at run time, so equal code proves nothing. `alike` rounds of the model under other configs
-    show a change in the same direction.
+    show the same dimensions changed in the same directions.
     """
     if row.outcome in (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY):
         if (timed or compiled) >= _CONFIRMED:
@@ -67,8 +67,9 @@ def has_same_code(row: CellComparison) -> bool:
 
 
 def change_of_model(row: CellComparison) -> object:
-    """Return what the rows of a model have in common that changed in the same direction; of an unchanged row it is its own."""
-    return (*row.cell.axes, row.outcome) if row.outcome in CHANGES else row.cell.cell_id
+    """Return what the rows of a model have in common that changed alike in each dimension; of another row it is its own."""
+    changes = frozenset((one.dimension, one.verdict) for one in row.changes)
+    return (row.cell.axes, changes) if row.outcome in CHANGES and changes else row.cell.cell_id
 
 
 def is_unconfirmed(row: CellComparison, rounds: int) -> bool:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from jobs.checking.deciding import CONFIRMED_COMPILING, MOST_COMPILES, Need, need
+from jobs.checking.deciding import CONFIRMED_COMPILING, MOST_COMPILES, Need, change_of_model, need
 from tests.analysis.compare import cells
 
 COMPILING = ("compile_cold_s", "compile_instructions")
@@ -78,6 +78,13 @@ def test_another_config_of_the_model_shows_a_change_once_more():
     changed = row("regressed", compiled_ms=SLOWER)
     assert need(changed, 1, 1, is_acting=False, alike=1) is Need.NOTHING
     assert need(row("inconclusive", compiled_ms=OPEN), 1, 1, is_acting=False, alike=1) is Need.TIME
+
+
+def test_only_changes_of_the_same_dimensions_are_alike():
+    slower, larger = row("regressed", compiled_ms=SLOWER), row("regressed", compiled_peak_bytes=SLOWER)
+    assert change_of_model(slower) == change_of_model(row("regressed", compiled_ms=("regressed", 0.2, 0.0)))
+    assert change_of_model(slower) != change_of_model(larger)
+    assert change_of_model(row("unchanged")) == row("unchanged").cell.cell_id
 
 
 def test_the_side_that_tuned_for_both_compiles_once_more_after_all_else():
