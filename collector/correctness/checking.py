@@ -12,6 +12,7 @@ from typing import Any
 
 from collector.correctness.comparing import Agreement, checking, compare, identical, without_numbers
 from collector.correctness.draws import slight, wrong_draws
+from collector.correctness.jumps import jumping, part_jumps
 from collector.correctness.norms import Asking, asking_rms, asking_rmse, settle
 from collector.correctness.pytorch_accuracy import (
     EAGER_DIFFERS,
@@ -23,8 +24,9 @@ from collector.correctness.pytorch_accuracy import (
     tolerance_for,
 )
 from collector.correctness.reference import Reference, Room, reference_of
+from collector.correctness.rows import Rows
 from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides, wrong_form
-from collector.correctness.ties import LEAST_SHARE, Nudged, Ties, jumping, nudge, part_ties
+from collector.correctness.ties import LEAST_SHARE, Nudged, Ties, nudge, part_ties
 from collector.device import device_named
 from collector.failures import classify, hint_of_status
 from collector.measure.first_call import released_while_compiling
@@ -296,8 +298,10 @@ class _Judge:
             agreement = compare(eager, made, reference, self.tolerance, self.slight)
             doubtful = dict.fromkeys(agreement.wrong)
             if not agreement.problem or doubtful:
-                # An error of eager's own that is a jump would allow any error of that size.
-                doubtful |= dict.fromkeys(jumping(eager, reference))
+                found = jumping(eager, reference)
+                if not agreement.problem and (apart := self._without_jumps(eager, made, reference, found)):
+                    return apart
+                doubtful |= dict.fromkeys(found)
         if not doubtful:
             return agreement
         ties = self._ties(eager, made, reference, tuple(doubtful), calls)
@@ -313,6 +317,22 @@ class _Judge:
         self.told |= ties.told
         self.outcome.measurement.details["near_ties"] = dict(islice(self.told.items(), _NAMED))
         return firm
+
+    def _without_jumps(
+        self, eager: Snapshot, made: Snapshot, reference: Snapshot | None, found: Mapping[str, Rows]
+    ) -> Agreement | None:
+        """Compare outputs that agree without the rows in which eager jumps; None where eager has to be run to tell more."""
+        try:
+            parted = part_jumps(eager, made, reference, found) if found and reference else None
+            if parted is None:
+                return None
+            firm = compare(parted.eager, parted.compiled, parted.reference, self.tolerance, self.slight)
+        except Exception as error:
+            is_full = device_named(self.outcome.measurement.cell.device).is_full()
+            if classify(error, Stage.CORRECTNESS, is_full)[0] is not Status.OOM:
+                raise
+            return None  # running eager asks for memory of its own
+        return None if firm.problem else firm
 
     def _without_ties(self, agreement: Agreement, eager: Snapshot, reference: Snapshot | None) -> Agreement:
         """Note of outputs that do not agree, and that may hang on near ties, that nothing could tell these."""

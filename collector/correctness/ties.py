@@ -6,10 +6,6 @@ again otherwise, so that no comparison with one run of eager is fair. Which outp
 property, not the compiled program's: eager is run with weights that are moved by up to two units in the last place, which is
 about what rounding does. What jumps from run to run is not firm. All else is compared as everywhere, and what is not firm must
 at least be no further off than eager's own jumps, and like some run of eager as often as these are like each other.
-
-Outputs are looked at by rows, the vectors along the last dimension: a token's. Gradients are looked at by what belongs to one
-index of the first dimension, an output channel's: along the last one a convolution's have one to seven elements, and millions of
-rows. Integers are looked at one by one.
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from torch import nn
 from collector.correctness.comparing import group_of
 from collector.correctness.norms import Asking, is_float, numbers, settle
 from collector.correctness.pytorch_accuracy import Tolerance
+from collector.correctness.rows import CHUNK, JUMP, JUMP_OF_FEW, Rows, on_host, row_errors, rows_of, without_infinities
 from collector.correctness.snapshot import GRADIENT, Snapshot, widened
 
 #: How far the weights of each run are moved at most, in units of the last place. In bfloat16 half a unit makes errors 1.15
@@ -35,10 +32,6 @@ NUDGES = (0.5, 1.0, 2.0) * 8
 _KINDS = 3
 #: The share of rows that must be left to compare, else nothing is known of the outputs.
 LEAST_SHARE = 0.5
-#: Elements of a row from which its error is steady: all of eager's errors are within a factor of 2 then.
-_MANY = 16
-#: Times the usual error of a row from which it jumps: in rows of many elements, and of few.
-_JUMP, _JUMP_OF_FEW = 3.0, 10.0
 #: How far the usual error of one row may be above that of all rows before it is taken for a jump in most runs.
 _UNEVEN = 3.0
 #: Times eager's largest jump that a jump of the compiled program may be.
@@ -55,10 +48,6 @@ _UNUSABLE, _OTHER = 0.5, 0.14
 _NOISY = 0.07
 #: Elements of a tensor whose error is steady from run to run.
 _ENOUGH = 64
-#: The error of a row whose infinities are elsewhere; finite, for the sake of quantiles.
-_ELSEWHERE = 1e100
-#: Elements compared at a time.
-_CHUNK = 1 << 22
 #: Bytes of the host's memory for outputs of all runs.
 _KEPT_BYTES = 1 << 30
 
@@ -102,19 +91,9 @@ class Ties:
 
 
 @dataclass(slots=True)
-class _Leaf:
+class _Leaf(Rows):
     """One output: the errors of its rows in each run, and which of them jump."""
 
-    base: torch.Tensor
-    #: The elements of a row.
-    width: int
-    wide: bool
-    #: By how much a row is larger than the median row, 1 at least: its errors are too.
-    scale: torch.Tensor
-    #: Whether there is no reference, so that eager stands in for it.
-    is_eager: bool = False
-    errors: list[torch.Tensor] = field(default_factory=list)
-    other_shape: bool = False
     jumps: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     usual: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     spread: float = 1.0
@@ -122,10 +101,6 @@ class _Leaf:
     is_unknown: bool = False
     #: Whether the gentlest runs already make something else of it.
     is_noise: bool = False
-
-    def errors_of(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the errors of a tensor's rows, on its device."""
-        return _row_errors(value, self.base, self.width)
 
     def jumping_rows(self, value: torch.Tensor) -> torch.Tensor:
         """Return the rows that jump, on the host."""
@@ -151,9 +126,9 @@ class _Leaf:
             live = own > 0
             of_all = float(own[live].median()) if bool(live.any()) else 0.0
             usual = own.clamp(max=_UNEVEN * of_all)
-            self.jumps |= group.amax(0) > (_JUMP if self.wide else _JUMP_OF_FEW) * usual
+            self.jumps |= group.amax(0) > (JUMP if self.wide else JUMP_OF_FEW) * usual
             if number == 0:
-                self.jumps |= errors[0] > (_JUMP if self.wide else _JUMP_OF_FEW) * usual
+                self.jumps |= errors[0] > (JUMP if self.wide else JUMP_OF_FEW) * usual
                 self.usual = usual.clamp(min=of_all) * self.scale
         of_runs = torch.stack(self.errors).square().mean(1).sqrt()
         self.is_unknown = self.is_eager or float(of_runs[0]) > _UNUSABLE * own_size
@@ -179,31 +154,6 @@ class _Leaf:
         if not is_float(self.base):
             return int(self.jumps.numel())
         return max(1, int((torch.stack(self.errors).amax(0) > 0).sum()))
-
-
-def jumping(eager: Snapshot, reference: Snapshot | None) -> tuple[str, ...]:
-    """Return the paths of the outputs in which eager is far off in some rows and near in most, or has other integers."""
-    known = _leaves({path: eager.get(path) for path in reference or {}}, reference)
-    floats = {path: leaf for path, leaf in known.items() if leaf.wide and not leaf.other_shape and is_float(leaf.base)}
-    errors = dict(
-        zip(floats, _on_host([leaf.errors_of(_tensor(eager[path])) for path, leaf in floats.items()]), strict=True)
-    )
-    return tuple(path for path, leaf in known.items() if _jumps(leaf, errors.get(path)))
-
-
-def _jumps(leaf: _Leaf, errors: torch.Tensor | None) -> bool:
-    """Return whether eager is far off in some rows; `errors` are those of a wide floating output."""
-    if leaf.other_shape or not is_float(leaf.base):
-        return leaf.other_shape or any(bool(errors.any()) for errors in leaf.errors)
-    if errors is None:
-        return False
-    errors = errors / leaf.scale
-    live = errors[errors > 0]
-    return len(live) > 1 and float(live.max()) > 2 * _JUMP * float(live.median())
-
-
-def _tensor(value: object) -> torch.Tensor:
-    return value if isinstance(value, torch.Tensor) else torch.empty(0)
 
 
 def part_ties(
@@ -242,7 +192,7 @@ class Nudged:
     @classmethod
     def of(cls, eager: Snapshot, reference: Snapshot | None, wrong: Sequence[str], run: NudgedRun) -> Nudged:
         """Run eager under other weights; the outputs `wrong` are kept as far as they are small."""
-        found = cls(eager, _leaves(eager, reference), {path: [] for path in _small(eager, wrong)})
+        found = cls(eager, rows_of(eager, reference, _Leaf), {path: [] for path in _small(eager, wrong)})
         for made in chain((eager,), _runs(run)):
             found._note(made)
         steady = {path: leaf for path, leaf in found.leaves.items() if not leaf.other_shape}
@@ -270,7 +220,7 @@ class Nudged:
                 leaf.other_shape = True
             if path in self.kept:
                 self.kept[path].append(value.cpu())
-        for path, of_rows in zip(errors, _on_host(list(errors.values())), strict=True):
+        for path, of_rows in zip(errors, on_host(list(errors.values())), strict=True):
             self.leaves[path].errors.append(of_rows)
 
 
@@ -285,7 +235,7 @@ def _asking_size(leaf: _Leaf) -> Asking[float]:
     """Compute the root mean square of a base; 0 for integers, which have none."""
     if not is_float(leaf.base):
         return 0.0
-    (size,) = yield (_wide(widened(leaf.base)).square().mean().sqrt(),)
+    (size,) = yield (without_infinities(widened(leaf.base)).square().mean().sqrt(),)
     return size
 
 
@@ -382,7 +332,7 @@ class _Parting:
         base, made = leaf.jumping_rows(leaf.base), leaf.jumping_rows(self._made(path))
         near = leaf.usual[leaf.jumps]
         if is_float(leaf.base):
-            size = float(_wide(base).square().mean().sqrt())
+            size = float(without_infinities(base).square().mean().sqrt())
             near = self.tolerance.multiplier_for((1000,)) * near + self.tolerance.tol / 10 * size
         apart = _apart([base, *runs], made, near, leaf.base.device)
         count, allowed = apart.made, _MORE * max(apart.runs) + max(_ROWS, _SHARE * len(near))
@@ -425,69 +375,6 @@ def _runs(run: NudgedRun) -> Iterator[Snapshot]:
     return (run(number) for number in range(len(NUDGES)))
 
 
-def _leaves(eager: Snapshot, reference: Snapshot | None) -> dict[str, _Leaf]:
-    """Return the outputs that have rows, by their paths."""
-    tensors = {path: value for path, value in eager.items() if isinstance(value, torch.Tensor) and value.numel()}
-    leaves = {path: _leaf(path, value, (reference or {}).get(path)) for path, value in tensors.items()}
-    floats = [leaf for leaf in leaves.values() if is_float(leaf.base)]
-    for leaf, sizes in zip(floats, _on_host([_row_sizes(leaf.base, leaf.width) for leaf in floats]), strict=True):
-        filled = sizes[sizes > 0]
-        leaf.scale = (sizes / filled.median()).clamp(min=1.0) if len(filled) else torch.ones_like(sizes)
-    return leaves
-
-
-def _leaf(path: str, value: torch.Tensor, exact: object) -> _Leaf:
-    """Return an output, of a floating one without the scale of its rows."""
-    is_other = isinstance(exact, torch.Tensor) and exact.shape != value.shape
-    base = exact if is_float(value) and isinstance(exact, torch.Tensor) and not is_other else value
-    width = 1
-    if is_float(value) and value.dim() > 1:
-        width = value[0].numel() if group_of(path) == GRADIENT else value.shape[-1]
-    ones = torch.ones(value.numel() // width, dtype=torch.float64)
-    leaf = _Leaf(base, width, width >= _MANY, ones, is_eager=base is value, other_shape=is_other)
-    if not is_float(value) and isinstance(exact, torch.Tensor) and not is_other:
-        leaf.errors.append(leaf.errors_of(exact).cpu())
-    return leaf
-
-
-def _row_sizes(base: torch.Tensor, width: int) -> torch.Tensor:
-    finite = torch.nan_to_num(widened(base), nan=0.0, posinf=0.0, neginf=0.0)
-    return _row_errors(finite, torch.zeros_like(finite), width)
-
-
-def _on_host(rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Bring rows of one dtype to the host at once: each wait for a device that others share takes long."""
-    if not rows:
-        return []
-    first = next((row.device for row in rows if row.device.type != "cpu"), rows[0].device)
-    joined = torch.cat([row.to(first) for row in rows]).cpu()
-    return list(joined.split([len(row) for row in rows]))
-
-
-def _wide(rows: torch.Tensor) -> torch.Tensor:
-    return torch.nan_to_num(rows.double(), nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def _row_errors(value: torch.Tensor, base: torch.Tensor, width: int) -> torch.Tensor:
-    rows, others = widened(value).reshape(-1, width), widened(base).reshape(-1, width)
-    step = max(1, _CHUNK // width)
-    pairs = zip(rows.split(step), others.split(step), strict=True)
-    return torch.cat([_row_errors_of(*pair) for pair in pairs])
-
-
-def _row_errors_of(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Compute the root mean square difference of each row; infinite where other elements are finite, one of other integers.
-
-    `rows` of `[rows, elements]` are compared with `others` of that shape, or of `[runs, rows, elements]`.
-    """
-    others = others.to(rows.device)
-    if not rows.is_floating_point():
-        return (rows != others).any(-1).double()
-    error = (_wide(rows) - _wide(others)).square().mean(-1).sqrt()
-    elsewhere = (rows.isfinite() != others.isfinite()) | (rows.isinf() & (rows.double() != others.double()))
-    return error.masked_fill(elsewhere.any(-1), _ELSEWHERE)
-
-
 @dataclass(frozen=True, slots=True)
 class _Apart:
     """How far rows are apart.
@@ -508,7 +395,7 @@ def _apart(runs: list[torch.Tensor], made: torch.Tensor, near: torch.Tensor, dev
     Rows are alike that differ by at most `near`, `[rows]`. A run is compared with all others at once: pair by pair that
     was a third of the time of checks on a GPU (docs/results.md).
     """
-    step = max(1, _CHUNK // (len(runs) * max(1, made.shape[1])))
+    step = max(1, CHUNK // (len(runs) * max(1, made.shape[1])))
     counts = torch.zeros(len(runs) + 1, dtype=torch.int64, device=device)
     worst = torch.zeros(2, dtype=torch.float64, device=device)
     for first in range(0, len(made), step):
@@ -516,12 +403,12 @@ def _apart(runs: list[torch.Tensor], made: torch.Tensor, near: torch.Tensor, dev
         together = torch.stack([run[rows].to(device) for run in runs])
         made_rows, limit = made[rows].to(device), near[rows].to(device)
         for number, own in enumerate(together):
-            errors = _row_errors_of(own, together)
+            errors = row_errors(own, together)
             if number == 0:
                 worst[0] = torch.maximum(worst[0], errors[1:].max())
             errors[number] = math.inf
             counts[number] += (errors.amin(0) > limit).sum()
-        counts[-1] += (_row_errors_of(made_rows, together).amin(0) > limit).sum()
-        worst[1] = torch.maximum(worst[1], _row_errors_of(made_rows, together[0]).max())
+        counts[-1] += (row_errors(made_rows, together).amin(0) > limit).sum()
+        worst[1] = torch.maximum(worst[1], row_errors(made_rows, together[0]).max())
     *of_runs, of_made, runs_worst, made_worst = numbers(counts, worst)
     return _Apart([int(count) for count in of_runs], int(of_made), runs_worst, made_worst)

@@ -195,7 +195,8 @@ def test_memory_lacking_for_near_ties_counts_where_the_cell_does_not_pass(monkey
         raise OOM
 
     monkeypatch.setattr(checking, "part_ties", no_room)
-    monkeypatch.setattr(checking, "jumping", lambda *_: ("output",) if jumps else ())
+    monkeypatch.setattr(checking, "jumping", lambda *_: {"output": None} if jumps else {})
+    monkeypatch.setattr(checking, "part_jumps", lambda *_: None)
     outcome = checked(Room(), model=Wrong(factor))
     assert outcome.measurement.status is status
     assert "OutOfMemoryError" in outcome.measurement.details["no_near_ties"]

@@ -1,0 +1,114 @@
+"""The rows of outputs, and how far each is from what a reference has.
+
+Outputs are looked at by rows, the vectors along the last dimension: a token's. Gradients are looked at by what belongs to one
+index of the first dimension, an output channel's: along the last one a convolution's have one to seven elements, and millions of
+rows. Integers are looked at one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+
+from collector.correctness.comparing import group_of
+from collector.correctness.norms import is_float
+from collector.correctness.snapshot import GRADIENT, Snapshot, widened
+
+#: Times the usual error of a row from which it jumps: in rows of many elements, and of few.
+JUMP, JUMP_OF_FEW = 3.0, 10.0
+#: Elements compared at a time.
+CHUNK = 1 << 22
+#: Elements of a row from which its error is steady: all of eager's errors are within a factor of 2 then.
+_MANY = 16
+#: The error of a row whose infinities are elsewhere; finite, for the sake of quantiles.
+_ELSEWHERE = 1e100
+
+
+@dataclass(slots=True)
+class Rows:
+    """The rows of one output of eager: what they are compared with, and their errors."""
+
+    base: torch.Tensor
+    #: The elements of a row.
+    width: int
+    wide: bool
+    #: By how much a row is larger than the median row, 1 at least: its errors are too.
+    scale: torch.Tensor
+    #: Whether there is no reference, so that eager stands in for it.
+    is_eager: bool = False
+    errors: list[torch.Tensor] = field(default_factory=list)
+    other_shape: bool = False
+
+    def errors_of(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the errors of a tensor's rows, on its device."""
+        rows, others = widened(value).reshape(-1, self.width), widened(self.base).reshape(-1, self.width)
+        step = max(1, CHUNK // self.width)
+        return torch.cat([row_errors(*pair) for pair in zip(rows.split(step), others.split(step), strict=True)])
+
+    def select(self, value: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Return the rows of a tensor for which `chosen` is true, `[rows, width]`."""
+        return widened(value).reshape(-1, self.width)[chosen.to(value.device)].to(value.dtype)
+
+
+R = TypeVar("R", bound=Rows)
+
+
+def rows_of(eager: Snapshot, reference: Snapshot | None, kind: type[R]) -> dict[str, R]:
+    """Return the outputs that have rows, by their paths."""
+    tensors = {path: value for path, value in eager.items() if isinstance(value, torch.Tensor) and value.numel()}
+    found = {path: _rows(path, value, (reference or {}).get(path), kind) for path, value in tensors.items()}
+    floats = [rows for rows in found.values() if is_float(rows.base)]
+    for rows, sizes in zip(floats, on_host([_row_sizes(rows) for rows in floats]), strict=True):
+        filled = sizes[sizes > 0]
+        rows.scale = (sizes / filled.median()).clamp(min=1.0) if len(filled) else torch.ones_like(sizes)
+    return found
+
+
+def _rows(path: str, value: torch.Tensor, exact: object, kind: type[R]) -> R:
+    """Return the rows of an output, of a floating one without their scale."""
+    is_other = isinstance(exact, torch.Tensor) and exact.shape != value.shape
+    base = exact if is_float(value) and isinstance(exact, torch.Tensor) and not is_other else value
+    width = 1
+    if is_float(value) and value.dim() > 1:
+        width = value[0].numel() if group_of(path) == GRADIENT else value.shape[-1]
+    ones = torch.ones(value.numel() // width, dtype=torch.float64)
+    rows = kind(base, width, width >= _MANY, ones, is_eager=base is value, other_shape=is_other)
+    if not is_float(value) and isinstance(exact, torch.Tensor) and not is_other:
+        rows.errors.append(rows.errors_of(exact).cpu())
+    return rows
+
+
+def _row_sizes(rows: Rows) -> torch.Tensor:
+    finite = torch.nan_to_num(widened(rows.base), nan=0.0, posinf=0.0, neginf=0.0).reshape(-1, rows.width)
+    step = max(1, CHUNK // rows.width)
+    return torch.cat([chunk.double().square().mean(-1).sqrt() for chunk in finite.split(step)])
+
+
+def on_host(rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Bring rows of one dtype to the host at once: each wait for a device that others share takes long."""
+    if not rows:
+        return []
+    first = next((row.device for row in rows if row.device.type != "cpu"), rows[0].device)
+    joined = torch.cat([row.to(first) for row in rows]).cpu()
+    return list(joined.split([len(row) for row in rows]))
+
+
+def without_infinities(rows: torch.Tensor) -> torch.Tensor:
+    """Copy numbers in float64, with zeros in place of NaN and infinities."""
+    return torch.nan_to_num(rows.double(), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def row_errors(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """Compute the root mean square difference of each row; infinite where other elements are finite, one of other integers.
+
+    `rows` of `[rows, elements]` are compared with `others` of that shape, or of `[runs, rows, elements]`.
+    """
+    others = others.to(rows.device)
+    if not rows.is_floating_point():
+        return (rows != others).any(-1).double()
+    error = (without_infinities(rows) - without_infinities(others)).square().mean(-1).sqrt()
+    elsewhere = (rows.isfinite() != others.isfinite()) | (rows.isinf() & (rows.double() != others.double()))
+    return error.masked_fill(elsewhere.any(-1), _ELSEWHERE)
