@@ -25,8 +25,10 @@ from collector.device import CPU, GPU, is_accelerator
 from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.usage_errors import ConfigError
+from collector.usage_errors import ConfigError, ZooError
 from collector.vocabulary import Cell, Config, OptionValue, Phase
+from collector.zoo.registry import select
+from collector.zoo.spec import ModelSpec
 from jobs.builds.build_options import SourceOptions
 from jobs.builds.overlay import Wheel
 from jobs.census.census_pool import Answers, CachedPool, CensusPlace, CensusPool
@@ -88,17 +90,23 @@ def make_overlays(
 
 @contextmanager
 def found_sides(
-    refs: tuple[str, str], overlays: Sequence[tuple[RunNames, RequestedOptions]], device: str | None, serve: bool
+    refs: tuple[str, str],
+    overlays: Sequence[tuple[RunNames, RequestedOptions]],
+    device: str | None,
+    serve: bool,
+    models: Sequence[ModelSpec] = (),
 ) -> Iterator[tuple[CheckedSide, CheckedSide]]:
     """Find the testbeds of both sides at the same time: each imports torch in a process of its own.
 
-    This process plans with the base's torch. With `serve` the fork servers begin to import meanwhile; they end with the
-    context. Raises what `find_testbeds` raises.
+    This process plans with the base's torch. With `serve` the fork servers begin to import meanwhile, what these `models` need;
+    they end with the context. Raises what `find_testbeds` raises.
     """
     words = ("base", "new")
     with ThreadPoolExecutor(len(words)) as threads:
         asked = [
-            threads.submit(find_testbeds, device, requested.execution, serve, plans=number == 0, first_worker=number)
+            threads.submit(
+                find_testbeds, device, requested.execution, serve, plans=number == 0, first_worker=number, models=models
+            )
             for number, (_, requested) in enumerate(overlays)
         ]
     base, new = (
@@ -149,6 +157,16 @@ INFERENCE = (Config(template="triton"), Config(template="cudagraphs"))
 TRAINING = (Config(template="triton"),)
 #: On a CPU there are no cudagraphs; freezing has constant folding and packed weights.
 CPU_INFERENCE = (Config(template="triton"), Config(template="freezing"))
+
+
+def likely_models(selection: Selection) -> tuple[ModelSpec, ...]:
+    """Return the models of a check on a GPU, as far as they are known before torch is imported."""
+    if selection.everything:
+        return ()
+    patterns = selection.models if selection.suites or selection.models else _MODELS
+    with suppress(ZooError):  # told by the plan
+        return select(in_suites=selection.suites, patterns=patterns)
+    return ()
 
 
 def planned_check(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:
@@ -300,6 +318,7 @@ def started_census(
             for gpu in choose_gpus(gpus, execution.gpus)[:1]:
                 (slot, *_) = make_slots([gpu], execution.workers, execution.start)
                 pool = CensusPool(census_place(GPU, gpu.name, slot, execution, cache), requested.settings)
+                pool.give_way()  # cells wait for the fork servers, and nobody for all of the census
                 pool.start()
                 pools.append(pool)
     return pools

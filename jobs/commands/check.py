@@ -40,11 +40,12 @@ from jobs.checking.check_sides import (
     OtherOption,
     census_place,
     found_sides,
+    likely_models,
     make_overlays,
     planned_check,
     started_census,
 )
-from jobs.checking.deciding import OF_COMPILING, SETTLED, Need, has_same_code, is_unconfirmed
+from jobs.checking.deciding import OF_COMPILING, Need, has_same_code, is_unconfirmed
 from jobs.checking.rounds import Check, has_cores_for_all
 from jobs.commands.compare import fail_on_option
 from jobs.commands.report import draw
@@ -129,7 +130,6 @@ def build_answer(
         report = build_report(connection, *nights, EVERYTHING, dashboard, against=check.against)
     report = _with_commands(report, check)
     check.judge()
-    needs = check.needs()
     exit_code, reason = _decide(check, report.counts, fail_on)
     cells = report.comparison.cells
     is_timed = ["compiled_ms" in one.base.values and "compiled_ms" in one.new.values for one in cells]
@@ -137,11 +137,11 @@ def build_answer(
     return report, Answer(
         exit_code=exit_code,
         reason=reason,
-        cells=len(needs),
+        cells=len(check.cells),
         census=len(check.same_code),
         same_code=same,
         timed=sum(is_timed),
-        open=sum(word not in SETTLED for word in needs.values()),
+        open=check.count_open(),
         files=len(files),
         acting=tuple(check.acting),
         rounds=check.rounds,
@@ -303,7 +303,8 @@ def check_command(
     at_run_time = against.acting if against else acting(from_base, from_new, files)
     storing(storage.database)  # a folder that cannot be written is known at once
     started = [] if at_run_time else [*map(context.with_resource, started_census(selection.device, overlays, cache))]
-    of_base, of_new = context.with_resource(found_sides(refs, overlays, selection.device, has_cores_for_all()))
+    sides = found_sides(refs, overlays, selection.device, has_cores_for_all(), likely_models(selection))
+    of_base, of_new = context.with_resource(sides)
     if len(of_base.testbeds) > 1:
         raise click.UsageError("check measures both sides on one GPU: name one with --gpus")
     plan = planned_check(of_base.testbeds[0].device, selection, configs)

@@ -128,22 +128,35 @@ def preload_for(cells: Iterable[Cell], device: str) -> Preload:
     for suite, model in dict.fromkeys((cell.suite, cell.model) for cell in cells):
         with suppress(ZooError):  # an unknown model fails in its own cell
             specs[find(suite, model)] = None
+    return preload_of_models(specs, device)
+
+
+def preload_of_models(specs: Iterable[ModelSpec], device: str) -> Preload:
+    """Return what a fork server imports for these models."""
+    specs = list(specs)
     needs = sorted({name for spec in specs for name in spec.needs})
     builders = sorted({spec.builder.partition(":")[0] for spec in specs})
     # transformers loads a model's module when its class is first used, torchvision its models with the package.
     architectures = sorted({str(spec.params["architecture"]) for spec in specs if "architecture" in spec.params})
-    return Preload(device, [*needs, *builders], [f"transformers:{name}" for name in architectures])
+    classes = tuple(f"transformers:{name}" for name in architectures)
+    return Preload(device, (*needs, *builders), classes)
 
 
 def find_testbeds(
-    device: str | None, execution: ExecutionOptions, serve: bool = False, plans: bool = True, first_worker: int = 0
+    device: str | None,
+    execution: ExecutionOptions,
+    serve: bool = False,
+    plans: bool = True,
+    first_worker: int = 0,
+    models: Sequence[ModelSpec] = (),
 ) -> list[Testbed]:
     """The testbeds of this machine that the options ask for: one a GPU, or the CPU.
 
     Where there are several, the options of each name them all: each has a part of the host's cores, and a run that is
     resumed alone must get that part again. With `serve` a run follows: the fork servers and this process begin to import
-    while the environments are probed, the servers on the cores of the `first_worker`. This process imports torch from the
-    overlay, too, if there is one, to make the plan; without `plans` it does not: of several overlays it can import one.
+    while the environments are probed, the servers on the cores of the `first_worker`, at first what `models` need. This
+    process imports torch from the overlay, too, if there is one, to make the plan; without `plans` it does not: of several
+    overlays it can import one.
 
     Raises:
         HostError: torch is not installed, or the device is not there.
@@ -166,7 +179,7 @@ def find_testbeds(
             if execution.start == "fork":
                 for number, slot in enumerate(slots):
                     cores = slot.cores[first_worker % len(slot.cores)]
-                    server = Launcher({**os.environ, **slot.variables}, Preload(expected), cores)
+                    server = Launcher({**os.environ, **slot.variables}, preload_of_models(models, expected), cores)
                     launchers[number] = until_probed.enter_context(closing(server))
         environments = list(threads.map(partial(probe, device), slots))
         until_probed.pop_all()

@@ -12,9 +12,17 @@ from collector.vocabulary import Measurement, Phase, Status
 from collector.zoo.spec import ModelSpec
 from jobs.census.census_pool import CensusPlace, CensusPool
 from jobs.checking import check_sides as default
-from jobs.checking.check_sides import CodeCensus, planned_check
+from jobs.checking.check_sides import CodeCensus, likely_models, planned_check
 from jobs.requested_options import Selection
 from tests.factories import cell
+
+
+def test_the_models_of_a_check_are_known_before_torch_is():
+    assert {str(spec) for spec in likely_models(Selection())} == set(default._MODELS)
+    assert [spec.name for spec in likely_models(Selection(models=("ViTTiny*",)))] == ["ViTTinyForImageClassification"]
+    assert {spec.suite for spec in likely_models(Selection(suites=("timm",)))} == {"timm"}
+    assert likely_models(Selection(models=("nothing",))) == ()
+    assert likely_models(Selection(everything=True)) == ()
 
 
 def spelled(plan):

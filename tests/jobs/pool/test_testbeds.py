@@ -14,10 +14,10 @@ from collector.bundle import BundleContents
 from collector.device import GPU
 from collector.machine.environment import extract_testbed
 from collector.machine.toolchain import SKIP_VARIABLE
-from collector.process.launcher import Preload
 from collector.settings import Settings
 from collector.usage_errors import ConfigError
 from collector.vocabulary import Config
+from collector.zoo.registry import select
 from jobs.plan.shards import group_of
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.resuming import find_night
@@ -68,11 +68,12 @@ def servers(monkeypatch):
 
 
 def test_the_fork_server_of_each_slot_begins_before_the_plan_is_made(two_gpus, servers):
-    found = find_testbeds(None, ExecutionOptions(gpus="all"), serve=True)
+    models = select(patterns=["BertForMaskedLM"])
+    found = find_testbeds(None, ExecutionOptions(gpus="all"), serve=True, models=models)
     assert [testbed.launcher for testbed in found] == servers
     assert [server.environ["CUDA_VISIBLE_DEVICES"] for server in servers] == ["GPU-aaaa", "GPU-bbbb"]
     assert [server.cores for server in servers] == [testbed.slot.cores[0] for testbed in found]
-    assert {server.preload for server in servers} == {Preload("cuda")}
+    assert {server.preload for server in servers} == {preload_for([cell("BertForMaskedLM")], "cuda")}
     for testbed in found:
         testbed.import_for([cell("BertForMaskedLM")])
     assert [server.told for server in servers] == [[preload_for([cell("BertForMaskedLM")], "cuda")]] * 2
