@@ -15,6 +15,9 @@ MOST_COMPILES = 6
 CONFIRMED_COMPILING = 4
 #: A change counts when so many rounds show it: the first one may be chance.
 _CONFIRMED = 2
+#: A change of this size needs no second round where the clock of the host shows half of it: the device time of some processes of
+#: a program is 4 % above that of the others (docs/statistics.md, second modes), and this is twice as much.
+_BEYOND_MODES = math.log(1.08)
 #: Rounds after which a cell that is too noisy for the rest of the budget is given up: earlier its noise is not known well.
 _PATIENCE = 4
 
@@ -91,8 +94,20 @@ def _is_time_open(row: CellComparison, timed: int, alike: int) -> bool:
     memory = row.judged.get("compiled_peak_bytes")
     changed = {one.verdict for one in (*decided[:1], memory) if one} & set(CHANGES)
     if decided and row.outcome is not Outcome.INCONCLUSIVE:
-        return bool(changed) and timed + alike < _CONFIRMED
+        return bool(changed) and timed + alike < _CONFIRMED and not _is_beyond_modes(row)
     return timed < _PATIENCE or any(one.more_runs != float("inf") for one in judged)
+
+
+def _is_beyond_modes(row: CellComparison) -> bool:
+    """Return whether the device time is off by more than a second mode, also at the end of its interval near zero."""
+    wall, device = (row.judged.get(name) for name in _OF_RUNNING)
+    if not wall or not device or device.verdict not in CHANGES:
+        return False
+    if device.low is None or device.high is None or wall.adjusted is None:
+        return False
+    near = min((math.log1p(device.low), math.log1p(device.high)), key=abs)
+    is_one_sign = device.low * device.high > 0 and near * wall.adjusted > 0
+    return is_one_sign and abs(near) >= _BEYOND_MODES and abs(math.log1p(wall.adjusted)) >= _BEYOND_MODES / 2
 
 
 def _is_open(row: CellComparison, name: str, rounds: int) -> bool:

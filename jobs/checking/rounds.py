@@ -332,6 +332,11 @@ class Check:
             for cell_id, row in self.rows.items()
         }
 
+    def count_open(self) -> int:
+        """Count the cells that are not decided."""
+        is_open = {cell_id for cell_id, word in self.needs().items() if word not in SETTLED}
+        return len(is_open | {cell.cell_id for cell in self._unreached()})
+
     def _start_next(self, scheduler: GpuScheduler, is_asking: bool) -> None:
         """Give the free workers their next turns: first of the cells under way, then of further ones."""
         if self.left_s <= 0:
@@ -339,9 +344,9 @@ class Check:
         for one in self._under_way.values():
             if one.sides and scheduler.free_workers > 0 and self._has_compiled(one, scheduler):
                 self._begin_turn(one, scheduler)
-        # A worker is kept for each cell whose verdict is on its way, since it may go on.
+        # A worker is kept for each cell whose verdict is on its way, since it may go on, and for each second side.
         while scheduler.free_workers > 0 and (
-            chosen := self._choose(is_asking, is_new_too=scheduler.free_workers > len(self._unjudged))
+            chosen := self._choose(is_asking, is_new_too=scheduler.free_workers > self._kept_workers())
         ):
             need, cell = chosen
             row = self.rows.get(cell.cell_id)
@@ -354,6 +359,9 @@ class Check:
             self._begin_turn(one, scheduler)
         if self.census:
             self.census.leave(scheduler.busy_cores)
+
+    def _kept_workers(self) -> int:
+        return len(self._unjudged) + sum(bool(one.sides) for one in self._under_way.values())
 
     def _had(self, cell: Cell) -> int:
         """Return how many turns a cell had on the side that had more."""
@@ -495,7 +503,7 @@ class Check:
                 tell(f"{called(row.outcome)}: {row.cell}{_change(row)}")
         if not cells:
             return
-        still = sum(word not in SETTLED for word in needs.values()) + len(self._unreached())
+        still = self.count_open()
         counts = Counter(row.outcome for row in self.rows.values())
         same = {cell_id for cell_id, row in self.rows.items() if has_same_code(row)}
         same |= {cell.cell_id for cell in self.same_code}

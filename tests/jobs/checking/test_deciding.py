@@ -74,6 +74,23 @@ def test_a_cell_is_measured_until_it_is_decided(one, timed, compiled, wanted):
     assert need(one, timed, compiled, is_acting=False) is wanted
 
 
+@pytest.mark.parametrize(
+    ("wall", "device", "wanted"),
+    [
+        (SLOWER, SLOWER, Need.NOTHING),
+        # An interval that reaches what a second mode is, and a host that shows less than half of it or the opposite.
+        (SLOWER, ("regressed", 0.1, 0.5), Need.TIME),
+        (("regressed", 0.03, 0.0), SLOWER, Need.TIME),
+        (("improved", -0.1, 0.0), SLOWER, Need.TIME),
+        (SLOWER, ("inconclusive", 0.1, 0.0), Need.TIME),
+        (("improved", -0.2, 0.0), ("improved", -0.1, 0.0), Need.NOTHING),
+    ],
+)
+def test_a_change_that_no_second_mode_explains_is_seen_once(wall, device, wanted):
+    found = row(device[0], compiled_ms=wall, compiled_kernel_ms=device)
+    assert need(found, 1, 1, is_acting=False) is wanted
+
+
 def test_another_config_of_the_model_shows_a_change_once_more():
     changed = row("regressed", compiled_ms=SLOWER)
     assert need(changed, 1, 1, is_acting=False, alike=1) is Need.NOTHING
