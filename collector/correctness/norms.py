@@ -79,9 +79,13 @@ def settle(works: Iterable[Asking[T]]) -> list[T]:
 
 
 def same_bits(pairs: Sequence[tuple[object, object]]) -> list[bool]:
-    """Return of each pair of leaves whether they agree bit by bit, as `same_values` has it, which may take a closer look."""
-    equal = numbers(*(_is_equal(one, two) for one, two in pairs))
-    return [bool(alike) or same_values(one, _beside(two, one)) for alike, (one, two) in zip(equal, pairs, strict=True)]
+    """Return of each pair of leaves whether they agree bit by bit, as `same_values` has it."""
+    looks = [_is_same(one, two) for one, two in pairs]
+    found = iter(numbers(*(look for look in looks if look is not None)))
+    return [
+        same_values(one, _beside(two, one)) if look is None else bool(next(found))
+        for look, (one, two) in zip(looks, pairs, strict=True)
+    ]
 
 
 def _beside(value: object, other: object) -> object:
@@ -91,13 +95,24 @@ def _beside(value: object, other: object) -> object:
     return value
 
 
-def _is_equal(one: object, two: object) -> torch.Tensor:
-    """Return on their device whether two tensors are alike for certain; False where a closer look is needed."""
+def _is_same(one: object, two: object) -> torch.Tensor | None:
+    """Return on their device whether two plain tensors agree, NaN being equal to NaN; None of other leaves.
+
+    Most tensors that a step has written to differ: looked at one by one they were most of the time of an optimizer's check.
+    """
     if not isinstance(one, torch.Tensor) or not isinstance(two, torch.Tensor):
-        return torch.zeros(())
+        return None
     if not (is_plain(one) and is_plain(two)) or one.dtype != two.dtype or one.shape != two.shape:
-        return torch.zeros(())
-    return (widened(one) == widened(two.to(one.device))).all()
+        return None
+    if not one.numel():
+        return torch.ones(())
+    return torch.stack([_agree(*pair).all() for pair in chunks(one, two.to(one.device))]).all()
+
+
+def _agree(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+    one, two = widened(one), widened(two)
+    equal = one == two
+    return equal | ((one != one) & (two != two)) if one.is_floating_point() else equal
 
 
 def asking_rms(value: object) -> Asking[float]:
@@ -379,7 +394,8 @@ class _ChunkErrors:
         worst = eager_error.max()
         excess = error - x.abs_().clamp_(min=size).mul_(free)
         place = excess.argmax()
-        tops = torch.stack([worst, excess.flatten()[place], error.flatten()[place], place.double()])
+        # An index that is a tensor would be read from the device.
+        tops = torch.stack([worst, excess.take(place), error.take(place), place.double()])
         shape = excess.shape
         del excess, x
         squares = eager_error.square_(), error.square_(), e.square(), (m != 0).double(), (e != 0).double()

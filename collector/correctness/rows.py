@@ -49,8 +49,8 @@ class Rows:
         return torch.cat([row_errors(*pair) for pair in zip(rows.split(step), others.split(step), strict=True)])
 
     def select(self, value: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        """Return the rows of a tensor for which `chosen` is true, `[rows, width]`."""
-        return widened(value).reshape(-1, self.width)[chosen.to(value.device)].to(value.dtype)
+        """Return the rows of a tensor with these numbers, `[rows, width]`."""
+        return widened(value).reshape(-1, self.width).index_select(0, chosen.to(value.device)).to(value.dtype)
 
 
 R = TypeVar("R", bound=Rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -164,3 +166,29 @@ def test_the_shares_of_what_is_allowed_are_told():
     found = compare({"x": eager}, {"x": made}, {"x": exact}, LOW)
     assert 0 < found.tails["slice"] < 1 and 0 < found.tails["element"] < 1
     assert compare({"x": eager}, {"x": eager}, None, LOW).tails == {}
+
+
+def test_plain_tensors_are_compared_by_one_read_of_all(monkeypatch):
+    reads, looks, numbers, same_values = [], [], norms.numbers, norms.same_values
+    monkeypatch.setattr(norms, "numbers", lambda *values: reads.append(len(values)) or numbers(*values))
+    monkeypatch.setattr(norms, "same_values", lambda *pair: looks.append(pair) or same_values(*pair))
+    some, other = torch.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(2, 3) + 1
+    holes = torch.tensor([math.nan, 1.0])
+    plain = [
+        (some, some.clone(), True),
+        (some, other, False),
+        (some.t(), some.t().contiguous(), True),
+        (holes, holes.clone(), True),
+        (holes, torch.tensor([1.0, math.nan]), False),
+        (torch.tensor([0, 1]), torch.tensor([0, 2]), False),
+        (torch.empty(0), torch.empty(0), True),
+    ]
+    others = [
+        (some, some.double(), False),
+        (some, some.flatten(), False),
+        (1.0, 1.0, True),
+        (some.to_sparse(), some, False),
+    ]
+    expected = [same for *_, same in (*plain, *others)]
+    assert norms.same_bits([(one, two) for one, two, _ in (*plain, *others)]) == expected
+    assert (reads, len(looks)) == ([len(plain)], len(others))
