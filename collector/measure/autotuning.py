@@ -37,8 +37,8 @@ _TRITON_CANDIDATE = "TritonTemplateCaller"
 Exclusive = Callable[[str], AbstractContextManager[None]]
 
 
-#: How deep this process is in the choice of a Triton kernel's configuration.
-_depth = 0
+#: How deep this process is in the choice of a Triton kernel's configuration, and whether what it times there is compiled.
+_depth, _is_compiled = 0, False
 #: Whether candidates are only called, and not timed.
 _is_rehearsal = False
 
@@ -50,10 +50,11 @@ def hold_device_while_tuning(exclusive: Exclusive) -> None:
     candidates of an operation as well. A library's matrix product takes longer to launch than a Triton kernel, and loses where
     the host is busy: purpose `choose`, for which all other cells stand still. A candidate that is called for the first time may
     compile, for a second on the CPU, and a library makes its plan. That is done before the device is asked for alone, so that
-    other cells use it meanwhile. The candidates of one operation are timed in one hold, since with one each a cell waited more
-    than a hundred times.
+    other cells use it meanwhile. The configurations of a kernel were compiled before: a call of each beside other cells was
+    stopped by these again and again, for most of the time that `max_autotune` tuned for in a night. The candidates of one
+    operation are timed in one hold, since with one each a cell waited more than a hundred times.
     """
-    for module_name, names in (
+    wrapped: tuple[tuple[str, dict[str, Callable[[Any, Exclusive], Any]]], ...] = (
         ("torch._inductor.runtime.benchmarking", {"benchmark_gpu": _holding_once_compiled}),
         (
             "torch._inductor.runtime.triton_heuristics",
@@ -63,7 +64,8 @@ def hold_device_while_tuning(exclusive: Exclusive) -> None:
             "torch._inductor.select_algorithm",
             {"benchmark_choices": _holding_for_all, "benchmark_choice": _launched_as_kernels_are},
         ),
-    ):
+    )
+    for module_name, names in wrapped:
         with suppress(ImportError):
             module = importlib.import_module(module_name)
             for _, owner in inspect.getmembers(module, inspect.isclass):
@@ -71,15 +73,16 @@ def hold_device_while_tuning(exclusive: Exclusive) -> None:
                     setattr(owner, name, names[name](vars(owner)[name], exclusive))
 
 
-def _of_a_kernel(function: Callable[..., Any], _: Exclusive) -> Callable[..., Any]:
+def _of_a_kernel(function: Callable[..., Any], _: Exclusive, is_compiled: bool = True) -> Callable[..., Any]:
     @functools.wraps(function)
     def counted(*args: Any, **kwargs: Any) -> Any:
-        global _depth
-        _depth += 1
+        global _depth, _is_compiled
+        before = _depth, _is_compiled
+        _depth, _is_compiled = _depth + 1, is_compiled
         try:
             return function(*args, **kwargs)
         finally:
-            _depth -= 1
+            _depth, _is_compiled = before
 
     return counted
 
@@ -114,7 +117,7 @@ def _launched_as_kernels_are(function: Any, exclusive: Exclusive) -> Any:
     if not isinstance(function, classmethod):
         return function
     inner = function.__func__
-    kernels_alone = _of_a_kernel(inner, exclusive)
+    kernels_alone = _of_a_kernel(inner, exclusive, is_compiled=False)
 
     @functools.wraps(inner)
     def timed(cls: Any, choice: Any, *args: Any, **kwargs: Any) -> Any:
@@ -140,8 +143,9 @@ def _holding_once_compiled(benchmark_gpu: Callable[..., Any], exclusive: Exclusi
         if _is_rehearsal:
             candidate()
             return 0.0
-        with suppress(Exception), exclusive("device"):  # what fails here fails below too, where Inductor expects it
-            candidate()
+        if not _is_compiled:
+            with suppress(Exception), exclusive("device"):  # what fails here fails below too, where Inductor expects it
+                candidate()
         with exclusive("tune" if _depth else "choose"):
             return benchmark_gpu(self, candidate, *args, **kwargs)
 
