@@ -24,8 +24,8 @@ GPU = "cuda"
 #: What can be measured, with its class; the first one that is there is taken.
 DEVICES = {
     GPU: "collector.cuda_device:CudaDevice",
-    "xpu": "collector.xpu_device:XpuDevice",
-    "mps": "collector.mps_device:MpsDevice",
+    "xpu": "collector.accelerator_device:XpuDevice",
+    "mps": "collector.accelerator_device:MpsDevice",
     CPU: "collector.cpu_device:CpuDevice",
 }
 

@@ -9,8 +9,8 @@ PACKAGES = ("collector", "db", "analysis", "jobs", "dashboard")
 FOLDERS = (*PACKAGES, "benchmarks", "scripts")
 #: So many modules a reader can keep apart: what changes together is in one.
 MOST_MODULES = 200
-#: What knows an accelerator: the door and a file for each of them.
-DEVICES = {"collector/device.py", *(f"collector/{name}_device.py" for name in ("cuda", "xpu", "mps"))}
+#: What knows an accelerator: the door, a file for NVIDIA's, and one for the others.
+DEVICES = {"collector/device.py", "collector/cuda_device.py", "collector/accelerator_device.py"}
 #: What else may name one, and why.
 NAMES_ONE = {
     "collector/settings.py": "torch's switches, which every build has, whatever the device",
