@@ -160,8 +160,8 @@ CPU_INFERENCE = (Config(template="triton"), Config(template="freezing"))
 
 
 def likely_models(selection: Selection) -> tuple[ModelSpec, ...]:
-    """Return the models of a check on a GPU, as far as they are known before torch is imported."""
-    if selection.everything:
+    """Return the models of a check on a GPU, as far as they are known before torch is imported; none without a GPU."""
+    if selection.everything or selection.device not in (None, GPU) or not list_gpus():
         return ()
     patterns = selection.models if selection.suites or selection.models else _MODELS
     with suppress(ZooError):  # told by the plan

@@ -17,7 +17,9 @@ from jobs.requested_options import Selection
 from tests.factories import cell
 
 
-def test_the_models_of_a_check_are_known_before_torch_is():
+def test_the_models_of_a_check_are_known_before_torch_is(monkeypatch):
+    assert likely_models(Selection(device="cpu")) == ()
+    monkeypatch.setattr(default, "list_gpus", lambda: ["a GPU"])
     assert {str(spec) for spec in likely_models(Selection())} == set(default._MODELS)
     assert [spec.name for spec in likely_models(Selection(models=("ViTTiny*",)))] == ["ViTTinyForImageClassification"]
     assert {spec.suite for spec in likely_models(Selection(suites=("timm",)))} == {"timm"}
