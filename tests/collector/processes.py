@@ -47,7 +47,7 @@ def run_or_serve(request, host):
 collector.process.worker.serve = run_or_serve
 """
 
-#: Imports torch and the hook; there is no such device to compile for, which saves twenty seconds.
+#: Imports torch and the hook; there is no such device to compile for, which saves the import of the compiler.
 PRELOAD = Preload("nowhere", ["broken_library", "preloaded"], ["wave:Wave_read", "wave:NoSuchClass", "nosuch:Class"])
 SLEEP = "import time; print('ready', flush=True); time.sleep(600)"
 #: A child of the same memory, a child of another program, and one that left the session.
@@ -73,9 +73,14 @@ EARLY = [cell("tritn"), cell("cudagraphs"), cell(model="NoSuchModel")]
 EARLY_STATUS = [Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.MODEL_FAIL_TO_LOAD]
 
 
-def write_hook(folder):
-    """The folder that, on a process's PYTHONPATH, has it run `RUN_THIS`; `preloaded` does that for a fork server."""
+def write_hook(folder, torch=True):
+    """The folder that, on a process's PYTHONPATH, has it run `RUN_THIS`; `preloaded` does that for a fork server.
+
+    Without torch its import fails at once, which a server does not mind: how it starts and ends is the same.
+    """
     folder.mkdir(exist_ok=True)
+    if not torch:
+        (folder / "torch.py").write_text("raise ImportError('left out')\n")
     (folder / "hook.py").write_text(_HOOK)
     (folder / "preloaded.py").write_text(_PRELOADED)
     (folder / "sitecustomize.py").write_text("import hook; hook.run()\n")
@@ -178,8 +183,8 @@ class Script:
 
 
 @contextmanager
-def serving(folder, kind, **environ):
-    write_hook(folder)
+def serving(folder, kind, torch=True):
+    write_hook(folder, torch)
     (folder / "broken_library.py").write_text("raise RuntimeError('built for another torch')\n")
     (folder / "tmp").mkdir()
     environ = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", "TMPDIR": str(folder / "tmp"), "SERVER_S": "1"}

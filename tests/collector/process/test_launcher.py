@@ -28,6 +28,7 @@ def folder(tmp_path_factory, kind):
 def launcher(folder, kind):
     with serving(folder, kind) as found:
         yield found
+    assert dead(found.pid)
 
 
 @pytest.fixture

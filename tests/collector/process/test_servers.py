@@ -1,4 +1,7 @@
-"""How a fork server ends: closed, killed, or never ready. Its processes end with it."""
+"""How a fork server ends: closed, killed, or never ready. Its processes end with it.
+
+These servers import no torch, which takes them seconds; those of test_launcher.py do.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 
 from collector.process.launcher import Launcher, LauncherError, Preload
 from collector.process.orphans import processes_with_token
-from tests.collector.processes import FAMILY, ROOT, SLEEP, Script, dead, serving, wait_until
+from tests.collector.processes import FAMILY, ROOT, SLEEP, Script, dead, serving, wait_until, write_hook
 
 
 @pytest.fixture(params=["spawn", "fork"])
@@ -19,7 +22,7 @@ def kind(request):
 
 
 def test_closing_the_channel_ends_every_process_of_every_cell(tmp_path, kind):
-    with serving(tmp_path / "hook", kind) as launcher:
+    with serving(tmp_path / "hook", kind, torch=False) as launcher:
         found = [Script(launcher, FAMILY, tmp_path / "hook").says() for _ in range(2)]
         os.killpg(found[1].pid, signal.SIGSTOP)
         processes = [pid for item in found for pid in processes_with_token(item.token)]
@@ -30,7 +33,7 @@ def test_closing_the_channel_ends_every_process_of_every_cell(tmp_path, kind):
 
 
 def test_a_server_that_is_kept_outlives_a_run_unless_it_is_lost(tmp_path, kind):
-    with serving(tmp_path / "hook", kind) as launcher:
+    with serving(tmp_path / "hook", kind, torch=False) as launcher:
         launcher.is_kept = True
         launcher.close()
         assert not launcher.lost
@@ -41,7 +44,7 @@ def test_a_server_that_is_kept_outlives_a_run_unless_it_is_lost(tmp_path, kind):
 
 
 def test_a_killed_server_takes_its_children_along_and_is_lost(tmp_path, kind):
-    with serving(tmp_path / "hook", kind) as launcher:
+    with serving(tmp_path / "hook", kind, torch=False) as launcher:
         found = [Script(launcher, SLEEP, tmp_path / "hook").says() for _ in range(2)]
         os.killpg(found[1].pid, signal.SIGSTOP)
         assert not launcher.lost
@@ -79,7 +82,7 @@ def test_a_server_that_does_not_get_ready_is_given_up_in_time(tmp_path):
 def test_a_server_closed_while_it_imports_leaves_no_process(tmp_path):
     code = "import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep(600)\n"
     (tmp_path / "endless.py").write_text(code)
-    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": f"{write_hook(tmp_path, torch=False)}:{ROOT}"}
     launcher = Launcher(environ, Preload("nowhere", ["endless"]))
     wait_until((tmp_path / "begun").exists, 60)
     assert not launcher.is_ready
@@ -104,7 +107,7 @@ warnings.warn("a hint")
 
 
 def test_a_server_imports_what_it_is_told_later_and_prints_nothing(tmp_path, capfd):
-    with serving(tmp_path / "hook", "fork") as launcher:
+    with serving(tmp_path / "hook", "fork", torch=False) as launcher:
         (tmp_path / "hook" / "noisy.py").write_text(_NOISY)
         launcher.import_also(Preload("nowhere", ["colorsys", "noisy"], ["tabnanny:check"]))
         wait_until(lambda: launcher.is_ready)
