@@ -6,22 +6,20 @@ A call is a process forked from one that has imported the program: as real as a 
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import pkgutil
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from contextlib import ExitStack
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 from collector.machine.toolchain import SKIP_VARIABLE
+from tests.program_server import ask
 
 ROOT = Path(__file__).resolve().parents[1]
-_SERVE = "from tests.command_line import serve; serve()"
-_IMPORTED = ("analysis", "db", "jobs.commands")
 
 
 def call(*words: object, folder: Path, prelude: str = "pass", **environ: str) -> subprocess.CompletedProcess[str]:
@@ -31,15 +29,14 @@ def call(*words: object, folder: Path, prelude: str = "pass", **environ: str) ->
     """
     arguments = list(map(str, words))
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", SKIP_VARIABLE: "1", **environ}
-    with tempfile.TemporaryDirectory() as files:
-        outputs = [Path(files, name) for name in ("out", "err")]
-        request = [arguments, str(folder), prelude, variables, list(map(str, outputs))]
-        server = _server()
-        assert server.stdin is not None and server.stdout is not None
-        server.stdin.write(json.dumps(request) + "\n")
-        server.stdin.flush()
-        code = int(server.stdout.readline())
-        return subprocess.CompletedProcess(arguments, code, *(path.read_text() for path in outputs))
+    with ExitStack() as files:
+        streams = [files.enter_context(Path(os.devnull).open())]
+        streams += [files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2)]
+        descriptors = [stream.fileno() for stream in streams]
+        code = ask(server_address(), "jobs.cli", arguments, str(folder), variables, descriptors, prelude)
+        for stream in streams[1:]:
+            stream.seek(0)
+        return subprocess.CompletedProcess(arguments, code, *(stream.read() for stream in streams[1:]))
 
 
 def tell(done: subprocess.CompletedProcess[str]) -> str:
@@ -60,41 +57,18 @@ def is_one_line(done: subprocess.CompletedProcess[str], code: int, *words: str) 
 
 
 @cache
-def _server() -> subprocess.Popen[str]:
+def server_address() -> str:
+    """Where the server that `call` asks listens; the first call starts it."""
+    folder = tempfile.mkdtemp(prefix="server-")
+    address = str(Path(folder, "socket"))
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}  # no threads: it forks
+    code = f"from tests.program_server import serve; serve({address!r})"
     server = subprocess.Popen(
-        [sys.executable, "-c", _SERVE], cwd=ROOT, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code], cwd=ROOT, env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(server.communicate)
-    return server
-
-
-def serve() -> None:
-    """Imports the program and answers requests on standard input until that is closed."""
-    for name in _IMPORTED:
-        package = import_module(name)
-        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
-            import_module(module.name)
-    while line := sys.stdin.readline():
-        if not (pid := os.fork()):
-            _become(*json.loads(line))
-            return
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        os.write(1, f"{code}\n".encode())
-
-
-def _become(
-    words: Sequence[str], folder: str, prelude: str, variables: Mapping[str, str], outputs: Sequence[str]
-) -> None:
-    from jobs.cli import main
-
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for stream, path in enumerate(outputs, 1):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(variables)
-    sys.path[:0] = variables["PYTHONPATH"].split(os.pathsep)
-    sys.argv = ["inductor-watch", *words]
-    exec(f"import sys; {prelude}")  # noqa: S102 - the code of a test
-    main()
+    while not Path(address).exists():
+        assert server.poll() is None, "the server did not start"
+        time.sleep(0.01)
+    return address
