@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, StrictUndefined
 
+from tests.command_line import server_address
 from tests.jobs.github_server import TOKEN
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -157,7 +158,8 @@ class Host:
         for name in ("workspace", "temp", "tools"):
             (self.folder / name).mkdir(parents=True)
         python = self.folder / "tools" / "python3"
-        python.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("python.py")} "$@"\n')
+        program = Path(__file__).with_name("python.py")
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -S {program} "$@"\n')
         python.chmod(0o755)
         (self.folder / "summary.md").touch()
         self.contexts |= {"steps": {}, "runner": {"temp": str(self.folder / "temp")}}
@@ -206,6 +208,7 @@ class Host:
             "GITHUB_RUN_ID": github["run_id"],
             "GITHUB_RUN_ATTEMPT": github["run_attempt"],
             "RUNNER_TEMP": self.folder / "temp",
+            "PROGRAM_SERVER": server_address(),
             **self.service.environ,
         }
 
