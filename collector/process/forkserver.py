@@ -103,6 +103,7 @@ class ForkServer:
             if self._preloaded:
                 gc.collect()
                 gc.freeze()  # else each full collection in a child copies 100 MB, in 0.3 s
+                gc.enable()
             self._send({"ready": True})
         else:
             pid = self._start(request, descriptors)
@@ -259,6 +260,7 @@ def main() -> None:
     pin_to_cores()
     become_subreaper()
     if options.device:
+        gc.disable()  # until all is imported: to look for garbage takes a second of five, and imports make little
         with quiet():
             preload_compiler(options.device)
             know_instruction_sets(cores)
