@@ -84,6 +84,7 @@ def _clean() -> None:
 
 
 _clean()
+os.fsync = lambda _: None  # nothing here loses power, and half of the time of a small bundle is for the disk
 gc.disable()  # until the tests are collected: imports make no garbage, and to look for it takes half of the time
 
 # A host that only measures has torch, pytest and the standard library: the collector's tests run there.
