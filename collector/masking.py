@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,7 @@ def _mask_assignment(found: re.Match[str]) -> str:
     return f"{found['name']}{found['sign']}{quote}{MASK}"
 
 
+@lru_cache(1024)  # every line of a bundle asks for all variables
 def _is_secret_name(name: str) -> bool:
     name = name.rpartition(".")[2]
     return _NAME.fullmatch(name) is not None or _VARIABLE.fullmatch(name) is not None
