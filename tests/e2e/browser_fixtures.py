@@ -85,16 +85,29 @@ def page(chromium, server):
         yield opened
 
 
+def context_of(browser, **options):
+    """A context with these options, the same one for all who ask: a new one would fetch and compile every script again."""
+    kept = browser.__dict__.setdefault("kept_contexts", {})
+    key = repr(sorted(options.items()))
+    if key not in kept:
+        kept[key] = browser.new_context(**options)
+    return kept[key]
+
+
 @contextmanager
 def watched(chromium, **context):
-    """A page of a context of its own; at the end nothing but the dashboard may have been asked for anything."""
-    found = chromium.new_context(**{"viewport": {"width": 1300, "height": 900}, **context})
+    """A page of a browser that remembers nothing; at the end nothing but the dashboard may have been asked for anything."""
+    found = context_of(chromium, **{"viewport": {"width": 1300, "height": 900}, **context})
     opened = found.new_page()
     strangers: list[str] = []
     opened.on("request", lambda request: None if _is_ours(request.url) else strangers.append(request.url))
     opened.on("pageerror", lambda error: strangers.append(str(error)))
     yield opened
-    found.close()
+    if opened.url.startswith("http"):
+        opened.evaluate("localStorage.clear(), sessionStorage.clear()")
+    opened.close()
+    found.clear_cookies()
+    found.clear_permissions()
     assert strangers == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.browser_fixtures import chromium, server, settled  # noqa: F401 -- fixtures
+from tests.e2e.browser_fixtures import chromium, context_of, server, settled  # noqa: F401 -- fixtures
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: pip install -e .[dev]")
 
@@ -41,16 +41,13 @@ def violations(page):
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("address", PAGES)
 def test_axe_finds_nothing(chromium, server, address, scheme, width):  # noqa: F811
-    context = chromium.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme)
-    page = context.new_page()
-    try:
-        page.goto(f"{server}/{address}")
-        settled(page)
-        page.wait_for_timeout(700)  # what is drawn anew fades in
-        page.wait_for_function(_STANDS)
-        if told := violations(page):
-            page.wait_for_timeout(3000)  # a button of Streamlit's own is empty until its icon is there
-            told = violations(page)
-        assert told == []
-    finally:
-        context.close()
+    context = context_of(chromium, viewport={"width": width, "height": 1000}, color_scheme=scheme)
+    page = context.pages[0] if context.pages else context.new_page()
+    page.goto(f"{server}/{address}")
+    settled(page)
+    page.wait_for_timeout(700)  # what is drawn anew fades in
+    page.wait_for_function(_STANDS)
+    if told := violations(page):
+        page.wait_for_timeout(3000)  # a button of Streamlit's own is empty until its icon is there
+        told = violations(page)
+    assert told == []
