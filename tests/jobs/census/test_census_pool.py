@@ -130,10 +130,12 @@ def state_of(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_a_cell_that_takes_too_long_is_given_up():
-    with CensusPool(CensusPlace(CPU, workers=1), replace(SETTINGS, timeout_s=0.01)) as pool:
-        one = cell()
-        assert taken(pool, one)[one].measurement.status is Status.TIMEOUT
+def test_a_cell_that_takes_too_long_is_given_up(pool):
+    one = cell()
+    pool.take_over(replace(SETTINGS, timeout_s=0.01), workers=1)
+    assert taken(pool, one)[one].measurement.status is Status.TIMEOUT
+    pool.take_over(SETTINGS, workers=1)
+    assert taken(pool, one)[one].measurement.status is Status.NOT_CHECKED
 
 
 def test_the_files_of_torch_that_decide_are_known(pool):
