@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
+import vl_convert
 
 from tests.db.conftest import location
 from tests.db.conftest import store as either
@@ -17,3 +20,11 @@ def store(tmp_path):
     engine = new_store(tmp_path / "store.db")
     yield engine
     engine.dispose()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_bundle():
+    """Every site has the same scripts; to bundle them takes longer than all its pages."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vl_convert, "javascript_bundle", cache(vl_convert.javascript_bundle))
+        yield
