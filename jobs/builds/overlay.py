@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -340,6 +341,7 @@ def _acts(name: str, base: Path, new: Path) -> bool:
     return not name.startswith(_COMPILE_TIME) or name.startswith(_RUN_TIME)
 
 
+@lru_cache(64)  # a bisection compares a commit with several others
 def _meaning(source: bytes | None) -> str | None:
     """A text that is equal for sources that differ in comments and layout only."""
     return None if source is None else repr(_parts(source))
@@ -357,8 +359,11 @@ def _adds_unused(name: str, base: Path, new: Path) -> bool:
     names = {_unused_name(one) for text, one in {**before, **after}.items() if not (text in before and text in after)}
     if rest[0] != rest[1] or "" in names or not names:
         return False
-    word = re.compile(rb"\b(?:" + b"|".join(map(re.escape, map(str.encode, sorted(names)))) + rb")\b")
-    found = Counter(file for file, path in _sources(base, new) for _ in word.findall(path.read_bytes()))
+    wanted = [one.encode() for one in sorted(names)]
+    word = re.compile(rb"\b(?:" + b"|".join(map(re.escape, wanted)) + rb")\b")
+    texts = ((file, path.read_bytes()) for file, path in _sources(base, new))
+    # Few files have any of the names, and to look for a plain text is ten times as fast.
+    found = Counter(file for file, text in texts if any(one in text for one in wanted) for _ in word.findall(text))
     return found == {name: len(names)}
 
 
