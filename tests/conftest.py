@@ -13,6 +13,7 @@ import gc
 import locale
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -53,6 +54,26 @@ _SET = {
 }
 
 
+def _make_compiler(home: Path, path: str) -> str:
+    """Makes a folder with a compiler that keeps what it has compiled; empty where there is none to keep it of."""
+    compiler = shutil.which("g++", path=path)
+    if compiler is None:
+        return ""
+    for name in ("compiler", "compiled"):
+        (home / name).mkdir()
+    script = home / "compiler" / "g++"
+    words = [
+        sys.executable,
+        "-IS",
+        str(Path(__file__).with_name("compiler_cache.py")),
+        compiler,
+        str(home / "compiled"),
+    ]
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    script.chmod(0o755)
+    return str(script.parent)
+
+
 def _clean() -> None:
     """Gives this process, and all that it starts, the suite's own environment."""
     left_out = os.environ.get(_LEFT_OUT, os.environ.get("PYTHONPATH", ""))
@@ -68,8 +89,9 @@ def _clean() -> None:
         home = tempfile.mkdtemp(prefix="watch-home-")
         atexit.register(shutil.rmtree, home, ignore_errors=True)
         # `python3` is the Python of the suite: another one may be a script that looks into the user's HOME.
-        programs = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
-        os.environ.update(HOME=home, PATH=programs)
+        path = kept.get("PATH", os.defpath)
+        programs = [str(Path(sys.executable).parent), _make_compiler(Path(home), path), path]
+        os.environ.update(HOME=home, PATH=os.pathsep.join(filter(None, programs)))
     os.environ.update(XDG_CONFIG_HOME=f"{os.environ['HOME']}/config", XDG_CACHE_HOME=f"{os.environ['HOME']}/cache")
     # Each worker measures for itself: tests need no quiet machine.
     locks = Path(os.environ["HOME"], f"locks-{kept.get('PYTEST_XDIST_WORKER', 'main')}")
