@@ -131,7 +131,7 @@ def test_a_function_without_batch_size_runs_as_it_is(tmp_path):
     assert {one.cell.batch_size for one in measured.values()} == {0}
     assert [measured[f"my_models:{name}"].details.get("input_batch") for name in lines] == [64, None, 1]
 
-    done = call(*run, "--model", "my_models:half", "--batch-size", "64", folder=tmp_path)
+    done = call(*run, "--start", "spawn", "--model", "my_models:half", "--batch-size", "64", folder=tmp_path)
     said = done.stdout + done.stderr
     assert "half takes no batch_size and makes a batch of 32, not of 64: leave out the batch size" in said
     assert "Traceback" not in said
