@@ -21,6 +21,7 @@ from collector.bundle import CENSUS, BundleContents, BundleWriter, RunHeader, re
 from collector.census.gpu_models import PAD_MM, CensusError, device_word
 from collector.device import CPU
 from collector.machine.environment import environment_id
+from collector.machine.toolchain import SKIP_VARIABLE
 from collector.masking import ENV, is_recorded
 from collector.output_file import write_output
 from collector.own_models import described
@@ -386,20 +387,18 @@ def unchanged_cells(
     `known` are the measurements of earlier nights by `cell_id`. Only a cell whose measurement would have the same program and
     environment is carried over.
     """
-    of_server = {f"{ENV}{name}": value for name, value in FORKABLE.items() if is_recorded(name)}
-    beside = testbed.environment | settings.testbed() | (of_server if testbed.execution.start == "fork" else {})
-    environments = {
-        cell.cell_id: beside | described(cell.suite, cell.model, settings.own_models)
-        for cell in cells
-        if cell.cell_id in known
-    }
+    beside = _environments(testbed, settings)
+    environments: dict[str, dict[str, Any]] = {}
     asked = []
     for cell in cells:
-        environment, one = environments.get(cell.cell_id), known.get(cell.cell_id)
-        if environment is None or one is None or one.measurement is None:
+        one = known.get(cell.cell_id)
+        if one is None or one.measurement is None:
             continue
-        if not one.is_of(one.measurement.code_id, environment):
+        model = described(cell.suite, cell.model, settings.own_models)
+        alike = (found | model for found in beside if one.is_of(one.measurement.code_id, found | model))
+        if (environment := next(alike, None)) is None:
             continue
+        environments[cell.cell_id] = environment
         if one.says_same:
             yield _carried(cell, one, environment, "its files say the same")
         else:
@@ -411,6 +410,18 @@ def unchanged_cells(
             one, environment = known[cell.cell_id], environments[cell.cell_id]
             if one.is_of(outcome.measurement.code_id, environment):
                 yield _carried(cell, one, environment, "the census generated the same")
+
+
+def _environments(testbed: Testbed, settings: Settings) -> list[dict[str, Any]]:
+    """Return the environments that cells may find, but for what their model adds.
+
+    Where the compiler takes the CPU's flags they are told so, by their server or by the run (`collector.machine.toolchain`):
+    that shows when the first one is measured, and not before.
+    """
+    of_server = {f"{ENV}{name}": value for name, value in FORKABLE.items() if is_recorded(name)}
+    beside = testbed.environment | settings.testbed() | (of_server if testbed.execution.start == "fork" else {})
+    skips = f"{ENV}{SKIP_VARIABLE}"
+    return [beside] if skips in beside else [beside, beside | {skips: "1"}]
 
 
 def _generated(cells: Sequence[Cell], testbed: Testbed, settings: Settings) -> Iterator[Outcome]:

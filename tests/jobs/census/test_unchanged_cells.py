@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from collector.bundle import CENSUS
 from collector.census.gpu_models import CensusError
 from collector.code import known_by
+from collector.machine.toolchain import SKIP_VARIABLE
+from collector.masking import ENV
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Status
@@ -90,6 +94,14 @@ def test_cells_of_the_same_code_are_carried_but_for_one_in_ten(census):
     found = list(unchanged_cells(CELLS, known(says_same=False), TESTBED, SETTINGS))
     assert asked == [f"model{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 9, 11)]
     assert set(asked) - set(carried(found)) == {"model3", "model4"}
+
+
+def test_cells_whose_server_found_a_compiler_are_carried():
+    """It says so in the environment of each cell, and a run does not know before."""
+    told = {f"{ENV}{SKIP_VARIABLE}": "1"}
+    assert carried(unchanged_cells(CELLS, known(True, **told), TESTBED, SETTINGS)) == [one.model for one in CELLS]
+    mine = replace(TESTBED, environment=TESTBED.environment | {f"{ENV}{SKIP_VARIABLE}": "0"})
+    assert not list(unchanged_cells(CELLS, known(True, **told), mine, SETTINGS)), "the user says something else"
 
 
 def test_in_another_environment_nothing_is_asked_or_carried(census):

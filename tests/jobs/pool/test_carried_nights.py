@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from collector.bundle import read_bundle
+from collector.machine.toolchain import SKIP_VARIABLE
 from jobs.plan.spared_cells import SAME_CODE_AS
 from tests.command_line import call, tell
 
@@ -38,7 +39,9 @@ def nights(tmp_path_factory):
 
 
 def watch(folder, *words):
-    done = call(*words, folder=folder, PYTHONPATH=os.pathsep.join([str(folder), *sys.path]))
+    # As on a user's host: the fork server finds out, and says so to the cells, whether the compiler takes the CPU's flags.
+    prelude = f"import os; os.environ.pop({SKIP_VARIABLE!r})"
+    done = call(*words, folder=folder, prelude=prelude, PYTHONPATH=os.pathsep.join([str(folder), *sys.path]))
     assert done.returncode == 0, tell(done)
     return done
 
