@@ -24,7 +24,7 @@ CHUNK = 1 << 22
 #: Elements of a row from which its error is steady: all of eager's errors are within a factor of 2 then.
 _MANY = 16
 #: The error of a row whose infinities are elsewhere; finite, for the sake of quantiles.
-_ELSEWHERE = 1e100
+ELSEWHERE = 1e100
 
 
 @dataclass(slots=True)
@@ -111,4 +111,4 @@ def row_errors(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
         return (rows != others).any(-1).double()
     error = (without_infinities(rows) - without_infinities(others)).square().mean(-1).sqrt()
     elsewhere = (rows.isfinite() != others.isfinite()) | (rows.isinf() & (rows.double() != others.double()))
-    return error.masked_fill(elsewhere.any(-1), _ELSEWHERE)
+    return error.masked_fill(elsewhere.any(-1), ELSEWHERE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -54,6 +56,10 @@ def test_what_is_further_off_than_eager_in_a_row_that_jumps_is_not_parted():
     found = jumping(eager, reference)
     assert part_jumps(eager, {"output": noisy(exact, 5, 0.4)}, reference, found) is None
     assert part_jumps(eager, {"output": noisy(exact)[:, :16]}, reference, found) is None
+    overflown = noisy(exact)
+    overflown[5, 0] = math.inf
+    eager = {"output": overflown}
+    assert part_jumps(eager, {"output": noisy(exact)}, reference, jumping(eager, reference)) is None
     indices, others = {"output": torch.arange(9)}, {"output": torch.arange(9).flip(0)}
     assert part_jumps(indices, indices, others, jumping(indices, others)) is None
 
