@@ -26,7 +26,7 @@ from collector.correctness.pytorch_accuracy import (
 from collector.correctness.reference import Reference, Room, reference_of
 from collector.correctness.rows import Rows
 from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides, wrong_form
-from collector.correctness.ties import LEAST_SHARE, Nudged, Ties, nudge, part_ties
+from collector.correctness.ties import FEW, LEAST_SHARE, NUDGES, Nudged, Ties, nudge, part_ties
 from collector.device import device_named
 from collector.failures import classify, hint_of_status
 from collector.measure.first_call import released_while_compiling
@@ -49,6 +49,8 @@ from collector.vocabulary import (
 
 #: The largest share of the allowed error that is told: JSON has no infinity.
 _LARGEST_SHARE = 1e6
+#: A detail: why eager could not be run under other weights.
+_NO_TIES = "no_near_ties"
 #: Parts of the outputs that are named where they could not be compared, or have other strides.
 _NAMED = 20
 #: What another seed may change, over the size, for a reference to judge although it draws numbers of its own.
@@ -304,19 +306,24 @@ class _Judge:
                 doubtful |= dict.fromkeys(found)
         if not doubtful:
             return agreement
-        ties = self._ties(eager, made, reference, tuple(doubtful), calls)
+        for runs in (FEW, len(NUDGES)):
+            ties = self._ties(eager, made, reference, tuple(doubtful), calls, runs)
+            if ties is None and _NO_TIES in self.outcome.measurement.details:
+                break  # eager could not be run
+            if ties is None:
+                continue
+            with checking():
+                firm = compare(ties.eager, ties.compiled, ties.reference, self.tolerance, self.slight)
+            if not firm.problem and not ties.problem and (ties.share >= LEAST_SHARE or runs > FEW):
+                self.share = min(self.share, ties.share)
+                self.told |= ties.told
+                self.outcome.measurement.details["near_ties"] = dict(islice(self.told.items(), _NAMED))
+                return firm
         if ties is None:
             return self._without_ties(agreement, eager, reference) if agreement.problem else agreement
-        with checking():
-            firm = compare(ties.eager, ties.compiled, ties.reference, self.tolerance, self.slight)
-        if firm.problem or ties.problem:
-            if not ties.problem:
-                agreement = replace(agreement, wrong=firm.wrong, unsure=firm.unsure)
-            return replace(agreement, problem=ties.problem or firm.problem)
-        self.share = min(self.share, ties.share)
-        self.told |= ties.told
-        self.outcome.measurement.details["near_ties"] = dict(islice(self.told.items(), _NAMED))
-        return firm
+        if not ties.problem:
+            agreement = replace(agreement, wrong=firm.wrong, unsure=firm.unsure)
+        return replace(agreement, problem=ties.problem or firm.problem)
 
     def _without_jumps(
         self, eager: Snapshot, made: Snapshot, reference: Snapshot | None, found: Mapping[str, Rows]
@@ -336,7 +343,7 @@ class _Judge:
 
     def _without_ties(self, agreement: Agreement, eager: Snapshot, reference: Snapshot | None) -> Agreement:
         """Note of outputs that do not agree, and that may hang on near ties, that nothing could tell these."""
-        why = self.outcome.measurement.details.get("no_near_ties")
+        why = self.outcome.measurement.details.get(_NO_TIES)
         self.outcome.lacked_room |= self.ties_lacked_room
         if why is None:
             return agreement
@@ -349,8 +356,9 @@ class _Judge:
         return f"eager's own outputs jump when weights move by one unit in the last place: {path}: {rows}"
 
     def _ties(
-        self, eager: Snapshot, made: Snapshot, reference: Snapshot | None, wrong: tuple[str, ...], calls: int
+        self, eager: Snapshot, made: Snapshot, reference: Snapshot | None, wrong: tuple[str, ...], calls: int, runs: int
     ) -> Ties | None:
+        """Set near ties aside by so many runs of eager under other weights; None without any, or where it could not be run."""
         device = device_named(self.outcome.measurement.cell.device)
         device.give_back_unused()
 
@@ -366,13 +374,15 @@ class _Judge:
             with deterministic_algorithms(strict=False):
                 # What calls in a row do not change in eager they do not change under other weights.
                 if self.nudged is None or not self.nudged.knows(eager, wrong):
-                    self.nudged = Nudged.of(eager, reference, wrong, run)
+                    self.nudged = Nudged.of(eager, reference, wrong, run, runs)
+                elif self.nudged.runs < runs:
+                    self.nudged.run_more(run, runs)
                 return part_ties(eager, made, reference, wrong, self.tolerance, run, self.nudged)
 
         try:
             return self.room.run(self.room.for_reference(1.0), part)
         except Exception as error:
-            self.outcome.measurement.details["no_near_ties"] = f"{type(error).__name__}: {str(error)[:300]}"
+            self.outcome.measurement.details[_NO_TIES] = f"{type(error).__name__}: {str(error)[:300]}"
             if classify(error, Stage.CORRECTNESS, device.is_full())[0] is Status.OOM:
                 self.ties_lacked_room = True
             return None

@@ -28,6 +28,9 @@ from collector.correctness.snapshot import GRADIENT, Snapshot, widened
 #: times as large as eager's own, a whole one 2 times, two units 3 times. The larger ones find ties that rounding to a coarse
 #: grid always decides in one way: with half and whole units alone one right program of 20 failed, with these none of 100.
 NUDGES = (0.5, 1.0, 2.0) * 8
+#: Runs after which outputs may agree. Fewer runs find fewer rows that jump, and allow smaller errors in these, so that more are
+#: only needed where outputs do not agree by these.
+FEW = 6
 #: How many runs there are in a row until one is nudged as far again.
 _KINDS = 3
 #: The share of rows that must be left to compare, else nothing is known of the outputs.
@@ -120,6 +123,7 @@ class _Leaf(Rows):
             self.jumps, self.usual = errors.amax(0) > 0, torch.zeros(errors.shape[1])
             return
         self.jumps = torch.zeros(errors.shape[1], dtype=torch.bool)
+        self.spread = 1.0
         groups = [errors[1 + first :: _KINDS] for first in range(_KINDS)]
         for number, group in enumerate(groups):
             own = group.quantile(0.25, 0)
@@ -167,20 +171,21 @@ def part_ties(
 ) -> Ties | None:
     """Set aside what is not firm in outputs that do not agree; None where all of eager's outputs are firm.
 
-    `wrong` are the paths of the outputs that do not agree. `nudged` is what is known of eager under other weights already.
+    `wrong` are the paths of the outputs that do not agree. `nudged` is what is known of eager under other weights already;
+    without it all runs are made.
     """
-    nudged = nudged or Nudged.of(eager, reference, wrong, run)
+    nudged = nudged or Nudged.of(eager, reference, wrong, run, len(NUDGES))
     known = {path: leaf for path, leaf in nudged.leaves.items() if eager.get(path) is nudged.eager.get(path)}
     if not any(
         leaf.other_shape or leaf.is_noise or bool(leaf.jumps.any()) or leaf.spread > _SPREAD for leaf in known.values()
     ):
         return None
-    return _Parting(eager, compiled, reference, known, tolerance, nudged.kept).parted(wrong, run)
+    return _Parting(eager, compiled, reference, known, tolerance, nudged.kept, nudged.runs).parted(wrong, run)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Nudged:
-    """What eager makes of its outputs under other weights, for the outputs `eager`.
+    """What eager makes of its outputs under other weights, for the outputs `eager`, in the first `runs` of `NUDGES`.
 
     `kept` has some outputs of all runs on the host, eager's first.
     """
@@ -188,18 +193,25 @@ class Nudged:
     eager: Snapshot
     leaves: dict[str, _Leaf]
     kept: dict[str, list[torch.Tensor]]
+    runs: int = 0
 
     @classmethod
-    def of(cls, eager: Snapshot, reference: Snapshot | None, wrong: Sequence[str], run: NudgedRun) -> Nudged:
-        """Run eager under other weights; the outputs `wrong` are kept as far as they are small."""
+    def of(cls, eager: Snapshot, reference: Snapshot | None, wrong: Sequence[str], run: NudgedRun, runs: int) -> Nudged:
+        """Run eager under other weights so often; the outputs `wrong` are kept as far as they are small."""
         found = cls(eager, rows_of(eager, reference, _Leaf), {path: [] for path in _small(eager, wrong)})
-        for made in chain((eager,), _runs(run)):
-            found._note(made)
-        steady = {path: leaf for path, leaf in found.leaves.items() if not leaf.other_shape}
+        found._note(eager)
+        found.run_more(run, runs)
+        return found
+
+    def run_more(self, run: NudgedRun, runs: int) -> None:
+        """Run eager under further weights, until there were so many runs."""
+        while self.runs < runs:
+            self._note(run(self.runs))
+            self.runs += 1
+        steady = {path: leaf for path, leaf in self.leaves.items() if not leaf.other_shape}
         sizes = settle(_asking_size(leaf) for leaf in steady.values())
         for (path, leaf), size in zip(steady.items(), sizes, strict=True):
             leaf.decide(group_of(path) == GRADIENT, size)
-        return found
 
     def knows(self, eager: Snapshot, paths: Sequence[str]) -> bool:
         """Return whether outputs are those for which eager was run."""
@@ -247,6 +259,7 @@ class _Parting:
     leaves: dict[str, _Leaf]
     tolerance: Tolerance
     kept: Mapping[str, Sequence[torch.Tensor]]
+    runs: int
 
     def parted(self, wrong: tuple[str, ...], run: NudgedRun) -> Ties | None:
         """Set the rows aside, and judge them by all runs; None where an output differs in more than its values."""
@@ -321,7 +334,8 @@ class _Parting:
         kept = [path for path in paths if path in self.kept]
         yield from ((number, path, value) for path in kept for number, value in enumerate(self.kept[path]))
         if others := [path for path in paths if path not in self.kept]:
-            for number, snapshot in enumerate(chain((self.eager,), _runs(run))):
+            # One after the other: the gradients of all runs together would be many times what a training step takes.
+            for number, snapshot in enumerate(chain((self.eager,), (run(number) for number in range(self.runs)))):
                 yield from ((number, path, snapshot[path]) for path in others)
 
     def _unmatched(self, ties: Ties, path: str, runs: list[torch.Tensor]) -> int:
@@ -368,11 +382,6 @@ class _Parting:
     def _drop(ties: Ties, path: str) -> None:
         for snapshot in (ties.eager, ties.compiled, ties.reference or {}):
             snapshot.pop(path, None)
-
-
-def _runs(run: NudgedRun) -> Iterator[Snapshot]:
-    # One after the other: the gradients of all runs together would be many times what a training step takes.
-    return (run(number) for number in range(len(NUDGES)))
 
 
 @dataclass(frozen=True, slots=True)

