@@ -199,12 +199,11 @@ def _of_zoo(device: str, selection: Selection, asked: Sequence[Config]) -> Plan:
     plan = joined(*plans)
     if not (is_default and on_gpu):
         return plan
-    # A model's two inference configs do not tune at the same time. Training is between them: it takes longest, and what is
-    # short fills the workers at the end.
+    # Training comes last: its check takes long. A model's two inference configs do not tune at the same time.
     order = {name: number for number, name in enumerate(_MODELS)}
 
     def rank(cell: Cell) -> tuple[bool, bool, int]:
-        return cell.config == inference[-1], cell.phase is Phase.TRAINING, order[f"{cell.suite}/{cell.model}"]
+        return cell.phase is Phase.TRAINING, cell.config == inference[-1], order[f"{cell.suite}/{cell.model}"]
 
     return replace(plan, cells=sorted(plan.cells, key=rank))
 

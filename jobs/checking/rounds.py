@@ -344,9 +344,9 @@ class Check:
         for one in self._under_way.values():
             if one.sides and scheduler.free_workers > 0 and self._has_compiled(one, scheduler):
                 self._begin_turn(one, scheduler)
-        # A worker is kept for each cell whose verdict is on its way, since it may go on, and for each second side.
+        # A worker is kept for each cell whose verdict is on its way, since it may go on.
         while scheduler.free_workers > 0 and (
-            chosen := self._choose(is_asking, is_new_too=scheduler.free_workers > self._kept_workers())
+            chosen := self._choose(is_asking, is_new_too=scheduler.free_workers > len(self._unjudged))
         ):
             need, cell = chosen
             row = self.rows.get(cell.cell_id)
@@ -359,9 +359,6 @@ class Check:
             self._begin_turn(one, scheduler)
         if self.census:
             self.census.leave(scheduler.busy_cores)
-
-    def _kept_workers(self) -> int:
-        return len(self._unjudged) + sum(bool(one.sides) for one in self._under_way.values())
 
     def _had(self, cell: Cell) -> int:
         """Return how many turns a cell had on the side that had more."""
