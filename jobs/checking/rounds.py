@@ -130,7 +130,8 @@ class Check:
     #: By side and cell_id the programs whose outputs passed.
     _passed: set[tuple[str, str]] = field(default_factory=set)
     _told: dict[str, Outcome] = field(default_factory=dict)
-    _told_of_all: str = ""
+    #: The last line on all cells: how many were decided, and its other counts.
+    _told_of_all: tuple[int, str] = (0, "")
 
     @cached_property
     def on_new(self) -> dict[str, Cell]:
@@ -504,11 +505,13 @@ class Check:
         counts = Counter(row.outcome for row in self.rows.values())
         same = {cell_id for cell_id, row in self.rows.items() if has_same_code(row)}
         same |= {cell.cell_id for cell in self.same_code}
-        parts = [f"{len(self.cells) - still} decided, {still} open", *(f"{counts[word]} {word}" for word in _TOLD)]
-        parts.append(f"same code in {len(same)} of {counted(len(self.cells), 'cell')}")
-        if (words := ", ".join(parts)) != self._told_of_all:
-            self._told_of_all = words
-            tell(f"{words}; {max(0.0, self.left_s) / 60:.1f} min left")
+        decided, parts = len(self.cells) - still, [f"{counts[word]} {word}" for word in _TOLD]
+        words = ", ".join([*parts, f"same code in {len(same)} of {counted(len(self.cells), 'cell')}"])
+        # What others measure moves the noise, and may open a cell again for a moment: that alone is no news.
+        told, told_words = self._told_of_all
+        if decided > told or words != told_words:
+            self._told_of_all = decided, words
+            tell(f"{decided} decided, {still} open, {words}; {max(0.0, self.left_s) / 60:.1f} min left")
 
 
 def _change(row: CellComparison) -> str:
