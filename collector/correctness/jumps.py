@@ -2,7 +2,7 @@
 
 Such a row hangs on a near tie that eager decided otherwise than the reference did. Where the compiled program agrees row by row
 there, and by the usual rules everywhere else, nothing hides behind the jump. Else eager has to be run under other weights
-(`collector.correctness.ties`), 24 times: four fifths of the time of a training step's check.
+(`collector.correctness.ties`), up to 24 times: four fifths of the time of a training step's check.
 """
 
 from __future__ import annotations
