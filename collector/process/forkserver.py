@@ -21,6 +21,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import selectors
 import signal
 import socket
@@ -51,7 +52,7 @@ _WORKER = (
 )
 #: A regular expression for Python's warning where a process with threads forks.
 _FORK_WARNING = r"This process \(pid=\d+\) is multi-threaded, use of fork\(\) may lead to deadlocks"
-#: Modules whose import brings in almost all that a compilation imports.
+#: Modules whose import brings in almost all that a compilation imports; `.*` stands for the modules of a package.
 _COMPILER = """
     torch._inductor.compile_fx torch._dynamo.backends.inductor torch._dynamo.repro.after_dynamo torch._export.db.logging
     torch._functorch.aot_autograd torch._inductor.choices torch._inductor.codegen.cpp torch._inductor.codegen.triton
@@ -59,6 +60,7 @@ _COMPILER = """
     torch._inductor.codegen.memory_planning torch._inductor.codegen.mps torch._inductor.codegen.pallas
     torch._inductor.codegen.wrapper_fxir torch._inductor.cudagraph_trees torch._inductor.fx_passes.fuse_attention
     torch._inductor.fx_passes.mkldnn_fusion torch._inductor.fx_passes.pad_mm torch._inductor.fx_passes.quantization
+    torch._functorch._aot_autograd.subclass_codegen torch._inductor.fx_passes.serialized_patterns.*
     torch._inductor.kernel.conv torch._inductor.kernel.mm torch._inductor.runtime.autotune_cache torch._inductor.runtime.caching
     torch._inductor.runtime.triton_heuristics torch.distributed.tensor.experimental._func_map torch.export._trace
     torch.utils.cpp_extension sympy.physics.units
@@ -239,13 +241,15 @@ def preload_compiler(device: str) -> None:
 
 
 def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
-    """Imports libraries by name, and classes as `module:name` where a library loads lazily."""
+    """Imports libraries by name, `package.*` with its modules, and classes as `module:name` where a library loads lazily."""
     for spelled in (*libraries, *classes):
-        module, _, name = spelled.partition(":")
+        module, _, name = spelled.removesuffix(".*").partition(":")
         # What does not import fails in the cells that need it.
         with suppress(Exception):
             imported = importlib.import_module(module)
             getattr(imported, name or "__name__")
+            if spelled.endswith(".*"):
+                preload((f"{module}.{each.name}" for each in pkgutil.iter_modules(imported.__path__)), ())
 
 
 def main() -> None:
