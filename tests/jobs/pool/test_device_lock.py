@@ -51,21 +51,13 @@ def another(**environ):
             run.kill()
 
 
-def test_a_second_run_waits_and_says_who_measures():
-    with holding_for("cpu", None), another() as second:
-        said = second.stderr.readline()
-        expected = rf"this host's processor is measured on by process {os.getpid()} \(inductor-watch\) since \d{{4}}-.*: waiting"
-        assert re.match(expected, said), said
-        assert holder_of("cpu").pid == os.getpid()
-    with another() as third:
-        assert third.stdout.readline() == "holds\n"
-
-
-def test_a_run_that_waits_goes_on_at_once():
+def test_a_second_run_waits_says_who_measures_and_goes_on_at_once():
     with another() as first:
         assert first.stdout.readline() == "holds\n"
         with another() as second:
-            assert f"process {first.pid} " in second.stderr.readline()
+            said = second.stderr.readline()
+            expected = rf"this host's processor is measured on by process {first.pid} \(.*\) since \d{{4}}-.*: waiting"
+            assert re.match(expected, said), said
             first.stdin.write("\n")
             first.stdin.flush()
             ended = time.monotonic()
@@ -92,6 +84,8 @@ def test_a_wait_can_be_interrupted():
 
 
 def test_a_child_uses_what_its_parent_holds():
+    with holding_slots([GPU]), another() as other:
+        assert other.stdout.readline() == "holds\n", "devices do not wait for each other"
     with holding_slots([CPU, GPU]):
         with holding_for("cpu", None), another(**{HELD_VARIABLE: os.environ[HELD_VARIABLE]}) as child:
             assert child.stdout.readline() == "holds\n"
@@ -100,17 +94,7 @@ def test_a_child_uses_what_its_parent_holds():
     assert holder_of("cpu") is holder_of("GPU-5e1d0cf9") is None
 
 
-def test_a_child_of_a_parent_that_let_go_waits_like_another():
-    with holding_for("cpu", None), another(**{HELD_VARIABLE: "cpu=1"}) as other:
-        assert "waiting" in other.stderr.readline()
-
-
-def test_devices_do_not_wait_for_each_other():
-    with holding_slots([GPU]), another() as other:
-        assert other.stdout.readline() == "holds\n"
-
-
-@pytest.mark.parametrize("trick", ["link", "second name", "fifo", "folder"])
+@pytest.mark.parametrize("trick", ["link", "second name", "fifo"])
 def test_nothing_is_written_through_a_trick(folder, trick):
     victim, lock = folder / "victim", folder / "inductor-watch-cpu.lock"
     victim.write_text("mine")
@@ -118,7 +102,6 @@ def test_nothing_is_written_through_a_trick(folder, trick):
         "link": lambda: lock.symlink_to(victim),
         "second name": lambda: os.link(victim, lock),
         "fifo": lambda: os.mkfifo(lock),
-        "folder": lock.mkdir,
     }[trick]()
     with holding_for("cpu", None), another() as second:
         assert "waiting" in second.stderr.readline()  # in a folder of this user's own

@@ -34,7 +34,7 @@ def stored(folder, nights):
     store.dispose()
 
 
-@pytest.mark.parametrize(("nights", "expected"), [(0, 2), (6, 2), (7, 1)])
+@pytest.mark.parametrize(("nights", "expected"), [(6, 2), (7, 1)])
 def test_a_branch_of_few_nights_is_measured_twice_a_night(nightly, tmp_path, nights, expected):
     stored(tmp_path, nights)
     done, names = nightly()

@@ -15,7 +15,7 @@ from collector.vocabulary import Config, Status
 from jobs.plan.spared_cells import SAME_PROGRAM, Work
 from jobs.pool.gpu_scheduler import LostDeviceError
 from jobs.pool.resuming import find_night
-from jobs.pool.runner import DeviceRun, branch_of, make_header, measure_devices, new_run_id, now, record
+from jobs.pool.runner import DeviceRun, branch_of, make_header, measure_devices, now, record
 from jobs.pool.testbeds import Testbed
 from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames
 from tests.collector.processes import servers
@@ -28,23 +28,14 @@ FACTS = {"torch": "2.13.0+cpu", "torch_git": "f" * 40, "device": "cpu", "cpu": "
 @pytest.mark.parametrize(
     ("version", "branch"),
     [
-        ("2.13.1+cu130", "release/2.13"),
         ("2.14.0.dev20261101+cu130", "nightly"),
         ("2.14.0a0+git1234abc", "main"),
         ("2.13.0rc2", "release/2.13"),
         ("2.13.0+gita0b1c2d", "release/2.13"),
-        ("10.2.0", "release/10.2"),
     ],
 )
 def test_a_version_tells_the_branch_it_was_built_from(version, branch):
     assert branch_of(version) == branch
-
-
-def test_a_run_is_named_by_its_time_and_never_twice():
-    names = {new_run_id() for _ in range(20)}
-    assert len(names) > 15
-    assert all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", name) for name in names)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", now())
 
 
 def test_a_header_has_names_and_testbed_of_the_request_or_of_torch():
@@ -157,16 +148,15 @@ def test_without_time_only_copies_of_earlier_outcomes_are_written(night):
     assert read_log(night.log) == servers() == []
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_an_interrupted_night_leaves_all_its_bundles_open(night, error):
+def test_an_interrupted_night_leaves_all_its_bundles_open(night):
     def interrupt(_):
-        raise error
+        raise KeyboardInterrupt
 
     runs = [
         night.device_run("a", [acted("work:0.1", 1), acted("work:9", 2)]),
         night.device_run("b", [acted("work:9", 3)]),
     ]
-    with pytest.raises(error):
+    with pytest.raises(KeyboardInterrupt):
         night.measure(runs, interrupt)
     assert [notice.startswith("used ") for notice in night.notices] == [True, True]
     assert sorted(path.name for path in night.runs.iterdir()) == ["a.jsonl", "b.jsonl"]
@@ -176,22 +166,6 @@ def test_an_interrupted_night_leaves_all_its_bundles_open(night, error):
     for path in sorted(night.runs.iterdir()):
         writer, _ = BundleWriter.reopen(path, now())
         writer.abandon()
-
-
-def test_a_device_whose_server_is_lost_goes_on_beside_the_other(night):
-    def server_of_2():
-        parents = {line.parent for line in read_log(night.log) if line.number == 2 and line.event == "tick"}
-        return [pid for pid in servers() if pid in parents]
-
-    runs = [
-        night.device_run("a", [acted("work:0.6", 1)]),
-        night.device_run("b", [acted("work:0.3", 2), acted("work:0.1", 3)]),
-    ]
-    with when(server_of_2) as killed:
-        _, (a, b) = night.measure(runs)
-    assert len(killed) == 1
-    assert (outcomes(a), outcomes(b)) == ({1: Status.PASS}, {2: Status.PASS, 3: Status.PASS})
-    assert {number: len(lives) for number, lives in read_trace(night.log).lives.items()} == {1: 1, 2: 2, 3: 1}
 
 
 def test_servers_that_keep_dying_end_the_night_and_leave_it_to_be_resumed(night):
@@ -211,6 +185,7 @@ def test_a_lost_gpu_ends_the_night_and_what_is_left_is_left(night):
     runs = [night.device_run(name, cells, facts=facts) for name, cells in zip("ab", parts, strict=True)]
     lost, found = night.measure(runs, PLAY_HEALTH="the GPU is gone")
     assert isinstance(lost, LostDeviceError)
+    assert re.search(r"the GPU is gone.*acted/work:0.3,exit:1", str(lost))
     assert [outcomes(contents) for contents in found] == [{1: Status.PASS}, {4: Status.PASS}]
     assert all(contents.finished_at for contents in found)
     assert night.left() == {"a": parts[0][1:], "b": parts[1][1:]}

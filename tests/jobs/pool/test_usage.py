@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from jobs.pool import usage
-from jobs.pool.usage import UsageMeter, read_cores
+from jobs.pool.usage import UsageMeter
 from tests.factories import cell, passing
 
 #: Two cores and the sum of both, in the columns of proc(5): user, nice, system, idle, iowait, irq, softirq, steal, guest.
@@ -24,13 +24,6 @@ intr 1 2 3
 def kernel(tmp_path, monkeypatch):
     monkeypatch.setattr(usage, "_STAT", tmp_path / "stat")
     return (tmp_path / "stat").write_text
-
-
-def test_the_kernels_times_are_read_of_the_cores_that_are_asked_for(kernel):
-    kernel(STAT)
-    assert read_cores([1]) == [(250.0, 500.0)]
-    assert read_cores([0, 1]) == [(350.0, 500.0), (250.0, 500.0)], "a guest's time is in the user's already"
-    assert read_cores([7]) == []
 
 
 class Driver:
