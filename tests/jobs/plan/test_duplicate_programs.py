@@ -36,9 +36,7 @@ def work(planned, *, done=(), again=()):
     ("one", "other", "device"),
     [
         ("cudagraphs", "reduce-overhead", "cuda"),
-        ("max_autotune", "max-autotune-no-cudagraphs", "cuda"),
         ("max_autotune", "max-autotune-no-cudagraphs", "cpu"),
-        ("default", "default+freezing=false", "cuda"),
         ("freezing", "default+freezing=true", "cpu"),
         ("cudagraphs+dynamic=true", "reduce-overhead+dynamic=true", "cuda"),
     ],
@@ -54,11 +52,9 @@ def test_names_of_one_program_are_duplicates(one, other, device):
         ("triton+dynamic=true", "default+dynamic=true", "cuda", "the A/A pair of dynamic shapes"),
         ("triton", "cudagraphs", "cuda", "another program"),
         ("default", "cudagraphs", "cpu", "one program, but only the first is available on a CPU"),
-        ("default", "default+dynamic=true", "cuda", "dynamic"),
         ("default", "default+dynamic=false", "cuda", "dynamic"),
         ("default", "default+fullgraph", "cuda", "fullgraph"),
         ("default", "default+compile_threads=1", "cuda", "one program, compiled in another time"),
-        ("default+backend=eager", "default+backend=aot_eager", "cpu", "another back-end"),
         ("default", "default+backend=eager", "cpu", "another back-end"),
     ],
 )
@@ -66,47 +62,18 @@ def test_what_only_looks_alike_is_measured_each(one, other, device, why):
     assert program_key(parse_config(one), device) != program_key(parse_config(other), device), why
 
 
-def test_the_default_under_a_third_name_is_no_duplicate_of_the_control():
-    configs = [parse_config(text) for text in ("triton", "default", "default+freezing=false")]
-    found = find_duplicates([cell("bert", config) for config in configs])
-    assert found == {cell("bert", configs[1]).cell_id: [cell("bert", configs[2])]}
-
-
 @lettered
-def test_the_first_of_the_plan_is_measured_and_the_others_follow():
-    assert names(find_duplicates(BERT)) == {BERT[0].cell_id: ["a2", "a3"]}
-    found = work(BERT)
-    assert found.cells == [BERT[0], BERT[1]]
-    assert names(found.duplicates) == {BERT[0].cell_id: ["a2", "a3"]}
-    assert (found.copies, found.named_twice, found.total) == ([], 2, 4)
-    assert work([BERT[0], BERT[0], BERT[1]]).cells == [BERT[0], BERT[1]]
+def test_cells_that_differ_in_more_than_the_config_are_no_duplicates():
+    others = [{"model": "gpt2"}, {"phase": Phase.TRAINING}, {"dtype": "amp"}, {"device": "cpu"}, {"batch_size": 9}]
+    assert find_duplicates([BERT[0], *(replace(BERT[2], **change) for change in others)]) == {}
 
 
-@lettered
-@pytest.mark.parametrize(
-    "change", [{"model": "gpt2"}, {"phase": Phase.TRAINING}, {"dtype": "amp"}, {"device": "cpu"}, {"batch_size": 9}]
-)
-def test_cells_that_differ_in_more_than_the_config_are_no_duplicates(change):
-    assert find_duplicates([BERT[0], replace(BERT[2], **change)]) == {}
-
-
-@pytest.mark.parametrize("found", [passing(BERT[0]), failing(BERT[0], Status.CRASHED)])
-def test_a_duplicate_gets_the_whole_outcome_and_says_whose_it_is(found):
+def test_a_duplicate_gets_the_whole_outcome_and_says_whose_it_is():
+    found = failing(BERT[0], Status.CRASHED)
     copy = copy_for(BERT[2], found)
     assert copy.details == {**found.details, SAME_PROGRAM: "a1"}
     assert replace(copy, cell=BERT[0], details=found.details) == found
     assert SAME_PROGRAM not in found.details
-
-
-@lettered
-def test_a_copy_that_is_lost_or_out_of_date_is_written_and_not_measured():
-    crashed, passed = failing(BERT[0], Status.CRASHED), passing(BERT[0])
-    measured, copies = [passed, passing(BERT[1])], [copy_for(other, passed) for other in BERT[2:]]
-    stale = [copy_for(other, crashed) for other in BERT[2:]]
-    for recorded, expected in ((copies, []), (copies[:1], copies[1:]), (stale, copies)):
-        found = work(BERT, done=[*measured, *recorded])
-        assert (found.cells, found.duplicates, found.copies) == ([], {}, expected)
-        assert found.total == len(expected)
 
 
 @lettered
@@ -123,7 +90,7 @@ def test_a_cell_that_is_measured_again_takes_its_duplicates_along():
 def test_whatever_is_recorded_the_work_ends_with_every_cell_named_once():
     rng = random.Random(3)
     planned = [cell(model, Config(mode=f"{letter}{n}")) for n in range(3) for letter in "abc" for model in ("m", "n")]
-    for _ in range(200):
+    for _ in range(50):
         whole = work(planned)
         lines = []
         for first in whole.cells:

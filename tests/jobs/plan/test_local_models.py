@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +13,11 @@ from collector.own_models import OwnModel, repro_command
 from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell, Config, Phase, Status
 from db.ingest import ingest_bundle
-from jobs.plan.models_file import check_local, local_models, refusal
+from jobs.plan.models_file import check_local, refusal
 from jobs.plan.planning import Plan, read_plan
 from jobs.pool.resuming import find_night
 from jobs.requested_options import ExecutionOptions, RequestedOptions
-from tests.command_line import call, is_one_line, tell
+from tests.command_line import call, is_one_line
 from tests.factories import COMMIT_B, failing, header, new_store, passing, write_bundle
 
 #: The definition of a bundle by which measuring it would leave a file behind.
@@ -58,38 +57,6 @@ def test_run_again_calls_no_model_that_only_a_bundle_defines(folder):
     assert not (folder / "called").exists()
 
 
-@pytest.mark.slow
-def test_run_again_measures_what_models_toml_defines(folder):
-    (folder / "mine.py").write_text(
-        "import torch\ndef known():\n"
-        "    open('mine-called', 'w').close()\n    return torch.nn.Linear(2, 2), (torch.ones(1, 2),)\n"
-    )
-    (folder / "models.toml").write_text('[models.known]\nfunction = "mine:known"\n')
-    words = ("run", "--again", "latest~1", "latest", "--db", "watch.db", "--device", "cpu", "--samples", "5")
-    done = call(*words, folder=folder)
-    assert done.returncode == 0, tell(done)
-    assert "left out: user/evil is a model of your own that nothing here defines" in done.stdout
-    assert (folder / "mine-called").exists()
-    assert not (folder / "called").exists()
-
-
-@pytest.mark.slow
-def test_a_plan_file_of_a_report_defines_no_model(folder):
-    words = ("report", "latest~1", "latest", "--db", "watch.db", "--again-plan", "again.json", "--format", "json")
-    done = call(*words, folder=folder)
-    assert done.returncode == 0, tell(done)
-    assert "os:system" not in (folder / "again.json").read_text()
-    for command in (("run", "--again", "again.json"), ("nightly", "--plan", "again.json", "--device", "cpu")):
-        is_one_line(
-            call(*command, "--db", "watch.db", folder=folder), 2, "user/evil is a model of your own that nothing"
-        )
-    told = json.loads(done.stdout)["cells"]
-    repros = {cell["model"]: cell["repro"] for cell in told}
-    assert "os:system" not in "".join(repros.values())
-    assert repros["os:abort"].startswith("# user/os:abort is your own model that only the bundle defines")
-    assert shlex.split(repros["evil"])[:6] == ["inductor-watch", "run", "--suite", "user", "--model", "evil"]
-
-
 def test_resume_calls_no_model_that_only_a_bundle_defines(folder):
     cells = [own("evil")]
     asked = RequestedOptions().to_json()
@@ -114,12 +81,8 @@ def test_a_command_never_holds_a_definition(name):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(("cpp.cxx", "sh"), ("cuda.cutlass_dir", "here"), ("anything", "/opt/x"), ("cpp.march", "native -wrapper sh")),
-        *(
-            ("aot_inductor.compile_wrapper_opt_level", "B."),
-            ("cuda.arch", "@x"),
-            ("cuda.compile_opt_level", "-fplugin=x"),
-        ),
+        *(("cpp.cxx", "sh"), ("anything", "/opt/x"), ("cpp.march", "native -wrapper sh")),
+        *(("cuda.arch", "@x"), ("cuda.compile_opt_level", "-fplugin=x")),
     ],
 )
 def test_a_config_that_names_a_program_is_not_taken_from_a_bundle(key, value):
@@ -132,11 +95,7 @@ def test_a_config_that_names_a_program_is_not_taken_from_a_bundle(key, value):
     ("key", "value"),
     [
         *(("max_autotune_gemm_backends", "CUTLASS,ATEN"), ("triton.cudagraphs", True), ("cpp.march", "x86-64-v3")),
-        *(
-            ("cutlass.compile_opt_level", "-O1"),
-            ("cutlass.cutlass_op_allowlist_regex", "a (b|c)+"),
-            ("cpp.simdlen", None),
-        ),
+        *(("cutlass.compile_opt_level", "-O1"), ("cutlass.cutlass_op_allowlist_regex", "a (b|c)+")),
     ],
 )
 def test_an_option_that_names_no_program_is_taken_from_a_bundle(key, value):
@@ -172,10 +131,6 @@ def test_another_definition_than_the_bundles_is_not_mixed_in():
     with pytest.raises(ConfigError, match=r"user/evil is another model here .*mine:good here, os:system there"):
         check_local([own("evil")], local, [EVIL])
     check_local([own("evil")], local, [OwnModel("evil", "mine:good", folder="elsewhere")])
-
-
-def test_what_the_command_line_names_is_local(tmp_path):
-    assert set(local_models("", ["user/my:model", "T5Small", EVIL.spelled])) == {"my:model", "evil"}
 
 
 def test_a_plan_must_define_its_models(tmp_path):
