@@ -14,7 +14,6 @@ from jobs.commands.regressions import _author
         (["--author", "me"], {"INDUCTOR_WATCH_AUTHOR": "you", "GITHUB_ACTOR": "octo"}, "Ann Git", "ann", "me"),
         ([], {"INDUCTOR_WATCH_AUTHOR": "you", "GITHUB_ACTOR": "octo"}, "Ann Git", "ann", "you"),
         ([], {"INDUCTOR_WATCH_AUTHOR": "", "GITHUB_ACTOR": "octo"}, "Ann Git", "ann", "octo"),
-        ([], {}, "Ann Git", "ann", "Ann Git"),
         ([], {}, "", "ann", "ann"),
         ([], {}, "", "", "unknown"),
     ],

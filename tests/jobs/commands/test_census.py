@@ -43,17 +43,12 @@ def test_each_cell_is_an_object(done):
     assert cells["triton"]["known"]
     assert cells["triton"]["code_id"] == cells["default"]["code_id"]
     assert not cells["cpp_wrapper"]["known"]
-    names = {"suite", "model", "phase", "dtype", "config", "code_id", "known", "questions", "seconds"}
-    assert names <= cells["triton"].keys()
 
 
 def test_the_bundle_is_a_census_without_latencies(done):
     _, folder = done
-    path = bundle_in(folder)
-    contents = read_bundle(path)
-    assert contents.header.trigger == CENSUS
+    contents = read_bundle(bundle_in(folder))
     assert contents.header.testbed == {"device": "cpu", CENSUS: "cpu"}
-    assert len(contents.planned) == len(contents.measurements) == 3
     assert {item.status for item in contents.measurements} == {Status.NOT_CHECKED, Status.UNAVAILABLE}
     assert not any(item.metrics or item.samples for item in contents.measurements)
     assert contents.texts
@@ -93,7 +88,6 @@ def test_a_second_census_is_found_again_and_agrees_with_the_first(done):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("--device", "cuda", "--device-name", "cpu"), "contradict each other"),
         (("--git", ".", "HEAD", "--device-name", "cpu"), "is no range of commits: write GOOD..BAD"),
         (("--git", ".", "A..B", "--against", "x"), "leave out --source and --against"),
     ],
@@ -126,25 +120,6 @@ def test_a_bundle_to_compare_with_calls_nothing_of_its_own(tmp_path):
     found = call("census", "--against", path, "--no-store", "--cache", "cache", folder=tmp_path)
     is_one_line(found, 3, "what a bundle says is not called")
     assert not (tmp_path / "called").exists()
-
-
-def test_a_night_without_the_cells_that_are_selected_compares_nothing(done):
-    _, folder = done
-    other = write_bundle(
-        folder / "other", header("r2", testbed={"device": "cpu"}), [replace(passing(cell()), code_id="c")]
-    )
-    found = call(*ON_CPU, "--config", "triton", "--against", other, "--no-store", folder=folder)
-    is_one_line(found, 3, "nothing to measure: r2 has no such cell with code")
-
-
-def test_a_night_of_other_software_agrees_with_nothing(done):
-    _, folder = done
-    path = bundle_in(folder)
-    measured = [passing(which, code_id="c") for which in read_bundle(path).planned if which.config.name == "triton"]
-    other = write_bundle(folder / "older", header("r3", testbed={"device": "cpu"}), measured)
-    found = call(*ON_CPU, "--config", "triton", "--against", other, "--no-store", folder=folder)
-    assert found.returncode == 3, tell(found)
-    assert "no cell could be compared" in found.stdout
 
 
 def test_a_selection_chooses_among_the_cells_of_a_night(tmp_path):

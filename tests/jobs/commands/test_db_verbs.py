@@ -33,13 +33,10 @@ def say(*words):
     return done
 
 
-def test_info_counts_nights_and_runs(folder):
+def test_check_reads_the_folder_of_runs_and_has_a_line_for_each_difference(folder):
     assert "2 nights, 3 runs, 3 measurements" in say("info").output
     found = json.loads(say("info", "--json").output)
     assert (found["nights"], found["runs"], found["measurements"], found["database"]) == (2, 3, 3, "inductor-watch.db")
-
-
-def test_check_reads_the_folder_of_runs_and_has_a_line_for_each_difference(folder):
     done = say("check")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.output.splitlines() == [

@@ -19,7 +19,7 @@ def called(tmp_path):
     return lambda *words: CliRunner().invoke(app, ["export", *map(str, words), "--db", str(tmp_path / "s.db")])
 
 
-@pytest.mark.parametrize(("form", "count"), [("v3", None), ("csv", 3), ("parquet", 3)])
+@pytest.mark.parametrize(("form", "count"), [("v3", None), ("parquet", 3)])
 def test_a_file_is_written_and_told(called, tmp_path, form, count):
     done = called("latest", "--format", form, "-o", tmp_path / "out")
     assert done.exit_code == 0, done.output

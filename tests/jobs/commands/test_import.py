@@ -41,12 +41,6 @@ def test_a_file_becomes_a_bundle_and_rows_in_the_database(called, timed, tmp_pat
     assert (row["model"], row["speedup"], row["config"]) == ("hf_Bert_large", 1.912345, "cudagraphs")
 
 
-def test_no_store_writes_the_bundle_alone(called, timed, tmp_path):
-    assert called(timed, *TOLD, "--no-store").exit_code == 0
-    assert len(list((tmp_path / "runs").iterdir())) == 1
-    assert not (tmp_path / "s.db").exists()
-
-
 def test_a_bad_file_is_a_line_and_the_good_one_is_imported(called, timed, tmp_path):
     bad = put(tmp_path, "bad.csv", "nothing")
     done = called(bad, timed, tmp_path / "nowhere.csv", *TOLD)

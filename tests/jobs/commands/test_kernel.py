@@ -83,7 +83,6 @@ def test_a_script_has_the_kernel_of_both_sides_with_its_launch(folder):
             ["triton_red_fused_sum_3", "--model", "bert"],
             "has no kernel triton_red_fused_sum_3: did you mean triton_red_fused_sum_",
         ),
-        (["cpp_fused_add_0", "--model", "bert"], "cpp_fused_add_0 is no Triton kernel"),
         (["triton_red_fused_sum_2"], "2 cells with generated code are chosen, and one is needed"),
     ],
 )
