@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -75,11 +74,3 @@ def commit(folder: Path, files: dict[str, str | None], branch: str, title: str |
 def installed(path: str) -> Path:
     """A file or folder of the installed torch, which is not imported."""
     return Path(find_spec("torch").origin).parents[1] / path
-
-
-def clone_of_torch(folder: Path, *packages: str) -> Path:
-    """A repository with these packages of the installed torch on `main`."""
-    for name in packages:
-        shutil.copytree(installed(name), folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    commit(folder, {}, "main")
-    return folder

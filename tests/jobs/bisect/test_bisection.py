@@ -54,20 +54,19 @@ class Noisy:
 
 class Host(Noisy):
     """The same with the eager latency of each run. `pace` names by how much the host slows eager and compiled of a build,
-    `jitter` is its standard deviation from run to run, `feels` the part of it that compiled feels. `eager` is by how much the
-    eager program of a build is slower by itself, which its device time shows."""
+    `eager` by how much the eager program of a build is slower by itself, which its device time shows."""
 
-    def __init__(self, first, *, pace=None, jitter=0.0, feels=1.0, eager=None, **more):
+    def __init__(self, first, *, pace=None, eager=None, **more):
         super().__init__(first, **more)
-        self.pace, self.jitter, self.feels, self.eager = pace or {}, jitter, feels, eager or {}
+        self.pace, self.eager = pace or {}, eager or {}
 
     def __call__(self, name, number):
         plain = super().__call__(name, number)
-        host = self.pace.get(name, 1.0) * float(np.exp(self.jitter * self.rng.standard_normal()))
+        host = self.pace.get(name, 1.0)
         own = self.eager.get(name, 1.0)
         eager = 20 * host * own * float(np.exp(self.sd * self.rng.standard_normal()))
         kernels = 5 * own * float(np.exp(0.001 * self.rng.standard_normal()))
-        return Reading("pass", plain.value * host**self.feels, name, "", eager=eager, eager_kernel=kernels)
+        return Reading("pass", plain.value * host, name, "", eager=eager, eager_kernel=kernels)
 
 
 def bisect(builds, log=None, judge=None, least=3, most=12, names=NAMES):
@@ -75,7 +74,7 @@ def bisect(builds, log=None, judge=None, least=3, most=12, names=NAMES):
     return Bisection(names, builds, judge, log or Memory(), lambda line: None, least=least, most=most).run()
 
 
-@pytest.mark.parametrize("first", range(1, 12))
+@pytest.mark.parametrize("first", [1, 2, 6, 11])
 def test_the_first_bad_build_is_found_wherever_it_is(first):
     found = bisect(Noisy(first, seed=first, sd=0.005))
     assert (found.word, found.last_good, found.first_bad) == ("found", NAMES[first - 1], NAMES[first])
@@ -85,47 +84,37 @@ def test_the_first_bad_build_is_found_wherever_it_is(first):
 
 @pytest.mark.parametrize("sd", [0.01, 0.03])
 def test_a_wrong_build_is_named_no_more_often_than_the_risk_allows(sd):
-    """300 synthetic bisections of a 10 % change; what is left open is no wrong answer, but must not be the rule."""
+    """150 synthetic bisections of a 10 % change; what is left open is no wrong answer, but must not be the rule."""
     wrong = opened = 0
-    for seed in range(300):
+    for seed in range(150):
         first = 1 + seed % 11
         found = bisect(Noisy(first, seed=seed, sd=sd))
         opened += found.word != "found"
         wrong += found.word == "found" and found.first_bad != NAMES[first]
-    assert wrong / 300 <= RISK
-    assert opened / 300 <= (0.01 if sd == 0.01 else 0.5)
+    assert wrong / 150 <= RISK
+    assert opened / 150 <= (0.01 if sd == 0.01 else 0.5)
 
 
 def test_ends_that_are_alike_are_inconclusive_and_end_the_search():
-    """200 synthetic pairs of ends without any change."""
+    """100 synthetic pairs of ends without any change."""
     told_apart = 0
-    for seed in range(200):
+    for seed in range(100):
         builds = Noisy(99, seed=seed, sd=0.03)
         found = bisect(builds)
         told_apart += found.ends.word is Word.DIFFERENT
         if found.ends.word is not Word.DIFFERENT:
             assert found.word == "inconclusive"
             assert {name for name, _ in builds.calls} == {NAMES[0], NAMES[-1]}
-    assert told_apart / 200 <= RISK
+    assert told_apart / 100 <= RISK
 
 
-@pytest.mark.parametrize("sd", [0.001, 0.005, 0.02])
+@pytest.mark.parametrize("sd", [0.001, 0.02])
 def test_a_build_on_a_host_that_slows_eager_as_well_is_not_called_bad(sd):
-    """30 synthetic bisections each: the host slows a build, or the bad end, by 30 %, eager and compiled alike."""
-    for seed in range(30):
+    """15 synthetic bisections each: the host slows a build, or the bad end, by 30 %, eager and compiled alike."""
+    for seed in range(15):
         found = bisect(Host(8, seed=seed, sd=sd, pace={NAMES[5]: 1.3}))
         assert NAMES.index(found.first_bad) >= 8
         assert bisect(Host(99, seed=seed, sd=sd, pace={NAMES[-1]: 1.3})).ends.word is not Word.DIFFERENT
-
-
-@pytest.mark.parametrize("feels", [0.0, 1.0])
-def test_a_wandering_host_hides_no_change(feels):
-    right = 0
-    for seed in range(30):
-        found = bisect(Host(7, seed=seed, sd=0.005, jitter=0.1, feels=feels))
-        assert found.word != "found" or found.first_bad == NAMES[7]
-        right += found.word == "found"
-    assert right >= 28
 
 
 def test_a_build_whose_eager_program_changed_is_judged_as_measured():
@@ -133,15 +122,6 @@ def test_a_build_whose_eager_program_changed_is_judged_as_measured():
     found = bisect(Host(7, sd=0.005, eager=faster))
     assert (found.word, found.first_bad) == ("found", NAMES[7])
     assert found.ends.figures["judged"] == "compiled_ms as measured: the eager program changed"
-
-
-def test_what_was_judged_is_said_and_logged():
-    found = bisect(Host(7, sd=0.002))
-    assert found.ends.figures["judged"] == "compiled_ms beside eager_ms"
-    assert found.ends.figures["eager_change"] == pytest.approx(0.0, abs=0.01)
-    assert ", beside eager_ms, which moved by " in found.step.text
-    assert "judged" not in bisect(Noisy(7, sd=0.002), judge=MetricJudge("compile_cold_s", 0.01)).ends.figures
-    assert bisect(Noisy(7, sd=0.002)).ends.figures["judged"] == "compiled_ms as measured: a run has no eager_ms"
 
 
 @pytest.mark.parametrize(
@@ -166,34 +146,10 @@ def test_an_end_that_cannot_be_judged_ends_the_search():
         bisect(Noisy(7, missing={NAMES[0]}))
 
 
-def test_a_build_in_the_middle_between_the_ends_is_left_open():
-    builds = Noisy(11, sd=0.01)
-    ask = builds.__call__
-
-    def measure(name, number):
-        found = ask(name, number)
-        if name in NAMES[1:11]:
-            return Reading("pass", 10 * 1.1**0.5 * (1 + 0.01 * (-1) ** number), name, "")
-        return found
-
-    found = bisect(measure, most=5)
-    assert (found.word, found.last_good, found.first_bad) == ("inconclusive", NAMES[0], NAMES[11])
-    assert "inconclusive after 5 runs" in found.between[NAMES[5]]
-
-
 def test_a_cell_that_broke_is_found_by_its_status():
     found = bisect(Noisy(0, failing=set(NAMES[8:])), judge=StatusJudge(), most=3)
     assert (found.word, found.last_good, found.first_bad) == ("found", NAMES[7], NAMES[8])
     assert found.step.text == "3 x pass against 3 x fail_to_compile"
-
-
-def test_an_end_that_passes_now_and_then_is_inconclusive():
-    def measure(name, number):
-        return Reading("pass" if name == NAMES[0] or number == 2 else "crashed", None, name, "")
-
-    found = bisect(measure, judge=StatusJudge(), most=3)
-    assert found.word == "inconclusive"
-    assert found.ends.text == "3 x pass against 2 x crashed, 1 x pass"
 
 
 def find_code(codes):
@@ -212,7 +168,6 @@ def find_code(codes):
 @pytest.mark.parametrize(
     ("codes", "word", "first_bad"),
     [
-        ([*"aaaaaaaabbbb"], "found", 8),
         ([*"aaaacccccbbb"], "found", 4),  # other code than both ends
         ([*"aaaaa", None, None, *"bbbbb"], "range", 7),
         (["a", None, *"aaaaaaaaab"], "found", 11),  # away from the change

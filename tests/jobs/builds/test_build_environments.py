@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import torch
 from packaging.version import Version
 
-from collector.bundle import read_bundle
-from collector.settings import Settings
 from jobs.builds import build_environments
-from jobs.builds.build_environments import Backfill, Listing, commits_of, last_message, list_builds, pins_here
-from jobs.builds.build_options import BuildError, BuildOptions, SourceOptions, parse_build
+from jobs.builds.build_environments import Listing, last_message, list_builds
+from jobs.builds.build_options import BuildError, BuildOptions, parse_build
 from jobs.cli import main
-from jobs.pool.child import Request, bundle_files
-from jobs.requested_options import RequestedOptions, RunNames, Selection
 from tests.jobs.builds.fake_builds import make_wheel
 from tests.jobs.regressions.receivers import running
-from tests.jobs.repositories import run_git
 
 
-@pytest.mark.parametrize(
-    "text", ["", "latest", "2", "2.9.1; rm -rf", "../2.9.1", "2.9.1 --index-url x", "-r file", ">=2.9"]
-)
+@pytest.mark.parametrize("text", ["", "latest", "2.9.1; rm -rf", "../2.9.1", "-r file", ">=2.9"])
 def test_what_is_no_version_never_reaches_an_installer(text):
     with pytest.raises(BuildError, match="no version of torch"):
         parse_build(text)
@@ -42,16 +32,6 @@ def test_a_date_is_the_index_s_or_that_of_a_nightly_s_version():
     assert listing.date_of(Version("2.9.1")) == listing.date_of(Version("2.9.1+cpu")) == "2025-11-12T15:20:15Z"
     assert listing.date_of(Version("2.10.0")) is None
     assert Listing().date_of(Version("2.14.0.dev20261101+cpu")) == "2026-11-01"
-
-
-def test_an_environment_gets_the_versions_that_are_installed_here():
-    assert {pin.partition("==")[0] for pin in pins_here() if "==" in pin} >= {"click", "rich", "numpy"}
-
-
-def test_an_index_of_torch_wheels_is_asked_for_torch_alone():
-    options = BuildOptions(index_url="https://index.invalid/cpu", find_links=("wheels",))
-    assert options.words() == ["--index-url", "https://index.invalid/cpu", "--find-links", "wheels"]
-    assert options.words(of_torch=False) == ["--find-links", "wheels"]
 
 
 class Index(BaseHTTPRequestHandler):
@@ -93,6 +73,9 @@ def test_without_an_index_no_build_is_listed(tmp_path, monkeypatch):
         list_builds(["--no-index", "--find-links", str(tmp_path)])
     make_wheel(tmp_path, "9.2.0")
     assert list_builds(["--no-index", "--find-links", f"{tmp_path}/"]) == Listing(("9.2.0",))
+    options = BuildOptions(index_url="https://index.invalid/cpu", find_links=("wheels",))
+    assert options.words() == ["--index-url", "https://index.invalid/cpu", "--find-links", "wheels"]
+    assert options.words(of_torch=False) == ["--find-links", "wheels"], "an index of torch is asked for torch alone"
 
 
 def test_an_installed_program_is_copied_away_from_the_torch_beside_it(tmp_path):
@@ -134,15 +117,8 @@ ENDS = ("--model", "m", "--config", "triton", "--good", "2.9.0", "--bad", "2.10.
         (["bisect", *ENDS, "--run", "make", "--git", "."], "no git repository"),
         (["bisect", *ENDS, "--replicates", "9", "--most-runs", "3"], "--most-runs is less than --replicates"),
         (["bisect", *ENDS, "--metric", "code"], "--metric code goes with --git"),
-        (["bisect", *ENDS, "--metric", "code", "--git", ".", "--run", "make"], "and without --run"),
         (["bisect", *ENDS, "--git", ".", "--device-name", "cpu"], "--device-name goes with --metric code"),
         (["bisect", *ENDS, "--git", ".", "--metric", "code", "--samples", "9"], "--samples is for what is measured"),
-        (
-            ["bisect", *ENDS, "--git", ".", "--metric", "code", "--most-runs", "9"],
-            "--most-runs is for what is measured",
-        ),
-        (["bisect", *ENDS[:3], "a++b", *ENDS[4:]], "has an empty part"),
-        (["bisect", *ENDS, "--metric", "speeed"], "is not one of"),
     ],
 )
 def test_wrong_words_are_one_line_and_nothing_is_written(words, said, tmp_path, monkeypatch, capsys):
@@ -171,71 +147,6 @@ def test_a_child_imports_only_what_its_environment_has():
     assert done.returncode == 0, done.stderr
 
 
-#: By title the file, and what it was before as replacements of a regular expression.
-PULL_REQUESTS = {
-    "[inductor] Decompose silu as eager computes it (#171723)": (
-        "_inductor/decomposition.py",
-        {r" *aten\.silu,  #.*\n": "", r"@register_decomposition\(\[aten\.silu\]\)\n(.+\n)*": ""},
-    ),
-    "[inductor] Add _post_fusion_custom_pass to FxGraphHashDetails (#179051)": (
-        "_inductor/codecache.py",
-        {r" *self\._post_fusion_custom_pass = \w+\.\w+\(\n.*\n *\)\n": ""},
-    ),
-    "Use torch.sigmoid() in silu_backward decomposition (#185041)": (
-        "_decomp/decompositions.py",
-        {r"(def silu_backward\(.*\n *sigmoid = )torch\.sigmoid\(self\)": r"\1 1 / (1 + torch.exp(-self))"},
-    ),
-}
-MODEL = (
-    "import torch\nfrom torch import nn\n"
-    "def gate():\n    return nn.Sequential(nn.Linear(64, 64), nn.SiLU()), (torch.randn(1, 64),)\n"
-)
-
-
-@pytest.fixture(scope="module")
-def pytorch(tmp_path_factory):
-    """A clone with a commit for each pull request; the last is the installed torch."""
-    folder, installed = tmp_path_factory.mktemp("clone"), Path(torch.__file__).parent
-    run_git(folder, "init", "-q", "-b", "main", ".")
-    for path, before in PULL_REQUESTS.values():
-        text = (installed / path).read_text()
-        for pattern, replacement in before.items():
-            text, count = re.subn(pattern, replacement, text)
-            assert count == 1, pattern
-        (folder / "torch" / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "torch" / path).write_text(text)
-    run_git(folder, "add", ".")
-    run_git(folder, "commit", "-q", "-m", "Before them")
-    for title, (path, _) in PULL_REQUESTS.items():
-        (folder / "torch" / path).write_text((installed / path).read_text())
-        run_git(folder, "commit", "-q", "-a", "-m", title)
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_pull_requests_that_change_generated_code_are_told_from_others(tmp_path, pytorch, monkeypatch):
-    (tmp_path / "own.py").write_text(MODEL)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-    selection = Selection(models=("own:gate",), phases=("inference", "training"), device="cpu")
-    requested = RequestedOptions(Settings(code_only=True))
-    request = Request(selection, ("triton",), RunNames(trigger="backfill"), requested)
-    backfill = Backfill(request, tmp_path / "out", 1, None, print)
-    options = SourceOptions(source=f"{pytorch}@main", wheel_commit="main", overlays=tmp_path / "overlays")
-    codes, titles = [], []
-    for commit in commits_of(options, last=4):
-        assert not backfill.fill(commit).skipped
-        (folder,) = (tmp_path / "out" / commit.name).iterdir()
-        (bundle,) = bundle_files(folder)
-        contents = read_bundle(bundle)
-        titles.append(contents.header.commit_title)
-        codes.append({item.cell.phase.value: item.code_id for item in contents.measurements})
-    assert titles == ["Before them", *PULL_REQUESTS]
-    assert all(None not in by_phase.values() for by_phase in codes)
-    changed = [{phase for phase, code in after.items() if code != before[phase]} for before, after in pairwise(codes)]
-    assert changed == [{"inference", "training"}, set(), {"training"}]
-
-
 CONFLICT = """Looking in links: /wheels
 
 The conflict is caused by:
@@ -257,14 +168,11 @@ UV = """error: No solution found when resolving dependencies
 """
 
 
-def test_what_excludes_each_other_is_listed_without_pips_advice():
+def test_the_last_message_is_the_cause_without_hints():
     assert last_message(CONFLICT) == (
         "these exclude each other: The user requested torch==9.2.0; synthetic-zoo 1.0 depends on torch<9; "
         "The user requested (constraint) torch<=2.14.1"
     )
-
-
-def test_the_last_message_is_the_cause_without_hints():
     said = last_message(UV)
     assert said.startswith("Because only zoo==1.0 is available")
     assert said.endswith("require torch==9.4.0, we can conclude that your requirements are unsatisfiable.")

@@ -56,10 +56,14 @@ def outcome(one=cell()):  # noqa: B008 - it is frozen
     return Outcome(measurement, environment={"torch": "2.13.0"})
 
 
-def test_the_same_files_are_the_same_code(keep):
+def test_the_same_files_are_the_same_code(keep, tmp_path):
     found = keep()
     assert found.measurement.code_id == "c0de"
     assert found.measurement.details[CENSUS]["cached"]
+    assert keep(settings=Settings(rounds=5, shared_tuning="/elsewhere")), "how it would be measured changes no code"
+    for path in (tmp_path / "cache").rglob("*.gz"):
+        path.write_bytes(b"damaged")
+    assert keep() is None
 
 
 @pytest.mark.parametrize("changes", [{"unused": "x = 2\n"}, {"compiler": "# two\n\nx = 1\n"}])
@@ -79,10 +83,6 @@ def test_other_questions_settings_and_cells_are_not_found(keep):
     assert keep(one=cell("gpt2")) is None
 
 
-def test_how_a_cell_would_be_measured_changes_no_code(keep):
-    assert keep(settings=Settings(rounds=5, shared_tuning="/elsewhere")).measurement.code_id == "c0de"
-
-
 def test_a_users_model_is_generated_again_once_it_has_changed(wheel, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     place, one = CensusPlace("H100", cache=tmp_path / "cache"), cell("mine:net", suite="user")
@@ -93,24 +93,3 @@ def test_a_users_model_is_generated_again_once_it_has_changed(wheel, tmp_path, m
         found.append(cache.find(one, {}))
         cache.keep(outcome(one), {}, NAMES)
     assert [one is None for one in found] == [True, False, True]
-
-
-def test_two_commits_at_a_time_lose_no_imported_file(wheel, tmp_path):
-    place = CensusPlace("H100", cache=tmp_path / "cache")
-    base, new = CensusCache(place, Settings()), CensusCache(place, Settings())
-    assert base.find(cell(), {}) is None and new.find(cell(), {}) is None
-    base.keep(outcome(), {}, NAMES[:1])
-    new.keep(outcome(cell("gpt2")), {}, NAMES[1:2])
-    (kept,) = (tmp_path / "cache").rglob("imported")
-    assert set(kept.read_text().split()) == set(NAMES[:2])
-
-
-def test_a_working_tree_keeps_nothing(keep, wheel):
-    (wheel.folder / ".git").mkdir()
-    assert keep() is None
-
-
-def test_a_damaged_file_is_generated_again(keep, tmp_path):
-    for path in (tmp_path / "cache").rglob("*.gz"):
-        path.write_bytes(b"damaged")
-    assert keep() is None

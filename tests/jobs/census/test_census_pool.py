@@ -19,7 +19,6 @@ from jobs.census.census_pool import CensusPlace, CensusPool
 from tests.collector.census import small_models
 from tests.collector.processes import wait_until
 
-LAST_CORE = max(os.sched_getaffinity(0))
 SETTINGS = Settings(code_only=True, warmups=1, timeout_s=120)
 
 
@@ -56,6 +55,7 @@ def test_the_code_is_that_of_a_measurement(pool):
     assert census.measurement.program_id == truth.measurement.program_id
     assert census.measurement.metrics == {}
     assert census.measurement.details[CENSUS]["known"]
+    assert {"torch/_inductor/graph.py", "torch/_dynamo/symbolic_convert.py"} <= pool.imported
 
 
 @pytest.mark.slow
@@ -68,13 +68,12 @@ def test_other_forms_have_the_code_of_a_measurement(pool, one):
     assert taken(pool, one)[one].measurement.code_id == measured(one).measurement.code_id
 
 
-@pytest.mark.parametrize("config", ["cpp_wrapper", "max_autotune", "aten", "default+backend=eager"])
-def test_what_is_timed_or_runs_is_not_known(pool, config):
-    one = cell(config=config)
-    found = taken(pool, one)[one].measurement
-    assert found.status is Status.UNAVAILABLE
-    assert found.failure.message.startswith("not known without a GPU: ")
-    assert not found.details[CENSUS]["known"]
+def test_what_is_timed_or_runs_is_not_known(pool):
+    cells = [cell(config=config) for config in ("cpp_wrapper", "max_autotune", "aten", "default+backend=eager")]
+    for found in (outcome.measurement for outcome in taken(pool, *cells).values()):
+        assert found.status is Status.UNAVAILABLE
+        assert found.failure.message.startswith("not known without a GPU: ")
+        assert not found.details[CENSUS]["known"]
 
 
 def test_a_model_that_reads_values_is_built_with_values(pool):
@@ -108,22 +107,15 @@ def test_cells_are_generated_side_by_side_in_one_process_and_die_with_it(pool):
 
 def test_it_stands_still_while_others_need_the_cores(pool):
     one = cell()
-    taken(pool, one)
+    pool.give_way()
+    pool.start()
     pid = pool._process._process.pid
+    assert os.getpriority(os.PRIO_PROCESS, pid) == 10, "it gives way to others"
     pool.stand()
     wait_until(lambda: state_of(pid) == "T")
     pool.go_on()
     assert taken(pool, one)[one].measurement.status is Status.NOT_CHECKED
     assert state_of(pid) != "T"
-
-
-def test_it_gives_way_to_others_also_when_it_starts_again():
-    with CensusPool(CensusPlace(CPU, workers=1, cores=[LAST_CORE]), SETTINGS) as pool:
-        pool.give_way()
-        pool.start()
-        pid = pool._process._process.pid
-        assert os.getpriority(os.PRIO_PROCESS, pid) == 10
-        assert os.sched_getaffinity(pid) == {LAST_CORE}
 
 
 def state_of(pid):
@@ -138,19 +130,16 @@ def test_a_cell_that_takes_too_long_is_given_up(pool):
     assert taken(pool, one)[one].measurement.status is Status.NOT_CHECKED
 
 
-def test_the_files_of_torch_that_decide_are_known(pool):
-    taken(pool, cell())
-    assert {"torch/_inductor/graph.py", "torch/_dynamo/symbolic_convert.py"} <= pool.imported
-    assert all(not Path(name).is_absolute() for name in pool.imported)
-
-
 @pytest.mark.skipif(torch.version.cuda is not None, reason="is torch for CUDA")
 def test_a_gpu_needs_the_wheel_for_cuda(tmp_path, monkeypatch):
     monkeypatch.setattr("jobs.census.census_pool.build_runtime", lambda *_: "")
     line = "built without CUDA: the census of a GPU needs the wheel for CUDA"
-    place = CensusPlace("H100", cache=tmp_path, workers=1)
-    with CensusPool(place, SETTINGS) as pool, pytest.raises(CensusError, match=line):
-        taken(pool, cell(device="cuda"))
+    core = max(os.sched_getaffinity(0))
+    with CensusPool(CensusPlace("H100", cache=tmp_path, workers=1, cores=[core]), SETTINGS) as pool:
+        pool.start()
+        assert os.sched_getaffinity(pool._process._process.pid) == {core}
+        with pytest.raises(CensusError, match=line):
+            taken(pool, cell(device="cuda"))
 
 
 @pytest.mark.slow

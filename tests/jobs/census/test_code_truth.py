@@ -2,9 +2,9 @@
 
 import pytest
 
-from collector.bundle import CENSUS, read_bundle
+from collector.bundle import CENSUS
 from db.ingest import ingest_bundle
-from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CodeTruth, read_truth
+from jobs.census.census_runs import EQUAL, Agreement, CensusCell, read_truth
 from tests.factories import cell, header, new_store, passing, write_bundle
 
 SOFTWARE = {"torch": "2.13.0+cu130", "torch_git": "a" * 40, "triton": "3.7.0", "gpu": "NVIDIA H200"}
@@ -56,9 +56,3 @@ def test_a_night_of_the_database_is_compared_like_its_bundle(bundle, tmp_path):
     ingest_bundle(store, bundle)
     truth = read_truth("n-1", str(tmp_path / "store.db"))
     assert truth.codes(SOFTWARE) == read_truth(str(bundle), "no.db").codes(SOFTWARE)
-
-
-def test_a_census_is_no_truth(bundle):
-    contents = read_bundle(bundle)
-    contents.header = header("c-1", trigger=CENSUS)
-    assert not CodeTruth.of_runs("c-1", [contents]).cells
