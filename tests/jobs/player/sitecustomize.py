@@ -5,7 +5,6 @@
     work:S              works for S seconds
     device:S            asks for the device, holds it for S seconds; likewise `tune:S` and `measure:S`
     tune:S*N            the same N times
-    device:S!           gives the device back and asks for what follows in one breath, as one write
     end:STATUS/STATUS   the outcome of the first attempt, of the second one, ... (without it: pass); `no_room` passes
                         without memory for the float64 reference
     exit:CODE           ends without an outcome
@@ -38,7 +37,7 @@ class Actor:
         self.cell = json.loads(self.answers.readline())["cell"]
         self.number, self.steps = self.cell["batch_size"], 0
         self.needs, self.keeps = None, 0
-        self.report, self.unsent = int(sys.orig_argv[-1]), []
+        self.report = int(sys.orig_argv[-1])
         self.log = os.open(os.environ["PLAY_LOG"], os.O_RDWR | os.O_APPEND | os.O_CREAT)
 
     def note(self, event, name="-"):
@@ -47,11 +46,8 @@ class Actor:
         os.write(self.log, line.encode())
         return now
 
-    def send(self, message, hold_back=False):
-        self.unsent.append(json.dumps(message) + "\n")
-        if not hold_back:
-            os.write(self.report, "".join(self.unsent).encode())
-            self.unsent.clear()
+    def send(self, message):
+        os.write(self.report, f"{json.dumps(message)}\n".encode())
 
     def ask(self, name):
         self.send({"ask": name, "bytes": self.needs, "at": self.note("ask", name)})
@@ -60,7 +56,7 @@ class Actor:
             os._exit(9)
         assert json.loads(answer)["idle_ms"] == 0.0
 
-    def step(self, name, seconds, breathless):
+    def step(self, name, seconds):
         self.steps += 1
         if name != "work":
             self.ask(name)
@@ -70,7 +66,7 @@ class Actor:
             time.sleep(TICK_S)
         ended = self.note("end", name)
         if name != "work":
-            self.send({"done": True, "bytes": self.keeps}, breathless)
+            self.send({"done": True, "bytes": self.keeps})
         return began, ended
 
     def attempts(self):
@@ -109,8 +105,8 @@ class Actor:
             elif name == "end":
                 statuses = value.split("/")
             else:
-                seconds, _, times = value.rstrip("!").partition("*")
-                spans = [self.step(name, float(seconds), value.endswith("!")) for _ in range(int(times or 1))]
+                seconds, _, times = value.partition("*")
+                spans = [self.step(name, float(seconds)) for _ in range(int(times or 1))]
                 windows += spans if name == "work" else []
         self.end(statuses[min(self.attempts(), len(statuses)) - 1], windows)
 

@@ -55,6 +55,10 @@ def notify(database, *words, **environ):
 
 
 def test_each_channel_is_told_once_with_the_reports_first_line_and_links(database, web, mail):
+    dry = notify(database, "--dry-run")
+    assert dry.exit_code == 0 and dry.output.startswith("2 new regressions on main\n")
+    assert notify(database, "--dry-run", "--branch", "none").output == "nothing new\n"
+    assert notify(database, "r11").exit_code == 2
     channels = {
         "SLACK_URL": f"http://{web.address}/services/{SECRET}",
         "WEBHOOK_URL": f"http://{web.address}/hook",
@@ -69,14 +73,9 @@ def test_each_channel_is_told_once_with_the_reports_first_line_and_links(databas
     assert (slack, hook, headers["Authorization"]) == (f"/services/{SECRET}", "/hook", f"Bearer {SECRET}")
     assert "https://dash.example/model?base=r11&amp;new=r12" in said["text"]
     text = document["text"]
-    for part in (
-        *(
-            "New is worse than base: 1 model broke (model07), latency in 1 of 24 models (+",
-            "https://dash.example/compare?base=r11&new=r12",
-        ),
-        *(f"- slower: huggingface/{MODELS[4]} inference", " ms, +", f"- broke: huggingface/{MODELS[7]}"),
-    ):
-        assert part in text
+    assert "New is worse than base: 1 model broke (model07), latency in 1 of 24 models (+" in text
+    assert "https://dash.example/compare?base=r11&new=r12" in text
+    assert f"- slower: huggingface/{MODELS[4]} inference" in text and f"- broke: huggingface/{MODELS[7]}" in text
     assert {item["kind"] for item in document["regressions"]} == {"slower", "broke"}
     (message,) = mail.messages
     assert message["Subject"] == "inductor-watch: 2 new regressions on main"
@@ -142,7 +141,6 @@ def test_a_password_is_sent_to_a_server_with_tls_alone(database, mail, tmp_path)
     [
         ({}, "no channel is set"),
         ({"SLACK_URL": f"http://hooks.example/{SECRET}"}, "INDUCTOR_WATCH_SLACK_URL must be an https:// address"),
-        ({"WEBHOOK_URL": f"https://[{SECRET}"}, "INDUCTOR_WATCH_WEBHOOK_URL is no address"),
         ({"WEBHOOK_URL": "https://h.example", "WEBHOOK_TOKEN": f"{SECRET} x"}, "INDUCTOR_WATCH_WEBHOOK_TOKEN holds"),
         ({"SMTP_URL": f"mail://{SECRET}@h.example"}, "INDUCTOR_WATCH_SMTP_URL must be smtp://"),
         ({"SMTP_URL": "smtp://h.example", "MAIL_FROM": "a@b.c"}, "INDUCTOR_WATCH_MAIL_TO must hold"),
@@ -152,10 +150,3 @@ def test_a_password_is_sent_to_a_server_with_tls_alone(database, mail, tmp_path)
 def test_a_channel_that_is_set_up_wrongly_is_refused_by_name(database, environ, said):
     done = notify(database, **environ)
     assert done.exit_code == 2 and said in done.stderr
-
-
-def test_a_dry_run_prints_the_message_and_needs_no_channel(database):
-    done = notify(database, "--dry-run")
-    assert done.exit_code == 0 and done.output.startswith("2 new regressions on main\n")
-    assert notify(database, "--dry-run", "--branch", "none").output == "nothing new\n"
-    assert notify(database, "r11").exit_code == 2

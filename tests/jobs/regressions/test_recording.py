@@ -98,13 +98,6 @@ def test_what_is_pending_better_or_over_opens_nothing(empty):
     assert list_regressions(empty.store) == []
 
 
-def test_a_change_within_one_commit_opens_nothing(quiet):
-    quiet.night(11, slower(1.1), run_id="again", minutes=1440 * 11 + 60, environment={"driver": "2.0"})
-    quiet.nights(12, 24, slower(1.1), environment={"driver": "2.0"})
-    assert len(find_alerts(quiet.store)) == 1
-    assert detect(quiet, 23) == {}
-
-
 def test_what_the_machine_did_to_all_cells_opens_nothing(empty):
     configs = [DEFAULT, *(Config(overrides={"max_autotune": value}) for value in (1, 2, 3, 4))]
     machine = slower(1.06, MODELS, ("eager_ms", "compiled_ms"))
@@ -113,21 +106,6 @@ def test_what_the_machine_did_to_all_cells_opens_nothing(empty):
     empty.nights(11, 21, own, configs=configs)
     assert detect(empty, 20) == {"opened": 5}
     assert len({record.cell_id for record in list_regressions(empty.store)}) == 5
-
-
-def test_a_range_that_moves_with_a_later_backfill_is_the_same_record(quiet):
-    quiet.nights(14, 24, slower(1.08))
-    assert detect(quiet, 23) == {"opened": 1}
-    quiet.night(12, minutes=1440 * 24)
-    quiet.night(13, slower(1.08), minutes=1440 * 24 + 60)
-    assert detect(quiet, 24) == {"kept": 1}
-    assert only(quiet).onset_run == "n014"  # pinned
-
-
-def test_a_second_step_of_the_same_series_is_a_record_of_its_own(recorded):
-    recorded.nights(22, 34, slower(1.21))
-    assert detect(recorded, 33) == {"kept": 1, "opened": 1}
-    assert sorted(record.onset_run for record in list_regressions(recorded.store)) == ["n012", "n022"]
 
 
 def test_what_a_person_said_stays_said(recorded):
@@ -196,16 +174,6 @@ def test_a_broken_cell_is_fixed_by_two_passes_and_returns_on_two_failures(empty)
     for number, (fails, expected) in enumerate(nights, 5):
         empty.night(number, fails=fails)
         assert detect(empty, number) == expected
-
-
-def test_an_expected_failure_is_looked_at_anew_when_it_breaks_elsewhere(empty):
-    empty.nights(0, 3)
-    empty.nights(3, 5, fails=("gpt2",))
-    detect(empty, 4)
-    move(empty, "expected", 4)
-    empty.nights(5, 8)
-    empty.nights(8, 10, fails=("gpt2",))
-    assert detect(empty, 9) == {"opened": 1}
 
 
 def test_alerts_of_another_store_are_refused_and_nothing_is_written(recorded, tmp_path):
