@@ -8,7 +8,7 @@ import pytest
 from benchmarks.false_alarms import World, draw_nights, judged, judged_in_history, judged_in_store, rates
 
 
-@pytest.mark.parametrize(("models", "noise", "times"), [(1, 0.03, 40), (10, 0.005, 40), (200, 0.03, 8)])
+@pytest.mark.parametrize(("models", "noise", "times"), [(1, 0.03, 40), (200, 0.03, 8)])
 def test_runs_beside_a_neighbour_make_no_more_false_verdicts_than_stated(models, noise, times):
     found = rates(World(models, noise=noise, pace=noise, disturbed=0.25), (), times)
     # 5 % are stated; two standard errors of the rate itself on top.
@@ -16,45 +16,31 @@ def test_runs_beside_a_neighbour_make_no_more_false_verdicts_than_stated(models,
     assert found.outside <= 0.07
 
 
-@pytest.mark.parametrize(("models", "times"), [(1, 20), (200, 5)])
-def test_a_step_of_five_per_cent_is_found_in_quiet_nights(models, times):
-    found = rates(World(models, noise=0.005, pace=0.005), (0.05,), times)
+def test_a_step_of_five_per_cent_is_found_in_quiet_nights():
+    found = rates(World(200, noise=0.005, pace=0.005), (0.05,), 5)
     assert found.alarms <= 0.1
     assert found.power[0] >= 0.85
 
 
-@pytest.mark.parametrize(
-    ("structure", "models", "times"),
-    [({"modes": 0.15}, 1, 40), ({"modes": 0.08}, 60, 15), ({"tails": 2.0}, 60, 15)],
-    ids=str,
-)
-def test_second_modes_and_heavy_tails_make_no_false_verdicts(structure, models, times):
-    found = rates(World(models, noise=0.003, pace=0.003, **structure), (), times)
-    assert found.alarms <= 0.05 + 2 * (0.05 * 0.95 / times) ** 0.5
+@pytest.mark.parametrize("structure", [{"modes": 0.08}, {"tails": 2.0}], ids=str)
+def test_second_modes_and_heavy_tails_make_no_false_verdicts(structure):
+    found = rates(World(60, noise=0.003, pace=0.003, **structure), (), 15)
+    assert found.alarms <= 0.05 + 2 * (0.05 * 0.95 / 15) ** 0.5
 
 
-def test_a_second_run_finds_what_a_single_one_with_modes_does_not():
-    """Three runs a side, as after measuring again: no mode explains that all of them are slower."""
-    once, again = (rates(World(60, runs=runs, noise=0.003, pace=0.003, modes=0.08), (0.05,), 6) for runs in (1, 3))
-    assert once.power[0] < 0.2 < 0.7 < again.power[0]
-
-
-@pytest.mark.parametrize(
-    ("models", "nights", "disturbed", "times"), [(1, 3, 0.25, 40), (10, 3, 0.0, 20), (10, 8, 0.25, 12)]
-)
+@pytest.mark.parametrize(("models", "nights", "disturbed", "times"), [(1, 3, 0.25, 40), (10, 8, 0.25, 12)])
 def test_a_history_of_first_nights_makes_no_more_false_alerts_than_stated(models, nights, disturbed, times):
     world = World(models, nights=nights, runs=2, noise=0.01, pace=0.01, disturbed=disturbed)
     found = rates(world, (), times, judge=judged_in_history)
     assert found.alarms <= 0.05 + 2 * (0.05 * 0.95 / times) ** 0.5
 
 
-@pytest.mark.parametrize(("models", "least"), [(1, 0.6), (10, 0.9)])
-def test_a_history_of_three_nights_finds_a_step_of_twelve_per_cent(models, least):
-    found = rates(World(models, nights=3, runs=2, noise=0.01, pace=0.01), (0.12,), 15, judge=judged_in_history)
-    assert found.power[0] >= least
+def test_a_history_of_three_nights_finds_a_step_of_twelve_per_cent():
+    found = rates(World(10, nights=3, runs=2, noise=0.01, pace=0.01), (0.12,), 10, judge=judged_in_history)
+    assert found.power[0] >= 0.9
 
 
-@pytest.mark.parametrize(("models", "nights", "times"), [(1, 3, 40), (10, 14, 30), (60, 3, 20)])
+@pytest.mark.parametrize(("models", "nights", "times"), [(1, 3, 40), (60, 3, 20)])
 def test_nights_that_differ_by_more_than_their_runs_make_no_false_verdicts(models, nights, times):
     found = rates(World(models, nights=nights, runs=2, noise=0.002, pace=0.002, between=0.01), (), times)
     assert found.alarms <= 0.05 + 2 * (0.05 * 0.95 / times) ** 0.5
@@ -67,7 +53,7 @@ def test_noise_does_not_collapse_where_steps_of_both_latencies_are_cut_off():
     """A neighbour in a quarter of the runs: intervals of 0.1 % noise were a few tenths of a per cent wide."""
     random = np.random.default_rng(2)
     world = World(models=1, disturbed=0.25)
-    cells = [judged(world, draw_nights(world, random)).iloc[0] for _ in range(30)]
+    cells = [judged(world, draw_nights(world, random)).iloc[0] for _ in range(15)]
     widths = [cell["compiled_ms_high"] - cell["compiled_ms_low"] for cell in cells]
     assert min(widths) > 0.05
 
@@ -88,10 +74,9 @@ def test_a_step_in_a_slow_night_is_found_where_base_is_measured_again():
     assert found.alarms == 0
 
 
-@pytest.mark.parametrize("confirm", ["new", "both"])
-def test_a_confirmation_finds_what_a_single_run_with_modes_does_not(confirm):
+def test_a_confirmation_finds_what_a_single_run_with_modes_does_not():
     world = World(20, noise=0.003, pace=0.003, modes=0.08)
-    once, again = (rates(world, (0.05,), 6, confirm=which) for which in ("no", confirm))
+    once, again = (rates(world, (0.05,), 6, confirm=confirm) for confirm in ("no", "new"))
     assert once.power[0] < 0.3 < 0.55 < again.power[0]
     assert again.alarms <= 0.1
 

@@ -36,11 +36,6 @@ def test_a_cell_is_a_row_with_the_medians_of_its_measurements(tmp_path):
     assert rows[1]["stage_bytes"] == {"load_model": 600, "eager": 850, "correctness": 9000}
 
 
-def test_what_a_check_keeps_for_some_seconds_is_not_kept_while_compiling(tmp_path):
-    _, (row,) = rows_of(tmp_path, [measured(cell("a"), 5.0, SIZES | {"compile": 400}, kept_bytes=7000)])
-    assert row["kept_bytes"] == 400
-
-
 def test_what_was_not_measured_whole_is_left_out(tmp_path):
     _, rows = rows_of(
         tmp_path,
