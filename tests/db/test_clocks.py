@@ -25,16 +25,12 @@ def nights(store, tmp_path):
 
 
 def test_a_run_that_is_older_than_the_newest_is_said_to_be(nights):
-    _, reports = nights
+    store, reports = nights
     assert [report.newer for report in reports] == ["", "", "r2"]
     assert reports[2].out_of_order.startswith(
         "started 2025-08-03 02:00 UTC, before run r2, which is stored already (2026-"
     )
     assert "the clock of its host is wrong" in reports[2].out_of_order
-
-
-def test_two_older_nights_are_not_judged_without_a_word(nights):
-    store, _ = nights
     comparison = compare_named(store, "latest~1", "latest")
     assert (comparison.base.nights, comparison.new.nights) == (("r1",), ("r2",))
     assert comparison.notes[0].startswith(
@@ -44,18 +40,14 @@ def test_two_older_nights_are_not_judged_without_a_word(nights):
     assert not any("stored last" in note for note in named.notes)
 
 
-@pytest.mark.parametrize(("minutes", "is_said"), [(-60, False), (-2 * DAY, True)])
-def test_another_host_may_end_later_than_it_began(store, tmp_path, minutes, is_said):
+@pytest.mark.parametrize(
+    ("minutes", "trigger", "is_said"), [(-60, "test", False), (-2 * DAY, "test", True), (-2 * DAY, "backfill", False)]
+)
+def test_another_host_and_a_backfill_may_end_later_than_they_began(store, tmp_path, minutes, trigger, is_said):
     ingest_bundle(store, night(tmp_path, "r1", minutes=0, cells=[cell()]))
-    other = night(tmp_path, "r2", minutes=minutes, cells=[cell()], testbed={**TESTBED, "node": "other"})
-    assert bool(ingest_bundle(store, other).out_of_order) is is_said
+    other = {"testbed": {**TESTBED, "node": "other"}, "trigger": trigger}
+    ingest_bundle(store, night(tmp_path, "r2", minutes=minutes, cells=[cell()], **other))
     assert bool(order_note(store, resolve_side(store, "latest"))) is is_said
-
-
-def test_a_backfill_may_store_older_nights(store, tmp_path):
-    ingest_bundle(store, night(tmp_path, "r1", minutes=0, cells=[cell()]))
-    ingest_bundle(store, night(tmp_path, "r2", minutes=-DAY, cells=[cell()], trigger="backfill"))
-    assert order_note(store, resolve_side(store, "latest")) == ""
 
 
 def test_another_run_of_the_same_name_is_refused(store, tmp_path):

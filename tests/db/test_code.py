@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import inspect, text
+from sqlalchemy import text
 
 from collector.bundle import BundleWriter, read_bundle
 from collector.code import Code, Graph, Kernel
-from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.maintenance.upkeep import Ages, prune, remove_run
 from db.queries.details import code_of, codes, texts_of
@@ -90,24 +89,3 @@ def test_code_goes_with_the_last_run_that_has_it(tmp_path):
     assert set(texts_of(engine, TEXTS)) == {"w" * 16, "c" * 16}
     prune(engine, Ages(None, None, timedelta(days=1)), from_epoch(4e9))
     assert texts_of(engine, TEXTS) == {}
-
-
-def test_a_database_of_the_version_before_is_brought_up_to_date(tmp_path):
-    path = tmp_path / "watch.db"
-    engine = new_store(path)
-    with engine.begin() as conn:
-        view = conn.execute(text("SELECT sql FROM sqlite_master WHERE name = 'results'")).scalar_one()
-        for statement in (
-            "DROP VIEW results",
-            "DROP TABLE codes",
-            "DROP TABLE code_texts",
-            "ALTER TABLE measurements DROP COLUMN code_id",
-            view.replace("measurements.code_id, ", ""),
-            "UPDATE alembic_version SET version_num = '0007'",
-        ):
-            conn.execute(text(statement))
-    engine.dispose()
-    engine = open_store(path, write=True)
-    ingest_bundle(engine, write(tmp_path, "one", CODE))
-    assert {"codes", "code_texts"} <= set(inspect(engine).get_table_names())
-    assert code_of(engine, "one", cell().cell_id) == CODE

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def with_value(line, place, value):
     return json.dumps(line).encode() + b"\n"
 
 
+@pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(odd=st.lists(st.tuples(st.sampled_from([*FIELDS, *NAMES, *DEEPER]), VALUES), min_size=1, max_size=12))
 def test_any_json_in_any_field_costs_at_most_its_own_line(fresh, tmp_path, odd):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError
 
 from db.engine import open_store, shown
 from db.ingest import ingest_bundle
@@ -26,13 +26,10 @@ def refusal(place, *, write):
 
 
 @pytest.mark.parametrize("write", [True, False])
-def test_a_database_that_is_torn_after_its_header_is_refused_in_one_line(tmp_path, write):
+def test_what_is_no_store_is_refused_in_one_line_and_kept(tmp_path, write):
     (tmp_path / "torn.db").write_bytes(b"SQLite format 3\x00" + bytes(range(256)) * 20)
     assert "torn.db" in refusal(tmp_path / "torn.db", write=write)
-
-
-@pytest.mark.parametrize("write", [True, False])
-def test_the_database_of_another_program_is_refused_and_kept(tmp_path, write):
+    assert "is a folder" in refusal(tmp_path, write=write)
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("CREATE TABLE songs (name TEXT)")
     assert "another program" in refusal(tmp_path / "other.db", write=write)
@@ -40,23 +37,11 @@ def test_the_database_of_another_program_is_refused_and_kept(tmp_path, write):
         assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
 
 
-@pytest.mark.parametrize("write", [True, False])
-def test_a_folder_is_refused(tmp_path, write):
-    assert "is a folder" in refusal(tmp_path, write=write)
-
-
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder in which even root can create nothing")
 def test_writing_into_a_read_only_folder_is_refused():
     message = refusal("/proc/store.db", write=True)
     assert "cannot be written" in message
     assert "--db" in message
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere: run as another user")
-def test_writing_a_read_only_file_is_refused(tmp_path):
-    open_store(tmp_path / "store.db", write=True).dispose()
-    (tmp_path / "store.db").chmod(0o400)
-    assert "read-only" in refusal(tmp_path / "store.db", write=True)
 
 
 @pytest.mark.parametrize("write", [True, False])
@@ -68,7 +53,7 @@ def test_a_newer_schema_says_update(store, location, write):
     assert "update inductor-watch" in message
 
 
-@pytest.mark.parametrize("place", ["mystery://host/name", "://", "sqlite+nonsense:///x.db", "sqlite://"])
+@pytest.mark.parametrize("place", ["mystery://host/name", "://", "sqlite://"])
 def test_a_url_of_no_known_database_is_one_line(place):
     with pytest.raises(StoreError, match="no database"):
         open_store(place, write=True)
@@ -80,13 +65,7 @@ def test_a_server_url_without_its_driver_names_the_extra(monkeypatch):
         open_store("postgresql://localhost/x", write=False)
 
 
-def test_paths_and_urls_open_the_same_file(tmp_path):
-    ingest_bundle(open_store(tmp_path / "a.db", write=True), night(tmp_path, "r1"))
-    by_url = open_store(f"sqlite:///{tmp_path / 'a.db'}", write=False)
-    assert [run.run_id for run in list_runs(by_url)] == ["r1"]
-
-
-@pytest.mark.parametrize("name", ["with space.db", "50%.db", "a?mode=memory.db", "#1.db", "nacht-\N{CRESCENT MOON}.db"])
+@pytest.mark.parametrize("name", ["50% #1.db", "a?mode=memory.db"])
 def test_odd_file_names_open_the_file_of_that_name(tmp_path, name):
     open_store(tmp_path / name, write=True).dispose()
     assert (tmp_path / name).stat().st_size > 0
@@ -106,11 +85,6 @@ def test_a_reader_cannot_write(store, location):
     reader = open_store(location, write=False)
     with reader.connect() as conn, pytest.raises(DBAPIError):
         conn.execute(text("DELETE FROM meta"))
-
-
-def test_a_row_that_refers_to_nothing_is_refused(store):
-    with store.connect() as conn, pytest.raises(IntegrityError):
-        conn.execute(text("INSERT INTO planned (run, cell) VALUES (99, 99)"))
 
 
 def test_a_reader_works_beside_a_writer_in_the_middle_of_its_work(store, location):
@@ -153,7 +127,6 @@ def test_first_writers_at_once_make_one_store(blank):
         ("postgresql://me@host/name?password=secret&sslmode=require", "postgresql://me@host/name?sslmode=require"),
         ("postgres://host/name", "postgresql://host/name"),
         ("sqlite:///a.db", "a.db"),
-        ("a b.db", "a b.db"),
     ],
 )
 def test_what_is_shown_of_a_place_has_no_password(place, said):

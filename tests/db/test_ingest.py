@@ -1,13 +1,13 @@
 import json
 
 import pytest
-from sqlalchemy import func, select, text
+from sqlalchemy import select, text
 from sqlalchemy.event import listen
 
 from collector.usage_errors import BundleError
 from collector.vocabulary import Config, Status
 from db.ingest import ingest_bundle
-from db.schema import Planned, measurements
+from db.schema import measurements
 from db.store_errors import StoreError
 from db.stored_values import to_epoch
 from tests.db import reads as queries
@@ -109,29 +109,6 @@ def test_a_plan_that_grew_is_a_change(store, tmp_path):
     assert (report.planned, report.changed, queries.list_runs(store)[0].missing) == (2, True, 1)
 
 
-def planned(store):
-    with store.connect() as conn:
-        return conn.execute(select(func.count()).select_from(Planned)).scalar_one()
-
-
-def test_a_longer_version_of_a_run_adds_and_replaces(store, tmp_path):
-    cells = matrix()
-    early = [failing(cells[0], Status.TIMEOUT, minutes=1), *(passing(item, minutes=2) for item in cells[1:4])]
-    late = [*early, passing(cells[0], minutes=5), *(passing(item, minutes=6) for item in cells[4:])]
-    short = write_bundle(tmp_path / "cut", header("r1"), early, planned=cells, closed=False)
-    whole = write_bundle(tmp_path / "whole", header("r1"), late, planned=cells)
-    first = ingest_bundle(store, short)
-    assert (first.new, first.planned, first.finished) == (4, 9, False)
-    assert queries.list_runs(store)[0].missing == 5
-    assert planned(store) == 5
-    second = ingest_bundle(store, whole)
-    assert (second.new, second.updated, second.unchanged, second.finished) == (5, 1, 3, True)
-    assert (queries.list_runs(store)[0].missing, planned(store)) == (0, 0)
-    assert queries.measurement(store, "r1", matrix()[0].cell_id).status == "pass"
-    assert not ingest_bundle(store, short).changed
-    assert planned(store) == 0
-
-
 def test_bundles_give_the_same_answers_in_any_order(fresh, tmp_path):
     extra = passing(cell("new-model"), minutes=2)
     bundles = [
@@ -168,24 +145,17 @@ def test_an_ingest_that_fails_half_way_leaves_nothing(store, tmp_path):
         assert conn.execute(text(query)).all() == []
 
 
-def test_a_connection_keeps_its_own_transaction(store, tmp_path):
-    with store.connect() as conn, conn.begin() as transaction:
-        assert ingest_bundle(conn, night(tmp_path, "r1")).new == 9
-        transaction.rollback()
-    assert queries.list_runs(store) == []
-    with store.begin() as conn:
-        ingest_bundle(conn, night(tmp_path, "r2"))
-    with store.connect() as conn:
-        ingest_bundle(conn, night(tmp_path, "r3"))
-    assert sorted(run.run_id for run in queries.list_runs(store)) == ["r2", "r3"]
-
-
 def test_a_refused_bundle_in_a_transaction_leaves_the_others_of_it(store, tmp_path):
     with store.begin() as conn:
         ingest_bundle(conn, night(tmp_path / "a", "r1"))
         with pytest.raises(StoreError):
             ingest_bundle(conn, night(tmp_path / "b", "r1", branch="other"))
-    assert [run.branch for run in queries.list_runs(store)] == ["main"]
+    with store.connect() as conn, conn.begin() as transaction:
+        assert ingest_bundle(conn, night(tmp_path, "r2")).new == 9
+        transaction.rollback()
+    with store.connect() as conn:
+        ingest_bundle(conn, night(tmp_path, "r3"))
+    assert sorted((run.run_id, run.branch) for run in queries.list_runs(store)) == [("r1", "main"), ("r3", "main")]
 
 
 def test_commit_facts_fill_gaps_and_replace_nothing(store, tmp_path):
@@ -210,10 +180,7 @@ def test_a_record_that_one_bundle_lost_is_filled_in_by_another(store, tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *('it\'s "quoted"; DROP TABLE runs;--', "line\nbreak\ttab", "\N{SNOWMAN} naïve 模型 \N{ROCKET}"),
-        *("x" * 10_000, "%_\\[a-z]*?", ""),
-    ],
+    ['it\'s "quoted"; DROP TABLE runs;--', "%_\\[a-z]*? \N{SNOWMAN} 模型\nbreak", "x" * 10_000, ""],
 )
 def test_any_name_is_stored_and_found_again(store, tmp_path, name):
     odd = Config(template=name or "t", overrides={name or "k": name})
@@ -238,9 +205,8 @@ def test_texts_that_no_database_can_keep_are_kept_as_far_as_possible(store, tmp_
 @pytest.mark.parametrize(
     "change",
     [
-        *({"started_at": at} for at in ("yesterday", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59")),
-        *({"run_id": 7}, {"run_id": ""}, {"commit": None}, {"testbed": "a GPU"}, {"branch": []}),
-        *({"attempt": "first"}, {"attempt": 2**40}),
+        *({"started_at": "yesterday"}, {"started_at": "0001-01-01T00:00:00+14:00"}, {"run_id": ""}),
+        *({"commit": None}, {"testbed": "a GPU"}, {"attempt": 2**40}),
     ],
 )
 def test_an_unusable_first_line_is_one_line_of_error(store, tmp_path, change):
@@ -264,14 +230,12 @@ def test_a_row_no_database_can_hold_is_reported_and_the_rest_kept(store, tmp_pat
 
 
 def test_an_unreadable_start_is_reported_and_the_measurement_kept(store, tmp_path):
-    report = ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(cell(), started_at="soon")]))
+    head = header("r1", started_at="2026-08-01T04:30:00+02:30")
+    report = ingest_bundle(store, write_bundle(tmp_path, head, [passing(cell(), started_at="soon")]))
     assert (report.new, len(report.damage)) == (1, 1)
-    assert queries.measurement(store, "r1", cell().cell_id).started_at == queries.list_runs(store)[0].started_at
-
-
-def test_times_with_an_offset_are_one_moment(store, tmp_path):
-    ingest_bundle(store, night(tmp_path, "r1", started_at="2026-08-01T04:30:00+02:30"))
-    assert queries.list_runs(store)[0].started_at.isoformat() == at(0)
+    (run,) = queries.list_runs(store)
+    assert queries.measurement(store, "r1", cell().cell_id).started_at == run.started_at
+    assert run.started_at.isoformat() == at(0)
 
 
 def test_a_night_of_1800_cells_is_stored_by_few_statements(store, tmp_path):
@@ -287,10 +251,3 @@ def test_a_night_of_1800_cells_is_stored_by_few_statements(store, tmp_path):
     listen(store, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
     assert ingest_bundle(store, path).new == 1800
     assert len(asked) < 80  # rows go in by the thousand (`benchmarks/store.py` has the seconds)
-
-
-def test_two_requests_of_one_name_stay_two_configs(store, tmp_path):
-    named = Config(template="default")
-    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(cell()), passing(cell(config=named))]))
-    assert [config.name for config in queries.axes(store).configs] == ["default", "default"]
-    assert DEFAULT.config_id != named.config_id

@@ -4,8 +4,6 @@ import gzip
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from collector.bundle import BundleWriter
 from collector.vocabulary import Status
@@ -16,7 +14,6 @@ from tests.db.answers import answers
 from tests.factories import CONFIGS, at, cell, failing, header, matrix, passing, write_bundle
 
 CELLS = matrix(["bert", "gpt2"], CONFIGS[:2])
-DRAWN = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +72,6 @@ def stored(engine, paths):
     assert check_store(engine) == []
     engine.dispose()
     return found
-
-
-@pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)
-@settings(DRAWN, max_examples=4)
-@given(data=st.data())
-def test_any_order_and_repetition_of_any_pieces_gives_the_same_answers(pieces, fresh, data):
-    chosen = data.draw(st.lists(st.sampled_from(pieces), min_size=1, max_size=6))
-    other = data.draw(st.permutations(chosen)) + data.draw(st.lists(st.sampled_from(chosen), max_size=3))
-    assert stored(fresh(), other) == stored(fresh(), list(dict.fromkeys(chosen)))
 
 
 def test_all_pieces_forwards_backwards_and_mixed(pieces, fresh):

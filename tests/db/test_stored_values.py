@@ -22,9 +22,6 @@ def test_samples_come_back_bit_for_bit(values):
 @given(st.lists(st.floats(min_value=1e-6, max_value=1e6), min_size=2, max_size=30))
 def test_the_stored_spread_is_robust_and_relative(values):
     assert relative_spread(values) == pytest.approx(robust_sigma(values) / np.median(values))
-
-
-def test_one_sample_and_samples_without_a_positive_median_have_no_spread():
     assert relative_spread([1.0]) is None
     assert relative_spread([0.0, 0.0, 1.0]) is None
 
@@ -45,8 +42,7 @@ def test_the_formats_of_older_rows_are_read(number_format, data, values):
     "value",
     [
         {"a": [1, 2.5, None, True, "x"]},
-        {"a": "nul \x00"},
-        {"a\x00": 1},
+        {"a\x00": "nul \x00"},
         {"a": "\ud800"},
         {"a": ["ü", math.nan, math.inf]},
     ],

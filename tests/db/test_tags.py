@@ -45,13 +45,6 @@ def test_a_tag_stands_for_all_runs_of_its_commit(runs):
         resolve_side(runs, "main@v2.9.1")
 
 
-def test_a_release_that_is_measured_after_the_import_has_its_name_too(store, tmp_path):
-    imported(store, {"v2.9.1": COMMIT_C})
-    head = header("late", branch="release/2.9", commit=COMMIT_C)
-    ingest_bundle(store, write_bundle(tmp_path, head, [passing(cell())]))
-    assert resolve_side(store, "v2.9.1").run_ids == ("late",)
-
-
 @pytest.mark.parametrize(
     ("tags", "text", "said"),
     [

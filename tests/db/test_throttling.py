@@ -1,7 +1,6 @@
 import pytest
 from sqlalchemy import select
 
-from collector.machine.host import THROTTLING
 from db.ingest import ingest_bundle
 from db.queries.details import throttled_by
 from db.queries.series import repeats
@@ -19,9 +18,7 @@ def after(held_by):
     [
         (after([]), ()),  # held back by what ran before it, and not any more
         (after(["power_cap", "hardware_thermal"]), ("hardware_thermal", "power_cap")),
-        (after([*THROTTLING]), tuple(sorted(THROTTLING))),
         ({}, None),
-        ({"surroundings": None}, None),
         ({"surroundings": {"after": {"load1": 1.0}}}, None),
         (after("x"), None),
     ],

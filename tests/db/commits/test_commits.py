@@ -69,13 +69,11 @@ def test_it_does_not_matter_in_how_many_imports_a_line_came(store, fresh):
     store_commits(other, REPO, whole)
     assert list_commits(store) == list_commits(other)
     assert sum(bool(entry.reverts) for entry in list_commits(other)) == 11
+    # A reland under another number belongs to the story of the first.
+    assert [one.commit.pr_number for one in landings(other, 158526)] == [158526, 158526, 159211]
+    assert not store_commits(other, REPO, whole[:20]).changed
+    assert list_commits(store) == list_commits(other)
     other.dispose()
-
-
-def test_a_reland_under_another_number_belongs_to_the_story_of_the_first(store):
-    store_commits(store, REPO, pytorch())
-    assert [one.commit.pr_number for one in landings(store, 158526)] == [158526, 158526, 159211]
-    assert [one.commit.pr_number for one in landings(store, 159211)] == [159211]
 
 
 def test_links_go_both_ways(store):
@@ -96,23 +94,11 @@ def test_a_revert_of_a_revert_lands_again_and_the_next_takes_back_again(store):
     ]
 
 
-def test_a_second_landing_without_a_revert_is_no_reland(store):
-    store_commits(store, REPO, line("Part one (#1)", "Part two (#1)"))
-    assert story(store, 1) == [("landing", False, 0), ("landing", False, 1)]
-
-
 def test_a_revert_without_a_sha_means_the_last_landing_of_its_number(store):
     store_commits(store, REPO, line("A (#1)", ('Revert "A (#1)"', reverts(0)), "A (#1)", 'Revert "A (#1)" (#2)'))
     assert find_commit(store, sha(3)).reverts == (sha(2),)
     assert story(store, 1) == [("landing", False, 0), ("revert", False, 1), ("landing", True, 2), ("revert", False, 3)]
     assert story(store, 2) == [("landing", False, 3)]
-
-
-def test_one_commit_may_take_back_several(store):
-    text = f"{reverts(0)}\n{reverts(1)}"
-    store_commits(store, REPO, line("A (#1)", "B (#2)", ("Take both back", text)))
-    assert find_commit(store, sha(2)).reverts == (sha(0), sha(1))
-    assert [kind for kind, _, _ in story(store, 1)] == [kind for kind, _, _ in story(store, 2)] == ["landing", "revert"]
 
 
 def test_links_to_the_future_or_to_several_commits_are_counted(store):
@@ -125,13 +111,6 @@ def test_links_to_the_future_or_to_several_commits_are_counted(store):
     report = store_commits(store, REPO, start + later)
     assert (report.misdirected, report.unknown, report.ambiguous) == (2, 1, 1)
     assert (report.reverts, report.relands) == (0, 0)
-
-
-def test_a_beginning_that_became_ambiguous_is_a_link_no_more(store):
-    start = [landed(0, "A", name="abcdef1" + "0" * 33), landed(1, "Take it back", "This reverts commit abcdef1.")]
-    assert store_commits(store, REPO, start).reverts == 1
-    report = store_commits(store, REPO, [*start, landed(2, "B", name="abcdef1" + "1" * 33)])
-    assert (report.reverts, report.ambiguous) == (0, 1)
 
 
 def test_a_revert_of_what_was_left_out_is_linked_once_that_is_there(store):
@@ -158,13 +137,6 @@ def test_gits_facts_replace_what_a_bundle_told(store, tmp_path):
     ingest_bundle(store, night(tmp_path, "after", cells=[cell()], commit=sha(1), minutes=9, **title))
     entry = find_commit(store, sha(1))
     assert (entry.title, entry.pr_number, entry.position) == ("What git says (#8)", 8, 1)
-
-
-def test_an_older_state_of_the_line_leaves_the_newer_commits_their_places(store):
-    whole = line("A", "B", "C", "D")
-    store_commits(store, REPO, whole)
-    report = store_commits(store, REPO, whole[:2])
-    assert (report.changed, [entry.position for entry in list_commits(store)]) == (False, [3, 2, 1, 0])
 
 
 def test_another_line_is_refused_and_nothing_changes(store):
@@ -204,13 +176,6 @@ def test_a_range_is_what_landed_after_the_first_up_to_the_second(store):
     assert commit_range(store, sha(2), sha(0)).commits == commit_range(store, sha(2), sha(2)).commits == ()
 
 
-def test_a_range_says_how_many_commits_an_import_left_out(store):
-    whole = line("A", "B", "C", "D")
-    store_commits(store, REPO, [whole[0], whole[3]], [(1, sha(1)), (2, sha(2))])
-    found = commit_range(store, sha(0), sha(3))
-    assert (found.distance, [entry.title for entry in found.commits]) == (3, ["D"])
-
-
 def test_a_range_needs_places(store, tmp_path):
     ingest_bundle(store, night(tmp_path, "run", cells=[cell()], commit=sha(1)))
     with pytest.raises(CommitError, match="commits import"):
@@ -221,25 +186,14 @@ def test_a_range_needs_places(store, tmp_path):
         commit_range(store, "main", sha(1))
 
 
-@pytest.mark.parametrize("text", ["#154455", "154455", "PR 154455", "https://github.com/pytorch/pytorch/pull/154455"])
-def test_a_search_finds_a_pull_request(store, text):
+def test_a_search_finds_pull_requests_shas_and_words(store):
     store_commits(store, REPO, pytorch())
-    assert {entry.pr_number for entry in find_commits(store, text)} == {154455}
-    assert len(find_commits(store, text)) == 5
-    assert len(find_commits(store, text, limit=2)) == 2
-
-
-def test_a_search_finds_shas_and_words(store):
-    store_commits(store, REPO, pytorch())
+    for text in ("#154455", "154455", "PR 154455", "https://github.com/pytorch/pytorch/pull/154455"):
+        assert [entry.pr_number for entry in find_commits(store, text)] == [154455] * 5
+    assert len(find_commits(store, "#154455", limit=2)) == 2
     assert [entry.sha[:10] for entry in find_commits(store, "22A4CABD")] == ["22a4cabd19"]
     assert [entry.pr_number for entry in find_commits(store, "aoti mps kernel")] == [158350]
     assert find_commits(store, "100%") == find_commits(store, "") == find_commits(store, "no such words") == []
-
-
-def test_commits_are_listed_since_a_moment(store):
-    store_commits(store, REPO, line("A", "B", "C"))
-    assert [entry.title for entry in list_commits(store, since=1_700_000_060)] == ["C", "B"]
-    assert [entry.title for entry in list_commits(store, limit=1)] == ["C"]
 
 
 def test_a_branch_has_the_start_that_was_said_last(store):

@@ -51,18 +51,17 @@ def test_a_missing_cell_has_a_row_without_a_status(full):
     assert (row["status"], row["speedup"], row["config"]) == ("", "", "default")
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+SUM(A1)", "-2", "@x", "\t=1", "\r=1", "\tx", "\n=HYPERLINK(1)", " =1"])
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("name", ["=1+1", "+SUM(A1)", "-2", "@x", "\t=1", " =1"])
 def test_no_text_is_a_formula_to_a_spreadsheet(store, tmp_path, name):
     line = failing(cell(name))
     line.failure.message = name
-    ingest_bundle(store, write_bundle(tmp_path, header("r1", label=name), [line, passing(cell("fine"))]))
-    row = next(row for row in as_rows(store, "r1") if row["model"] != "fine")
-    assert (row["model"], row["message"], row["label"]) == (f"'{name}", f"'{name}", f"'{name}")
-
-
-def test_a_negative_number_is_no_formula(store, tmp_path):
-    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [passing(cell(), metrics={"cosine": -0.5})]))
-    assert as_rows(store, "r1")[0]["cosine"] == "-0.5"
+    fine = passing(cell("fine"), metrics={"cosine": -0.5})
+    ingest_bundle(store, write_bundle(tmp_path, header("r1", label=name), [line, fine]))
+    rows = {row["model"]: row for row in as_rows(store, "r1")}
+    row = rows[f"'{name}"]
+    assert (row["message"], row["label"]) == (f"'{name}", f"'{name}")
+    assert rows["fine"]["cosine"] == "-0.5"
 
 
 def test_parquet_holds_the_same_table_with_types(full, tmp_path):
@@ -82,9 +81,6 @@ def test_nothing_is_written_over_unless_forced(full, tmp_path):
     assert target.read_text() == "precious"
     export_sides(full, ["plain"], "csv", target, force=True)
     assert target.read_text().startswith('"side",')
-
-
-def test_a_bundle_is_not_written_over_either_and_a_forced_one_is_alone(full, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "plain.jsonl").write_text("precious")
@@ -96,9 +92,9 @@ def test_a_bundle_is_not_written_over_either_and_a_forced_one_is_alone(full, tmp
     assert len(read_bundle(out / "plain.jsonl.gz").measurements) == 9
 
 
-@pytest.mark.parametrize("target", ["no/such/folder/x.csv", "."])
-def test_a_place_that_cannot_be_written_is_one_line(full, tmp_path, target):
-    with pytest.raises(ExportingError) as caught:
-        export_sides(full, ["plain"], "csv", tmp_path / target, force=True)
-    assert "\n" not in str(caught.value)
+def test_a_place_that_cannot_be_written_is_one_line(full, tmp_path):
+    for target in ("no/such/folder/x.csv", "."):
+        with pytest.raises(ExportingError) as caught:
+            export_sides(full, ["plain"], "csv", tmp_path / target, force=True)
+        assert "\n" not in str(caught.value)
     assert list(tmp_path.rglob("*.csv*")) == []

@@ -44,7 +44,7 @@ def only_row(tmp_path, text):
     return found, report
 
 
-@pytest.mark.parametrize("prompt", [PROMPT, "graph-net-bench-log ", ""])
+@pytest.mark.parametrize("prompt", [PROMPT, ""])
 def test_a_sample_is_a_measurement(tmp_path, prompt):
     found, report = only_row(tmp_path, log(prompt))
     assert found.status is Status.PASS
@@ -53,15 +53,8 @@ def test_a_sample_is_a_measurement(tmp_path, prompt):
     assert (cell.suite, cell.model, cell.dtype, cell.device) == ("graphnet", "timm/resnet18", "float32", "cuda")
     assert (cell.config, cell.batch_size) == (Config(), 0)
     assert report.problems == []
-
-
-def test_everything_else_that_the_log_says_is_kept(tmp_path):
-    found, _ = only_row(tmp_path, log())
     kept = found.details["imported"]["graphnet"]
-    assert kept["record"]["performance"]["compiled"]["gpu"]["median"] == 2.5
-    assert kept["record"]["config"]["warmup"] == "3"
-    assert kept["values"]["Speedup.gpu"] == 1.7
-    assert kept["values"]["Correctness.equal"] == "0 0"
+    assert (kept["record"]["config"]["warmup"], kept["values"]["Speedup.gpu"]) == ("3", 1.7)
 
 
 @pytest.mark.parametrize(
@@ -85,17 +78,8 @@ def test_a_failure_after_eager_ran_is_no_failure_of_eager(tmp_path):
     before = SAMPLE.split("{p}[Datatype]")[0]
     found, _ = only_row(tmp_path / "b", log(text=before + "{p}[Result] status: failed\n"))
     assert (found.status, found.metrics) == (Status.EAGER_FAIL, {})
-
-
-def test_a_log_that_ends_early_is_no_pass(tmp_path):
-    found, _ = only_row(tmp_path, log(text=SAMPLE.split("{p}[Result]")[0]))
+    found, _ = only_row(tmp_path / "c", log(text=SAMPLE.split("{p}[Result]")[0]))
     assert found.status is Status.CRASHED
-
-
-def test_samples_follow_one_another(tmp_path):
-    report = read(tmp_path, put(tmp_path, "run.log", log() + log().replace("resnet18", "vgg16")))
-    assert report.files[0].rows == 2
-    assert report.runs[0].statuses == {"pass": 2}
 
 
 def test_statistics_that_are_no_json_are_reported_and_kept(tmp_path):
@@ -143,29 +127,17 @@ def imported(folder, *records, asked=ASKED):
 
 
 def test_the_records_of_a_row_are_one_measurement(tmp_path):
-    path = lines(tmp_path, f"{STEM}_performance.json", record("speedup", EXACT), record("abs_latency", 12.5))
-    found = only(read(tmp_path, path))
-    assert found.metrics == {"speedup": EXACT, "compiled_ms": 12.5}
+    records = (record("speedup", EXACT), record("abs_latency", 3.0, 1.0, 2.5), record("speedup", 1.6))
+    (run,) = runs(read(tmp_path, lines(tmp_path, f"{STEM}_performance.json", *records)))
+    found, again = run.measurements  # a metric that comes again begins a new one
+    assert (again.replicate, again.metrics) == (1, {"speedup": 1.6})
+    assert found.metrics == {"speedup": EXACT, "compiled_ms": 2.5}
+    assert found.samples["compiled_ms"] == [3.0, 1.0, 2.5]
     assert (found.cell.suite, found.cell.dtype, found.cell.config) == (
         "torchbench",
         "bfloat16",
         Config(template="cudagraphs"),
     )
-
-
-def test_a_text_metric_stands_in_extra_info(tmp_path):
-    told = record("accuracy", "eager_two_runs_differ", flags={"accuracy": True})
-    assert only(imported(tmp_path, told)).status is Status.NONDETERMINISTIC
-
-
-def test_several_values_are_samples_and_their_median_the_metric(tmp_path):
-    found = only(imported(tmp_path, record("abs_latency", 3.0, 1.0, 2.5)))
-    assert (found.metrics, found.samples) == ({"compiled_ms": 2.5}, {"compiled_ms": [3.0, 1.0, 2.5]})
-
-
-def test_a_metric_that_comes_again_begins_a_new_measurement(tmp_path):
-    (run,) = runs(imported(tmp_path, record("speedup", 1.5), record("abs_latency", 2.0), record("speedup", 1.6)))
-    assert [(item.replicate, item.metrics["speedup"]) for item in run.measurements] == [(0, 1.5), (1, 1.6)]
 
 
 def test_a_table_and_its_json_are_one_measurement(tmp_path):
@@ -235,11 +207,10 @@ def test_commit_branch_date_and_runner_come_from_the_uploader(tmp_path):
     assert kept(run.measurements[0])["record"]["job_id"] == 77
 
 
-@pytest.mark.parametrize("field", ["head_sha", "head_branch", "repo", "workflow_id"])
-def test_commits_branches_and_workflows_in_one_file_are_several_runs(tmp_path, field):
-    values = (1, 2) if field == "workflow_id" else ("a1" * 20, "b2" * 20)
-    records = (uploaded("speedup", 1.5, **{field: value}) for value in values)
-    assert len(runs(imported(tmp_path, *records, asked=NOBODY))) == 2
+def test_commits_branches_and_workflows_in_one_file_are_several_runs(tmp_path):
+    others = {"head_sha": "b2" * 20, "head_branch": "other", "repo": "other/pytorch", "workflow_id": 2}
+    records = [uploaded("speedup", 1.5), *(uploaded("speedup", 1.5, **{name: other}) for name, other in others.items())]
+    assert len(runs(imported(tmp_path, *records, asked=NOBODY))) == 5
 
 
 def test_shards_of_a_workflow_are_one_run_and_a_later_attempt_counts(tmp_path):
@@ -269,13 +240,6 @@ def test_instruction_counts_of_pr_time_benchmarks_are_kept(tmp_path):
     assert runs(report)[0].header.testbed["harness"] == "pr_time_benchmarks"
 
 
-def test_arguments_are_the_environment_and_what_names_the_row_its_evidence(tmp_path):
-    (run,) = runs(imported(tmp_path, record("speedup", 1.5, flags={"only": "hf_Bert_large", "repeat": 30})))
-    (environment,) = run.environments.values()
-    assert environment["performance.repeat"] == 30
-    assert run.measurements[0].details["imported"]["performance"]["arguments"]["only"] == "hf_Bert_large"
-
-
 def test_a_warm_start_is_no_cold_compile_time(tmp_path):
     found = only(imported(tmp_path, record("compilation_latency", 9.5, flags={"cold_start_latency": False})))
     assert (found.metrics, kept(found)["values"]["compilation_latency"]) == ({}, 9.5)
@@ -284,11 +248,9 @@ def test_a_warm_start_is_no_cold_compile_time(tmp_path):
 @pytest.mark.parametrize(
     "bad",
     [
-        *("{", "null", "17", '"text"', "[1, 2]", '{"metric": {}}'),
+        *("{", "null", "[1, 2]", '{"metric": {}}', "[" * 100_000, "1" * 5000),
         '{"metric": {"name": 5}, "model": {"name": "m"}, "benchmark": {}}',
-        '{"metric": {"name": "speedup"}, "model": {"name": "m"}, "benchmark": {}}',
         '{"metric": {"name": "speedup", "benchmark_values": []}, "model": {"name": "m"}, "benchmark": {}}',
-        *("[" * 100_000, '{"a":' * 100_000, "1" * 5000),
     ],
 )
 def test_a_bad_line_costs_that_line_alone(tmp_path, bad):
@@ -299,13 +261,13 @@ def test_a_bad_line_costs_that_line_alone(tmp_path, bad):
     assert problem.startswith("x.json:2: ") and "\n" not in problem
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, 10**400, True, None, {"a": 1}])
+@pytest.mark.parametrize("value", [float("nan"), -1.0, 0.0, 10**400, True, None, {"a": 1}])
 def test_values_that_are_no_measurement_stay_evidence(tmp_path, value):
     found = only(imported(tmp_path, record("speedup", value), record("abs_latency", 2.0)))
     assert "speedup" not in found.metrics and "speedup" in kept(found)["values"]
 
 
-@pytest.mark.parametrize("moment", [-5, 9e10, 1e300, float("nan"), "yesterday", "0001-01-01", [1], True])
+@pytest.mark.parametrize("moment", [-5, 1e300, float("nan"), "yesterday", "0001-01-01", [1], True])
 def test_a_moment_that_is_none_is_evidence_where_the_caller_knows_better(tmp_path, moment):
     found = only(imported(tmp_path, uploaded("speedup", 1.5, timestamp=moment)))
     assert found.started_at == "2026-08-01T02:00:00+00:00" and "timestamp" in kept(found)["record"]
@@ -317,11 +279,6 @@ def test_milliseconds_and_texts_are_times_as_well(tmp_path):
     for moment in (1_785_000_000_000, "2026-07-25 17:20:00"):
         (run,) = runs(imported(tmp_path, uploaded("speedup", 1.5, timestamp=moment), asked=NOBODY))
         assert run.header.started_at == "2026-07-25T17:20:00+00:00"
-
-
-def test_a_bundle_is_sent_to_ingest(tmp_path):
-    path = put(tmp_path, "r.jsonl", '{"record":"run","format":1,"run_id":"r"}\n')
-    assert "inductor-watch ingest" in read(tmp_path, path).files[0].problem
 
 
 def test_importing_a_folder_twice_over_reads_equal_files_once(tmp_path):

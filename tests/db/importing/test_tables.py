@@ -70,14 +70,7 @@ def test_unknown_columns_and_rows_of_another_length_are_kept(tmp_path):
     assert told(found["hf_Bert_large"])["column_18"] == "eight"
 
 
-def test_a_second_header_in_the_middle_counts_for_what_follows(tmp_path):
-    header = "dev,name,batch_size,speedup,abs_latency"
-    found = timed(tmp_path, "cuda,one,1,1.5,2.0", "", f"{header},fallbacks", "cuda,two,1,1.6,2.1,4", header=header)
-    assert (told(found["two"])["fallbacks"], "fallbacks" in told(found["one"])) == (4, False)
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(("end", "encoding"), [("\n", "utf-8-sig"), ("\r\n", "utf-16"), ("\r", "utf-8")])
 def test_line_ends_and_encodings_change_nothing(tmp_path, end, encoding):
     path = put(tmp_path, f"{STEM}_performance.csv", f"{PERFORMANCE}{end}{GOOD}{end}".encode(encoding))
     assert measured(read(tmp_path, path))["hf_Bert_large"].metrics["graph_breaks"] == 1
@@ -99,24 +92,14 @@ def test_accuracy_decides_the_status_and_performance_gives_numbers(tmp_path):
     assert found["timm_vit_x"].status is Status.OOM
     assert found["timm_vit_x"].failure.exception == "OOM"
     assert found["timm_vit_x"].metrics == {}  # the zeros are padding
-
-
-def test_compile_time_of_an_accuracy_run_is_another_quantity(tmp_path):
-    row = "cuda,hf_Bert_large,4,pass,315,2,1,1,0,0,3,31.2"
-    found = measured(read(tmp_path, table(tmp_path, "accuracy", ACCURACY, row)))["hf_Bert_large"]
-    assert "compile_cold_s" not in found.metrics
-    assert found.details["imported"]["accuracy"]["values"]["compilation_latency"] == 31.2
-    assert found.metrics == {"graphs": 2, "graph_breaks": 1, "cudagraph_skips": 3}
-
-
-def test_an_accuracy_that_passes_does_not_hide_a_failed_performance(tmp_path):
+    # An accuracy that passes hides no failed performance, and its compile time is another quantity.
     paths = (
-        table(tmp_path, "performance", PERFORMANCE, FAILED),
-        table(tmp_path, "accuracy", ACCURACY, "cuda,timm_vit_x,8,pass,1,1,0,0,0,0,0,3.5"),
+        table(tmp_path / "b", "performance", PERFORMANCE, FAILED),
+        table(tmp_path / "b", "accuracy", ACCURACY, "cuda,timm_vit_x,8,pass,1,1,0,0,0,0,0,3.5"),
     )
-    found = measured(read(tmp_path, *paths))["timm_vit_x"]
-    assert found.status is Status.FAIL_TO_RUN
-    assert found.cell.batch_size == 8
+    found = measured(read(tmp_path / "b", *paths))["timm_vit_x"]
+    assert (found.status, found.cell.batch_size) == (Status.FAIL_TO_RUN, 8)
+    assert "compile_cold_s" not in found.metrics
 
 
 def test_a_skipped_check_passes_where_the_model_was_timed(tmp_path):
@@ -130,13 +113,6 @@ def test_a_skipped_check_passes_where_the_model_was_timed(tmp_path):
     assert (alone.status, alone.metrics) == (Status.SKIPPED, {})
 
 
-def test_an_unknown_word_is_reported_and_kept(tmp_path):
-    report = read(tmp_path, table(tmp_path, "accuracy", ACCURACY, "cuda,m,4,melted,1,1,0,0,0,0,0,3.5"))
-    assert measured(report)["m"].details["imported"]["accuracy"]["values"]["accuracy"] == "melted"
-    assert measured(report)["m"].failure.exception == "melted"
-    assert len(report.problems) == 1 and "melted" in report.problems[0]
-
-
 def test_a_failed_row_takes_the_batch_size_of_other_configs(tmp_path):
     other = STEM.replace("with_cudagraphs", "max_autotune")
     paths = (
@@ -147,20 +123,6 @@ def test_a_failed_row_takes_the_batch_size_of_other_configs(tmp_path):
     cells = {item.cell.config.name: item for item in read_bundle(Path(report.runs[0].bundle)).measurements}
     assert cells["cudagraphs+max_autotune=true"].cell.batch_size == 16
     assert cells["cudagraphs+max_autotune=true"].status is Status.FAIL_TO_RUN
-
-
-def test_a_model_measured_again_is_a_replicate_and_the_last_one_counts(tmp_path):
-    report = read(tmp_path, table(tmp_path, "performance", PERFORMANCE, GOOD, GOOD.replace("1.912345", "1.800000")))
-    found = read_bundle(Path(report.runs[0].bundle)).measurements
-    assert [(item.replicate, item.metrics["speedup"]) for item in found] == [(0, 1.912345), (1, 1.8)]
-
-
-def test_accuracies_of_other_batch_sizes_are_evidence_and_not_lost(tmp_path):
-    accuracy = ("cuda,hf_Bert_large,4,pass,1,1,0,0,0,0,0,3.5", "cuda,hf_Bert_large,16,fail_accuracy,1,1,0,0,0,0,0,4.5")
-    paths = (table(tmp_path, "performance", PERFORMANCE, GOOD), table(tmp_path, "accuracy", ACCURACY, *accuracy))
-    found = measured(read(tmp_path, *paths))["hf_Bert_large"]
-    assert found.status is Status.FAIL_ACCURACY  # the check of the batch that was timed
-    assert found.details["imported"]["superseded"][0]["values"]["compilation_latency"] == 3.5
 
 
 def test_graph_breaks_and_phases_beside_a_table_are_its_evidence(tmp_path):
@@ -177,28 +139,10 @@ def test_graph_breaks_and_phases_beside_a_table_are_its_evidence(tmp_path):
     assert "another row's" in str(found.details["imported"]["compile_phases"]["notes"])
 
 
-def test_on_a_cpu_the_memory_columns_are_no_peaks(tmp_path):
-    stem = "inductor_no_cudagraphs_torchbench_float32_inference_cpu_x86"
-    found = timed(tmp_path, GOOD.replace("cuda,", "cpu,", 1), stem=stem)["hf_Bert_large"]
-    assert not {"eager_peak_bytes", "compiled_peak_bytes", "compression"} & set(found.metrics)
-    assert told(found)["eager_peak_mem"] == 6.123456
-
-
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "-1.5", "", "fast", "1_000"])
+@pytest.mark.parametrize("value", ["nan", "-inf", "1e999", "-1.5", "", "fast"])
 def test_a_speedup_that_is_no_positive_number_is_never_measured(tmp_path, value):
     found = timed(tmp_path, GOOD.replace("1.912345", value))["hf_Bert_large"]
     assert ("speedup" in found.metrics, str(told(found)["speedup"])) == (False, value)
-
-
-ODD_NAMES = [
-    *("a_b_c", "two\nlines", "<script>alert(1)</script>", "\N{ROCKET}", "x" * 10_000, 'quo"te', "nul\x00", "a;b|c"),
-]
-
-
-@pytest.mark.parametrize("name", ODD_NAMES)
-def test_any_name_of_a_model_is_kept(tmp_path, name):
-    quoted = '"' + name.replace('"', '""') + '"'
-    assert list(timed(tmp_path, GOOD.replace("hf_Bert_large", quoted))) == [name]
 
 
 def test_an_open_quotation_mark_costs_what_follows_and_is_reported(tmp_path):
@@ -216,7 +160,7 @@ def test_files_are_one_import_in_whatever_order_they_are_named(tmp_path):
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("content", ["", "\n\n", "\ufeff", "\x00", "hello", "a,b\n1,2\n", "{}", "[]", "null", "[[[["])
+@pytest.mark.parametrize("content", ["", "\ufeff", "\x00", "a,b\n1,2\n", "{}", "[[[["])
 def test_a_file_without_a_row_is_one_line(tmp_path, content):
     report = read(tmp_path, put(tmp_path, "x.csv", content))
     assert report.is_empty
@@ -237,22 +181,11 @@ def test_what_neither_file_nor_name_tells_is_asked_for_in_one_line_a_file(tmp_pa
     assert (found.suite, found.phase, found.config) == ("mine", "training", Config(mode="max-autotune"))
 
 
-def test_the_same_files_twice_are_one_bundle_and_a_changed_digit_another(tmp_path):
-    path = table(tmp_path, "performance", PERFORMANCE, GOOD)
-    first, again = read(tmp_path, path), read(tmp_path, path)
-    assert (first.runs[0].is_new, again.runs[0].is_new) == (True, False)
-    assert first.runs[0].run_id == again.runs[0].run_id
-    path.write_text(path.read_text().replace("1.912345", "1.912346"))
-    assert read(tmp_path, path).runs[0].run_id != first.runs[0].run_id
-
-
 @pytest.mark.parametrize(
     "parts",
     [
         "inductor_with_cudagraphs_freezing_autotune timm_models amp training cuda_h100 performance",
-        "inductor_no_cudagraphs huggingface float32 inference cpu_x86_zen accuracy",
         "inductor_max_autotune torchbench bfloat16 inference rocm performance",
-        "eager torchbench notset inference mps performance",
         " torchbench amp training cuda accuracy",
     ],
 )
@@ -260,9 +193,4 @@ def test_the_same_files_twice_are_one_bundle_and_a_changed_digit_another(tmp_pat
 def test_a_name_of_the_nightly_tells_all_six_parts(parts, end):
     name = parse_name("_".join(parts.split()) + end)
     assert [name.config, name.suite, name.dtype, name.mode, name.device, name.target] == parts.split(" ")
-
-
-@pytest.mark.parametrize("stem", ["", "results", "timm_models", "_" * 20_000, "a_torchbench_b_training_cuda", "x\x00y"])
-def test_a_name_of_another_form_tells_nothing(stem):
-    found = parse_name(stem)
-    assert (found.suite, found.dtype, found.mode) == (None, None, None)
+    assert parse_name("a_torchbench_b_training_cuda").suite is None

@@ -48,13 +48,10 @@ def test_a_database_agrees_with_itself_and_with_its_bundles(filled, tmp_path):
     ("statement", "kind", "said"),
     [
         ("UPDATE runs SET measured = 5 WHERE run_id = 'r1'", "different", "says 5 measured: its rows 3"),
-        ("UPDATE runs SET statuses = '{}' WHERE run_id = 'r2'", "different", "statuses"),
         ("DELETE FROM summaries", "different", "the summary of"),
         ("UPDATE measurements SET compiled_ms = 2 * compiled_ms", "different", "the summary of"),
         ("UPDATE meta SET value = 'many'", "broken", "no number"),
-        ("UPDATE samples SET number_format = NULL WHERE metric = 'eager_ms'", "broken", "eager_ms cannot be read"),
         ("UPDATE samples SET count = 3 WHERE metric = 'eager_ms'", "broken", "eager_ms cannot be read"),
-        ("UPDATE samples SET data = evidence.details FROM evidence", "broken", "cannot be read"),
     ],
 )
 def test_what_contradicts_itself_is_found(filled, statement, kind, said):
@@ -82,9 +79,7 @@ def test_rows_that_refer_to_nothing_are_found_in_a_file(file_store, tmp_path):
             "(replicate 1): measurement is not in the database",
         ),
         ("DELETE FROM samples WHERE metric = 'eager_ms'", "missing", "(eager_ms): samples is not in the database"),
-        ("DELETE FROM evidence", "missing", "evidence is not in the database"),
         ("DELETE FROM planned", "missing", "is not in the database"),
-        ("UPDATE measurements SET wall_s = wall_s * 1.001", "different", "measurement differs in wall_s"),
         ("UPDATE runs SET branch = 'other'", "different", "its branch is other, bundles say main"),
         ("UPDATE evidence SET log_tail = NULL WHERE details IS NULL", "", ""),
         ("UPDATE evidence SET details = log_tail WHERE details IS NULL", "different", "evidence differs in details"),
@@ -96,9 +91,7 @@ def test_what_differs_from_the_bundles_is_found(filled, tmp_path, statement, kin
     assert any(item.kind == kind and said in item.text for item in found) if kind else found == (), found
 
 
-@pytest.mark.parametrize(
-    ("metric", "factor"), [("speedup", "1.001"), ("compiled_ms", "NULL"), ("eager_ms", "0.999999999")]
-)
+@pytest.mark.parametrize(("metric", "factor"), [("compiled_ms", "NULL"), ("eager_ms", "0.999999999")])
 def test_a_metric_that_differs_from_the_bundles_is_found(filled, tmp_path, metric, factor):
     chosen = "(SELECT min(cell) FROM measurements WHERE run = (SELECT id FROM runs WHERE run_id = 'r2'))"
     of_r2 = "run = (SELECT id FROM runs WHERE run_id = 'r2')"

@@ -15,18 +15,12 @@ A2 = COMMIT_A[:20] + "f" * 20  # begins like COMMIT_A
 
 STANDS_FOR = [
     ("latest", "latest", ("try-2",)),
-    ("latest~0", "latest", ("try-2",)),
     ("latest~2", "latest", ("night-2",)),
     ("night-1", "run", ("night-1",)),  # spelled out in full, although night-1b begins with it
-    ("night-1b", "run", ("night-1b",)),
-    ("night-2", "run", ("night-2",)),
     ("main", "branch", ("night-2",)),
-    ("gh/feature", "branch", ("try-2",)),
-    (COMMIT_A, "commit", ("try-2", "night-1b", "night-1")),
     (COMMIT_A[:6], "commit", ("try-2", "night-1b", "night-1")),
     (COMMIT_B[:10].upper(), "commit", ("night-2",)),
     (f"main@{COMMIT_A}", "branch@commit", ("night-1b", "night-1")),
-    (f"main@{COMMIT_A[:7]}", "branch@commit", ("night-1b", "night-1")),
     (f"gh/feature@{COMMIT_C[:6]}", "branch@commit", ("try-1",)),
 ]
 
@@ -94,7 +88,6 @@ def refusal(source, text):
     [
         ("night-", "night-1, night-1b, night-2"),
         ("nigth-1", "night-1"),
-        ("mian", "main"),
         ("LATEST", "nearest: latest"),
         (COMMIT_C[:5], "at least 6 digits"),
         ("main@123456789", "branch main has no runs of commit"),
@@ -118,19 +111,8 @@ def test_a_commit_that_another_run_makes_ambiguous_names_both(more_runs, tmp_pat
     assert said in refusal(more_runs, text)
 
 
-def test_a_run_named_after_its_own_commit_is_no_ambiguity(more_runs, tmp_path):
-    ingest_bundle(more_runs, night(tmp_path, f"{COMMIT_B[:8]}-run", minutes=999, commit=COMMIT_B))
-    assert resolve_side(more_runs, COMMIT_B[:7]).run_ids == (f"{COMMIT_B[:8]}-run", "night-2")
-
-
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("text", ["latest", "main", "x@y", ""])
-def test_an_empty_database_says_how_to_fill_it(store, text):
-    assert "inductor-watch nightly" in refusal(store, text)
-
-
 @pytest.mark.parametrize(
-    "text", ["%", "_ight-1", "NIGHT-2", "", "night-1' OR '1'='1", "a\nb", "latest~", "latest~-1", "@", "main@", "@x"]
+    "text", ["%", "_ight-1", "", "night-1' OR '1'='1", "a\nb", "nul\x00", "lone \ud800", "latest~-1", "main@", "@x"]
 )
 def test_odd_texts_match_nothing_and_break_nothing(runs, text):
     refusal(runs, text)
@@ -140,12 +122,6 @@ def test_a_branch_called_like_a_commit_or_with_an_at_sign_is_found(more_runs, tm
     for branch in ("abcdef12", "user@feature", "latest~x"):
         ingest_bundle(more_runs, night(tmp_path, f"on-{branch}", branch=branch, minutes=-10))
         assert resolve_side(more_runs, branch).branches == (branch,)
-
-
-def test_a_side_says_what_it_is(runs):
-    side = resolve_side(runs, f"main@{COMMIT_A}")
-    assert (side.title, side.commits) == (f"main@{COMMIT_A[:10]} (2 runs)", (COMMIT_A,))
-    assert [run["run_id"] for run in side.to_json()["runs"]] == ["night-1b", "night-1"]
 
 
 @pytest.fixture(scope="module")
@@ -172,14 +148,9 @@ def nights(tmp_path_factory):
     ("text", "kind", "expected"),
     [
         ("latest", "latest", ("p2", "p1")),
-        ("latest~1", "latest", ("n-2",)),
         ("latest~2", "latest", ("n-1",)),  # what lies between was on other testbeds
         ("g-night", "night", ("b3", "b2", "a1")),
-        ("g-", "night", ("b3", "b2", "a1")),
-        ("a1", "run", ("a1",)),
-        ("b2", "run", ("b2",)),
         ("a", "run", ("a1",)),
-        ("n-1", "run", ("n-1",)),
         ("p", "night", ("p2", "p1")),  # the night and its own runs begin so: the night has them all
         (COMMIT_B, "commit", ("b3", "b2", "a1")),
         ("main", "branch", ("p2", "p1", "n-2")),
