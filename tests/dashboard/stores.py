@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from collector.vocabulary import Cell, Config, Measurement, Phase, Status
+from collector.vocabulary import Cell, Measurement, Phase, Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from tests.factories import CONFIGS, LABEL, TESTBED, cell, failing, header, night, passing, write_bundle
@@ -17,7 +17,6 @@ __all__ = ["LABEL", "header", "night", "write_bundle"]
 ROOT = Path(__file__).parents[2]
 HOSTILE = "<script>alert(1)</script>*_`$x$"
 SHAS = ("a1" * 20, "b2" * 20, "c3" * 20, "d4" * 20)
-PARTITION = Config(template="cudagraphs", overrides={"graph_partition": False})
 
 
 def cells() -> list[Cell]:

@@ -5,7 +5,7 @@ import pytest
 from analysis.elements import addresses
 from analysis.elements.addresses import translate
 from tests.dashboard import stores
-from tests.dashboard.conftest import plain, text_of
+from tests.dashboard.conftest import plain
 
 LINK = {
     "dashboard": ["torchinductor"],
@@ -38,7 +38,6 @@ def test_the_left_side_is_new_and_the_right_one_base():
     [
         ({"stopTime": ["2026-08-08T12:30:00.000Z"], "granularity": ["week"]}, "2026-08-01", "2026-08-08", "week"),
         ({"startTime": ["Sat, 01 Aug 2026 23:30:00 -0800"], "granularity": ["hour"]}, "2026-08-02", None, None),
-        ({"startTime": []}, None, None, None),
     ],
 )
 def test_the_time_range_and_the_granularity_are_those_of_trends(changes, since, until, by):
@@ -47,15 +46,9 @@ def test_the_time_range_and_the_granularity_are_those_of_trends(changes, since, 
     assert notes == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "side"),
-    [({"lCommit": []}, "main"), ({"lBranch": []}, "b2b2b2b2"), ({"lCommit": [" "], "lBranch": []}, None)],
-)
-def test_a_branch_or_a_commit_alone_is_a_side(changes, side):
-    assert translate(LINK | changes)[0].get("new", [None]) == [side]
-
-
-def test_what_is_not_known_here_is_said():
+def test_what_is_not_known_is_said_and_a_branch_or_a_commit_is_a_side():
+    for changes, side in (({"lCommit": []}, "main"), ({"lBranch": []}, "b2b2b2b2")):
+        assert translate(LINK | changes)[0]["new"] == [side]
     _, notes = translate(LINK | {"mode": ["dynamic"], "deviceName": ["tpu v7"], "startTime": ["soon"]})
     assert "'dynamic'" in notes[0] and "'tpu v7'" in notes[1] and "'soon'" in notes[2]
 
@@ -80,15 +73,12 @@ def test_a_commit_and_a_range_lead_to_the_stored_repository():
     assert 'href="https://github.com/pytorch/pytorch/pull/12345"' in addresses.pull("pytorch/pytorch", 12345)
 
 
-@pytest.mark.parametrize(
-    "repo",
-    ["", "pytorch", "a/b/c", "../x", "a/..", "a/.", "a b/c", "-a/b", "a/b?x", "javascript:x/y", "a/<b>", "a/b\n"],
-)
+@pytest.mark.parametrize("repo", ["", "a/b/c", "../x", "a/..", "-a/b", "a/b?x", "javascript:x/y", "a/<b>", "a/b\n"])
 def test_what_is_no_owner_and_name_is_no_link(repo):
     assert "<a" not in addresses.commit(repo, SHA) + addresses.pull(repo, 5) + addresses.commits(repo, SHA, OTHER)
 
 
-@pytest.mark.parametrize("sha", ["HEAD", "<script>", "a1a1a1/../..", "", None, "A1" * 20])
+@pytest.mark.parametrize("sha", ["HEAD", "<script>", "a1a1a1/../..", None, "A1" * 20])
 def test_what_is_no_sha_is_no_link(sha):
     found = addresses.commit("pytorch/pytorch", sha)
     assert "<a" not in found and "<script>" not in found
@@ -116,11 +106,3 @@ def test_a_record_s_link_is_one_where_it_means_its_own_repository(written, leads
     found = addresses.reference("pytorch/pytorch", written)
     assert (f'href="https://github.com/pytorch/pytorch{leads}"' in found) if leads else "<a" not in found
     assert "<script>" not in found
-
-
-def test_both_sides_and_what_landed_between_are_links(open_app, two_nights):
-    said = text_of(open_app(two_nights))
-    for sha in stores.SHAS[:2]:
-        assert f'/commit/{sha}"' in said
-    assert f"/compare/{stores.SHAS[0]}...{stores.SHAS[1]}" in said
-    assert f'/commit/{stores.SHAS[1]}"' in text_of(open_app(two_nights, "runs"))

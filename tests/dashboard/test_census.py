@@ -44,11 +44,10 @@ def bundles(tmp_path_factory):
     return folder, [*found, census(folder, "other", ("c0de2",), 20, "A100", commit=stores.SHAS[3])]
 
 
-@pytest.fixture(scope="module", params=["beside a night", "alone"])
-def store(bundles, request):
+@pytest.fixture(scope="module")
+def store(bundles):
     folder, found = bundles
-    nights = [stores.night(folder, "n1", cells=list(CELLS.values()))] if request.param == "beside a night" else []
-    return stores.store(folder / f"{len(nights)}.db", [*found, *nights])
+    return stores.store(folder / "s.db", [*found, stores.night(folder, "n1", cells=list(CELLS.values()))])
 
 
 def rows_of(app, name):
@@ -68,11 +67,9 @@ def test_commits_are_down_and_a_mark_is_where_code_changed(open_app, store):
     ]
     assert len(rows_of(app, "A100")) == 2
     assert stores.HOSTILE not in text_of(app)
+    # A mark leads to the kernels that differ.
 
-
-def test_a_mark_leads_to_the_kernels_that_differ(open_app, store):
-    said = text_of(open_app(store, "census"))
-    (link,) = re.findall(r'href="./census[?]([^"]*)"', said)
+    (link,) = re.findall(r'href="./census[?]([^"]*)"', text_of(app))
     query = dict(part.split("=") for part in link.replace("&amp;", "&").split("&"))
     assert query == {"base": "c0", "new": "c1", "cell": CELLS["gpt2"].cell_id}
     app = open_app(store, "census", **query)
@@ -84,10 +81,11 @@ def test_a_mark_leads_to_the_kernels_that_differ(open_app, store):
 
 def test_other_pages_lead_to_the_census_where_there_is_no_night(open_app, bundles):
     folder, found = bundles
-    said = plain(open_app(stores.store(folder / "leads.db", found), "overview"))
+    path = stores.store(folder / "leads.db", found)
+    said = plain(open_app(path, "overview"))
     assert "No nights yet" in said and "No runs yet" not in said
+    assert len(rows_of(open_app(path, "census"), "H100")) == 4
 
 
-def test_a_store_without_a_census_says_so(open_app, tmp_path):
-    nights = [stores.night(tmp_path, "n1")]
-    assert "No census" in plain(open_app(stores.store(tmp_path / "store.db", nights), "census"))
+def test_a_store_without_a_census_says_so(open_app, two_nights):
+    assert "No census" in plain(open_app(two_nights, "census"))

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-import pyarrow.ipc
 import pytest
 
-from analysis.history.suite_levels import joined, paired, points, steps
+from analysis.history.suite_levels import joined, paired, steps
 from dashboard.views.runs_page import coverage_table, silent_days
 from tests.analysis.compare import cells
 from tests.dashboard import stores
@@ -41,9 +40,7 @@ def test_days_without_a_night_are_told_where_one_is_due_each_day():
     assert found == [date(2026, 7, 9), date(2026, 7, 6), date(2026, 7, 5)]
 
 
-@pytest.mark.parametrize(
-    ("days", "branch"), [((), "main"), ((1, 2, 3), "main"), ((1, 5, 9, 13, 20), "main"), ((1, 2, 3, 4), "other")]
-)
+@pytest.mark.parametrize(("days", "branch"), [((), "main"), ((1, 5, 9, 13, 20), "main"), ((1, 2, 3, 4), "other")])
 def test_nothing_is_due_where_nights_come_as_they_like(days, branch):
     assert silent_days(nights(*days, branch=branch), "main", date(2026, 7, 30)) == []
 
@@ -95,35 +92,22 @@ def trend(rows, *models, metric="speedup"):
     return paired(rows, cells, np.array(values, dtype=float), metric)
 
 
-def test_the_runs_of_a_night_are_put_together():
+def test_models_that_come_and_go_do_not_move_a_line():
     found = trend(history([1.0, 1.0], night="n"), [2.0, NAN], [2.0, NAN], [NAN, 4.0])
     assert found["models"].tolist() == [3] and found["value"].tolist() == [pytest.approx(16.0 ** (1 / 3))]
-
-
-def test_models_that_come_and_go_do_not_move_a_line():
     slow, quick = [2.0, 2.0, NAN, 2.2, 2.2], [NAN, 8.0, 8.0, 8.8, NAN]
     found = trend(history([1.0] * 5), slow, quick)
     assert found["value"].tolist() == pytest.approx([4.0, 4.0, 4.0, 4.4, 4.4])
     assert found["models"].tolist() == [1, 2, 1, 2, 1] and set(found["chain"]) == {0}
     assert trend(history([1.0] * 5), slow, quick, metric="compile_cold_s")["value"].iloc[0] == pytest.approx(5.0)
-
-
-def test_a_line_breaks_without_a_common_model_and_bridges_an_empty_night():
+    # A line breaks without a common model and bridges an empty night.
     found = trend(history([1.0] * 4), [2.0, NAN, 2.0, NAN], [NAN, NAN, NAN, 8.0])
     assert found["value"].tolist() == pytest.approx([2.0, 2.0, 8.0]) and found["chain"].tolist() == [0, 0, 1]
-
-
-def test_points_stand_in_the_order_of_their_commits():
+    # Points stand in the order of their commits.
     rows = history([1.0] * 3).assign(order=[1, 2, 0], label=["2.12.0", "2.13.0", "2.11.0"])
     found = trend(rows, [2.0, 3.0, 1.0])
     assert found["value"].tolist() == pytest.approx([1.0, 2.0, 3.0])
     assert found["label"].tolist() == ["2.11.0", "2.12.0", "2.13.0"]
-
-
-@pytest.mark.parametrize(("period", "shown"), [("", ["n0", "n1", "n2"]), ("month", ["n1", "n2"])])
-def test_the_newest_night_stands_for_a_period(period, shown):
-    days = [datetime(2026, month, day, tzinfo=UTC) for month, day in ((6, 1), (6, 9), (7, 2))]
-    assert points(history([1.0] * 3).assign(started_at=days), period)["night"].tolist() == shown
 
 
 @pytest.fixture(scope="module")
@@ -175,16 +159,3 @@ def test_new_levels_are_of_a_branch_and_name_the_nights_around_them():
     (step,) = steps(trend(found, stepping + calm), "speedup")
     assert (step.line, step.before["night"], step.after["night"]) == ("triton, main", "n11", "n12")
     assert step.level_after / step.level_before == pytest.approx(0.8, abs=0.01)
-
-
-def test_a_week_of_two_branches_names_the_commit_of_each(open_app, branches):
-    app = open_app(branches, "trends", branch=["main", "release"], by="month")
-    assert "1 month" in plain(app)
-    datasets = [frame_of(dataset) for chart in app.get("vega_lite_chart") for dataset in chart.proto.datasets]
-    (hover,) = [frame for frame in datasets if "c0" in frame]
-    words = " ".join(map(str, hover.iloc[0]))
-    assert len(hover) == 1 and stores.SHAS[2][:10] in words and stores.SHAS[1][:10] in words
-
-
-def frame_of(dataset):
-    return pyarrow.ipc.open_stream(dataset.data.data).read_pandas()

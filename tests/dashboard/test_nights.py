@@ -2,9 +2,6 @@
 
 import pytest
 
-from analysis.compare.suite_groups import Counts
-from dashboard.views import overview_page
-from tests.analysis.compare import cells
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran
 from tests.factories import cell
@@ -21,14 +18,6 @@ def test_a_night_is_compared_as_a_whole_with_the_night_before(open_app, moved):
     said = plain(open_app(moved))
     assert "24 cells: " in said
     assert "(night on2-1, 2 GPUs)" in said and "(night on3-2, 3 GPUs)" in said
-
-
-def test_a_run_of_a_night_is_still_named_by_its_id(open_app, moved):
-    app = open_app(moved, base="on2-0-gpu1", new="on2-1-gpu1")
-    assert "(on2-0-gpu1)" in plain(app) and "(on2-1-gpu1)" in plain(app)
-    assert "Of 24 cells" not in plain(app)
-    assert app.selectbox(key="new_widget").value == "on2-1-gpu1"
-    assert "Synthetic GPU · synthetic test data · on2-1-gpu1" in app.selectbox(key="new_widget").options[-4]
 
 
 def test_pickers_have_the_nights_and_then_the_runs_of_those_with_several(open_app, moved):
@@ -64,19 +53,3 @@ def test_the_history_of_a_model_is_of_the_gpu_it_was_on(open_app, moved):
         said = plain(open_app(moved, "model", model=f"{suite}/{page_of}", config="default"))
         assert f"{runs} " in said and "on new's testbed" in said
     assert "2 runs on other testbeds left out." in said
-
-
-def measured(model, started, device_ms):
-    values = {"compiled_ms": 1.0, "compiled_kernel_ms": device_ms, "device_speedup": device_ms, "speedup": 1.0}
-    return cells.state(cells.name(model), values=values, program_id="p", started_at=started)
-
-
-def test_a_program_under_two_names_weighs_once_and_counts_twice():
-    twice = [measured("a", 1, 4.0), measured("a", 1, 4.0), measured("b", 1, 1.0)]
-    again = measured("b", 2, 1.0)  # measured again is no copy
-    counts = Counts(4, 4, 4, 0, 0)
-    shown = overview_page.alone_cards([*twice, again], counts)
-    cards = {card.title: (card.figure, card.note) for card in shown}
-    assert cards["Passing"][1] == "4 of 4 measured"
-    assert cards["Device speedup"] == ("1.59\N{MULTIPLICATION SIGN}", "geometric mean, 3 cells, equal programs once")
-    assert all("once" not in card.note for card in overview_page.alone_cards([twice[0], again], counts))

@@ -8,20 +8,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
-import pandas as pd
 import pytest
 
 from analysis.compare.suite_groups import compare_groups
 from analysis.elements.overview_tables import grid
 from analysis.elements.wording import ABSENT
-from analysis.history import over_commits as model_history
 from dashboard import url
 from db.engine import open_store
 from db.regression_records import Finding, open_regression
 from tests.analysis.compare import cells
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, text_of, unfolded
-from tests.dashboard.test_more_pages import history
 from tests.factories import cell
 
 AT = datetime(2026, 8, 2, 8, tzinfo=UTC)
@@ -36,6 +33,9 @@ def three_nights(tmp_path_factory):
 def test_four_key_figures_each_with_how_they_went(open_app, three_nights):
     app = open_app(three_nights)
     assert [metric.label for metric in app.metric] == ["Passing", "Device time", "Cold compile", "Compression"]
+    (at_once,) = [element.value.replace("\\", "") for element in app.markdown]
+    (verdict,) = re.findall(r'<p class="iw-verdict">(.*?)</p>', text_of(app))
+    assert html.unescape(re.sub(r"<[^>]+>", "", verdict)) == at_once, "it comes before what a browser loads for it"
     assert any(
         re.match(r"Changes with 95 % intervals, \d+ of \d+: gpt2 .* from \+", fold.label) for fold in app.expander
     )
@@ -53,13 +53,6 @@ def test_what_broke_has_its_reason_log_and_command(open_app, three_nights):
     buttons = " ".join(str(element.proto) for element in app.get("bidi_component"))
     assert "inductor-watch run --suite huggingface --model opt --config cudagraphs" in buttons
     assert "Traceback" in text_of(unfolded(app, f"log_of_{which.cell_id}"))
-
-
-def test_the_sentence_comes_first_without_what_a_browser_loads_for_it(open_app, three_nights):
-    app = open_app(three_nights)
-    (at_once,) = [element.value.replace("\\", "") for element in app.markdown]
-    (verdict,) = re.findall(r'<p class="iw-verdict">(.*?)</p>', text_of(app))
-    assert html.unescape(re.sub(r"<[^>]+>", "", verdict)) == at_once
 
 
 def test_two_configs_of_the_night_are_compared_by_one_link(open_app, three_nights):
@@ -88,12 +81,6 @@ def test_newest_open_records_lead_to_their_page(open_app, tmp_path):
     assert "the newest 5 of 6" in body and 'href="./regressions"' in body
 
 
-def test_of_many_runs_the_newest_are_drawn(monkeypatch):
-    monkeypatch.setattr(model_history, "NEWEST", 2)
-    rows = pd.concat([history([1.0, 2.0, 3.0]), history([4.0, 5.0, 6.0], config="other")])
-    assert model_history.newest(rows)["speedup"].tolist() == [2.0, 3.0, 5.0, 6.0]
-
-
 def of_dtypes(*groups):
     """Groups of one passing cell each, of a suite, a dtype and a config, and of a phase where it is training."""
     names = [
@@ -117,14 +104,6 @@ def test_cells_in_another_dtype_have_a_column_beside_their_suite():
     suites = [("llm", "bfloat16"), ("timm", "bfloat16"), ("timm", "as_is")]
     groups = of_dtypes(*((*suite, config) for suite in suites for config in ("default", "tma")))
     assert rows_of_grid(groups) == (["llm", "timm", "timm as_is"], {"default": [True] * 3, "tma": [True] * 3})
-
-
-def test_a_night_of_two_dtypes_has_rows_of_each():
+    # A night of two dtypes has rows of each.
     groups = of_dtypes(*((suite, dtype, "default") for suite in ("llm", "timm") for dtype in ("bfloat16", "float32")))
     assert rows_of_grid(groups) == (["llm", "timm"], {"bfloat16": [True] * 2, "float32": [True] * 2})
-
-
-def test_a_row_names_no_dtype_that_its_phase_tells():
-    groups = of_dtypes(("llm", "bfloat16", "tma"), ("llm", "bfloat16", "aten"), ("llm", "amp", "tma", "training"))
-    assert [*rows_of_grid(groups)[1]] == ["aten inference", "tma inference", "tma training"]
-    assert "inference bfloat16, training amp, cuda" in str(grid(groups, url.link))

@@ -101,10 +101,7 @@ def test_who_may_write_changes_state_and_leaves_a_note(open_app, recorded, monke
 
 @pytest.mark.parametrize(
     ("values", "said"),
-    [
-        ({"Your_name": "dan", "Link": "javascript:alert(1)"}, "https://"),
-        ({"State": "confirmed"}, "Say who you are"),
-    ],
+    [({"Your_name": "dan", "Link": "javascript:alert(1)"}, "https://"), ({"State": "confirmed"}, "Say who you are")],
 )
 def test_what_cannot_be_written_is_refused(open_app, recorded, monkeypatch, values, said):
     monkeypatch.setenv("INDUCTOR_WATCH_WRITE", "1")

@@ -43,26 +43,22 @@ def test_an_unknown_commit_is_told_and_stays_in_its_box(open_app, two_nights):
     assert "b2b2b2b3" in text_of(ran(app))
 
 
-def test_sides_without_a_cell_in_common_are_not_compared(open_app, tmp_path):
-    bundles = [night(tmp_path, name, cells=[cell(name)], minutes=place) for place, name in enumerate(("one", "two"))]
-    store = stores.store(tmp_path / "apart.db", bundles)
-    assert "No cell is planned on both sides" in text_of(open_app(store, base="one", new="two"))
-    assert "One side alone" in text_of(open_app(store))
-
-
-@pytest.mark.parametrize("page", ["", "compare", "model"])
-def test_a_side_that_measured_nothing(open_app, tmp_path, page):
+def test_a_side_that_measured_nothing(open_app, tmp_path):
     bundles = [
         night(tmp_path, "full", cells=stores.cells(), make=stores.measure(1)),
         stores.write_bundle(tmp_path, stores.header("bare", minutes=60), [], planned=stores.cells()),
     ]
-    said = text_of(open_app(stores.store(tmp_path / "bare.db", bundles), page, base="full", new="bare"))
-    assert "missing" in said
-    assert "0\u202f%" not in said.replace("100\u202f%", "").replace("10 %", "") or page != ""
+    store = stores.store(tmp_path / "bare.db", bundles)
+    for page in ("", "compare", "model"):
+        said = text_of(open_app(store, page, base="full", new="bare"))
+        assert "missing" in said
+        assert "0\u202f%" not in said.replace("100\u202f%", "").replace("10 %", "") or page
 
 
-@pytest.mark.parametrize("page", ["", "compare", "model", "trends", "regressions", "runs"])
-def test_hostile_names_stay_text(open_app, tmp_path, page):
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A store of two nights all names of which are markup."""
+    folder = tmp_path_factory.mktemp("hostile")
     which = [cell(stores.HOSTILE), cell(stores.HOSTILE, suite="<img src=x onerror=alert(1)>")]
 
     def broken(item):
@@ -74,11 +70,15 @@ def test_hostile_names_stay_text(open_app, tmp_path, page):
 
     names = {"branch": "<i>main</i>", "label": "<u>synthetic</u>"}
     bundles = [
-        night(tmp_path, "one", cells=which, make=worked, **names),
-        night(tmp_path, "two", minutes=60, cells=which, make=broken, **names),
+        night(folder, "one", cells=which, make=worked, **names),
+        night(folder, "two", minutes=60, cells=which, make=broken, **names),
     ]
-    store = stores.store(tmp_path / "hostile.db", bundles)
-    app = open_app(store, page, base="one", new="two", model=f"huggingface/{stores.HOSTILE}")
+    return stores.store(folder / "hostile.db", bundles)
+
+
+@pytest.mark.parametrize("page", ["", "compare", "model", "trends", "runs"])
+def test_hostile_names_stay_text(open_app, hostile, page):
+    app = open_app(hostile, page, base="one", new="two", model=f"huggingface/{stores.HOSTILE}")
     html = "\n".join(part.proto.body for part in app.get("html") if "<style>" not in part.proto.body)
     for tag in ("<script", "<img src=x", "<b>k", "<i>", "<u>"):
         assert tag not in html, tag
@@ -88,32 +88,27 @@ def test_hostile_names_stay_text(open_app, tmp_path, page):
         assert "&lt;b&gt;k&lt;/b&gt;" in html
 
 
-@pytest.mark.parametrize(
-    ("page", "words"), [("", "Nothing to show"), ("compare", "nothing was planned"), ("model", "")]
-)
-@pytest.mark.parametrize("base", ["none", "previous"])
-def test_filters_that_leave_nothing(open_app, tmp_path, page, words, base):
+def test_filters_that_leave_nothing(open_app, tmp_path):
     bundles = [night(tmp_path, name, cells=[cell("bert")], minutes=place) for place, name in enumerate(("one", "two"))]
     bundles.append(night(tmp_path, "other", cells=[cell("bert", suite="timm")], branch="side", minutes=-60))
-    said = text_of(open_app(stores.store(tmp_path / "narrow.db", bundles), page, base=base, new="two", suite="timm"))
-    assert words in said or "Nothing to compare" in said
+    store = stores.store(tmp_path / "narrow.db", bundles)
+    for page, words in (("", "Nothing to show"), ("compare", "nothing was planned")):
+        assert words in text_of(open_app(store, page, base="none", new="two", suite="timm"))
+    assert "Nothing to compare" in text_of(open_app(store, base="previous", new="two", suite="timm"))
+    open_app(store, "model", base="none", new="two", suite="timm")
 
 
 def test_a_filter_shows_the_newest_night_that_has_a_cell_under_it(open_app, tmp_path):
-    store = stores.store(tmp_path / "gaps.db", _nights_of(tmp_path, "bf16", "f32", "bf16", "f32"))
-    said = text_of(open_app(store, dtype="bfloat16"))
-    assert "The latest night does not have a cell under these filters" in said
-    assert ">c200000000</a> (n2)" in said
-    assert "The latest night does not" not in text_of(open_app(store, dtype="float32"))
-
-
-@pytest.mark.parametrize("page", ["", "runs"])
-def test_a_side_without_a_cell_links_to_the_nearest_nights_that_have_one(open_app, tmp_path, page):
     store = stores.store(tmp_path / "gaps.db", _nights_of(tmp_path, "bf16", "f32", "bf16", "f32", "bf16"))
-    said = text_of(open_app(store, page=page, dtype="bfloat16", new="n1", base="none"))
+    said = text_of(open_app(store, dtype="float32"))
+    assert "The latest night does not have a cell under these filters" in said
+    assert ">c300000000</a> (n3)" in said
+    assert "The latest night does not" not in text_of(open_app(store, dtype="bfloat16"))
+    # A side that is asked for leads to the nearest nights that have one.
+    said = text_of(open_app(store, page="runs", dtype="bfloat16", new="n1", base="none"))
     assert "has no cell under these filters" in said
     for word, night_id in (("newest", "n4"), ("next", "n2"), ("previous", "n0")):
-        assert f'{word}: <a href="./{page}?base=none&amp;new={night_id}&amp;dtype=bfloat16"' in said
+        assert f'{word}: <a href="./runs?base=none&amp;new={night_id}&amp;dtype=bfloat16"' in said
 
 
 def test_a_model_that_new_lacks_links_to_a_night_that_has_it(open_app, tmp_path):

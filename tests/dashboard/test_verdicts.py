@@ -1,6 +1,5 @@
 """The verdicts on the pages: those of the command line, whatever is filtered, and in words a person can act on."""
 
-import math
 import re
 from dataclasses import replace
 
@@ -8,13 +7,10 @@ import pytest
 
 from analysis.compare.cell_comparison import Outcome
 from analysis.compare.compare_sides import compare_named
-from analysis.elements import overview_tables
 from collector.metrics import MIN_EFFECT
-from dashboard import url
 from dashboard.data import Data, Pair
 from dashboard.views import compare_page
 from db.engine import open_store
-from tests.analysis.compare import cells
 from tests.dashboard import stores
 from tests.dashboard.conftest import cells_of, plain
 
@@ -51,34 +47,6 @@ def test_where_no_noise_is_known_the_page_says_what_to_do(open_app, tmp_path):
     assert "Undecided: 6 of 6 models." in said and "Nothing" not in said.partition("Undecided")[0]
     assert "24 cells: 23 no clear change, 1 not applicable." in said
     assert "is not known yet" in said and "Measure one side again" in said
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ([3.0, 5.0, 40.0], " (5 more runs of each side would settle most)"),
-        ([1.0, 1.0, math.inf], " (1 more run of each side would settle most)"),
-        ([3.0, math.inf, math.inf], " (even 50 more runs of each side would not settle most)"),
-        ([0.0, None, 4.0], " (even 50 more runs of each side would not settle most)"),
-        ([None, None], ""),
-    ],
-)
-def test_the_sentence_says_what_would_settle_most(judged, more, said):
-    latencies = [cells.of("compiled_ms", "inconclusive", 0.01, more_runs=number) for number in more]
-    undecided = tuple(cells.compared("inconclusive", "compiled_ms", [one]) for one in latencies)
-    sentence = re.sub(r"<[^>]+>", "", overview_tables.compared_sentence(replace(judged[0], cells=undecided), url.link))
-    assert sentence == f"{len(more)} cells: {len(more)} no clear change{said}."
-
-
-def test_nothing_is_said_to_be_fine_where_all_is_undecided(judged):
-    undecided = cells.compared("inconclusive", None, [cells.of("compiled_ms", "inconclusive", 0.117)])
-    both = replace(judged[0], cells=(undecided, cells.compared(cell=cells.name("gpt2"))))
-    assert overview_tables.answer(replace(both, cells=both.cells[:1]), url.link) == "Undecided: 1 of 1 model."
-    assert overview_tables.answer(both, url.link) == "Nothing is known to have got worse. Undecided: 1 of 2 models."
-    assert (
-        overview_tables.answer(replace(both, cells=both.cells[1:]), url.link)
-        == "Nothing got worse. Unchanged: 1 model."
-    )
 
 
 def test_the_table_begins_with_what_broke_and_the_csv_has_everything(judged):
