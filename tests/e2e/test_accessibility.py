@@ -8,18 +8,7 @@ from tests.e2e.browser_fixtures import chromium, context_of, server, settled  # 
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: pip install -e .[dev]")
 
-PAGES = (
-    "",
-    "compare",
-    "compare?mode=configs&from=triton&to=cudagraphs",
-    "model?model=huggingface/gpt2",
-    "commit",
-    "census",
-    "trends",
-    "regressions",
-    "runs",
-    "about",
-)
+PAGES = ("", "compare", "model?model=huggingface/gpt2", "commit", "census", "trends", "regressions", "runs")
 LOOKS = (
     ("light", 1400),
     pytest.param("dark", 1400, marks=pytest.mark.slow),

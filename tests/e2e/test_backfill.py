@@ -41,14 +41,15 @@ WITHOUT_UV = (
 )
 
 
-def made(folder, *words, verb="backfill", prelude=WITHOUT_UV, **environ):
+def made(folder, *words, verb="backfill", prelude="pass"):
     common = ("--no-index", "--find-links", folder / "wheels", "--envs", folder / "envs", "--with", "synthetic-zoo")
-    return call(verb, *common, "--device", "cpu", *words, folder=folder, prelude=prelude, **environ)
+    return call(verb, *common, "--device", "cpu", *words, folder=folder, prelude=prelude)
 
 
 @pytest.fixture(scope="module")
 def filled(folder):
-    """The folder after a first backfill, and what that printed."""
+    """The folder after a first backfill with uv, and what that printed."""
+    assert shutil.which("uv"), "pip install -e .[dev]"
     torches = [word for version in ("9.10.0", "9.2.0", "9.3.0", "9.4.0", "9.9.9") for word in ("--torch", version)]
     return folder, made(folder, *torches, "--out", "runs", "--db", "store.db", "--replicates", "2")
 
@@ -60,15 +61,16 @@ def files_of(place):
 def test_builds_are_measured_oldest_first_under_their_own_commits(filled):
     folder, done = filled
     assert done.returncode == 0, tell(done)
+    (python,) = (folder / "envs").glob("torch-9.2.0-*/bin/python")
+    code = "import synthetic_zoo, torch; print(torch.__version__)"
+    assert subprocess.run([python, "-c", code], capture_output=True, text=True).stdout == "9.2.0\n"
     with sqlite3.connect(folder / "store.db") as conn:
         joined = 'FROM runs r JOIN commits c ON c.id = r."commit" ORDER BY r.started_at'
         runs = conn.execute(f"SELECT c.sha, r.branch, r.night {joined}").fetchall()
     assert [sha for sha, _, _ in runs] == [commit_of("9.2.0")] * 2 + [commit_of("9.10.0")] * 2
     assert {branch for _, branch, _ in runs} == {"releases"}
     assert len({night for _, _, night in runs}) == 2
-
-
-def test_a_build_that_cannot_be_had_is_said_in_a_line_and_the_others_go_on(filled):
+    # A build that cannot be had is said in a line, and the others go on.
     lines = filled[1].stdout.splitlines()
     assert [line for line in lines if line.startswith("torch 9.10.0 ") and "4 pass" in line]
     (broken,) = [line for line in lines if line.startswith("torch 9.3.0")]
@@ -77,36 +79,22 @@ def test_a_build_that_cannot_be_had_is_said_in_a_line_and_the_others_go_on(fille
     assert "CUDA build only" in cuda
     assert "--cuda-builds" in cuda
     (unknown,) = [line for line in lines if line.startswith("torch 9.9.9")]
-    assert "no torch==9.9.9" in unknown or "does not install" in unknown
+    assert "no version of torch==9.9.9" in unknown
     assert "no date is known of 9.2.0, 9.10.0" in lines[-1]
 
 
-def test_uv_makes_the_same_environments(folder):
-    assert shutil.which("uv"), "pip install -e .[dev]"
-    ask = ("--torch", "9.2.0", "--torch", "9.4.0", "--torch", "9.9.9", "--no-store", "--out", "with-uv")
-    done = made(folder, *ask, "--envs", "with-uv-envs", prelude="pass")
-    said = {line.split()[1].rstrip(":"): line for line in done.stdout.splitlines() if line.startswith("torch ")}
-    assert "2 pass" in said["9.2.0"], tell(done)
-    assert "CUDA build only" in said["9.4.0"]
-    assert "no version of torch==9.9.9" in said["9.9.9"]
-
-
-def test_a_constraint_of_pip_that_forbids_a_build_is_named(folder, tmp_path):
+def test_pip_makes_the_same_environments_and_names_a_constraint(folder, tmp_path):
+    ask = ("--torch", "9.2.0", "--no-store", "--out", "with-pip", "--envs", "with-pip-envs")
+    done = made(folder, *ask, prelude=WITHOUT_UV)
+    assert [line for line in done.stdout.splitlines() if line.startswith("torch 9.2.0 ") and "2 pass" in line], tell(
+        done
+    )
     (tmp_path / "caps.txt").write_text("# of this machine\ntorch <= 2.14.1\n")
     common = ("--no-index", "--find-links", folder / "wheels", "--device", "cpu", "--no-store")
     done = call("backfill", *common, "--torch", "9.2.0", folder=tmp_path, prelude=WITHOUT_UV, PIP_CONSTRAINT="caps.txt")
     (line,) = [line for line in done.stdout.splitlines() if "skipped" in line]
     assert "torch==9.2.0; The user requested (constraint) torch<=2.14.1" in line, tell(done)
     assert list((tmp_path / "torch-builds").glob("*/")) == []
-
-
-def test_environments_have_the_extra_packages(filled):
-    (python,) = (filled[0] / "envs").glob("torch-9.2.0-*/bin/python")
-    code = "import synthetic_zoo, torch; print(torch.__version__)"
-    assert subprocess.run([python, "-c", code], capture_output=True, text=True).stdout == "9.2.0\n"
-    import torch
-
-    assert not torch.__version__.startswith("9.")
 
 
 def test_the_same_again_measures_nothing_and_one_that_was_cut_off_goes_on(filled):
@@ -125,16 +113,6 @@ def test_the_same_again_measures_nothing_and_one_that_was_cut_off_goes_on(filled
     assert (found["statuses"], found["runs"], found["commit"]) == ({"pass": 4}, 2, commit_of("9.2.0"))
     changed = {path for path, stamp in files_of(folder / "runs").items() if before.get(path) != stamp}
     assert changed == {closed}
-
-
-@pytest.mark.slow
-def test_half_an_environment_is_made_anew(filled):
-    folder, _ = filled
-    (place,) = (folder / "envs").glob("torch-9.2.0-*/")
-    (place / "inductor-watch.json").unlink()
-    done = made(folder, "--torch", "9.2.0", "--out", "other", "--no-store")
-    assert "made in" in done.stderr, tell(done)
-    assert (place / "inductor-watch.json").exists()
 
 
 @pytest.mark.slow
@@ -157,15 +135,6 @@ def test_a_bisection_over_builds_names_the_first_slower_one(filled):
         path: stamp for path, stamp in bundles.items() if path != log
     }
     is_one_line(made(folder, *ask, "--metric", "eager_ms", verb="bisect"), 2, "another bisection", "--out")
-
-
-@pytest.mark.slow
-def test_ends_that_do_not_differ_are_inconclusive(filled):
-    folder, _ = filled
-    ask = ("--model", "synthetic-a", "--config", "default", "--good", "9.1.0", "--bad", "9.2.0", "--out", "same")
-    done = made(folder, *ask, "--torch", "9.1.0", verb="bisect")
-    assert done.returncode == 3, tell(done)
-    assert "inconclusive: good and bad differ by less than what matters (--smallest): " in done.stderr.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")

@@ -92,38 +92,17 @@ def test_what_is_picked_on_a_page_stands_in_address_navigation_and_link(page):  
         settled(page)
 
 
-def test_a_page_can_be_the_first_that_a_server_shows(chromium, tmp_path):  # noqa: F811
+def test_charts_are_the_first_that_a_server_shows_and_tell_the_pointer(chromium, tmp_path):  # noqa: F811
     with serving(stores.fill(tmp_path / "store.db", tmp_path), tmp_path) as address, watched(chromium) as opened:
         opened.goto(f"{address}/trends")
         settled(opened)
         opened.locator("h1", has_text="Trends").wait_for()
         assert opened.get_by_role("dialog").count() == 0
-
-
-def test_a_chart_shows_what_is_under_the_pointer(page):  # noqa: F811
-    page.goto("/trends")
-    settled(page)
-    chart = page.get_by_test_id("stVegaLiteChart").first
-    drawn = chart.locator("svg, canvas").first
-    drawn.wait_for()
-    page.locator('[data-testid="stVegaLiteChart"][aria-label^="device speedup of"]').first.wait_for()
-    box = drawn.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    tip = page.locator("#vg-tooltip-element")
-    tip.wait_for()
-    assert "UTC" in tip.inner_text() and "commit" in tip.inner_text() and "default" in tip.inner_text()
-
-
-def test_a_link_in_a_table_leads_to_its_page_by_mouse_and_keyboard(page):  # noqa: F811
-    page.goto("/")
-    settled(page)
-    page.locator(".iw td a").first.click()
-    page.wait_for_url("**/compare?*")
-    page.locator("h1", has_text="Compare").wait_for()
-    address = page.url
-    page.go_back()
-    page.locator("h1", has_text="Overview").wait_for()
-    page.locator(".iw td a").first.focus()
-    page.keyboard.press("Enter")
-    page.locator("h1", has_text="Compare").wait_for()
-    assert page.url == address
+        drawn = opened.get_by_test_id("stVegaLiteChart").first.locator("svg, canvas").first
+        drawn.wait_for()
+        opened.locator('[data-testid="stVegaLiteChart"][aria-label^="device speedup of"]').first.wait_for()
+        box = drawn.bounding_box()
+        opened.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        tip = opened.locator("#vg-tooltip-element")
+        tip.wait_for()
+        assert "UTC" in tip.inner_text() and "commit" in tip.inner_text() and "default" in tip.inner_text()

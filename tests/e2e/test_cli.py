@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 
@@ -49,12 +48,7 @@ def test_the_bundles_of_the_checkout_are_ingested_with_one_command(filled):
     ("words", "said"),
     [
         (["comparr", "a", "b"], "compare"),
-        (["nightly", "--device", "tpu"], "tpu"),
-        (["run"], "--model"),
         (["run", "--model", "NoSuchModel", *EAGER], "NoSuchModel"),
-        (["run", "--model", "Bert*", "--samples", "1"], "--samples"),
-        (["zoo", "--model", "resnett50"], "resnet"),
-        (["ingest"], "BUNDLES"),
         (["ingest", "nowhere.jsonl.gz"], "nowhere.jsonl.gz"),
     ],
 )
@@ -68,8 +62,6 @@ def test_bad_input_is_one_line_and_exit_code_2(words, said, tmp_path):
     ("words", "said"),
     [
         (["compare", "nosuchside", "latest"], "nosuchside"),
-        (["compare", "latest", "latest~9"], "latest"),
-        (["compare", "latest", "latest", "--model", "brt"], "bert"),
         (["compare", "latest", "latest", "--config", "cudagraph"], "cudagraphs"),
     ],
 )
@@ -90,24 +82,12 @@ def test_nothing_to_measure_is_exit_code_3(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_there_is_exit_code_4(tmp_path):
+def test_no_folder_and_a_file_that_is_no_database_are_exit_code_4(tmp_path):
     bundle = night(tmp_path / "runs", "one", cells=matrix(["bert"]))
     is_one_line(call("ingest", bundle, "--db", tmp_path / "no" / "w.db", folder=tmp_path), 4, "does not exist")
-
-
-def test_a_file_that_is_no_database_is_exit_code_4_and_left_alone(tmp_path):
     (tmp_path / "notes.db").write_text("dear diary, this is no database at all")
     is_one_line(call("runs", "--db", "notes.db", folder=tmp_path), 4, "not a database")
     assert (tmp_path / "notes.db").read_text().startswith("dear diary")
-
-
-@pytest.mark.parametrize("verb", [["runs"], ["db", "upgrade"]])
-def test_a_newer_schema_is_exit_code_4_and_left_alone(verb, tmp_path):
-    assert call("db", "upgrade", folder=tmp_path).returncode == 0
-    with sqlite3.connect(tmp_path / "inductor-watch.db") as connection:
-        connection.execute("UPDATE alembic_version SET version_num = 'from_the_future'")
-    connection.close()
-    is_one_line(call(*verb, folder=tmp_path), 4, "from_the_future", "update inductor-watch")
 
 
 def test_no_database_yet_says_how_to_make_one(tmp_path):
@@ -125,15 +105,7 @@ def test_a_cut_bundle_is_ingested_with_a_message(tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["zoo", "--json"],
-        ["report", "latest", "latest"],
-        ["regressions", "list", "--json"],
-        ["run", "--help"],
-    ],
-)
+@pytest.mark.parametrize("words", [["zoo", "--json"], ["report", "latest", "latest"]])
 def test_reading_verbs_import_no_torch(words, small):
     heavy = "{'torch', 'triton', 'transformers'} & set(sys.modules)"
     prelude = f"import atexit; atexit.register(lambda: sys.stderr.write(str({heavy})))"

@@ -21,7 +21,7 @@ from collector.bundle import read_bundle
 from collector.vocabulary import Config
 from tests.command_line import ROOT, call, is_one_line, tell
 from tests.e2e.killing import Storm
-from tests.factories import cell, matrix, night
+from tests.factories import cell
 from tests.jobs.acting import played_host
 
 NO_TORCH = """raise ModuleNotFoundError("No module named 'torch'", name="torch")"""
@@ -78,29 +78,25 @@ def test_a_run_that_goes_on_is_not_taken_up_by_a_second_command(played, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("module", "said"),
-    [(NO_TORCH, "torch is not installed"), (BROKEN_TORCH, "torch does not start here: ImportError: libcudart.so.12")],
+    ("words", "module", "said"),
+    [
+        (["nightly"], NO_TORCH, "torch is not installed"),
+        (["nightly"], BROKEN_TORCH, "torch does not start here: ImportError: libcudart.so.12"),
+        (["plan", "--device", "cpu"], BROKEN_TORCH, "torch does not import here: libcudart.so.12"),
+    ],
 )
-def test_a_torch_that_is_not_there_or_does_not_import_is_one_line(module, said, tmp_path):
+def test_a_torch_that_is_not_there_or_does_not_import_is_one_line(words, module, said, tmp_path):
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "torch.py").write_text(module + "\n")
-    done = call("nightly", folder=tmp_path, PYTHONPATH=f"{tmp_path / 'modules'}{os.pathsep}{ROOT}")
+    done = call(*words, folder=tmp_path, PYTHONPATH=f"{tmp_path / 'modules'}{os.pathsep}{ROOT}")
     is_one_line(done, 2, said)
     assert done.stdout == ""
     assert [path.name for path in tmp_path.iterdir()] == ["modules"]
 
 
-@pytest.mark.parametrize("words", [["modes"], ["plan", "--device", "cpu"]])
-def test_a_torch_that_does_not_import_is_no_error_of_ours(words, tmp_path):
-    (tmp_path / "torch.py").write_text(BROKEN_TORCH + "\n")
-    done = call(*words, folder=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
-    is_one_line(done, 2, "torch does not import here: libcudart.so.12", "install it again")
-
-
 def test_doctor_names_a_compiler_and_a_torch_that_are_missing(tmp_path):
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "torch.py").write_text(BROKEN_TORCH + "\n")
-    found = call("doctor", folder=tmp_path, PYTHONPATH=f"{tmp_path / 'modules'}{os.pathsep}{ROOT}", PATH=str(tmp_path))
+    (tmp_path / "torch.py").write_text(BROKEN_TORCH + "\n")
+    found = call("doctor", folder=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}", PATH=str(tmp_path))
     assert found.returncode == 1, tell(found)
     assert found.stderr == ""
     missing = {line.split(maxsplit=1)[1] for line in found.stdout.splitlines() if line.startswith("missing")}
@@ -128,13 +124,11 @@ def _without_privileges():
 RUN = ("run", "--model", "ViTTiny*", "--backend", "eager", "--device", "cpu", "--start", "spawn")
 
 
-@pytest.mark.parametrize("words", [("ingest", "BUNDLE"), RUN])
-def test_a_folder_that_cannot_be_written_is_one_line_and_stays_as_it_was(words, tmp_path):
-    bundle = night(tmp_path / "runs", "one", cells=matrix(["bert"]))
+def test_a_folder_that_cannot_be_written_is_one_line_and_stays_as_it_was(tmp_path):
     shut = tmp_path / "shut"
     shut.mkdir()
     shut.chmod(0o500)
-    command = [sys.executable, "-m", "jobs.cli", *(str(bundle) if word == "BUNDLE" else word for word in words)]
+    command = [sys.executable, "-m", "jobs.cli", *RUN]
     environ = os.environ | played_host(tmp_path / "played")
     done = subprocess.run(
         command, cwd=shut, env=environ, capture_output=True, text=True, check=False, preexec_fn=_without_privileges

@@ -94,7 +94,7 @@ def test_a_run_is_resumed_with_the_local_definition(shell, tmp_path):
     assert (told["arguments"]["seq"], told["folder"], told["version"][:8]) == (32, "sub", "content ")
 
 
-#: Functions that take no `batch_size`: a batch of 64 rows, inputs without a batch, and one that a plan cannot see.
+#: A function that takes no `batch_size` and makes a batch of 64 rows, and one whose batch a plan cannot see.
 AS_THEY_ARE = """
 import torch
 from torch import nn
@@ -104,14 +104,6 @@ def small():
     return nn.Linear(8, 4), (torch.randn(64, 8),)
 
 
-def half():
-    return nn.Linear(8, 4), (torch.randn(32, 8),)
-
-
-def flat():
-    return nn.Linear(8, 4), (torch.randn(8),)
-
-
 made = lambda batch_size: (nn.Linear(8, 4), (torch.randn(batch_size, 8),))
 """
 
@@ -119,19 +111,14 @@ made = lambda batch_size: (nn.Linear(8, 4), (torch.randn(batch_size, 8),))
 def test_a_function_without_batch_size_runs_as_it_is(tmp_path):
     (tmp_path / "my_models.py").write_text(AS_THEY_ARE)
     run = ["run", "--device", "cpu", "--backend", "eager", "--no-store", "--samples", "5"]
-    models = [word for name in ("small", "flat", "made") for word in ("--model", f"my_models:{name}")]
+    models = [word for name in ("small", "made") for word in ("--model", f"my_models:{name}")]
     done = call(*run, *models, folder=tmp_path)
     assert done.returncode == 0, tell(done)
     said = done.stdout + done.stderr
-    lines = {name: re.search(rf"my_models:{name} .*", said)[0] for name in ("small", "flat", "made")}
+    lines = {name: re.search(rf"my_models:{name} .*", said)[0] for name in ("small", "made")}
     words = {name: (line.split()[4], line.split()[6]) for name, line in lines.items()}
-    assert words == {"small": ("bs64", "pass"), "flat": ("bs-own", "pass"), "made": ("bs1", "pass")}
+    assert words == {"small": ("bs64", "pass"), "made": ("bs1", "pass")}
     (path,) = (tmp_path / "runs").glob("*.jsonl.gz")
     measured = {one.cell.model: one for one in read_bundle(path).latest().values()}
     assert {one.cell.batch_size for one in measured.values()} == {0}
-    assert [measured[f"my_models:{name}"].details.get("input_batch") for name in lines] == [64, None, 1]
-
-    done = call(*run, "--start", "spawn", "--model", "my_models:half", "--batch-size", "64", folder=tmp_path)
-    said = done.stdout + done.stderr
-    assert "half takes no batch_size and makes a batch of 32, not of 64: leave out the batch size" in said
-    assert "Traceback" not in said
+    assert [measured[f"my_models:{name}"].details.get("input_batch") for name in lines] == [64, 1]

@@ -87,20 +87,6 @@ def test_a_chart_is_saved_by_keyboard_alone(page, tmp_path):
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_in_what_opens(chromium, real_server, scheme):  # noqa: F811
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    with watched(chromium, base_url=real_server, color_scheme=scheme) as page:
-        page.goto(f"/compare?{SIDES}")
-        settled(page)
-        page.get_by_text("Export report and charts").click()
-        settled(page)
-        page.wait_for_timeout(700)
-        keep(page, f"export-report-and-charts-{scheme}")
-        found = axe.Axe().run(page).response["violations"]
-        assert [(item["id"], [node["html"][:160] for node in item["nodes"][:3]]) for item in found] == []
-
-
 PAGES = {
     "overview": "",
     "compare": "compare",

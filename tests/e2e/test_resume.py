@@ -95,7 +95,7 @@ def test_a_night_that_is_killed_goes_on_where_it_was(gpus, tmp_path):
         played = played_host(tmp_path / "played", **FACTS) | {"PATH": os.environ["PATH"], "PLAY_SCRIPT": SCRIPT}
     played |= {"CUDA_VISIBLE_DEVICES": "0,1"}
     words = ["--start", "spawn", "--workers", str(min(2 // gpus, len(CORES))), "--gpus", "all" if gpus == 2 else "0"]
-    storm, found, statuses = survive(tmp_path, cells, 5, gpus, 1.5, words, **played)
+    storm, found, statuses = survive(tmp_path, cells, 3, gpus, 1.5, words, **played)
     nights = {}
     for run in found:
         nights.setdefault(run.header.night or run.header.run_id, []).extend(run.planned)
@@ -105,21 +105,6 @@ def test_a_night_that_is_killed_goes_on_where_it_was(gpus, tmp_path):
     assert max(run.attempt for run in found) > 1
     assert statuses[Status.PASS] > statuses[Status.CRASHED]
     assert statuses[Status.CRASHED] <= storm.kills["worker"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_fifty_kills_at_random_points_lose_and_double_nothing(tmp_path):
-    cells = [*EAGER, *PAIR]
-    storm, found, statuses = survive(tmp_path, cells, kills=50, seed=1, longest_s=16)
-    for run in found:
-        assert run.planned == cells
-        check_pair(run)
-    assert min(storm.kills.values()) >= 10, storm.kills
-    assert max(run.attempt for run in found) > 3
-    # A killed cell is a recorded outcome, the kill of a runner or a host is none. Most kills meet the fork server while it
-    # imports, so that none may hit a cell: that is what the played nights above are for.
-    assert statuses[Status.CRASHED] <= 2 * storm.kills["worker"]
 
 
 @pytest.mark.slow
@@ -150,14 +135,7 @@ def test_out_of_time_then_resumed_then_retried(tmp_path):
         assert "nothing left to do" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["resume"], "no run in runs"),
-        (["resume", "odd.jsonl"], "not a bundle"),
-        (["resume", "--max-hours", "-1"], "--max-hours"),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), [(["resume"], "no run in runs"), (["resume", "odd.jsonl"], "not a bundle")])
 def test_what_cannot_be_resumed_is_one_line_and_exit_code_2(words, said, tmp_path):
     write_plan(tmp_path, EAGER)
     (tmp_path / "odd.jsonl").write_text("hello\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.command_line import call, is_one_line, tell
+from tests.command_line import call, tell
 from tests.factories import COMMIT_B, failing, matrix, night
 
 
@@ -26,9 +26,3 @@ def test_ingest_and_compare_on_a_server_give_what_they_give_on_a_file(postgres_u
         said[place] = (done.stdout, json.loads(compared.stdout))
     assert said["store.db"] == said[postgres_url]
     assert said["store.db"][1]["cells"]
-
-
-def test_a_server_that_refuses_is_one_line_without_the_password(postgres, tmp_path):
-    done = call("runs", "--db", postgres.url("nowhere", password="secret"), folder=tmp_path)
-    is_one_line(done, 4, "createdb nowhere")
-    assert "secret" not in done.stderr + done.stdout

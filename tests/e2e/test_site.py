@@ -14,16 +14,7 @@ from tests.command_line import call, tell
 from tests.dashboard import stores
 from tests.e2e.browser_fixtures import chromium, keep, watched  # noqa: F401 -- fixtures
 
-PAGES = (
-    "",
-    "compare",
-    "compare?base=again-1&new=night-1",
-    "model",
-    "model/huggingface/gpt2/",
-    "trends",
-    "commit",
-    "regressions",
-)
+PAGES = ("", "compare", "model/huggingface/gpt2/", "trends", "commit", "regressions")
 LOOKS = (
     ("light", 1400),
     pytest.param("dark", 1400, marks=pytest.mark.slow),

@@ -15,6 +15,8 @@ from tests.program_server import ask
 
 _ROOT = Path(__file__).resolve().parents[3]
 _MEASURING = {"nightly", "run"}
+#: A site is published without the scripts of its charts: to bundle them takes longer than all its pages.
+_PRELUDE = "import vl_convert; vl_convert.javascript_bundle = lambda *_, **__: ''"
 
 
 def _prepare(script: Path, words: list[str]) -> None:
@@ -36,7 +38,8 @@ def main() -> None:
     elif words[:2] == ["-m", "jobs.cli"]:
         is_played = words[2] in _MEASURING and os.environ.get("PLAYED")
         module = "tests.e2e.workflows.played" if is_played else "jobs.cli"
-        sys.exit(ask(os.environ["PROGRAM_SERVER"], module, words[2:], str(Path.cwd()), os.environ, (0, 1, 2)))
+        streams = (0, 1, 2)
+        sys.exit(ask(os.environ["PROGRAM_SERVER"], module, words[2:], str(Path.cwd()), os.environ, streams, _PRELUDE))
     os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 -- it becomes the Python that was asked for
 
 
