@@ -12,7 +12,7 @@ from dashboard import widgets
 from db.engine import open_store
 from db.queries.cells import EVERYTHING
 from tests.dashboard import stores
-from tests.dashboard.conftest import text_of, unfolded
+from tests.dashboard.conftest import plain, text_of, unfolded
 
 
 def buttons(app: AppTest) -> list[str]:
@@ -40,6 +40,15 @@ def test_without_the_renderer_the_report_is_offered_without_pictures(open_app, t
     assert "Report, one HTML file" in buttons(app)
     assert not any("PNG" in label or "SVG" in label for label in buttons(app))
     assert "pip install vl-convert-python" in text_of(app)
+
+
+def test_a_models_page_follows_the_question_and_shows_both_kernels(open_app, two_nights):
+    app = open_app(two_nights, "model", model="huggingface/gpt2", kernels="beside")
+    said = plain(app)
+    parts = ["Regressed: device time", "Metrics", "Kernels", "Compiled beside eager", "History", "Reproduce"]
+    places = [said.casefold().index(part.casefold()) for part in parts]
+    assert places == sorted(places)
+    assert "at::native::add" in said and "100%" in said and "70%" in said
 
 
 def test_the_report_knows_filters_and_links(two_nights):

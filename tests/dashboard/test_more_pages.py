@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.history import over_commits
 from analysis.history.suite_levels import joined, paired, steps
 from dashboard.views.runs_page import coverage_table, silent_days
 from tests.analysis.compare import cells
@@ -78,6 +79,12 @@ def history(values, models=3, config="triton", night=None):
             "n_speedup": models,
         }
     )
+
+
+def test_of_many_runs_the_newest_are_drawn(monkeypatch):
+    monkeypatch.setattr(over_commits, "NEWEST", 2)
+    rows = pd.concat([history([1.0, 2.0, 3.0]), history([4.0, 5.0, 6.0], config="other")])
+    assert over_commits.newest(rows)["speedup"].tolist() == [2.0, 3.0, 5.0, 6.0]
 
 
 def trend(rows, *models, metric="speedup"):

@@ -77,7 +77,12 @@ def test_compare_sorts_all_rows_by_what_is_picked(open_app, two_nights):
 
 
 @pytest.mark.parametrize(
-    ("query", "count"), [({"outcome": ["broke", "fixed"]}, 2), ({"phase": "training", "outcome": "regressed"}, 3)]
+    ("query", "count"),
+    [
+        ({"configs": ["cudagraphs", "default"]}, 16),
+        ({"outcome": ["broke", "fixed"]}, 2),
+        ({"phase": "training", "outcome": "regressed"}, 3),
+    ],
 )
 def test_compare_filters_by_what_the_address_says(open_app, two_nights, query, count):
     assert len(cells_of(open_app(two_nights, "compare", **query))) == count

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.dashboard import stores
-from tests.dashboard.conftest import plain, text_of
+from tests.dashboard.conftest import cells_of, plain, text_of
 
 SIDES = {"base": f"main@{stores.SHAS[0]}", "new": f"main@{stores.SHAS[1]}"}
 MODEL = {"model": "huggingface/gpt2", "setting": "inference,bfloat16,cuda,8"}
@@ -22,12 +22,43 @@ def store(tmp_path_factory):
     return stores.store(folder / "store.db", bundles)
 
 
+def rows_of(app):
+    """The cells of the table of measurements by the title of their metric."""
+    (table,) = [part for part in text_of(app).split("<table>") if "<caption>Metrics" in part]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in table.split("</table>")[0].split("<tr>")[2:]]
+    texts = [[re.sub(r"<[^>]+>", "", cell).replace("\N{MINUS SIGN}", "-") for cell in row] for row in rows]
+    return {title: cells for title, *cells in texts}
+
+
+def numbers(text):
+    return [float(number) for number in re.findall(r"[-+]?\d+\.?\d*", text)]
+
+
+TITLES = {
+    **{"compiled latency": "compiled_ms", "device time": "compiled_kernel_ms", "cold compile": "compile_cold_s"},
+    **{"peak memory": "compiled_peak_bytes", "speedup": "speedup"},
+}
+
+
+def test_compare_and_model_show_the_same_values_and_changes(open_app, store):
+    compare = SIDES | {"mode": "configs", "from": "default", "to": "cudagraphs"}
+    app = open_app(store, "compare", columns=[*TITLES.values()], q="gpt2 inference", **compare)
+    table = cells_of(app)
+    (cell,) = table[table["config"] == "cudagraphs"].to_dict("records")
+    assert "mean of 3 / 3 runs" in text_of(app)
+    model = MODEL | SIDES | {"config": ["default", "cudagraphs"], "versus": "configs"}
+    shown = rows_of(open_app(store, "model", **model))
+    for title in TITLES:
+        base, new, change, interval, _ = shown[title]
+        of_model = [number for text in (base, new, change, interval) for number in numbers(text)]
+        assert numbers(cell[title].replace("\N{MINUS SIGN}", "-")) == of_model[:5], title
+
+
 def test_model_says_what_stands_behind_the_values(open_app, store):
     both = plain(open_app(store, "model", **MODEL, **SIDES, config="default"))
     alone = plain(open_app(store, "model", **MODEL, base="none", new=SIDES["new"], config="default"))
     single = plain(open_app(store, "model", **MODEL, base="run-0", new="run-5", config="default"))
     assert "means of several measurements (base 3, new 3)" in both
-    assert "mean of 3 / 3 runs" in text_of(open_app(store, "compare", **SIDES))
     assert re.findall(r"(base|new), 2026-\d\d-\d\d \d\d:\d\d UTC(run-\d)pass", both) == [
         *(("base", f"run-{number}") for number in range(3)),
         *(("new", f"run-{number}") for number in range(3, 6)),
