@@ -7,7 +7,9 @@ import pytest
 
 from analysis.compare.compare_sides import compare_named
 from db.ingest import OtherRunError, ingest_bundle
+from db.queries.cells import revision
 from db.queries.sides import order_note, resolve_side
+from db.store_errors import StoreError
 from tests.factories import TESTBED, cell, header, night, passing, write_bundle
 
 YEAR = 365 * 24 * 60
@@ -52,10 +54,13 @@ def test_another_host_and_a_backfill_may_end_later_than_they_began(store, tmp_pa
 
 def test_another_run_of_the_same_name_is_refused(store, tmp_path):
     ingest_bundle(store, night(tmp_path / "a", "r1", cells=[cell()]))
+    with pytest.raises(StoreError, match="a run id of its own"):
+        ingest_bundle(store, night(tmp_path / "c", "r1", commit="e" * 40))
     with pytest.raises(
         OtherRunError, match=r"already stored that started 2026-08-01 02:00:00 UTC, this one .*db remove r1"
     ):
         ingest_bundle(store, night(tmp_path / "b", "r1", minutes=1, cells=[cell()]))
+    assert revision(store) == 1
 
 
 def test_a_replaced_value_is_told_with_the_one_that_replaces_it(store, tmp_path):

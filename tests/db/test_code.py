@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import text
 
-from collector.bundle import BundleWriter, read_bundle
+from collector.bundle import BundleWriter
 from collector.code import Code, Graph, Kernel
 from db.ingest import ingest_bundle
 from db.maintenance.upkeep import Ages, prune, remove_run
@@ -27,18 +27,6 @@ def write(folder, run_id, code, minutes=0):
     writer.code(code.to_json(), {name: value for name, value in TEXTS.items() if name in kernels})
     writer.measurement(passing(cell(), minutes=minutes + 1, code_id=code.code_id))
     return writer.close(at(minutes + 2))
-
-
-def test_a_text_is_in_one_bundle_and_is_written_again_when_that_is_gone(tmp_path):
-    first = write(tmp_path, "one", CODE)
-    second = write(tmp_path, "two", OTHER, 10)
-    assert set(read_bundle(first).texts) == {"w" * 16, "a" * 16, "b" * 16}
-    assert set(read_bundle(second).texts) == {"c" * 16}
-    assert set(read_bundle(second).codes) == {OTHER.code_id}
-    again = read_bundle(write(tmp_path, "again", CODE, 15))
-    assert (again.codes, again.texts) == ({}, {})
-    first.unlink()
-    assert set(read_bundle(write(tmp_path, "three", CODE, 20)).texts) == {"w" * 16, "a" * 16, "b" * 16}
 
 
 def test_stored_code_is_found_by_run_and_cell_and_ingest_is_repeatable(tmp_path):

@@ -5,7 +5,7 @@ from sqlalchemy import select, text
 from sqlalchemy.event import listen
 
 from collector.usage_errors import BundleError
-from collector.vocabulary import Config, Status
+from collector.vocabulary import Config
 from db.ingest import ingest_bundle
 from db.schema import measurements
 from db.store_errors import StoreError
@@ -66,13 +66,6 @@ def test_numbers_that_are_no_numbers_do_not_pose_as_measured(store, tmp_path):
     assert found.details["other_metrics"] == {"speedup": "inf"}
 
 
-def test_a_cell_measured_twice_in_one_bundle_counts_with_its_later_line(store, tmp_path):
-    # The clock went backwards between the two: the order of the lines decides all the same.
-    lines = [failing(cell(), Status.TIMEOUT, minutes=9), passing(cell(), minutes=2)]
-    report = ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
-    assert (report.new, queries.measurement(store, "r1", cell().cell_id).status) == (1, "pass")
-
-
 def test_replicates_are_rows_of_their_own_and_one_cell(store, tmp_path):
     lines = [passing(cell(), minutes=number, seed=number, replicate=number) for number in range(3)]
     report = ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
@@ -102,13 +95,7 @@ def test_a_run_that_is_only_closed_is_a_change(store, tmp_path):
     assert queries.list_runs(store)[0].bundle == "r1.jsonl.gz"
 
 
-def test_a_plan_that_grew_is_a_change(store, tmp_path):
-    lines = [passing(cell())]
-    ingest_bundle(store, write_bundle(tmp_path / "one", header("r1"), lines))
-    report = ingest_bundle(store, write_bundle(tmp_path / "two", header("r1"), lines, planned=[cell(), cell("late")]))
-    assert (report.planned, report.changed, queries.list_runs(store)[0].missing) == (2, True, 1)
-
-
+@pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)
 def test_bundles_give_the_same_answers_in_any_order(fresh, tmp_path):
     extra = passing(cell("new-model"), minutes=2)
     bundles = [
@@ -124,14 +111,6 @@ def test_bundles_give_the_same_answers_in_any_order(fresh, tmp_path):
             ingest_bundle(store, path)
         found.append(answers(store))
     assert all(item == found[0] for item in found)
-
-
-def test_one_name_for_two_runs_is_refused_and_nothing_is_written(store, tmp_path):
-    ingest_bundle(store, night(tmp_path / "a", "r1"))
-    before = answers(store), queries.revision(store)
-    with pytest.raises(StoreError, match="a run id of its own"):
-        ingest_bundle(store, night(tmp_path / "b", "r1", commit="e" * 40))
-    assert (answers(store), queries.revision(store)) == before
 
 
 def test_an_ingest_that_fails_half_way_leaves_nothing(store, tmp_path):
@@ -158,14 +137,6 @@ def test_a_refused_bundle_in_a_transaction_leaves_the_others_of_it(store, tmp_pa
     assert sorted((run.run_id, run.branch) for run in queries.list_runs(store)) == [("r1", "main"), ("r3", "main")]
 
 
-def test_commit_facts_fill_gaps_and_replace_nothing(store, tmp_path):
-    ingest_bundle(store, night(tmp_path, "r1", commit_title=None, commit_date=None))
-    assert queries.list_runs(store)[0].commit_title is None
-    ingest_bundle(store, night(tmp_path, "r2", commit_title="First"))
-    ingest_bundle(store, night(tmp_path, "r3", commit_title="Second"))
-    assert queries.list_runs(store)[0].commit_title == "First"
-
-
 def test_a_record_that_one_bundle_lost_is_filled_in_by_another(store, tmp_path):
     path = write_bundle(tmp_path, header("r1"), [passing(cell())], closed=False)
     kept = [line for line in path.read_bytes().splitlines(True) if json.loads(line)["record"] != "environment"]
@@ -176,29 +147,6 @@ def test_a_record_that_one_bundle_lost_is_filled_in_by_another(store, tmp_path):
     assert queries.environment(store, environment_id) is None
     ingest_bundle(store, night(tmp_path, "r2"))
     assert queries.environment(store, environment_id)["triton"] == "3.6.0"
-
-
-@pytest.mark.parametrize(
-    "name",
-    ['it\'s "quoted"; DROP TABLE runs;--', "%_\\[a-z]*? \N{SNOWMAN} 模型\nbreak", "x" * 10_000, ""],
-)
-def test_any_name_is_stored_and_found_again(store, tmp_path, name):
-    odd = Config(template=name or "t", overrides={name or "k": name})
-    which = cell(name, odd, suite=name or "s")
-    ingest_bundle(store, write_bundle(tmp_path, header("r1", branch=name or "b"), [failing(which, log_tail=name)]))
-    found = queries.measurement(store, "r1", which.cell_id)
-    assert found.cell.as_cell() == which
-    assert found.log_tail == (name or None)
-    assert queries.resolve_side(store, name or "b").run_ids == ("r1",)
-    assert len(queries.model_history(store, name or "s", name)) == 1
-
-
-def test_texts_that_no_database_can_keep_are_kept_as_far_as_possible(store, tmp_path):
-    which = cell("nul\x00 and \ud800 surrogate")
-    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [failing(which, log_tail="a\x00b\udfff")]))
-    found = queries.measurement(store, "r1", which.cell_id)
-    assert found.cell.model == "nul\N{REPLACEMENT CHARACTER} and \N{REPLACEMENT CHARACTER} surrogate"
-    assert found.log_tail == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
 
 
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
@@ -238,16 +186,16 @@ def test_an_unreadable_start_is_reported_and_the_measurement_kept(store, tmp_pat
     assert run.started_at.isoformat() == at(0)
 
 
-def test_a_night_of_1800_cells_is_stored_by_few_statements(store, tmp_path):
+def test_a_night_of_600_cells_is_stored_by_few_statements(store, tmp_path):
     configs = [Config(template=f"c{number}") for number in range(12)]
     lines = [
         {"record": "measurement", **passing(cell(f"m{number}", config), rounds=30).to_json()}
-        for number in range(150)
+        for number in range(50)
         for config in configs
     ]
     path = write_bundle(tmp_path, header("r1"), [], closed=False)
     path.write_bytes(path.read_bytes() + b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     asked = []
     listen(store, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
-    assert ingest_bundle(store, path).new == 1800
-    assert len(asked) < 80  # rows go in by the thousand (`benchmarks/store.py` has the seconds)
+    assert ingest_bundle(store, path).new == 600
+    assert len(asked) < 60  # rows go in by the thousand (`benchmarks/store.py` has the seconds)

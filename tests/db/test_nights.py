@@ -6,7 +6,6 @@ from collector.bundle import CONFIRM, check_bundle
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.nights import describe_places, list_nights, list_runs
-from db.queries.cells import revision
 from db.queries.series import repeats, series_runs
 from db.queries.side_rows import side_rows
 from db.queries.sides import previous_night, resolve_side
@@ -44,16 +43,6 @@ def test_nights_are_listed_newest_first_with_their_runs_and_sums(store, tmp_path
     assert (several.statuses, several.missing, several.place) == ({"pass": 2, "oom": 1}, 3, "3 x A GPU")
     assert several.started_at.isoformat() == at(2)
     assert len(side_rows(store, resolve_side(store, "n"))) == 6
-
-
-def test_a_bundle_that_tells_its_night_at_last_is_a_change_and_then_none(store, tmp_path):
-    cells = [passing(cell())]
-    ingest_bundle(store, write_bundle(tmp_path / "old", header("r1"), cells))
-    path = write_bundle(tmp_path / "new", header("r1", night="n"), cells)
-    before = revision(store)
-    assert [ingest_bundle(store, path).changed for _ in range(2)] == [True, False]
-    assert revision(store) == before + 1
-    assert resolve_side(store, "n").run_ids == ("r1",)
 
 
 def test_two_nights_of_one_name_stay_two_and_keep_their_names(store, tmp_path):
@@ -101,9 +90,3 @@ def test_what_confirms_a_night_is_of_it_and_moves_it_to_no_other_place(store, tm
     both = [resolve_side(store, text) for text in ("n0", "n1")]
     in_time = repeats(store, both, ["compiled_ms"], look_back=1).runs
     assert in_time["night"].tolist() == ["n0", "n0", "n1", "n1"]
-
-
-def test_the_beginning_of_a_confirmed_night_names_all_of_it(store, tmp_path):
-    ingest_bundle(store, night(tmp_path, "20261101-night"))
-    ingest_bundle(store, night(tmp_path, "20261102-again", minutes=60, night="20261101-night", trigger=CONFIRM))
-    assert set(resolve_side(store, "20261101").run_ids) == {"20261101-night", "20261102-again"}

@@ -133,11 +133,7 @@ def wait_until(condition):
 
 
 @pytest.mark.parametrize(
-    "place",
-    [
-        "postgresql://me:secret@localhost:1/x",
-        "postgresql://me:secret@no-such-host.invalid/x",
-    ],
+    "place", ["postgresql://me:secret@localhost:1/x", "postgresql://me:secret@no-such-host.invalid/x"]
 )
 def test_a_server_that_is_not_there_is_one_line(place):
     message = refusal(place)

@@ -40,12 +40,7 @@ def test_the_formats_of_older_rows_are_read(number_format, data, values):
 
 @pytest.mark.parametrize(
     "value",
-    [
-        {"a": [1, 2.5, None, True, "x"]},
-        {"a\x00": "nul \x00"},
-        {"a": "\ud800"},
-        {"a": ["ü", math.nan, math.inf]},
-    ],
+    [{"a": [1, 2.5, None, True, "x"]}, {"a\x00": "nul \x00"}, {"a": "\ud800"}, {"a": ["ü", math.nan, math.inf]}],
 )
 def test_json_is_cleaned_only_where_there_is_something_to_clean(value):
     assert clean_compact(value) == compact(clean_json(value))

@@ -64,22 +64,6 @@ def test_a_name_that_is_unknown_unmeasured_or_ambiguous_is_one_line(runs, tags, 
     assert "\n" not in str(told.value)
 
 
-def test_one_tag_in_two_measured_repositories_is_ambiguous(runs, tmp_path):
-    imported(runs, {"v1": COMMIT_C})
-    imported(runs, {"v1": COMMIT_B}, repo="org/fork", line=(COMMIT_B,))
-    assert resolve_side(runs, "v1").run_ids == ("second", "first")
-    head = header("fork", minutes=300, branch="main", commit=COMMIT_B, repo="org/fork")
-    ingest_bundle(runs, write_bundle(tmp_path, head, [passing(cell())]))
-    with pytest.raises(SideError, match=r"v1 could be org/fork@b2b2.*pytorch/pytorch@c3c3"):
-        resolve_side(runs, "v1")
-
-
-def test_names_of_runs_nights_and_branches_come_before_tags(runs):
-    imported(runs, {"first": COMMIT_A, "main": COMMIT_A})
-    assert resolve_side(runs, "first").kind == "run"
-    assert resolve_side(runs, "main").kind == "branch"  # the tag is of the same commit
-
-
 def test_bots_tags_are_kept_only_of_commits_that_are_known(runs):
     found = imported(runs, {"trunk/a1": COMMIT_A, "ciflow/trunk/1": UNKNOWN, "v1": UNKNOWN})
     assert found.tags == 2

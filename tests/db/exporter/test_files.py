@@ -44,13 +44,6 @@ def test_every_metric_of_every_cell_is_in_the_csv(full):
         assert (row["model"], row["cell_id"], row["commit"]) == (expected["model"], expected["cell_id"], "a1" * 20)
 
 
-def test_a_missing_cell_has_a_row_without_a_status(full):
-    rows = as_rows(full, "plain", "n")
-    assert {row["side"] for row in rows} == {"plain", "n"}
-    (row,) = [row for row in rows if row["model"] == "missing"]
-    assert (row["status"], row["speedup"], row["config"]) == ("", "", "default")
-
-
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", ["=1+1", "+SUM(A1)", "-2", "@x", "\t=1", " =1"])
 def test_no_text_is_a_formula_to_a_spreadsheet(store, tmp_path, name):

@@ -164,34 +164,6 @@ def test_a_failure_in_table_and_json_is_one_measurement(tmp_path):
     assert [item.metrics.get("speedup") for item in run.measurements] == [None, EXACT]
 
 
-def test_names_of_a_replaced_header_are_corrected_from_the_json(tmp_path):
-    stem = f"{STEM}_performance"
-    header, rows = "dev,name,batch_size,outer,middle,inner", ("cuda,m,4,0.500000,0.250000,0", "cuda,n,4,0.1,0.2,0.3")
-    paths = (
-        table(tmp_path, "performance_compilation_metrics", header, *rows),
-        lines(
-            tmp_path,
-            f"{stem}_compilation_metrics.json",
-            *(record(name, value, model="m") for name, value in (("outer", "0.500000"), ("other", "0.250000"))),
-        ),
-    )
-    (run,) = runs(read(tmp_path, *paths))
-    found = {item.cell.model: item.details["compile_phases_s"] for item in run.measurements}
-    assert found["m"] == {"outer": 0.5, "other": 0.25}
-
-
-def test_a_failed_row_of_a_table_has_the_flags_and_the_run_of_the_others(tmp_path):
-    flags = {"freezing": True, "only": "hf_Bert_large"}
-    paths = (
-        table(tmp_path, "performance", PERFORMANCE, GOOD, FAILED),
-        lines(tmp_path, f"{STEM}_performance.json", uploaded("speedup", EXACT, flags=flags)),
-    )
-    (run,) = runs(read(tmp_path, *paths, asked=NOBODY))
-    assert {item.cell.config for item in run.measurements} == {Config(template="cudagraphs", freezing=True)}
-    failed = next(item for item in run.measurements if item.cell.model == "timm_vit_x")
-    assert "only" not in failed.details["imported"]["performance"].get("arguments", {})
-
-
 def test_commit_branch_date_and_runner_come_from_the_uploader(tmp_path):
     # The caller's date is that of every measurement.
     dated = only(imported(tmp_path / "dated", uploaded("speedup", 1.5)))
@@ -240,11 +212,6 @@ def test_instruction_counts_of_pr_time_benchmarks_are_kept(tmp_path):
     assert runs(report)[0].header.testbed["harness"] == "pr_time_benchmarks"
 
 
-def test_a_warm_start_is_no_cold_compile_time(tmp_path):
-    found = only(imported(tmp_path, record("compilation_latency", 9.5, flags={"cold_start_latency": False})))
-    assert (found.metrics, kept(found)["values"]["compilation_latency"]) == ({}, 9.5)
-
-
 @pytest.mark.parametrize(
     "bad",
     [
@@ -273,12 +240,6 @@ def test_a_moment_that_is_none_is_evidence_where_the_caller_knows_better(tmp_pat
     assert found.started_at == "2026-08-01T02:00:00+00:00" and "timestamp" in kept(found)["record"]
     unknown = imported(tmp_path, uploaded("speedup", 1.5, timestamp=moment), asked=NOBODY)
     assert unknown.is_empty and "--date" in unknown.problems[0]
-
-
-def test_milliseconds_and_texts_are_times_as_well(tmp_path):
-    for moment in (1_785_000_000_000, "2026-07-25 17:20:00"):
-        (run,) = runs(imported(tmp_path, uploaded("speedup", 1.5, timestamp=moment), asked=NOBODY))
-        assert run.header.started_at == "2026-07-25T17:20:00+00:00"
 
 
 def test_importing_a_folder_twice_over_reads_equal_files_once(tmp_path):

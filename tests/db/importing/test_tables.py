@@ -113,18 +113,6 @@ def test_a_skipped_check_passes_where_the_model_was_timed(tmp_path):
     assert (alone.status, alone.metrics) == (Status.SKIPPED, {})
 
 
-def test_a_failed_row_takes_the_batch_size_of_other_configs(tmp_path):
-    other = STEM.replace("with_cudagraphs", "max_autotune")
-    paths = (
-        table(tmp_path, "performance", PERFORMANCE, GOOD),
-        table(tmp_path, "performance", PERFORMANCE, FAILED.replace("timm_vit_x", "hf_Bert_large"), stem=other),
-    )
-    report = read(tmp_path, *paths)
-    cells = {item.cell.config.name: item for item in read_bundle(Path(report.runs[0].bundle)).measurements}
-    assert cells["cudagraphs+max_autotune=true"].cell.batch_size == 16
-    assert cells["cudagraphs+max_autotune=true"].status is Status.FAIL_TO_RUN
-
-
 def test_graph_breaks_and_phases_beside_a_table_are_its_evidence(tmp_path):
     paths = (
         table(tmp_path, "performance", PERFORMANCE, GOOD),

@@ -91,6 +91,7 @@ def test_what_differs_from_the_bundles_is_found(filled, tmp_path, statement, kin
     assert any(item.kind == kind and said in item.text for item in found) if kind else found == (), found
 
 
+@IN_A_FILE
 @pytest.mark.parametrize(("metric", "factor"), [("compiled_ms", "NULL"), ("eager_ms", "0.999999999")])
 def test_a_metric_that_differs_from_the_bundles_is_found(filled, tmp_path, metric, factor):
     chosen = "(SELECT min(cell) FROM measurements WHERE run = (SELECT id FROM runs WHERE run_id = 'r2'))"
