@@ -79,7 +79,7 @@ def test_compare_sorts_all_rows_by_what_is_picked(open_app, two_nights):
 @pytest.mark.parametrize(
     ("query", "count"),
     [
-        ({"configs": ["cudagraphs", "default"]}, 16),
+        ({"configs": ["cudagraphs", "default"], "config": "cudagraphs"}, 8),
         ({"outcome": ["broke", "fixed"]}, 2),
         ({"phase": "training", "outcome": "regressed"}, 3),
     ],

@@ -1,5 +1,6 @@
 """The verdicts on the pages: those of the command line, whatever is filtered, and in words a person can act on."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -7,10 +8,13 @@ import pytest
 
 from analysis.compare.cell_comparison import Outcome
 from analysis.compare.compare_sides import compare_named
+from analysis.elements import overview_tables
 from collector.metrics import MIN_EFFECT
+from dashboard import url
 from dashboard.data import Data, Pair
 from dashboard.views import compare_page
 from db.engine import open_store
+from tests.analysis.compare import cells
 from tests.dashboard import stores
 from tests.dashboard.conftest import cells_of, plain
 
@@ -47,6 +51,13 @@ def test_where_no_noise_is_known_the_page_says_what_to_do(open_app, tmp_path):
     assert "Undecided: 6 of 6 models." in said and "Nothing" not in said.partition("Undecided")[0]
     assert "24 cells: 23 no clear change, 1 not applicable." in said
     assert "is not known yet" in said and "Measure one side again" in said
+
+
+def test_the_sentence_says_what_would_settle_most(judged):
+    for more, said in (([3.0, 5.0, 40.0], "5"), ([1.0, math.inf, math.inf], "even 50")):
+        latencies = [cells.of("compiled_ms", "inconclusive", 0.01, more_runs=number) for number in more]
+        undecided = tuple(cells.compared("inconclusive", "compiled_ms", [one]) for one in latencies)
+        assert f"({said} more runs" in overview_tables.compared_sentence(replace(judged[0], cells=undecided), url.link)
 
 
 def test_the_table_begins_with_what_broke_and_the_csv_has_everything(judged):

@@ -179,8 +179,9 @@ def test_a_row_no_database_can_hold_is_reported_and_the_rest_kept(store, tmp_pat
 
 def test_an_unreadable_start_is_reported_and_the_measurement_kept(store, tmp_path):
     head = header("r1", started_at="2026-08-01T04:30:00+02:30")
-    report = ingest_bundle(store, write_bundle(tmp_path, head, [passing(cell(), started_at="soon")]))
+    report = ingest_bundle(store, write_bundle(tmp_path, head, [passing(cell(), started_at="soon", details={})]))
     assert (report.new, len(report.damage)) == (1, 1)
+    assert queries.evidence(store, "r1", cell().cell_id) == ({}, None)
     (run,) = queries.list_runs(store)
     assert queries.measurement(store, "r1", cell().cell_id).started_at == run.started_at
     assert run.started_at.isoformat() == at(0)

@@ -92,6 +92,7 @@ def test_open_ones_and_those_of_a_branch_can_be_asked_for(nights, tmp_path):
         (Finding("nonsense", "base", "onset", "slower"), "no cell 'nonsense'"),
         (Finding(CELL, "bsae", "onset", "slower"), "nearest: base"),
         (Finding(CELL, "base", "onset", "slower", "compiled"), "compiled_ms"),
+        (Finding(CELL, "base", "onset", ""), "needs a kind"),
         (Finding(CELL, "aside", "onset", "slower"), "not of one branch and testbed"),
     ],
 )

@@ -113,6 +113,13 @@ def test_links_to_the_future_or_to_several_commits_are_counted(store):
     assert (report.reverts, report.relands) == (0, 0)
 
 
+def test_a_beginning_that_became_ambiguous_is_a_link_no_more(store):
+    start = [landed(0, "A", name="abcdef1" + "0" * 33), landed(1, "Take it back", "This reverts commit abcdef1.")]
+    assert store_commits(store, REPO, start).reverts == 1
+    report = store_commits(store, REPO, [*start, landed(2, "B", name="abcdef1" + "1" * 33)])
+    assert (report.reverts, report.ambiguous) == (0, 1)
+
+
 def test_a_revert_of_what_was_left_out_is_linked_once_that_is_there(store):
     whole = line("A (#1)", ('Revert "A (#1)"', reverts(0)))
     report = store_commits(store, REPO, whole[1:], [(0, sha(0))])

@@ -6,7 +6,7 @@ import pytest
 
 from collector.bundle import RunHeader
 from db.importing.importer import Provenance, settle
-from db.importing.result_rows import Uploader
+from db.importing.result_rows import ImportingError, Uploader
 from db.stored_values import to_epoch
 from jobs.git_log import GitError, Repository
 
@@ -75,6 +75,11 @@ def test_a_commit_is_looked_up_in_the_repository(repository):
 )
 def test_what_is_missing_is_named(asked, missing):
     assert missing in str(settle(Uploader(), asked))
+
+
+def test_a_date_that_is_none_is_one_line():
+    with pytest.raises(ImportingError, match="--date 'yesterday'"):
+        settle(Uploader(), Provenance(commit="c", branch="main", date="yesterday"))
 
 
 @pytest.mark.parametrize("commit", ["no-such-thing", "--output=x"])

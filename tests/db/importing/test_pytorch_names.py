@@ -32,6 +32,7 @@ FLAGS = {
     "inductor_dynamic": {"disable_cudagraphs": False, "dynamic_shapes": True, "dynamic_batch_only": True},
     "inductor_with_cudagraphs_freezing": {"disable_cudagraphs": False, "freezing": True},
     "inductor_aot_inductor": {"disable_cudagraphs": True, "export_aot_inductor": True},
+    "inductor_export": {"disable_cudagraphs": True, "export": True},
     "inductor_deterministic_perf": {"disable_cudagraphs": True, "deterministic": True},
 }
 
@@ -65,7 +66,9 @@ def test_an_unknown_word_is_kept_and_not_taken_for_the_default():
     assert found == Config(template="cudagraphs", overrides={"harness.config": "sparkling_new"})
 
 
-@pytest.mark.parametrize("word", ["passed_somehow", "0.5", "\N{ROCKET}", "", "passe", "PASS"])
-def test_a_word_that_nobody_knows_is_never_a_pass(word):
-    found = meaning_of(word)
+@pytest.mark.parametrize("odd", ["passed_somehow", "0.5", "\N{ROCKET}", "", "passe", "PASS"])
+def test_a_word_that_nobody_knows_is_never_a_pass(odd):
+    found = meaning_of(odd)
     assert not found.is_known and found.status is not Status.PASS
+    for word, status in (("fail_to_run_at_batch_32", Status.FAIL_TO_RUN), (Status.CRASHED.value, Status.CRASHED)):
+        assert meaning_of(word).status is status

@@ -164,6 +164,22 @@ def test_a_failure_in_table_and_json_is_one_measurement(tmp_path):
     assert [item.metrics.get("speedup") for item in run.measurements] == [None, EXACT]
 
 
+def test_names_of_a_replaced_header_are_corrected_from_the_json(tmp_path):
+    stem = f"{STEM}_performance"
+    header, rows = "dev,name,batch_size,outer,middle,inner", ("cuda,m,4,0.500000,0.250000,0", "cuda,n,4,0.1,0.2,0.3")
+    paths = (
+        table(tmp_path, "performance_compilation_metrics", header, *rows),
+        lines(
+            tmp_path,
+            f"{stem}_compilation_metrics.json",
+            *(record(name, value, model="m") for name, value in (("outer", "0.500000"), ("other", "0.250000"))),
+        ),
+    )
+    (run,) = runs(read(tmp_path, *paths))
+    found = {item.cell.model: item.details["compile_phases_s"] for item in run.measurements}
+    assert found["m"] == {"outer": 0.5, "other": 0.25}
+
+
 def test_commit_branch_date_and_runner_come_from_the_uploader(tmp_path):
     # The caller's date is that of every measurement.
     dated = only(imported(tmp_path / "dated", uploaded("speedup", 1.5)))
@@ -217,6 +233,7 @@ def test_instruction_counts_of_pr_time_benchmarks_are_kept(tmp_path):
     [
         *("{", "null", "[1, 2]", '{"metric": {}}', "[" * 100_000, "1" * 5000),
         '{"metric": {"name": 5}, "model": {"name": "m"}, "benchmark": {}}',
+        '{"metric": {"name": "speedup"}, "model": {"name": "m"}, "benchmark": {}}',
         '{"metric": {"name": "speedup", "benchmark_values": []}, "model": {"name": "m"}, "benchmark": {}}',
     ],
 )

@@ -102,6 +102,13 @@ def test_accuracy_decides_the_status_and_performance_gives_numbers(tmp_path):
     assert "compile_cold_s" not in found.metrics
 
 
+def test_an_unknown_word_is_reported_and_kept(tmp_path):
+    report = read(tmp_path, table(tmp_path, "accuracy", ACCURACY, "cuda,m,4,melted,1,1,0,0,0,0,0,3.5"))
+    assert measured(report)["m"].details["imported"]["accuracy"]["values"]["accuracy"] == "melted"
+    assert measured(report)["m"].failure.exception == "melted"
+    assert len(report.problems) == 1 and "melted" in report.problems[0]
+
+
 def test_a_skipped_check_passes_where_the_model_was_timed(tmp_path):
     skipped = "cuda,hf_Bert_large,0,pass_due_to_skip,0,0,0,0,0,0,0,0"
     accuracy = table(tmp_path, "accuracy", ACCURACY, skipped)

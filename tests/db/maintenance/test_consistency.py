@@ -51,6 +51,8 @@ def test_a_database_agrees_with_itself_and_with_its_bundles(filled, tmp_path):
         ("DELETE FROM summaries", "different", "the summary of"),
         ("UPDATE measurements SET compiled_ms = 2 * compiled_ms", "different", "the summary of"),
         ("UPDATE meta SET value = 'many'", "broken", "no number"),
+        ("UPDATE samples SET number_format = NULL WHERE metric = 'eager_ms'", "broken", "eager_ms cannot be read"),
+        ("UPDATE samples SET data = evidence.details FROM evidence", "broken", "cannot be read"),
         ("UPDATE samples SET count = 3 WHERE metric = 'eager_ms'", "broken", "eager_ms cannot be read"),
     ],
 )

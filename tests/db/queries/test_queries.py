@@ -131,8 +131,9 @@ def test_history_of_a_suite_agrees_with_the_rows(nights):
 def test_an_empty_store_answers_everything(store):
     assert queries.list_runs(store) == []
     assert queries.branches(store) == []
-    with pytest.raises(SideError, match="inductor-watch nightly"):
-        queries.resolve_side(store, "latest")
+    for text in ("latest", "main"):
+        with pytest.raises(SideError, match="inductor-watch nightly"):
+            queries.resolve_side(store, text)
     assert queries.axes(store).suites == ()
     assert queries.revision(store) == 0
     assert queries.suite_history(store).empty
