@@ -24,7 +24,6 @@ def run(commit=SHA, **testbed):
 @pytest.mark.parametrize(
     ("measured", "used", "words"),
     [
-        (None, {}, ""),
         (run(), {"torch": "2.11.0"}, ""),
         (run(flags=FLAGS, optimizer="none", tuning="own"), {}, ""),
         (run(tuning="shared"), {"source": "8 files"}, f" --source pytorch@{SHA} --shared-tuning tuning"),

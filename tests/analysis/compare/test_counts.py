@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from analysis.compare.cell_verdicts import decide
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import causes
 from tests.analysis.compare.judging import judged, put_run
@@ -12,16 +9,12 @@ from tests.factories import cell, passing
 
 NONE = {"graphs": 1.0, "graph_breaks": 0.0, "recompiles": 0.0, "fallbacks": 0.0, "cudagraph_skips": 0.0}
 NONE |= {"kernels_generated": 17.0, "kernels_extern": 4.0}
-FASTER = {"compiled_ms": 0.01, "compile_cold_s": 0.01}
 #: By model: the metric that is judged, its values in base and new (several: runs), the verdict.
 CASES = {
     "breaks": ("graph_breaks", 0.0, 6.0, "regressed"),
     "breaks less": ("graph_breaks", 6.0, 0.0, "improved"),
-    "breaks alike": ("graph_breaks", 2.0, 2.0, None),
     "breaks unknown": ("graph_breaks", None, 6.0, None),
     "recompiles": ("recompiles", 0.0, 8.0, "regressed"),
-    "recompiles unknown": ("recompiles", 8.0, None, None),
-    "skips": ("cudagraph_skips", 0.0, 3.0, "regressed"),
     "falls back": ("fallbacks", 0.0, 1.0, "regressed"),
     "no graph": ("graphs", 1.0, 0.0, "regressed"),
     "a graph": ("graphs", 0.0, 1.0, "improved"),
@@ -29,7 +22,6 @@ CASES = {
     "outside": ("kernels_outside_graphs", 1.0, 3.0, "regressed"),
     "no launch": ("cudagraph_launches", 2.0, 0.0, "regressed"),
     "launches": ("cudagraph_launches", 1.0, 3.0, None),
-    "fewer kernels": ("kernels_generated", 17.0, 9.0, None),
     "a library's kernels are left": ("kernels_generated", 17.0, 0.0, None),
     "all runs worse": ("recompiles", [0, 0], [2, 3], "regressed"),
     "all runs better": ("recompiles", [1, 3], [0, 0], "improved"),
@@ -71,19 +63,3 @@ def test_a_count_that_changed_is_named(store, tmp_path):
         # Without a verdict nothing is concluded: the times of two nights alone tell too little.
         assert tuple(rows.loc[model, ["verdict", "verdict_metric"]]) == (verdict, metric) or verdict is None, model
         assert rows.loc[model, "verdict"] != "unchanged"
-
-
-@pytest.mark.parametrize(
-    ("new", "metric"),
-    [
-        ({"kernels_generated": 0.0, "kernels_extern": 0.0}, "kernels_generated"),
-        (FASTER | {"graph_breaks": 6.0}, "graph_breaks"),
-    ],
-)
-def test_a_loss_is_hidden_by_no_gain_and_fails_the_gate(store, tmp_path, new, metric):
-    for number, counts in enumerate(({}, new)):
-        made = list(measured("model", "graphs", 1.0, number, **counts))
-        put_run(store, tmp_path, f"r{number}", made, minutes=100 * number, commit=f"{number:040x}")
-    found, rows = judged(store)
-    assert tuple(rows.loc["model", ["verdict", "verdict_metric"]]) == ("regressed", metric)
-    assert decide(found.counts(), frozenset({"regressed"}))[0] == 1

@@ -17,9 +17,7 @@ from tests.analysis.history.histories import find_alerts
 from tests.factories import cell, passing
 
 
-def make_night(
-    store, folder, number, runs=2, models=1, noise=0.01, slower=1.0, eager=1.0, host=1.0, spread=0.0, commit=None
-):
+def make_night(store, folder, number, runs=2, models=1, noise=0.01, slower=1.0, eager=1.0, host=1.0, spread=0.0):
     """A night on a CPU; in the first model `slower` multiplies the compiled latency, `eager` both of them, and `host`
     both of all others; `spread` makes the compiled latency of each longer by
     that much more than that of the one before."""
@@ -32,14 +30,13 @@ def make_night(
             metrics = {"eager_ms": 2.0 * both * off[0], "compiled_ms": (1 + spread * model) * own * both * off[1]}
             minutes = 1440 * number + 60 * run
             made.append(passing(cell(f"m{model}"), minutes=minutes + 1, samples={}, metrics=metrics))
-        of_commit = number if commit is None else commit
-        head = {"minutes": minutes, "commit": f"{of_commit:040x}", "night": f"n{number}"}
+        head = {"minutes": minutes, "commit": f"{number:040x}", "night": f"n{number}"}
         judging.put_run(store, folder, f"r{number}-{run}", made, **head)
 
 
-def judged(store, base="latest~1"):
+def judged(store):
     """The newest night's comparison, its judgement, and the row of the first model."""
-    found, rows = judging.judged(store, base)
+    found, rows = judging.judged(store)
     row = rows.loc["m0"].to_dict()
     with store.connect() as conn:
         lines = evidence_of(conn, judging.cell_of(found, "m0"))
@@ -62,7 +59,7 @@ def history(store, tmp_path):
 @pytest.fixture
 def nights(history):
     """A way to make nights and judge the newest."""
-    return lambda *which, base="latest~1", **all_of_them: judged(history(*which, **all_of_them), base)
+    return lambda *which, **all_of_them: judged(history(*which, **all_of_them))
 
 
 @pytest.mark.parametrize("models", [1, 6])
@@ -71,23 +68,10 @@ def test_a_step_of_twelve_per_cent_is_told_in_the_third_night(nights, models):
     assert (row["verdict"], row["verdict_metric"]) == ("regressed", "compiled_ms")
 
 
-def test_a_step_after_a_night_of_spikes_is_told(nights):
-    spike = [{"slower": 1.5 if number == 2 else 1.12 if number == 8 else 1.0} for number in range(9)]
-    row, _, _ = nights(*spike)
-    assert row["verdict"] == "regressed"
-
-
-@pytest.mark.parametrize("nights_slower", [1, 2])
-def test_a_spike_long_ago_hides_no_step_where_a_night_has_one_run(nights, nights_slower):
-    spike = {2: {"slower": 1.5}} | {key: {"slower": 1.12} for key in range(10, 10 + nights_slower)}
-    which = [spike.get(number, {}) for number in range(10 + nights_slower)]
-    row, told, _ = nights(*which, runs=1, base=f"latest~{nights_slower}")
+def test_a_spike_long_ago_hides_no_step_where_a_night_has_one_run(nights):
+    which = [{"slower": {2: 1.5, 10: 1.12}.get(number, 1.0)} for number in range(11)]
+    row, told, _ = nights(*which, runs=1)
     assert row["verdict"] == "regressed", told
-
-
-def test_one_run_a_night_tells_nothing_by_then(nights):
-    row, _, _ = nights({}, {}, {"slower": 1.12}, runs=1)
-    assert row["verdict"] == "inconclusive"
 
 
 @pytest.mark.parametrize(("models", "verdict"), [(1, "inconclusive"), (8, "regressed")])
@@ -105,7 +89,7 @@ def test_a_host_that_slowed_all_of_the_models_is_no_change_of_one(nights):
     assert row["verdict"] != "regressed"
 
 
-@pytest.mark.parametrize(("models", "later"), [(6, 0), (1, 1), (6, 1), (1, 3), (6, 3)])
+@pytest.mark.parametrize(("models", "later"), [(6, 0), (1, 3)])
 def test_the_history_keeps_telling_a_step_in_the_third_night(history, models, later):
     store = history({}, {}, *[{"slower": 1.12}] * (1 + later), models=models)
     (alert,) = find_alerts(store)
@@ -115,11 +99,6 @@ def test_the_history_keeps_telling_a_step_in_the_third_night(history, models, la
     assert change.levels.ratio == pytest.approx(1.12, abs=0.03)
     assert change.levels.low < 1.12 < change.levels.high
     assert not change.is_over
-
-
-def test_a_night_that_was_slow_alone_is_over(history):
-    (alert,) = find_alerts(history({}, {"slower": 1.5}, {}, noise=0.003, models=6))
-    assert alert.is_over or alert.direction is Direction.BETTER
 
 
 def test_a_host_that_was_slower_in_the_third_night_makes_no_alert(history):
@@ -133,13 +112,9 @@ def test_one_run_a_night_is_not_judged_and_says_what_it_needs(history, tmp_path)
     assert "need ten measured commits, or two with repeats (`nightly --replicates 2`)" in done.output
 
 
-@pytest.mark.parametrize("commits", [(0, 0, 1), (0, 1, 2, 3)], ids=["nights of one commit", "nights of four commits"])
-def test_a_commit_that_slows_most_models_hides_no_quiet_night(history, commits):
-    """The step of the newest night but one of four, or after both of one commit, is no noise of the nights."""
-    bad = len(commits) - 1 if len(commits) == 3 else 2
-    nights = [{"commit": commit, "spread": 0.02 if number >= bad else 0.0} for number, commit in enumerate(commits)]
-    store = history(*nights, models=30, noise=0.002)
-    base, new = ("n0", "n1") if len(commits) == 3 else ("n2", "n3")
-    _, rows = judging.judged(store, base, new)
+def test_a_commit_that_slows_most_models_hides_no_quiet_night(history):
+    """The step of the newest night but one of four is no noise of the nights."""
+    store = history({}, {}, {"spread": 0.02}, {"spread": 0.02}, models=30, noise=0.002)
+    _, rows = judging.judged(store, "n2", "n3")
     verdicts = rows["verdict"].value_counts()
     assert verdicts.get("unchanged", 0) >= 27, verdicts.to_dict()

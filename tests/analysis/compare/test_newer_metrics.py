@@ -16,29 +16,26 @@ from tests.analysis.compare import judging
 from tests.factories import START, cell, new_store, passing
 
 MODELS = [f"model{number:02}" for number in range(12)]
-NEWER = ("compile_warm_s", "compile_instructions", "leak_bytes_per_call")
+LEAK = "leak_bytes_per_call"
+NEWER = ("compile_warm_s", "compile_instructions", LEAK)
 
 
-def make_run(store, folder, number, leaks=0.0, changed=None, without=()):
-    """A night; `leaks` is what the first model leaks, `changed` multiplies metrics of it. Another commit every night."""
+def make_run(store, folder, number, leaks=None, changed=None, without=()):
+    """A night of another commit; `leaks` is what models leak, `changed` multiplies a metric of some."""
     rng = np.random.default_rng(number)
     made = []
-    for place, model in enumerate(MODELS):
-        factor = (changed or {}) if place == 0 else {}
+    for model in MODELS:
         metrics = {
             "compiled_ms": 2.0 * math.exp(rng.normal(0, 0.002)),
             "compile_warm_s": 3.0 * math.exp(rng.normal(0, 0.01)),
             "compile_instructions": round(5e9 * math.exp(rng.normal(0, 0.001))),
-            "leak_bytes_per_call": leaks if place == 0 else 0.0,
+            LEAK: (leaks or {}).get(model, 0.0),
         }
-        metrics = {name: value * factor.get(name, 1) for name, value in metrics.items() if name not in without}
+        metric, factor = (changed or {}).get(model, ("compiled_ms", 1))
+        metrics[metric] *= factor
+        metrics = {name: value for name, value in metrics.items() if name not in without}
         made.append(passing(cell(model), minutes=60 * number + 1, samples={}, metrics=metrics))
     judging.put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=f"{number:040x}")
-
-
-def judged(store, base="r11", new="r12"):
-    found, rows = judging.judged(store, base, new)
-    return found, rows.loc[MODELS[0]]
 
 
 @pytest.fixture(scope="module")
@@ -66,115 +63,114 @@ def nights(quiet, tmp_path):
     store.dispose()
 
 
-@pytest.mark.parametrize(
-    ("metric", "factor", "expected"),
-    [
-        ("compile_warm_s", 1.10, "regressed"),
-        ("compile_warm_s", 0.90, "improved"),
-        ("compile_instructions", 1.02, "regressed"),
-        ("compile_instructions", 1.01, "unchanged"),  # certain, and within what PyTorch's own check lets pass
-    ],
-)
-def test_warm_compile_time_and_instructions_are_judged_like_other_times(nights, metric, factor, expected):
-    found, row = judged(nights(new={"changed": {metric: factor}}))
-    assert row[f"{metric}_verdict"] == expected
-    assert row[f"{metric}_low"] < factor - 1 < row[f"{metric}_high"]
-    assert (row["verdict"], row["verdict_metric"]) == (
-        (expected, metric) if expected != "unchanged" else ("unchanged", "compiled_ms")
-    )
+#: A change of a metric, and what it is called.
+TIMES = [
+    ("compile_warm_s", 1.10, "regressed"),
+    ("compile_warm_s", 0.90, "improved"),
+    ("compile_instructions", 1.02, "regressed"),
+    ("compile_instructions", 1.01, "unchanged"),  # certain, and within what PyTorch's own check lets pass
+]
+
+
+def test_warm_compile_time_and_instructions_are_judged_like_other_times(nights):
+    changed = {model: (metric, factor) for model, (metric, factor, _) in zip(MODELS, TIMES, strict=False)}
+    found, rows = judging.judged(nights(new={"changed": changed}), "r11", "r12")
+    for model, (metric, factor, expected) in zip(MODELS, TIMES, strict=False):
+        row = rows.loc[model]
+        assert row[f"{metric}_verdict"] == expected
+        assert row[f"{metric}_low"] < factor - 1 < row[f"{metric}_high"]
+        decided = (expected, metric) if expected != "unchanged" else ("unchanged", "compiled_ms")
+        assert (row["verdict"], row["verdict_metric"]) == decided
     assert found.noise["compile_instructions"].typical == pytest.approx(0.001, rel=0.5)
 
 
-@pytest.mark.parametrize(
-    ("base", "new", "expected"),
-    [
-        (0.0, 0.0, "unchanged"),
-        (0.0, 512.0, "regressed"),  # a leak where there was none, the least that there can be
-        (0.0, 300.0, "unchanged"),  # less than a block a call: not every call leaks
-        (512.0, 0.0, "improved"),
-        (1e6, 1.01e6, "unchanged"),  # the same leak
-        (1e6, 1.05e6, "regressed"),
-        (1e6, 0.9e6, "improved"),
-    ],
-)
-def test_a_leak_is_judged_by_how_much_it_grew(nights, base, new, expected):
-    _, row = judged(nights({"leaks": base}, {"leaks": new}))
-    assert row["leak_bytes_per_call_verdict"] == expected
-    decided = (expected, "leak_bytes_per_call") if expected != "unchanged" else ("unchanged", "compiled_ms")
-    assert (row["verdict"], row["verdict_metric"]) == decided
-    assert math.isnan(row["leak_bytes_per_call_change"]) == (base == 0)
-    assert (row["leak_bytes_per_call_base"], row["leak_bytes_per_call_new"]) == (base, new)
+#: Leaks of base and new, and what became of them.
+LEAKS = [
+    (0.0, 0.0, "unchanged"),
+    (0.0, 512.0, "regressed"),  # a leak where there was none, the least that there can be
+    (0.0, 300.0, "unchanged"),  # less than a block a call: not every call leaks
+    (512.0, 0.0, "improved"),
+    (1e6, 1.01e6, "unchanged"),  # the same leak
+    (1e6, 1.05e6, "regressed"),
+]
+
+
+def test_a_leak_is_judged_by_how_much_it_grew(nights):
+    sides = ({"leaks": {model: case[side] for model, case in zip(MODELS, LEAKS, strict=False)}} for side in (0, 1))
+    found, rows = judging.judged(nights(*sides), "r11", "r12")
+    for model, (base, new, expected) in zip(MODELS, LEAKS, strict=False):
+        row = rows.loc[model]
+        assert row[f"{LEAK}_verdict"] == expected
+        decided = (expected, LEAK) if expected != "unchanged" else ("unchanged", "compiled_ms")
+        assert (row["verdict"], row["verdict_metric"]) == decided
+        assert math.isnan(row[f"{LEAK}_change"]) == (base == 0)
+        assert (row[f"{LEAK}_base"], row[f"{LEAK}_new"]) == (base, new)
+    told = next(one for one in found.to_json()["cells"] if one["model"] == MODELS[1])
+    assert json.loads(json.dumps(told["judged"][LEAK], allow_nan=False)) == {
+        "verdict": "regressed",
+        **dict.fromkeys(("change", "adjusted", "low", "high", "explained", "q", "more_runs")),
+    }
 
 
 def test_runs_of_a_side_that_disagree_about_a_leak_are_asked_for_once_more(nights, tmp_path):
-    store = nights(new={"leaks": 4096.0})
-    again = passing(cell(MODELS[0]), metrics={"compiled_ms": 2.0, "leak_bytes_per_call": 0.0}, samples={})
+    store = nights(new={"leaks": {MODELS[0]: 4096.0}})
+    again = passing(cell(MODELS[0]), metrics={"compiled_ms": 2.0, LEAK: 0.0}, samples={})
     judging.put_run(store, tmp_path, "again", [again], minutes=800, commit=f"{12:040x}")
-    _, row = judged(store, new=f"{12:040x}")
-    assert row["leak_bytes_per_call_verdict"] == "inconclusive"
-    assert row["leak_bytes_per_call_more_runs"] == 1
+    row = judging.judged(store, "r11", f"{12:040x}")[1].loc[MODELS[0]]
+    assert (row[f"{LEAK}_verdict"], row[f"{LEAK}_more_runs"]) == ("inconclusive", 1)
     assert row["verdict"] == "unchanged"  # by the time
 
 
-@pytest.mark.parametrize(
-    ("base_s", "new_s", "shared", "expected"),
-    [
-        (20.0, 24.0, False, "regressed"),
-        (20.0, 20.1, False, "unchanged"),
-        (0.0, 20.0, False, "regressed"),
-        (20.0, 0.3, False, "improved"),
-        (0.2, 0.8, False, None),  # nobody waits for it
-        (0.0, 20.0, True, None),  # who comes first tunes for all
-    ],
-)
-def test_tuning_is_judged_where_somebody_waits_for_it_and_by_itself(store, tmp_path, base_s, new_s, shared, expected):
-    testbed = {"gpu": "H100", **({"tuning": "shared"} if shared else {})}
+#: Seconds of tuning in base and new, and the verdict where nothing is shared.
+TUNED = [
+    (20.0, 24.0, "regressed"),
+    (20.0, 20.1, "unchanged"),
+    (0.0, 20.0, "regressed"),
+    (20.0, 0.3, "improved"),
+    (0.2, 0.8, None),  # nobody waits for it
+]
+
+
+@pytest.mark.parametrize("is_shared", [False, True])  # who comes first tunes for all
+def test_tuning_is_judged_where_somebody_waits_for_it_and_by_itself(store, tmp_path, is_shared):
+    testbed = {"gpu": "H100", **({"tuning": "shared"} if is_shared else {})}
+    rest = np.geomspace(0.1, 50.0, len(MODELS) - len(TUNED))
     for number in range(13):
         rng = np.random.default_rng(number)
-        levels = [new_s if number == 12 else base_s, *np.geomspace(0.1, 50.0, len(MODELS) - 1)]
         made = []
-        for model, level in zip(MODELS, levels, strict=True):
+        for model, level in zip(MODELS, [*(case[number == 12] for case in TUNED), *rest], strict=True):
             metrics = {"compiled_ms": 2.0 * math.exp(rng.normal(0, 0.002)), "tuning_s": level}
             metrics["tuning_s"] *= math.exp(rng.normal(0, 0.01))
             made.append(passing(cell(model), minutes=60 * number + 1, samples={}, metrics=metrics))
         commit = f"{number:040x}"
         judging.put_run(store, tmp_path, f"r{number:02}", made, minutes=60 * number, commit=commit, testbed=testbed)
     found, rows = judging.judged(store, "r11", "r12")
-    assert rows["tuning_s_verdict"].tolist()[0] == expected
-    assert set(rows["tuning_s_verdict"][1:]) <= {None, "unchanged"}
-    (one,) = [one for one in found.cells if one.cell.model == MODELS[0]]
-    told = [finding.verdict for finding in one.findings if finding.dimension == "compile"]
-    assert told == ([expected] if expected else [])
-    assert one.new.values["tuning_s"] == pytest.approx(new_s, rel=0.1)  # shown as it is
+    expected = [None if is_shared else verdict for *_, verdict in TUNED]
+    assert rows["tuning_s_verdict"].tolist()[: len(TUNED)] == expected
+    assert set(rows["tuning_s_verdict"][len(TUNED) :]) <= {None, "unchanged"}
+    for one, verdict, case in zip(found.cells, expected, TUNED, strict=False):
+        told = [finding.verdict for finding in one.findings if finding.dimension == "compile"]
+        assert told == ([verdict] if verdict else [])
+        assert one.new.values["tuning_s"] == pytest.approx(case[1], rel=0.1)  # shown as it is
 
 
 @pytest.mark.parametrize("side", ["base", "new"])
 def test_a_metric_that_a_side_does_not_have_is_absent_and_no_zero(nights, side):
-    _, row = judged(nights(**{side: {"without": NEWER, "leaks": 4096.0}}))
+    row = judging.judged(nights(**{side: {"without": NEWER}}), "r11", "r12")[1].loc[MODELS[0]]
     for metric in NEWER:
         assert row[f"{metric}_verdict"] is None
         assert math.isnan(row[f"{metric}_change"])
     assert (row["verdict"], row["verdict_metric"]) == ("unchanged", "compiled_ms")
 
 
-def test_the_json_has_a_leak_that_appeared_without_an_infinite_number(nights):
-    found, _ = judged(nights(new={"leaks": 2048.0}))
-    (told,) = [one for one in found.to_json()["cells"] if one["model"] == MODELS[0]]
-    assert json.loads(json.dumps(told["judged"]["leak_bytes_per_call"], allow_nan=False)) == {
-        "verdict": "regressed",
-        **dict.fromkeys(("change", "adjusted", "low", "high", "explained", "q", "more_runs")),
-    }
-
-
-@pytest.mark.parametrize(
-    ("later", "expected"), [((0.0, 0.0), "back"), ((2048.0, 2048.0), "still_there"), ((0.0, 2048.0), "open")]
-)
-def test_a_recorded_leak_is_fixed_once_two_runs_leak_nothing(nights, tmp_path, later, expected):
-    store = nights(new={"leaks": 2048.0})
-    for number, leaks in enumerate(later, 13):
-        make_run(store, tmp_path, number, leaks=leaks)
-    leak = "leak_bytes_per_call"
-    finding = Finding(cell(MODELS[0]).cell_id, "r11", "r12", "leaks", leak, 0.0, 2048.0)
-    record = open_regression(store, finding, at=START, author="ann")
-    with store.connect() as conn:
-        assert standing(record, Timeline(conn, [leak])).value == expected
+def test_a_recorded_leak_is_fixed_once_two_runs_leak_nothing(nights, tmp_path):
+    back, there, open_one = MODELS[:3]
+    leaking = dict.fromkeys((back, there, open_one), 2048.0)
+    store = nights(new={"leaks": leaking})
+    make_run(store, tmp_path, 13, leaks={there: 2048.0})
+    make_run(store, tmp_path, 14, leaks={there: 2048.0, open_one: 2048.0})
+    for model, expected in ((back, "back"), (there, "still_there"), (open_one, "open")):
+        finding = Finding(cell(model).cell_id, "r11", "r12", "leaks", LEAK, 0.0, 2048.0)
+        record = open_regression(store, finding, at=START, author="ann")
+        with store.connect() as conn:
+            assert standing(record, Timeline(conn, [LEAK])).value == expected

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compare.noise import FEWEST_SIBLINGS, FLOOR, MOST_FROM_SIBLINGS, RepeatRows, learn_noise
+from analysis.compare.noise import FEWEST_SIBLINGS, MOST_FROM_SIBLINGS, RepeatRows, learn_noise
 from db.queries.series import repeats
 from db.queries.sides import resolve_side
 from tests.analysis.compare.judging import put_run
@@ -26,20 +26,20 @@ def rows_of(store, *sides, metrics=("compiled_ms",)):
         return repeats(conn, [resolve_side(conn, side) for side in sides or ("latest",)], metrics)
 
 
-def make_nights(store, folder, nights, level, commits=None, sd=0.01, seed=1, programs=(None,), **changes):
+def make_nights(store, folder, nights, level, commits=None, programs=(None,)):
     """Nights of twelve models under one config; `level(night)` is what their latency is multiplied by.
 
     The nights have the programs in turn.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     for number in range(nights):
         which = {"program_id": programs[number * len(programs) // nights]}
-        values = [level(number) * math.exp(rng.normal(0, sd)) for _ in MODELS]
+        values = [level(number) * math.exp(rng.normal(0, 0.01)) for _ in MODELS]
         made = [
             measured(cell(model), 60 * number + 1, *pair, **which) for model, *pair in zip(MODELS, values, strict=True)
         ]
         commit = (commits or (lambda n: f"{n:040x}"))(number)
-        put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit, **changes)
+        put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit)
 
 
 def test_runs_of_one_commit_tell_the_noise(store, tmp_path):
@@ -54,8 +54,7 @@ def test_few_nights_of_different_commits_tell_nothing(store, tmp_path):
     make_nights(store, tmp_path, 6, lambda night: 1.0 + night)
     found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
     assert (found.repeats, found.prior, found.typical) == (0, None, None)
-    assert np.isnan(found.variance).all()
-    assert (found.df == 0).all()
+    assert np.isnan(found.variance).all() and (found.df == 0).all()
 
 
 @pytest.mark.parametrize("programs", [(None,), ("a" * 12, "b" * 12)], ids=["one program", "a new option of Inductor"])
@@ -64,24 +63,6 @@ def test_many_nights_of_different_commits_tell_the_noise(store, tmp_path, progra
     found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
     assert found.typical == pytest.approx(0.012, rel=0.3)
     assert found.prior.df <= MOST_FROM_SIBLINGS
-
-
-def test_two_programs_of_one_commit_are_no_repeats(store, tmp_path):
-    programs = ["a" * 12, "b" * 12]
-    make_nights(store, tmp_path, 6, lambda night: 1.0 + night // 3, lambda night: "a" * 40, programs=programs)
-    found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
-    assert found.repeats == pytest.approx(12 * 2 * 2)
-    assert found.typical == pytest.approx(0.01, rel=0.3)
-
-
-def test_releases_that_differ_tell_it_by_the_runs_of_each(store, tmp_path):
-    programs = [letter * 12 for letter in "abcdefg"]
-    make_nights(
-        store, tmp_path, 14, lambda night: 1.3 ** (night // 2), lambda night: f"{night // 2:040x}", programs=programs
-    )
-    found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
-    assert found.repeats == 12 * 7
-    assert found.typical == pytest.approx(0.01, rel=0.2)
 
 
 def test_what_runs_one_program_is_its_own_repeat_and_a_copy_is_none(store, tmp_path):
@@ -116,12 +97,6 @@ def test_cells_of_a_noisy_program_do_not_raise_the_noise_of_another(store, tmp_p
     assert found.typical == pytest.approx(0.002, rel=0.5)
 
 
-def test_a_noise_of_nothing_is_not_believed(store, tmp_path):
-    make_nights(store, tmp_path, 3, lambda night: 1.0, commits=lambda night: "a" * 40, sd=0)
-    found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
-    assert found.typical == pytest.approx(FLOOR)
-
-
 def test_failures_and_other_testbeds_are_no_repeats(store, tmp_path):
     make_nights(store, tmp_path, 2, lambda night: 1.0, commits=lambda night: "a" * 40)
     broken = [failing(cell(model), minutes=300) for model in MODELS]
@@ -132,14 +107,3 @@ def test_failures_and_other_testbeds_are_no_repeats(store, tmp_path):
     both = rows_of(store, "rx", "ry")
     assert set(both.runs["run"]) == set(rows_of(store, "rx").runs["run"]) | set(rows_of(store, "ry").runs["run"])
     assert learn_noise(RepeatRows(both), "compiled_ms").repeats == 12
-
-
-def test_only_so_many_runs_are_looked_back_on_and_none_that_came_later(store, tmp_path):
-    for number in range(5):
-        put_run(store, tmp_path, f"r{number}", [passing(cell())], minutes=60 * number)
-    with store.connect() as conn:
-        side = resolve_side(conn, "r3")
-        assert len(repeats(conn, [side], ["speedup"]).rows) == 4
-        assert len(repeats(conn, [side], ["speedup"], look_back=2).rows) == 2
-        with pytest.raises(KeyError):
-            repeats(conn, [side], ["fastness"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.compare.compare_sides import summarise
-from analysis.compare.kernel_groups import compared_kernels, explained
+from analysis.compare.kernel_groups import explained
 from analysis.compare.side_differences import changes, kernel_evidence
 from analysis.history.alerts import explanation_of
 from analysis.history.branch_series import read_series
@@ -92,48 +92,6 @@ def test_a_kernel_that_explains_a_loss_is_named_with_its_share():
     assert explained(before, before) == ()
 
 
-def test_kernels_of_one_name_in_two_graphs_are_one_entry():
-    first, second = Kernel("triton_poi_fused_0", "1" * 16), Kernel("triton_poi_fused_0", "2" * 16)
-    moved = renamed(second, "triton_poi_fused_1")
-    found = changes(code("one", [first], [second]), code("two", [first, moved]))
-    rows = compared_kernels(
-        details(("triton_poi_fused_0", 2, 1.0)),
-        details(("triton_poi_fused_0", 1, 0.5), (moved.name, 1, 0.5)),
-        found,
-    )
-    assert [(one.base_ms, one.new_ms, one.what) for one in rows] == [(1.0, 1.0, "")]
-
-
-def test_a_kernel_below_those_that_are_listed_is_no_explanation():
-    """Only the 24 that take longest are listed: one that rises above the rest has not come."""
-    found = changes(code("one", [ADD, SUM]), code("two", [renamed(ADD, ADD.name, "e" * 16), SUM]))
-    before = details((ADD.name, 1, 1.0), (MM, 1, 0.20), ("(other)", 5, 0.5))
-    after = details((ADD.name, 1, 1.3), (SUM.name, 1, 0.21), ("(other)", 5, 0.49))
-    assert [part.name for part in explained(before, after, found)] == [ADD.name]
-
-
-def test_one_fused_kernel_that_became_four_is_one_group():
-    """The softmax of RobertaForCausalLM between nights b and c of `data/nights`, with the other kernels that changed."""
-    ops = "_safe_softmax_add_arange_exp_expand_ge_prepare_softmax_online_scalar_tensor_sub_unsqueeze_view_where"
-    rest = ops.replace("exp_", "", 1).replace("sub_", "")
-    before = details(
-        *((f"triton_per_fused_{ops}_4", 12, 0.81), ("triton_poi_fused_gelu_view_8", 12, 0.45), ("gemm", 9, 4.0)),
-        *(("triton_poi_fused_clone_view_5", 1, 0.05), ("(other)", 4, 0.1)),
-    )
-    after = details(
-        (f"triton_poi_fused_{ops.replace('prepare_softmax_online_', '')}_10", 12, 0.80),
-        *((f"triton_per_fused_{rest}_{number}", 12, 0.36) for number in (8, 9)),
-        (f"triton_per_fused_{rest.replace('prepare_softmax_online_', '')}_7", 12, 0.36),
-        *(("triton_poi_fused_gelu_view_16", 12, 0.62), ("gemm", 9, 3.99), ("(other)", 6, 0.20)),
-    )
-    softmax, gelu, others = explained(before, after)
-    assert softmax.text == "1 fused softmax kernel (0.81 ms) became 4 (1.88 ms), 84 % of the loss"
-    assert gelu.text == "triton_poi_fused_gelu_view +0.17 ms, 13 % of the loss"
-    assert sum(part.share for part in (softmax, gelu, others)) == pytest.approx(1)
-    (unlisted,) = (one for one in compared_kernels(before, after) if one.unlisted)
-    assert (unlisted.name, unlisted.new_ms, unlisted.change_ms) == ("triton_poi_fused_clone_view", 0.05, 0.0)
-
-
 def test_a_kernel_tuned_differently_is_shown_though_its_text_is_equal():
     found = changes(code("one", [ADD, SUM]), code("one", [ADD, SUM]))
     before, after = (
@@ -210,19 +168,6 @@ def test_a_cell_that_was_not_timed_makes_no_point_and_no_average_of_others(night
     row = names.loc[table.keys, "cell_id"].tolist().index(cell("same").cell_id)
     assert table.values["compile_cold_s"][row, 0] == pytest.approx(10.0)
     assert not (table.passed[row, 1] >= 0 or table.values["compile_cold_s"][row, 1] > 0), "no point at all"
-
-
-def test_the_kernels_behind_a_change_are_named_with_their_share(nights):
-    other = judging.cell_of(judging.judged(nights)[0], "other")
-    with nights.connect() as conn:
-        lines = evidence_of(conn, other)
-    assert "generated code: 1 kernel changed" in lines
-    changed = "2 x, 1.000 ms -> 2 x, 1.210 ms (+0.210 ms, 100 % of the loss, its code changed)"
-    assert f"kernel {SUM.name}: {changed}" in lines
-    assert explanation_of(nights, "n0", "n1", other.cell.cell_id) == (
-        "generated code: 1 kernel changed",
-        f"{SUM.name} +0.21 ms, 100 % of the loss (changed)",
-    )
 
 
 def test_the_same_code_under_other_libraries_proves_nothing(store, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from datetime import timedelta
 
@@ -14,9 +13,7 @@ from collector.vocabulary import Config
 from db.queries.cells import CellFilter
 from tests.analysis.compare.judging import put_run
 from tests.analysis.history.histories import A_NIGHT, History, copied, find_alerts, slower
-from tests.factories import CUDAGRAPHS, DEFAULT, START, TESTBED, cell, passing
-
-OTHER = TESTBED | {"gpu_index": 1}
+from tests.factories import CUDAGRAPHS, DEFAULT, START, cell, passing
 
 #: Night 14 is place 42; 43 is reverted by 44, and 45 is what night 15 measured.
 TITLES = {
@@ -48,28 +45,15 @@ def grouped(*changes):
 def test_ranges_that_overlap_are_one_group_and_narrow_each_other():
     found = grouped(change(1, 5, cell_id="wide"), change(3, 4, cell_id="sharp"), change(2, 4, cell_id="other"))
     assert found == [(3, 4, 1, 5, ["other", "sharp", "wide"])]
-
-
-def test_ranges_that_only_touch_have_no_commit_in_common():
+    # Ranges that only touch have no commit in common.
     assert grouped(change(1, 2, cell_id="a"), change(2, 3, cell_id="b")) == [(1, 2, 1, 2, ["a"]), (2, 3, 2, 3, ["b"])]
-
-
-def test_a_wide_range_joins_the_group_that_its_best_place_is_in():
+    # A wide range joins the group that its best place is in.
     sharp = [change(1, 2, cell_id="left"), change(4, 5, cell_id="right")]
     assert grouped(*sharp, change(4, 5, 0, 6, "wide"))[1] == (4, 5, 0, 6, ["right", "wide"])
     assert grouped(*sharp, change(1, 2, 0, 6, "wide"))[0] == (1, 2, 0, 6, ["left", "wide"])
-
-
-def test_changes_of_a_group_share_a_suspect_even_if_they_form_a_chain():
+    # Changes of a group share a suspect even if they form a chain.
     found = grouped(change(0, 3, cell_id="a"), change(2, 5, cell_id="b"), change(4, 7, cell_id="c"))
     assert [cells for *_, cells in found] == [["a", "b"], ["c"]]
-
-
-def test_the_order_of_the_changes_does_not_matter():
-    changes = [
-        change(*span, cell_id=name) for name, span in {"a": (1, 5), "b": (3, 4), "c": (4, 6), "d": (0, 2)}.items()
-    ]
-    assert len({str(grouped(*order)) for order in itertools.permutations(changes)}) == 1
 
 
 def test_a_change_without_any_commit_is_no_part_of_a_commits_alert():
@@ -140,9 +124,8 @@ def test_two_causes_are_two_alerts_newest_first(quiet):
 def test_a_commit_that_helps_some_and_harms_others_is_one_mixed_alert(quiet):
     quiet.nights(12, 22, lambda model, name: {"bert": 1.1, "t5": 0.9}.get(model, 1) if name == "compiled_ms" else 1)
     (alert,) = find_alerts(quiet.store)
-    assert alert.direction is None
-    assert alert.to_json()["direction"] == "mixed"
-    assert [one.direction for one in alert.changes] == ["worse", "better"]
+    assert (alert.direction, alert.to_json()["direction"]) == (None, "mixed")
+    assert evidence_of(quiet.store, replace(alert.changes[0], cell_id="no such cell")) is None
 
 
 def test_both_databases_say_the_same(either, location, tmp_path):
@@ -155,15 +138,6 @@ def test_both_databases_say_the_same(either, location, tmp_path):
     assert [one.title for one in alert.blame.commits][1] == TITLES[41]
     assert [one.key for one in alert.environment] == ["driver"]
     assert evidence_of(either, alert.changes[1]).control["metric"] == "eager_ms"
-
-
-def test_two_gpus_of_a_night_share_an_alert(history):
-    for number in range(24):
-        factors = slower(1.1) if number >= 12 else None
-        for name, testbed in (("a", TESTBED), ("b", OTHER)):
-            history.night(number, factors, run_id=f"n{number:03}{name}", testbed=testbed)
-    (alert,) = find_alerts(history.store)
-    assert (len(alert.changes), len(alert.cells)) == (2, 1)
 
 
 def test_filters_metrics_and_dates_only_hide(quiet):
@@ -181,16 +155,6 @@ def test_filters_metrics_and_dates_only_hide(quiet):
     assert survey(quiet.store, filters=CellFilter(models=("vit",))).cells == 1
 
 
-def test_commits_that_no_import_told_of_are_not_guessed(tmp_path):
-    history = History(tmp_path)
-    history.nights(0, 12)
-    history.nights(12, 24, slower(1.1))
-    (alert,) = find_alerts(history.store)
-    assert alert.blame.distance is None
-    assert not alert.blame.is_whole
-    assert [one.sha for one in alert.blame.commits] == [history.commit(12)]
-
-
 def test_a_model_that_changed_itself_alerts_nobody(history):
     versions = [{"model": {"bert": {"target": "m:f", "version": f"content {number}"}}} for number in range(2)]
     history.nights(0, 12, environment=versions[0])
@@ -199,7 +163,6 @@ def test_a_model_that_changed_itself_alerts_nobody(history):
     assert (found.alerts, [one.model_changed for one in found.history.changes]) == ((), [True])
 
 
-MEASURED_TIMES = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms")
 CONFIGS = [DEFAULT, *(Config(overrides={"max_autotune": value}) for value in (1, 2, 3, 4))]
 
 
@@ -217,29 +180,6 @@ def test_a_machine_that_got_slower_is_told_by_its_eager_times(history):
     own_changes = [change for change in alert.changes if change not in alert.of_machine()]
     assert {change.cell.split()[0] for change in own_changes} == {"huggingface/bert"}
     assert len(own_changes) == 5
-
-
-def test_what_slows_most_models_by_more_than_a_machine_does_opens_records(history):
-    history.nights(0, 11, configs=CONFIGS)
-    history.nights(11, 21, slower(1.1, ("bert", "gpt2", "t5", "vit"), MEASURED_TIMES), configs=CONFIGS)
-    (alert,) = find_alerts(history.store)
-    assert alert.of_machine() == ()
-    assert len(alert.changes) == 40
-
-
-def test_the_eager_time_over_the_same_boundary_is_told_of_every_change(quiet):
-    quiet.nights(12, 24, slower(1.1, metrics=("compiled_ms", "eager_ms", "compile_cold_s")))
-    (alert,) = find_alerts(quiet.store)
-    control = {change.metric: change.control for change in alert.changes}
-    assert control == {"compiled_ms": pytest.approx(1.1, rel=0.005), "compile_cold_s": None}
-    assert alert.common_drift == {}  # two cells are no machine
-
-
-def test_noise_alone_rings_no_alarm(tmp_path):
-    history = History(tmp_path, nights=40)
-    for number in range(40):
-        history.night(number, sd=0.03)
-    assert find_alerts(history.store) == []
 
 
 # Evidence
@@ -275,11 +215,3 @@ def test_kernels_counts_and_eager_times_are_laid_beside_a_change(history):
     ]
     assert evidence.to_json()["reasons"] == ({"what": "cudagraph skip", "side": "after", "text": "mutated inputs"},)
     assert evidence.to_json()["control"] == {"metric": "eager_ms", "before": 4.0, "after": 4.4}
-
-
-def test_where_a_measurement_is_no_longer_stored_there_is_no_evidence(history):
-    history.nights(0, 12)
-    history.nights(12, 24, slower(1.1))
-    (alert,) = find_alerts(history.store)
-    assert evidence_of(history.store, replace(alert.changes[0], cell_id="no such cell")) is None
-    assert evidence_of(history.store, alert.changes[0]) is not None

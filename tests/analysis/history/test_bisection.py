@@ -12,17 +12,11 @@ from analysis.history.bisection import RISK, Word, compare_ends, find_side, leve
 GOOD, BAD = [0.0, 0.01, -0.01], [0.2, 0.21, 0.19]
 
 
-@pytest.mark.parametrize(
-    ("least", "most", "found"), [(3, 12, [3, 5, 8, 12]), (2, 2, [2]), (3, 4, [3, 4]), (2, 6, [2, 3, 5, 6]), (1, 1, [1])]
-)
+@pytest.mark.parametrize(("least", "most", "found"), [(3, 12, [3, 5, 8, 12]), (2, 2, [2]), (1, 1, [1])])
 def test_a_build_is_looked_at_after_half_as_many_more_each_time(least, most, found):
     assert looks(least, most) == found
-
-
-@pytest.mark.parametrize(("least", "most"), [(1, 5), (4, 3)])
-def test_a_run_alone_tells_no_noise(least, most):
     with pytest.raises(ValueError, match="at least two runs"):
-        looks(least, most)
+        looks(1, 5)
 
 
 def test_the_risk_is_shared_among_all_looks_of_all_decisions():
@@ -61,24 +55,13 @@ def test_runs_of_builds_between_tell_of_the_noise_and_not_of_the_level():
         ([0.01, 0.0, 0.0], Word.GOOD),
         ([0.2, 0.19, 0.2], Word.BAD),
         ([0.1, 0.11, 0.09], Word.OPEN),
-        ([0.15, 0.16, 0.14], Word.BAD),
         ([-0.5, -0.51, -0.5], Word.GOOD),
     ],
 )
 def test_a_build_is_on_the_side_of_the_middle_that_it_is_past(values, word):
     assert find_side(values, GOOD, BAD, 0.01, {}).word is word
-
-
-def test_what_got_better_is_found_like_what_got_worse():
-    assert find_side([0.2, 0.19, 0.2], BAD, GOOD, 0.01, {}).word is Word.GOOD
-    assert find_side([0.0, 0.01, 0.0], BAD, GOOD, 0.01, {}).word is Word.BAD
-
-
-def test_counts_without_noise_are_decided_at_once():
-    assert compare_ends([1.0, 1.0], [3.0, 3.0], 0.01, 0.5, {}).word is Word.DIFFERENT
-    assert compare_ends([1.0, 1.0], [1.0, 1.0], 0.01, 0.5, {}).word is Word.SAME
-    assert find_side([3.0, 3.0], [1.0, 1.0], [3.0, 3.0], 0.01, {}).word is Word.BAD
-    assert find_side([2.0, 2.0], [1.0, 1.0], [3.0, 3.0], 0.01, {}).word is Word.OPEN
+    better = find_side([-value for value in values], [-one for one in GOOD], [-one for one in BAD], 0.01, {})
+    assert better.word is word
 
 
 @pytest.mark.parametrize("heavy", [False, True])

@@ -12,10 +12,6 @@ from analysis.history.timelines import judge_history, slow_drift, status_changes
 from collector.metrics import MIN_EFFECT
 from db.queries.sides import resolve_side
 from tests.analysis.history.histories import A_NIGHT, MODELS, History, copied, slower
-from tests.factories import TESTBED
-
-OTHER = TESTBED | {"cores": 8}
-
 
 #: What the synthetic nights have of what is judged; of the rest there is no series.
 MEASURED = ("compiled_ms", "compiled_kernel_ms", "compile_cold_s", "compiled_peak_bytes")
@@ -52,16 +48,11 @@ def ends(history, change):
     return tuple(place / A_NIGHT for place in places)
 
 
-def test_quiet_nights_have_no_change_and_say_how_much_was_judged(quiet):
-    quiet.nights(12, 20)
-    found = judge_history(quiet.store)
-    assert found.changes == ()
-    assert found.series == {metric: len(MODELS) if metric in MEASURED else 0 for metric in MIN_EFFECT}
-    assert len(found.cells) == len(MODELS)
-
-
 def test_a_step_has_its_levels_interval_direction_and_range(quiet):
     quiet.nights(12, 14)
+    found = judge_history(quiet.store)
+    assert (found.changes, len(found.cells)) == ((), len(MODELS))
+    assert found.series == {metric: len(MODELS) if metric in MEASURED else 0 for metric in MIN_EFFECT}
     quiet.nights(14, 26, slower(1.06))
     change = only(judge_history(quiet.store))
     assert (change.cell, change.metric) == ("huggingface/bert inference bfloat16 cuda bs8 default", "compiled_ms")
@@ -75,16 +66,6 @@ def test_a_step_has_its_levels_interval_direction_and_range(quiet):
     assert levels.p < levels.q < 1e-6
     assert change.worsening == pytest.approx(levels.ratio)
     assert not change.environment_changed
-
-
-def test_missing_and_failed_nights_are_gaps_that_widen_the_range(quiet):
-    quiet.nights(12, 13)
-    quiet.night(13, missing=("bert",))
-    quiet.night(14, fails=("bert",))
-    quiet.nights(15, 26, slower(1.08))
-    change = only(judge_history(quiet.store))
-    assert ends(quiet, change) == (12, 15)
-    assert change.levels.before == pytest.approx(2.0, rel=0.003)
 
 
 def test_a_short_tail_is_pending_and_one_night_is_nothing(quiet):
@@ -114,12 +95,6 @@ def test_a_young_shift_of_a_latency_whose_eager_moved_along_is_the_hosts(quiet):
     assert judge_history(quiet.store).changes == ()
 
 
-def test_a_young_shift_of_device_time_and_latency_is_not_the_hosts(quiet):
-    quiet.nights(12, 20)
-    quiet.nights(20, 23, slower(1.1, metrics=("compiled_ms", "eager_ms", "compiled_kernel_ms")))
-    assert {change.metric for change in judge_history(quiet.store).changes} == {"compiled_ms", "compiled_kernel_ms"}
-
-
 def test_a_change_that_went_back_is_over_and_its_end_is_a_change_too(quiet):
     quiet.nights(12, 24, slower(1.1))
     quiet.nights(24, 36)
@@ -137,36 +112,6 @@ def test_another_driver_at_the_boundary_is_told_and_another_torch_is_not(quiet):
     assert change.program == ()
 
 
-def test_another_driver_elsewhere_is_not(history):
-    history.nights(0, 10)
-    history.nights(10, 12, environment={"driver": "2.0"})
-    history.nights(12, 24, slower(1.1), environment={"driver": "2.0"})
-    assert not only(judge_history(history.store)).environment_changed
-
-
-def test_another_program_is_said_beside_the_change(quiet, monkeypatch):
-    monkeypatch.setattr("tests.factories.BundleWriter.program", another_option(quiet))
-    quiet.nights(12, 24, slower(1.1), program="another")
-    change = only(judge_history(quiet.store))
-    assert change.environment_changed
-    assert [(one.key, one.base, one.new) for one in change.program] == [("triton.cudagraphs", ("false",), ("true",))]
-
-
-def another_option(history):
-    from collector.bundle import BundleWriter
-
-    written = BundleWriter.program
-    return lambda self, program_id, options: written(self, program_id, options | {"triton.cudagraphs": True})
-
-
-def test_every_testbed_is_a_series_of_its_own(history):
-    for number in range(24):
-        on_other = number % 2 == 1
-        factors = slower(1.5, MODELS) if on_other else None
-        history.night(number, factors, testbed=OTHER if on_other else TESTBED)
-    assert judge_history(history.store).changes == ()
-
-
 def test_branches_are_kept_apart(quiet):
     quiet.nights(12, 24, slower(1.2), branch="feature")
     assert judge_history(quiet.store).changes == ()
@@ -182,15 +127,6 @@ def test_commits_are_in_the_order_of_the_repository(history):
     assert ends(history, only(judge_history(history.store))) == (19, 20)
 
 
-def test_without_imported_commits_the_order_is_that_of_the_runs(tmp_path):
-    history = History(tmp_path)
-    history.nights(0, 14)
-    history.nights(14, 28, slower(1.1))
-    change = only(judge_history(history.store))
-    assert ends(history, change) == (13, 14)
-    assert change.span.base.position is None
-
-
 def test_a_commit_that_is_not_imported_comes_after_the_measured_ones(tmp_path):
     history = History(tmp_path, nights=30)
     history.nights(0, 14)
@@ -202,34 +138,12 @@ def test_a_commit_that_is_not_imported_comes_after_the_measured_ones(tmp_path):
     assert ends(history, change) == (13, 14)
 
 
-def test_runs_of_one_commit_are_one_point(history):
-    for number in range(8):
-        for name in "ab":
-            history.night(number, run_id=f"n{number:03}{name}")
-    assert judge_history(history.store).series["compiled_ms"] == 0  # eight commits, however many runs
-    history.nights(8, 12)
-    found = judge_history(history.store)
-    assert found.series["compiled_ms"] == len(MODELS)
-    assert found.changes == ()
-
-
 def test_another_environment_of_one_commit_blames_no_commit(quiet):
     quiet.night(11, slower(1.1), run_id="again", minutes=1440 * 11 + 60, environment={"driver": "2.0"})
     quiet.nights(12, 24, slower(1.1), environment={"driver": "2.0"})
     change = only(judge_history(quiet.store))
     assert change.span.is_one_commit
     assert [one.key for one in change.environment] == ["driver"]
-
-
-def test_a_window_finds_the_newest_changes_alone(history):
-    history.nights(0, 10, slower(1.2))
-    history.nights(10, 25)
-    history.nights(25, 36, slower(1.1))
-    whole = judge_history(history.store).changes
-    assert [ends(history, change) for change in whole] == [(9, 10), (24, 25)]
-    (newest,) = judge_history(history.store, window=22).changes
-    assert newest.span.base.commit == whole[1].span.base.commit
-    assert newest.levels.ratio == pytest.approx(whole[1].levels.ratio, rel=0.01)
 
 
 # Statuses
@@ -242,9 +156,7 @@ def test_a_window_finds_the_newest_changes_alone(history):
         ("1110", [(2, 3, 2, True, False)]),  # from the newest night on
         ("1110111", []),  # a single failure in between
         ("1110001", [(2, 3, 2, True, False), (5, 6, 5, False, True)]),
-        ("11100011", [(2, 3, 2, True, False), (5, 6, 5, False, False)]),
         ("1101101110", [(8, 9, 8, True, True)]),  # flaky: it has to fail twice
-        ("11011011100", [(8, 9, 8, True, False)]),
         ("111101000", [(5, 6, 3, True, False)]),  # it may have begun with its first single failure
         ("---000", []),  # never measured before
     ],
@@ -280,24 +192,8 @@ def test_a_slow_drift_without_any_step_is_found_against_a_pin(tmp_path):
     assert drift.levels.steps == 1
     assert drift.levels.ratio == pytest.approx(drift.levels.drift)
     assert (drift.pinned.commit, drift.newest.commit) == (history.commit(3), history.commit(79))
-
-
-@pytest.mark.parametrize("flat", [0, 18])
-def test_a_creep_of_half_a_per_cent_a_night_is_named_without_a_pin(history, flat):
-    for number in range(flat + 21):
-        creep = math.exp(0.005 * max(number - flat, 0))
-        history.night(number, lambda model, name, by=creep: by if (model, name) == ("bert", "compiled_ms") else 1.0)
-    with history.store.connect() as conn:
-        named = [*slow_drift(conn).drifts, *judge_history(conn).changes]
-    assert {(one.metric, one.direction) for one in named} == {("compiled_ms", "worse")}
-
-
-def test_what_a_step_explains_is_no_drift(quiet):
-    quiet.nights(12, 20)
-    quiet.nights(20, 40, slower(1.1))
-    found = drifts(quiet, "n005")
-    assert found.drifts == ()
-    assert found.series == len(MODELS) * len(MEASURED)
+    with history.store.connect() as conn:  # without a pin
+        assert [(one.metric, one.direction) for one in slow_drift(conn).drifts] == [("compiled_ms", "worse")]
 
 
 def test_a_release_on_another_branch_is_a_pin_as_well(history):
@@ -306,9 +202,3 @@ def test_a_release_on_another_branch_is_a_pin_as_well(history):
     (drift,) = drifts(history, "n002", branch="main").drifts
     assert (drift.branch, drift.levels.steps) == ("main", 1)
     assert drift.levels.ratio == pytest.approx(1.05, abs=0.004)
-
-
-def test_a_pin_of_another_testbed_is_held_against_nothing(history):
-    history.nights(0, 8, testbed=OTHER)
-    history.nights(8, 24)
-    assert drifts(history, "n003").series == 0

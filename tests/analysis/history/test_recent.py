@@ -47,16 +47,11 @@ def test_averages_are_compared_with_the_newest_night_over_equal_groups(store, ni
     found = recent(suite_history(store, branch="main"), chosen, side, (RATE, "speedup"))
 
     assert [night.night for night in chosen] == ["one", "two", "three"]
+    assert [found.night for found in nights_up_to(nights, resolve_side(store, "one"))] == ["one"]
     assert found[RATE] == pytest.approx((1, 2 / 3, 1))
     # bert and gpt2 are one group, resnet the other. Night one: (2 x 8 x 4) over (2 x 2 x 2) of three cells. Night two lost a
     # cell of the first group: only the second counts, which was the same.
     assert found["speedup"] == pytest.approx((8 ** (1 / 3), 1.0, 1.0))
-
-
-def test_a_side_of_long_ago_knows_nothing_of_later_nights(store, nights):
-    side = resolve_side(store, "one")
-    assert [found.night for found in nights_up_to(nights, side)] == ["one"]
-    assert [found.night for found in nights_up_to(nights, resolve_side(store, "three"))] == ["one", "two", "three"]
 
 
 def test_what_was_not_measured_is_a_gap_and_no_zero(store, nights, tmp_path):

@@ -7,7 +7,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -64,16 +64,6 @@ def test_a_regression_has_its_evidence_and_a_broken_cell_its_error(nights):
     assert "| 96% 23/24 -> 96% 23/24 |" in text
 
 
-def test_links_lead_to_the_same_sides_tomorrow(nights):
-    found = report_of(nights, "r12", "r12", DASHBOARD)
-    assert found.link == f"{DASHBOARD}/compare?base=r12&new=r12"
-    link = report_of(nights, dashboard=DASHBOARD + "/").rows[0].link
-    where = f"model=huggingface/{MODELS[3]}&setting=inference,bfloat16,cuda,8&config=default"
-    assert link == f"{DASHBOARD}/model?base=r11&new=r12&{where}"
-    assert f"]({link})" in markdown(report_of(nights, dashboard=DASHBOARD))
-    assert "](" not in markdown(report_of(nights))
-
-
 def test_json_has_every_cell_with_its_verdict_and_what_is_beside_it(nights):
     done = call(nights, "r11", "r12", "--format", "json")
     assert done.exit_code == 0
@@ -91,7 +81,7 @@ def test_json_has_every_cell_with_its_verdict_and_what_is_beside_it(nights):
     assert [item["why"] for item in found["again"]["cells"]] == ["regressed", "broke"]
 
 
-LINES = ["```sh", "1. x", "# h", "- x", "www.evil.example", "https://evil.example", "\x1b[2J\u202e"]
+LINES = ["```sh", "1. x", "# h", "- x", "www.evil.example", "\x1b[2J\u202e"]
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, *LINES])
@@ -102,32 +92,17 @@ def test_no_text_means_anything_in_markdown(text):
     assert "@" not in re.sub(r"&#\d+;", "", code(text))
 
 
-def test_a_mention_outside_of_code_is_kept_apart_from_its_name():
-    assert prose("by @octocat, see #12") == "by &#64;&#8203;octocat, see &#35;&#8203;12"
-    assert prose("graph_partition=false -> true: 2.5 %") == "graph_partition=false -> true: 2.5 %"
-
-
 def test_a_fence_is_longer_than_what_it_holds():
     assert fence(["a ``` b ```` c"], "sh") == "`````sh\na ``` b ```` c\n`````"
+    assert prose("by @octocat, see #12") == "by &#64;&#8203;octocat, see &#35;&#8203;12"
     assert fence(["x\x1b\r", "y"]) == "```\nx\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\ny\n```"
-
-
-def test_names_that_are_markup_stay_names_in_markdown(hostile):
-    text = markdown(report_of(hostile, "one", "two", DASHBOARD))
-    assert "https://dash.example/iw/model?base=one&new=two&model=huggingface/%40octocat+fixes+%231" in text
-    outside = re.sub(r"(?ms)^(`{3,})sh\n.*?^\1$", "", text)
-    tags = set(re.findall(r"<[^>]*>", outside))
-    assert tags <= {"<code>", "</code>", "<details>", "</details>", "<summary>", "</summary>"}
-    assert "@octocat" not in outside
-    assert "@team" not in outside
-    assert "](https://evil" not in outside
-    table_rows = [line for line in outside.splitlines() if line.startswith("| [<code>huggingface")]
-    assert len(table_rows) == len(HOSTILE)
-    assert {line.count("|") for line in table_rows} == {4}
 
 
 def test_a_parser_of_markdown_finds_our_structure_and_their_words(hostile):
     text = markdown(report_of(hostile, "one", "two", DASHBOARD))
+    assert "https://dash.example/iw/model?base=one&new=two&model=huggingface/%40octocat+fixes+%231" in text
+    outside = re.sub(r"(?ms)^(`{3,})sh\n.*?^\1$", "", text)
+    assert not re.search(r"@octocat|@team|\]\(https://evil", outside)
     page = Page(MarkdownIt("commonmark", {"html": True}).enable("table").render(text))
     ours = {"h2", "h3", "p", "ul", "li", "strong", "a", "code", "pre", "details", "summary"}
     assert set(page.tags) <= ours | {"table", "thead", "tbody", "tr", "th", "td"}
@@ -137,6 +112,7 @@ def test_a_parser_of_markdown_finds_our_structure_and_their_words(hostile):
         assert any(words.startswith(f"huggingface/{name} inference") for words in page.words)
 
 
+@settings(max_examples=30)
 @given(st.text(st.characters(codec="utf-8"), max_size=40))
 @example("\\| x |")
 @example("*a*_b_`c`")
@@ -195,29 +171,27 @@ def test_the_page_asks_nobody_for_anything_and_is_well_formed(nights, hostile):
     assert [name for name in (*HOSTILE, "<img src=x onerror=alert(1)>") if name not in words] == []
 
 
-def test_a_report_that_is_too_long_has_fewer_rows_and_says_so(nights):
+def test_a_report_too_long_has_fewer_rows_and_a_cut_closes_its_fence(nights):
     found = report_of(nights, "r12", "r13")
     whole = markdown(found)
     short = markdown(found, limit=len(whole.encode()) - 1)
     assert len(short.encode()) < len(whole.encode())
     assert "... and 4 more, which `--format json` has" in short
     assert "... and" not in whole
+    # A cut closes the fence that was open.
+    text = "<details><summary>x</summary>\n\n````sh\n```\n" + "line\n" * 100 + "````\n</details>"
+    lines = cut(text, 400).splitlines()
+    assert lines.index("````") < lines.index("</details>")
+    assert cut("short", 400) == "short"
 
 
-@pytest.mark.parametrize("limit", [900, 1200, 2000, 2600])
+@pytest.mark.parametrize("limit", [900, 2000])
 def test_what_fits_in_no_other_way_is_cut_with_a_sentence(nights, limit):
     text = markdown(report_of(nights), limit=limit)
     assert len(text.encode()) <= limit
     assert "This report was cut here to fit" in text
     assert text.count("<details>") == text.count("</details>")
     assert len(re.findall(r"(?m)^```", text)) % 2 == 0
-
-
-def test_a_cut_closes_the_fence_that_was_open():
-    text = "<details><summary>x</summary>\n\n````sh\n```\n" + "line\n" * 100 + "````\n</details>"
-    lines = cut(text, 400).splitlines()
-    assert lines.index("````") < lines.index("</details>")
-    assert cut("short", 400) == "short"
 
 
 def test_a_file_is_written_whole_and_an_unwritable_one_is_one_line(nights, tmp_path):
@@ -248,30 +222,15 @@ def test_the_summary_is_appended_within_its_limit(nights, tmp_path):
     assert call(nights, "r11", "r12", "--github-summary", GITHUB_STEP_SUMMARY="").exit_code == 2
 
 
-def test_sides_without_a_common_cell_are_exit_code_3(nights):
-    assert call(nights, "r12", "apart").exit_code == 3
-
-
-NO_ADDRESSES = [
-    "javascript:alert(1)",
-    "dash.example",
-    "https://x/?q=1",
-    "https://x/ y",
-    'https://x/"',
-    "https://[",
-    "//x",
-]
-
-
-@pytest.mark.parametrize("url", NO_ADDRESSES)
-def test_a_dashboard_that_is_no_address_is_refused(nights, url):
-    done = call(nights, "r11", "r12", "--dashboard-url", url)
-    assert (done.exit_code, "no address" in done.output) == (2, True)
-
-
-def test_a_request_that_cannot_be_served_writes_nothing(nights, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        *((["--dashboard-url", url], "no address") for url in ("javascript:alert(1)", "https://x/?q=1", "https://[")),
+        (["--comment", "nonsense"], "nonsense"),
+        (["--comment", "o/r#1"], "GITHUB_TOKEN"),
+    ],
+)
+def test_a_request_that_cannot_be_served_writes_nothing(nights, tmp_path, words, said):
     out = tmp_path / "x.md"
-    for words in (["--comment", "nonsense"], ["--comment", "o/r#1"]):
-        done = call(nights, "r11", "r12", "--out", str(out), *words, GITHUB_TOKEN="")
-        assert done.exit_code == 2
-    assert not out.exists()
+    done = call(nights, "r11", "r12", "--out", str(out), *words, GITHUB_TOKEN="")
+    assert (done.exit_code, said in done.output, out.exists()) == (2, True, False)

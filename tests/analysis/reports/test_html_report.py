@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from analysis.present import percent
 from analysis.reports.facts import build_report
 from analysis.reports.html_report import CHARTS, Mark, draw, html, svg
 from db.engine import open_store
@@ -49,21 +48,6 @@ def test_the_worst_cell_is_the_first_row_and_its_mark_says_how_much(nights):
     assert re.search(r"\+10\.\d % device time, regressed, 95 % interval \+9\.\d \.\. \+10\.\d %$", worst[2])
 
 
-def test_suites_have_a_column_for_each_average(nights):
-    drawn = svg(report_of(nights), "suites")
-    assert {"speedup", "cold compile", "compression"} <= set(texts(drawn))
-    assert "huggingface inference bfloat16 cuda default" in texts(drawn)
-    (suite,) = report_of(nights).suites
-    assert percent(suite.figures["compile_cold_s"].change) in texts(drawn)
-
-
-def test_a_report_without_a_change_has_no_picture_and_says_so(nights, tmp_path):
-    assert svg(report_of(nights, "r09", "r10"), "changes") == ""
-    out = tmp_path / "x.svg"
-    done = call(nights, "r09", "r10", "--picture", str(out))
-    assert (done.exit_code, "no picture" in done.output, out.exists()) == (3, True, False)
-
-
 def test_names_that_are_markup_stay_names_in_pictures(hostile):
     found = report_of(hostile, "one", "one")
     marks = [Mark(row, HOSTILE[3], 0.1, 0.0, 0.2, "calm", name) for row, name in enumerate(HOSTILE)]
@@ -77,17 +61,12 @@ def test_names_that_are_markup_stay_names_in_pictures(hostile):
     assert sorted(text for text in texts(synthetic) if text in HOSTILE) == sorted([*HOSTILE * 2, HOSTILE[3]])
 
 
-def test_no_minus_stands_before_a_zero():
-    assert (percent(-0.0001), percent(0.0001), percent(-0.002)) == ("+0.0 %", "+0.0 %", "-0.2 %")
-
-
 def test_a_chart_is_written_as_svg_or_png(nights, tmp_path):
-    for chart in CHARTS:
-        for kind, magic in (("svg", b"<svg "), ("png", b"\x89PNG\r\n")):
-            out = tmp_path / f"{chart}.{kind}"
-            done = call(nights, "r11", "r12", "--picture", str(out), "--chart", chart)
-            assert (done.exit_code, done.output) == (0, "")
-            assert out.read_bytes().startswith(magic)
+    for chart, kind, magic in zip(CHARTS, ("svg", "png"), (b"<svg ", b"\x89PNG\r\n"), strict=True):
+        out = tmp_path / f"{chart}.{kind}"
+        done = call(nights, "r11", "r12", "--picture", str(out), "--chart", chart)
+        assert (done.exit_code, done.output) == (0, "")
+        assert out.read_bytes().startswith(magic)
 
 
 def test_what_is_missing_for_a_picture_is_one_line(nights, tmp_path, monkeypatch):
@@ -133,10 +112,7 @@ def test_two_configs_of_one_side_are_a_report_too(configs):
     done = call(configs, "b", "b", "--across", *names)
     assert (done.exit_code, "New is worse than base" in done.output) == (0, True)
     assert f"base: <code>{names[0]}</code>" in done.output
-
-
-def test_configs_of_two_sides_are_refused(configs):
-    done = call(configs, "a", "b", "--across", "default", "cudagraphs")
+    done = call(configs, "a", "b", "--across", *names)
     assert (done.exit_code, "two configs of one side" in done.output) == (2, True)
 
 

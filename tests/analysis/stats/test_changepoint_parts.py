@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from analysis.stats.changepoints import (
-    clip_spikes,
-    correlation,
-    difference_sigma,
-    optimal_partition,
-    piece_of,
-    welch_error,
-)
+from analysis.stats.changepoints import clip_spikes, correlation, optimal_partition, piece_of, welch_error
 
 
 def clipped(values):
@@ -35,20 +28,13 @@ def test_a_spike_is_clipped_and_a_step_of_five_is_not():
     assert shown[:15] == pytest.approx(values[:15])
 
 
-def test_noise_of_differences_does_not_see_steps():
-    noise = np.random.default_rng(0).standard_normal(4000)
-    steps = np.repeat([0.0, 30.0, -10.0, 5.0], 1000)
-    assert difference_sigma(noise + steps) == pytest.approx(1, abs=0.06)
-    assert difference_sigma(np.ones(20)) == 0
-
-
 def _cost(values, cuts, price):
     bounds = [0, *cuts, len(values)]
     within = sum(((values[a:b] - values[a:b].mean()) ** 2).sum() for a, b in itertools.pairwise(bounds))
     return within + price * len(cuts)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_partition_is_the_best_of_all(seed):
     values = np.random.default_rng(seed).standard_normal(13).cumsum()
     price, shortest = 1.5, 2

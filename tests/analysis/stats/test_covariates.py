@@ -44,10 +44,3 @@ def test_without_a_move_it_is_what_is_usual_and_little_is_known_of_it():
     assert found.spread[0] == WORTH
     assert found.taken[0] == 0
     assert found.left[0] == pytest.approx(((y - y.mean()) ** 2).sum())
-
-
-def test_what_is_left_is_the_sum_of_squares_around_the_line():
-    x, y = RNG.normal(0, 0.05, 9), RNG.normal(0, 0.05, 9)
-    found = fit(x, y)
-    centred = (y - y.mean()) - found.slope[0] * (x - x.mean())
-    assert found.left[0] == pytest.approx(float(centred @ centred))

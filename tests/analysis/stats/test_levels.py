@@ -46,11 +46,6 @@ def test_a_level_is_of_the_nearest_twenty_points_and_of_its_own_piece():
     assert [one.now for one in found] == pytest.approx([60.0] * 3)
 
 
-def test_a_change_is_over_once_a_later_level_is_back_even_if_it_returns():
-    values = noisy([(100, 20), (110, 20), (100, 20), (110, 20)], 0.002)
-    assert [one.is_over for one in level_changes(values, [20, 40, 60])] == [True, True, False]
-
-
 def test_the_true_place_is_among_the_possible_ones_nearly_always():
     held = 0
     for seed in range(200):
@@ -61,13 +56,6 @@ def test_the_true_place_is_among_the_possible_ones_nearly_always():
         (found,) = level_changes(values, [best])
         held += found.earliest <= 25 <= found.latest
     assert held / 200 >= 0.93
-
-
-def test_gaps_keep_their_places():
-    values = np.r_[np.full(10, 1.0), [np.nan] * 3, np.full(10, 2.0)]
-    (found,) = level_changes(values, [13])
-    assert (found.earliest, found.at, found.latest) == (13, 13, 13)
-    assert (found.before, found.after, found.p) == (pytest.approx(1.0), pytest.approx(2.0), 0.0)
 
 
 def test_a_pending_shift_is_judged_by_the_noise_before_it():
@@ -92,29 +80,12 @@ def test_without_steps_the_whole_way_is_drift():
     assert (found.steps, found.p < 1e-6) == (1.0, True)
 
 
-def test_a_step_takes_its_part_and_widens_the_interval():
-    values = np.concatenate((noise(10, 30, 3), noise(11, 30, 4)))
-    steps = level_changes(values, [30])
-    alone, with_step = level_drift(values[:11], values[-10:], []), level_drift(values[:11], values[-10:], steps)
-    assert alone.drift == pytest.approx(1.1, rel=0.01)
-    assert with_step.drift == pytest.approx(1.0, abs=0.01)
-    assert with_step.ratio == pytest.approx(with_step.steps * with_step.drift)
-    assert with_step.p > 0.01
-    assert np.log(with_step.high / with_step.low) > np.log(alone.high / alone.low)
-
-
-def test_the_interval_holds_the_drift_about_as_often_as_it_says():
-    held = sum(
-        found.low <= 1.03 <= found.high
-        for seed in range(300)
-        for found in [level_drift(noise(1, 11, seed), noise(1.03, 10, 1000 + seed), [])]
-    )
-    assert 0.90 <= held / 300 <= 0.995
-
-
 def test_series_without_noise_are_fine():
     assert level_drift(np.full(5, 2.0), np.full(5, 2.0), []).p == 1.0
     assert level_drift(np.full(5, 2.0), np.full(5, 4.0), []).p == 0.0
+    (found,) = level_changes(np.r_[np.full(10, 1.0), [np.nan] * 3, np.full(10, 2.0)], [13])  # gaps keep their places
+    assert (found.earliest, found.at, found.latest) == (13, 13, 13)
+    assert (found.before, found.after, found.p) == (pytest.approx(1.0), pytest.approx(2.0), 0.0)
 
 
 def test_new_levels_are_large_enough_and_control_false_discoveries():
