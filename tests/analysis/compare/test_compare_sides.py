@@ -225,6 +225,15 @@ def test_open_runs_of_one_night_are_one_note(store, put):
     )
 
 
+def test_a_run_that_measured_nothing_compares_to_nothing_and_does_not_fail(store, put):
+    empty, full = put([]), put([passing(cell())], commit=COMMIT_B)
+    for pair in ((empty, full), (full, empty), (empty, empty)):
+        found = compare(store, *pair)
+        json.dumps(found.to_json(), allow_nan=False)
+        assert not any(one.passes for one in found.cells)
+    assert summarise(store, empty).suites == ()
+
+
 def test_a_side_is_the_mean_of_its_runs_and_a_change_is_of_two_means(either, tmp_path):
     """Two runs a night, one of them with a replicate: 2 and 8 ms (4 and 16 there), so 4 ms."""
     for number, latencies in enumerate([(2.0,), (4.0, 16.0), (3.0,), (12.0,)]):

@@ -8,7 +8,16 @@ import pytest
 
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import causes
-from analysis.compare.cost_parts import AFTER_COMPILING, BEFORE, host_parts, host_words, memory_words, pass_times
+from analysis.compare.cost_parts import (
+    AFTER_COMPILING,
+    BEFORE,
+    host_parts,
+    host_words,
+    memory_words,
+    pass_times,
+    peak_parts,
+    saved_parts,
+)
 from analysis.elements.program_tables import memory_tables
 from analysis.reports.facts import evidence_of
 from collector.measure import memory
@@ -114,6 +123,17 @@ def peak(*rows):
 )
 def test_the_tensors_that_came_or_went_are_named(base, new, words):
     assert memory_words(base, new, 1e6) == words
+
+
+def test_what_a_side_may_have_and_does_not_list_is_no_change():
+    short = ["add", [64], "float32", 1, 256]
+    rest = ["(other)", None, "", 7, 900]
+    parts = saved_parts(saved(2, short), saved(3, ["relu", [512], "float32", 1, 2048], rest))
+    assert [(part.name, part.change) for part in parts] == [
+        ("[128, 96, 56, 56] float32", EACH),
+        ("[512] float32", 2048),
+    ]
+    assert peak_parts(peak(["a", 1]), {"peak_lines": "none"}) == []
 
 
 @pytest.mark.parametrize(("count", "cause"), [(18, "14 more tensors of [128, 96, 56, 56]"), (2, "peak memory")])

@@ -163,6 +163,7 @@ def test_a_model_that_changed_itself_alerts_nobody(history):
     assert (found.alerts, [one.model_changed for one in found.history.changes]) == ((), [True])
 
 
+MEASURED_TIMES = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms")
 CONFIGS = [DEFAULT, *(Config(overrides={"max_autotune": value}) for value in (1, 2, 3, 4))]
 
 
@@ -180,6 +181,14 @@ def test_a_machine_that_got_slower_is_told_by_its_eager_times(history):
     own_changes = [change for change in alert.changes if change not in alert.of_machine()]
     assert {change.cell.split()[0] for change in own_changes} == {"huggingface/bert"}
     assert len(own_changes) == 5
+
+
+def test_what_slows_most_models_by_more_than_a_machine_does_opens_records(history):
+    history.nights(0, 11, configs=CONFIGS)
+    history.nights(11, 21, slower(1.1, ("bert", "gpt2", "t5", "vit"), MEASURED_TIMES), configs=CONFIGS)
+    (alert,) = find_alerts(history.store)
+    assert alert.of_machine() == ()
+    assert len(alert.changes) == 40
 
 
 # Evidence

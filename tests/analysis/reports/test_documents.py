@@ -222,6 +222,10 @@ def test_the_summary_is_appended_within_its_limit(nights, tmp_path):
     assert call(nights, "r11", "r12", "--github-summary", GITHUB_STEP_SUMMARY="").exit_code == 2
 
 
+def test_sides_without_a_common_cell_are_exit_code_3(nights):
+    assert call(nights, "r12", "apart").exit_code == 3
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -60,6 +60,7 @@ def test_the_earlier_side_is_compared_with_the_nine_runs_before_it():
     ("runs", "levels"),
     [
         ([0, 0, -0.04, 0, 0, -0.04, 0, 0], (0.96, 1.0)),
+        ([0, 0.04], None),
         ([0, 0, 0, 0, 0.04, 0.04, 0.04], None),  # a step
         ([0, 0, 0, 0.04, 0, 0, 0], None),  # a spike
         ([0, 0.004, 0, 0.004, 0, 0.004], None),  # too near to matter
