@@ -5,13 +5,10 @@ import math
 import pandas as pd
 import pytest
 
-from analysis.compare import suite_groups
 from analysis.elements import wording
-from analysis.stats.verdicts import Interval
 from dashboard import url
 from dashboard.views import compare_page
 from dashboard.widgets import markdown
-from tests.analysis.compare import cells
 
 
 @pytest.mark.parametrize(
@@ -36,34 +33,6 @@ def test_a_share_is_never_rounded_up_to_all_and_a_change_has_a_sign():
         "\N{MINUS SIGN}0.4\u202f%",
         "±0.0\u202f%",
     ]
-
-
-@pytest.mark.parametrize(
-    ("metric", "found", "ends", "look", "word"),
-    [
-        ("speedup", 1.1, (1.05, 1.15), "better", "higher"),
-        ("speedup", 0.9, (0.85, 0.95), "worse", "lower"),
-        ("speedup", 1.1, (0.99, 1.2), "calm", ""),
-        ("compile_cold_s", 1.1, (1.05, 1.15), "worse", "slower"),
-        ("kernels_generated", 1.2, (1.1, 1.3), "calm", ""),
-        ("speedup", 1.0004, (1.0001, 1.0007), "calm", ""),  # shown as 0.0 %
-    ],
-)
-def test_an_average_is_coloured_where_its_interval_excludes_no_change(monkeypatch, metric, found, ends, look, word):
-    def change(verdict):
-        values = ({metric: 1.0}, {metric: found})
-        decides = {"speedup": "compiled_ms", "compression": "compiled_peak_bytes"}.get(metric, metric)
-        (one,) = [cells.compared(values=values, judged=[cells.of(decides, verdict, 0.1)])]
-        within = Interval(*ends, models=9)
-        monkeypatch.setattr(suite_groups, "geomean_interval", lambda *_: within)
-        monkeypatch.setattr(suite_groups, "sums_interval", lambda *_: within)
-        return suite_groups.average_change(metric, [one])
-
-    likewise = {"better": "improved", "worse": "regressed", "calm": "regressed"}[look]
-    shown = wording.averaged(change(likewise))
-    assert (shown.look, shown.word) == (look, word) and shown.interval.startswith("[")
-    for other in {"improved", "regressed", "unchanged"} - {likewise}:
-        assert wording.averaged(change(other)).look == "calm"
 
 
 def test_a_csv_starts_no_formula():

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
 import pytest
 
-from analysis.compare.suite_groups import compare_groups
-from analysis.elements.overview_tables import grid
-from analysis.elements.wording import ABSENT
-from dashboard import url
 from db.engine import open_store
 from db.regression_records import Finding, open_regression
-from tests.analysis.compare import cells
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, text_of, unfolded
 from tests.factories import cell
@@ -79,31 +73,3 @@ def test_newest_open_records_lead_to_their_page(open_app, tmp_path):
     listed = re.findall(r'href="\./regressions\?record=(\w+)"', body)
     assert listed == names[:0:-1]
     assert "the newest 5 of 6" in body and 'href="./regressions"' in body
-
-
-def of_dtypes(*groups):
-    """Groups of one passing cell each, of a suite, a dtype and a config, and of a phase where it is training."""
-    names = [
-        replace(cells.name(f"model{at}", suite, config, *phase), dtype=dtype)
-        for at, (suite, dtype, config, *phase) in enumerate(groups)
-    ]
-    return compare_groups([cells.compared("unchanged", cell=name) for name in names])
-
-
-def rows_of_grid(groups):
-    """The columns of the grid's first table, and by its rows which of them have a figure."""
-    (head, *rows) = re.findall(r"<tr.*?</tr>", str(grid(groups, url.link)).partition("</table>")[0], re.DOTALL)
-    cut = [
-        [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL)]
-        for row in (head, *rows)
-    ]
-    return cut[0][1:], {row[0]: [figure != ABSENT for figure in row[1:]] for row in cut[1:]}
-
-
-def test_cells_in_another_dtype_have_a_column_beside_their_suite():
-    suites = [("llm", "bfloat16"), ("timm", "bfloat16"), ("timm", "as_is")]
-    groups = of_dtypes(*((*suite, config) for suite in suites for config in ("default", "tma")))
-    assert rows_of_grid(groups) == (["llm", "timm", "timm as_is"], {"default": [True] * 3, "tma": [True] * 3})
-    # A night of two dtypes has rows of each.
-    groups = of_dtypes(*((suite, dtype, "default") for suite in ("llm", "timm") for dtype in ("bfloat16", "float32")))
-    assert rows_of_grid(groups) == (["llm", "timm"], {"bfloat16": [True] * 2, "float32": [True] * 2})

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.compare.cell_comparison import Outcome
 from analysis.compare.compare_sides import compare_named
 from analysis.elements import overview_tables
 from collector.metrics import MIN_EFFECT
@@ -19,11 +18,6 @@ from tests.dashboard import stores
 from tests.dashboard.conftest import cells_of, plain
 
 PAIR = Pair("night-0", "night-1")
-
-
-def looks_of(cells):
-    shown = compare_page.compared(cells, cells, compare_page.COLUMNS, lambda _: "")
-    return {name: {field.css for field in shown[name]} for name in list(shown)[3:]}
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +62,3 @@ def test_the_table_begins_with_what_broke_and_the_csv_has_everything(judged):
     head = compare_page.csv(judged[0].to_frame()).decode().partition("\n")[0].split(",")
     parts = ("verdict", "change", "low", "high", "q", "more_runs")
     assert {f"{metric}_{part}" for metric in MIN_EFFECT for part in parts} <= set(head)
-
-
-def test_a_metrics_own_verdict_colours_its_change_on_one_machine(judged):
-    found = judged[0].of(Outcome.REGRESSED)
-    here = looks_of(found)
-    assert here["compiled latency"] == here["device time"] == {"n worse"}
-    assert here["speedup"] == here["peak memory"] == {"n"}
-    moved = [replace(one, new=replace(one.new, testbed_id="another")) for one in found]
-    assert looks_of(moved)["compiled latency"] == {"n"}

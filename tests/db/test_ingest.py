@@ -77,24 +77,6 @@ def test_replicates_are_rows_of_their_own_and_one_cell(store, tmp_path):
     assert queries.measurement(store, "r1", cell().cell_id).replicate == 2
 
 
-def test_a_cell_of_replicates_counts_with_the_one_that_started_last(store, tmp_path):
-    lines = [passing(cell(), minutes=1), failing(cell(), minutes=2, replicate=1)]
-    ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
-    assert queries.list_runs(store)[0].statuses == {"fail_to_compile": 1}
-    assert queries.suite_history(store)[["passed", "failed"]].to_numpy().tolist() == [[0, 1]]
-    rows = queries.side_rows(store, queries.resolve_side(store, "r1"))
-    assert rows["status"].tolist() == ["fail_to_compile"]
-
-
-def test_a_run_that_is_only_closed_is_a_change(store, tmp_path):
-    lines = [passing(cell())]
-    ingest_bundle(store, write_bundle(tmp_path / "open", header("r1"), lines, closed=False))
-    report = ingest_bundle(store, write_bundle(tmp_path / "closed", header("r1"), lines))
-    assert (report.new, report.updated, report.changed, report.finished) == (0, 0, True, True)
-    assert queries.revision(store) == 2
-    assert queries.list_runs(store)[0].bundle == "r1.jsonl.gz"
-
-
 @pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)
 def test_bundles_give_the_same_answers_in_any_order(fresh, tmp_path):
     extra = passing(cell("new-model"), minutes=2)
@@ -135,18 +117,6 @@ def test_a_refused_bundle_in_a_transaction_leaves_the_others_of_it(store, tmp_pa
     with store.connect() as conn:
         ingest_bundle(conn, night(tmp_path, "r3"))
     assert sorted((run.run_id, run.branch) for run in queries.list_runs(store)) == [("r1", "main"), ("r3", "main")]
-
-
-def test_a_record_that_one_bundle_lost_is_filled_in_by_another(store, tmp_path):
-    path = write_bundle(tmp_path, header("r1"), [passing(cell())], closed=False)
-    kept = [line for line in path.read_bytes().splitlines(True) if json.loads(line)["record"] != "environment"]
-    path.write_bytes(b"".join(kept))
-    ingest_bundle(store, path)
-    environment_id = queries.measurement(store, "r1", cell().cell_id).environment_id
-    assert environment_id is not None
-    assert queries.environment(store, environment_id) is None
-    ingest_bundle(store, night(tmp_path, "r2"))
-    assert queries.environment(store, environment_id)["triton"] == "3.6.0"
 
 
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)

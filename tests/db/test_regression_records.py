@@ -75,16 +75,6 @@ def test_a_record_tells_its_history_in_the_order_of_writing(nights):
     assert (found.state, found.is_open, found.base_value, found.base_run) == ("expected", False, 4.0, "base")
 
 
-def test_open_ones_and_those_of_a_branch_can_be_asked_for(nights, tmp_path):
-    first = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
-    other = Finding(cell("gpt2").cell_id, "base", "onset", "broke")
-    second = open_regression(nights, other, at=AT + timedelta(1), author=WHO).regression_id
-    assert [item.regression_id for item in list_regressions(nights)] == [second, first]
-    change_state(nights, second, "false_alarm", at=AT, author=WHO)
-    assert [item.regression_id for item in list_regressions(nights, open_only=True)] == [first]
-    assert list_regressions(nights, branch="feature") == []
-
-
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("finding", "word"),

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
-from analysis.compare.cell_comparison import Judged, Outcome, direction, findings
+from analysis.compare.cell_comparison import Judged, Outcome, findings
 from collector.metrics import Dimension
-
-
-@pytest.mark.parametrize(
-    ("metric", "base", "new", "expected"),
-    [
-        ("compiled_ms", 1.0, 2.0, "worse"),
-        ("speedup", 1.0, 2.0, "better"),
-        ("graph_breaks", 0.0, 3.0, "worse"),  # although 3 over 0 has no ratio
-        ("compression", 1.2, 1.2, "same"),
-        ("graphs", 1.0, 2.0, None),  # neither more nor fewer is better
-        ("compiled_ms", 1.0, math.nan, None),
-    ],
-)
-def test_direction_follows_the_sense_of_the_metric(metric, base, new, expected):
-    assert direction(metric, base, new) == expected
 
 
 def judged(outcome="regressed", decided=None, moved=False, **metrics):

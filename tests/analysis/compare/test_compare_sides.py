@@ -15,7 +15,6 @@ from db.store_errors import FilterError
 from tests.factories import (
     COMMIT_A,
     COMMIT_B,
-    CUDAGRAPHS,
     DEFAULT,
     ENVIRONMENT,
     MAX_AUTOTUNE,
@@ -124,24 +123,6 @@ def test_geomeans_are_paired_over_cells_that_pass_on_both_sides(compared):
     compile_time = suite.figures["compile_cold_s"]
     assert (compile_time.base, compile_time.new) == (5.0, 4.0)
     assert (compile_time.to_json()["kind"], compile_time.to_json()["direction"]) == ("mean", "better")
-
-
-def test_configs_are_compared_within_one_side(store, put):
-    models = ("a", "b", "gone")
-    lines = [passing(cell(model)) for model in models]
-    lines += [passing(cell("a", CUDAGRAPHS), slower=0.5), failing(cell("b", CUDAGRAPHS))]
-    side = put(lines)
-    found = compare(store, side, side, configs=("default", CUDAGRAPHS.config_id))
-    assert transitions(found) == {"a": "both_pass", "b": "broke", "gone": "left"}
-    one = by_model(found)["a"]
-    assert (one.base.cell.config, one.new.cell.config) == ("default", "cudagraphs")
-    assert one.ratio("compiled_kernel_ms") == pytest.approx(0.5)
-    assert one.program_changed
-    (suite,) = found.suites
-    assert (suite.base_config, suite.group.config) == ("default", "cudagraphs")
-    assert (suite.base.planned, suite.new.planned) == (3, 2)
-    assert found.environment == ()
-    json.dumps(found.to_json(), allow_nan=False)
 
 
 def test_a_config_name_that_two_requests_share_must_be_said_by_id(store, put):

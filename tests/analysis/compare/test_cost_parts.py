@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from analysis.compare.compare_sides import compare_named
-from analysis.compare.comparison import causes
 from analysis.compare.cost_parts import (
     AFTER_COMPILING,
     BEFORE,
@@ -19,10 +15,7 @@ from analysis.compare.cost_parts import (
     saved_parts,
 )
 from analysis.elements.program_tables import memory_tables
-from analysis.reports.facts import evidence_of
 from collector.measure import memory
-from tests.analysis.compare.judging import put_run
-from tests.factories import cell, passing
 
 BASE = {"host_parts_us": {"guards": 20.0, "launches": 60.0, "python": 40.0}}
 
@@ -134,20 +127,6 @@ def test_what_a_side_may_have_and_does_not_list_is_no_change():
         ("[512] float32", 2048),
     ]
     assert peak_parts(peak(["a", 1]), {"peak_lines": "none"}) == []
-
-
-@pytest.mark.parametrize(("count", "cause"), [(18, "14 more tensors of [128, 96, 56, 56]"), (2, "peak memory")])
-def test_a_larger_peak_is_put_down_to_what_grew_as_well(store, tmp_path, count, cause):
-    for number, (peak_bytes, tensors) in enumerate([(1e9, 4), (3e9, count)]):
-        found = passing(cell("bert"), details=saved(tensors), minutes=100 * number)
-        made = replace(found, metrics=found.metrics | {"compiled_peak_bytes": peak_bytes})
-        put_run(store, tmp_path, f"r{number}", [made], minutes=100 * number, commit=f"{number:040x}")
-    compared = compare_named(store, "latest~1", "latest")
-    with store.connect() as conn:
-        (found,) = causes(conn, compared)
-        evidence = evidence_of(conn, compared.cells[0])
-    assert cause in found.title
-    assert [line for line in evidence if "saved for backward" in line]
 
 
 def test_memory_of_a_cuda_graph_is_told_in_a_sentence():

@@ -5,18 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.compare.compare_sides import summarise
 from analysis.compare.kernel_groups import explained
 from analysis.compare.side_differences import changes, kernel_evidence
 from analysis.history.alerts import explanation_of
-from analysis.history.branch_series import read_series
 from analysis.reports.facts import evidence_of
 from collector.bundle import CENSUS
 from collector.code import Code, Graph, Kernel
 from collector.vocabulary import Status
 from db.queries.details import evidence, with_kernels
-from db.queries.series import model_history, suite_history
-from db.queries.sides import resolve_side
 from tests.analysis.compare import judging
 from tests.factories import cell, new_store, passing
 
@@ -150,24 +146,6 @@ def test_a_cell_of_known_code_is_unchanged_and_says_of_which_night(nights):
     shown = {one["model"]: one for one in comparison.to_json()["cells"]}
     assert shown["same"]["new"]["same_code_as"] == "n0" and shown["same"]["code_changed"] is False
     assert shown["other"]["code"] == "1 kernel changed" and shown["other"]["base"]["code_id"] == "one"
-
-
-def test_a_cell_that_was_not_timed_makes_no_point_and_no_average_of_others(nights):
-    (group,) = judging.judged(nights)[0].suites
-    speedup = group.figures["speedup"]
-    # The pairs that were timed twice have an average; the group as a whole has none in the second night.
-    assert (speedup.n, speedup.base, speedup.base_all.value) == (2, pytest.approx(2.0), pytest.approx(2.0))
-    assert (speedup.new_all.n, speedup.new_all.value) == (0, None)
-    assert group.figures["compile_cold_s"].new_all.n == 3, "each cell has a compile time"
-    (alone,) = summarise(nights, resolve_side(nights, "n1")).suites
-    assert alone.figures["speedup"].value is None and alone.counts.passed == 3
-    assert suite_history(nights)["n_speedup"].tolist() == [3, 0]
-    history = model_history(nights, "huggingface", "same", metrics=("compiled_ms", "compile_cold_s"))
-    assert history["compile_cold_s"].notna().tolist() == [True, False] and set(history["status"]) == {"pass"}
-    names, (table,) = read_series(nights, ["compile_cold_s"])
-    row = names.loc[table.keys, "cell_id"].tolist().index(cell("same").cell_id)
-    assert table.values["compile_cold_s"][row, 0] == pytest.approx(10.0)
-    assert not (table.passed[row, 1] >= 0 or table.values["compile_cold_s"][row, 1] > 0), "no point at all"
 
 
 def test_the_same_code_under_other_libraries_proves_nothing(store, tmp_path):

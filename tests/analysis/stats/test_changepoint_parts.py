@@ -1,7 +1,6 @@
 """Spikes, optimal partitioning and the tests of a cut, each alone."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -56,15 +55,3 @@ def test_the_error_of_independent_nights_is_that_of_welch():
     known = ttest_ind(a, b, equal_var=False)
     assert (old.mean - new.mean) / error == pytest.approx(known.statistic)
     assert freedom == pytest.approx(known.df)
-
-
-def test_correlated_nights_widen_the_error():
-    random = np.random.default_rng(0)
-    noise = random.standard_normal(2000)
-    waves = np.convolve(noise, [1, 1, 1], "same")
-    assert correlation(piece_of(waves[:1000]), piece_of(waves[1000:])) == pytest.approx(2 / 3, abs=0.05)
-    r = correlation(piece_of(waves[:1000]), piece_of(waves[1000:]))
-    plain = math.sqrt(waves[:1000].var(ddof=1) / 1000 + waves[1000:].var(ddof=1) / 1000)
-    assert welch_error(piece_of(waves[:1000]), piece_of(waves[1000:]))[0] == pytest.approx(
-        plain * ((1 + r) / (1 - r)) ** 0.25
-    )

@@ -6,7 +6,6 @@ from contextlib import closing
 import pytest
 from sqlalchemy import text
 
-from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.maintenance.consistency import check_bundles, check_store
 from tests.factories import cell, failing, header, matrix, night, passing, write_bundle
@@ -108,16 +107,3 @@ def test_what_no_bundle_tells_is_extra_within_a_run_and_untold_as_a_run(filled, 
     told = check_bundles(filled, [short])
     assert told.untold == ("r2",)
     assert any(item.kind == "extra" and "is in no bundle" in item.text for item in told.findings)
-
-
-def test_attempts_and_damage_are_told_together(store, tmp_path):
-    one = write_bundle(tmp_path / "1", header("r1"), [failing(cell(), Status.CRASHED)], planned=matrix())
-    two = write_bundle(tmp_path / "2", header("r1", attempt=2), [passing(cell())], closed=False)
-    two.write_bytes(two.read_bytes() + b'{"record": "mea')
-    for path in (two, one):
-        ingest_bundle(store, path)
-    told = check_bundles(store, [one, two])
-    assert (told.findings, told.runs, len(told.damage)) == ((), 1, 1)
-    alone = [item.text for item in check_bundles(store, [one]).findings]
-    assert "run r1: its attempt is 2, bundles say 1" in alone
-    assert any("measurement differs in status" in text for text in alone)

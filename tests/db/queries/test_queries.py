@@ -12,7 +12,6 @@ from tests.db import reads as queries
 from tests.factories import (
     COMMIT_B,
     CONFIGS,
-    CUDAGRAPHS,
     LABEL,
     TESTBED,
     cell,
@@ -47,21 +46,6 @@ def test_runs_are_listed_newest_first_with_their_counts(nights):
     assert queries.branches(nights) == ["slow", "main"]
     gone = cell("gpt2").cell_id
     assert (queries.measurement(nights, "n2", gone), queries.evidence(nights, "n2", gone)) == (None, ({}, None))
-
-
-@pytest.mark.parametrize(
-    ("wanted", "count"),
-    [
-        (CellFilter(), 9),
-        (CellFilter(configs=("default",)), 3),
-        (CellFilter(configs=(CUDAGRAPHS.config_id, "default"), models=("bert",)), 2),
-        (CellFilter(dtypes=("bfloat16",), devices=("cuda",), phases=("inference",)), 9),
-    ],
-)
-def test_filters_choose_cells(nights, wanted, count):
-    rows = queries.side_rows(nights, queries.resolve_side(nights, "n2"), wanted)
-    assert len(rows) == count
-    assert list(rows.columns) == list(queries.side_rows(nights, queries.resolve_side(nights, "n1")).columns)
 
 
 @pytest.mark.parametrize("shared", ["sqlite"], indirect=True)
