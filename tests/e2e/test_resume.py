@@ -108,6 +108,21 @@ def test_a_night_that_is_killed_goes_on_where_it_was(gpus, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_fifty_kills_at_random_points_lose_and_double_nothing(tmp_path):
+    cells = [*EAGER, *PAIR]
+    storm, found, statuses = survive(tmp_path, cells, kills=50, seed=1, longest_s=16)
+    for run in found:
+        assert run.planned == cells
+        check_pair(run)
+    assert min(storm.kills.values()) >= 10, storm.kills
+    assert max(run.attempt for run in found) > 3
+    # A killed cell is a recorded outcome, the kill of a runner or a host is none. Most kills meet the fork server while it
+    # imports, so that none may hit a cell: that is what the played nights above are for.
+    assert statuses[Status.CRASHED] <= 2 * storm.kills["worker"]
+
+
+@pytest.mark.slow
 def test_out_of_time_then_resumed_then_retried(tmp_path):
     cells = [*PAIR, EAGER[0]]
     words = ["--plan", write_plan(tmp_path, cells), "--samples", "5", "--max-hours"]
@@ -135,7 +150,14 @@ def test_out_of_time_then_resumed_then_retried(tmp_path):
         assert "nothing left to do" in done.stdout
 
 
-@pytest.mark.parametrize(("words", "said"), [(["resume"], "no run in runs"), (["resume", "odd.jsonl"], "not a bundle")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["resume"], "no run in runs"),
+        (["resume", "odd.jsonl"], "not a bundle"),
+        (["resume", "--max-hours", "-1"], "--max-hours"),
+    ],
+)
 def test_what_cannot_be_resumed_is_one_line_and_exit_code_2(words, said, tmp_path):
     write_plan(tmp_path, EAGER)
     (tmp_path / "odd.jsonl").write_text("hello\n")

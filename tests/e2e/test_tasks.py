@@ -21,7 +21,7 @@ from tests.e2e.browser_fixtures import (  # noqa: F401 -- fixtures
     settled,
     watched,
 )
-from tests.factories import cell, night, passing
+from tests.factories import CUDAGRAPHS, DEFAULT, cell, night, passing
 
 pytestmark = pytest.mark.slow  # `make browser` runs them
 
@@ -112,6 +112,37 @@ def test_2_graph_partition_off_and_on_for_speech_transformer(chromium, tmp_path)
         assert visitor.clicks == MOST
 
 
+def test_3_history_of_t5small_under_cudagraphs_and_its_worst_point(chromium, tmp_path):  # noqa: F811
+    worst, elsewhere = 60, 40
+    bundles = [
+        night(
+            tmp_path,
+            f"night-{number}",
+            minutes=1440.0 * number,
+            cells=[cell(model, config) for model in ("T5Small", "bert") for config in (CUDAGRAPHS, DEFAULT)],
+            make=lambda which, number=number: passing(
+                which,
+                minutes=1440.0 * number + 1,
+                slower={(worst, CUDAGRAPHS): 1.3, (elsewhere, DEFAULT): 1.6}.get((number, which.config), 1.0),
+                seed=number,
+            ),
+            commit=f"{number:040x}",
+        )
+        for number in range(90)
+    ]
+    with (
+        serving(stores.store(tmp_path / "store.db", bundles), tmp_path) as address,
+        watched(chromium, base_url=address) as opened,
+    ):
+        visitor = Visitor(opened)
+        visitor.click(visitor.menu("Model"))
+        visitor.pick("model", "T5Small")
+        visitor.see("90 runs on new's testbed")
+        visitor.click(opened.locator("p", has_text="Worst ").get_by_role("link"))
+        assert "T5Small" in opened.url and "config=cudagraphs" in opened.url and f"new=night-{worst}" in opened.url
+        assert visitor.clicks == MOST
+
+
 def test_3_a_click_at_a_point_opens_its_run(visitor):
     visitor.click(visitor.link("gpt2 cudagraphs"))
     visitor.see("5 runs on new's testbed")
@@ -160,13 +191,29 @@ def test_7_is_this_change_real(visitor):
     visitor.see("Noise from run to run")
 
 
+@pytest.mark.parametrize("nights", [0, 1, 90])
+def test_8_a_store_with_no_run_one_or_three_months(chromium, tmp_path, nights):  # noqa: F811
+    store = stores.fill(tmp_path / "store.db", tmp_path, nights) if nights else stores.store(tmp_path / "store.db", [])
+    said = {0: "No runs yet", 1: "One side alone", 90: "regressed"}[nights]
+    with serving(store, tmp_path) as address, watched(chromium, base_url=address) as opened:
+        opened.goto("/")
+        opened.get_by_test_id("stMain").get_by_text(said).first.wait_for(timeout=20_000)
+        assert opened.get_by_test_id("stException").count() == 0
+        if nights > 1:
+            opened.goto("/trends")
+            opened.locator('[data-testid="stVegaLiteChart"]').first.wait_for(state="attached")
+            assert f"{nights} nights" in opened.get_by_test_id("stMain").inner_text()
+
+
 NAMES = [
     "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>",
-    'a | b `c` $x^2$ **d** _e_ :smile: [f](javascript:window.hacked=1) q?base=none&new=x#y /../ % + "quoted"',
+    "a | b `c` $x^2$ **d** _e_ :smile: [f](javascript:window.hacked=1)",
+    "q?base=none&new=x#y /../ % + \"quoted\" 'twice'",
+    "\N{GRINNING FACE} \N{HEBREW LETTER ALEF}\N{HEBREW LETTER BET} " + "long " * 55 + "end",
 ]
 
 
-@pytest.mark.parametrize("name", NAMES, ids=["html", "markdown"])
+@pytest.mark.parametrize("name", NAMES, ids=["html", "markdown", "address", "long"])
 def test_8_hostile_names_are_shown_as_they_are_and_their_links_work(chromium, tmp_path, name):  # noqa: F811
     names = {"branch": name, "label": name, "commit_title": name}
     bundles = [
@@ -184,7 +231,10 @@ def test_8_hostile_names_are_shown_as_they_are_and_their_links_work(chromium, tm
     store = stores.store(tmp_path / "store.db", bundles)
     opened_records = call("regressions", "open", "night-0", "night-1", "--db", store, folder=tmp_path)
     assert opened_records.returncode == 0, tell(opened_records)
-    with serving(store, tmp_path) as address, watched(chromium, base_url=address) as opened:
+    with (
+        serving(store, tmp_path) as address,
+        watched(chromium, base_url=address) as opened,
+    ):
         for place in ("trends", "regressions", "runs", "", "compare"):
             opened.goto(f"/{place}")
             settled(opened)
@@ -211,6 +261,24 @@ def test_9_keyboard_only(visitor):
     fold = visitor.page.locator("summary", has_text="How is this decided?")
     visitor.open_by_keyboard(fold)
     visitor.see("Noise from run to run")
+
+
+@pytest.mark.parametrize("name", ["Compare", "Model", "Commit", "Trends", "Regressions", "Runs", "About the numbers"])
+def test_9_every_page_opens_by_keyboard_and_tab_gets_through_it(visitor, name):
+    visitor.open_by_keyboard(visitor.menu(name))
+    visitor.page.wait_for_function("document.querySelector('[data-testid=stMain] h1') !== null")
+    reached = set()
+    for _ in range(_MOST_TABS):
+        visitor.page.keyboard.press("Tab")
+        where = visitor.page.evaluate(
+            "() => { const one = document.activeElement, main = one.closest('[data-testid=stMain]');"
+            " return main && [...main.querySelectorAll('*')].indexOf(one) }"
+        )
+        reached |= {where} - {None}
+    assert reached  # at least the button that copies the link
+    copy = visitor.page.get_by_role("button", name="Copy link").element_handle()
+    order = visitor.page.evaluate("one => [...document.querySelectorAll('[data-testid=stMain] *')].indexOf(one)", copy)
+    assert order in reached
 
 
 @pytest.fixture(scope="module")

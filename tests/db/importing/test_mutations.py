@@ -1,0 +1,59 @@
+"""Damaged files: nothing but lines of error. `tests/chaos/test_inputs.py` looks for the rows that are still whole."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collector.bundle import read_bundle
+from db.importing.importer import store
+from tests.db.importing.foreign import STEM, put, read, record
+from tests.db.test_damage import VALUES, with_value
+from tests.factories import new_store
+
+REUSED = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PHASES = b"dev,name,batch_size,gc,wait\n" + b"".join(
+    b"cuda,m%d,4,0.500000,0\ncuda,n%d,4,0,0\n" % (n, n) for n in range(8)
+)
+LOG = b"".join(
+    b"[Processing] samples/a/m%d\n[Config] device: cuda\n[DataType] float32\n[Result] status: success\n" % n
+    for n in range(8)
+)
+
+
+@pytest.mark.parametrize(("name", "data"), [(f"{STEM}_performance_compilation_metrics.csv", PHASES), ("run.log", LOG)])
+@REUSED
+@given(at=st.integers(0, 10**6), junk=st.binary(max_size=9), dropped=st.integers(0, 40))
+def test_a_damaged_file_raises_nothing_and_says_lines(tmp_path_factory, name, data, at, junk, dropped):
+    at, folder = at % len(data), tmp_path_factory.mktemp("damaged")
+    report = read(folder, put(folder, name, data[:at] + junk + data[at + dropped :]))
+    for line in [*report.problems, *(file.problem for file in report.files)]:
+        assert "\n" not in line
+    assert report.runs or report.problems or report.files[0].problem
+    for run in report.runs:
+        assert read_bundle(Path(run.bundle)).damage == []
+
+
+PLACES = (
+    *("benchmark", "model", "metric", "benchmark.name", "benchmark.mode", "benchmark.dtype", "benchmark.extra_info"),
+    *("model.name", "model.backend", "model.origins", "metric.name", "metric.benchmark_values", "metric.extra_info"),
+    *("timestamp", "head_sha", "head_branch", "repo", "workflow_id", "run_attempt", "runners", "dependencies"),
+    *("benchmark.extra_info.device", "benchmark.extra_info.batch_size", "benchmark.extra_info.inductor_config"),
+    *("benchmark.extra_info.disable_cudagraphs", "benchmark.extra_info.output", "benchmark.extra_info.quantization"),
+)
+
+
+@REUSED
+@given(place=st.sampled_from(PLACES), value=VALUES)
+def test_any_json_in_any_field_costs_at_most_its_own_record(tmp_path_factory, place, value):
+    good, bad = record("speedup", 1.5, model="good"), record("speedup", 1.6, model="bad")
+    folder = tmp_path_factory.mktemp("any")
+    report = read(folder, put(folder, "x.json", json.dumps(good).encode() + b"\n" + with_value(bad, place, value)))
+    engine = new_store(folder / "s.db")
+    store(engine, report)
+    engine.dispose()
+    measured = [item for run in report.runs for item in read_bundle(Path(run.bundle)).measurements]
+    assert [item.metrics for item in measured if item.cell.model == "good"] == [{"speedup": 1.5}]
+    assert len(measured) == 2 or report.problems
