@@ -1,7 +1,5 @@
 """When compiled outputs count as right, and what is said when they do not."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -24,7 +22,7 @@ def judged(eager, compiled, reference=None, tolerance=TIGHT):
     return compare(*wrap, None if reference is None else {"x": reference}, tolerance)
 
 
-@pytest.mark.parametrize("scale", [1.0, 100.0, 1e-2, 1e-5])
+@pytest.mark.parametrize("scale", [100.0, 1e-5])
 @pytest.mark.parametrize("with_reference", [True, False])
 def test_a_difference_within_the_tolerance_passes(scale, with_reference):
     eager = wave(scale=scale)
@@ -62,9 +60,7 @@ WHOLE = torch.arange(12)
 @pytest.mark.parametrize(
     ("eager", "compiled", "said"),
     [
-        (EAGER, -EAGER, "RMSE to the reference"),
         (EAGER, EAGER + 1, "RMSE to the reference"),
-        (EAGER, wave(seed=1), "RMSE to the reference"),
         (EAGER, torch.zeros_like(EAGER), "RMSE to the reference"),
         (EAGER, EAGER.double(), "dtype torch.float64 instead of torch.float32"),
         (EAGER, EAGER.reshape(2, 1000), "shape (2, 1000) instead of (2000,)"),
@@ -103,20 +99,14 @@ def test_the_margin_is_the_error_over_its_limit(compiled, reference, margin):
     assert found.nearest == "x"
 
 
-@pytest.mark.parametrize("replaced", [math.nan, math.inf, -math.inf])
-def test_the_same_nan_or_infinity_in_both_passes(replaced):
-    eager = _with(EAGER, 3, replaced)
-    assert judged(eager, eager.clone(), eager.double()).problem is None
+def test_the_same_infinity_in_both_passes_and_another_kind_is_a_problem():
+    for replaced in (math.nan, -math.inf):
+        eager = _with(EAGER, 3, replaced)
+        assert judged(eager, eager.clone(), eager.double()).problem is None
+        assert judged(_with(EAGER, 3, math.inf), eager).problem is not None
 
 
-@pytest.mark.parametrize("made", [-math.inf, math.nan])
-def test_an_infinity_of_the_other_kind_is_a_problem(made):
-    assert judged(_with(EAGER, 3, math.inf), _with(EAGER, 3, made)).problem is not None
-
-
-@pytest.mark.parametrize(
-    ("first", "second"), [({"a": EAGER}, {"b": EAGER}), ({"a": EAGER}, {"a": EAGER, "b": EAGER}), ({"a": EAGER}, {})]
-)
+@pytest.mark.parametrize(("first", "second"), [({"a": EAGER}, {"b": EAGER}), ({"a": EAGER}, {})])
 def test_another_structure_is_a_problem_named_by_its_path(first, second):
     found = compare(first, second, None, TIGHT)
     assert found.problem.startswith("outputs differ in structure at ")
@@ -141,19 +131,12 @@ def test_without_a_reference_the_direction_decides():
     assert judged(EAGER, EAGER.clone(), EAGER.double()).by_cosine == 0
 
 
-@pytest.mark.parametrize("factor", [2.0, 1.06, 0.94, 0.1])
-@pytest.mark.parametrize("tolerance", [TIGHT, Tolerance(8e-2, 3.0)])
-def test_without_a_reference_the_length_decides_too(factor, tolerance):
+@pytest.mark.parametrize(
+    ("factor", "tolerance", "allowed"), [(0.94, TIGHT, "0.98 to 1.02"), (1.06, Tolerance(8e-2, 3.0), "0.97 to 1.03")]
+)
+def test_without_a_reference_the_length_decides_too(factor, tolerance, allowed):
     problem = judged(EAGER, factor * EAGER, tolerance=tolerance).problem
-    assert problem == f"x: {factor:g} times as large as eager's, allowed " + (
-        "0.98 to 1.02" if tolerance is TIGHT else "0.97 to 1.03"
-    )
-
-
-def test_few_elements_may_be_off_by_their_rounding():
-    loss = torch.tensor(10.8125)
-    assert judged(loss, loss * 1.005, loss.double(), Tolerance(1e-2, 3.0)).problem is None
-    assert judged(loss, loss * 1.06, loss.double(), Tolerance(8e-2, 3.0)).problem is not None
+    assert problem == f"x: {factor:g} times as large as eager's, allowed {allowed}"
 
 
 def step(loss, **gradients):
@@ -161,16 +144,6 @@ def step(loss, **gradients):
 
 
 LOSS = torch.tensor(10.0)
-
-
-@pytest.mark.parametrize("with_reference", [True, False])
-def test_a_large_loss_hides_no_gradient(with_reference):
-    exact = wave(scale=1e-5, dtype=torch.float64)
-    eager = step(LOSS, weight=exact.float())
-    reference = step(LOSS.double(), weight=exact) if with_reference else None
-    assert compare(eager, step(LOSS, weight=exact.float()), reference, Tolerance(1e-2, 3.0)).problem is None
-    found = compare(eager, step(LOSS, weight=torch.zeros(2000)), reference, Tolerance(1e-2, 3.0))
-    assert found.problem.startswith("grad['weight']: ")
 
 
 @pytest.mark.parametrize(
@@ -189,6 +162,8 @@ def test_without_a_usable_reference_an_output_is_compared_with_eager():
     found = compare({"x": wave(seed=2)}, {"x": wave(seed=3)}, reference, TIGHT)
     assert "cosine similarity" in found.problem
     assert (found.by_cosine, found.rmse_ratio) == (1, None)
+    for unusable in (torch.zeros(3), torch.full((2000,), math.nan)):  # of another shape, or without numbers
+        assert judged(EAGER, EAGER.clone(), unusable.double()).rmse_ratio is None
 
 
 @pytest.mark.parametrize(
@@ -198,7 +173,6 @@ def test_without_a_usable_reference_an_output_is_compared_with_eager():
         (torch.full((4,), -math.inf), "x: eager has no finite value"),
         (torch.tensor(math.inf), "x: eager has no finite value"),
         (_with(EAGER, 3, -math.inf), None),
-        (EAGER, None),
         (WHOLE, None),
         (torch.empty(0), None),
     ],
@@ -210,7 +184,7 @@ def test_outputs_without_numbers_are_found_and_masks_are_not(value, said):
 
 @pytest.mark.parametrize(
     ("numel", "times", "passes"),
-    [(2000, 1.0, True), (2000, 1.9, True), (2000, 6.0, False), (8, 9, True), (400, 7, True)],
+    [(2000, 1.9, True), (2000, 6.0, False), (8, 9, True), (400, 7, True)],
 )
 def test_the_error_against_float64_may_be_eagers_own_times_the_multiplier(numel, times, passes):
     exact, noise = wave(numel, dtype=torch.float64), wave(numel, seed=1, dtype=torch.float64) * 0.01
@@ -219,7 +193,7 @@ def test_the_error_against_float64_may_be_eagers_own_times_the_multiplier(numel,
     assert found.rmse_ratio == pytest.approx(times, rel=1e-3)
 
 
-@pytest.mark.parametrize("wrong", [lambda t: -t, torch.zeros_like, lambda t: 3 * t])
+@pytest.mark.parametrize("wrong", [torch.zeros_like, lambda t: 3 * t])
 @pytest.mark.parametrize("with_reference", [True, False])
 def test_a_tiny_wrong_gradient_fails_where_pytorchs_rule_passes_it(wrong, with_reference):
     exact = wave(scale=1e-5, dtype=torch.float64)
@@ -243,11 +217,6 @@ def test_rounding_noise_passes_and_a_large_value_in_its_place_fails():
     assert failed.cosine < 0.99, "the metric agrees with the reason"
 
 
-def test_a_reference_of_another_shape_or_with_nan_is_not_used():
-    assert judged(EAGER, EAGER.clone(), torch.zeros(3).double()).rmse_ratio is None
-    assert judged(EAGER, EAGER.clone(), torch.full((2000,), math.nan).double()).rmse_ratio is None
-
-
 @pytest.mark.parametrize(
     ("one", "two", "path"),
     [
@@ -256,8 +225,6 @@ def test_a_reference_of_another_shape_or_with_nan_is_not_used():
         (math.nan, math.nan, None),
         (EAGER, EAGER + 1e-6, "x"),
         (EAGER, EAGER.double(), "x"),
-        (EAGER, EAGER.reshape(1, -1), "x"),
-        (1, 1.0, "x"),
         (1, True, "x"),
     ],
 )

@@ -1,18 +1,14 @@
 """The timed program's own random numbers: constants, other shares, and another spread fail, chance does not."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch._inductor.codegen.cpp
 from torch import nn
 
 from collector.correctness.draws import wrong_draws
-from collector.measure.program import SEED, Subject, seed_everything
-from collector.templates import resolve_config
-from collector.vocabulary import Cell, Config, Phase, Status
-from collector.zoo.spec import Built
-from tests.collector.correctness.test_checking import Does, checked, outcome_of
+from collector.measure.program import SEED
+from collector.vocabulary import Config, Phase, Status
+from tests.collector.correctness.test_checking import Does, checked, subject_of
 
 INDUCTOR = Config(template="triton")
 
@@ -43,12 +39,9 @@ def compared(model, program=None, phase=Phase.INFERENCE, control=None):
 
     `control` stands for the program that draws as eager does.
     """
-    seed_everything()
-    cell = Cell("tests", "tiny", phase, "float32", "cpu", 8, INDUCTOR)
-    subject = Subject(cell, Built(model, (torch.randn(64, 32),), {}, lambda out, _: out.square().mean()))
-    other = Subject(cell, Built(program or model, subject.inputs.args, {}, lambda out, _: out.square().mean()))
-
-    third = Subject(cell, Built(control or model, subject.inputs.args, {}, lambda out, _: out.square().mean()))
+    subject = subject_of(model, phase, config=INDUCTOR)
+    inputs = subject.inputs.args[0]
+    other, third = (subject_of(one or model, phase, config=INDUCTOR, inputs=inputs) for one in (program, control))
 
     def compiled():
         torch.rand(7)  # from here on it draws other numbers than eager
@@ -66,7 +59,7 @@ def compared(model, program=None, phase=Phase.INFERENCE, control=None):
     )
 
 
-@pytest.mark.parametrize("model", [Drops(0.5), Drops(0.1), Drops(0.5, layers=3), ADDS])
+@pytest.mark.parametrize("model", [Drops(0.1), Drops(0.5, layers=3), ADDS])
 def test_other_numbers_from_one_distribution_pass(model):
     assert compared(model) is None
 
@@ -76,7 +69,6 @@ def test_other_numbers_from_one_distribution_pass(model):
     [
         (Drops(0.5), Drops(0.0), "random in eager, and the same under"),
         (Drops(0.5), Drops(1.0), "random in eager, and the same under"),
-        (Drops(0.5), Drops(0.4), "of the values are zero, in eager"),
         (Drops(0.5), Drops(0.65), "of the values are zero, in eager"),
         (Drops(0.5, layers=3), Drops(0.1, layers=3), "in eager"),
         (ADDS, nn.Identity(), "random in eager, and the same under"),
@@ -94,7 +86,7 @@ def test_size_and_mean_and_spread_are_judged_and_the_shape_is_not():
     assert "times as large" in compared(ADDS, WIDE)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_model_with_one_random_decision_a_call_passes(seed, monkeypatch):
     monkeypatch.setattr("tests.collector.correctness.test_draws.SEED", 1000 * seed)
     assert compared(Does(lambda x: x * (torch.rand(1) < 0.5) + x * 0.1)) is None
@@ -113,77 +105,20 @@ def test_numbers_that_one_seed_does_not_fix_fail():
     assert wrong_draws(seeded, lambda seed: seeded(seed + 99), seeded, first, made, 0) is None
 
 
-class Seldom(nn.Module):
-    """Drops one element of 20,000, as eager's CUDA dropout drops one of 2^25 whatever its probability."""
-
-    def __init__(self, share=5e-5, factor=1.0):
-        super().__init__()
-        self.linear, self.share, self.factor = nn.Linear(32, 32), share, factor
-
-    def forward(self, x):
-        x = x.repeat(16, 1)
-        return self.linear(x * (torch.rand_like(x) >= self.share)) * self.factor
-
-
-def seldom(share, factor=1.0):
-    torch.manual_seed(0)
-    return Seldom(share, factor)
-
-
-@pytest.mark.parametrize("phase", list(Phase))
-@pytest.mark.parametrize("share", [0.0, 2e-6])
-def test_a_program_that_does_not_share_an_accident_of_eager_passes(phase, share):
-    assert compared(seldom(5e-5), seldom(share), phase) is None
-    assert compared(seldom(share), seldom(5e-5), phase) is None, "nor the other way round"
-
-
-def test_the_size_of_what_is_hardly_random_is_still_judged():
-    assert "times as large" in compared(seldom(5e-4), seldom(0.0, factor=1.1))
-
-
-class Rounds(nn.Module):
-    """Makes a gradient that is zero but for rounding, whose size each right program has for itself."""
-
-    def __init__(self, noise):
-        super().__init__()
-        self.bias, self.noise = nn.Parameter(torch.zeros(64, 32)), noise
-        self.weight = nn.Parameter(torch.ones(64, 32))
-
-    def forward(self, x):
-        x = nn.functional.dropout(x, 0.5) * self.weight
-        return x + (self.bias - self.bias.detach()) * self.noise * torch.randn_like(x)
-
-
-def test_gradients_of_rounding_noise_are_no_draws():
-    assert compared(Rounds(1e-4), Rounds(2e-4), Phase.TRAINING) is None
-    assert "times as large" in compared(Rounds(0.5), Rounds(1.0), Phase.TRAINING)
-
-
 def test_what_the_program_that_draws_as_eager_shows_too_is_no_draw():
     assert compared(ADDS, WIDE, control=WIDE) is None
     assert "times as large" in compared(ADDS, WIDE, control=UNIFORM)
 
 
-@pytest.mark.parametrize(("broken", "status"), [(False, Status.PASS), (True, Status.FAIL_ACCURACY)])
-def test_inductors_own_generator_is_checked(broken, status, tmp_path, monkeypatch):
+def test_inductors_own_generator_is_checked(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    if broken:  # as if it drew 0.75 each time
-        for kernels in ("CppOverrides", "CppVecOverrides"):
-            monkeypatch.setattr(
-                getattr(torch._inductor.codegen.cpp, kernels), "rand", staticmethod(lambda seed, offset: "0.75")
-            )
+    for kernels in ("CppOverrides", "CppVecOverrides"):  # as if it drew 0.75 each time
+        kind = getattr(torch._inductor.codegen.cpp, kernels)
+        monkeypatch.setattr(kind, "rand", staticmethod(lambda seed, offset: "0.75"))
     with torch._inductor.config.patch({"cpp.simdlen": 1, "cpp.vec_isa_ok": True, "force_disable_caches": True}):
-        torch._dynamo.reset()
-        seed_everything()
-        cell = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 8, INDUCTOR)
-        model = nn.Sequential(nn.Linear(32, 32), Drops(0.5))
-        subject = Subject(cell, Built(model, (torch.randn(64, 32),), {}, lambda out, _: out.square().mean()))
-        effective = resolve_config(INDUCTOR, "cpu")
-        found = outcome_of(cell, subject, subject.compiled(effective), effective)
-    assert found.status is status, found.failure
-    assert found.details["random_outputs"]
-    if broken:
-        assert "random in eager, and the same under 10 seeds" in found.failure.message
+        found = checked(nn.Sequential(nn.Linear(32, 32), Drops(0.5)), config=INDUCTOR)
+    assert (found.status, found.details["random_outputs"]) == (Status.FAIL_ACCURACY, True), found.failure
+    assert "random in eager, and the same under 10 seeds" in found.failure.message
 
 
 class Accident(nn.Module):
@@ -200,8 +135,10 @@ class Accident(nn.Module):
         return self.linear(x * (torch.rand_like(x) >= 5e-5))
 
 
-@pytest.mark.parametrize("phase", list(Phase))
-@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.06, Status.FAIL_ACCURACY)])
+@pytest.mark.parametrize(
+    ("factor", "status", "phase"),
+    [(1.0, Status.PASS, Phase.TRAINING), (1.06, Status.FAIL_ACCURACY, Phase.INFERENCE)],
+)
 def test_values_are_compared_where_randomness_is_an_accident(factor, status, phase):
     found = checked(Accident(factor), phase)
     assert found.status is status, found.failure

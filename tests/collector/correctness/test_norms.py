@@ -1,9 +1,5 @@
 """One wrong element in millions and one wrong column of many fail; rounding of every shape passes."""
 
-from __future__ import annotations
-
-import math
-
 import pytest
 import torch
 
@@ -29,38 +25,17 @@ def logits(error=0.01, dtype=torch.bfloat16, shape=(ROWS, COLUMNS)):
     return rounded(exact, error, 1, dtype), rounded(exact, error, 2, dtype), exact
 
 
-def adding(numbers):
-    total = 0.0
-    for number in numbers:
-        first, second = yield torch.tensor(number), torch.tensor(number + 0.5)
-        total += first + second
-    return total
-
-
-def test_works_ask_side_by_side_and_each_gets_its_own_numbers(monkeypatch):
-    reads = []
-    read = norms.numbers
-    monkeypatch.setattr(norms, "numbers", lambda *values: reads.append(len(values)) or read(*values))
-    assert norms.settle([adding([1, 2, 3]), adding([]), adding([5])]) == [13.5, 0.0, 10.5]
-    assert reads == [4, 2, 2]
-    assert norms.settle([]) == []
-
-
 def problem(eager, made, exact=None, tolerance=LOW, path="x"):
     reference = None if exact is None else {path: exact}
     return compare({path: eager}, {path: made}, reference, tolerance).problem
 
 
 @pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=str)
-def outputs(request):
-    return logits(error=0.01 if request.param is torch.bfloat16 else 1e-6, dtype=request.param)
-
-
-@pytest.fixture(scope="module", params=["float64", "none"])
-def right(request, outputs):
-    """Outputs of eager and of a right program, and the float64 reference or None."""
-    eager, made, exact = outputs
-    reference = exact if request.param == "float64" else None
+def right(request):
+    """Outputs of eager and of a right program, in bfloat16 with their float64 reference."""
+    is_low = request.param is torch.bfloat16
+    eager, made, exact = logits(error=0.01 if is_low else 1e-6, dtype=request.param)
+    reference = exact if is_low else None
     assert problem(eager, made, reference) is None
     return eager, made, reference
 
@@ -74,8 +49,6 @@ def changed(made, how):
 WRONG = {
     "one element": lambda t: t[7].view(-1)[-3:-2].add_(2.0),
     "last column zero": lambda t: t[..., -1].zero_(),
-    "last row zero": lambda t: t[-1].zero_(),
-    "a middle column zero": lambda t: t[..., 100].zero_(),
     "last column of another": lambda t: t[..., -1].copy_(t[..., 0]),
     "last block one late": lambda t: t[-1, -8:].copy_(t[-1, -9:-1].clone()),
     "one sign": lambda t: t.view(-1)[t.abs().argmax() : t.abs().argmax() + 1].neg_(),
@@ -105,7 +78,7 @@ def test_zeros_are_found_in_a_slice_that_is_small():
     assert "all zero at index 40 of dimension 0" in problem(eager.bfloat16(), wrong, exact)
 
 
-@pytest.mark.parametrize("dims", [(3, 7, 11, 50), (1, 1, 4000), (4000,), (2, 2000), (5000, 1)])
+@pytest.mark.parametrize("dims", [(3, 7, 11, 50), (4000,), (5000, 1)])
 def test_places_are_told_in_every_shape_and_over_chunks(dims, monkeypatch):
     eager, made, exact = logits(shape=dims)
     place = tuple(size - 1 for size in dims)
@@ -122,7 +95,7 @@ def heavy(seed):
     return torch.randn(200_000, generator=g) / (torch.randn(3, 200_000, generator=g).square().mean(0)).sqrt()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_errors_with_heavy_tails_pass(seed):
     exact = noise(200_000)
     eager, made = (exact + 1e-3 * heavy(number).double() for number in (seed, seed + 100))
@@ -152,43 +125,8 @@ def test_one_unit_that_is_on_in_one_program_only_is_no_wrong_gradient():
     assert "all zero" in problem(eager, made, exact, Tolerance(1e-2, 2.0), path="grad['w']")
 
 
-def test_dead_units_may_be_dead_in_one_program_and_barely_alive_in_another():
-    exact = noise(256, 64).relu()
-    exact[:, 9] = 0
-    exact[3, 9] = 2e-3
-    eager, made = (rounded(exact, 0, 0, torch.bfloat16) + 1e-3 * noise(256, 64, seed=s).bfloat16() for s in (1, 2))
-    eager[:, 9], made[:, 9] = exact[:, 9].bfloat16(), 0
-    assert problem(eager, made, exact) is None
-
-
 def test_the_shares_of_what_is_allowed_are_told():
-    eager, made, exact = logits()
+    eager, made, exact = logits(shape=(64, 500))
     found = compare({"x": eager}, {"x": made}, {"x": exact}, LOW)
     assert 0 < found.tails["slice"] < 1 and 0 < found.tails["element"] < 1
     assert compare({"x": eager}, {"x": eager}, None, LOW).tails == {}
-
-
-def test_plain_tensors_are_compared_by_one_read_of_all(monkeypatch):
-    reads, looks, numbers, same_values = [], [], norms.numbers, norms.same_values
-    monkeypatch.setattr(norms, "numbers", lambda *values: reads.append(len(values)) or numbers(*values))
-    monkeypatch.setattr(norms, "same_values", lambda *pair: looks.append(pair) or same_values(*pair))
-    some, other = torch.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(2, 3) + 1
-    holes = torch.tensor([math.nan, 1.0])
-    plain = [
-        (some, some.clone(), True),
-        (some, other, False),
-        (some.t(), some.t().contiguous(), True),
-        (holes, holes.clone(), True),
-        (holes, torch.tensor([1.0, math.nan]), False),
-        (torch.tensor([0, 1]), torch.tensor([0, 2]), False),
-        (torch.empty(0), torch.empty(0), True),
-    ]
-    others = [
-        (some, some.double(), False),
-        (some, some.flatten(), False),
-        (1.0, 1.0, True),
-        (some.to_sparse(), some, False),
-    ]
-    expected = [same for *_, same in (*plain, *others)]
-    assert norms.same_bits([(one, two) for one, two, _ in (*plain, *others)]) == expected
-    assert (reads, len(looks)) == ([len(plain)], len(others))

@@ -1,4 +1,4 @@
-"""PyTorch's own accuracy check beside ours: where they agree, where only one fails, and where there is none."""
+"""PyTorch's own accuracy check beside ours, and its tolerances by model, suite, phase, dtype and device."""
 
 import itertools
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from collector.correctness import checking
-from collector.correctness.pytorch_accuracy import pytorch_verdict
+from collector.correctness.pytorch_accuracy import Tolerance, pytorch_verdict, tolerance_for
 from collector.correctness.reference import Room
 from collector.vocabulary import Cell, Config, Phase, Status
 from tests.collector.correctness.test_checking import Does, checked, without
@@ -16,8 +16,8 @@ OFF = {"loss": torch.ones(()), "grad['weight']": torch.ones(4), "output[0]": tor
 EAGER = {"loss": torch.ones(()), "grad['weight']": torch.ones(4), "output[0]": torch.ones(4)}
 
 
-def cell(suite="timm", phase=Phase.TRAINING, model="tiny"):
-    return Cell(suite, model, phase, "float32", "cuda", 8, Config())
+def cell(suite="timm", model="tiny", phase=Phase.INFERENCE, dtype="bfloat16", device="cuda", config=None):
+    return Cell(suite, model, phase, dtype, device, 8, config or Config())
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_both_verdicts_are_kept(model, status, theirs):
 
 @pytest.mark.parametrize(("suite", "theirs"), [("timm", "pass"), ("torchvision", "fail_accuracy: output[0]: ")])
 def test_of_training_most_runners_compare_no_outputs(suite, theirs):
-    assert pytorch_verdict(cell(suite), EAGER, OFF, EAGER).startswith(theirs)
+    assert pytorch_verdict(cell(suite, phase=Phase.TRAINING, dtype="float32"), EAGER, OFF, EAGER).startswith(theirs)
 
 
 @pytest.mark.parametrize(("model", "theirs"), [("inception_v3", "pass"), ("tiny", "fail_accuracy: loss: RMSE")])
 def test_the_runners_multiplier_for_small_tensors_is_taken(model, theirs):
     eager, made, exact = ({"loss": torch.tensor(value)} for value in (1.01, 1.06, 1.0))
-    assert pytorch_verdict(cell(model=model), eager, made, exact).startswith(theirs)
+    assert pytorch_verdict(cell("timm", model, Phase.TRAINING, "float32"), eager, made, exact).startswith(theirs)
 
 
 def test_without_a_reference_the_runner_compares_by_cosine():
@@ -73,3 +73,47 @@ def test_a_large_tensor_asks_for_the_memory_of_its_comparison(monkeypatch):
     assert checked(without(), room=Room(eager_peak=1)).details["accuracy_pytorch"] == "pass"
     found = checked(without(), room=Room(for_cells=1))
     assert found.status is Status.PASS and "GB of device memory" in found.details["no_accuracy_pytorch"]
+
+
+FROZEN = Config(template="freezing")
+
+
+@pytest.mark.parametrize(
+    ("which", "tol", "multiplier"),
+    [
+        (cell("huggingface", "BertForMaskedLM", dtype="float32"), 1e-3, 2.0),
+        (cell("huggingface", "BertForMaskedLM", Phase.TRAINING, "amp"), 2e-2, 3.0),
+        (cell("huggingface", "GPT2ForSequenceClassification", device="cpu"), 5e-3, 3.0),
+        (cell("timm", "adv_inception_v3"), 1e-3, 3.0),
+        (cell("timm", "adv_inception_v3", config=FROZEN), 8e-2, 3.0),
+        (cell("timm", "adv_inception_v3", config=Config(template="freezing", freezing=False)), 1e-3, 3.0),
+        (cell("torchbench", "vision_maskrcnn", Phase.TRAINING, "float32", "cpu"), 1e-4, 2.0),
+        (cell("torchbench", "yolov3", dtype="float16"), 8e-2, 3.0),
+        (cell("another", "suite"), 1e-3, 3.0),
+    ],
+)
+def test_a_cell_has_the_tolerance_that_pytorch_gives_it(which, tol, multiplier):
+    assert tolerance_for(which) == Tolerance(tol, multiplier)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((), 10), ((11,), 8), ((5, 100), 8), ((501,), 3), ((1000,), 2), ((64, 64, 1, 1), 3), ((64, 64, 3, 3), 2)],
+)
+def test_few_elements_and_points_get_a_larger_multiplier(shape, expected):
+    assert Tolerance(1e-3, 2.0).multiplier_for(shape) == expected
+
+
+@pytest.mark.parametrize(
+    ("which", "own", "tol"),
+    [
+        (cell("user", "mine", dtype="float32"), None, 10 / 1024),
+        (cell("user", "mine", dtype="float32"), 1e-4, 1e-4),
+        (cell("user", "mine", dtype="float32", device="cpu"), None, 1e-3),
+        (cell("user", "mine"), None, 1e-3),
+        (cell("timm", "inception_v3", Phase.TRAINING, "float32"), None, 4e-2),
+    ],
+)
+def test_a_float32_program_on_a_gpu_may_round_as_tensorfloat_32_does(which, own, tol):
+    assert tolerance_for(which, own, allows_tf32=True).tol == tol
+    assert tolerance_for(which, own).tol == (own or tolerance_for(which).tol)
