@@ -3,8 +3,6 @@
 Candidates compile on cores that are idle, and nothing else of a cell leaves its own.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import sys
@@ -53,18 +51,17 @@ def autotuner(monkeypatch):
 
 
 def test_the_fastest_configuration_of_a_kernel_is_kept(autotuner):
-    timings = {Launcher("XBLOCK: 64"): 0.5, Launcher("XBLOCK: 128"): 0.25, Launcher("XBLOCK: 256"): float("inf")}
-    assert autotuner(timings).benchmark_all_configs("argument") is timings
-    assert autotuning.results()["autotuned"] == [["triton_poi_fused_0", 3, "XBLOCK: 128", 0.25]]
-
-
-def test_what_coordinate_descent_found_is_kept_if_it_is_another(autotuner):
     started, better = Launcher("XBLOCK: 64"), Launcher("XBLOCK: 32")
     assert autotuner({}).coordinate_descent_tuning(started, 1) is started
     assert autotuner({}).benchmark_all_configs() == {}  # what cannot be recorded breaks nothing
     assert autotuning.results() == {}
     assert autotuner({}, better).coordinate_descent_tuning(started, 1) is better
-    assert autotuning.results()["autotuned"] == [["triton_poi_fused_0", 0, "XBLOCK: 32 (coordinate descent)", None]]
+    timings = {Launcher("XBLOCK: 64"): 0.5, Launcher("XBLOCK: 128"): 0.25, Launcher("XBLOCK: 256"): float("inf")}
+    assert autotuner(timings).benchmark_all_configs("argument") is timings
+    assert autotuning.results()["autotuned"] == [
+        ["triton_poi_fused_0", 0, "XBLOCK: 32 (coordinate descent)", None],
+        ["triton_poi_fused_0", 3, "XBLOCK: 128", 0.25],
+    ]
 
 
 def test_the_winner_of_an_operation_is_kept(monkeypatch):
@@ -72,15 +69,13 @@ def test_the_winner_of_an_operation_is_kept(monkeypatch):
     timings = {Candidate("triton_mm_3", "BLOCK_M=64"): 0.2, Candidate("mm", ""): 0.1, Candidate("no", ""): float("inf")}
     autotuning.note_operation(timings, "mm", [], list(timings), None)
     autotuning.note_operation({}, "addmm", [], [Candidate("addmm", "")])
-    assert autotuning.results()["autotuned"] == [["mm", 3, "mm", 0.1]]
-
-
-def test_equal_choices_have_equal_hashes_whatever_they_took(monkeypatch):
+    found = autotuning.results()
+    assert found["autotuned"] == [["mm", 3, "mm", 0.1]]
     hashes = []
-    for ms, chosen in ((0.1, "a"), (0.2, "a"), (0.1, "b")):
+    for ms, chosen in ((0.2, "mm"), (0.1, "b")):
         monkeypatch.setattr(autotuning, "_choices", [("mm", 3, chosen, ms)])
         hashes.append(autotuning.results()["autotuned_id"])
-    assert hashes[0] == hashes[1] != hashes[2]
+    assert hashes[0] == found["autotuned_id"] != hashes[1], "equal choices have equal hashes whatever they took"
 
 
 def test_torch_tells_of_the_operations_it_tunes(monkeypatch):
@@ -240,8 +235,6 @@ def cache(monkeypatch):
 
     class AlgorithmSelectorCache:
         def make_precompile_fn(self, choices):
-            if not choices:
-                raise ValueError("no choices")
             go, found = threading.Event(), []
             thread = threading.Thread(target=lambda: (go.wait(10), found.append(where())))
             thread.start()
@@ -264,18 +257,12 @@ def cache(monkeypatch):
         yield AlgorithmSelectorCache
 
 
-def test_candidates_run_on_lent_cores_and_give_way(own, cache):
-    compile_candidates_on(set(CORES), lambda: False)
-    here, (lent, policy) = cache().make_precompile_fn(["a"])()
-    assert (here, lent, policy) == (own, set(CORES), os.SCHED_IDLE)
-
-
-def test_a_cell_that_moves_to_the_quiet_core_leaves_its_candidates(own, cache):
+def test_candidates_run_on_lent_cores_and_stay_there_when_the_cell_moves(own, cache):
     compile_candidates_on(set(CORES), lambda: False)
     wait = cache().make_precompile_fn(["a"])
     CellProcess.move(SimpleNamespace(pid=os.getpid()), CORES[-1:])
-    assert os.sched_getaffinity(0) == set(CORES[-1:])
-    assert wait()[1][0] == set(CORES)
+    here, (lent, policy) = wait()
+    assert (here, lent, policy) == (set(CORES[-1:]), set(CORES), os.SCHED_IDLE)
 
 
 def test_no_thread_begins_a_candidate_while_the_process_is_alone(own, cache, monkeypatch):
@@ -302,36 +289,20 @@ def test_no_thread_begins_a_candidate_while_the_process_is_alone(own, cache, mon
     assert len(ends) == 2
 
 
-def test_a_failing_start_leaves_the_thread_on_its_own_cores(own, cache):
-    compile_candidates_on(set(CORES), lambda: False)
-    with pytest.raises(ValueError, match="no choices"):
-        cache().make_precompile_fn([])
-    assert os.sched_getaffinity(0) == own
-
-
-def test_a_host_that_lets_no_thread_give_way_lends_none(own, cache, monkeypatch):
+@pytest.mark.parametrize("lent", [{4095}, set(CORES)], ids=["cores that are gone", "no thread may give way"])
+def test_a_host_that_cannot_lend_cores_lends_none(own, cache, monkeypatch, lent):
     def refuse(*_):
         raise PermissionError
 
-    monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    compile_candidates_on(set(CORES), lambda: False)
-    assert cache().make_precompile_fn(["a"])()[1][0] == own
-
-
-def test_a_torch_that_compiles_in_processes_is_left_alone(own, cache):
-    before = cache.make_precompile_fn
-    with config.patch(compile_threads=2):
-        compile_candidates_on(set(CORES), lambda: False)
-    assert cache.make_precompile_fn is before
-
-
-def test_cores_that_are_gone_are_not_lent(own, cache):
-    compile_candidates_on({4095}, lambda: False)
-    assert cache().make_precompile_fn(["a"])()[1][0] == own
-
-
-@pytest.mark.parametrize("lent", [set(), set(CORES[:1])])
-def test_without_more_cores_nothing_is_replaced(own, cache, lent):
-    before = cache.make_precompile_fn
+    if lent == set(CORES):
+        monkeypatch.setattr(os, "sched_setscheduler", refuse)
     compile_candidates_on(lent, lambda: False)
+    assert cache().make_precompile_fn(["a"])()[1][0] == own
+
+
+@pytest.mark.parametrize(("lent", "threads"), [(set(CORES[:1]), 1), (set(CORES), 2)])
+def test_without_more_cores_or_in_processes_nothing_is_replaced(own, cache, lent, threads):
+    before = cache.make_precompile_fn
+    with config.patch(compile_threads=threads):
+        compile_candidates_on(lent, lambda: False)
     assert cache.make_precompile_fn is before

@@ -5,8 +5,6 @@ Needs a GPU, torch and pytest, and nothing that the rest of the suite needs:
     python3 -m pytest -c /dev/null --rootdir . --noconftest -p no:cacheprovider -m gpu tests/collector/measure
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -88,8 +86,3 @@ def test_cloned_outputs_keep_their_values_over_the_next_replay(structure, config
 @pytest.mark.parametrize("config", WITH_CUDAGRAPHS, ids=named)
 def test_the_loss_and_gradients_keep_their_values_over_the_next_step(config):
     assert keeps_its_values("tensor", config, Phase.TRAINING)
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_without_cudagraphs_they_keep_them_too(structure):
-    assert keeps_its_values(structure, Config(backend="eager"), device="cpu")

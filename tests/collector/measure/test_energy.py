@@ -1,7 +1,5 @@
 """The energy of a call from a counter that moves in steps: made-up readings, a counter of the clock, and a real GPU."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from threading import Thread
@@ -24,24 +22,11 @@ def readings(*, step=0.02, call_s=0.002, interval=0.02, watts=lambda at: 300.0, 
     return made
 
 
-@pytest.mark.parametrize("step", [0.02, 0.1])
-@pytest.mark.parametrize(("call_s", "interval"), [(0.002, 0.01), (0.0001, 0.02), (0.02, 0.02)])
+@pytest.mark.parametrize(("step", "call_s", "interval"), [(0.02, 0.02, 0.02), (0.1, 0.002, 0.01)])
 def test_the_energy_of_a_call_is_read_within_three_percent(step, call_s, interval):
     assert joules_per_call(readings(step=step, call_s=call_s, interval=interval)) == pytest.approx(
         300 * call_s, rel=0.03
     )
-
-
-def read_at(*intervals):
-    """Readings of 300 W after such intervals, each with a movement; a call takes a millisecond."""
-    moments = [sum(intervals[:count]) for count in range(len(intervals) + 1)]
-    return [EnergyReading(at, round(1000 * at), round(300_000 * at)) for at in moments]
-
-
-def test_a_movement_lies_between_those_that_are_read_soonest():
-    assert joules_per_call(read_at(0.2, 0.2, 0.001, 0.2, 0.001, 0.2, 0.2)) == pytest.approx(0.3, rel=0.01)
-    with pytest.raises(NoEnergyError, match="the counter moved 6 times"):
-        joules_per_call(read_at(0.2, 0.2, 0.001, 0.001, 0.2, 0.2))
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 The lines of a model's source that Inductor's own records name for a kernel.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -83,14 +81,12 @@ def test_a_wrapper_is_taken_apart_into_kernels_and_what_calls_them():
     ("old", "new"),
     [
         ("torchinductor_ci", "torchinductor_other"),
-        ("a comment in the kernel", "another comment"),
         ("0_inference", "7_inference"),
         ("'0A1B2C'", "'FFFF'"),
         ("Source Nodes: [s]", "Source Nodes: [s, t]"),
         (RED, "triton_red_fused_sum_2"),
         ("# a comment in the kernel\n", "# if a comment\n\n    # looks like C++\n"),
         ("tmp0 / 2 + 1\n", "tmp0 / 2 + 1  # half\n"),
-        ("\nasync_compile.wait", "\n\n\nasync_compile.wait"),
     ],
 )
 def test_paths_comments_hashes_and_numbers_make_no_other_code(old, new):
@@ -251,7 +247,6 @@ TORCH = f'  File "{SITE}/torch/nn/functional.py", line 5, in gelu\n    return _g
         ({"triton_0:1": [BERT, OWN]}, {"triton_0": ["transformers/bert.py:9  h = self.dense(x)", RELU]}),
         ({"triton_0:1": [TORCH], "triton_0:2": [OWN, OWN]}, {"triton_0": [GELU, RELU]}),
         ({"triton_0:1": ["no stack"], "triton_1:2": [OWN]}, {"triton_1": [RELU]}),
-        ({"triton_0:1": []}, {}),
         ([1], {}),
     ],
 )  # fmt: skip

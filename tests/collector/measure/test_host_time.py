@@ -1,7 +1,5 @@
 """The host's time in a call by part: from hand-made events of two threads, and from a real profile on a CPU."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -48,9 +46,7 @@ def test_the_median_call_counts_and_without_a_call_nothing_is_known():
     calls = [*spans(0, guards=1_000), *spans(10**6, guards=2_000, wait=1), *spans(2 * 10**6, guards=3_000, wait=3)]
     assert host_time(reversed(calls)).parts["guards"] == 2.0
     assert host_time(calls[1:2]) is None
-
-
-def test_a_span_that_ends_too_late_counts_to_the_end_of_what_is_around_it():
+    # A span that ends too late counts to the end of what is around it.
     outer, late = Span("a", 1, 0, 10), Span("b", 1, 4, 12)
     assert exclusive_ns([outer, late]) == [(outer, 4), (late, 6)]
 

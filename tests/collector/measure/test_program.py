@@ -1,7 +1,5 @@
 """One model as eager, compiled and in higher precision: each call starts from one state and one seed."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -67,17 +65,16 @@ def test_what_a_call_leaves_in_buffers_is_among_its_outputs():
     assert again["state['norm.num_batches_tracked']"] == 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_twin_starts_from_the_kept_state_in_its_own_precision(dtype):
+def test_a_twin_starts_from_the_kept_state_in_its_own_precision():
     of = subject(Counts(), Phase.TRAINING, "bfloat16")
     of.eager()
-    twin = of.twin(dtype)
+    twin = of.twin(torch.float64)
     found = twin.outputs(twin.eager)
-    assert found["state['norm.running_mean']"].dtype == dtype
+    assert found["state['norm.running_mean']"].dtype is torch.float64
     assert found["state['norm.num_batches_tracked']"] == 1
 
 
-@pytest.mark.parametrize(("optimizer", "moves"), [("none", False), ("sgd", True), ("adam", True)])
+@pytest.mark.parametrize(("optimizer", "moves"), [("none", False), ("adam", True)])
 def test_a_timed_step_takes_the_optimizers_step_a_compared_one_not(optimizer, moves):
     model = nn.Linear(4, 2)
     one = subject(model, Phase.TRAINING, optimizer=optimizer)
@@ -141,7 +138,7 @@ def errors(of, compiled):
     return {name: [rmse(found[name], exact[name]) / sizes[name] for found in (runs.outputs, made)] for name in names}
 
 
-@pytest.mark.parametrize(("factor", "dtype"), [(1e-7, "float16"), (1e3, "float16"), (1e-7, "float32"), (1e-7, "amp")])
+@pytest.mark.parametrize(("factor", "dtype"), [(1e-7, "float16"), (1e3, "float16"), (1e-7, "amp")])
 def test_gradients_compared_in_float16_neither_vanish_nor_overflow(factor, dtype):
     of = small_loss(factor, dtype)
     effective = resolve_config(Config(backend="aot_eager"), "cpu")

@@ -1,6 +1,4 @@
-"""Samples on a fake clock, intervals of medians, drift, and instruction counts."""
-
-from __future__ import annotations
+"""Samples on a fake clock, intervals of medians, drift, instruction counts, and what a profile becomes."""
 
 import random
 import sys
@@ -8,9 +6,21 @@ import types
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from collector.measure import timing
-from collector.measure.timing import call_time, counted, drift, interleaved, relative_half_width, settle
+from collector.measure.timing import (
+    busy_ms,
+    call_time,
+    counted,
+    drift,
+    graph_use,
+    interleaved,
+    quieter,
+    record,
+    relative_half_width,
+    settle,
+)
 
 
 @pytest.fixture
@@ -33,22 +43,14 @@ def took(monkeypatch):
 @pytest.mark.parametrize(
     ("compiled", "rounds"),
     [
-        ([0.001], 3),
         ([0.004, 0.002, 0.001, 0.001, 0.001], 5),
         ([0.001, 0.00104, 0.00102], 3),
-        ([0.001, 0.0011, 0.001, 0.0011, 0.001, 0.001, 0.001], 7),
         ([0.2], 1),
         ([0.001, 0.002] * 100, 32),
     ],
 )
 def test_calls_go_on_until_three_agree_or_the_time_is_spent(took, compiled, rounds):
     assert settle(took([0.0001]), took(compiled), "cpu") == rounds
-
-
-def test_each_round_times_eager_and_then_compiled(monkeypatch):
-    order = []
-    interleaved((lambda: order.append("e"), lambda: order.append("c")), "cpu", 4, 60)
-    assert "".join(order) == "ecececec"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_the_interval_covers_the_median_nineteen_times_in_twenty():
     assert inside / 2000 == pytest.approx(0.957, abs=0.015)  # P(10 <= Binomial(30, 1/2) <= 20)
 
 
-@pytest.mark.parametrize(("samples", "expected"), [([], None), ([1.0] * 5, None), ([0.0] * 10, None), ([2.0] * 6, 0)])
+@pytest.mark.parametrize(("samples", "expected"), [([1.0] * 5, None), ([0.0] * 10, None), ([2.0] * 6, 0)])
 def test_too_few_samples_give_no_interval_and_equal_ones_an_exact_one(samples, expected):
     assert relative_half_width(samples) == drift(samples) == expected
 
@@ -103,11 +105,85 @@ def counter(monkeypatch, start, end=0):
     monkeypatch.setattr("torch._C._instruction_counter", module, raising=False)
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "count"), [(4, 123_456, 123_456), (-1, 5, None), (4, 2**64 - 1, None), (4, 0, None)]
-)
+@pytest.mark.parametrize(("start", "end", "count"), [(4, 123_456, 123_456), (-1, 5, None), (4, 2**64 - 1, None)])
 def test_the_count_comes_with_what_was_returned_unless_it_is_forbidden(monkeypatch, start, end, count):
     counter(monkeypatch, start, end)
     assert counted(lambda: 2.5) == (2.5, count)
     with pytest.raises(ZeroDivisionError):  # what is counted may fail
         counted(lambda: 1 / 0)
+
+
+MS = 1e6
+
+
+def calls_of(*lengths):
+    """Two kernels a call, one after the other, each call 100 ms after the one before."""
+    return [
+        (number * 100 * MS + at, length * MS / 2) for number, length in enumerate(lengths) for at in (0, length * MS)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "calls", "ms"),
+    [
+        (calls_of(2, 2, 9, 2, 2), 5, 2.0),  # another process made one longer
+        ([(0, 2 * MS), (MS, 2 * MS), (50 * MS, 2 * MS), (51 * MS, 2 * MS)], 2, 3.0),  # kernels that overlap
+        ([*calls_of(2, 2), (300 * MS, MS)], 2, 2.5),  # other numbers of kernels
+    ],
+)
+def test_the_device_time_of_a_call_is_that_of_the_usual_call(kernels, calls, ms):
+    assert busy_ms(kernels, calls) == pytest.approx(ms)
+
+
+def event(name, correlation, ns=0, on_gpu=True):
+    """An event of the profiler, as far as it is read."""
+    device = torch.autograd.DeviceType.CUDA if on_gpu else torch.autograd.DeviceType.CPU
+    facts = {"name": name, "correlation_id": correlation, "start_ns": 0, "duration_ns": ns, "device_type": device}
+    methods = {key: lambda value=value: value for key, value in facts.items()}
+    return SimpleNamespace(is_user_annotation=lambda: name.startswith("## "), **methods)
+
+
+def profiled(*events):
+    return SimpleNamespace(profiler=SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events)))
+
+
+def test_the_pass_with_the_shorter_device_time_counts():
+    long, short, empty = profiled(event("gemm", 1, 900)), profiled(event("gemm", 1, 300)), profiled()
+    assert quieter([long, short], 1) is quieter([short, long], 1) is short
+    assert quieter([empty, long], 1) is long
+
+
+def test_what_no_graph_launched_is_told_by_name():
+    two_calls = [
+        event("cudaGraphLaunch", 7, on_gpu=False),
+        *(event("triton_poi_fused_0", 7, 300), event("gemm", 7, 500)),
+        event("cudaLaunchKernel", 8, on_gpu=False),
+        event("index_put", 8, 200),
+        event("## Call CompiledFxGraph", 9, 5000),
+    ] * 2
+    found = graph_use(profiled(*two_calls), 2)
+    assert (found.launches, found.share, found.kernels_outside) == (1, 0.8, 1)
+    assert found.outside == [("index_put", 1, 0.0002)]
+
+
+@pytest.mark.parametrize("name", ["cuLaunchKernelEx", "aten::cudaGraphLaunch_like"])
+def test_without_a_graph_all_kernels_are_outside(name):
+    found = graph_use(profiled(event(name, 3, on_gpu=False), event("gemm", 3, 500)), 1)
+    assert (found.launches, found.share, found.kernels_outside) == (0, 0.0, 1)
+    assert graph_use(profiled(event(name, 3, on_gpu=False)), 1) is None, "nothing ran on the device"
+
+
+@pytest.mark.gpu
+def test_a_program_with_cudagraphs_runs_in_them():
+    program = torch.compile(lambda x: torch.relu(x @ x).sum(0), options={"triton.cudagraphs": True})
+    x = torch.randn(512, 512, device="cuda")
+    with torch.inference_mode():
+        for _ in range(4):
+            program(x)
+        found = graph_use(record(lambda: program(x), 3, "cuda"), 3)
+        eager = graph_use(record(lambda: torch.relu(x @ x), 3, "cuda"), 3)
+    assert found.launches == 1
+    assert found.share > 0.5
+    assert found.kernels_outside <= 1, found.outside  # the input is copied to where the graph reads it
+    assert (eager.launches, eager.share) == (0, 0.0)
+    assert eager.kernels_outside >= 2

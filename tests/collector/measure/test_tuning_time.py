@@ -1,7 +1,5 @@
 """What of a first compiled call is tuning, by fakes of Inductor's functions, by a real choice on a CPU, and on a GPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -111,7 +109,7 @@ def test_a_choice_counts_once_and_also_where_it_fails():
 
 
 @pytest.mark.usefixtures("inductor")
-@pytest.mark.parametrize(("configurations", "share"), [(1, 0.0), (2, 0.5), (5, 0.8)])
+@pytest.mark.parametrize(("configurations", "share"), [(1, 0.0), (5, 0.8)])
 def test_of_a_kernel_all_configurations_but_one_are_candidates(configurations, share):
     kernel = CachingAutotuner(configurations)
     assert spent_s(kernel.precompile) == pytest.approx(share)

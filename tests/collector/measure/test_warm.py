@@ -1,7 +1,5 @@
 """A second compilation in a new process that finds the caches of the first full."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -53,16 +51,7 @@ def test_the_process_is_told_the_cell_its_settings_and_its_imports(monkeypatch, 
     assert not {"torch._generated_program", "torch._no_spec"} & set(request["modules"])
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("", None),
-        ("not JSON\n", None),
-        ("{}\n", None),
-        ("", subprocess.TimeoutExpired("python", 30)),
-        ("", subprocess.CalledProcessError(1, "python")),
-    ],
-)
+@pytest.mark.parametrize(("text", "error"), [("", None), ("{}\n", None), ("", subprocess.TimeoutExpired("python", 30))])
 def test_what_gives_no_result_is_told_in_a_line(monkeypatch, text, error):
     answering(monkeypatch, text, error)
     with pytest.raises(NoWarmCompileError) as failed:
@@ -70,7 +59,7 @@ def test_what_gives_no_result_is_told_in_a_line(monkeypatch, text, error):
     assert "\n" not in str(failed.value)
 
 
-@pytest.mark.parametrize("optimizer", ["none", "sgd", "adam"])
+@pytest.mark.parametrize("optimizer", ["none", "adam"])
 def test_the_first_call_of_the_same_step_is_timed_less_a_later_one(monkeypatch, optimizer):
     steps = []
     made = program._optimizer
@@ -83,16 +72,15 @@ def test_the_first_call_of_the_same_step_is_timed_less_a_later_one(monkeypatch, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["none", "adam"])
-def test_a_cell_that_asks_for_it_has_a_warm_compile_time(optimizer):
+def test_a_cell_that_asks_for_it_has_a_warm_compile_time():
     cell = Cell("user", "tests.collector.zoo.faulty:healthy", Phase.TRAINING, "float32", "cpu", 4, Config())
     # Each process would ask the compiler anew what the CPU can do, which no cache of the cell's shortens.
     environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
-    settings = Settings(rounds=5, warm_compile=True, optimizer=optimizer)
+    settings = Settings(rounds=5, warm_compile=True, optimizer="adam")
     lane = GpuScheduler([cell], settings, DeviceSlot([[]]), environ, Preload("cpu"))
     ((_, outcome),) = Pool([lane]).run()
     found = outcome.measurement
     assert (found.status, found.failure) == (Status.PASS, None)
     assert found.metrics["compile_warm_s"] > 0
-    # The forward and backward graph, and with Adam its step too.
-    assert found.details["warm_cache_hits"] >= (2 if optimizer == "adam" else 1)
+    # The forward and backward graph, and Adam's step.
+    assert found.details["warm_cache_hits"] >= 2
