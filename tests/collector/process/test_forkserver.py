@@ -1,7 +1,5 @@
 """A cell forked from a server that has imported torch, as a night's cells are: measured like a fresh one."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

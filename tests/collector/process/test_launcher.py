@@ -1,8 +1,5 @@
-"""Processes that a launcher starts, fresh ones and forked ones alike: what they are given, how their end is told."""
+"""Processes that a launcher starts, fresh and forked ones alike, and how its server ends: closed, killed, never ready."""
 
-from __future__ import annotations
-
-import json
 import os
 import signal
 from pathlib import Path
@@ -10,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from collector.machine.toolchain import SKIP_VARIABLE
+from collector.process.launcher import Launcher, LauncherError, Preload
 from collector.process.orphans import kill_tokens, processes_with_token
-from tests.collector.processes import FAMILY, SLEEP, Script, dead, serving, state, wait_until
+from tests.collector.processes import FAMILY, ROOT, SLEEP, Script, dead, serving, state, wait_until, write_hook
 
 
 @pytest.fixture(scope="module", params=["spawn", "fork"])
@@ -49,6 +47,7 @@ def test_a_process_has_exactly_the_environment_that_was_asked_for(script, kind):
     found = script(code, ODD="aé\udcff\n\t\\\"'=", LARGE="x" * 100_000)
     added = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1", "TORCHINDUCTOR_WORKER_START": "fork"}
     added[SKIP_VARIABLE] = "1"  # what the suite tells the server is kept for what it forks
+    assert os.getsid(found.pid) == os.getpgid(found.pid) == found.pid
     assert found.result() == found.given | {"LARGE": 100_000} | (added if kind == "fork" else {})
 
 
@@ -57,26 +56,6 @@ def test_a_process_keeps_to_its_cores_and_to_all_without_a_wish(script):
     here = sorted(os.sched_getaffinity(0))
     assert script(code, cores=here[-1:]).result() == here[-1:]
     assert script(code).result() == here
-
-
-def test_two_processes_do_not_see_each_others_environment_or_modules(script):
-    code = """
-import json, os, sys
-import collector.vocabulary as shared
-print(json.dumps([os.environ.get("MARK"), getattr(shared, "MARK", None), "sched" in sys.modules]), flush=True)
-import sched
-os.environ["MARK"] = shared.MARK = "left behind"
-"""
-    first = script(code + "print('ready', flush=True); import time; time.sleep(600)", MARK="first").says()
-    assert json.loads(first.read().splitlines()[0]) == ["first", None, False]
-    assert script(code).result() == [None, None, False]
-
-
-def test_a_process_has_its_token_and_a_session_as_soon_as_it_is_known(script):
-    for _ in range(20):
-        found = script(SLEEP)
-        assert os.getsid(found.pid) == os.getpgid(found.pid) == found.pid
-        assert list(processes_with_token(found.token)) == [found.pid]
 
 
 def test_forked_and_executed_children_carry_the_token_and_die_by_it(script, launcher):
@@ -92,7 +71,7 @@ def test_forked_and_executed_children_carry_the_token_and_die_by_it(script, laun
 
 @pytest.mark.parametrize(
     ("ending", "expected"),
-    [("os._exit(0)", 0), ("os._exit(7)", 7), ("os.kill(os.getpid(), 9)", -9), ("os.kill(os.getpid(), 35)", -35)],
+    [("os._exit(7)", 7), ("os.kill(os.getpid(), 35)", -35)],
 )
 def test_how_a_process_ended_is_told_and_what_it_printed_is_kept(script, ending, expected):
     found = script(f"import os; print('last words', flush=True); {ending}")
@@ -112,7 +91,7 @@ os.wait()
 """
 
 
-@pytest.mark.parametrize("ending", ["time.sleep(600)", "os._exit(0)", "os.kill(os.getpid(), 11)"])
+@pytest.mark.parametrize("ending", ["time.sleep(600)", "os.kill(os.getpid(), 11)"])
 def test_a_child_that_gave_up_session_and_environment_dies_too(script, launcher, ending):
     other = script(STRAY + "time.sleep(600)").says()
     beside = int(other.read().split()[0])
@@ -161,3 +140,103 @@ def test_a_server_has_one_thread_and_only_forked_ones_begin_with_torch(script, l
     assert len(list(Path(f"/proc/{launcher.pid}/task").iterdir())) == 1
     code = "import json, sys; print(json.dumps([name in sys.modules for name in ('torch', 'collector.measure.cell', 'wave')]))"
     assert script(code).result() == [kind == "fork"] * 3
+
+
+# The servers from here on import no torch, which takes them seconds.
+
+
+def test_a_server_ends_with_every_process_of_every_cell_unless_it_is_kept(tmp_path, kind):
+    with serving(tmp_path / "hook", kind, torch=False) as launcher:
+        launcher.is_kept = True
+        launcher.close()
+        assert not launcher.lost
+        found = [Script(launcher, FAMILY, tmp_path / "hook").says() for _ in range(2)]
+        os.killpg(found[1].pid, signal.SIGSTOP)
+        processes = [pid for item in found for pid in processes_with_token(item.token)]
+        assert len(processes) == 8
+        launcher.is_kept = False
+    assert dead(launcher.pid)
+    wait_until(lambda: all(map(dead, processes)), 3)
+
+
+#: What writes to standard error: C++, Python's warnings, and, as Python 3.12 does it, a fork beside threads.
+_NOISY = """
+import os, warnings
+
+def warn_and_fork(fork=os.fork):
+    said = f"This process (pid={os.getpid()}) is multi-threaded, use of fork() may lead to deadlocks in the child."
+    warnings.warn(said, DeprecationWarning, stacklevel=2)
+    return fork()
+
+os.fork = warn_and_fork
+os.write(2, b"a line of a C++ library\\n")
+warnings.warn("a hint")
+"""
+
+
+def test_a_server_imports_what_it_is_told_later_and_is_lost_when_killed(tmp_path, capfd):
+    with serving(tmp_path / "hook", "fork", torch=False) as launcher:
+        (tmp_path / "hook" / "noisy.py").write_text(_NOISY)
+        launcher.import_also(Preload("nowhere", ["colorsys", "noisy"], ["tabnanny:check"]))
+        wait_until(lambda: launcher.is_ready)
+        code = "import json, sys; print(json.dumps(['colorsys' in sys.modules, 'tabnanny' in sys.modules]))"
+        script = Script(launcher, code, tmp_path / "hook")
+        assert script.result() == [True, True]
+        script.close()
+        assert capfd.readouterr().err == ""
+        found = [Script(launcher, SLEEP, tmp_path / "hook").says() for _ in range(2)]
+        os.killpg(found[1].pid, signal.SIGSTOP)
+        assert not launcher.lost
+        os.kill(launcher.pid, signal.SIGKILL)
+        wait_until(lambda: launcher.lost)
+        wait_until(lambda: all(dead(item.pid) for item in found), 3)
+        assert launcher.exit_code(found[0].pid) is None
+        for _ in range(2):
+            with pytest.raises(LauncherError, match="the fork server is gone"):
+                Script(launcher, SLEEP, tmp_path / "hook")
+        launcher.reap(found[0].pid)  # nobody answers, nobody complains
+
+
+def test_a_server_that_dies_while_it_starts_is_lost_at_once(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import os; os._exit(1)\n")
+    launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)})
+    wait_until(lambda: launcher.lost)
+    assert not launcher.is_ready
+    launcher.import_also(Preload("nowhere"))
+    launcher.close()
+    launcher.import_also(Preload("nowhere"))  # nobody listens, nobody complains
+
+
+def test_a_server_that_does_not_get_ready_is_given_up_in_time(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(600)\n")
+    launcher = Launcher({**os.environ, "PYTHONPATH": str(tmp_path)}, timeout_s=0.5)
+    assert not launcher.is_ready
+    with pytest.raises(LauncherError, match=r"did not answer within 0\.5 s"):
+        Script(launcher, SLEEP, tmp_path)
+    wait_until(lambda: not launcher.is_ready and launcher.lost)
+    launcher.close()
+    assert dead(launcher.pid)
+
+
+def test_a_server_closed_while_it_imports_leaves_no_process(tmp_path):
+    code = "import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep(600)\n"
+    (tmp_path / "endless.py").write_text(code)
+    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": f"{write_hook(tmp_path, torch=False)}:{ROOT}"}
+    launcher = Launcher(environ, Preload("nowhere", ["endless"]))
+    wait_until((tmp_path / "begun").exists, 60)
+    assert not launcher.is_ready
+    launcher.close()
+    assert dead(launcher.pid)
+    assert using(tmp_path) == []
+
+
+def using(folder):
+    """The processes that were started with this folder for their temporary files."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and f"TMPDIR={folder}".encode() in (entry / "environ").read_bytes():
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found

@@ -1,7 +1,5 @@
 """How a cell asks its parent for the device: every message on the pipe, for holds inside holds."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -63,13 +61,6 @@ def pipe():
     return Pipe()
 
 
-def test_a_hold_is_asked_for_and_given_back_with_what_is_kept(pipe):
-    with pipe.host.exclusive("device", 5):
-        assert pipe.messages == [ask("device", 5)]
-        pipe.kept = 2
-    assert pipe.messages == [done(2)]
-
-
 def test_the_parents_answer_is_known_afterwards():
     pipe = Pipe(eager_ms=7.5, promised_bytes=9)
     host = pipe.host
@@ -82,15 +73,11 @@ def test_the_parents_answer_is_known_afterwards():
 @pytest.mark.parametrize(
     ("outer", "inner", "between"),
     [
-        (("device", 5), ("device", 5), None),
-        (("device", 5), ("device", 3), None),
         (("device", 5), ("device", None), None),
         (("tune", 5), ("device", 4), None),
         (("still", 5), ("measure", 5), None),
-        (("device", 5), ("device", 9), ("device", 9)),
         (("device", None), ("device", 9), ("device", 9)),
         (("device", 5), ("tune", None), ("tune", 5)),
-        (("device", 5), ("tune", 9), ("tune", 9)),
         (("tune", 5), ("device", 9), ("tune", 9)),
         (("tune", 5), ("profile", 3), ("profile", 5)),
         (("profile", None), ("measure", None), ("measure", None)),
@@ -107,18 +94,6 @@ def test_an_inner_hold_swaps_the_outer_one_only_for_more(outer, inner, between, 
         assert pipe.messages == ([done(2), ask(*outer)] if between else [])
         pipe.kept = 3
     assert pipe.messages == [done(3)]
-
-
-def test_three_holds_in_each_other_return_step_by_step(pipe):
-    with pipe.host.exclusive("device", 2):
-        with pipe.host.exclusive("tune", 3), pipe.host.exclusive("device", 1), pipe.host.exclusive("measure", 1):
-            pass
-        with pipe.host.exclusive("device", 1):
-            pass
-    assert pipe.messages == [
-        *(ask("device", 2), done(), ask("tune", 3), done(), ask("measure", 3)),
-        *(done(), ask("tune", 3), done(), ask("device", 2), done()),
-    ]
 
 
 def test_what_is_held_can_be_given_back_for_some_time(pipe):
