@@ -1,7 +1,5 @@
 """What is told of a machine: all that a number depends on, and nothing that only says where files lie."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -34,13 +32,9 @@ TOLD = {
 UNTOLD = {
     "TORCHINDUCTOR_CACHE_DIR": "/home/someone/cache",
     "TORCH_HOME": "/home/someone/torch",
-    "TRITON_PTXAS_PATH": "/home/someone/ptxas",
-    "TORCH_TRACE": "/home/someone/trace",
     "CUDA_VISIBLE_DEVICES": "GPU-5e1d0cf9",
     "HOSTNAME": "secret-host",
     "PYTORCH_GITHUB_TOKEN": "hidden-words",
-    "TORCH_HUB_PASSWORD": "hidden-words",
-    "TRITON_REGISTRY_KEY": "hidden-words",
     "TORCH_INDEX_URL": "https://user:hidden-words@host/simple",
     "TORCHINDUCTOR_REDIS_URL": "redis://user:hidden-words@host",
     "PYTHONPATH": f"/home/someone/lib:{ROOT}",
@@ -66,16 +60,8 @@ def fingerprint_with(variables):
 def test_the_testbed_has_what_the_pool_told_and_what_a_worker_has(found):
     testbed = extract_testbed(found)
     assert testbed.pop("cpu")
-    assert testbed == {
-        "device": "cpu",
-        "gpu_index": 3,
-        "gpus": 8,
-        "cores": 1,
-        "torch_threads": 1,
-        "workers": 4,
-        "start": "fork",
-        "node": NODE,
-    }
+    pool = {"gpu_index": 3, "gpus": 8, "workers": 4, "start": "fork", "node": NODE}
+    assert testbed == pool | {"device": "cpu", "cores": 1, "torch_threads": 1}
 
 
 def test_only_variables_that_change_a_number_are_told(found):
@@ -83,10 +69,7 @@ def test_only_variables_that_change_a_number_are_told(found):
     text = json.dumps(found)
     for name in UNTOLD:
         assert f"env.{name}" not in found
-    for word in (
-        *("someone", "5e1d0cf9", "secret-host", "hidden-words", str(Path.home()), str(ROOT), sys.prefix),
-        sys.executable,
-    ):
+    for word in ("someone", "5e1d0cf9", "secret-host", "hidden-words", str(Path.home()), str(ROOT), sys.prefix):
         assert word not in text
     for name in {platform.node(), socket.gethostname(), socket.getfqdn()} - {"", "localhost"}:
         assert name not in text

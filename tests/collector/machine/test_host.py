@@ -1,6 +1,4 @@
-"""Cores are shared out evenly, and a process keeps to those it was given."""
-
-from __future__ import annotations
+"""What is read of a host and set on it: cores, the memory that is left, and a GPU's telemetry from a fake NVML."""
 
 import os
 import subprocess
@@ -8,9 +6,10 @@ import sys
 
 import pytest
 
+from collector.device import device_named
 from collector.machine.host import CORES_VARIABLE as VARIABLE
 from collector.machine.host import LENT_CORES_VARIABLE as LENT_VARIABLE
-from collector.machine.host import lent_cores, share_out, spell_cores
+from collector.machine.host import Watcher, available_bytes, lent_cores, share_out, spell_cores, throttled
 
 ASK = (
     "import os; from collector.machine.host import pin_to_cores; pin_to_cores(); print(sorted(os.sched_getaffinity(0)))"
@@ -24,12 +23,12 @@ def test_each_worker_gets_as_many_neighbours_and_each_has_one():
         share_out([0, 1], 3)
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_a_process_keeps_to_its_cores(given):
+def test_a_process_keeps_to_its_cores_and_to_all_without_any():
     here = sorted(os.sched_getaffinity(0))
-    environ = {**os.environ, VARIABLE: str(here[-1])} if given else {**os.environ, VARIABLE: ""}
-    done = subprocess.run([sys.executable, "-c", ASK], env=environ, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(here[-1:] if given else here)
+    for given, kept in ((str(here[-1]), here[-1:]), ("", here)):
+        environ = {**os.environ, VARIABLE: given}
+        done = subprocess.run([sys.executable, "-c", ASK], env=environ, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == str(kept)
 
 
 def test_lent_cores_are_those_of_the_variable(monkeypatch):
@@ -38,3 +37,119 @@ def test_lent_cores_are_those_of_the_variable(monkeypatch):
     for name, value in spell_cores([3, 5], LENT_VARIABLE).items():
         monkeypatch.setenv(name, value)
     assert lent_cores() == {3, 5}
+
+
+GB = 1 << 30
+MEMINFO = {"proc/meminfo": f"MemTotal: {64 * GB >> 10} kB\nMemAvailable: {20 * GB >> 10} kB\n"}
+CGROUP = {
+    "memory.max": f"{16 * GB}\n",
+    "memory.current": f"{15 * GB}\n",
+    "memory.stat": f"anon 7\ninactive_file {4 * GB}\n",
+}
+OLDER = {"memory/memory.limit_in_bytes": f"{8 * GB}", "memory/memory.usage_in_bytes": f"{9 * GB}"}
+
+
+def of_container(files):
+    return MEMINFO | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+
+
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        ({}, None),
+        (MEMINFO, 20 * GB),
+        ({"proc/meminfo": "MemTotal: 5 kB\n"}, None),
+        (of_container({"memory.max": "max\n"}), 20 * GB),
+        (of_container(CGROUP), 5 * GB),
+        (of_container(OLDER), 0),
+    ],
+)
+def test_the_least_that_anything_allows_is_left(tmp_path, files, left):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert available_bytes(tmp_path) == left
+
+
+class FakeNvml:
+    """The part of pynvml that is used; functions named in `silent` raise an error."""
+
+    NVMLError = LookupError
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    def __init__(self, *silent):
+        self.silent = silent
+
+    def __getattr__(self, name):
+        answers = {
+            "nvmlInit": lambda: None,
+            "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
+            "nvmlDeviceGetClockInfo": lambda gpu, kind: {1: 1980, 2: 3201}[kind],
+            "nvmlDeviceGetTemperature": lambda gpu, sensor: 41,
+            "nvmlDeviceGetTotalEnergyConsumption": lambda gpu: 987_654_321,
+            "nvmlDeviceGetPowerUsage": lambda gpu: 312_500,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: 0x4 | 0x40 | 0x1,
+            "nvmlDeviceGetComputeRunningProcesses": lambda gpu: ["one", "two", "three"],
+        }
+
+        def ask(*arguments):
+            if name in self.silent:
+                raise LookupError(name)
+            return answers[name](*arguments)
+
+        return ask
+
+
+@pytest.fixture
+def read(monkeypatch):
+    def reading(nvml, gpu="GPU-1"):
+        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+        return Watcher(gpu).read()
+
+    return reading
+
+
+def test_a_gpu_tells_clocks_temperature_power_and_processes(read):
+    found = read(FakeNvml())
+    assert found.pop("load1") >= 0
+    assert found == {
+        "sm_mhz": 1980,
+        "memory_mhz": 3201,
+        "temperature_c": 41,
+        "power_w": 312.5,
+        "clocks_held_by": ["idle", "power_cap", "hardware_thermal"],
+        "processes": 3,
+    }
+
+
+def test_what_the_driver_does_not_tell_is_absent(read):
+    found = read(FakeNvml("nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses"))
+    assert set(found) == {"load1", "sm_mhz", "memory_mhz", "temperature_c", "clocks_held_by"}
+
+
+@pytest.mark.parametrize("nvml", [None, FakeNvml("nvmlInit"), FakeNvml("nvmlDeviceGetHandleByUUID")])
+def test_without_a_package_or_a_driver_that_answers_only_the_host_is_read(read, nvml):
+    assert set(read(nvml)) == {"load1"}
+    assert set(read("no library", None)) == {"load1"}  # on a CPU
+
+
+def test_the_energy_counter_is_read_where_there_is_one(monkeypatch):
+    read = []
+    for nvml in (FakeNvml(), FakeNvml("nvmlDeviceGetTotalEnergyConsumption"), None):
+        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+        read.append(Watcher("GPU-1").energy_mj)
+    assert (read[0](), *read[1:]) == (987_654_321, None, None)
+
+
+def test_throttled_is_what_slows_and_not_what_is_set():
+    readings = [{"clocks_held_by": ["idle", "application_clocks"]}, {"load1": 1.0}, {"clocks_held_by": ["power_cap"]}]
+    assert throttled(readings) == ["power_cap"]
+    assert throttled(readings[:2]) == []
+
+
+@pytest.mark.gpu
+def test_a_real_gpu_is_read():
+    found = Watcher(device_named("cuda").uuid()).read()
+    assert 100 < found["sm_mhz"] < 5000
+    assert 10 < found["temperature_c"] < 110
+    assert 10 < found["power_w"] < 2000

@@ -3,8 +3,6 @@
 Each measurement has a process of its own, as in a run: a profiler makes all later calls of its process slower.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
