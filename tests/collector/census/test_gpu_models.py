@@ -1,8 +1,11 @@
-"""The GPUs of a census, what only they can decide, and the names of torch that it needs."""
+"""The GPUs of a census, what only they can decide, the names of torch that it needs, and its preloaded runtime."""
+
+import os
 
 import pytest
 import torch
 
+from collector.census import gpu_models
 from collector.census.gpu_models import (
     ASSUMED,
     GPU_MODELS,
@@ -11,6 +14,7 @@ from collector.census.gpu_models import (
     CensusError,
     Questions,
     assume_padding,
+    build_runtime,
     find_gpu,
     find_private,
     replace_private,
@@ -19,12 +23,8 @@ from collector.usage_errors import ConfigError
 from collector.vocabulary import short_hash
 
 
-@pytest.mark.parametrize("name", ["h100", "H100", "NVIDIA H100 80GB HBM3"])
-def test_a_gpu_has_a_word_and_the_name_of_its_driver(name):
-    assert find_gpu(name) is GPU_MODELS["H100"]
-
-
-def test_an_unknown_gpu_is_one_line_with_the_known_ones():
+def test_a_gpu_has_a_word_and_its_drivers_name_and_another_is_refused():
+    assert {find_gpu(name).name for name in ("h100", "H100", "NVIDIA H100 80GB HBM3")} == {GPU_MODELS["H100"].name}
     with pytest.raises(ConfigError, match=r"no device 'H10': did you mean H100"):
         find_gpu("H10")
 
@@ -52,23 +52,14 @@ def inductor(monkeypatch):
     return pad_mm, benchmarking
 
 
-def test_a_known_answer_names_its_source(inductor):
-    questions = Questions({short_hash(WIDE): (False, "night-1")}).attach()
-    assert inductor[0].get_cached_should_pad(WIDE) is False
+@pytest.mark.parametrize(
+    ("known", "answer", "source"), [({short_hash(WIDE): (False, "night-1")}, False, "night-1"), ({}, True, ASSUMED)]
+)
+def test_an_answer_is_known_or_assumed_and_a_timing_is_refused(inductor, known, answer, source):
+    questions = Questions(known).attach()
+    assert {inductor[0].get_cached_should_pad(WIDE) for _ in range(2)} == {answer}
     (question,) = questions.asked.values()
-    assert (question.kind, question.answer, question.source) == (PAD_MM, False, "night-1")
-
-
-def test_an_open_question_is_assumed(inductor):
-    questions = Questions().attach()
-    assert inductor[0].get_cached_should_pad(WIDE) is True
-    assert inductor[0].get_cached_should_pad(WIDE) is True
-    (question,) = questions.asked.values()
-    assert question.source == ASSUMED
-
-
-def test_a_timing_is_refused_and_noted(inductor):
-    questions = Questions().attach()
+    assert (question.kind, question.answer, question.source) == (PAD_MM, answer, source)
     with pytest.raises(RuntimeError, match="times nothing"):
         inductor[1].benchmarker.benchmark_gpu(lambda: None)
     assert TIMING in questions.asked
@@ -81,15 +72,63 @@ def test_the_assumption_depends_on_the_product_alone(key, answer):
     assert assume_padding(key) is answer
 
 
-@pytest.mark.parametrize("path", ["torch:no_such_name", "torch.no_such_module:name", "torch:Tensor.no.such"])
-def test_a_missing_name_is_one_line(path):
-    with pytest.raises(CensusError) as caught:
-        find_private(path)
-    assert str(caught.value).startswith(f"torch {torch.__version__} has no {path.replace(':', '.')}")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_name_is_not_made(monkeypatch):
+def test_a_missing_name_is_one_line_and_is_not_made():
+    for path in ("torch:no_such_name", "torch.no_such_module:name", "torch:Tensor.no.such"):
+        with pytest.raises(CensusError) as caught:
+            find_private(path)
+        assert str(caught.value).startswith(f"torch {torch.__version__} has no {path.replace(':', '.')}")
+        assert "\n" not in str(caught.value)
     with pytest.raises(CensusError):
         replace_private("torch:no_such_name", 1)
     assert not hasattr(torch, "no_such_name")
+
+
+H100, A100 = GPU_MODELS["H100"], GPU_MODELS["A100"]
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """A compiler that notes its calls and writes a file; `refuse` in its folder makes it fail."""
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cuda_runtime_api.h").write_text("/* header */")
+    monkeypatch.setattr(gpu_models, "_header_folders", lambda: iter([tmp_path / "include"]))
+    program = tmp_path / "bin" / "cc"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n[ -e {tmp_path}/refuse ] && echo "bad source" >&2 && exit 1\n'
+        'while [ "$1" != -o ]; do shift; done\necho built > "$2"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CC", raising=False)
+    return tmp_path
+
+
+def test_a_runtime_is_built_once_for_each_gpu(compiler):
+    first = build_runtime(H100, compiler / "cache")
+    assert build_runtime(H100, compiler / "cache") == first
+    assert build_runtime(A100, compiler / "cache") != first
+    calls = (compiler / "calls").read_text().splitlines()
+    assert len(calls) == 2
+    assert '-DGPU_NAME="NVIDIA H100 80GB HBM3"' in calls[0]
+    (compiler / "include" / "cuda_runtime_api.h").write_text("/* another CUDA */")
+    assert build_runtime(H100, compiler / "cache") != first
+
+
+def test_a_refused_source_is_one_line_and_leaves_nothing(compiler):
+    (compiler / "refuse").touch()
+    with pytest.raises(CensusError, match=r"does not compile the runtime of a census: bad source"):
+        build_runtime(H100, compiler / "cache")
+    assert not list((compiler / "cache").iterdir())
+
+
+def test_a_compiler_or_a_header_that_is_missing_is_one_line(compiler, monkeypatch):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(CensusError, match="needs a C compiler and there is none: install"),
+    ):
+        patch.setenv("PATH", str(compiler / "nothing"))
+        build_runtime(H100, compiler / "cache")
+    monkeypatch.setattr(gpu_models, "_header_folders", lambda: iter(()))
+    with pytest.raises(CensusError, match="needs torch's wheel for CUDA"):
+        build_runtime(H100, compiler / "cache")

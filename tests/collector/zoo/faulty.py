@@ -3,8 +3,6 @@
 Only a measuring process may import this module: some of what it says could not be taken back.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

@@ -9,8 +9,6 @@ from tests.collector.zoo.conftest import run, tensors
 torch = pytest.importorskip("torch")
 
 CHEAP = (
-    "huggingface/ElectraForCausalLM",
-    "huggingface/ViTTinyForImageClassification",
     "huggingface/MobileNetV2ForImageClassification",
     "torchbench/speech_transformer",
 )

@@ -3,8 +3,6 @@
 On a GPU: `make gpu`.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from dataclasses import dataclass

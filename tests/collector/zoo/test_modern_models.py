@@ -1,7 +1,5 @@
 """Suite modern on a CPU: every kind runs in both phases, and its parts do what they are named for."""
 
-from __future__ import annotations
-
 import pytest
 
 from collector.measure.cell import measure

@@ -1,0 +1,99 @@
+"""Models that this project builds itself, and how their random weights are made ready."""
+
+import pytest
+
+from collector.vocabulary import Phase
+from tests.collector.zoo.conftest import run
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from collector.zoo.builders import conditioning, image_models, speech_transformer  # noqa: E402
+
+CELLS = sum((192 // stride) * (256 // stride) for stride in (32, 16, 8))
+
+
+def test_yolo_finds_boxes_on_three_scales_in_eval_mode(build):
+    built = build("torchbench/yolov3")
+    layers = [m for m in built.model.modules() if isinstance(m, image_models._Detection)]
+    before = [layer.ng for layer in layers]
+    boxes, raw = run(built)
+    assert boxes.shape == (1, 3 * CELLS, 85)
+    assert [tuple(scores.shape) for scores in raw] == [(1, 3, 6, 8, 85), (1, 3, 12, 16, 85), (1, 3, 24, 32, 85)]
+    assert boxes.isfinite().all()
+    assert (boxes[..., 4:] >= 0).all()
+    assert (boxes[..., 4:] <= 1).all()
+    assert [layer.ng.tolist() for layer in layers] == [[8, 6], [16, 12], [32, 24]]
+    assert all(layer.ng.device.type == "cpu" for layer in layers)
+    assert all(layer.ng is not old for layer, old in zip(layers, before, strict=True))
+
+
+def test_yolo_trains_with_finite_gradients_and_a_loss_that_ranks_scores(build):
+    trained = build("torchbench/yolov3", Phase.TRAINING)
+    boxes, raw = output = trained.model(*trained.args)
+    targets = trained.targets
+    assert boxes is None
+    assert [scores.shape for scores in raw] == [target.shape for target in targets]
+    trained.loss(output, targets).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in trained.model.parameters())
+    good = tuple(torch.cat([t[..., :2].logit(1e-3), t[..., 2:4], 20 * t[..., 4:] - 10], dim=-1) for t in targets)
+    assert image_models.loss((None, good), targets) < 0.1 * image_models.loss((None, tuple(-t for t in good)), targets)
+    doubled = image_models.loss((None, tuple(t.double() for t in good)), tuple(t.double() for t in targets))
+    assert doubled.dtype is torch.float64
+
+
+def test_speech_is_heard_without_its_padding_and_without_later_characters(build):
+    built = build("torchbench/speech_transformer", batch_size=2)
+    frames, lengths, targets = built.args
+    length = int(lengths[1])
+    assert length < frames.size(1)
+    alone = (frames[1:, :length], lengths[1:], targets[1:, targets[1] != speech_transformer.IGNORED])
+    with torch.no_grad():
+        together, single = built.model(frames, lengths, targets)[0][1:], built.model(*alone)[0]
+    torch.testing.assert_close(together[:, : single.size(1)], single, atol=1e-4, rtol=1e-4)
+    other = targets.clone()
+    other[0, -1] = 7 if int(targets[0, -1]) != 7 else 8
+    with torch.no_grad():
+        before, after = built.model(frames, lengths, targets)[0], built.model(frames, lengths, other)[0]
+    torch.testing.assert_close(before[:, :-1], after[:, :-1])
+    assert not torch.allclose(before[0, -1], after[0, -1])
+
+
+def test_dead_gains_are_drawn_anew_and_the_rest_is_left_alone():
+    model = nn.ModuleDict({"branch": nn.BatchNorm2d(64), "layer": nn.Linear(4, 4), "other": nn.Linear(4, 4)})
+    nn.init.zeros_(model["branch"].weight)
+    nn.init.constant_(model["other"].weight, 1e-6)
+    kept = model["layer"].weight.clone()
+    conditioning.wake_dead_gains(model)
+    assert 0.1 < model["branch"].weight.std() < 0.3
+    assert model["other"].weight.abs().max() > 1e-3
+    assert torch.equal(model["layer"].weight, kept)
+    assert not model["branch"].bias.any()
+
+
+def test_calibrated_batch_norms_normalise_in_eval_mode():
+    torch.manual_seed(0)
+    deep = nn.Sequential(
+        *(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(9))
+    )
+    images = torch.randn(4, 8, 16, 16)
+    dead = deep.eval()(images).std()
+    conditioning.calibrate_batch_norms(deep, lambda: deep(images))
+    assert not any(module.training for module in deep.modules())
+    assert deep[0][1].momentum == 0.1
+    assert deep(images).std() > 0.3 > 3 * dead
+
+
+def test_what_drops_something_is_silenced_and_drops_nothing_in_any_dtype():
+    class Depth(nn.Module):
+        def __init__(self, drop_prob):
+            super().__init__()
+            self.drop_prob = drop_prob
+
+    model = nn.ModuleList([nn.Dropout(0.5), nn.Dropout2d(0.0), nn.PReLU(), Depth(0.1), Depth(None)])
+    conditioning.silence_modules(model)
+    assert (model[0].p, model[1].p, model[3].drop_prob, model[4].drop_prob) == (1e-30, 0.0, 1e-30, None)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        ones = torch.ones(100_000, dtype=dtype)
+        assert torch.equal(nn.functional.dropout(ones, conditioning.PROBABILITY), ones)
