@@ -1,7 +1,5 @@
 """Real processes for tests: cells that end early, and code of the test's own run by a launcher's processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -1,7 +1,5 @@
 """A bundle gives back every whole line that was written, however it was cut, and says what was lost."""
 
-from __future__ import annotations
-
 import gzip
 import json
 
@@ -94,12 +92,9 @@ def test_a_broken_compressed_bundle_is_damaged_and_keeps_its_lines(tmp_path):
     [
         b"not json",
         b"[1, 2]",
-        b"null",
         b'{"record": "surprise"}',
-        b'{"record": "measurement"}',
         b'{"record": "planned", "cell": {"suite": "x"}}',
         b"\xff\xfe",
-        b"",
         b"[" * 200_000,
         b'{"record": "measurement", "cell": {"suite": "s", "model": "m", "phase": "inference", "dtype": "amp", '
         b'"device": "cpu", "batch_size": 1e999, "config": {}}, "status": "pass", "started_at": "", "wall_s": 1}',
@@ -117,18 +112,15 @@ def test_a_line_that_is_no_record_is_damage_and_the_rest_is_read(open_one, line)
 @pytest.mark.parametrize(
     ("version", "device", "dtype", "now"),
     [
-        *((1, "cuda", "amp", "amp_bfloat16"), (1, "cuda", "amp_float16", "amp"), (1, "cuda", "bfloat16", "bfloat16")),
-        *((1, "cpu", "amp", "amp"), (2, "cuda", "amp", "amp")),
+        *((1, "cuda", "amp", "amp_bfloat16"), (1, "cuda", "amp_float16", "amp"), (1, "cpu", "amp", "amp")),
+        (2, "cuda", "amp", "amp"),
     ],
 )
 def test_amp_of_the_first_format_keeps_its_meaning(tmp_path, version, device, dtype, now):
-    planned = Cell("s", "m", Phase.TRAINING, dtype, device, 1, Config())
-    lines = [
-        {"record": "run", "format": version, **header("r1").to_json()},
-        {"record": "planned", "cell": planned.to_json()},
-    ]
+    planned = {"record": "planned", "cell": Cell("s", "m", Phase.TRAINING, dtype, device, 1, Config()).to_json()}
+    first = {"record": "run", "format": version, **header("r1").to_json()}
     path = tmp_path / "old.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path.write_text(f"{json.dumps(first)}\n{json.dumps(planned)}\n")
     assert [cell.dtype for cell in read_bundle(path).planned] == [now]
 
 
@@ -156,7 +148,6 @@ def test_a_compile_time_that_holds_tuning_is_none(tmp_path, metrics, phases, now
     ("shared", "is_judged"),
     [
         ({"kernels_found": 0, "kernels_tuned": 4, "operations_found": 0}, True),
-        ({"kernels_found": 2, "kernels_tuned": 2, "operations_found": 0}, False),
         ({"kernels_found": 0, "kernels_tuned": 0, "operations_found": 3}, False),
         ({"not_kept": "OSError: full"}, True),
     ],
@@ -191,7 +182,7 @@ def test_a_newer_format_is_refused_with_what_to_do(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"", b"hello\n", b'{"record": "planned"}\n', b'{"record": "run", "format": 1}\n', b"[]\n", b"\x1f\x8b"),
+        *(b"", b'{"record": "planned"}\n', b'{"record": "run", "format": 1}\n', b"\x1f\x8b"),
         *(b"[" * 200_000 + b"\n", b'{"record": "run", "format": 1e999}\n'),
     ],
 )

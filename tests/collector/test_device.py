@@ -1,7 +1,5 @@
 """What a cell asks of its device."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 
@@ -23,10 +21,14 @@ def allocator(monkeypatch):
     return found
 
 
-def test_the_part_is_that_of_the_whole_device_and_ends_with_the_context(allocator):
+def test_a_limit_ends_with_its_context_and_tells_an_allocation_that_failed(allocator):
     with device_named("cuda").limited(lambda: 20):
         assert allocator.parts == [0.25]
     assert allocator.parts == [0.25, 1.0]
+    limited = device_named("cuda").limited(lambda: 20)
+    with pytest.raises(torch.OutOfMemoryError, match="failed within the 0"), limited:
+        allocator.failures += 1
+    assert allocator.parts[-1] == 1.0
 
 
 @pytest.mark.parametrize(("device", "size"), [("cpu", 20), ("cuda", None)])
@@ -34,15 +36,6 @@ def test_a_cpu_and_a_cell_without_a_promise_have_no_limit(device, size, allocato
     with device_named(device).limited(lambda: size):
         allocator.failures += 1
     assert allocator.parts == []
-
-
-def test_an_allocation_that_failed_in_silence_is_told(allocator):
-    with (
-        pytest.raises(torch.OutOfMemoryError, match="failed within the 0"),
-        device_named("cuda").limited(lambda: 20),
-    ):
-        allocator.failures += 1
-    assert allocator.parts[-1] == 1.0
 
 
 def test_a_processor_has_no_memory_of_its_own():
@@ -58,26 +51,20 @@ def test_the_peak_of_a_processor_counts_shared_weights_once():
     assert 24_000 <= made < 25_000
 
 
-def test_a_gpu_is_asked_nothing_before_it_is_used(monkeypatch):
-    for name in ("memory_reserved", "max_memory_reserved", "reset_peak_memory_stats", "empty_cache"):
-        monkeypatch.setattr(torch.cuda, name, lambda: pytest.fail("this makes a context"))
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    gpu = device_named("cuda")
+@pytest.mark.parametrize("name", ["cuda", "xpu"])
+def test_a_gpu_in_use_tells_what_torch_counts_and_is_asked_nothing_before(name, monkeypatch):
+    kind, gpu, done = getattr(torch, name), device_named(name), []
+    counts = {"memory_reserved": 5, "max_memory_reserved": 7, "memory_allocated": 3, "max_memory_allocated": 6}
+    for asked, value in counts.items():
+        monkeypatch.setattr(kind, asked, lambda value=value: value)
+    for asked in ("synchronize", "reset_peak_memory_stats", "empty_cache"):
+        monkeypatch.setattr(kind, asked, partial(done.append, asked))
+    monkeypatch.setattr(kind, "is_initialized", lambda: False)
     gpu.forget_peaks()
     gpu.give_back_unused()
-    assert (gpu.reserved(), gpu.most_reserved()) == (0, 0)
-
-
-def test_a_gpu_in_use_tells_what_torch_counts(monkeypatch):
-    done = []
-    counts = {"memory_reserved": 5, "max_memory_reserved": 7, "memory_allocated": 3, "max_memory_allocated": 6}
-    for name, value in counts.items():
-        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
-    for name in ("synchronize", "reset_peak_memory_stats", "empty_cache"):
-        monkeypatch.setattr(torch.cuda, name, partial(done.append, name))
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (LITTLE_MEMORY - 1, 80))
-    gpu = device_named("cuda")
+    assert (gpu.reserved(), gpu.most_reserved(), done) == (0, 0, []), "that would make a context"
+    monkeypatch.setattr(kind, "is_initialized", lambda: True)
+    monkeypatch.setattr(kind, "mem_get_info", lambda *_: (LITTLE_MEMORY - 1, 80))
     assert gpu.peak_bytes(partial(done.append, "call"), [], 2) == 6
     assert done == ["synchronize", "reset_peak_memory_stats", "call", "call", "synchronize"]
     assert (gpu.reserved(), gpu.most_reserved(), gpu.allocated(), gpu.is_full()) == (5, 7, 3, True)
@@ -93,16 +80,13 @@ def test_a_fingerprint_has_the_gpu(monkeypatch):
     assert device_named("cuda").uuid() == "GPU-ab-1"
 
 
-def test_another_device_is_refused_by_name():
+def test_a_device_that_is_unknown_or_not_here_is_refused_by_name():
     with pytest.raises(ValueError, match="hpu is no device that can be measured: cuda, xpu, mps, cpu"):
         device_named("hpu")
-
-
-@pytest.mark.parametrize("name", ["xpu", "mps"])
-def test_an_accelerator_that_is_not_here_says_so(name):
-    assert not device_named(name).is_here()
-    with pytest.raises(RuntimeError, match=f"torch finds no {name} here"):
-        device_named(name).facts()
+    for name in ("xpu", "mps"):
+        assert not device_named(name).is_here()
+        with pytest.raises(RuntimeError, match=f"torch finds no {name} here"):
+            device_named(name).facts()
 
 
 @pytest.mark.parametrize("name", ["xpu", "mps"])
@@ -116,18 +100,6 @@ def test_what_is_here_is_taken_and_named(name, monkeypatch):
     assert device_named(name).facts()["gpu"] == ("A GPU" if name == "xpu" else f"{cpu_name()} (mps)")
     answers = [device_named(name).idle_probe(0.0), device_named(name).yardstick(), device_named(name).peak(int)]
     assert answers == [None] * 3
-
-
-def test_an_intel_gpu_tells_what_torch_counts(monkeypatch):
-    counts = {"memory_reserved": 5, "max_memory_reserved": 7, "memory_allocated": 3, "max_memory_allocated": 6}
-    for name, value in counts.items():
-        monkeypatch.setattr(torch.xpu, name, lambda value=value: value)
-    for name in ("synchronize", "reset_peak_memory_stats"):
-        monkeypatch.setattr(torch.xpu, name, lambda: None)
-    xpu = device_named("xpu")
-    assert (xpu.reserved(), xpu.most_reserved()) == (0, 0)  # before it is used
-    monkeypatch.setattr(torch.xpu, "is_initialized", lambda: True)
-    assert (xpu.peak_bytes(int, [], 1), xpu.allocated(), xpu.reserved(), xpu.most_reserved()) == (6, 3, 5, 7)
 
 
 @pytest.mark.gpu

@@ -1,7 +1,5 @@
 """The page that defines the metrics, held against the list that the programs read."""
 
-from __future__ import annotations
-
 import re
 
 from collector.measure import counters

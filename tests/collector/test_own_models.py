@@ -1,7 +1,5 @@
 """Which version of a user's own model was measured, and when two versions are different models."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

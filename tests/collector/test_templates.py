@@ -1,27 +1,34 @@
 """What templates, modes and overrides ask for, and what the installed torch makes of it."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest
+import torch
 from torch._inductor import config as inductor_config
 
 from collector.configs import check_availability as check
-from collector.templates import TEMPLATES, resolve, resolve_config
+from collector.templates import (
+    CAME,
+    NEW_SECTION,
+    OLD_SECTION,
+    SPLIT,
+    STOPPED,
+    TEMPLATES,
+    living_name,
+    resolve,
+    resolve_config,
+    version_of,
+    why_ignored,
+    why_unknown,
+)
 from collector.usage_errors import ConfigError, UnavailableError
 from collector.vocabulary import Config, Phase
-
-
-def test_each_template_is_a_program_of_its_own():
-    assert len({resolve(name, device="cuda").program_id for name in TEMPLATES}) == len(TEMPLATES)
 
 
 @pytest.mark.parametrize(
     ("template", "mode"),
     [
         (None, "default"),
-        ("triton", "default"),
         ("cudagraphs", "reduce-overhead"),
         ("max_autotune", "max-autotune-no-cudagraphs"),
     ],
@@ -35,11 +42,8 @@ def test_a_template_equals_the_mode_that_its_note_names(template, mode):
     [
         ({"mode": "max-autotune", "template": "aten"}, "max_autotune_gemm_backends", "ATEN"),
         ({"mode": "max-autotune", "template": "aten"}, "triton.cudagraphs", True),
-        ({"template": "freezing"}, "freezing", True),
         ({"template": "freezing", "freezing": False}, "freezing", False),
-        ({"template": "triton", "freezing": True}, "freezing", True),
         ({"template": "freezing", "freezing": False, "overrides": {"freezing": True}}, "freezing", True),
-        ({"template": "cudagraphs", "overrides": {"triton.cudagraphs": False}}, "triton.cudagraphs", False),
         ({"mode": "reduce-overhead", "overrides": {"triton.cudagraphs": False}}, "triton.cudagraphs", False),
         ({"overrides": {"max-autotune": True}}, "max_autotune", True),
     ],
@@ -56,7 +60,6 @@ def test_overrides_win_over_freezing_over_the_template_over_the_mode(request_, k
         ({"template": "cudagraph"}, "cudagraphs"),
         ({"mode": "reduce-overhed"}, "reduce-overhead"),
         ({"mode": "cudagraph"}, "cudagraphs"),
-        ({"overrides": {"cudagraphs": True}}, "triton.cudagraphs"),
         ({"overrides": {"max_autotun": True}}, "max_autotune"),
         ({"overrides": {"triton.cudagraphs": "on"}}, "triton.cudagraphs"),
     ],
@@ -70,20 +73,13 @@ def test_an_unknown_name_or_wrong_type_is_one_line_that_names_the_nearest(reques
     assert len(text) < 300
 
 
-@pytest.mark.parametrize("name", ["cudagraphs", "tma", "cutlass"])
-def test_what_a_cpu_cannot_do_is_unavailable_with_the_reason(name):
-    with pytest.raises(UnavailableError, match="GPU"):
-        check(resolve(name, device="cpu"), "cpu", Phase.INFERENCE, "float32")
-
-
-@pytest.mark.parametrize("name", ["triton", "cpp_wrapper", "aten", "max_autotune", "freezing"])
-def test_what_a_cpu_can_do_passes_the_check(name):
-    effective = resolve(name, device="cpu")
+def test_what_a_cpu_or_a_training_step_cannot_have_is_refused_with_the_reason():
+    for name in ("cudagraphs", "tma", "cutlass"):
+        with pytest.raises(UnavailableError, match="GPU"):
+            check(resolve(name, device="cpu"), "cpu", Phase.INFERENCE, "float32")
+    effective = resolve("max_autotune", device="cpu")
     assert check(effective, "cpu", Phase.INFERENCE, "float32") is None
     assert not any(key.startswith(("triton.", "cuda.")) for key in effective.program)
-
-
-def test_freezing_a_training_step_is_refused():
     with pytest.raises(ConfigError, match="inference"):
         check(resolve("freezing"), "cuda", Phase.TRAINING, "bfloat16")
 
@@ -97,10 +93,9 @@ def test_cutlass_without_nvcc_is_unavailable_and_says_so():
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (Config(), "44136fa355b3"),
-        (Config(template="triton"), "264ea7452d8c"),
-        (Config(template="cudagraphs"), "38ff6fe7bec7"),
         (Config(mode="default"), "44136fa355b3"),
+        (Config(template="cudagraphs"), "38ff6fe7bec7"),
+        (Config(template="triton", dynamic=True), "648825acaf9d"),  # as under its former name
     ],
 )
 def test_the_id_of_a_request_never_changes(config, expected):
@@ -114,3 +109,42 @@ def test_resolving_leaves_no_trace_in_torchs_own_config():
     with pytest.raises(ConfigError):
         resolve_config(Config(template="max_autotune", overrides={"shape_padding": "maybe"}), "cuda")
     assert inductor_config.get_config_copy() == before
+
+
+KNOWN = inductor_config.get_config_copy()
+HERE = version_of(torch.__version__)
+OLD, NEW = OLD_SECTION + "op_allowlist_regex", NEW_SECTION + "op_allowlist_regex"
+
+
+def test_options_are_there_since_when_the_table_says_and_name_their_successor():
+    for option, since in CAME.items():
+        assert any(key.startswith(option) for key in KNOWN) == (since <= HERE)
+    for option, (since, instead) in STOPPED.items():
+        assert since > HERE or instead in why_ignored(option, HERE)
+        assert since > HERE or instead in why_unknown(option, HERE)
+
+
+def test_the_section_that_moved_is_read_under_its_living_name():
+    assert living_name(OLD, {OLD, NEW}) == living_name(NEW, {OLD, NEW}) == NEW
+    assert living_name(NEW, {OLD}) == living_name(OLD, {OLD}) == OLD
+    if HERE >= SPLIT:
+        assert resolve(overrides={OLD: "pingpong"}).options == {NEW: "pingpong"}
+
+
+def test_an_option_of_a_later_torch_says_since_when():
+    assert why_unknown("cudagraph_policy", (2, 11)) == "it is new in torch 2.12"
+    assert why_unknown("cudagraph_policy", (2, 12)) is None
+    assert why_unknown(NEW, (2, 10)) == "it is new in torch 2.11"
+
+
+@pytest.mark.skipif(HERE < (2, 9), reason="it still is an option")
+def test_an_option_that_is_gone_names_the_way_out():
+    with pytest.raises(ConfigError, match="TORCHINDUCTOR_FORCE_DISABLE_CACHES=1"):
+        resolve(overrides={"force_disable_caches": True})
+
+
+def test_an_option_that_torch_ignores_is_told_with_the_effective_config():
+    found = resolve(overrides={"autotune_fallback_to_aten": True, "max_autotune": True})
+    assert set(found.ignored) == ({"autotune_fallback_to_aten"} if HERE >= (2, 8) else set())
+    assert "2.8" in why_ignored("graph_partition", (2, 7))
+    assert why_ignored("graph_partition", (2, 8)) is None

@@ -1,7 +1,5 @@
 """The shared words survive JSON unchanged, and their ids depend on what they say alone."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -28,6 +26,7 @@ def over_the_wire(value):
     return json.loads(json.dumps(value.to_json(), allow_nan=False))
 
 
+@settings(max_examples=30, deadline=None)
 @given(cells)
 def test_a_cell_and_its_config_survive_json(cell):
     found = Cell.from_json(over_the_wire(cell))
@@ -35,7 +34,7 @@ def test_a_cell_and_its_config_survive_json(cell):
     assert (found.cell_id, found.config.config_id) == (cell.cell_id, cell.config.config_id)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(measurements)
 def test_a_measurement_and_its_failure_survive_json(measurement):
     assert Measurement.from_json(over_the_wire(measurement)) == measurement
@@ -55,21 +54,10 @@ def test_what_was_not_measured_is_absent_and_zero_is_not():
     assert Measurement.from_json(written) == blank(metrics={"graph_breaks": 0.0})
 
 
-def test_the_order_of_overrides_does_not_matter():
-    one, two = Config(overrides={"a": 1, "b": 2}), Config(overrides={"b": 2, "a": 1})
-    assert one.config_id == two.config_id
-    assert one == two
-    assert hash(one) == hash(two)
-    assert one.name == two.name
-
-
 @pytest.mark.parametrize(
     ("config", "name"),
     [
-        (Config(), "default"),
         (Config(mode="default"), "default"),
-        (Config(template="cudagraphs"), "cudagraphs"),
-        (Config(mode="max-autotune"), "max-autotune"),
         (Config(template="cudagraphs", overrides={"graph_partition": False}), "cudagraphs+graph_partition=false"),
         (Config(freezing=False, dynamic=True, fullgraph=True), "default+freezing=false+dynamic_all+fullgraph"),
         (Config(template="triton", dynamic=MARKED), "triton+dynamic"),
@@ -81,9 +69,13 @@ def test_a_config_is_called_by_what_differs_from_the_default(config, name):
     assert config.name == name
 
 
-def test_torchs_own_dynamic_keeps_the_id_that_it_had_under_its_former_name():
-    assert Config(template="triton", dynamic=True).config_id == "648825acaf9d"
-    assert Config(template="triton", dynamic=MARKED).to_json() == {"template": "triton", "dynamic": "marked"}
+def test_the_batch_that_was_measured_is_named_and_the_one_that_was_asked_for_stays():
+    cell = Cell("user", "m:f", Phase.INFERENCE, "float32", "cpu", OWN_BATCH, Config())
+    found = Measurement(cell, Status.PASS, "2026-11-25T00:00:00+00:00", 1.0)
+    assert str(cell) == found.cell_name == "user/m:f inference float32 cpu bs-own default"
+    found.details[INPUT_BATCH] = 64
+    assert " bs64 " in found.cell_name
+    assert (cell.batch_size, batch_words(cell.batch_size), batch_words(64)) == (OWN_BATCH, "own batch", "batch 64")
 
 
 def test_an_unknown_field_of_a_config_is_refused_by_name():
@@ -96,7 +88,6 @@ def test_an_unknown_field_of_a_config_is_refused_by_name():
     [
         (KeyError, {"cell": {}}),
         (ValueError, {"status": "fine"}),
-        (ValueError, {"wall_s": "long"}),
         (TypeError, {"wall_s": None}),
         (ValueError, {"cell": {**blank().cell.to_json(), "phase": "dreaming"}}),
     ],
@@ -111,21 +102,3 @@ def test_equal_values_have_equal_texts_and_nan_has_none():
     assert short_hash({"a": 1, "b": 2}) == short_hash({"b": 2, "a": 1})
     with pytest.raises(ValueError, match="JSON"):
         canonical_json(float("nan"))
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "word", "words"), [(64, "bs64", "batch 64"), (OWN_BATCH, "bs-own", "own batch")]
-)
-def test_a_batch_that_a_model_chooses_is_called_its_own(batch_size, word, words):
-    cell = Cell("user", "m:f", Phase.INFERENCE, "float32", "cpu", batch_size, Config())
-    assert str(cell) == f"user/m:f inference float32 cpu {word} default"
-    assert batch_words(batch_size) == words
-
-
-def test_a_measurement_is_named_by_the_batch_that_was_measured():
-    cell = Cell("user", "m:f", Phase.INFERENCE, "float32", "cpu", OWN_BATCH, Config())
-    found = Measurement(cell, Status.PASS, "2026-11-25T00:00:00+00:00", 1.0)
-    assert " bs-own " in found.cell_name
-    found.details[INPUT_BATCH] = 64
-    assert " bs64 " in found.cell_name
-    assert cell.batch_size == OWN_BATCH

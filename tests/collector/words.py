@@ -1,7 +1,5 @@
 """Strategies: configs, cells and measurements as hypothesis draws them."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from collector.templates import TEMPLATES
