@@ -161,7 +161,7 @@ def test_a_cell_that_took_choices_of_another_has_no_tuning_time(tmp_path, shared
     assert found.details["shared_tuning"].get("spent_s") == (None if is_judged else 1.0)
 
 
-def test_a_cell_that_took_choices_keeps_its_compile_time_when_written_again(tmp_path):
+def test_a_cell_that_took_choices_keeps_its_compile_time_in_a_copy(tmp_path):
     details = {"compile_cpu_s": 8.0, "compile_phases_s": {"autotune_while_running": 0.3}}
     details["shared_tuning"] = {"kernels_found": 2}
     path = write_bundle(tmp_path, header("r1"), [passing(CELLS[0], samples={}, metrics=dict(NOW), details=details)])

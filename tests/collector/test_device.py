@@ -49,6 +49,7 @@ def test_the_peak_of_a_processor_counts_shared_weights_once():
     weights = torch.zeros(1000)
     made = device_named("cpu").peak_bytes(lambda: torch.zeros(5000).sum(), [weights, weights.view(10, 100)], 2)
     assert 24_000 <= made < 25_000
+    assert device_named("cpu").peak_bytes(int, [], 1) is None, "nothing was allocated"
 
 
 @pytest.mark.parametrize("name", ["cuda", "xpu"])

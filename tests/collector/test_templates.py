@@ -73,7 +73,7 @@ def test_an_unknown_name_or_wrong_type_is_one_line_that_names_the_nearest(reques
     assert len(text) < 300
 
 
-def test_what_a_cpu_or_a_training_step_cannot_have_is_refused_with_the_reason():
+def test_what_a_cpu_or_a_training_step_cannot_have_is_refused():
     for name in ("cudagraphs", "tma", "cutlass"):
         with pytest.raises(UnavailableError, match="GPU"):
             check(resolve(name, device="cpu"), "cpu", Phase.INFERENCE, "float32")
@@ -116,7 +116,7 @@ HERE = version_of(torch.__version__)
 OLD, NEW = OLD_SECTION + "op_allowlist_regex", NEW_SECTION + "op_allowlist_regex"
 
 
-def test_options_are_there_since_when_the_table_says_and_name_their_successor():
+def test_options_are_there_when_the_table_says_and_name_a_successor():
     for option, since in CAME.items():
         assert any(key.startswith(option) for key in KNOWN) == (since <= HERE)
     for option, (since, instead) in STOPPED.items():

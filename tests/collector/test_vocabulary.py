@@ -69,7 +69,7 @@ def test_a_config_is_called_by_what_differs_from_the_default(config, name):
     assert config.name == name
 
 
-def test_the_batch_that_was_measured_is_named_and_the_one_that_was_asked_for_stays():
+def test_the_batch_that_was_measured_is_named_beside_the_one_asked_for():
     cell = Cell("user", "m:f", Phase.INFERENCE, "float32", "cpu", OWN_BATCH, Config())
     found = Measurement(cell, Status.PASS, "2026-11-25T00:00:00+00:00", 1.0)
     assert str(cell) == found.cell_name == "user/m:f inference float32 cpu bs-own default"

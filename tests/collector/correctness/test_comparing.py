@@ -22,16 +22,6 @@ def judged(eager, compiled, reference=None, tolerance=TIGHT):
     return compare(*wrap, None if reference is None else {"x": reference}, tolerance)
 
 
-@pytest.mark.parametrize("scale", [100.0, 1e-5])
-@pytest.mark.parametrize("with_reference", [True, False])
-def test_a_difference_within_the_tolerance_passes(scale, with_reference):
-    eager = wave(scale=scale)
-    found = judged(eager, eager + 1e-5 * scale, eager.double() if with_reference else None)
-    assert found.problem is None
-    assert found.cosine == pytest.approx(1.0, abs=1e-6)
-    assert found.compared == 1
-
-
 @pytest.mark.parametrize("with_reference", [True, False])
 def test_many_gradients_are_read_from_the_device_together(with_reference, monkeypatch):
     reads, numbers = [], norms.numbers
@@ -45,6 +35,8 @@ def test_many_gradients_are_read_from_the_device_together(with_reference, monkey
     wrong = compare(gradients, made | {"grad['7']": torch.zeros(8, 8)}, exact, TIGHT)
     assert wrong.problem.startswith("grad['7']: ")
     assert wrong.wrong == ("grad['7']",)
+    both = {path: torch.zeros(8, 8) for path in ("grad['7']", "grad['8']")}
+    assert compare(gradients, made | both, exact, TIGHT).problem.endswith("(and 1 more)")
 
 
 def _with(tensor, index, value):
@@ -112,14 +104,6 @@ def test_another_structure_is_a_problem_named_by_its_path(first, second):
     assert found.problem.startswith("outputs differ in structure at ")
     assert found.compared == 0
     assert identical(first, second) == "the structure of the outputs"
-
-
-def test_of_several_problems_the_first_is_told_and_the_rest_counted():
-    assert compare({}, {}, None, TIGHT).problem is None
-    assert judged(torch.empty(0), torch.empty(0)).problem is None
-    eager = {"a": WHOLE, "b": WHOLE, "c": WHOLE}
-    found = compare(eager, {name: value + 1 for name, value in eager.items()}, None, TIGHT)
-    assert found.problem == "a: 12 of 12 values differ (and 2 more)"
 
 
 def test_without_a_reference_the_direction_decides():
@@ -223,6 +207,7 @@ def test_rounding_noise_passes_and_a_large_value_in_its_place_fails():
         (EAGER, EAGER.clone(), None),
         (_with(EAGER, 0, math.nan), _with(EAGER, 0, math.nan), None),
         (math.nan, math.nan, None),
+        (torch.empty(0), torch.empty(0), None),
         (EAGER, EAGER + 1e-6, "x"),
         (EAGER, EAGER.double(), "x"),
         (1, True, "x"),

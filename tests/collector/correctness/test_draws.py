@@ -103,6 +103,8 @@ def test_numbers_that_one_seed_does_not_fix_fail():
     said = wrong_draws(seeded, lambda seed: {"x": torch.randn(2000, generator=free)}, seeded, first, made, 0)
     assert said == "x: one seed gives other values in each call"
     assert wrong_draws(seeded, lambda seed: seeded(seed + 99), seeded, first, made, 0) is None
+    noise = {"grad['weight']": torch.randn(2000), "grad['bias']": 1e-9 * torch.randn(2000)}
+    assert wrong_draws(seeded, seeded, seeded, noise, ["grad['bias']"], 0) is None, "rounding noise is no draw"
 
 
 def test_what_the_program_that_draws_as_eager_shows_too_is_no_draw():

@@ -1,4 +1,4 @@
-"""One wrong element in millions and one wrong column of many fail; rounding of every shape passes."""
+"""One wrong element in a million and one wrong column of many fail; rounding of every shape passes."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from collector.correctness.comparing import compare
 from collector.correctness.pytorch_accuracy import Tolerance
 
 LOW, HIGH = Tolerance(1e-3, 3.0), Tolerance(1e-3, 2.0)
-ROWS, COLUMNS = 1_400, 1_527
+ROWS, COLUMNS = 700, 1_527
 
 
 def noise(*shape, seed=0):
@@ -78,12 +78,12 @@ def test_zeros_are_found_in_a_slice_that_is_small():
     assert "all zero at index 40 of dimension 0" in problem(eager.bfloat16(), wrong, exact)
 
 
-@pytest.mark.parametrize("dims", [(3, 7, 11, 50), (4000,), (5000, 1)])
+@pytest.mark.parametrize("dims", [(3, 7, 11, 50), (1200,), (1100, 1)])
 def test_places_are_told_in_every_shape_and_over_chunks(dims, monkeypatch):
     eager, made, exact = logits(shape=dims)
     place = tuple(size - 1 for size in dims)
     wrong = changed(made, lambda t: t[place].add_(0.9))
-    for chunk in (1 << 22, 100, 1):
+    for chunk in (1 << 22, 7):
         monkeypatch.setattr(norms, "_TAIL_CHUNK", chunk)
         assert problem(eager, made, exact) is None
         assert f" at {place}, eager's largest" in problem(eager, wrong, exact)

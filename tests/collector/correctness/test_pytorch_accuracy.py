@@ -89,6 +89,7 @@ FROZEN = Config(template="freezing")
         (cell("timm", "adv_inception_v3", config=Config(template="freezing", freezing=False)), 1e-3, 3.0),
         (cell("torchbench", "vision_maskrcnn", Phase.TRAINING, "float32", "cpu"), 1e-4, 2.0),
         (cell("torchbench", "yolov3", dtype="float16"), 8e-2, 3.0),
+        (cell("torchbenchmark", "drq"), 1e-2, 3.0),
         (cell("another", "suite"), 1e-3, 3.0),
     ],
 )

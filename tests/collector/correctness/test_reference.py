@@ -114,6 +114,7 @@ def test_what_runs_out_of_memory_is_tried_again_with_twice_as_much(monkeypatch):
         with pytest.raises(type(error)):
             room.run(needs, raises(*[error] * 3))
         assert len(tries) == count
+    assert (Room().for_calls(), Room().for_reference(4.0)) == (None, None), "nothing is known"
 
 
 @pytest.mark.parametrize("fails", [1, 3])

@@ -151,21 +151,26 @@ def made_by(runs, path="output"):
     return lambda number: {path: runs[number + 1]}
 
 
-@pytest.mark.parametrize(("room", "runs"), [(0, 2), (1 << 30, 1)])
-def test_large_outputs_of_all_runs_are_made_again_and_not_held_together(room, runs, monkeypatch):
-    monkeypatch.setattr(default, "_KEPT_BYTES", room)
+def jumping_runs(note):
+    """Outputs, their reference, and runs of which each fourth jumps in its first row."""
     torch.manual_seed(0)
-    exact, alive, most = torch.randn(64, 32), weakref.WeakSet(), []
+    exact = torch.randn(64, 32)
 
     def run(number):
         made = exact + 1e-3 * torch.randn(64, 32)
         made[0] += 5.0 * (number % 4 == 0)
-        alive.add(made)
-        most.append(len(alive))
-        return {"output": made}
+        note(made)
+        return {"output": made, "other": made}
 
-    outputs = {"output": exact + 1e-3 * torch.randn(64, 32)}
-    ties = part_ties(outputs, run(0), {"output": exact.double()}, ("output",), LOW, run)
+    return {"output": exact + 1e-3 * torch.randn(64, 32)}, {"output": exact.double()}, run
+
+
+@pytest.mark.parametrize(("room", "runs"), [(0, 2), (1 << 30, 1)])
+def test_large_outputs_of_all_runs_are_made_again_and_not_held_together(room, runs, monkeypatch):
+    monkeypatch.setattr(default, "_KEPT_BYTES", room)
+    alive, most = weakref.WeakSet(), []
+    outputs, reference, run = jumping_runs(lambda made: (alive.add(made), most.append(len(alive))))
+    ties = part_ties(outputs, run(0), reference, ("output",), LOW, run)
     assert "1 of 64 rows" in ties.told["output"]
     assert len(most) == 1 + runs * len(NUDGES)
     # The program's own, the newest, the one that is compared, and the one with the largest error.
@@ -173,20 +178,12 @@ def test_large_outputs_of_all_runs_are_made_again_and_not_held_together(room, ru
 
 
 def test_what_is_known_of_eager_judges_later_calls_without_another_run():
-    torch.manual_seed(0)
-    exact, numbers = torch.randn(64, 32), []
-
-    def run(number):
-        numbers.append(number)
-        made = exact + 1e-3 * torch.randn(64, 32)
-        made[0] += 5.0 * (number % 4 == 0)
-        return {"output": made, "other": made}
-
-    outputs, reference = {"output": exact + 1e-3 * torch.randn(64, 32)}, {"output": exact.double()}
+    runs = []
+    outputs, reference, run = jumping_runs(runs.append)
     nudged = Nudged.of(outputs, reference, ("output",), run, len(NUDGES))
     for made in (run(0), run(4)):
         assert "1 of 64 rows" in part_ties(outputs, made, reference, ("output",), LOW, run, nudged).told["output"]
-    assert len(numbers) == len(NUDGES) + 2
+    assert len(runs) == len(NUDGES) + 2
     assert nudged.knows(outputs, ("output",))
     assert not nudged.knows({"output": outputs["output"].clone()}, ("output",)), "calls in a row have changed it"
     assert not nudged.knows(outputs, ("output", "other"))
@@ -281,22 +278,22 @@ def test_what_is_further_off_than_eager_in_a_row_that_jumps_is_not_parted():
     assert part_jumps(indices, indices, others, jumping(indices, others)) is None
 
 
-class Rounds(nn.Module):
+class Rounds(nn.Linear):
     """Rounds one row to a coarse grid, which a reference in float64 rounds otherwise; compiled, it may be off elsewhere."""
 
-    def __init__(self, error=0.0):
-        super().__init__()
-        self.linear, self.error = nn.Linear(32, 64), error
+    def __init__(self, error):
+        super().__init__(32, 64)
+        self.error = error
 
     def forward(self, x):
-        out = self.linear(x)
+        out = super().forward(x)
         coarse = out[:1] if out.dtype is torch.float64 else out[:1] + 0.5
         made = torch.cat([coarse, out[1:]])
         return made + self.error if torch.compiler.is_compiling() else made * 1.0
 
 
 @pytest.mark.parametrize(("error", "runs", "status"), [(0.0, 0, Status.PASS), (0.02, 1, Status.FAIL_ACCURACY)])
-def test_eager_runs_under_other_weights_only_where_more_than_its_jumps_differs(error, runs, status, monkeypatch):
+def test_eager_runs_again_only_where_more_than_its_jumps_differs(error, runs, status, monkeypatch):
     asked, nudged = [], checking.Nudged.of
     monkeypatch.setattr(checking.Nudged, "of", lambda *given: asked.append(given) or nudged(*given))
     torch.manual_seed(0)

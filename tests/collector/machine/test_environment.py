@@ -16,6 +16,7 @@ from collector.machine.environment import (
     START_VARIABLE,
     WORKERS_VARIABLE,
     extract_testbed,
+    fingerprint,
 )
 from collector.machine.host import CORES_VARIABLE
 from tests.collector.processes import ROOT
@@ -48,13 +49,10 @@ def found(tmp_path_factory):
     cores = {CORES_VARIABLE: str(max(os.sched_getaffinity(0)))}
     folder = tmp_path_factory.mktemp("someone")
     untold = {name: value.replace("/home/someone", str(folder)) for name, value in UNTOLD.items()}
-    return fingerprint_with({**pool, **cores, **TOLD, **untold, "INDUCTOR_WATCH_NODE": NODE})
-
-
-def fingerprint_with(variables):
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("INDUCTOR_", "TORCH", "OMP_"))}
+    variables = {**clean, **pool, **cores, **TOLD, **untold, "INDUCTOR_WATCH_NODE": NODE}
     command = [sys.executable, "-m", "collector.machine.environment", "cpu"]
-    return json.loads(subprocess.check_output(command, env={**clean, **variables}, cwd=ROOT, text=True))
+    return json.loads(subprocess.check_output(command, env=variables, cwd=ROOT, text=True))
 
 
 def test_the_testbed_has_what_the_pool_told_and_what_a_worker_has(found):
@@ -76,8 +74,10 @@ def test_only_variables_that_change_a_number_are_told(found):
     assert not {"driver", "capability", "cuda", "gpu_memory_bytes"} & found.keys()
 
 
-def test_without_a_pool_its_keys_are_missing_and_the_node_is_the_host():
-    found = fingerprint_with({})
+def test_without_a_pool_its_keys_are_missing_and_the_node_is_the_host(monkeypatch):
+    for name in (WORKERS_VARIABLE, START_VARIABLE, GPU_VARIABLE, GPUS_VARIABLE, "INDUCTOR_WATCH_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    found = fingerprint("cpu")
     assert not {"workers", "start", "gpu_index", "gpus", "gpu"} & found.keys()
     assert found["cores"] == len(os.sched_getaffinity(0))
     assert [key for key, value in found.items() if value == platform.node()] == ["node"]

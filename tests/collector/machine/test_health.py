@@ -1,7 +1,6 @@
 """Whether a failure may be the device's, and what is said of a device that does not answer."""
 
 import os
-import shutil
 import time
 
 import pytest
@@ -32,7 +31,7 @@ OF_THE_PROGRAM = [
 
 
 @pytest.mark.parametrize("message", OF_THE_DEVICE + OF_THE_PROGRAM)
-def test_what_cuda_and_its_driver_say_is_suspect_and_what_a_model_says_is_not(message):
+def test_errors_of_a_driver_are_suspect_and_those_of_a_model_are_not(message):
     assert is_suspect(message) is (message in OF_THE_DEVICE)
 
 
@@ -40,14 +39,6 @@ def checked(folder, code, timeout_s=60.0, **environ):
     """The reason when the check's process runs this code before anything else."""
     (folder / "sitecustomize.py").write_text(code)
     return why_unhealthy({**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", **environ}, "cuda", timeout_s)
-
-
-@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
-def test_without_a_gpu_the_reason_is_one_line_that_names_the_error():
-    reason = why_unhealthy(os.environ, "cuda")
-    assert reason.startswith(("AssertionError: ", "RuntimeError: "))
-    assert "CUDA" in reason or "NVIDIA" in reason
-    assert "\n" not in reason
 
 
 _TRACEBACK = """Traceback (most recent call last):

@@ -53,6 +53,11 @@ class Raises(nn.Module):
         raise ValueError(f"no forward for a batch of {len(x)}")
 
 
+class WrongWhenCompiled(nn.Module):
+    def forward(self, x):
+        return x + 1 if torch.compiler.is_compiling() else x
+
+
 def builder(make):
     def build(batch_size, phase, device):
         return Built(make(), (torch.randn(batch_size, 16),), {}, lambda out, _: out.float().square().mean())
@@ -203,7 +208,10 @@ def test_a_training_step_compares_every_gradient_and_tells_what_it_saves(compile
     assert ("addmm, mul", [4, 32], "float32", 2, 1024) in found.details["saved_tensors"]
 
 
-def test_an_error_in_eager_is_the_models_own_and_one_under_the_compiler_is_not():
+def test_each_fault_has_its_stage_and_a_wrong_output_is_timed_all_the_same():
+    found = measured(WrongWhenCompiled)
+    assert (found.status, found.failure.stage) == (Status.FAIL_ACCURACY, Stage.CORRECTNESS)
+    assert len(found.samples["compiled_ms"]) == FEW.rounds
     found = measured(Raises)
     assert (found.status, found.failure.stage) == (Status.EAGER_FAIL, Stage.EAGER)
     assert (found.failure.exception, found.failure.message) == ("ValueError", "no forward for a batch of 4")

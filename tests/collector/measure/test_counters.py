@@ -41,26 +41,20 @@ class Breaks(nn.Module):
         return self.last(x)
 
 
-class Disabled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 4)
-
+class Disabled(nn.Linear):
     @torch.compiler.disable
     def forward(self, x):
-        return self.linear(x).relu()
+        return super().forward(x).relu()
 
 
-class Counts(nn.Module):
+class Counts(nn.Linear):
     """Compiled again with each call, until Dynamo gives up."""
 
-    def __init__(self):
-        super().__init__()
-        self.linear, self.calls = nn.Linear(8, 4), 0
+    calls = 0
 
     def forward(self, x):
         self.calls += 1
-        return self.linear(x) + self.calls * 0.0
+        return super().forward(x) + self.calls * 0.0
 
 
 def ended(found, said):
@@ -70,11 +64,11 @@ def ended(found, said):
 
 
 def test_a_model_that_is_disabled_as_a_whole_is_not_compiled():
-    found = ended(measured(Disabled()), "no graph")
+    found = ended(measured(Disabled(8, 4)), "no graph")
     assert found.failure.stage is Stage.COMPILE
     assert "compiled_ms" not in found.metrics
     # Neither a compiled loss nor a compiled optimizer stands for the model.
-    ended(measured(Disabled(), Phase.TRAINING, INDUCTOR, "sgd"), "the loss alone was compiled")
+    ended(measured(Disabled(8, 4), Phase.TRAINING, INDUCTOR, "sgd"), "the loss alone was compiled")
 
 
 def test_dynamo_switched_off_is_not_compiled(monkeypatch):
@@ -127,7 +121,7 @@ def test_some_graphs_left_to_eager_pass_and_are_counted():
 
 
 def test_calls_behind_the_limit_of_recompilations_are_not_compiled():
-    found = ended(measured(Counts()), "no longer called")
+    found = ended(measured(Counts(8, 4)), "no longer called")
     assert found.metrics["fallbacks"] == 1 and found.metrics["graphs"] == 8
 
 

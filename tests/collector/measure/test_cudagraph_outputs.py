@@ -36,7 +36,7 @@ class Wrapping(nn.Module):
         return self.wrap(self.linear(x).relu())
 
 
-def made_ready(structure, config=WITH_CUDAGRAPHS[0], phase=Phase.INFERENCE, device="cuda", calls=4):
+def made_ready(structure, config, phase):
     """The model and its compiled form, called so often; where its tensor is found.
 
     The first call warms up, the second records the cudagraph, and from the third on it is replayed.
@@ -44,10 +44,10 @@ def made_ready(structure, config=WITH_CUDAGRAPHS[0], phase=Phase.INFERENCE, devi
     wrap, path = STRUCTURES[structure]
     torch._dynamo.reset()
     torch.manual_seed(0)
-    cell = Cell("tests", structure, phase, "float32", device, 4, config)
+    cell = Cell("tests", structure, phase, "float32", "cuda", 4, config)
     subject = Subject(cell, Built(Wrapping(wrap), (torch.randn(4, 16),), {}, lambda made, _: made.square().mean()))
-    call = subject.compiled(resolve_config(config, device))
-    for _ in range(calls):
+    call = subject.compiled(resolve_config(config, "cuda"))
+    for _ in range(4):
         call()
     return subject, call, path
 
@@ -58,9 +58,9 @@ def change_weights(subject):
         subject.model.linear.bias.add_(1.0)
 
 
-def keeps_its_values(structure, config, phase=Phase.INFERENCE, device="cuda"):
+def keeps_its_values(structure, config, phase=Phase.INFERENCE):
     """Whether a snapshot of the compiled outputs still holds, after another call, what eager had made."""
-    subject, call, path = made_ready(structure, config, phase, device)
+    subject, call, path = made_ready(structure, config, phase)
     wanted = subject.outputs(subject.eager)
     first = subject.outputs(call)
     change_weights(subject)

@@ -61,7 +61,7 @@ def test_readings_take_no_time_from_the_calls():
     assert took / len(made) < 0.01
 
 
-def test_a_counter_that_cannot_be_read_and_calls_that_are_too_long_are_told():
+def test_a_counter_that_cannot_be_read_and_too_long_calls_are_told():
     with pytest.raises(NoEnergyError, match=r"a call takes 0\.20 s"):
         joules_of(lambda: None, lambda: None, lambda: 0, 0.2)
 

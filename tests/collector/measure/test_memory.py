@@ -25,7 +25,7 @@ def test_a_leak_is_what_each_call_keeps_and_not_what_grows_once(each, first, at)
     assert heap.calls == LEAK_CALLS + 1
 
 
-def test_tensors_that_stay_anyway_are_not_saved_for_a_call_and_a_storage_counts_once():
+def test_tensors_saved_for_a_call_leave_out_what_stays_and_count_once():
     weight, x = torch.ones(8, 4, requires_grad=True), torch.ones(2, 8)
     found = SavedTensors([weight, x])
 

@@ -70,7 +70,7 @@ def test_copies_of_the_driver_are_at_the_roof():
     assert (found.known, found.share) == pytest.approx((1, (30 + 12) / 60))
 
 
-def test_library_kernels_between_kernels_that_were_not_expected_stay_unknown():
+def test_library_kernels_between_unexpected_kernels_stay_unknown():
     events = [DeviceEvent(name, 1_000_000) for name in ("triton_sum_1", "gemm", "triton_sum_1", "gemm")]
     found = compare_with_ideal(events, 1, expected_calls(CODE, TEXTS), SLOW)
     assert {kernel.name: kernel.ideal_ms is None for kernel in found.kernels}["gemm"]

@@ -70,7 +70,7 @@ def start():
         process.communicate()
 
 
-def test_the_whole_value_of_the_variable_is_the_token_by_which_processes_die(start):
+def test_processes_die_by_their_token_and_by_nothing_like_it(start):
     mine = {start(VARIABLE, TOKEN), start(VARIABLE, TOKEN, start_new_session=True)}
     near = [(VARIABLE, TOKEN + "i"), (VARIABLE, TOKEN[:-1]), ("X_" + VARIABLE, TOKEN), ("OTHER", TOKEN)]
     others = [start(name, value) for name, value in [*near, (VARIABLE, PLACEHOLDER)]]

@@ -9,6 +9,7 @@ from tests.collector.zoo.conftest import run, tensors
 torch = pytest.importorskip("torch")
 
 CHEAP = (
+    "huggingface/ElectraForCausalLM",
     "huggingface/MobileNetV2ForImageClassification",
     "torchbench/speech_transformer",
 )

@@ -194,19 +194,13 @@ def test_a_sample_is_measured_like_any_other_model(samples):
     assert snapshot(built.model(*built.args))["[0]"].shape == (2, 6)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("class A:\n    shape = [1]", "has no name"),
-        ("class A:\n    name = 'a'\n    data = open('x')", "no literal"),
-        ("class A(", "cannot be read"),
-    ],
-)
-def test_a_record_that_is_none_is_refused(tmp_path, text, said):
-    path = tmp_path / "weight_meta.py"
-    path.write_text(text)
-    with pytest.raises(ZooError, match=said):
-        read_metas(path)
+def test_a_record_that_is_none_is_refused(tmp_path):
+    path, unnamed = tmp_path / "weight_meta.py", "class A:\n    shape = [1]"
+    called = "class A:\n    name = 'a'\n    data = open('x')"
+    for text, said in ((unnamed, "has no name"), (called, "no literal"), ("class A(", "cannot be read")):
+        path.write_text(text)
+        with pytest.raises(ZooError, match=said):
+            read_metas(path)
 
 
 def test_values_are_cut_off_and_a_nan_is_none():
