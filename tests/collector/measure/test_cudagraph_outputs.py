@@ -17,7 +17,7 @@ from collector.zoo.spec import Built
 WITH_CUDAGRAPHS = [Config(mode="reduce-overhead"), Config(template="cudagraphs")]
 
 
-#: What a model may return its tensor in, and where that is found; `test_snapshot.py` has all kinds of structures.
+#: What a model may return its tensor in, and where that is found; `test_kinds.py` has all kinds of structures.
 STRUCTURES = {
     "tensor": (lambda tensor: tensor, "output"),
     "nested": (lambda tensor: [{"boxes": (tensor, tensor.sum(), None)}], "[0]['boxes'][0]"),
