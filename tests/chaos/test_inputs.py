@@ -176,11 +176,16 @@ NAMES = {
     "escape": "\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b[2J\x9b31mred\x9d0;title\x9c",
     "path up": "../../escaped",
     "absolute path": "/tmp/chaos-escaped",  # noqa: S108
+    "dots": "..",
+    "backslashes": "..\\..\\x",
     "NUL": "one\x00two",
     "lone surrogate": "one\ud800two",
     "side words": "latest~1",
     "branch and commit": "main@abc@def",
     "format": "%s {0} {x!r} ${HOME} $(id)",
+    "option": "--db",
+    "not a number": "NaN",
+    "spaces": "  two  spaces  ",
 }
 HEADER_FIELDS = ("run_id", "branch", "commit", "label", "night", "commit_title")
 CELL_FIELDS = ("suite", "model", "config")

@@ -1,5 +1,7 @@
 """Which errors are a lack of memory, in every library's words, and which are not."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
@@ -17,6 +19,7 @@ NO_MEMORY = [
     "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.18 GiB of which 10.69 MiB is free.",
     "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in https://docs.nvidia.com/cuda/ for more",
     "cuMemCreate failed: CUDA_ERROR_OUT_OF_MEMORY",
+    "cudaErrorMemoryAllocation: cudaMalloc failed",
     "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
     "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
     "CUDA error: insufficient resources when calling `cusparseCreate(&handle)`: CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
@@ -27,6 +30,7 @@ NO_MEMORY = [
     "Native API failed. Native API returns: 38 (UR_RESULT_ERROR_OUT_OF_HOST_MEMORY)",
     "MPS backend out of memory (MPS allocated: 8.00 GB, other allocations: 1.00 GB, max allowed: 9.07 GB).",
     "[enforce fail at alloc_cpu.cpp:119] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+    "[enforce fail at alloc_cpu.cpp:83] data. DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.",
     "std::bad_alloc",
     "[Errno 12] Cannot allocate memory",
 ]
@@ -36,6 +40,7 @@ AMBIGUOUS = [
     "CUDA error: CUBLAS_STATUS_INTERNAL_ERROR when calling `cublasSgemm( handle, opa, opb, m, n, k)`",
     "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
     "GET was unable to find an engine to execute this computation",
+    "cuFFT error: CUFFT_INTERNAL_ERROR",
     "cuFFT error: CUFFT_SETUP_FAILED",
     "CURAND_STATUS_INITIALIZATION_FAILED",
     "NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
@@ -61,14 +66,27 @@ def test_memory_that_ran_out_is_oom_in_every_stage_and_nothing_suspect(message):
     assert not is_suspect(message)
 
 
+@pytest.mark.parametrize("message", NO_MEMORY[:1] + NO_MEMORY[4:6])
+def test_the_compilers_wrappers_change_nothing(message):
+    inner = RuntimeError(message)
+    for error in (InductorError(inner, None), BackendCompilerFailed(lambda: None, inner, None)):
+        assert status_of(error) is Status.OOM
+
+
 @pytest.mark.parametrize("inner", [torch.OutOfMemoryError("short"), MemoryError()])
 def test_an_error_of_memory_is_found_by_its_type_behind_others(inner):
     assert status_of(inner, Stage.EAGER) is Status.OOM
-    chained = ValueError("the model gave up")
-    chained.__cause__ = inner
-    failed = BackendCompilerFailed(lambda: None, chained, None)
-    failed.__cause__ = chained
-    assert status_of(failed) is status_of(InductorError(RuntimeError(NO_MEMORY[0]), None)) is Status.OOM
+    try:
+        try:
+            raise inner
+        except Exception as caught:
+            raise ValueError("the model gave up") from caught
+    except ValueError as error:
+        chained = error
+    try:
+        raise BackendCompilerFailed(lambda: None, chained, None) from chained
+    except BackendCompilerFailed as error:
+        assert status_of(error) is Status.OOM
     circle = ValueError("in a circle")
     circle.__cause__ = circle
     assert status_of(circle, Stage.TIMING) is Status.FAIL_TO_RUN

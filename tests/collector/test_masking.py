@@ -23,6 +23,7 @@ PACKAGES = sysconfig.get_path("purelib")
             "TORCH_INDEX_URL",
             "CUDA_VISIBLE_DEVICES",
         ),
+        *("TORCHINDUCTOR_REMOTE_CACHE_TOKEN", "TORCH_COMPILE_CREDENTIALS", "TORCHINDUCTOR_PASSWD"),
         *("TORCH_COMPILE_STICKY_PGO_KEY", "TORCHINDUCTOR_my_Secret", "TORCHDYNAMO_AUTH", "HOME", "TORCH_OF_MY_OWN"),
     ],
 )

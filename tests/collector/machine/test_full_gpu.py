@@ -1,5 +1,7 @@
 """A GPU whose memory other processes hold: what does not fit is `oom`, and nobody takes the GPU for lost."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from jobs.pool.gpu_scheduler import GpuScheduler
 from jobs.pool.runner import Pool
 from jobs.pool.testbeds import probe
 from tests.collector.processes import ROOT
+from tests.jobs.acting import Stage, acted, player_variables, slot
 
 #: For each number of bytes that it reads, holds all but so many of the GPU's memory, and says how many are left.
 BALLAST = """
@@ -37,7 +40,22 @@ for line in sys.stdin:
     print(torch.cuda.mem_get_info()[0], flush=True)
 """
 
+#: As torch, CUDA and cuBLAS say it.
+OUT_OF_MEMORY = (
+    "torch.AcceleratorError: CUDA error: out of memory",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.18 GiB",
+    "the GPU answers, it is out of memory",
+)
 MODELS = ("products", "convolutions")
+
+
+@pytest.mark.parametrize("said", OUT_OF_MEMORY)
+def test_a_check_that_finds_no_memory_ends_no_run(said, tmp_path):
+    stage = Stage(tmp_path)
+    cells = [acted("work:0.05,exit:3", 1, "cuda"), acted("work:0.05", 2, "cuda")]
+    where = slot(1, variables=player_variables(stage.log, PLAY_HEALTH=said))
+    found = [outcome.measurement.status for _, outcome in Pool([stage.scheduler(cells, where)]).run()]
+    assert found == [Status.CRASHED, Status.PASS]
 
 
 def products(batch_size):

@@ -1,6 +1,9 @@
 """Whether a failure may be the device's, and what is said of a device that does not answer."""
 
+from __future__ import annotations
+
 import os
+import shutil
 import time
 
 import pytest
@@ -13,11 +16,13 @@ from tests.collector.processes import ROOT, dead, wait_until
 #: As torch 2.x, Triton and cuDNN print them.
 OF_THE_DEVICE = [
     "CUDA error: unspecified launch failure\nCUDA kernel errors might be asynchronously reported at some other API call",
+    "CUDA driver error: unknown error",
     "CUDA unknown error - this may be due to an incorrectly set up environment",
     "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices()",
     "No CUDA GPUs are available",
     "Can't initialize NVML",
     "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver",
+    "Torch not compiled with CUDA enabled",
     "backend='inductor' raised:\nRuntimeError: Triton Error [CUDA]: unspecified launch failure",
     "no CUDA-capable device is detected",
 ]
@@ -30,15 +35,28 @@ OF_THE_PROGRAM = [
 ]
 
 
-@pytest.mark.parametrize("message", OF_THE_DEVICE + OF_THE_PROGRAM)
-def test_errors_of_a_driver_are_suspect_and_those_of_a_model_are_not(message):
-    assert is_suspect(message) is (message in OF_THE_DEVICE)
+@pytest.mark.parametrize("message", OF_THE_DEVICE)
+def test_what_cuda_its_driver_and_nvml_say_is_suspect(message):
+    assert is_suspect(message)
+
+
+@pytest.mark.parametrize("message", OF_THE_PROGRAM)
+def test_what_a_model_or_the_compiler_says_is_not(message):
+    assert not is_suspect(message)
 
 
 def checked(folder, code, timeout_s=60.0, **environ):
     """The reason when the check's process runs this code before anything else."""
     (folder / "sitecustomize.py").write_text(code)
     return why_unhealthy({**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", **environ}, "cuda", timeout_s)
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
+def test_without_a_gpu_the_reason_is_one_line_that_names_the_error():
+    reason = why_unhealthy(os.environ, "cuda")
+    assert reason.startswith(("AssertionError: ", "RuntimeError: "))
+    assert "CUDA" in reason or "NVIDIA" in reason
+    assert "\n" not in reason
 
 
 _TRACEBACK = """Traceback (most recent call last):
@@ -54,10 +72,11 @@ CUDA kernel errors might be asynchronously reported at some other API call.
     ("code", "reason"),
     [
         (f"os.write(2, {_TRACEBACK.encode()!r}); os._exit(1)", _TRACEBACK.splitlines()[2]),
+        ("os._exit(3)", "the check ended with code 3"),
         ("os.kill(os.getpid(), 11)", "the check ended with code -11"),
+        ("os.write(2, b'the GPU computes wrong results\\n\\n'); os._exit(1)", "the GPU computes wrong results"),
         ("os.write(2, b'\\xff bad bytes'); os._exit(1)", "\ufffd bad bytes"),
         ("os.write(2, b'a warning'); os._exit(0)", None),
-        ("os.write(2, b'Triton Error [CUDA]: out of memory'); os._exit(1)", None),  # it concludes nothing
         ("os.write(2, os.environ['CUDA_VISIBLE_DEVICES'].encode()); os._exit(1)", "GPU-1234"),
     ],
 )
@@ -71,6 +90,16 @@ def test_a_device_that_hangs_is_given_up_in_time(tmp_path):
     assert checked(tmp_path, code, 1.0) == "it did not answer within 1 s"
     assert time.monotonic() - began < 60  # and not the 600 s that it sleeps
     wait_until(lambda: dead(int((tmp_path / "pid").read_text())))
+
+
+FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 79.18 GiB"
+
+
+@pytest.mark.parametrize(
+    "said", [FULL, "torch.AcceleratorError: CUDA error: out of memory", "Triton Error [CUDA]: out of memory"]
+)
+def test_a_check_that_finds_no_memory_concludes_nothing(tmp_path, said):
+    assert checked(tmp_path, f"import os; os.write(2, {said.encode()!r}); os._exit(1)") is None
 
 
 class Product:

@@ -88,7 +88,9 @@ def test_without_a_name_it_is_the_newest_that_is_unfinished(tmp_path):
     assert find_run(tmp_path, None).contents.header.run_id == "b"
 
 
-@pytest.mark.parametrize("status", [Status.PASS, Status.CONFIG_ERROR, *sorted(NOT_APPLICABLE), Status.TIMEOUT, Status.CRASHED])
+@pytest.mark.parametrize(
+    "status", [Status.PASS, Status.CONFIG_ERROR, *sorted(NOT_APPLICABLE), Status.TIMEOUT, Status.CRASHED]
+)
 def test_a_cell_is_measured_again_where_another_outcome_is_possible(status, tmp_path):
     bundle(tmp_path, make=lambda which: failing(which, status) if which == CELLS[1] else passing(which))
     settled = {Status.PASS, Status.CONFIG_ERROR, *NOT_APPLICABLE}
