@@ -112,6 +112,15 @@ def test_a_workflow_in_the_docs_is_valid_safe_and_pinned_as_ours(text, tmp_path)
         assert not re.search("secrets|: write", text)
 
 
+def test_the_document_names_every_variable_and_every_pin():
+    text = DOCUMENT.read_text()
+    files = "".join(path.read_text() for path in (NIGHTLY, ADHOC, CI, RELEASE, ACTION))
+    for name in set(re.findall(r"(?:vars|secrets)\.(\w+)", files)):
+        assert f"`{name}`" in text, name
+    for action, sha, version in set(re.findall(r"(actions/[\w-]+)(?:/\w+)?@(\w{40}) # (v[\d.]+)", files)):
+        assert f"| `{action}` | {version} | `{sha}` |" in text
+
+
 # --- nights
 
 
