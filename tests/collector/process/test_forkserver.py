@@ -16,14 +16,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def environ(folder):
+def environ():
     # No probing of the CPU's instructions, which would take ten seconds of the test's time.
-    return {**os.environ, SKIP_VARIABLE: "1", "PYTHONPATH": f"{folder}:{ROOT}"}
+    return {**os.environ, SKIP_VARIABLE: "1", "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture(scope="module")
 def launcher(environ):
-    found = Launcher(environ, Preload("cpu", ["transformers", "preloaded"]))
+    found = Launcher(environ, Preload("cpu", ["transformers"]))
     wait_until(lambda: found.is_ready, 200)
     yield found
     found.close()
