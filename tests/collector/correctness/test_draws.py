@@ -68,15 +68,11 @@ def test_other_numbers_from_one_distribution_pass(model):
     ("model", "program", "said"),
     [
         (Drops(0.5), Drops(0.0), "random in eager, and the same under"),
-        (Drops(0.5), Drops(1.0), "random in eager, and the same under"),
         (Drops(0.5), Drops(0.65), "of the values are zero, in eager"),
-        (Drops(0.5, layers=3), Drops(0.1, layers=3), "in eager"),
         (ADDS, nn.Identity(), "random in eager, and the same under"),
     ],
 )
 def test_another_distribution_fails(model, program, said):
-    if program is not model and model.state_dict():
-        program.load_state_dict(model.state_dict())
     assert said in compared(model, program)
 
 

@@ -11,6 +11,8 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from collector.correctness import checking
+from collector.correctness.comparing import compare
+from collector.correctness.pytorch_accuracy import Tolerance
 from collector.correctness.snapshot import Opaque, UnknownOutputError, parts_of, same_values, snapshot
 from collector.usage_errors import NotCheckedError
 from collector.vocabulary import NOT_APPLICABLE, Phase, Status
@@ -36,41 +38,43 @@ KINDS = {
 
 
 class Makes(nn.Module):
-    """Makes an output of some kind from a linear layer; `wrong` changes it where it is compiled."""
+    """Makes an output of each kind from a linear layer; compiled, all of them may be too large."""
 
-    def __init__(self, kind, wrong=None):
+    def __init__(self, kinds, factor=1.0):
         super().__init__()
-        self.linear, self.kind, self.wrong = nn.Linear(32, 64), kind, wrong
+        self.linear, self.kinds, self.factor = nn.Linear(32, 64), kinds, factor
 
     def forward(self, x):
-        out = self.linear(x)
-        if self.wrong and torch.compiler.is_compiling():
-            out = self.wrong(out)
-        return self.apart(out)
+        return self.apart(self.linear(x) * (self.factor if torch.compiler.is_compiling() else 1.0))
 
     @torch.compiler.disable
     def apart(self, out):
-        return KINDS[self.kind](out)
+        return [KINDS[kind](out) for kind in self.kinds]
 
 
-def larger(out):
-    return 1.06 * out
-
-
-def rolled(out):
-    return out.roll(1, 0)
+SPECTRA = ["complex", "conjugated"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "wrong"),
-    [*((kind, larger) for kind in KINDS), ("jagged", rolled), ("bsr", rolled), ("torch.sparse_csr", torch.zeros_like)],
+    ("kinds", "dtype"),
+    [
+        (SPECTRA, "float32"),
+        ([kind for kind in KINDS if kind not in SPECTRA], "bfloat16"),
+    ],  # torch has no FFT in bfloat16
 )
-def test_a_right_output_of_an_unusual_kind_passes_and_a_wrong_one_fails(kind, wrong):
-    # torch has no FFT in bfloat16.
-    found = checked(Makes(kind), dtype="float32" if kind in ("complex", "conjugated") else "bfloat16")
+def test_right_outputs_of_unusual_kinds_pass_and_wrong_ones_fail(kinds, dtype):
+    found = checked(Makes(kinds), dtype=dtype)
     assert (found.status, found.failure) == (Status.PASS, None)
     assert "not_compared" not in found.details
-    assert checked(Makes(kind, wrong)).status is Status.FAIL_ACCURACY
+    assert checked(Makes(kinds, factor=1.06)).status is Status.FAIL_ACCURACY
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wrong_output_of_each_unusual_kind_is_found(kind):
+    right = torch.randn(64, 64)
+    eager, *wrong = (snapshot(KINDS[kind](value)) for value in (right, 1.06 * right, right.roll(1, 0)))
+    assert compare(eager, eager, eager, Tolerance(1e-3, 3.0)).problem is None
+    assert all(compare(eager, made, eager, Tolerance(1e-3, 3.0)).problem for made in wrong)
 
 
 class Rotates(nn.Module):
