@@ -298,11 +298,3 @@ def test_a_host_that_cannot_lend_cores_lends_none(own, cache, monkeypatch, lent)
         monkeypatch.setattr(os, "sched_setscheduler", refuse)
     compile_candidates_on(lent, lambda: False)
     assert cache().make_precompile_fn(["a"])()[1][0] == own
-
-
-@pytest.mark.parametrize(("lent", "threads"), [(set(CORES[:1]), 1), (set(CORES), 2)])
-def test_without_more_cores_or_in_processes_nothing_is_replaced(own, cache, lent, threads):
-    before = cache.make_precompile_fn
-    with config.patch(compile_threads=threads):
-        compile_candidates_on(lent, lambda: False)
-    assert cache.make_precompile_fn is before
