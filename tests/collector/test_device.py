@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from collector.device import device_here, device_named, is_accelerator
+from collector.device import device_here, device_named
 from collector.machine.environment import cpu_name
 from collector.machine.health import LITTLE_MEMORY
 
@@ -36,13 +36,6 @@ def test_a_cpu_and_a_cell_without_a_promise_have_no_limit(device, size, allocato
     with device_named(device).limited(lambda: size):
         allocator.failures += 1
     assert allocator.parts == []
-
-
-def test_a_processor_has_no_memory_of_its_own():
-    cpu = device_named("cpu")
-    assert (cpu.allocated(), cpu.total_bytes(), cpu.uuid(), cpu.capability()) == (None, None, None, None)
-    assert (cpu.reserved(), cpu.most_reserved(), cpu.is_full(), cpu.facts()) == (0, 0, False, {})
-    assert not is_accelerator("cpu") and is_accelerator("cuda")
 
 
 def test_the_peak_of_a_processor_counts_shared_weights_once():

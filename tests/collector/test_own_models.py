@@ -62,18 +62,11 @@ def test_a_model_is_another_one_by_its_code_or_arguments_alone(package):
     assert (described("timm", "tiny.short"), identity_in({}, "tiny.short")) == ({}, None)
 
 
-@pytest.mark.parametrize(
-    ("key", "base", "new", "expected"),
-    [
-        ("model.tiny.short.version", ("content 1",), ("content 2",), True),
-        ("model.tiny.arguments.seq", (), ("9",), True),
-        ("model.tiny.version", (), ("content 2",), False),  # measured before versions were known
-        ("model.tiny.tolerance", ("0.1",), ("0.2",), False),
-        ("driver", ("1",), ("2",), False),
-    ],
-)
-def test_a_difference_of_environments_says_whether_the_model_changed(key, base, new, expected):
-    assert names_another_model(key, base, new) is expected
+def test_a_difference_of_environments_says_whether_the_model_changed():
+    assert names_another_model("model.tiny.short.version", ("content 1",), ("content 2",))
+    assert names_another_model("model.tiny.arguments.seq", (), ("9",))
+    assert not names_another_model("model.tiny.version", (), ("content 2",))  # measured before versions were known
+    assert not names_another_model("model.tiny.tolerance", ("0.1",), ("0.2",))
 
 
 def test_settings_carry_models_and_older_bundles_have_none():

@@ -59,7 +59,6 @@ def test_overrides_win_over_freezing_over_the_template_over_the_mode(request_, k
     [
         ({"template": "cudagraph"}, "cudagraphs"),
         ({"mode": "reduce-overhed"}, "reduce-overhead"),
-        ({"mode": "cudagraph"}, "cudagraphs"),
         ({"overrides": {"max_autotun": True}}, "max_autotune"),
         ({"overrides": {"triton.cudagraphs": "on"}}, "triton.cudagraphs"),
     ],

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 
 from collector.vocabulary import (
     INPUT_BATCH,
-    MARKED,
     OWN_BATCH,
     Cell,
     Config,
@@ -52,21 +51,6 @@ def test_what_was_not_measured_is_absent_and_zero_is_not():
     assert "failure" not in written
     del written["replicate"]  # of old bundles
     assert Measurement.from_json(written) == blank(metrics={"graph_breaks": 0.0})
-
-
-@pytest.mark.parametrize(
-    ("config", "name"),
-    [
-        (Config(mode="default"), "default"),
-        (Config(template="cudagraphs", overrides={"graph_partition": False}), "cudagraphs+graph_partition=false"),
-        (Config(freezing=False, dynamic=True, fullgraph=True), "default+freezing=false+dynamic_all+fullgraph"),
-        (Config(template="triton", dynamic=MARKED), "triton+dynamic"),
-        (Config(backend="eager"), "default+backend=eager"),
-        (Config(overrides={"b": None, "a": "x"}), "default+a=x+b=null"),
-    ],
-)
-def test_a_config_is_called_by_what_differs_from_the_default(config, name):
-    assert config.name == name
 
 
 def test_the_batch_that_was_measured_is_named_beside_the_one_asked_for():
