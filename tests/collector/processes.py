@@ -181,8 +181,9 @@ class Script:
 
 
 @contextmanager
-def serving(folder, kind, torch=True):
-    write_hook(folder, torch)
+def serving(folder, kind):
+    """A server, fresh or forking, that imports no torch, which would take it seconds."""
+    write_hook(folder, torch=False)
     (folder / "broken_library.py").write_text("raise RuntimeError('built for another torch')\n")
     (folder / "tmp").mkdir()
     environ = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", "TMPDIR": str(folder / "tmp"), "SERVER_S": "1"}

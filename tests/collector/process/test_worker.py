@@ -79,8 +79,6 @@ def test_the_parents_answer_is_known_afterwards():
         (("device", None), ("device", 9), ("device", 9)),
         (("device", 5), ("tune", None), ("tune", 5)),
         (("tune", 5), ("device", 9), ("tune", 9)),
-        (("tune", 5), ("profile", 3), ("profile", 5)),
-        (("profile", None), ("measure", None), ("measure", None)),
         (("measure", 5), ("still", 5), ("still", 5)),
     ],
 )

@@ -6,6 +6,7 @@ On a GPU: `make gpu`.
 import os
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -65,9 +66,12 @@ def faulty(name, config=EAGER_BACKEND, device="cpu"):
 
 
 class Tokens(list):
+    """The tokens of all cells that were started; each from a server of one thread, which alone forks safely."""
+
     def note(self, make):
         def started(launcher, token, *args):
             self.append(token)
+            assert len(list(Path(f"/proc/{launcher.pid}/task").iterdir())) == 1
             return make(launcher, token, *args)
 
         return started
