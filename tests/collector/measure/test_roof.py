@@ -62,18 +62,9 @@ def test_each_kernel_is_compared_with_its_ideal():
     assert found.share == pytest.approx((8 + 12 + 0.008 + 10) / 100)
     assert compare_with_ideal(events[:3], 1, expected_calls(CODE, TEXTS), SLOW).share is None, "two thirds are known"
     assert [row[0] for row in found.to_json()["kernels"]] == [one.name for one in found.kernels if one.ideal_ms]
-
-
-def test_copies_of_the_driver_are_at_the_roof():
     events = [DeviceEvent(name, 30_000_000) for name in ("Memcpy DtoD (Device -> Device)", "triton_add_0")]
     found = compare_with_ideal(events, 1, expected_calls(CODE, TEXTS), SLOW)
-    assert (found.known, found.share) == pytest.approx((1, (30 + 12) / 60))
-
-
-def test_library_kernels_between_unexpected_kernels_stay_unknown():
-    events = [DeviceEvent(name, 1_000_000) for name in ("triton_sum_1", "gemm", "triton_sum_1", "gemm")]
-    found = compare_with_ideal(events, 1, expected_calls(CODE, TEXTS), SLOW)
-    assert {kernel.name: kernel.ideal_ms is None for kernel in found.kernels}["gemm"]
+    assert (found.known, found.share) == pytest.approx((1, (30 + 12) / 60)), "a copy of the driver is at the roof"
 
 
 #: Bias, stride, padding, dilation, transposed, output padding, groups, and which gradients are asked for.
@@ -97,7 +88,6 @@ GROUPED = (None, (1, 1), (1, 1), (1, 1), False, (0, 0), 4, (True, True, False))
             Work(2.0 * 384, (2 * 2 * 16 * 16 * 8) / 2, "float16"),
         ),
         (Call("mm", "", (tensor(3, 4), None), {}, tensor(3, 5)), None),
-        (Call("topk", "", (tensor(3, 4),)), None),
         (Call("mm", "", (tensor(3, 4, dtype="odd"), tensor(4, 5)), {}, tensor(3, 5)), None),
     ],
 )  # fmt: skip
@@ -110,7 +100,6 @@ def test_the_work_of_a_library_is_that_of_torchs_formulas(call, work):
     [
         ("addmm_t_view", "in_ptr0, arg_A, arg_B", [(16,), (2, 32, 64), (16, 64), (64, 16)], 2 * 64 * 64 * 16),
         ("convolution", "arg_X, arg_W", [(1, 4, 8, 8), (6, 4, 3, 3), (1, 6, 8, 8)], 2 * 6 * 64 * 36),
-        ("flex_attention", "arg_Q, arg_K", [(1, 8, 7, 7), (8, 8, 7, 7), (1, 8, 7, 7)], None),
         ("mm", "arg_A, arg_B", [(3, 4), (4, 5), (3, 7)], None),
     ],
 )
