@@ -18,19 +18,11 @@ from collector.vocabulary import (
     canonical_json,
     short_hash,
 )
-from tests.collector.words import cells, measurements
+from tests.collector.words import measurements
 
 
 def over_the_wire(value):
     return json.loads(json.dumps(value.to_json(), allow_nan=False))
-
-
-@settings(max_examples=30, deadline=None)
-@given(cells)
-def test_a_cell_and_its_config_survive_json(cell):
-    found = Cell.from_json(over_the_wire(cell))
-    assert found == cell
-    assert (found.cell_id, found.config.config_id) == (cell.cell_id, cell.config.config_id)
 
 
 @settings(max_examples=20, deadline=None)

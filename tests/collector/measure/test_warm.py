@@ -59,16 +59,15 @@ def test_what_gives_no_result_is_told_in_a_line(monkeypatch, text, error):
     assert "\n" not in str(failed.value)
 
 
-@pytest.mark.parametrize("optimizer", ["none", "adam"])
-def test_the_first_call_of_the_same_step_is_timed_less_a_later_one(monkeypatch, optimizer):
+def test_the_first_call_of_the_same_step_is_timed_less_a_later_one(monkeypatch):
     steps = []
     made = program._optimizer
     monkeypatch.setattr(program, "_optimizer", lambda name, *rest: steps.append(name) or made(name, *rest))
-    found = warm_compile(CELL, Settings(optimizer=optimizer))
+    found = warm_compile(CELL, Settings(optimizer="adam"))
     begin, end = found.window
     assert 0 <= found.seconds <= end - begin  # a busy machine may make the later call the slower one
     assert found.cache_hits == 0  # this back-end keeps nothing
-    assert steps == [optimizer]
+    assert steps == ["adam"]
 
 
 @pytest.mark.slow

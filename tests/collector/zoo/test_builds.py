@@ -22,19 +22,11 @@ def values(built):
 
 
 @pytest.mark.parametrize("path", CHEAP)
-def test_one_seed_gives_one_model_one_input_and_repeatable_outputs(build, path):
-    built, again = build(path), build(path)
+def test_one_seed_gives_one_model_whose_training_step_drops_nothing(build, path):
+    built, again = (build(path, Phase.TRAINING, batch_size=2) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(values(built), values(again), strict=True))
     assert {p.dtype for p in built.model.parameters()} == {torch.float32}
     assert {t.device.type for t in values(built)} == {"cpu"}
-    first, second = tensors(run(built)), tensors(run(built))
-    assert all(t.isfinite().all() for t in first)
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-
-
-@pytest.mark.parametrize("path", CHEAP)
-def test_a_training_step_drops_nothing_and_gives_finite_gradients(build, path):
-    built = build(path, Phase.TRAINING, batch_size=2)
     # Batch norms normalise by the batch in this mode, so that only dropout could make the two differ.
     losses = [built.loss(built.model(*built.args, **built.kwargs), built.targets) for _ in range(2)]
     assert losses[0].shape == ()

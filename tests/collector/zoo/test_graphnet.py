@@ -142,7 +142,6 @@ def test_devices_in_the_code_of_a_sample_are_the_one_that_is_measured(samples):
     ("name", "said"),
     [
         ("made_up/for_paddle", "for paddle on 1 devices"),
-        ("other/two_gpus", "on 2 devices"),
         ("made_up/none", "no model 'made_up/none'"),
         ("../made_up/tiny-1.0", "no model"),
         ("/etc", "no model"),
