@@ -108,12 +108,11 @@ def test_what_the_program_that_draws_as_eager_shows_too_is_no_draw():
     assert "times as large" in compared(ADDS, WIDE, control=UNIFORM)
 
 
-def test_inductors_own_generator_is_checked(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+def test_inductors_own_generator_is_checked(own_cache, monkeypatch):
     for kernels in ("CppOverrides", "CppVecOverrides"):  # as if it drew 0.75 each time
         kind = getattr(torch._inductor.codegen.cpp, kernels)
         monkeypatch.setattr(kind, "rand", staticmethod(lambda seed, offset: "0.75"))
-    with torch._inductor.config.patch({"cpp.simdlen": 1, "cpp.vec_isa_ok": True, "force_disable_caches": True}):
+    with torch._inductor.config.patch({"cpp.simdlen": 1, "force_disable_caches": True}):
         found = checked(nn.Sequential(nn.Linear(32, 32), Drops(0.5)), config=INDUCTOR)
     assert (found.status, found.details["random_outputs"]) == (Status.FAIL_ACCURACY, True), found.failure
     assert "random in eager, and the same under 10 seeds" in found.failure.message

@@ -8,7 +8,6 @@ import pytest
 
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Launcher, Preload
-from jobs.pool import testbeds
 from tests.collector.processes import ROOT, Script, wait_until, write_hook
 
 pytestmark = pytest.mark.slow
@@ -57,13 +56,3 @@ print(json.dumps([config.cpp.vec_isa_ok, os.environ.get({SKIP_VARIABLE!r})]))
             script.close()
     finally:
         launcher.close()
-
-
-@pytest.mark.parametrize(("start", "code", "found"), [("spawn", 0, {SKIP_VARIABLE: "1"}), ("fork", 0, {})])
-def test_fresh_cells_are_told_by_a_variable(tmp_path, monkeypatch, start, code, found):
-    for name, value in environ_with(compiler(tmp_path, code)).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv(SKIP_VARIABLE, raising=False)
-    testbeds.cell_variables.cache_clear()
-    assert testbeds.cell_variables(start) == found
-    testbeds.cell_variables.cache_clear()

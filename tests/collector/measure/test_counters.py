@@ -16,9 +16,8 @@ INDUCTOR, EAGER = Config(template="triton"), Config(backend="eager")
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    with torch._inductor.config.patch({"cpp.vec_isa_ok": True, "force_disable_caches": True}):
+def _own_cache(own_cache):
+    with torch._inductor.config.patch(force_disable_caches=True):
         yield
 
 

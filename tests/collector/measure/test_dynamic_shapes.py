@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch._inductor.config
 from torch import nn
 
 from collector.measure.cell import measure
@@ -53,13 +52,6 @@ def measured(make, length=8, **changes):
     return measure(replace(CELL, **changes), builder(make, length), FEW).measurement
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
-        yield
-
-
 def test_one_program_serves_both_sizes():
     found = measured(Tiny, phase=Phase.TRAINING)
     assert (found.status, found.failure) == (Status.PASS, None)
@@ -79,7 +71,7 @@ def test_a_batch_or_a_sequence_alone_is_marked(dynamic, batch_size, sizes):
 
 
 @pytest.mark.slow
-def test_each_size_is_compared_with_a_static_program_of_that_size(cache):
+def test_each_size_is_compared_with_a_static_program_of_that_size(own_cache):
     found = measured(Tiny, config=Config(template="triton", dynamic=MARKED))
     assert found.status is Status.PASS and found.metrics["recompiles"] == 0
     sizes = found.details["sizes"]

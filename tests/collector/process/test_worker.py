@@ -2,16 +2,14 @@
 
 import io
 import json
-import logging
 import subprocess
 import sys
 import time
 
 import pytest
 
-from collector.process.worker import PipeHost, start_trace
+from collector.process.worker import PipeHost
 from collector.vocabulary import Stage
-from tests.factories import cell
 
 
 class Pipe:
@@ -39,21 +37,6 @@ def ask(purpose, size=None):
 
 def done(size=0):
     return {"done": True, "bytes": size}
-
-
-def test_a_trace_is_written_although_torch_has_dropped_its_handler(tmp_path):
-    from torch._logging import _internal
-
-    handler, log, root = _internal.LOG_TRACE_HANDLER, logging.getLogger("torch.__trace"), tmp_path / "traces"
-    before = handler.root_dir, log.handlers[:]
-    log.handlers.clear()
-    try:
-        folder = start_trace(cell("bert"), str(root))
-        log.debug("something", extra={})
-        assert handler in log.handlers
-    finally:
-        handler.root_dir, log.handlers[:] = before
-    assert folder == str(root / cell("bert").cell_id)
 
 
 @pytest.fixture
