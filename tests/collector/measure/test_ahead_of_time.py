@@ -103,6 +103,18 @@ def test_a_model_that_does_not_export_fails_to_compile_with_the_reason(capfd):
     assert "compiled_ms" not in found.metrics
 
 
+def test_a_library_that_cannot_be_made_fails_to_compile(monkeypatch):
+    def broken(exported, **options):
+        raise RuntimeError("no such archive")
+
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", broken)
+    found = measure(CELL, build, FEW).measurement
+    assert (found.status, found.failure.stage) == (Status.FAIL_TO_COMPILE, Stage.COMPILE)
+    assert found.failure.exception == "AheadOfTimeError"
+    assert "RuntimeError: no such archive" in found.failure.message
+    assert "--backend inductor" in found.failure.hint
+
+
 def assert_compared_and_timed(found):
     assert (found.status, found.failure) == (Status.PASS, None)
     assert {"compiled_ms", "speedup", "compile_cold_s", "kernels_generated"} <= found.metrics.keys()
