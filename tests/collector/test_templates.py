@@ -27,11 +27,7 @@ from collector.vocabulary import Config, Phase
 
 @pytest.mark.parametrize(
     ("template", "mode"),
-    [
-        (None, "default"),
-        ("cudagraphs", "reduce-overhead"),
-        ("max_autotune", "max-autotune-no-cudagraphs"),
-    ],
+    [(None, "default"), ("cudagraphs", "reduce-overhead"), ("max_autotune", "max-autotune-no-cudagraphs")],
 )
 def test_a_template_equals_the_mode_that_its_note_names(template, mode):
     assert resolve(template, device="cuda").program_id == resolve(mode=mode, device="cuda").program_id

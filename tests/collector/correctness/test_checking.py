@@ -44,66 +44,58 @@ def outcome_of(subject, compiled=None, room=Room()):  # noqa: B008 - it is froze
 
 
 class Does(nn.Module):
-    """Calls a function, and another one where it is compiled."""
+    """Has parts, and calls a function with itself and its input, and another one where it is compiled."""
 
-    def __init__(self, eager, compiled=None):
+    def __init__(self, eager, compiled=None, **parts):
         super().__init__()
-        self.eager, self.compiled = eager, compiled or eager
+        self.forms = eager, compiled or eager
+        for name, part in parts.items():
+            if isinstance(part, nn.Module | nn.Parameter):
+                setattr(self, name, part)
+            else:
+                self.register_buffer(name, part)
 
     def forward(self, x):
-        return self.compiled(x) if torch.compiler.is_compiling() else self.eager(x)
+        eager, compiled = self.forms
+        return compiled(self, x) if torch.compiler.is_compiling() else eager(self, x)
 
 
 def without(*dtypes, factor=1.0):
     """A model that cannot be had in some dtypes and, compiled, is off by a factor."""
 
-    class Picky(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(32, 16)
+    def multiply(model, x):
+        if model.linear.weight.dtype in dtypes and not torch.is_autocast_enabled("cpu"):
+            raise RuntimeError(f"not in {model.linear.weight.dtype}")
+        return model.linear(x)
 
-        def forward(self, x):
-            if self.linear.weight.dtype in dtypes and not torch.is_autocast_enabled("cpu"):
-                raise RuntimeError(f"not in {self.linear.weight.dtype}")
-            out = self.linear(x)
-            return out * factor if torch.compiler.is_compiling() else out * 1.0
-
-    return Picky()
+    return Does(multiply, lambda model, x: multiply(model, x) * factor, linear=nn.Linear(32, 16))
 
 
-class Moves(nn.Module):
-    def __init__(self, forgets):
-        super().__init__()
-        self.norm, self.forgets = nn.BatchNorm1d(32), forgets
+def caches():
+    """Adds each call's input to a cache and returns it: what it returns depends on how often it was called."""
+    return Does(lambda model, x: model.cache.add_(x) * 2, cache=torch.zeros(64, 32))
 
-    def forward(self, x):
-        norm = self.norm
-        if self.forgets and torch.compiler.is_compiling():
-            return nn.functional.batch_norm(x, None, None, norm.weight, norm.bias, training=True)
-        return norm(x)
+
+def drops(factor=1.0):
+    def drop(_, x):
+        return nn.functional.dropout(x, 0.5, training=True)
+
+    return Does(drop, lambda _, x: drop(_, x) * factor)
 
 
 def test_statistics_that_only_eager_moves_fail_after_many_calls_too():
-    found = checked(Moves(forgets=True), Phase.TRAINING, calls_before=50)
-    assert found.status is Status.FAIL_ACCURACY
-    assert "state['norm.running_mean']" in found.failure.message
-    assert checked(Moves(forgets=False), Phase.TRAINING, calls_before=50).status is Status.PASS
+    def forget(model, x):
+        return nn.functional.batch_norm(x, None, None, model.norm.weight, model.norm.bias, training=True)
 
-
-class Caches(nn.Module):
-    """Adds each call's input to a cache and returns it: what it returns depends on how often it was called."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("cache", torch.zeros(64, 32))
-
-    def forward(self, x):
-        self.cache.add_(x)
-        return self.cache * 2
+    for compiled, status in ((forget, Status.FAIL_ACCURACY), (None, Status.PASS)):
+        model = Does(lambda model, x: model.norm(x), compiled, norm=nn.BatchNorm1d(32))
+        found = checked(model, Phase.TRAINING, calls_before=50)
+        assert found.status is status
+        assert status is Status.PASS or "state['norm.running_mean']" in found.failure.message
 
 
 def test_a_model_that_remembers_is_compared_from_one_state():
-    found = checked(Caches(), calls_before=3)
+    found = checked(caches(), calls_before=3)
     assert (found.status, found.failure) == (Status.PASS, None)
     assert found.details["tensors_compared"] == 2
 
@@ -111,50 +103,36 @@ def test_a_model_that_remembers_is_compared_from_one_state():
 @pytest.mark.parametrize(("backend", "status"), [("aot_inductor", Status.PASS), ("aot_eager", Status.FAIL_ACCURACY)])
 def test_buffers_that_a_library_has_copies_of_are_not_compared(backend, status):
     x = torch.randn(64, 32)
-    subject = subject_of(Caches(), config=Config(backend=backend), inputs=x)
+    subject = subject_of(caches(), config=Config(backend=backend), inputs=x)
     assert outcome_of(subject, lambda: x * 2).status is status
 
 
-class MovesItsWeight(nn.Module):
-    def __init__(self, factor=1.0):
-        super().__init__()
-        self.weight, self.factor = nn.Parameter(torch.ones(32)), factor
-
-    def forward(self, x):
-        with torch.no_grad():
-            self.weight.mul_(1.01)
-        out = x * self.weight
-        return out * self.factor if torch.compiler.is_compiling() else out * 1.0
-
-
 def test_a_parameter_that_a_call_changes_is_put_back_and_compared():
-    found = checked(MovesItsWeight())
+    def move(model, x):
+        with torch.no_grad():
+            model.weight.mul_(1.01)
+        return x * model.weight
+
+    def moving(factor):
+        return Does(move, lambda model, x: move(model, x) * factor, weight=nn.Parameter(torch.ones(32)))
+
+    found = checked(moving(1.0))
     assert (found.status, found.failure) == (Status.PASS, None)
     assert found.details["tensors_compared"] == 2
     # From moved ones eager itself would be one percent off, and two percent would be allowed.
-    assert checked(MovesItsWeight(factor=0.99)).status is Status.FAIL_ACCURACY
-
-
-class Drops(nn.Module):
-    def __init__(self, probability, factor=1.0):
-        super().__init__()
-        self.probability, self.factor = probability, factor
-
-    def forward(self, x):
-        out = nn.functional.dropout(x, self.probability, training=True)
-        return out * self.factor if torch.compiler.is_compiling() else out * 1.0
+    assert checked(moving(0.99)).status is Status.FAIL_ACCURACY
 
 
 @pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.5, Status.FAIL_ACCURACY)])
 def test_random_outputs_are_compared_with_eager_alone(factor, status):
-    found = checked(Drops(0.5, factor))
+    found = checked(drops(factor))
     assert found.status is status
     assert (found.details["checked_by"], found.details["random_outputs"]) == ("cosine", True)
 
 
 def test_random_numbers_below_eagers_rounding_leave_the_reference():
     # They turn a last bit now and then: far less than bfloat16 rounds anyway.
-    found = checked(Does(lambda x: x * 1.003 + torch.randn_like(x) * 1e-5), dtype="bfloat16")
+    found = checked(Does(lambda _, x: x * 1.003 + torch.randn_like(x) * 1e-5), dtype="bfloat16")
     assert (found.status, found.failure) == (Status.PASS, None)
     assert (found.details["checked_by"], found.details["random_outputs"]) == ("float64", True)
 
@@ -169,7 +147,7 @@ def test_inductor_is_compared_while_it_draws_as_eager_does(monkeypatch, own_cach
         yield
         released.append("taken")
 
-    found = checked(Drops(0.5), config=Config(template="triton"), calls_before=1, room=Room(release=release))
+    found = checked(drops(), config=Config(template="triton"), calls_before=1, room=Room(release=release))
     assert (found.status, found.failure) == (Status.PASS, None)
     assert found.metrics["cosine"] > 0.999
     assert asked == [{}, {"fallback_random": True}]
@@ -178,9 +156,9 @@ def test_inductor_is_compared_while_it_draws_as_eager_does(monkeypatch, own_cach
 
 
 def test_an_eager_run_without_numbers_fails_and_masked_scores_are_compared():
-    found = checked(Does(lambda x: x / (x - x)), inputs=torch.zeros(4, 4))
+    found = checked(Does(lambda _, x: x / (x - x)), inputs=torch.zeros(4, 4))
     assert found.status is Status.EAGER_FAIL
     assert found.failure.message == "output: 16 of 16 values are NaN in eager"
     assert "without any compiler" in found.failure.hint
-    found = checked(Does(lambda x: x.masked_fill(x > 1, -math.inf)))
+    found = checked(Does(lambda _, x: x.masked_fill(x > 1, -math.inf)))
     assert (found.status, found.details["checked_by"]) == (Status.PASS, "float64")

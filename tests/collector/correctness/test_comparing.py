@@ -149,8 +149,7 @@ def test_outputs_without_numbers_are_found_and_masks_are_not(value, said):
 
 
 @pytest.mark.parametrize(
-    ("numel", "times", "passes"),
-    [(2000, 1.9, True), (2000, 6.0, False), (8, 9, True), (400, 7, True)],
+    ("numel", "times", "passes"), [(2000, 1.9, True), (2000, 6.0, False), (8, 9, True), (400, 7, True)]
 )
 def test_the_error_against_float64_may_be_eagers_own_times_the_multiplier(numel, times, passes):
     exact, noise = wave(numel, dtype=torch.float64), wave(numel, seed=1, dtype=torch.float64) * 0.01

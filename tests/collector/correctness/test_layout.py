@@ -5,23 +5,17 @@ from collections import OrderedDict
 import pytest
 import torch
 from torch import nn
+from torch.fx.immutable_collections import immutable_list
 
 from collector.correctness import checking
+from collector.correctness.snapshot import layout_of, other_strides, wrong_form
 from collector.vocabulary import Config, Status
-from tests.collector.correctness.test_checking import Does, checked, outcome_of, subject_of
+from tests.collector.correctness.test_checking import Does, caches, checked, outcome_of, subject_of
 
 
-class Either(nn.Module):
-    """Returns one form in eager and another one where it is compiled."""
-
-    def __init__(self, eager, compiled=None):
-        super().__init__()
-        self.forms = eager, compiled or eager
-        self.register_buffer("table", torch.arange(2048.0).reshape(64, 32))
-
-    def forward(self, x):
-        eager, compiled = self.forms
-        return compiled(self, x) if torch.compiler.is_compiling() else eager(self, x)
+def either(eager, compiled=None):
+    """A model that returns one form in eager and another one where it is compiled."""
+    return Does(eager, compiled, table=torch.arange(2048.0).reshape(64, 32))
 
 
 TUPLE, LIST = (lambda m, x: (x * 2, x + 1)), (lambda m, x: [x * 2, x + 1])
@@ -45,7 +39,7 @@ TURNED, STRAIGHT = (lambda m, x: (x * 2).t()), (lambda m, x: (x * 2).t().contigu
     ],
 )
 def test_another_form_of_the_same_values_fails(eager, compiled, said):
-    found = checked(Either(eager, compiled))
+    found = checked(either(eager, compiled))
     assert (found.status, found.failure.message) == (Status.FAIL_ACCURACY, said)
 
 
@@ -54,31 +48,29 @@ FORMS = [TUPLE, LIST, DICT, ORDERED, VIEW, COPY, ITSELF, CLONE, TABLE, OWN, TURN
 
 @pytest.mark.parametrize(("backend", "forms"), [("aot_eager", FORMS), ("inductor", [OWN, LIST])])
 def test_forms_that_are_kept_pass(forms, backend, own_cache):
-    found = checked(Either(lambda m, x: [form(m, x) for form in forms]), config=Config(backend=backend))
+    found = checked(either(lambda m, x: [form(m, x) for form in forms]), config=Config(backend=backend))
     assert (found.status, found.failure) == (Status.PASS, None)
     assert "other_strides" not in found.details
 
 
 def test_other_strides_are_told_and_are_no_failure():
-    found = checked(Either(TURNED, STRAIGHT))
+    found = checked(either(TURNED, STRAIGHT))
     assert (found.status, found.failure) == (Status.PASS, None)
     assert found.details["other_strides"] == {"output": "(64, 1) instead of (1, 32)"}
-
-
-class Sums(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("total", torch.zeros(64, 32))
-
-    def forward(self, x):
-        self.total.add_(x)
-        return self.total * 2
 
 
 def ran(model, compiled_of):
     subject = subject_of(model)
     subject.state.remember()
     return outcome_of(subject, compiled_of(subject))
+
+
+def test_strides_of_dimensions_with_one_index_and_lists_of_fx_mean_nothing():
+    one, two = torch.ones(1, 5), torch.ones(5, 2)[:, 0].reshape(1, 5)
+    assert other_strides(layout_of(torch.ones(5, 1), []), layout_of(torch.ones(1, 5).t(), [])) == {}
+    assert other_strides(layout_of(one, []), layout_of(two, [])) == {"output": "(2,) instead of (1,)"}
+    # A list of fx is a list.
+    assert wrong_form(layout_of({"a": [1]}, []), layout_of({"a": immutable_list([1])}, [])) is None
 
 
 class Stale:
@@ -88,23 +80,26 @@ class Stale:
         self.subject = subject
 
     def __call__(self):
-        fresh = bool((self.subject.model.total == 0).all())
+        fresh = bool((self.subject.model.cache == 0).all())
         made = self.subject.eager()
         return made if fresh else made * 0.5
 
 
 def test_calls_after_the_first_from_a_state_are_compared():
-    found = ran(Sums(), Stale)
+    found = ran(caches(), Stale)
     assert found.status is Status.FAIL_ACCURACY
     assert found.failure.message.startswith("after 3 calls in a row: output: ")
-    assert ran(Sums(), lambda subject: subject.eager).failure is None
+    assert ran(caches(), lambda subject: subject.eager).failure is None
 
 
 @pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.1, Status.FAIL_ACCURACY)])
 def test_outputs_of_the_timed_program_that_are_not_random_are_compared(factor, status, monkeypatch):
     monkeypatch.setattr(checking, "_drawing_as_eager", lambda subject, *_: subject.eager)
     found = checked(
-        Does(lambda x: (x * 1.0, nn.functional.dropout(x, 0.5)), lambda x: (x * factor, nn.functional.dropout(x, 0.5)))
+        Does(
+            lambda _, x: (x * 1.0, nn.functional.dropout(x, 0.5)),
+            lambda _, x: (x * factor, nn.functional.dropout(x, 0.5)),
+        )
     )
     assert found.status is status and found.details["random_outputs"]
 

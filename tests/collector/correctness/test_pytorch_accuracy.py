@@ -26,12 +26,12 @@ def cell(suite="timm", model="tiny", phase=Phase.INFERENCE, dtype="bfloat16", de
         (without(), Status.PASS, "pass"),
         (without(factor=1.1), Status.FAIL_ACCURACY, "fail_accuracy: output: RMSE"),
         # Its tolerance is absolute: what is small may be anything.
-        (Does(lambda x: x * 1e-5, lambda x: x * 5e-5), Status.FAIL_ACCURACY, "pass"),
+        (Does(lambda _, x: x * 1e-5, lambda _, x: x * 5e-5), Status.FAIL_ACCURACY, "pass"),
         # It looks at values alone.
-        (Does(lambda x: (x,), lambda x: [x]), Status.FAIL_ACCURACY, "pass"),
+        (Does(lambda _, x: (x,), lambda _, x: [x]), Status.FAIL_ACCURACY, "pass"),
         # It compiles with fallback_random, and this program draws otherwise without that alone.
-        (Does(lambda x: x + torch.rand(64, 32)), Status.PASS, "pass"),
-        (Does(lambda x: x + next(COUNT)), Status.NONDETERMINISTIC, "eager_two_runs_differ"),
+        (Does(lambda _, x: x + torch.rand(64, 32)), Status.PASS, "pass"),
+        (Does(lambda _, x: x + next(COUNT)), Status.NONDETERMINISTIC, "eager_two_runs_differ"),
     ],
 )
 def test_both_verdicts_are_kept(model, status, theirs):

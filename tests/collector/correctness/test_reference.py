@@ -201,10 +201,7 @@ def small(host=100 * GB, peak=8 * GB, **fields):
 
 @pytest.mark.parametrize(
     ("dtype", "by", "factor", "status"),
-    [
-        ("amp", "float32 on the CPU", 1.1, Status.FAIL_ACCURACY),
-        ("float32", "float64 on the CPU", 1.0, Status.PASS),
-    ],
+    [("amp", "float32 on the CPU", 1.1, Status.FAIL_ACCURACY), ("float32", "float64 on the CPU", 1.0, Status.PASS)],
 )
 def test_a_reference_without_room_on_the_device_is_made_on_the_host(dtype, by, factor, status):
     release, asked = Released(), Asked()

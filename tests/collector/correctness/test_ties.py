@@ -13,7 +13,7 @@ from collector.correctness.jumps import jumping, part_jumps
 from collector.correctness.pytorch_accuracy import Tolerance
 from collector.correctness.ties import FEW, NUDGES, Nudged, part_ties
 from collector.vocabulary import Phase, Status
-from tests.collector.correctness.test_checking import checked
+from tests.collector.correctness.test_checking import Does, checked
 
 WIDTH, EXPERTS = 32, 8
 LOW = Tolerance(1e-3, 3.0)
@@ -90,44 +90,34 @@ def test_training_steps_of_mixtures_are_compared(dtype):
     assert wrong.status is Status.FAIL_ACCURACY
 
 
-class Largest(nn.Module):
-    """Returns the index of the largest score; compiled, computed with other rounding, or one too far."""
-
-    def __init__(self, wrong=False):
-        super().__init__()
-        self.linear, self.wrong = nn.Linear(32, 50), wrong
-
-    def forward(self, x):
-        if not torch.compiler.is_compiling():
-            return self.linear(x).argmax(-1)
-        scores = x.double() @ self.linear.weight.double().t() + self.linear.bias.double()
-        return scores.argmax(-1) + int(self.wrong)
+def widely(model, x, wide):
+    """The product of a model's layer, computed with the rounding of another dtype."""
+    return x.to(wide) @ model.linear.weight.to(wide).t() + model.linear.bias.to(wide)
 
 
 def test_an_index_that_rounding_decides_is_set_aside():
-    found = checked(Largest(), dtype="bfloat16", inputs=torch.randn(400, 32))
-    assert (found.status, found.failure) == (Status.PASS, None)
-    assert " of 400 rows, " in found.details["near_ties"]["output"]
-    assert checked(Largest(wrong=True), dtype="bfloat16", inputs=torch.randn(400, 32)).status is Status.FAIL_ACCURACY
+    def checked_with(off):
+        def largest(model, x):
+            return widely(model, x, torch.float64).argmax(-1) + off
 
+        model = Does(lambda model, x: model.linear(x).argmax(-1), largest, linear=nn.Linear(32, 50))
+        return checked(model, dtype="bfloat16", inputs=torch.randn(400, 32))
 
-class Chaotic(nn.Module):
-    """Turns each rounding into another output; compiled, it rounds elsewhere."""
-
-    def __init__(self, factor=1.0):
-        super().__init__()
-        self.linear, self.factor = nn.Linear(32, 64), factor
-
-    def forward(self, x):
-        if not torch.compiler.is_compiling():
-            return (self.linear(x) * 600).sin()
-        made = x.float() @ self.linear.weight.float().t() + self.linear.bias.float()
-        return ((made * 600).sin() * self.factor).to(self.linear.weight.dtype)
+    right, wrong = checked_with(0), checked_with(1)
+    assert (right.status, right.failure) == (Status.PASS, None)
+    assert " of 400 rows, " in right.details["near_ties"]["output"]
+    assert wrong.status is Status.FAIL_ACCURACY
 
 
 @pytest.mark.parametrize(("factor", "status"), [(1.0, Status.ILL_CONDITIONED), (20.0, Status.FAIL_ACCURACY)])
 def test_an_output_that_is_another_one_in_each_run_is_ill_conditioned(factor, status):
-    found = checked(Chaotic(factor), dtype="bfloat16")
+    """The model turns each rounding into another output; compiled, it rounds elsewhere."""
+
+    def elsewhere(model, x):
+        return ((widely(model, x, torch.float32) * 600).sin() * factor).to(x.dtype)
+
+    model = Does(lambda model, x: (model.linear(x) * 600).sin(), elsewhere, linear=nn.Linear(32, 64))
+    found = checked(model, dtype="bfloat16")
     assert found.status is status, found.failure
     if status is Status.ILL_CONDITIONED:
         assert "output: all, since eager is another one in each run" in found.failure.message
@@ -135,6 +125,29 @@ def test_an_output_that_is_another_one_in_each_run_is_ill_conditioned(factor, st
 
 def made_by(runs, path="output"):
     return lambda number: {path: runs[number + 1]}
+
+
+def two_ways(number):
+    """Outputs of which half of the rows go one way or the other, by a random choice of each run."""
+    generator = torch.Generator().manual_seed(number)
+    ways = torch.randn(2, 64, 32, generator=torch.Generator().manual_seed(99))
+    chosen = torch.randint(2, (64,), generator=generator) * (torch.arange(64) % 2)
+    return ways[chosen, torch.arange(64)] + 1e-3 * torch.randn(64, 32, generator=generator)
+
+
+def test_rows_that_go_where_no_eager_run_goes_are_no_near_ties():
+    outputs, reference = {"output": two_ways(0)}, {"output": two_ways(0).double()}
+    third = two_ways(1)
+    third[1::2] = torch.randn(32, 32)
+    said = {}
+    for name, made in (("right", two_ways(1)), ("a third way", third), ("far", third * 100)):
+        ties = part_ties(
+            outputs, {"output": made}, reference, ("output",), LOW, lambda number: {"output": two_ways(number + 2)}
+        )
+        said[name] = ties.problem
+    assert said["right"] is None
+    assert "rows of near ties are unlike every eager run" in said["a third way"]
+    assert "in a row of a near tie, eager's largest" in said["far"]
 
 
 def jumping_runs(note):
@@ -264,25 +277,19 @@ def test_what_is_further_off_than_eager_in_a_row_that_jumps_is_not_parted():
     assert part_jumps(indices, indices, others, jumping(indices, others)) is None
 
 
-class Rounds(nn.Linear):
-    """Rounds one row to a coarse grid, which a reference in float64 rounds otherwise; compiled, it may be off elsewhere."""
-
-    def __init__(self, error):
-        super().__init__(32, 64)
-        self.error = error
-
-    def forward(self, x):
-        out = super().forward(x)
-        coarse = out[:1] if out.dtype is torch.float64 else out[:1] + 0.5
-        made = torch.cat([coarse, out[1:]])
-        return made + self.error if torch.compiler.is_compiling() else made * 1.0
-
-
 @pytest.mark.parametrize(("error", "runs", "status"), [(0.0, 0, Status.PASS), (0.02, 1, Status.FAIL_ACCURACY)])
 def test_eager_runs_again_only_where_more_than_its_jumps_differs(error, runs, status, monkeypatch):
+    """One row is rounded to a coarse grid, which a reference in float64 rounds otherwise."""
+
+    def round_one(model, x):
+        out = model.linear(x)
+        coarse = out[:1] if out.dtype is torch.float64 else out[:1] + 0.5
+        return torch.cat([coarse, out[1:]])
+
     asked, nudged = [], checking.Nudged.of
     monkeypatch.setattr(checking.Nudged, "of", lambda *given: asked.append(given) or nudged(*given))
     torch.manual_seed(0)
-    found = checked(Rounds(error), inputs=torch.randn(64, 32))
+    model = Does(round_one, lambda model, x: round_one(model, x) + error, linear=nn.Linear(32, 64))
+    found = checked(model, inputs=torch.randn(64, 32))
     assert (found.status, len(asked)) == (status, runs), found.failure
     assert "near_ties" not in found.details

@@ -5,20 +5,17 @@ import torch
 from torch import nn
 
 from collector.vocabulary import Phase, Status
-from tests.collector.correctness.test_checking import outcome_of, subject_of
+from tests.collector.correctness.test_checking import Does, outcome_of, subject_of
 
 
-class Scores(nn.Module):
-    """Returns a loss and scores; compiled, the scores are off by a factor and the loss is right."""
+def scoring(factor=1.0):
+    """A model that returns a loss and scores; compiled, the scores are off by a factor and the loss is right."""
 
-    def __init__(self, factor=1.0):
-        super().__init__()
-        self.linear, self.factor = nn.Linear(32, 16), factor
+    def score(model, x, factor=1.0):
+        scores = model.linear(x)
+        return {"loss": scores.float().square().mean(), "scores": scores * factor}
 
-    def forward(self, x):
-        scores = self.linear(x)
-        loss = scores.float().square().mean()
-        return {"loss": loss, "scores": scores * self.factor if torch.compiler.is_compiling() else scores * 1.0}
+    return Does(score, lambda model, x: score(model, x, factor), linear=nn.Linear(32, 16))
 
 
 def loss_of(out, _):
@@ -35,7 +32,7 @@ def stepped(model, inputs=None, dtype="float32"):
     [(1.0, Status.PASS, "bfloat16"), (100.0, Status.FAIL_ACCURACY, "amp"), (1.1, Status.FAIL_ACCURACY, "float32")],
 )
 def test_scores_beside_a_right_loss_are_compared(factor, status, dtype):
-    found, _ = stepped(Scores(factor), dtype=dtype)
+    found, _ = stepped(scoring(factor), dtype=dtype)
     assert found.status is status
     assert status is Status.PASS or "output[1]" in found.failure.message
 
@@ -51,21 +48,20 @@ class Gradient(torch.autograd.Function):
         return grad * ctx.factor, None
 
 
-class Inputs(nn.Module):
-    def __init__(self, factor=1.0):
-        super().__init__()
-        self.linear, self.factor = nn.Linear(32, 16), factor
+def inputs(factor):
+    """A model that, compiled, multiplies the gradient of its input by a factor."""
 
-    def forward(self, x):
-        x = Gradient.apply(x, self.factor if torch.compiler.is_compiling() else 1.0)
-        return self.linear(x).square()
+    def square(model, x, factor=1.0):
+        return model.linear(Gradient.apply(x, factor)).square()
+
+    return Does(square, lambda model, x: square(model, x, factor), linear=nn.Linear(32, 16))
 
 
 @pytest.mark.parametrize(
     ("factor", "status", "dtype"), [(1.0, Status.PASS, "bfloat16"), (3.0, Status.FAIL_ACCURACY, "float32")]
 )
 def test_the_gradient_of_an_input_that_asks_for_one_is_compared(factor, status, dtype):
-    found, subject = stepped(Inputs(factor), torch.randn(64, 32, requires_grad=True), dtype)
+    found, subject = stepped(inputs(factor), torch.randn(64, 32, requires_grad=True), dtype)
     assert found.status is status
     assert status is Status.PASS or found.failure.message.startswith("grad['input 0']")
     assert found.details["checked_by"] == "float64" or status is not Status.PASS
@@ -74,13 +70,13 @@ def test_the_gradient_of_an_input_that_asks_for_one_is_compared(factor, status, 
 
 
 def test_inputs_that_ask_for_no_gradient_get_none():
-    found, subject = stepped(Inputs(3.0))
+    found, subject = stepped(inputs(3.0))
     assert found.status is Status.PASS
     assert subject.inputs.args[0].grad is None
 
 
 def test_outputs_cost_no_gradient_and_nothing_is_kept_between_steps():
-    subject = subject_of(Scores(), Phase.TRAINING, loss=loss_of)
+    subject = subject_of(scoring(), Phase.TRAINING, loss=loss_of)
     _, outputs = subject._loss_of(*subject.inputs.args)
     assert not any(output.requires_grad for output in outputs)
     subject.outputs(subject.eager)

@@ -6,7 +6,7 @@ from torch import nn
 
 from collector.correctness.state import State, fingerprint
 from collector.vocabulary import Phase, Status
-from tests.collector.correctness.test_checking import checked, outcome_of, subject_of
+from tests.collector.correctness.test_checking import Does, checked, outcome_of, subject_of
 
 
 class Touches(nn.Module):
@@ -44,20 +44,15 @@ def test_an_input_changed_in_a_training_step_fails_and_nothing_else_does():
     assert checked(Touches(), Phase.TRAINING).failure is None
 
 
-class Decays(nn.Module):
-    """Writes to a buffer in both forms; in eager alone rounding leaves the values as they are."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("mean", torch.ones(4))
-
-    def forward(self, x):
-        self.mean.add_(1e-6 if torch.compiler.is_compiling() else 1e-9)
-        return x * 2
-
-
 def test_what_eager_writes_without_changing_it_is_judged_by_its_size():
-    assert checked(Decays()).failure is None
+    def adding(what):
+        def add(model, x):
+            model.mean.add_(what)
+            return x * 2
+
+        return add
+
+    assert checked(Does(adding(1e-9), adding(1e-6), mean=torch.ones(4))).failure is None
 
 
 class Once:
@@ -112,6 +107,7 @@ def test_a_fingerprint_minds_every_bit_and_the_order(dtype, monkeypatch):
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
         self.register_buffer("mean", torch.zeros(3))
         self.register_buffer("still", torch.full((2,), float("nan")))
 
@@ -127,6 +123,12 @@ def test_a_changed_buffer_is_put_back_in_its_storage_or_replaced():
     assert model.mean.data_ptr() == place
     assert model.still._version == version  # what did not change is not written
     assert state.changed() == {}
+    state.keep_rest()
+    with torch.no_grad():
+        model.weight.add_(1)
+    assert list(state.changed()) == ["state['weight']"]
+    state.let_rest_go()
+    assert state.changed() == {}, "no copy of a parameter is held"
     model.mean = torch.ones(5, dtype=torch.float64)
     assert list(state.changed()) == ["state['mean']"]
     state.put_back()

@@ -209,11 +209,7 @@ class TellsItsDtype(nn.Linear):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "parameters", "made"),
-    [
-        ("bfloat16", "bfloat16", "bfloat16"),
-        ("amp_bfloat16", "float32", "bfloat16"),
-    ],
+    ("dtype", "parameters", "made"), [("bfloat16", "bfloat16", "bfloat16"), ("amp_bfloat16", "float32", "bfloat16")]
 )
 def test_autocast_computes_in_its_dtype_and_keeps_the_parameters(dtype, parameters, made):
     subject = Subject(replace(CELL, dtype=dtype), builder(lambda: TellsItsDtype(16, 4))(4, Phase.INFERENCE, "cpu"))

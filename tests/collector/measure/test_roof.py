@@ -5,14 +5,7 @@ import torch
 
 from collector.code import DEFINITION, KERNEL, Call, Code, Graph, Kernel, TensorLayout
 from collector.measure.generated_code import CodeLog
-from collector.measure.roof import (
-    Ceilings,
-    Work,
-    compare_with_ideal,
-    expected_calls,
-    library_work,
-    measure_ceilings,
-)
+from collector.measure.roof import Ceilings, Work, compare_with_ideal, expected_calls, library_work, measure_ceilings
 from collector.measure.timing import DeviceEvent, device_events, record
 
 ADD, SUM, GRAPH = "a" * 16, "b" * 16, "c" * 16

@@ -41,12 +41,7 @@ def took(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("compiled", "rounds"),
-    [
-        ([0.004, 0.002, 0.001, 0.001, 0.001], 5),
-        ([0.2], 1),
-        ([0.001, 0.002] * 100, 32),
-    ],
+    ("compiled", "rounds"), [([0.004, 0.002, 0.001, 0.001, 0.001], 5), ([0.2], 1), ([0.001, 0.002] * 100, 32)]
 )
 def test_calls_go_on_until_three_agree_or_the_time_is_spent(took, compiled, rounds):
     assert settle(took([0.0001]), took(compiled), "cpu") == rounds

@@ -82,10 +82,7 @@ def token_of(folder):
     return found.name
 
 
-@pytest.mark.parametrize(
-    ("number", "name", "hint"),
-    [(9, "SIGKILL", "out-of-memory"), (35, "signal 35", "")],
-)
+@pytest.mark.parametrize(("number", "name", "hint"), [(9, "SIGKILL", "out-of-memory"), (35, "signal 35", "")])
 def test_a_process_ended_by_a_signal_is_crashed_and_names_it(running, temp, number, name, hint):
     token = token_of(temp)
     running.stand()  # as soon as it is known, it can be stopped

@@ -59,10 +59,7 @@ def test_a_process_keeps_to_its_cores_and_to_all_without_a_wish(script):
     assert script(code).result() == here
 
 
-@pytest.mark.parametrize(
-    ("ending", "expected"),
-    [("os._exit(7)", 7), ("os.kill(os.getpid(), 35)", -35)],
-)
+@pytest.mark.parametrize(("ending", "expected"), [("os._exit(7)", 7), ("os.kill(os.getpid(), 35)", -35)])
 def test_how_a_process_ended_is_told_and_what_it_printed_is_kept(script, ending, expected):
     found = script(f"import os; print('last words', flush=True); {ending}")
     assert found.code() == expected
