@@ -252,3 +252,15 @@ def test_each_kernel_has_the_innermost_lines_outside_of_torch(recorded, found):
     told = lines_of([json.dumps(recorded), "no JSON"])
     kernels = told.get("kernels", {})
     assert {name: [told["lines"][number] for number in numbers] for name, numbers in kernels.items()} == found
+
+
+def test_a_librarys_call_is_known_by_its_sizes_in_the_graph_that_has_it():
+    forward = {"extern_kernels.mm:1": [OWN], "triton_0:2": [TORCH], "extern_kernels.mm:3": [BERT]}
+    backward = {"extern_kernels.mm:1": [TORCH], "triton_1:2": [OWN]}
+    labels = [{"extern_kernels.mm:1": "mm [2]", "extern_kernels.mm:3": "mm [4]"}, {"extern_kernels.mm:1": "mm [8]"}]
+    told = lines_of(map(json.dumps, (backward, forward)), labels)
+    found = {name: [told["lines"][number] for number in numbers] for name, numbers in told["kernels"].items()}
+    assert (found["mm [2]"], found["mm [4]"]) == ([RELU], ["transformers/bert.py:9  h = self.dense(x)"])
+    assert (found["mm [8]"], found["triton_1"]) == ([GELU], [RELU])
+    doubtful = lines_of([json.dumps(backward)], [labels[1], {"extern_kernels.mm:1": "mm [9]"}])
+    assert set(doubtful["kernels"]) == {"extern_kernels.mm", "triton_1"}

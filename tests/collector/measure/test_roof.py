@@ -5,7 +5,15 @@ import torch
 
 from collector.code import DEFINITION, KERNEL, Call, Code, Graph, Kernel, TensorLayout
 from collector.measure.generated_code import CodeLog
-from collector.measure.roof import Ceilings, Work, compare_with_ideal, expected_calls, library_work, measure_ceilings
+from collector.measure.roof import (
+    Ceilings,
+    Work,
+    compare_with_ideal,
+    expected_calls,
+    kernel_work,
+    library_work,
+    measure_ceilings,
+)
 from collector.measure.timing import DeviceEvent, device_events, record
 
 ADD, SUM, GRAPH = "a" * 16, "b" * 16, "c" * 16
@@ -85,6 +93,20 @@ GROUPED = (None, (1, 1), (1, 1), (1, 1), False, (0, 0), 4, (True, True, False))
 )  # fmt: skip
 def test_the_work_of_a_library_is_that_of_torchs_formulas(call, work):
     assert library_work(call) == work
+
+
+@pytest.mark.parametrize(
+    ("name", "signature", "sizes", "operations"),
+    [
+        ("addmm_t_view", "in_ptr0, arg_A, arg_B", [(16,), (2, 32, 64), (16, 64), (64, 16)], 2 * 64 * 64 * 16),
+        ("convolution", "arg_X, arg_W", [(1, 4, 8, 8), (6, 4, 3, 3), (1, 6, 8, 8)], 2 * 6 * 64 * 36),
+        ("mm", "arg_A, arg_B", [(3, 4), (4, 5), (3, 7)], None),
+    ],
+)
+def test_a_template_has_the_operations_of_its_product(name, signature, sizes, operations):
+    text = f"\ndef KERNEL_NAME({signature}, out_ptr0):\n    acc += tl.dot(a, b)\n"
+    found = kernel_work(Call(f"triton_tem_fused_{name}_0", ADD, (*(tensor(*size) for size in sizes), 4, 1, 1)), text)
+    assert (found.operations if found else None) == operations
 
 
 @pytest.mark.gpu
