@@ -126,7 +126,9 @@ def test_the_section_that_moved_is_read_under_its_living_name():
         assert resolve(overrides={OLD: "pingpong"}).options == {NEW: "pingpong"}
 
 
-def test_an_option_of_a_later_torch_says_since_when():
+def test_an_option_of_another_torch_says_since_when():
+    assert "2.8" in why_ignored("graph_partition", (2, 7))
+    assert why_ignored("graph_partition", (2, 8)) is None
     assert why_unknown("cudagraph_policy", (2, 11)) == "it is new in torch 2.12"
     assert why_unknown("cudagraph_policy", (2, 12)) is None
     assert why_unknown(NEW, (2, 10)) == "it is new in torch 2.11"
@@ -141,5 +143,3 @@ def test_an_option_that_is_gone_names_the_way_out():
 def test_an_option_that_torch_ignores_is_told_with_the_effective_config():
     found = resolve(overrides={"autotune_fallback_to_aten": True, "max_autotune": True})
     assert set(found.ignored) == ({"autotune_fallback_to_aten"} if HERE >= (2, 8) else set())
-    assert "2.8" in why_ignored("graph_partition", (2, 7))
-    assert why_ignored("graph_partition", (2, 8)) is None

@@ -186,9 +186,6 @@ def test_models_and_their_sizes_are_found_without_an_import(package):
     assert (found[0].batch_size(Phase.INFERENCE, "cuda"), found[0].batch_size(Phase.TRAINING, "cpu")) == (16, 32)
     assert found[-1].batch_size(Phase.INFERENCE, "cuda") == 1
     assert "torchbenchmark" not in sys.modules
-
-
-def test_they_are_selected_by_their_suite_or_prefix_only(package):
     found = select(patterns=["torchbenchmark/in_a_*", "alexnet"])
     assert [spec.name for spec in found][:2] == ["in_a_dict", "in_a_list"]
     assert select() == all_models()
