@@ -25,22 +25,28 @@ def checked(model, phase=Phase.INFERENCE, dtype="float32", config=EAGER, calls_b
         subject.eager()
         compiled()
     torch._dynamo.reset()
-    return outcome_of(subject, compiled, room)
+    return outcome_of(subject, compiled, room=room)
 
 
-def subject_of(model, phase=Phase.INFERENCE, dtype="float32", config=EAGER, inputs=None, loss=None, targets=None):
+def subject_of(
+    model, phase=Phase.INFERENCE, dtype="float32", config=EAGER, inputs=None, loss=None, targets=None, device="cpu"
+):
     """The model as it is built for a cell, seeded; its loss is the mean square of what it returns."""
     seed_everything()
     x = torch.randn(64, 32) if inputs is None else inputs
     loss = loss or (lambda out, _: out.float().square().mean())
-    return Subject(Cell("tests", "tiny", phase, dtype, "cpu", 8, config), Built(model, (x,), {}, loss, targets))
+    return Subject(Cell("tests", "tiny", phase, dtype, device, 8, config), Built(model, (x,), {}, loss, targets))
 
 
-def outcome_of(subject, compiled=None, room=Room()):  # noqa: B008 - it is frozen
-    effective = resolve_config(subject._cell.config, "cpu")
+def check_of(subject, compiled=None, room=Room()):  # noqa: B008 - it is frozen
+    effective = resolve_config(subject._cell.config, subject._cell.device)
     outcome = Outcome(Measurement(subject._cell, Status.PASS, "", 0.0))
     check(outcome, subject, compiled or subject.compiled(effective), effective, None, room)
-    return outcome.measurement
+    return outcome
+
+
+def outcome_of(*words, **more):
+    return check_of(*words, **more).measurement
 
 
 class Does(nn.Module):

@@ -8,15 +8,11 @@ import torch
 from torch import nn
 
 from collector.correctness import checking, reference
-from collector.correctness.checking import check
 from collector.correctness.reference import Room
 from collector.cpu_device import CpuDevice
-from collector.measure.program import Subject, seed_everything
-from collector.process.outcome import Outcome
-from collector.templates import resolve_config
-from collector.vocabulary import Cell, Config, Measurement, Phase, Status
-from collector.zoo.spec import Built
-from tests.collector.correctness.test_checking import subject_of
+from collector.measure.program import seed_everything
+from collector.vocabulary import Phase, Status
+from tests.collector.correctness.test_checking import check_of, subject_of
 
 GB = 10**9
 
@@ -47,15 +43,9 @@ class Wrong(nn.Module):
 
 
 def checked(room, errors=None, dtype="bfloat16", model=None, device="cpu", phase=Phase.INFERENCE):
-    cell = Cell("tests", "tiny", phase, dtype, device, 8, Config(backend="eager"))
     seed_everything()
-    model = model or Wrong(errors=errors)
-    subject = Subject(cell, Built(model, (torch.randn(64, 32),), {}, lambda out, _: out.float().square().mean()))
-    outcome = Outcome(Measurement(cell, Status.PASS, "", 0.0))
     torch._dynamo.reset()
-    effective = resolve_config(cell.config, device)
-    check(outcome, subject, subject.compiled(effective), effective, None, room)
-    return outcome
+    return check_of(subject_of(model or Wrong(errors=errors), phase, dtype, device=device), room=room)
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ class Counts(nn.Module):
         return self.norm(x)
 
 
-def subject(model, phase=Phase.INFERENCE, dtype="float32", optimizer="none"):
+def subject(model, phase=Phase.INFERENCE, dtype="float32", optimizer="none", width=4, factor=1.0):
     cell = Cell("tests", "tiny", phase, dtype, "cpu", 8, Config(backend="eager"))
     torch.manual_seed(0)
-    built = Built(model, (torch.randn(8, 4),), {}, lambda out, _: out.float().square().mean())
+    built = Built(model, (torch.randn(8, width),), {}, lambda out, _: out.float().square().mean() * factor)
     return Subject(cell, built, optimizer)
 
 
@@ -108,11 +108,9 @@ def test_as_is_casts_nothing_and_is_as_precise_as_its_least_precise_part(dtype, 
 
 def small_loss(factor, dtype, width=16):
     """A training step whose loss, and so every gradient, is this factor as large."""
-    cell = Cell("tests", "tiny", Phase.TRAINING, dtype, "cpu", 8, Config(backend="eager"))
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
-    built = Built(model, (torch.randn(8, width),), {}, lambda out, _: out.float().square().mean() * factor)
-    return Subject(cell, built)
+    return subject(model, Phase.TRAINING, dtype, width=width, factor=factor)
 
 
 def rmse(value, exact):
