@@ -32,7 +32,7 @@ OF_THE_PROGRAM = [
 ]
 
 
-def test_what_cuda_and_its_driver_say_is_suspect_and_what_a_model_says_is_not():
+def test_what_cuda_and_its_driver_say_is_suspect_what_a_model_says_not():
     assert [message for message in (*OF_THE_DEVICE, *OF_THE_PROGRAM) if is_suspect(message)] == OF_THE_DEVICE
 
 
