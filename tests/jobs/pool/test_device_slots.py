@@ -6,21 +6,11 @@ import os
 
 import pytest
 
-from collector.machine.environment import (
-    WORKERS_VARIABLE,
-)
+from collector.machine.environment import WORKERS_VARIABLE
 from collector.machine.host import LENT_CORES_VARIABLE as LENT_VARIABLE
 from collector.usage_errors import ConfigError
 from jobs.pool import device_slots
-from jobs.pool.device_slots import (
-    Gpu,
-    choose_gpus,
-    divide_cores,
-    list_gpus,
-    make_slots,
-    most_workers,
-    visible,
-)
+from jobs.pool.device_slots import Gpu, choose_gpus, divide_cores, list_gpus, make_slots, most_workers, visible
 
 GIB = 1 << 30
 CORES = sorted(os.sched_getaffinity(0))
@@ -33,12 +23,10 @@ MINE = [A, B, C]
     [
         (None, MINE),
         ("", []),
-        (" 2 , 0 ", [C, A]),
-        ("GPU-cccc-1,0", [C, A]),
+        ("GPU-cccc-1, 0 ", [C, A]),
         ("0,-1,2", [A]),
         ("0,0", [A]),
         ("GPU-", []),  # the beginning of all is the name of none
-        ("MIG-1234", []),
     ],
 )
 def test_a_variable_says_which_are_visible_as_it_says_to_cuda(wanted, expected):
@@ -52,9 +40,8 @@ def test_a_variable_says_which_are_visible_as_it_says_to_cuda(wanted, expected):
         (MINE, "all", MINE),
         (MINE, "2, 0", [C, A]),
         ([C, B], "1", [B]),  # the driver's numbers, whatever is visible
-        ([], "all", []),
-        *((MINE, text, "there are 0, 1, 2") for text in ("0,7", "one", "0,")),
-        ([], "0", "no GPU here"),
+        (MINE, "0,7", "there are 0, 1, 2"),
+        (MINE, "0,", "there are 0, 1, 2"),
     ],
 )
 def test_gpus_are_chosen_by_number_and_one_that_is_not_there_is_an_error(gpus, requested, expected):
@@ -75,29 +62,14 @@ NODES = {0: [0, 1, 4, 5], 1: [2, 3, 6, 7]}
     ("nodes", "expected"),
     [
         ([0], [THREADED]),  # alone it has all, and not only its own node's
-        ([1, 0], [[2, 6, 3, 7], [0, 4, 1, 5]]),
         ([1, 0, 0, 1], [[2, 6], [0, 4], [1, 5], [3, 7]]),
         ([0, 0], [[0, 4, 1, 5], [2, 6, 3, 7]]),  # more than the node has: divided evenly
         ([0, None, 1], [[0, 4], [1, 5], [2, 6]]),
-        ([7, 1], [[0, 4, 1, 5], [2, 6, 3, 7]]),  # a node that the kernel does not list
     ],
 )
 def test_cores_go_to_the_gpus_of_their_node(nodes, expected):
     assert divide_cores(THREADED, nodes, NODES) == expected
     assert divide_cores([0, 2], [1, 0], NODES) == [[2], [0]]  # only cores that this process may use
-
-
-@pytest.mark.parametrize(
-    ("gpus", "workers", "said"),
-    [
-        (0, len(CORES) + 1, f"{len(CORES) + 1} workers need .* there are {len(CORES)}: take fewer --workers"),
-        (len(CORES) + 1, 1, f"each of {len(CORES) + 1} GPUs: take fewer --gpus or fewer --workers"),
-    ],
-)
-def test_more_than_there_are_cores_is_one_line(gpus, workers, said):
-    with pytest.raises(ConfigError, match=said) as caught:
-        make_slots([Gpu(number, f"GPU-{number}", GIB, None) for number in range(gpus)], workers, "fork")
-    assert "\n" not in str(caught.value)
 
 
 def play_driver(folder, patch, text, code=0):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 import threading
 import time
@@ -18,7 +17,7 @@ from collector.process.cell_process import CellProcess
 from collector.process.launcher import Launcher, Preload
 from collector.settings import Settings
 from collector.vocabulary import Status
-from jobs.pool import gpu_scheduler, runner
+from jobs.pool import gpu_scheduler
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler, Job, Server
 from jobs.pool.runner import Pool
 from tests.collector.processes import EARLY, EARLY_STATUS, LONG, servers
@@ -29,7 +28,6 @@ from tests.jobs.acting import (
     PATIENT,
     Stage,
     acted,
-    alive,
     player_variables,
     read_log,
     read_trace,
@@ -135,15 +133,6 @@ def test_who_is_killed_while_it_waits_or_stands_is_missed_by_nobody(script, sees
     assert trace.of(2, "measure") == []
 
 
-def test_a_server_that_died_before_its_first_cell_is_replaced(stage):
-    early = Launcher({**os.environ, **player_variables(stage.log)})
-    scheduler = stage.scheduler([acted("work:0.1", 1), acted("tune:0.1", 2)], slot(2), launcher=early)
-    os.kill(early.pid, 9)
-    while alive(early.pid):
-        time.sleep(0.005)
-    all_pass([outcome for _, outcome in Pool([scheduler]).run()], 2)
-
-
 def test_jobs_of_another_server_share_the_device_and_are_their_own(stage):
     steps = "work:0.1,measure:0.2,work:0.1"
     scheduler = stage.scheduler([acted(steps, 1), acted(steps, 2)], slot(3))
@@ -209,18 +198,6 @@ def quiet_slot(workers):
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_who_has_the_device_alone_stops_only_its_users(stage):
-    outcomes, trace = stage.play(["work:0.2,measure:0.5,work:0.2", "device:1", "work:1"], quiet_slot(3))
-    all_pass(outcomes, 3)
-    (held,) = trace.named("measure")
-    # A stop takes a moment to act.
-    others = {tick.number for tick in trace.others_in(held) if tick.moment > held.begin + 0.05}
-    assert others == {3}
-    assert details(outcomes, 2)["stopped_s"] == pytest.approx(0.5, abs=0.3)
-    assert details(outcomes, 3)["stopped_s"] == 0.0
-
-
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 def test_who_measures_moves_to_the_quiet_cores_and_back(stage):
     cores, is_over = {}, threading.Event()
 
@@ -242,28 +219,6 @@ def test_who_measures_moves_to_the_quiet_cores_and_back(stage):
 
 def of_gpu(scripts):
     return [acted(script, number, "cuda") for number, script in enumerate(scripts, 1)]
-
-
-def test_a_lack_of_memory_beside_others_is_measured_again_alone(stage):
-    outcomes, trace = stage.play(["work:0.3,end:no_room/pass", "work:0.3", "work:0.6,end:oom", "work:0.2"], 3)
-    assert statuses(outcomes) == {1: Status.PASS, 2: Status.PASS, 3: Status.OOM, 4: Status.PASS}
-    assert [len(trace.lives[number]) for number in (1, 2, 3, 4)] == [2, 1, 2, 1]
-    again = [lives[1] for number, lives in trace.lives.items() if number in (1, 3)]
-    for begin, end in again:
-        others = [life for lives in trace.lives.values() for life in lives if life != (begin, end)]
-        assert not any(start < end and begin < stop for start, stop in others)
-
-
-def test_a_run_that_is_silent_says_what_its_cells_do(stage, monkeypatch):
-    monkeypatch.setattr(runner, "_SILENCE_S", 0.2)
-    told = []
-    cells = of_gpu(["stage:compile,needs:90/0,device:1.5", "stage:eager,needs:20/0,work:0.2,device:0.1"])
-    list(Pool([stage.scheduler(cells, slot(2, memory_bytes=1e11))], notice=told.append).run())
-    assert {line for line in told if not line.startswith("  ")} == {"nothing ended for 0 s; under way:"}
-    assert any(re.search(r"in compile \(\d s\)", line) for line in told)
-    assert any(
-        re.search(r"in eager \(\d s, waits \d s for the device \(device\) with 20.0 GB\)", line) for line in told
-    )
 
 
 def test_an_interrupted_run_says_what_its_cells_did(stage):

@@ -8,20 +8,12 @@ import pytest
 from rich.console import Console
 
 from collector.vocabulary import Config, Failure, Stage, Status
-from jobs.pool.session import RunProgress, describe, format_s
+from jobs.pool.session import RunProgress, describe
 from tests.factories import cell, failing, passing
 
 
 def quiet():
     return Console(file=io.StringIO(), width=60)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(41.6, "42 s"), (89, "89 s"), (90, "2 min"), (5399, "1 h 30 min"), (7260, "2 h 1 min")],
-)
-def test_seconds_are_said_as_people_say_them(seconds, text):
-    assert format_s(seconds) == text
 
 
 def test_a_config_that_is_unavailable_is_told_once():

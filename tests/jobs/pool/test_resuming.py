@@ -71,7 +71,7 @@ def test_a_disturbed_cell_whose_second_measurement_is_missing_is_left(details, i
 def test_a_run_killed_between_packing_and_removing_is_unfinished(tmp_path):
     path = bundle(tmp_path)
     (tmp_path / "r1.jsonl").write_bytes(gzip.decompress(path.read_bytes()))
-    for name in ("r1", str(path), None):
+    for name in ("r1", None):
         found = find_run(tmp_path, name)
         assert (found.is_done, left(found), found.contents.finished_at) == (False, [], at(600))
     writer, _ = BundleWriter.reopen(found.path, at(700))
@@ -110,22 +110,11 @@ def test_a_lost_copy_is_something_to_do(tmp_path):
     assert (work.cells, work.copies) == ([], [copy_for(pair[1], first)])
 
 
-@pytest.mark.parametrize(("name", "said"), [("nosuch", "r1"), ("elsewhere/r7.jsonl", "r1"), (None, "no run in")])
-def test_a_run_that_is_not_there_is_refused_in_one_line(name, said, tmp_path):
-    folder = tmp_path / "runs"
-    if name:
-        bundle(folder)
-    with pytest.raises(ConfigError, match=said) as caught:
-        find_run(folder, name)
-    assert (caught.value.exit_code, "\n" in str(caught.value)) == (2, False)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"torch_git": "e" * 40}, ["f" * 12, "e" * 12]),
-        ({"gpus": 4, "gpu": "H200"}, ["gpus None there and 4 here", "gpu None there and H200 here"]),
-        ({"node": "there", "cpu": "B"}, ["node here there and there here", "cpu A CPU there and B here"]),
+        ({"node": "there", "gpu": "H200"}, ["node here there and there here", "gpu None there and H200 here"]),
     ],
 )
 def test_another_torch_or_testbed_is_refused_with_both_named(changes, said, tmp_path):

@@ -12,7 +12,7 @@ from collector.process.launcher import LauncherError
 from collector.process.outcome import Outcome
 from collector.settings import BackendFlags, Settings
 from collector.vocabulary import Config, Status
-from jobs.plan.spared_cells import SAME_PROGRAM, Work
+from jobs.plan.spared_cells import Work
 from jobs.pool.gpu_scheduler import LostDeviceError
 from jobs.pool.resuming import find_night
 from jobs.pool.runner import DeviceRun, branch_of, make_header, measure_devices, now, record
@@ -127,17 +127,6 @@ def test_what_the_budget_leaves_of_each_device_is_what_is_left(night, monkeypatc
     _, found = night.measure(runs)
     assert [list(outcomes(contents)) for contents in found] == [[11], [21]]
     assert night.left() == {"a": parts[0][1:], "b": parts[1][1:]}
-
-
-def test_duplicates_get_the_outcome_in_the_bundle_of_their_cell(night):
-    first = acted("work:0.05", 1)
-    other = replace(first, config=Config(backend="aot_eager"))
-    _, (a, b) = night.measure(
-        [night.device_run("a", [acted("work:0.1", 2)]), night.device_run("b", Work([first], {first.cell_id: [other]}))]
-    )
-    assert [item.cell for item in a.measurements] == [acted("work:0.1", 2)]
-    assert [item.cell for item in b.measurements] == [first, other]
-    assert SAME_PROGRAM in b.measurements[1].details
 
 
 def test_without_time_only_copies_of_earlier_outcomes_are_written(night):
