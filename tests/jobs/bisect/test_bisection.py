@@ -181,13 +181,6 @@ def test_the_first_commit_with_other_code_is_found_in_one_run_of_each(codes, wor
     assert len(asked) == len(dict(asked)) <= 2 + 5
 
 
-def test_an_end_without_code_ends_the_search():
-    with pytest.raises(BuildError, match="needs a build"):
-        find_code([*"aaaaaaaaaaa", None])
-    with pytest.raises(EndError, match="its cell is crashed there"):
-        bisect(lambda name, number: Reading("crashed", None, name, ""), judge=CodeJudge(), least=1, most=1)
-
-
 def test_a_build_that_behaves_as_a_decided_one_is_not_measured():
     builds, log, asked = Noisy(7, sd=0.002), Memory(), []
 

@@ -15,18 +15,24 @@ from collector.bundle import read_bundle
 from jobs.bisect.judges import Overlays, Reading
 from jobs.builds.build_environments import commits_of
 from jobs.builds.build_options import BuildError, SourceOptions
-from jobs.builds.overlay import Wheel, make_overlay
-from jobs.git_log import Repository, import_around
+from jobs.builds.overlay import Wheel, acting, changes_compiling, differing, make_overlay
 from jobs.pool.child import ChildError, Request
 from jobs.requested_options import RequestedOptions, RunNames, Selection
 from tests.command_line import call, tell
 from tests.jobs.repositories import commit, installed, run_git
 
+INDUCTOR = "torch/_inductor"
 FILES = {
     "torch/__init__.py": "",
-    "torch/_inductor/config.py": "fuse = True\n",
-    "torch/_inductor/old.py": "",
+    f"{INDUCTOR}/scheduler.py": "fuse = True\n",
+    f"{INDUCTOR}/config.py": "size = 64\nclass triton:\n    cudagraphs = False\n",
+    f"{INDUCTOR}/compile_fx.py": "import a\ndef cudagraphify(): 1\ndef fx_codegen_and_compile(): 1\n",
+    f"{INDUCTOR}/runtime/triton_heuristics.py": "warps = 1\n",
+    f"{INDUCTOR}/old.py": "",
+    f"{INDUCTOR}/reader.py": "from runtime.triton_heuristics import warps\n",
+    "torch/nn/functional.py": "",
     "torch/csrc/a.cpp": "",
+    "functorch/__init__.py": "",
     "test/test_torch.py": "",
 }
 
@@ -41,6 +47,7 @@ def repo(tmp_path):
 def wheel(tmp_path, repo):
     folder = tmp_path / "site"
     shutil.copytree(repo / "torch", folder / "torch", ignore=shutil.ignore_patterns("csrc"))
+    shutil.copytree(repo / "functorch", folder / "functorch")
     (folder / "torch" / "lib").mkdir()
     (folder / "torch" / "lib" / "libtorch.so").write_text("library")
     return Wheel(folder, "9.1", run_git(repo, "rev-parse", "HEAD"))
@@ -69,7 +76,7 @@ def test_files_that_differ_come_from_git_and_all_others_are_the_wheels(tmp_path,
     assert not (overlay.folder / "torch/_inductor/old.py").exists()
     assert read(overlay, "lib/libtorch.so") == "library"
     assert (overlay.folder / "torch" / "__init__.py").is_symlink()
-    assert (wheel.folder / "torch/_inductor/config.py").read_text() == "fuse = True\n"
+    assert (wheel.folder / "torch/_inductor/config.py").read_text() == FILES["torch/_inductor/config.py"]
 
 
 def test_equal_content_is_one_overlay_and_a_half_made_one_is_none(tmp_path, repo, wheel, monkeypatch):
@@ -110,7 +117,6 @@ def test_what_needs_a_build_is_named_unless_it_is_left_out(tmp_path, repo, wheel
 @pytest.mark.parametrize(
     ("source", "commit", "message"),
     [
-        ("main", None, "write REPO@REF"),
         ("{repo}@", None, "write REPO@REF"),
         ("{repo}@gone", None, "has no commit 'gone'"),
         ("{repo}-not@main", None, "no such folder"),
@@ -220,17 +226,16 @@ def test_of_a_source_for_backfill_the_newest_commits_are_taken(pytorch):
             titles(ref)
 
 
-def test_a_shallow_clone_is_measured_without_its_commits(tmp_path, place, pytorch):
-    shallow = tmp_path / "shallow"
-    run_git(tmp_path, "clone", "-q", "--depth", "1", "--branch", "less", pytorch.as_uri(), str(shallow))
-    overlay = make_overlay(f"{shallow}@less", tmp_path / "overlays", wheel_commit="less")
-    assert overlay.files == 0
-    said = import_around(str(tmp_path / "store.db"), Repository(shallow), "pytorch/pytorch", ["less"], "less")
-    assert said.startswith("commits are not imported: ")
-    assert "is a shallow clone" in said
+@pytest.fixture
+def overlays(tmp_path, repo, wheel, monkeypatch):
+    """What measures the commits of the repository by a metric, over the small wheel."""
+    monkeypatch.setattr(Wheel, "installed", lambda: wheel)
+    options = SourceOptions(overlays=tmp_path / "overlays")
+    request = Request(Selection(), ("triton",), RunNames(branch="bisect"), RequestedOptions())
+    return lambda metric: Overlays(repo, options, request, metric, tmp_path)
 
 
-def test_bisect_measures_each_commit_with_its_own_overlay(tmp_path, pytorch, monkeypatch):
+def test_bisect_measures_each_commit_with_its_own_overlay(tmp_path, repo, overlays, monkeypatch):
     asked = []
 
     def measure_in(python, request, folder, log):
@@ -238,33 +243,30 @@ def test_bisect_measures_each_commit_with_its_own_overlay(tmp_path, pytorch, mon
         raise ChildError("nothing is measured")
 
     monkeypatch.setattr("jobs.bisect.judges.measure_in", measure_in)
-    request = Request(Selection(), ("triton",), RunNames(branch="bisect"), RequestedOptions())
-    overlays = tmp_path / "overlays"
-    options = SourceOptions(wheel_commit="wheel", overlays=overlays)
-    less = run_git(pytorch, "rev-parse", "less")
+    less = commit(repo, {"torch/_inductor/config.py": "size = 63\n"}, "less")
     with pytest.raises(ChildError):
-        Overlays(pytorch, options, request, "compiled_ms", tmp_path).measure(less, 2)
+        overlays("compiled_ms").measure(less, 2)
     ((python, request, folder),) = asked
     assert (python, folder) == (Path(sys.executable), tmp_path / less[:12] / "2")
     assert (request.names.branch, request.names.commit) == ("bisect", less)
-    assert "max_fusion_size = 63" in Path(request.requested.execution.overlay, "torch/_inductor/config.py").read_text()
+    assert Path(request.requested.execution.overlay, "torch/_inductor/config.py").read_text() == "size = 63\n"
 
 
 #: What a commit after `less` changes, and whether it may then have the code of a commit before it.
 AFTER = {
-    "comment": ("torch/_inductor/scheduler.py", "# A comment.\n"),
-    "compiling": ("torch/_inductor/scheduler.py", "flag = 1\n"),
-    "running": ("torch/_inductor/runtime/hints.py", "flag = 1\n"),
+    "comment": (f"{INDUCTOR}/scheduler.py", "fuse = True  # A comment.\n"),
+    "compiling": (f"{INDUCTOR}/scheduler.py", "fuse = False\n"),
+    "running": (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 2\n"),
     "nothing": ("test/test_torch.py", "y"),
 }
 
 
-def test_bisect_takes_a_commit_of_the_same_program_for_one_it_has_measured(tmp_path, pytorch, monkeypatch):
-    shas = {name: run_git(pytorch, "rev-parse", name) for name in ("wheel", "less")}
+def test_bisect_takes_a_commit_of_the_same_program_for_one_it_has_measured(tmp_path, repo, overlays, monkeypatch):
+    shas = {"main": run_git(repo, "rev-parse", "main")}
+    shas["less"] = commit(repo, {f"{INDUCTOR}/config.py": "size = 63\n"}, "less")
     for name, (path, text) in AFTER.items():
-        run_git(pytorch, "checkout", "-q", "less")
-        before = (pytorch / path).read_text() if (pytorch / path).exists() else ""
-        shas[name] = commit(pytorch, {path: before + text}, name)
+        run_git(repo, "checkout", "-q", "less")
+        shas[name] = commit(repo, {path: text}, name)
     compiled = []
 
     def read_run(python, request, bundles, metric, folder):
@@ -273,12 +275,9 @@ def test_bisect_takes_a_commit_of_the_same_program_for_one_it_has_measured(tmp_p
         return Reading("pass", None, "", "", code="new")
 
     monkeypatch.setattr("jobs.bisect.judges.read_run", read_run)
-    options = SourceOptions(wheel_commit="wheel", overlays=tmp_path / "overlays")
-    request = Request(Selection(), ("triton",), RunNames(branch="bisect"), RequestedOptions())
 
     def same(name, metric="compiled_ms", codes=("old", "new")):
-        known = {shas["wheel"]: codes[0], shas["less"]: codes[1]}
-        return Overlays(pytorch, options, request, metric, tmp_path).same_as(shas[name], known)
+        return overlays(metric).same_as(shas[name], {shas["main"]: codes[0], shas["less"]: codes[1]})
 
     assert [same("nothing"), same("nothing", "status")] == [shas["less"]] * 2
     assert not compiled
@@ -287,3 +286,72 @@ def test_bisect_takes_a_commit_of_the_same_program_for_one_it_has_measured(tmp_p
     assert [same("running"), same("comment", "compile_cold_s"), same("comment", codes=("new", "new"))] == [None] * 3
     assert [same("compiling", codes=codes) for codes in (("old", "other"), (None, None))] == [None] * 2
     assert len(compiled) == 3
+
+
+def sides(tmp_path, repo, wheel, changed):
+    """The folders of `main` and of a commit with these changes."""
+    run_git(repo, "checkout", "-q", "main")
+    commit(repo, changed, "new")
+    return [made(tmp_path, wheel, f"{repo}@{ref}").folder for ref in ("main", "new")]
+
+
+def compared(tmp_path, repo, wheel, changed):
+    """What differs and what of it acts, from `main` to a commit of these changes."""
+    base, new = sides(tmp_path, repo, wheel, changed)
+    files = differing(base, new, wheel)
+    assert differing(new, base, wheel) == files
+    return files, acting(base, new, files)
+
+
+def test_files_that_differ_are_named_whether_changed_new_or_gone(tmp_path, repo, wheel):
+    changed = {
+        f"{INDUCTOR}/scheduler.py": "fuse = False\n",
+        f"{INDUCTOR}/fx_passes/new.py": "new = 1\n",
+        f"{INDUCTOR}/old.py": None,
+        "functorch/__init__.py": "x = 1\n",
+        "test/test_torch.py": "x = 1\n",
+    }
+    files, at_run_time = compared(tmp_path, repo, wheel, changed)
+    assert files == [
+        f"{INDUCTOR}/fx_passes/new.py",
+        f"{INDUCTOR}/old.py",
+        f"{INDUCTOR}/scheduler.py",
+        "functorch/__init__.py",
+    ]
+    assert at_run_time == ["functorch/__init__.py"]
+    assert compared(tmp_path, repo, wheel, {"test/test_torch.py": "y"}) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "acts"),
+    [
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 2\n", True),
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "# more warps?\nwarps  =  1\n", False),
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = (\n", True),
+        # A function that nobody calls, a constant that nobody reads; but for what is run, called or found by its name.
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\ndef unused(x=1): return x\nUNUSED = 2\n", False),
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "def unused(x=1): return x\nwarps = 2\n", True),
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\n@register\ndef unused(): 1\n", True),
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\nclass Unused: 1\n", True),
+        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\ndef fuse(): 1\n", True),
+        ("torch/nn/functional.py", "x = 1\n", True),
+        ("torch/nn/functional.pyi", "x: int\n", False),
+        (f"{INDUCTOR}/codegen/cpp_prefix.h", "#define X\n", True),
+        (f"{INDUCTOR}/config.py", "size = 1\nclass triton:\n    cudagraphs = False  # off\n", False),
+        (f"{INDUCTOR}/config.py", "size = 64\nclass triton:\n    cudagraphs = True\n", True),
+        (f"{INDUCTOR}/compile_fx.py", "import a\ndef cudagraphify(): 1\ndef fx_codegen_and_compile(): 2\n", False),
+        (f"{INDUCTOR}/compile_fx.py", "import a\ndef cudagraphify(): 2\ndef fx_codegen_and_compile(): 1\n", True),
+        (f"{INDUCTOR}/compile_fx.py", "import b\ndef cudagraphify(): 1\ndef fx_codegen_and_compile(): 1\n", True),
+    ],
+)
+def test_what_is_not_known_to_work_at_compile_time_only_acts_at_run_time(tmp_path, repo, wheel, name, content, acts):
+    assert compared(tmp_path, repo, wheel, {name: content}) == ([name], [name] * acts)
+
+
+@pytest.mark.parametrize(
+    ("content", "changes"),
+    [("# more\nfuse = True\n", False), ("fuse = True\ndef unused(): 1\n", False), ("fuse = False\n", True)],
+)
+def test_compile_times_may_differ_where_a_file_says_something_else(tmp_path, repo, wheel, content, changes):
+    base, new = sides(tmp_path, repo, wheel, {f"{INDUCTOR}/scheduler.py": content})
+    assert changes_compiling(base, new, differing(base, new, wheel)) is changes

@@ -1,11 +1,16 @@
 """Cells of a census share a generation where they are one program; what nights taught a census is read back."""
 
+from __future__ import annotations
+
+import pytest
+
 from collector.bundle import CENSUS
 from collector.census.gpu_models import ASSUMED, PAD_MM
 from collector.configs import parse_config
+from db.ingest import ingest_bundle
 from jobs.census.census_pool import CensusPlace
-from jobs.census.census_runs import CensusCell, CensusMemory, other_answers, share
-from tests.factories import cell, failing, passing
+from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CensusMemory, other_answers, read_truth, share
+from tests.factories import cell, header, new_store, passing, write_bundle
 
 
 def question(key, answer):
@@ -35,15 +40,6 @@ def test_other_answers_change_the_fewest_first():
     assert len(list(other_answers([question(str(n), True) for n in range(9)], "night-1"))) == 15
 
 
-def test_a_cell_tells_what_is_known_of_it():
-    known = CensusCell(
-        passing(cell(), code_id="c0de", details={"census": {"known": True, "questions": [question("a", True)]}})
-    )
-    assert known.describe() == "c0de  1 question"
-    assert known.to_json() | {"model": "bert", "known": True, "code_id": "c0de", "config": "default"} == known.to_json()
-    assert CensusCell(failing(cell())).describe() == "fail_to_compile: no kernel fits"
-
-
 def known(model):
     facts = {"known": True, "questions": [{"kind": "pad_mm", "key": "a", "answer": False, "source": "assumed"}]}
     return CensusCell(passing(cell(model), code_id="c0de", details={CENSUS: facts}))
@@ -62,3 +58,49 @@ def test_answers_and_differing_cells_are_read_back(tmp_path):
     (path,) = (tmp_path / "cache").glob("H100-torch-2.13.0.json")
     path.write_text("[]")
     assert not CensusMemory.read(place, "2.13.0").answers, "a damaged file says nothing"
+
+
+SOFTWARE = {"torch": "2.13.0+cu130", "torch_git": "a" * 40, "triton": "3.7.0", "gpu": "NVIDIA H200"}
+TESTBED = {"device": "cuda", "gpu": "NVIDIA H200"}
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    measured = [passing(cell("bert"), code_id="c0de"), passing(cell("gpt2"), code_id="beef"), passing(cell("t5"))]
+    return write_bundle(tmp_path / "runs", header("n-1", testbed=TESTBED), measured, environment=SOFTWARE)
+
+
+def taken(model, code_id, known=True, environment=SOFTWARE):
+    facts = {"known": known, "questions": []}
+    return CensusCell(passing(cell(model), code_id=code_id, details={CENSUS: facts}), environment)
+
+
+def test_cells_are_counted_by_how_they_agree(bundle):
+    agreement = Agreement(read_truth(str(bundle), "no.db"))
+    words = [
+        agreement.took(one)
+        for one in (taken("bert", "c0de"), taken("gpt2", "0ther"), taken("t5", "c0de"), taken("gpt2", "beef", False))
+    ]
+    assert words == [EQUAL, "DIFFERS", "not in the night", ""]
+    assert (agreement.cells, agreement.known, agreement.equal, agreement.not_measured) == (4, 3, 1, 1)
+    assert list(agreement.differing) == [cell("gpt2").cell_id]
+    agreement.correct(taken("gpt2", "beef"))
+    assert (agreement.equal, agreement.differing) == (2, {})
+
+
+def test_code_of_other_software_is_not_compared(bundle):
+    agreement = Agreement(read_truth(str(bundle), "no.db"))
+    assert agreement.took(taken("bert", "c0de", environment={**SOFTWARE, "triton": "3.8.0"})) == "not in the night"
+
+
+def test_a_commit_that_changes_no_file_is_the_installed_torch(bundle):
+    truth = read_truth(str(bundle), "no.db")
+    assert truth.codes({**SOFTWARE, "source": "0 files of 0123456789 over 70d99e998b"})
+    assert not truth.codes({**SOFTWARE, "source": "1 files of 0123456789 over 70d99e998b"})
+
+
+def test_a_night_of_the_database_is_compared_like_its_bundle(bundle, tmp_path):
+    store = new_store(tmp_path / "store.db")
+    ingest_bundle(store, bundle)
+    truth = read_truth("n-1", str(tmp_path / "store.db"))
+    assert truth.codes(SOFTWARE) == read_truth(str(bundle), "no.db").codes(SOFTWARE)

@@ -118,7 +118,6 @@ def test_other_code_is_timed_in_turn_and_a_report_is_written(tmp_path, pytorch):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--all"], "--all measures the whole zoo"),
         (["--repo", "{tmp}"], "is no git repository"),
         (["--against", "+combo_kernels=true"], "--against takes one ref, or none"),
     ],

@@ -15,7 +15,6 @@ from analysis.reports.facts import build_report
 from analysis.rerun import find_again
 from collector.bundle import CONFIRM, read_bundle
 from collector.settings import Settings
-from collector.usage_errors import ZooError
 from collector.vocabulary import Cell, Config, Phase, short_hash
 from db.engine import open_store
 from db.ingest import ingest_bundle
@@ -29,7 +28,7 @@ from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.testbeds import Testbed
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.analysis.compare.test_cell_verdicts import MODELS, OTHER_TESTBED, make_run
-from tests.factories import ENVIRONMENT, cell, failing, header, matrix, new_store, night, passing, write_bundle
+from tests.factories import ENVIRONMENT, cell, failing, header, matrix, new_store, night, write_bundle
 
 EAGER = Config(backend="eager")
 REAL = [
@@ -137,23 +136,6 @@ def test_sides_are_measured_again_exactly_where_the_report_says(nights, measured
     assert "report main@" in done.output
 
 
-def test_models_that_the_zoo_does_not_have_are_left_out_and_named(nights, monkeypatch):
-    known = MODELS[:9]
-
-    def find(suite, model, own=()):
-        if model not in known:
-            raise ZooError(f"no model {model}")
-
-    monkeypatch.setattr("jobs.checking.confirming.find", find)
-    plan = plans_again(["r11", "r12"], nights, None, 1).plans[0]
-    assert {cell.model for cell in plan.cells} <= set(known)
-    assert len(plan.cells) + len(plan.left_out) == len(report_of(nights).again.cells)
-    assert f"no model {MODELS[20]}" in "\n".join(plan.left_out)
-    monkeypatch.undo()
-    done = run("--again", "r11", "r12", "--db", nights)
-    assert (done.exit_code, "nothing to measure again here" in done.output) == (3, True)
-
-
 def test_a_machine_that_can_settle_nothing_is_told_before_it_measures(nights, measured, any_model):
     plans = plans_again(["r11", "r12"], nights, None, 1)
     environment = {"device": "cuda", "torch": "2.99.0", "torch_git": "f" * 40}
@@ -171,22 +153,6 @@ def test_nothing_to_measure_again_is_exit_code_3_with_the_reason(nights, measure
     empty = tmp_path / "plan.json"
     empty.write_text('{"cells": []}')
     assert run("--again", empty).exit_code == 3
-    assert "nowhere.json: No such file" in str(run("--again", tmp_path / "nowhere.json").exception)
-    assert measured == []
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["plan.json"], "unexpected argument 'plan.json'"),
-        (["--again", "a", "b", "c"], "takes a file, or BASE and NEW"),
-        (["--again", "--config", "triton"], "leave out models"),
-        ([], "name what to measure"),
-    ],
-)
-def test_words_that_do_not_go_together_are_usage(words, said, measured):
-    done = run(*words)
-    assert (done.exit_code, said in done.output) == (2, True), done.output
     assert measured == []
 
 
@@ -230,17 +196,11 @@ def base_of(confirming_it, run_id="base"):
     ],
 )
 def test_base_is_measured_where_its_torch_is_at_hand(tmp_path, changes, words):
-    make(tmp_path, "base", **changes)
-    found, said = base_of(confirmation(tmp_path))
-    assert (said, bool(found)) == (words, words == "both sides")
-
-
-def test_without_base_or_in_another_environment_new_is_measured_alone(tmp_path, monkeypatch):
     of_night = confirmation(tmp_path)
     assert base_of(of_night) == ((), "new side only: the bundle of base is not here")
-    make(tmp_path, "base", asked=asked())
-    monkeypatch.setattr(confirming, "environment_id", lambda _: "another")
-    assert base_of(of_night) == ((), "new side only: base ran in another environment")
+    make(tmp_path, "base", **changes)
+    found, said = base_of(of_night)
+    assert (said, bool(found)) == (words, words == "both sides")
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -259,12 +219,6 @@ def test_base_of_another_source_is_measured_from_an_overlay_that_is_ours(tmp_pat
     found, _ = base_of(confirmation(tmp_path))
     assert [one.execution.overlay for one in found] == [str(overlay)] * is_there
     assert started == [(str(overlay), "3 files", False)] * is_there
-
-
-def test_a_night_is_as_long_as_its_cells_took_its_workers(tmp_path):
-    of_one, of_three = (confirmation(tmp_path / str(workers), workers)._night_s() for workers in (1, 3))
-    assert of_one == pytest.approx(sum(passing(which).wall_s for which in CELLS))
-    assert of_three == pytest.approx(of_one / 3)
 
 
 def test_resume_confirms_the_night_that_asked_for_it_and_no_other(tmp_path):

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import click
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.bundle import read_bundle
 from db.nights import list_nights
-from jobs.cli import app
 from jobs.cluster import cluster_night
 from jobs.cluster.cluster_night import cut_shards
-from jobs.cluster.ray_cluster import ClusterError, LostError, Node, check_address, connected, usable_nodes
+from jobs.cluster.ray_cluster import ClusterError, LostError, Node, usable_nodes
 from jobs.options import Storage
 from jobs.plan.cost import read_history
 from jobs.plan.planning import Plan, load_plan
-from jobs.pool.child import Request, run_child
-from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
+from jobs.pool.child import Request
+from jobs.requested_options import RequestedOptions, RunNames
 from tests.factories import CONFIGS, cell, new_store, night
 
 CELLS = [cell(f"m{number}", config, device="cpu") for config in CONFIGS for number in range(4)]
@@ -186,60 +181,3 @@ def test_nodes_of_at_most_half_the_largest_take_no_part(counts, device):
     usable = usable_nodes(nodes, device)
     assert bool(usable) == any(counts)
     assert all((2 * node.gpus > max(counts)) == (node in usable) for node in nodes)
-
-
-def test_without_a_gpu_the_message_says_what_to_do(measure):
-    plan = Plan([replace(CELLS[0], device="cuda")])
-    measure(PlayedCluster(), plan=plan, fails="no node of the cluster has a GPU: use --device cpu")
-
-
-@pytest.mark.parametrize(
-    ("address", "kind", "said"),
-    [
-        ("ray://host:10001", click.UsageError, "HOST:PORT"),
-        ("127.0.0.1:1", ClusterError, "no Ray cluster at 127.0.0.1:1"),
-    ],
-)
-def test_an_address_without_a_cluster_is_reported_at_once(address, kind, said):
-    with pytest.raises(kind, match=said):
-        check_address(address)
-
-
-def test_without_ray_the_message_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(click.UsageError, match="pip install"), connected(None):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--tasks", "3"], "--executor ray"),
-        (["--executor", "ray", "--gpus", "all"], "--gpus is for this host"),
-        (["--executor", "ray", "--dry-run"], "--dry-run is for this host"),
-    ],
-)
-def test_options_without_effect_are_refused(words, said):
-    done = CliRunner().invoke(app, ["nightly", *words])
-    assert done.exit_code == 2
-    assert said in done.output
-
-
-REQUEST = Request(
-    Selection(), (), RunNames(), RequestedOptions(execution=ExecutionOptions(2)), cells=tuple(CELLS[:1]), until=5.0
-)
-
-
-@pytest.mark.parametrize(
-    ("script", "code", "last_line"),
-    [
-        ("pass", 0, "no output"),
-        ("sys.exit('inductor-watch: no torch there')", 1, "inductor-watch: no torch there"),
-        ("import os; os.kill(os.getpid(), 9)", -9, "no output"),
-    ],
-)
-def test_the_end_of_a_child_is_known(script, code, last_line, tmp_path):
-    python = tmp_path / "python"
-    python.write_text(f"#!{sys.executable}\nimport sys; sys.stdin.readline(); {script}\n")
-    python.chmod(0o755)
-    assert run_child(python, REQUEST, dict(os.environ)) == (code, last_line)

@@ -72,22 +72,12 @@ def test_filters_metrics_and_dates_hide(history):
     assert counts("--since", "2026-08-20", "--branch", "main", "--config", "default") == [{"broke": 1}]
 
 
-def test_limits_evidence_and_drift_are_as_asked_for(history):
-    assert "and 1 older alerts" in changepoints(history.location, "--limit", "1", "--cells", "1").output
-    assert "and 1 more changes" in changepoints(history.location, "--cells", "1", "--metric", "compiled_ms").output
-    done = changepoints(history.location, "--evidence", "--pinned", "n003", "--window", "24")
-    for said in ("failed with BackendCompilerFailed", ", eager ", "series drifted from the pin"):
-        assert said in done.output
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--metric", "compild_ms"), "compiled_ms"),
-        (("--branch", "mian"), "main"),
         (("--window", "3"), "20"),
         (("--model", "brt"), "bert"),
-        (("--pinned", "nowhere"), "nowhere"),
     ],
 )
 def test_wrong_words_are_usage_and_the_nearest_are_named(history, words, said):

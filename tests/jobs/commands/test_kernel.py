@@ -13,7 +13,7 @@ from analysis.rerun import find_kernel, kernel_script
 from collector.code import DEFINITION, KERNEL, Code, Graph, Kernel
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from tests.command_line import call, is_one_line, tell
+from tests.command_line import call, tell
 from tests.factories import cell, header, passing, write_bundle
 
 SUM = "triton_red_fused_sum_"
@@ -74,20 +74,6 @@ def test_a_script_has_the_kernel_of_both_sides_with_its_launch(folder):
     )
     assert "launched 2 x by the wrapper, with 2 sets of arguments" in script
     assert "\nimport os" not in script, "what a bundle says of a kernel stays a comment"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (
-            ["triton_red_fused_sum_3", "--model", "bert"],
-            "has no kernel triton_red_fused_sum_3: did you mean triton_red_fused_sum_",
-        ),
-        (["triton_red_fused_sum_2"], "2 cells with generated code are chosen, and one is needed"),
-    ],
-)
-def test_what_is_missing_is_told(folder, words, said):
-    is_one_line(call("kernel", "n0", "n1", *words, folder=folder), 2, said)
 
 
 @pytest.mark.gpu

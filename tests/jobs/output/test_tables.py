@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from analysis.compare.compare_sides import compare_named, summarise
-from analysis.compare.suite_groups import Counts
-from analysis.present import pass_rate, ruled_out
+from analysis.compare.compare_sides import compare_named
+from analysis.present import ruled_out
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
-from db.queries.sides import resolve_side
-from jobs.output.comparison_tables import show_comparison, show_summary
-from jobs.output.tables import FittingTable, console
+from jobs.output.comparison_tables import show_comparison
+from jobs.output.tables import FittingTable
 from tests.factories import COMMIT_B, cell, failing, header, new_store, passing, write_bundle
 
 NAME = "huggingface/ResNet18ForImageClassification inference float32 cpu bs1 triton"
@@ -38,20 +36,6 @@ def test_no_line_is_longer_than_the_terminal_and_nothing_is_cut(width):
     assert "…" not in text
     assert "inconclusive" in text
     assert "".join(line[:30].strip() for line in lines[3:]).replace(" ", "")[:20] == NAME[:20]
-
-
-def test_spare_columns_go_first_and_all_that_went_are_named():
-    assert "left out" not in "".join(drawn(160))
-    heading, note = drawn(58)[1], " ".join(drawn(58)[-2:])
-    assert heading.split() == ["cell", "verdict", "change", "%", "speedup", "x"]
-    assert "left out for want of room: base, new (" in note
-    assert drawn(50)[1].split() == ["cell", "verdict", "change", "%"]
-
-
-@pytest.mark.parametrize(("columns", "width"), [("90", 90), ("wide", 400)])
-def test_what_goes_to_a_pipe_is_as_wide_as_columns_says(columns, width, monkeypatch):
-    monkeypatch.setenv("COLUMNS", columns)
-    assert console().width == width
 
 
 CELLS = [cell(model) for model in ("bert", "gpt2", "t5", "vit")]
@@ -134,29 +118,6 @@ def test_a_limit_keeps_the_largest_changes_and_brackets_are_no_markup(tmp_path):
         line for line in shown(engine, limit=2) if line.startswith("huggingface/") and " compiled latency " in line
     ]
     assert [line.split()[0] for line in ranked] == ["huggingface/t5", "huggingface/[red]vit[/red]"]
-
-
-def test_a_summary_names_what_failed_and_what_is_missing(store):
-    console = Console(file=io.StringIO(), width=240)
-    with store.connect() as connection:
-        show_summary(console, summarise(connection, resolve_side(connection, "new")))
-    text = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
-    assert "oom huggingface/gpt2 inference bfloat16 default" in text
-    assert "missing huggingface/vit inference bfloat16 default" in text
-    assert any("67% 2/3 (1 missing)" in line for line in text)
-
-
-@pytest.mark.parametrize(
-    ("counts", "text"),
-    [
-        (Counts(planned=4, measured=4, passed=0, failed=0, not_applicable=4), "- (4 n/a)"),
-        (Counts(planned=500, measured=500, passed=499, failed=1, not_applicable=0), "99% 499/500"),
-        (Counts(planned=5, measured=4, passed=2, failed=1, not_applicable=1), "67% 2/3 (1 missing) (1 n/a)"),
-        (Counts(12, 12, 11, 1, 0, pytorch_passed=12, pytorch_judged=12), "92% 11/12 (PyTorch's 12/12)"),
-    ],
-)
-def test_a_pass_rate_tells_its_denominator_and_what_is_missing(counts, text):
-    assert pass_rate(counts) == text
 
 
 @pytest.mark.parametrize(

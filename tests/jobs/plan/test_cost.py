@@ -8,14 +8,7 @@ import pytest
 
 from collector.usage_errors import BundleError
 from collector.vocabulary import Status
-from jobs.plan.cost import (
-    NEWEST,
-    Cost,
-    CostModel,
-    Source,
-    learn_from,
-    read_history,
-)
+from jobs.plan.cost import NEWEST, Cost, CostModel, Source, learn_from, read_history
 from tests.factories import CUDAGRAPHS, cell, failing, header, passing, write_bundle
 
 HELD = {"measure": 2.0, "tune": 10.0, "device": 3.0}

@@ -19,7 +19,7 @@ from db.queries.sides import resolve_side
 from jobs.cli import app
 from jobs.plan.cost import CostModel
 from jobs.plan.planning import Plan, load_plan, read_plan
-from jobs.plan.shards import cut, group_of, longest_first, predict, shares, write_plans
+from jobs.plan.shards import cut, group_of, longest_first, shares, write_plans
 from tests.factories import CONFIGS, CUDAGRAPHS, DEFAULT, cell, header, night, passing, write_bundle
 
 SECONDS = st.lists(st.integers(0, 300), min_size=1, max_size=25)
@@ -35,13 +35,6 @@ def planned(seconds, device="cpu", **held):
 
 def names(cells):
     return [int(item.model[1:]) for item in cells]
-
-
-@pytest.mark.parametrize(("budget_s", "order"), [(47, [0, 1, 2]), (48, [1, 0, 2]), (10, [0, 1, 2])])
-def test_a_budget_that_is_hardly_met_keeps_the_plans_own_order(budget_s, order):
-    cells, model = planned([5, 20, 15])
-    assert predict(cells, model, 1).total_s == 40
-    assert names(longest_first(cells, model, 1, budget_s)) == order
 
 
 def test_long_cells_are_spread_over_the_night_and_the_short_ones_end_it():
@@ -144,22 +137,6 @@ def test_the_command_line_writes_plans_that_a_night_can_measure(tmp_path):
     assert told == {"before": "1", "shards": "2", "cells": "4", "night": "actions-5-1"}
     assert [job["shard"] for job in jobs] == ["01", "02"]
     assert [read_plan(tmp_path / job["plan"], "cpu").night for job in jobs] == ["actions-5-1"] * 2
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--github-output",), "--github-output goes with --shards"),
-        (("--shards", "2", "--json"), "it is in plan.json"),
-        (("--shards", "257"), "1<=x<=256"),
-        (("--shards", "2", "--github-output"), "GITHUB_OUTPUT names no file"),
-    ],
-)
-def test_options_that_do_not_go_together_are_usage(words, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = call(*SMALL, *words)
-    assert said in (done.output if done.exit_code == 2 else str(done.exception))
-    assert list(tmp_path.iterdir()) == []
 
 
 def arrived(folder, number, shard, minutes=0):

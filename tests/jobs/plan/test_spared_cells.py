@@ -125,10 +125,6 @@ def test_tuning_is_shared_beside_the_bundles_unless_a_folder_is_named(tmp_path):
     requested = carrying_over(RequestedOptions(), 3, tmp_path / "runs")
     assert requested.execution.carried_nights == 3
     assert requested.settings.shared_tuning == str(tmp_path / "runs" / "tuning")
-    (tmp_path / "one.jsonl").write_text("")
-    assert carrying_over(RequestedOptions(), 3, tmp_path / "one.jsonl").settings.shared_tuning == str(
-        tmp_path / "tuning"
-    )
     named = carrying_over(RequestedOptions(Settings(shared_tuning="/mine")), 3, tmp_path)
     assert named.settings.shared_tuning == "/mine"
     assert RequestedOptions.from_json(named.to_json()) == named

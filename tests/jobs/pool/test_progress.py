@@ -7,7 +7,6 @@ import io
 import pytest
 from rich.console import Console
 
-from collector.vocabulary import Config, Failure, Stage, Status
 from jobs.pool.session import RunProgress, describe
 from tests.factories import cell, failing, passing
 
@@ -16,26 +15,7 @@ def quiet():
     return Console(file=io.StringIO(), width=60)
 
 
-def test_a_config_that_is_unavailable_is_told_once():
-    console = Console(file=io.StringIO(), width=200)
-    progress = RunProgress(console, total=4)
-    why = "no CUTLASS checkout found"
-    for model in ("a", "b", "c"):
-        failure = Failure(Stage.RESOLVE_CONFIG, "UnavailableError", why)
-        progress.took(failing(cell(model, Config(template="cutlass")), Status.UNAVAILABLE, failure=failure))
-    progress.took(passing(cell("a")))
-    assert console.file.getvalue().count(why) == 1
-    assert progress.unavailable_words() == [f"3 cells of cutlass not measured: {why}"]
-    assert (progress.done, progress.failing) == (4, 0)
-
-
-def test_a_dynamic_cell_tells_what_each_size_costs_beside_a_static_program():
-    sizes = [
-        {"batch_size": 8, "length": 64, "compiled_ms": 2.2, "static_ms": 2.0},
-        {"batch_size": 4, "length": 32, "compiled_ms": 1.0, "static_ms": 1.0},
-    ]
-    told = describe(passing(cell(), metrics={"speedup": 1.5, "recompiles": 1.0}, details={"sizes": sizes}))
-    assert told == "pass  1.50x  batch 8, length 64: 1.10x static  batch 4, length 32: 1.00x static  1 recompile"
+SIZE = {"batch_size": 8, "length": 64, "compiled_ms": 2.2, "static_ms": 2.0}
 
 
 def test_every_cell_is_one_line_with_counts_and_time_left():
@@ -61,6 +41,7 @@ def test_every_cell_is_one_line_with_counts_and_time_left():
         ),
         ({"compile_cold_s": 3.21}, {"only": "code", "same_code_as": "n1"}, "pass  compile 3.2 s  same code as n1"),
         ({"speedup": 1.5}, {"checked_by": "cosine"}, "pass (checked by cosine)  1.50x"),
+        ({"recompiles": 1.0}, {"sizes": [SIZE]}, "pass  batch 8, length 64: 1.10x static  1 recompile"),
     ],
 )
 def test_a_pass_is_told_by_the_figures_that_were_measured(metrics, details, text):

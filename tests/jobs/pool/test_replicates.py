@@ -59,16 +59,3 @@ def test_cells_that_were_carried_over_are_not_measured_twice(nightly, measured, 
     measured.progress.took(passing(planned, details={"only": "code", SAME_CODE_AS: "r0"}))
     done, names = nightly("--unchanged-code", "skip")
     assert (done.exit_code, len(names)) == (0, 1), done.output
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--unchanged-code", "skip", "--executor", "ray"], "--unchanged-code skip is for this host"),
-        (["--replicates", "2", "--max-hours", "2"], "--max-hours"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(nightly, words, said):
-    done, names = nightly(*words)
-    assert (done.exit_code, names) == (2, [])
-    assert said in done.output

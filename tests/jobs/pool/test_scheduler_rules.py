@@ -195,22 +195,3 @@ def test_the_first_cell_of_a_model_tunes_before_the_others_start():
         world = World([script] * 4, device_slot(4), settings=Settings(shared_tuning="choices"))
         world.run()
     assert set(starts(world).values()) == {0.0}, "with a folder of choices nobody waits"
-
-
-@pytest.mark.parametrize(
-    ("usual", "large", "is_early"),
-    [(13, 30, True), (13, 60, False), (9, 30, False)],
-    ids=["others give way", "more than half is not waited for", "a worker's share starts all the same"],
-)
-def test_room_is_kept_for_the_first_cell_that_has_too_little(usual, large, is_early):
-    def other(number):
-        return Script([Step("device", 1.0, usual * GB, usual * GB), Step("work", 5.0 + number % 7)])
-
-    big = Script([Step("device", 1.0, large * GB, GB, stage=Stage.LOAD_MODEL), Step("work", 9.0)])
-    sizes = {number: (large if number == 9 else usual) * GB for number in range(1, 60)}
-    scripts = [big if number == 9 else other(number) for number in sizes]
-    world = World(scripts, device_slot(8, 80), lambda cell, _: sizes[cell.batch_size] / 1.2)
-    world.run()
-    found = starts(world)
-    assert (found[9] < found[30]) == is_early
-    assert set(once_each(world).values()) == {Status.PASS}

@@ -1,15 +1,15 @@
-"""How a run used its machine: from a kernel and a driver that are invented, to what people read."""
+"""How a run used its machine, and which measurements shared the device: found by the run's own figures, repeated once."""
 
 from __future__ import annotations
 
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 
+from collector.vocabulary import Cell, Config, Measurement, Phase, Status
 from jobs.pool import usage
-from jobs.pool.usage import UsageMeter
+from jobs.pool.usage import DisturbanceCheck, UsageMeter
 from tests.factories import cell, passing
 
 #: Two cores and the sum of both, in the columns of proc(5): user, nice, system, idle, iowait, irq, softirq, steal, guest.
@@ -18,34 +18,6 @@ cpu0 100 0 50 300 50 0 0 0 50 0
 cpu1 200 0 50 200 50 0 0 0 0 0
 intr 1 2 3
 """
-
-
-@pytest.fixture
-def kernel(tmp_path, monkeypatch):
-    monkeypatch.setattr(usage, "_STAT", tmp_path / "stat")
-    return (tmp_path / "stat").write_text
-
-
-class Driver:
-    """An NVML that says one utilisation after the other."""
-
-    def __init__(self, *looks):
-        self.looks, self.asked = list(looks), []
-
-    def nvmlInit(self):  # noqa: N802 - NVML's name
-        pass
-
-    def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802
-        self.asked.append(uuid)
-        return uuid
-
-    def nvmlDeviceGetUtilizationRates(self, _):  # noqa: N802
-        return SimpleNamespace(gpu=self.looks[0][0])
-
-    def nvmlDeviceGetMemoryInfo(self, _):  # noqa: N802
-        if len(self.looks) == 1:
-            raise RuntimeError("the driver answers no more")
-        return SimpleNamespace(used=self.looks.pop(0)[1])
 
 
 def measured(wall_s, **details):
@@ -57,28 +29,17 @@ def seen(meter, monkeypatch, seconds=10.0):
     return meter.usage()
 
 
-def test_the_gpu_is_watched_by_its_uuid_until_its_driver_answers_no_more(kernel, monkeypatch):
-    kernel(STAT)
-    driver = Driver((50, 10 * 10**9), (100, 30 * 10**9), (0, 0))
-    monkeypatch.setitem(sys.modules, "pynvml", driver)
-    monkeypatch.setattr(usage, "_LOOK_S", 0.001)
+def test_cores_are_busy_as_the_kernel_counts_and_what_nobody_tells_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(usage, "_STAT", tmp_path / "stat")
+    (tmp_path / "stat").write_text(STAT)
     with UsageMeter("GPU-1", [0, 1], 2) as meter:
         meter._thread.join(10)
-        kernel(STAT.replace("cpu0 100 0 50 300", "cpu0 130 0 50 310"))
-    found = seen(meter, monkeypatch)
-    assert driver.asked == ["GPU-1"]
-    assert (found.gpu_busy, found.gpu_memory_bytes, found.gpu_memory_most_bytes) == (0.75, 20e9, 30e9)
-    assert found.cores_busy == 0.75
-    assert (found.cores, found.workers) == (2, 2)
-
-
-@pytest.mark.parametrize("gpu", [None, "GPU-1"])
-def test_what_a_machine_does_not_tell_is_left_out(gpu, kernel, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    with UsageMeter(gpu, [0], 1) as meter:
+        (tmp_path / "stat").write_text(STAT.replace("cpu0 100 0 50 300", "cpu0 130 0 50 310"))
+    assert seen(meter, monkeypatch).cores_busy == 0.75
+    with UsageMeter("GPU-1", [7], 1) as meter:
         meter._thread.join(10)
     found = seen(meter, monkeypatch)
-    assert (found.cores_busy, found.gpu_busy, found.gpu_memory_bytes, found.gpu_memory_most_bytes) == (None,) * 4
     assert set(found.to_json()) == {"seconds", "workers", "cores", "working", "waiting", "standing"}
     assert str(found) == "10 s: the worker 0 % at work, 0 % waiting for the device, 0 % standing still"
 
@@ -92,3 +53,76 @@ def test_the_time_of_the_workers_is_divided_into_work_waiting_and_standing(monke
     assert found.standing == pytest.approx(3 / 20, abs=1e-3)
     assert found.waiting == pytest.approx(2 / 20, abs=1e-3)
     assert found.working == pytest.approx((16 - 5) / 20, abs=1e-3)
+
+
+def judge(check, measurement):
+    return check.judge(measurement, measurement.cell)
+
+
+def probed(config, eager_ms=None, before_ms=3.0, after_ms=3.0, model="m"):
+    cell = Cell("suite", model, Phase.INFERENCE, "bfloat16", "cuda", 4, Config(template=config))
+    metrics = {} if eager_ms is None else {"eager_kernel_ms": eager_ms}
+    details = {"idle_probe": {"before_ms": before_ms, "after_ms": after_ms}}
+    return Measurement(cell, Status.PASS, "2026-11-22T00:00:00+00:00", 1.0, metrics=metrics, details=details)
+
+
+@pytest.mark.parametrize("probes", [{"before_ms": 6.0}, {"after_ms": 6.0}])
+def test_a_long_probe_repeats_the_cell_and_marks_it(probes):
+    check = DisturbanceCheck()
+    assert check.idle_ms == 0.0
+    assert judge(check, probed("triton")) == []
+    assert judge(check, probed("aten", before_ms=4.2, after_ms=4.2)) == [], "a lower clock is no disturbance"
+    assert check.idle_ms == 3.0
+    disturbed = probed("cudagraphs", **probes)
+    assert judge(check, disturbed) == [disturbed.cell]
+    assert disturbed.details["disturbed"] == "the device was not idle"
+    again = probed("cudagraphs", **probes)
+    assert judge(check, again) == [], "it is repeated once"
+    assert again.details["repeated"] and again.details["disturbed"]
+
+
+def test_a_gpu_that_is_held_back_is_named_and_not_taken_for_a_neighbour():
+    check = DisturbanceCheck()
+    judge(check, probed("triton"))
+    hot = probed("cudagraphs", after_ms=26.4)
+    hot.details["throttled"] = ["hardware_thermal"]
+    assert judge(check, hot) == [hot.cell]
+    assert hot.details["disturbed"] == "the GPU was held back: hardware_thermal"
+
+
+def test_an_eager_device_time_off_from_the_others_repeats_the_slower():
+    check = DisturbanceCheck()
+    judge(check, probed("triton", eager_ms=10.0))
+    slower = probed("cudagraphs", eager_ms=20.0)
+    assert judge(check, slower) == [slower.cell]
+    assert "eager device time" in slower.details["disturbed"]
+    assert judge(check, probed("aten", eager_ms=10.3)) == []
+    first = probed("triton", eager_ms=20.0, model="other")
+    assert judge(check, first) == []
+    assert judge(check, probed("cudagraphs", eager_ms=10.0, model="other")) == [first.cell], "a later one is faster"
+
+
+def test_a_device_time_longer_than_its_call_repeats_the_cell():
+    """As probed on an H200 beside others: 3.45 ms of device time in calls of 2.57 ms."""
+    check = DisturbanceCheck()
+    impossible = probed("cudagraphs", eager_ms=2.92)
+    impossible.metrics |= {"eager_ms": 3.79, "compiled_kernel_ms": 3.45, "compiled_ms": 2.57}
+    assert judge(check, impossible) == [impossible.cell]
+    assert "longer than the call" in impossible.details["disturbed"]
+    possible = probed("triton", eager_ms=2.92)
+    possible.metrics |= {"eager_ms": 3.79, "compiled_kernel_ms": 2.60, "compiled_ms": 2.57}
+    assert judge(check, possible) == []
+
+
+def test_a_slow_host_shows_in_eager_alone_and_its_process_is_repeated():
+    check = DisturbanceCheck()
+    first, second, third = (probed(config, eager_ms=3.0) for config in ("triton", "cudagraphs", "aten"))
+    first.metrics["eager_ms"], second.metrics["eager_ms"], third.metrics["eager_ms"] = 5.2, 3.15, 3.54
+    assert judge(check, first) == []
+    assert judge(check, second) == [first.cell]
+    assert "disturbed" not in second.details
+    assert judge(check, third) == []
+    slow = probed("max_autotune", eager_ms=3.0)
+    slow.metrics["eager_ms"] = 4.1
+    assert judge(check, slow) == [slow.cell]
+    assert slow.details["disturbed"].startswith("the host was slow")

@@ -143,7 +143,6 @@ def test_a_password_is_sent_to_a_server_with_tls_alone(database, mail, tmp_path)
         ({"SLACK_URL": f"http://hooks.example/{SECRET}"}, "INDUCTOR_WATCH_SLACK_URL must be an https:// address"),
         ({"WEBHOOK_URL": "https://h.example", "WEBHOOK_TOKEN": f"{SECRET} x"}, "INDUCTOR_WATCH_WEBHOOK_TOKEN holds"),
         ({"SMTP_URL": f"mail://{SECRET}@h.example"}, "INDUCTOR_WATCH_SMTP_URL must be smtp://"),
-        ({"SMTP_URL": "smtp://h.example", "MAIL_FROM": "a@b.c"}, "INDUCTOR_WATCH_MAIL_TO must hold"),
         ({"SMTP_URL": "smtp://h.example", "MAIL_FROM": "a@b.c\nBcc: d@e.f", "MAIL_TO": "x@y.z"}, "MAIL_FROM must hold"),
     ],
 )

@@ -1,0 +1,171 @@
+"""`ingest`, `export` and `import`: what a bad file among good ones does, what is written, and how they end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from collector.bundle import read_bundle
+from db.engine import open_store
+from db.ingest import ingest_bundle
+from db.nights import list_runs
+from jobs.bisect.search import LOG_NAME, BisectionLog
+from jobs.cli import app
+from jobs.plan.cost import read_history
+from tests.db import reads as queries
+from tests.db.importing.foreign import COMMIT, GOOD, PERFORMANCE, put, table
+from tests.factories import COMMIT_B, START, cell, matrix, new_store, night
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Two good bundles with a bad file before, between and after them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("INDUCTOR_WATCH_DB", raising=False)
+    for name in ("r1", "r3"):
+        night(tmp_path / "runs", name, cells=[cell()])
+    (tmp_path / "runs" / "r0.jsonl").touch()
+    (tmp_path / "runs" / "r2.jsonl").write_text('{"somebody": "else"}\n')
+    (tmp_path / "runs" / "r4.jsonl.gz").write_bytes(b"\x1f\x8b\x00")
+    return tmp_path
+
+
+def ingest(*words):
+    return CliRunner().invoke(app, ["ingest", *map(str, words)])
+
+
+def stored():
+    return sorted(run.run_id for run in list_runs(open_store("inductor-watch.db", write=False)))
+
+
+def test_bad_files_cost_a_line_each_and_the_others_are_stored(folder):
+    done = ingest("runs")
+    assert (done.exit_code, stored()) == (1, ["r1", "r3"])
+    lines = done.stderr.splitlines()
+    assert [name in line for name, line in zip(("r0", "r2", "r4"), lines, strict=False)] == [True] * 3
+    assert lines[3:] == ["3 of 5 bundles could not be stored: repair or remove them; the others are in the database"]
+    found = [json.loads(line) for line in ingest("runs", "--json").stdout.splitlines()]
+    assert [item.get("run_id") for item in found] == [None, "r1", None, "r3", None]
+
+
+def test_the_log_of_a_bisection_among_its_bundles_is_no_bundle(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    night(tmp_path / "bisect" / "abc" / "1", "r1", cells=[cell()])
+    BisectionLog(tmp_path / "bisect" / LOG_NAME, {})
+    done = ingest("bisect")
+    assert (done.exit_code, stored()) == (0, ["r1"]), done.output
+
+
+def test_a_run_that_contradicts_the_stored_one_is_a_bad_file_like_another(folder):
+    other = night(folder / "other", "r1", cells=[cell()], commit=COMMIT_B)
+    late = night(folder / "other", "r9", cells=[cell()])
+    done = ingest("runs/r1.jsonl.gz", other, late)
+    assert (done.exit_code, stored()) == (1, ["r1", "r9"])
+    assert "already stored" in done.stderr.splitlines()[0]
+
+
+def test_where_no_file_is_a_bundle_no_database_is_made(folder):
+    done = ingest("runs/r0.jsonl", "runs/r2.jsonl")
+    assert done.exit_code == 2
+    assert not list(folder.glob("*.db"))
+    assert len(done.stderr.splitlines()) == 3
+
+
+def test_a_run_from_the_future_is_refused_and_a_clock_may_be_minutes_ahead(folder, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: START.timestamp())
+    done = ingest("runs/r1.jsonl.gz", night(folder / "far", "far", minutes=60, cells=[cell()]))
+    assert (done.exit_code, stored()) == (1, ["r1"])
+    assert "starts in the future, 2026-08-01 03:00 UTC" in done.stderr.splitlines()[0]
+    assert ingest(night(folder / "near", "near", minutes=5, cells=[cell()])).exit_code == 0
+    assert stored() == ["near", "r1"]
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """Calls `export` on a store of one run of three cells."""
+    engine = new_store(tmp_path / "s.db")
+    ingest_bundle(engine, night(tmp_path, "r1", cells=matrix(["bert"])))
+    engine.dispose()
+    return lambda *words: CliRunner().invoke(app, ["export", *map(str, words), "--db", str(tmp_path / "s.db")])
+
+
+@pytest.mark.parametrize(("form", "count"), [("v3", None), ("parquet", 3)])
+def test_a_file_is_written_and_told(exported, tmp_path, form, count):
+    done = exported("latest", "--format", form, "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out").stat().st_size > 500
+    assert done.output.startswith(f"{tmp_path}/out: {count or ''}")
+    assert done.output.endswith("rows of r1\n")
+
+
+def test_the_newest_night_as_v3_on_standard_output_where_nothing_is_said(exported):
+    first = json.loads(exported().output.splitlines()[0])
+    assert (first["schema_version"], first["metric"]["name"]) == ("v3", "accuracy")
+    assert exported("--format", "csv").output.count("\n") == 4
+
+
+def test_bundles_go_into_a_folder(exported, tmp_path):
+    done = exported("r1", "--format", "bundle", "--out", tmp_path / "out", "--json")
+    assert json.loads(done.output)[0]["run_ids"] == ["r1"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["r1.jsonl.gz"]
+
+
+@pytest.mark.parametrize("form", ["bundle", "parquet"])
+def test_what_is_no_text_wants_a_place(exported, form):
+    done = exported("r1", "--format", form)
+    assert (done.exit_code, "-o" in done.output) == (2, True)
+
+
+TOLD = ("--commit", COMMIT, "--branch", "main", "--date", "2026-08-01T02:00:00")
+
+
+@pytest.fixture
+def imported(tmp_path):
+    """Calls `import` on files below `tmp_path`, with a store and a folder of bundles there."""
+    places = ("--out", str(tmp_path / "runs"), "--db", str(tmp_path / "s.db"))
+    return lambda *words: CliRunner().invoke(app, ["import", *map(str, words), *places])
+
+
+@pytest.fixture
+def timed(tmp_path):
+    return table(tmp_path, "performance", PERFORMANCE, GOOD)
+
+
+def test_a_file_becomes_a_bundle_and_rows_in_the_database(imported, timed, tmp_path):
+    done = imported(timed, *TOLD)
+    assert done.exit_code == 0, done.output
+    (bundle,) = (tmp_path / "runs").iterdir()
+    run_id = bundle.name.removesuffix(".jsonl.gz")
+    assert f"{timed}: 1 row, 13 values" in done.output
+    with open_store(tmp_path / "s.db", write=False).connect() as conn:
+        (row,) = queries.side_rows(conn, queries.resolve_side(conn, run_id)).to_dict("records")
+    assert (row["model"], row["speedup"], row["config"]) == ("hf_Bert_large", 1.912345, "cudagraphs")
+
+
+def test_a_bad_file_is_a_line_and_the_good_one_is_imported(imported, timed, tmp_path):
+    bad = put(tmp_path, "bad.csv", "nothing")
+    done = imported(bad, timed, tmp_path / "nowhere.csv", *TOLD)
+    assert done.exit_code == 0
+    assert "1 measurement (" in done.output
+    assert [line for line in done.output.splitlines() if "bad.csv" in line or "nowhere" in line] == [
+        "bad.csv: its first line names no column `name`: not a table of benchmarks/dynamo",
+        f"cannot read {tmp_path}/nowhere.csv: No such file or directory",
+    ]
+
+
+@pytest.mark.parametrize("content", ["", "nothing", "{"])
+def test_nothing_to_read_is_exit_code_2_and_leaves_nothing(imported, tmp_path, content):
+    done = imported(put(tmp_path, "x.csv", content), *TOLD)
+    assert done.exit_code == 2
+    assert "nothing could be imported" in done.output
+    assert not (tmp_path / "s.db").exists() and not (tmp_path / "runs").exists()
+
+
+def test_imported_runs_teach_the_cost_model_nothing(imported, timed, tmp_path):
+    assert imported(timed, *TOLD).exit_code == 0
+    own = night(tmp_path / "runs", "own")
+    assert [contents.header.run_id for contents in read_history(tmp_path / "runs")] == ["own"]
+    assert read_bundle(Path(own)).header.trigger != "import"
