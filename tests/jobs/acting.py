@@ -202,9 +202,3 @@ def end_budget_when(monkeypatch: Any, happened: Callable[[], bool]) -> None:
             return 1e9 if happened() else 0.0
 
     monkeypatch.setattr("jobs.pool.runner.time", Clock())
-
-
-def alive(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False

@@ -23,7 +23,6 @@ class RepositoryWriter:
         *,
         branch: str = "main",
         at: int = 1_700_000_000,
-        zone: str = "+0000",
         author_at: int | None = None,
         parents: tuple[str, ...] = (),
         touches: str = "",
@@ -32,7 +31,7 @@ class RepositoryWriter:
         mark = len(self._marks) + 1
         text = message if isinstance(message, bytes) else message.encode()
         who = "Synthetic <synthetic@example.org>"
-        moments = f"author {who} {at if author_at is None else author_at} {zone}\ncommitter {who} {at} {zone}\n"
+        moments = f"author {who} {at if author_at is None else author_at} +0000\ncommitter {who} {at} +0000\n"
         head = f"commit refs/heads/{branch}\nmark :{mark}\n{moments}data {len(text)}\n"
         links = [f"{'merge' if index else 'from'} :{self._marks[sha]}\n" for index, sha in enumerate(parents)]
         file = f"M 100644 inline {touches}\ndata {len(str(mark))}\n{mark}\n" if touches else ""

@@ -17,9 +17,7 @@ PAGE = "https://github.com/pytorch/pytorch/actions/runs/16885961204"
 @pytest.mark.parametrize(
     ("environ", "page"),
     [
-        ({}, ""),
         ({"GITHUB_RUN_ID": "1"}, ""),
-        (GITHUB, PAGE),
         ({**GITHUB, "GITHUB_RUN_ATTEMPT": "2"}, f"{PAGE}/attempts/2"),
         ({"CI_JOB_URL": "https://gitlab.example/-/jobs/7"}, "https://gitlab.example/-/jobs/7"),
         ({"BUILD_URL": "https://jenkins.example/job/7/"}, "https://jenkins.example/job/7/"),

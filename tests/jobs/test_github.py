@@ -92,10 +92,7 @@ def test_a_short_rate_limit_is_waited_for_and_a_long_one_is_not(server, github, 
     assert waits == [7.0]
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [(401, "not valid"), (403, "may not do this"), (301, "has moved")],
-)
+@pytest.mark.parametrize(("status", "words"), [(401, "not valid"), (403, "may not do this"), (301, "has moved")])
 def test_a_refusal_is_one_line_and_not_repeated(status, words, server, github, waits):
     server.failures.append(Failure("GET", status, {"Location": "http://127.0.0.1:9/elsewhere"}))
     assert words in refused(lambda: put_comment(github, "o/r", 7, "one"))

@@ -162,7 +162,6 @@ class World:
         memory_of: Callable[[Cell, Stage], float | None] = lambda *_: 0.0,
         events: Mapping[float, Callable[[World], None]] | None = None,
         from_then_on: Mapping[float, Callable[[World], None]] | None = None,
-        kind: type[GpuScheduler] = GpuScheduler,
         settings: Settings = Settings(),  # noqa: B008 - it is frozen
     ) -> None:
         self.scripts = dict(enumerate(scripts, 1))
@@ -174,7 +173,7 @@ class World:
         self.sent_back = Counter[int]()
         self._events, self._from_then_on = sorted((events or {}).items()), dict(from_then_on or {})
         cells = [virtual_cell(number) for number in self.scripts]
-        self.scheduler = kind(cells, settings, slot, {}, None, memory_of)
+        self.scheduler = GpuScheduler(cells, settings, slot, {}, None, memory_of)
         (self.server,) = self.scheduler._servers
         #: Whether the neighbour of the cells stands still.
         self.neighbour_stands = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import sqlite3
 import sys
@@ -14,10 +13,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from mcp import Client, StdioServerParameters
 
-from analysis.reports.facts import build_report
-from db.engine import open_store
-from db.queries.cells import EVERYTHING
-from jobs.agents.mcp_server import CheckTool, NotCheckedError, checked
+from jobs.agents.mcp_server import CheckTool, NotCheckedError
 from tests.command_line import ROOT, call, tell
 from tests.dashboard import stores
 
@@ -144,13 +140,3 @@ def test_a_check_takes_names_alone_and_hands_on_why_it_failed(folder, tmp_path, 
     with pytest.raises(NotCheckedError, match=re.escape(said)):
         anyio.run(run)
     assert not tool.running
-
-
-def test_a_check_answers_with_its_worst_changes(folder):
-    with open_store(folder / "inductor-watch.db", write=False).connect() as conn:
-        report = build_report(conn, "latest~1", "latest", EVERYTHING)
-    how = {"exit_code": 1, "reason": "52 regressed", "cells": 67, "minutes": 9.5}
-    answer = checked(json.loads(json.dumps({"check": how, **report.to_json()})), 2)
-    assert (answer.exit_code, answer.how) == (1, ["cells: 67", "minutes: 9.5"])
-    assert answer.changes[0].cell == CELL
-    assert [one.words for one in answer.changes] == ["compiled_kernel_ms +157.2 %", "compiled_kernel_ms +126.2 %"]

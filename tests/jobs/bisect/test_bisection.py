@@ -69,9 +69,13 @@ class Host(Noisy):
         return Reading("pass", plain.value * host, name, "", eager=eager, eager_kernel=kernels)
 
 
-def bisect(builds, log=None, judge=None, least=3, most=12, names=NAMES):
-    judge = judge or MetricJudge("compiled_ms", level_of(len(names), len(looks(least, most))))
-    return Bisection(names, builds, judge, log or Memory(), lambda line: None, least=least, most=most).run()
+def searching(builds, log=None, judge=None, least=3, most=12, **more):
+    judge = judge or MetricJudge("compiled_ms", level_of(len(NAMES), len(looks(least, most))))
+    return Bisection(NAMES, builds, judge, log or Memory(), lambda line: None, least=least, most=most, **more)
+
+
+def bisect(builds, log=None, judge=None, least=3, most=12):
+    return searching(builds, log, judge, least, most).run()
 
 
 @pytest.mark.parametrize("first", [1, 2, 6, 11])
@@ -191,17 +195,7 @@ def test_a_build_that_behaves_as_a_decided_one_is_not_measured():
         asked.append(set(codes.items()))
         return next((other for other in codes if codes[other] == code(name)), None)
 
-    judge = MetricJudge("compiled_ms", level_of(len(NAMES), len(looks(3, 12))))
-    search = Bisection(
-        NAMES,
-        lambda name, number: replace(builds(name, number), code=code(name)),
-        judge,
-        log,
-        lambda line: None,
-        least=3,
-        most=12,
-        same_as=same_as,
-    )
+    search = searching(lambda name, number: replace(builds(name, number), code=code(name)), log, same_as=same_as)
     found = search.run()
     assert (found.word, found.last_good, found.first_bad) == ("found", NAMES[6], NAMES[7])
     assert {name for name, _ in builds.calls} == {NAMES[0], NAMES[-1]}

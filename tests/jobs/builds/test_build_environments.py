@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from packaging.version import Version
 
-from jobs.builds import build_environments
 from jobs.builds.build_environments import Listing, last_message, list_builds
 from jobs.builds.build_options import BuildError, BuildOptions, parse_build
 from jobs.cli import main
 from tests.jobs.builds.fake_builds import make_wheel
-from tests.jobs.regressions.receivers import running
 
 
 @pytest.mark.parametrize("text", ["", "latest", "2.9.1; rm -rf", "../2.9.1", "-r file", ">=2.9"])
@@ -32,39 +28,6 @@ def test_a_date_is_the_index_s_or_that_of_a_nightly_s_version():
     assert listing.date_of(Version("2.9.1")) == listing.date_of(Version("2.9.1+cpu")) == "2025-11-12T15:20:15Z"
     assert listing.date_of(Version("2.10.0")) is None
     assert Listing().date_of(Version("2.14.0.dev20261101+cpu")) == "2026-11-01"
-
-
-class Index(BaseHTTPRequestHandler):
-    """A simple index of two wheels of torch in its JSON form."""
-
-    def do_GET(self):
-        names = [
-            ("torch-9.2.0-py3-none-any.whl", 3),
-            ("torch-9.10.0.dev20261101-py3-none-any.whl", 1),
-            ("torch-x.whl", 2),
-        ]
-        files = [
-            {"filename": name, "url": f"/{name}", "hashes": {}, "upload-time": f"2026-11-0{day}T10:00:00Z"}
-            for name, day in names
-        ]
-        page = {"meta": {"api-version": "1.1"}, "name": "torch", "files": files}
-        self.send_response(200)
-        self.send_header("Content-Type", build_environments.JSON_PAGE)
-        self.end_headers()
-        self.wfile.write(json.dumps(page).encode())
-
-    def log_message(self, *_):
-        pass
-
-
-def test_an_index_lists_its_versions_and_their_dates(monkeypatch):
-    for name in ("PIP_FIND_LINKS", "PIP_CERT", "HTTP_PROXY", "http_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    with running(HTTPServer(("127.0.0.1", 0), Index)) as server:
-        listing = list_builds(["--index-url", f"http://127.0.0.1:{server.server_port}/simple"])
-    assert set(listing.versions) == {"9.2.0", "9.10.0.dev20261101"}
-    assert listing.dates == {"9.2.0": "2026-11-03T10:00:00Z", "9.10.0.dev20261101": "2026-11-01T10:00:00Z"}
 
 
 def test_without_an_index_no_build_is_listed(tmp_path, monkeypatch):

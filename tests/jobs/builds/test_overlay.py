@@ -18,7 +18,8 @@ from jobs.builds.build_options import BuildError, SourceOptions
 from jobs.builds.overlay import Wheel, acting, changes_compiling, differing, make_overlay
 from jobs.pool.child import ChildError, Request
 from jobs.requested_options import RequestedOptions, RunNames, Selection
-from tests.command_line import call, tell
+from tests.command_line import ROOT, call, tell
+from tests.jobs.acting import PLAYER, played_host
 from tests.jobs.repositories import commit, installed, run_git
 
 INDUCTOR = "torch/_inductor"
@@ -160,25 +161,35 @@ def place(tmp_path_factory):
     return folder, {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
 
 
-def test_backfill_measures_the_commits_of_a_range_that_need_no_build(place, pytorch):
-    folder, variables = place
-    source = ("--source", f"{pytorch}@wheel..main", "--wheel-commit", "wheel")
+@pytest.fixture
+def played(tmp_path, pytorch):
+    """Variables of a host whose wheel of torch, of the tag `wheel`, computes nothing and whose cells are played."""
+    wheel, site = run_git(pytorch, "rev-parse", "wheel"), tmp_path / "site"
+    shutil.copytree(PLAYER, site)
+    (site / "torch" / "version.py").write_text(f"__version__ = '9.1'\ngit_version = {wheel!r}\n")
+    variables = played_host(tmp_path / "log", torch="9.1", torch_git=wheel)
+    return {**variables, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]), "PLAY_SCRIPT": "work:0.01"}
+
+
+def test_backfill_measures_the_commits_of_a_range_that_need_no_build(tmp_path, pytorch, played):
+    words = ("--model", "own:small", "--device", "cpu", "--config", "default+backend=eager", "--start", "spawn")
     touching = ("--touching", "torch/_inductor", "--touching", "torch/csrc")
-    filled = call("backfill", *WORDS, *source, *touching, "--out", "filled", folder=folder, **variables)
+    source = ("--source", f"{pytorch}@wheel..main", *touching, "--overlays", "overlays", "--out", "filled")
+    filled = call("backfill", *words, *source, folder=tmp_path, **played)
     assert filled.returncode == 0, tell(filled)
     fused, native = (run_git(pytorch, "rev-parse", ref) for ref in ("main~2", "main"))
     lines = filled.stdout.splitlines()
     assert f"commit {native[:12]}: skipped" in lines[-1]
     assert "torch/csrc/a.cpp differ" in lines[-1]
-    assert lines[-2].startswith(f"torch {torch.__version__} @{fused[:10]} 20")
+    assert lines[-2].startswith(f"torch 9.1 @{fused[:10]} 20")
     assert ": 1 pass; " in lines[-2]
-    (bundle,) = (folder / "filled").glob("commit-*/*-1/*.gz")
-    contents = read_bundle(bundle)
-    assert (contents.header.branch, contents.header.commit) == ("main", fused)
-    assert contents.header.commit_title == "Fuse less (#1001)"
-    assert {program["max_fusion_size"] for program in contents.programs.values()} == {62}
+    (bundle,) = (tmp_path / "filled").glob("commit-*/*-1/*.gz")
+    header = read_bundle(bundle).header
+    assert (header.branch, header.commit, header.commit_title) == ("main", fused, "Fuse less (#1001)")
+    overlay = header.asked["pace"]["overlay"]
+    assert "max_fusion_size = 62" in Path(overlay, "torch/_inductor/config.py").read_text()
     ends = run_git(pytorch, "rev-list", "--reverse", "wheel..main").split()
-    done = call("commits", "list", "--between", ends[0], ends[2], "--json", folder=folder)
+    done = call("commits", "list", "--between", ends[0], ends[2], "--json", folder=tmp_path)
     told = [(entry["pr_number"], entry["title"]) for entry in json.loads(done.stdout)]
     assert told == [(1002, "Say what it is (#1002)"), (1003, "Count (#1003)")], tell(done)
 

@@ -72,12 +72,9 @@ def test_an_unused_file_and_a_comment_change_nothing(keep, changes):
     assert found.environment == {"torch": "2.13.0", "source": "1 files of b"}
 
 
-@pytest.mark.parametrize("changes", [{"compiler": "x = 2\n"}, {"kernel": "x = 1\n"}])
-def test_a_file_that_was_read_may_change_the_code(keep, changes):
-    assert keep(**changes) is None
-
-
-def test_other_questions_settings_and_cells_are_not_found(keep):
+def test_other_files_questions_settings_and_cells_are_not_found(keep):
+    assert keep(compiler="x = 2\n") is None
+    assert keep(kernel="x = 1\n") is None
     assert keep(answers={"a": (True, "night-1")}) is None
     assert keep(settings=Settings(optimizer="sgd")) is None
     assert keep(one=cell("gpt2")) is None

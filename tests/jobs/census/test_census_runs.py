@@ -9,7 +9,7 @@ from collector.census.gpu_models import ASSUMED, PAD_MM
 from collector.configs import parse_config
 from db.ingest import ingest_bundle
 from jobs.census.census_pool import CensusPlace
-from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CensusMemory, other_answers, read_truth, share
+from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CensusMemory, read_truth, share
 from tests.factories import cell, header, new_store, passing, write_bundle
 
 
@@ -27,17 +27,6 @@ def test_equal_programs_are_generated_once():
         ["triton+dynamic"],
         ["default+backend=eager"],
     ]
-
-
-def test_other_answers_change_the_fewest_first():
-    tries = list(other_answers([question("a", True), question("b", False)], "night-1"))
-    assert [{key: answer for key, (answer, _) in one.items()} for one in tries] == [
-        {"a": False, "b": False},
-        {"a": True, "b": True},
-        {"a": False, "b": True},
-    ]
-    assert tries[0]["a"] == (False, "night-1")
-    assert len(list(other_answers([question(str(n), True) for n in range(9)], "night-1"))) == 15
 
 
 def known(model):

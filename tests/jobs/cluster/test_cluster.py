@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,10 +15,8 @@ from hypothesis import strategies as st
 from collector.bundle import read_bundle
 from db.nights import list_nights
 from jobs.cluster import cluster_night
-from jobs.cluster.cluster_night import cut_shards
 from jobs.cluster.ray_cluster import ClusterError, LostError, Node, usable_nodes
 from jobs.options import Storage
-from jobs.plan.cost import read_history
 from jobs.plan.planning import Plan, load_plan
 from jobs.pool.child import Request
 from jobs.requested_options import RequestedOptions, RunNames
@@ -162,17 +159,6 @@ def test_the_store_has_the_whole_night_and_what_was_lost_as_missing(measure, tmp
     assert Counter(item.model for _, request in cluster.started[10:] for item in request.cells) == {"m0": 3}
     (stored,) = list_nights(engine)
     assert (sum(run.measured for run in stored.runs), sum(run.planned for run in stored.runs)) == (12, 12)
-
-
-def test_a_model_goes_back_to_the_node_that_measured_it_last(tmp_path):
-    for minutes, node in enumerate(("alpha", "beta")):
-        cells = [item for item in CELLS if node == "alpha" or item.model in ("m0", "m1")]
-        night(tmp_path, node, cells=cells, minutes=minutes, testbed={"node": node})
-    history = read_history(tmp_path)
-    home = {item.model: shard.home[:1] for shard in cut_shards(CELLS, NODES, 4, history) for item in shard.cells}
-    assert home == {"m0": "b", "m1": "b", "m2": "a", "m3": "a"}
-    duplicates = [replace(node, host="alpha") for node in NODES]
-    assert {shard.home for shard in cut_shards(CELLS, duplicates, 4, history)} == {""}
 
 
 @given(st.lists(st.integers(0, 64), min_size=1, max_size=8), st.sampled_from(["cpu", "cuda"]))

@@ -74,11 +74,7 @@ def test_filters_metrics_and_dates_hide(history):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [
-        (("--metric", "compild_ms"), "compiled_ms"),
-        (("--window", "3"), "20"),
-        (("--model", "brt"), "bert"),
-    ],
+    [(("--metric", "compild_ms"), "compiled_ms"), (("--window", "3"), "20"), (("--model", "brt"), "bert")],
 )
 def test_wrong_words_are_usage_and_the_nearest_are_named(history, words, said):
     done = changepoints(history.location, *words)

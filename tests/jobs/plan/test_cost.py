@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from collector.usage_errors import BundleError
-from collector.vocabulary import Status
 from jobs.plan.cost import NEWEST, Cost, CostModel, Source, learn_from, read_history
-from tests.factories import CUDAGRAPHS, cell, failing, header, passing, write_bundle
+from tests.factories import CUDAGRAPHS, cell, header, passing, write_bundle
 
 HELD = {"measure": 2.0, "tune": 10.0, "device": 3.0}
 
@@ -30,14 +29,6 @@ def test_odd_details_of_a_foreign_bundle_are_passed_over(odd):
     found = CostModel.learn([took(cell(), 40.0, waited_s=odd, held_s=odd, stage_bytes=odd)]).estimate(cell())
     assert found.worker_s == 40.0
     assert found.device_s in (None, 1.0)
-
-
-def test_a_cell_that_could_not_be_asked_is_cheap_and_tells_of_no_other():
-    failed = [failing(cell("d"), wall_s=70.0), failing(cell("a"), Status.UNAVAILABLE, wall_s=0.5)]
-    model = CostModel.learn([failed[1], took(cell("b", CUDAGRAPHS), 30.0)])
-    assert CostModel.learn(failed).estimate(cell("d")).worker_s == 70.0, "what it took to fail"
-    assert model.estimate(cell("a")) == Cost(0.5, 0.0, Source.MEASURED, 0.0, 0, 0, 0, 0)
-    assert (model.estimate(cell("c")).worker_s, model.estimate(cell("c")).source) == (30.0, Source.PHASE)
 
 
 def test_what_no_run_has_told_is_as_it_was_when_this_version_was_made():

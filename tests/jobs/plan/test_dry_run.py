@@ -7,12 +7,10 @@ import io
 import json
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
 from collector.bundle import BundleContents
-from collector.usage_errors import BundleError
 from collector.vocabulary import Config
 from jobs.commands.measuring import nightly_command
 from jobs.plan.cost import read_history
@@ -95,16 +93,3 @@ def test_the_command_line_forecasts_a_gpu_night_where_no_gpu_is(tmp_path):
     assert found["planned"] > found["cells"] == sum(gpu["cells"] for gpu in found["gpus"]) > 100
     assert sum(found["estimates"].values()) == found["cells"]
     assert (found["estimates"]["default"], len(found["longest"])) == (0, 10)
-
-
-def test_what_cannot_be_forecast_is_refused_in_one_line(tmp_path):
-    done = CliRunner().invoke(nightly_command, ["--json"])
-    assert (done.exit_code, "--dry-run" in done.output) == (2, True)
-    (tmp_path / "words.txt").write_text("words")
-    (tmp_path / "empty").mkdir()
-    words = ["--dry-run", "--device", "cpu", "--model", "ViTTiny*", "--config", "triton", "--costs"]
-    for name, said in (("words.txt", "is not a bundle"), ("empty", "no bundle below")):
-        with pytest.raises(BundleError, match=said) as caught:
-            CliRunner().invoke(nightly_command, [*words, str(tmp_path / name)], catch_exceptions=False)
-        assert "\n" not in str(caught.value)
-    assert CliRunner().invoke(nightly_command, [*words, str(tmp_path / "nowhere")]).exit_code == 2

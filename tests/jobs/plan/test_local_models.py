@@ -89,18 +89,9 @@ def test_a_config_that_names_a_program_is_not_taken_from_a_bundle(key, value):
     cell = Cell("huggingface", "T5Small", Phase.INFERENCE, "float32", "cpu", 1, Config(overrides={key: value}))
     assert key in refusal(cell, {})
     assert repro_command(cell) == f"# the config names a program or a folder: {key}"
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("max_autotune_gemm_backends", "CUTLASS,ATEN"), ("triton.cudagraphs", True), ("cpp.march", "x86-64-v3")),
-        *(("cutlass.compile_opt_level", "-O1"), ("cutlass.cutlass_op_allowlist_regex", "a (b|c)+")),
-    ],
-)
-def test_an_option_that_names_no_program_is_taken_from_a_bundle(key, value):
-    cell = Cell("huggingface", "T5Small", Phase.INFERENCE, "float32", "cpu", 1, Config(overrides={key: value}))
-    assert refusal(cell, {}) == ""
+    plain = {"max_autotune_gemm_backends": "CUTLASS,ATEN", "triton.cudagraphs": True, "cpp.march": "x86-64-v3"}
+    plain |= {"cutlass.compile_opt_level": "-O1", "cutlass.cutlass_op_allowlist_regex": "a (b|c)+"}
+    assert refusal(replace(cell, config=Config(overrides=plain)), {}) == ""
 
 
 def test_a_config_takes_plain_values_only():

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from collector.own_models import OwnModel
 from collector.usage_errors import ConfigError
-from collector.vocabulary import OWN_BATCH, Config, Phase
+from collector.vocabulary import Config, Phase
 from jobs.checking.check_sides import planned_check
 from jobs.cli import app
 from jobs.plan.models_file import read_models_file
@@ -127,13 +127,3 @@ def test_init_writes_an_example_once_and_checks_what_is_there(tmp_path, monkeypa
     assert "models.toml is fine" in CliRunner().invoke(app, ["init"]).output
     assert "is there already" in CliRunner().invoke(app, ["init", "a:b"]).output
     assert (tmp_path / "models.toml").read_bytes() == written
-
-
-def test_the_written_file_gives_sizes_only_where_they_are_taken(folder):
-    (folder / "my_models.py").write_text(f"{MODULE}\n\ndef whole():\n    ...\n")
-    for function, sizes in (("tiny", (1,)), ("whole", ())):
-        (folder / "models.toml").unlink()
-        assert CliRunner().invoke(app, ["init", f"my_models:{function}"]).exit_code == 0
-        (model,) = read_models_file(folder / "models.toml").models
-        assert model.batch_sizes == sizes
-        assert {cell[3] for cell in planned(of())} == set(sizes or (OWN_BATCH,))

@@ -58,8 +58,13 @@ def overlay(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, overlay):
-    """A database and the bundle of a run in which some cells failed; no test changes r1."""
-    return filled(tmp_path_factory.mktemp("failed"), overlay)
+    """A database of a run in which some cells failed, of one by another torch and of one without options."""
+    folder = filled(tmp_path_factory.mktemp("failed"), overlay)
+    engine = open_store(folder / "watch.db", write=True)
+    for run_id, asked in (("r2", RequestedOptions().to_json() | {"torch_git": "f" * 40}), ("r3", None)):
+        ingest_bundle(engine, write_bundle(folder / "runs", header(run_id, asked=asked), [failing(WRONG)]))
+    engine.dispose()
+    return folder
 
 
 def filled(tmp_path, overlay):
@@ -114,20 +119,12 @@ def test_the_fault_of_a_commit_is_named_and_kept(tmp_path, overlay):
         (["r1", "own:gate"], "3 cells of own:gate failed in r1: choose with --config"),
         (["r1", "own:other"], "takes back-end inductor only"),
         (["r1", WRONG.cell_id], "user/own:gate is a model of your own that nothing here defines"),
+        (["r2", "own:gate"], "measures torch ffffffffffff, installed is"),
+        (["r3", "own:gate"], "lacks"),
     ],
 )
 def test_what_cannot_be_explained_is_refused_in_one_line(folder, words, said):
     is_one_line(explain(folder, *words), 2, said)
-
-
-def test_another_torch_or_a_bundle_without_options_is_refused(tmp_path):
-    asked, engine = RequestedOptions().to_json() | {"torch_git": "f" * 40}, new_store(tmp_path / "watch.db")
-    told = {"r2": (asked, "measures torch ffffffffffff, installed is"), "r3": (None, "lacks")}
-    for run_id, (options, _) in told.items():
-        ingest_bundle(engine, write_bundle(tmp_path / "runs", header(run_id, asked=options), [failing(WRONG)]))
-    engine.dispose()
-    for run_id, (_, said) in told.items():
-        is_one_line(explain(tmp_path, run_id, "own:gate"), 2, said)
 
 
 def test_an_explanation_of_a_newer_version_is_read():

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
-import time
 from collections import Counter
-from contextlib import closing, suppress
-from dataclasses import replace
+from contextlib import closing
 from itertools import combinations
 
 import pytest
@@ -21,19 +18,7 @@ from jobs.pool import gpu_scheduler
 from jobs.pool.gpu_scheduler import Job, Server
 from jobs.pool.runner import Pool
 from tests.collector.processes import servers
-from tests.jobs.acting import (
-    CORES,
-    FIRST,
-    LAST,
-    PATIENT,
-    Stage,
-    acted,
-    player_variables,
-    read_log,
-    read_trace,
-    slot,
-    when,
-)
+from tests.jobs.acting import FIRST, PATIENT, Stage, acted, player_variables, read_log, read_trace, slot, when
 
 
 @pytest.fixture
@@ -106,26 +91,6 @@ def test_who_is_killed_while_it_holds_the_device_frees_it(stage):
     assert Counter(span.name for span in trace.spans) == {"work": 1, "measure": 2, "tune": 1, "device": 1}
 
 
-@pytest.mark.parametrize(
-    ("script", "sees"),
-    [
-        ("work:0.2,measure:9", ("tune", "ask", "measure")),  # it waits
-        ("work:9", ("measure", "tick", "work")),  # it stands
-    ],
-)
-def test_who_is_killed_while_it_waits_or_stands_is_missed_by_nobody(script, sees, stage):
-    first, event, name = sees
-
-    def named():
-        return pids_of(stage, 1, "tick", first) and pids_of(stage, 2, event, name)
-
-    with when(named) as killed:
-        outcomes, trace = stage.play([f"work:0.1,{first}:0.4,device:0.1", script, "work:0.4,tune:0.1,measure:0.1"], 3)
-    assert len(killed) == 1
-    assert statuses(outcomes) == {1: Status.PASS, 2: Status.CRASHED, 3: Status.PASS}
-    assert trace.of(2, "measure") == []
-
-
 def test_jobs_of_another_server_share_the_device_and_are_their_own(stage):
     steps = "work:0.1,measure:0.2,work:0.1"
     scheduler = stage.scheduler([acted(steps, 1), acted(steps, 2)], slot(3))
@@ -154,10 +119,7 @@ def temp(tmp_path, monkeypatch):
     return tmp_path / "temp"
 
 
-@pytest.mark.parametrize(
-    "target",
-    [(Launcher, "start"), (gpu_scheduler, "CellProcess"), (CellProcess, "kill")],
-)
+@pytest.mark.parametrize("target", [(Launcher, "start"), (gpu_scheduler, "CellProcess"), (CellProcess, "kill")])
 def test_a_signal_while_a_cell_starts_or_ends_leaves_nothing(target, temp, stage):
     owner, name = target
     original, patch = getattr(owner, name), pytest.MonkeyPatch()
@@ -173,33 +135,42 @@ def test_a_signal_while_a_cell_starts_or_ends_leaves_nothing(target, temp, stage
     assert servers() == list(temp.iterdir()) == []
 
 
-def quiet_slot(workers):
-    """Workers on the first core; the last one is kept free."""
-    return replace(slot(workers), cores=[FIRST] * workers, quiet_cores=LAST)
-
-
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_who_measures_moves_to_the_quiet_cores_and_back(stage):
-    cores, is_over = {}, threading.Event()
-
-    def look():
-        while not is_over.is_set():
-            of_first = [line for line in read_log(stage.log) if line.number == 1]
-            if of_first and of_first[-1].event == "tick":
-                with suppress(OSError):
-                    cores[of_first[-1].at] = os.sched_getaffinity(of_first[-1].pid)
-            time.sleep(0.01)
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    stage.play(["work:0.3,measure:0.3,work:0.3"], quiet_slot(2))
-    is_over.set()
-    thread.join(5)
-    assert cores == {"1": set(FIRST), "2": set(LAST), "3": set(FIRST)}
-
-
 def test_a_crash_is_the_cells_own_where_its_gpu_answers(stage):
     cells = [acted("work:0.05,exit:3", 1, "cuda"), acted("work:0.05", 2, "cuda")]
     scheduler = stage.scheduler(cells, slot(1, variables=player_variables(stage.log, PLAY_HEALTH="")))
     found = [outcome for _, outcome in Pool([scheduler]).run()]
     assert statuses(found) == {1: Status.CRASHED, 2: Status.PASS}
+
+
+def of_gpu(scripts):
+    return [acted(script, number, "cuda") for number, script in enumerate(scripts, 1)]
+
+
+def test_a_lack_of_memory_beside_others_is_measured_again_alone(stage):
+    outcomes, trace = stage.play(["work:0.1,end:no_room/pass", "work:0.2", "work:0.3,end:oom", "work:0.1"], 3)
+    assert statuses(outcomes) == {1: Status.PASS, 2: Status.PASS, 3: Status.OOM, 4: Status.PASS}
+    assert [len(trace.lives[number]) for number in (1, 2, 3, 4)] == [2, 1, 2, 1]
+    again = [lives[1] for number, lives in trace.lives.items() if number in (1, 3)]
+    for begin, end in again:
+        others = [life for lives in trace.lives.values() for life in lives if life != (begin, end)]
+        assert not any(start < end and begin < stop for start, stop in others)
+
+
+def test_an_interrupted_run_says_what_its_cells_did(stage):
+    told = []
+    cells = of_gpu(["stage:compile,work:9", "stage:eager,needs:20/4,device:0.05,work:9"])
+    pool = Pool([stage.scheduler(cells, slot(2, memory_bytes=1e11))], notice=told.append)
+    wait = pool._wait
+
+    def interrupted():
+        wait()
+        if any("GB" in process.describe() for scheduler in pool._schedulers for process in scheduler.active):
+            raise KeyboardInterrupt
+
+    pool._wait = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        list(pool.run())
+    head, compiling, in_eager = told
+    assert head == "under way:"
+    assert compiling.endswith("in compile (0 s)")
+    assert in_eager.endswith("in eager (0 s, keeps 4.0 GB)")

@@ -129,8 +129,7 @@ def test_another_torch_or_testbed_is_refused_with_both_named(changes, said, tmp_
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [None, {"settings": {"rounds": 5, "of": "tomorrow"}, "execution": {}}, {"settings": []}],
+    "asked", [None, {"settings": {"rounds": 5, "of": "tomorrow"}, "execution": {}}, {"settings": []}]
 )
 def test_a_run_that_does_not_say_how_it_was_asked_for_is_refused(asked, tmp_path):
     bundle(tmp_path, closed=False, asked=asked)

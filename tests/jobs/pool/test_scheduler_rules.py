@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from unittest.mock import patch
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.settings import Settings
 from collector.vocabulary import Stage, Status
 from jobs.plan.cost import CONTEXT_BYTES
-from jobs.pool import gpu_scheduler
 from jobs.pool.gpu_scheduler import DeviceSlot
 from tests.jobs.virtual import Script, Step, World
 
@@ -141,26 +137,6 @@ def test_who_needs_more_than_was_promised_starts_again_and_disturbs_nobody():
     assert all("starts again with more" in line for line in told)
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-def test_checks_that_are_known_not_to_fit_together_are_not_begun_together(is_known):
-    sizes = {Stage.LOAD_MODEL: 22, Stage.EAGER: 10, Stage.CORRECTNESS: 45}
-
-    def known(cell, stage):
-        if stage is Stage.COMPILE or (stage is Stage.CORRECTNESS and not is_known):
-            return None
-        return (sizes[stage] if cell.batch_size <= 5 else 2) * GB
-
-    # As gpt-oss-20b with four layers on an H100: under each of five configs it keeps its weights until its check.
-    load = Step("device", 1.0, None, 10 * GB, Stage.LOAD_MODEL)
-    large = Script([load, Step("work", 30.0), device(1.0, 10, 10), Step("device", 5.0, 45 * GB, 0, Stage.CORRECTNESS)])
-    small = Script([device(1.0, 2, 1), Step("work", 30.0)])
-    world = World([large] * 5 + [small] * 60, device_slot(12, 68), known)
-    world.run()
-    once_each(world)
-    assert world.overbooked == 0
-    assert (not world.sent_back) == is_known
-
-
 def test_cells_that_wait_for_what_others_keep_are_untangled():
     # As on an H100: twelve trainings kept 5 to 16 GB each and waited four minutes for 20 to 30, beside a cell that compiled.
     training = Script([device(1.0, 2, 2), Step("work", 20.0), device(2.0, 3, 7), Step("work", 5.0), device(5.0, 25, 7)])
@@ -171,27 +147,3 @@ def test_cells_that_wait_for_what_others_keep_are_untangled():
     assert world.overbooked == 0
     assert 0 < sum(world.sent_back.values()) < 12
     assert max(end for number, _, end in world.lives if number > 1) < 400
-
-
-def of_models(count):
-    """Lets cells be of so many models, by their numbers."""
-    return patch.object(gpu_scheduler, "_tuned_model", lambda cell: cell.batch_size % count)
-
-
-def starts(world):
-    return {number: begin for number, begin, _ in world.lives}
-
-
-def test_the_first_cell_of_a_model_tunes_before_the_others_start():
-    script = Script([Step("work", 10.0), Step("measure", 1.0, stage=Stage.TIMING)])
-    with of_models(2):
-        world = World([script] * 8, device_slot(8))
-        world.run()
-    found = starts(world)
-    assert [found[1], found[2]] == [0.0, 0.0]
-    assert min(found[number] for number in range(3, 9)) == pytest.approx(10.0)
-    assert max(found.values()) < 12.0, "all others start together"
-    with of_models(1):
-        world = World([script] * 4, device_slot(4), settings=Settings(shared_tuning="choices"))
-        world.run()
-    assert set(starts(world).values()) == {0.0}, "with a folder of choices nobody waits"

@@ -17,25 +17,19 @@ from tests.factories import DEFAULT, START
 
 @pytest.fixture(scope="module")
 def templates(tmp_path_factory):
-    """Histories without nights, with twelve quiet ones, and with ten more in which a model is slower."""
-    history = History(tmp_path_factory.mktemp("empty"), nights=60)
-    history.import_commits()
-    found = {"empty": history}
-    for name, first, last, factors in (("quiet", 0, 12, None), ("slowed", 12, 22, slower(1.08))):
-        history = found[name] = copied(history, tmp_path_factory.mktemp(name))
-        history.nights(first, last, factors)
-        history.store.dispose()
-    return found
+    """A history without nights, and one of twelve quiet ones and ten more in which a model is slower."""
+    empty = History(tmp_path_factory.mktemp("empty"), nights=60)
+    empty.import_commits()
+    slowed = copied(empty, tmp_path_factory.mktemp("slowed"))
+    slowed.nights(0, 12)
+    slowed.nights(12, 22, slower(1.08))
+    slowed.store.dispose()
+    return {"empty": empty, "slowed": slowed}
 
 
 @pytest.fixture
 def empty(templates, tmp_path):
     return copied(templates["empty"], tmp_path)
-
-
-@pytest.fixture
-def quiet(templates, tmp_path):
-    return copied(templates["quiet"], tmp_path)
 
 
 @pytest.fixture
