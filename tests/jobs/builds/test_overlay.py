@@ -153,14 +153,6 @@ MODEL = "import torch\nfrom torch import nn\ndef small():\n    return nn.Linear(
 WORDS = ("--model", "own:small", "--device", "cpu", "--config", "triton", "--samples", "5", "--overlays", "overlays")
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder with a small model, and the variables with which its model is found."""
-    folder = tmp_path_factory.mktemp("place")
-    (folder / "own.py").write_text(MODEL)
-    return folder, {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
-
-
 @pytest.fixture
 def played(tmp_path, pytorch):
     """Variables of a host whose wheel of torch, of the tag `wheel`, computes nothing and whose cells are played."""
@@ -195,8 +187,9 @@ def test_backfill_measures_the_commits_of_a_range_that_need_no_build(tmp_path, p
 
 
 @pytest.mark.slow
-def test_a_resumed_run_of_a_source_compiles_with_its_inductor(place, pytorch):
-    folder, variables = place
+def test_a_resumed_run_of_a_source_compiles_with_its_inductor(tmp_path, pytorch):
+    folder, variables = tmp_path, {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    (folder / "own.py").write_text(MODEL)
     source = ("--source", f"{pytorch}@less", "--wheel-commit", "wheel", "--warm-compile", "--max-hours", "1e-9")
     begun = call("nightly", *WORDS, *source, folder=folder, **variables)
     assert "1 cells were not started in time" in begun.stdout, tell(begun)

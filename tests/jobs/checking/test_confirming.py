@@ -192,7 +192,7 @@ def base_of(confirming_it, run_id="base"):
         ({"asked": asked()}, "both sides"),
         ({"asked": asked("e" * 40)}, "new side only: base is another torch"),
         ({"asked": None}, "new side only: base is another torch"),
-        ({"asked": asked(overlay="/elsewhere/one")}, "new side only: the files of base are gone from --overlays"),
+        ({"asked": asked(overlay="/")}, "new side only: the files of base are gone from --overlays"),
     ],
 )
 def test_base_is_measured_where_its_torch_is_at_hand(tmp_path, changes, words):
