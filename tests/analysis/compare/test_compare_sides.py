@@ -180,18 +180,9 @@ def test_cells_of_a_night_that_moved_to_another_gpu_are_counted(store, put):
         "2 of 4 cuda cells measured on both sides were measured on different testbeds, where latencies do not compare: "
         "gpu_index in 2 cells (each on another of 0 and 1)",
     )
-    assert {model: one.testbed_changed for model, one in by_model(found).items()} == {
-        "a": False,
-        "b": True,
-        "c": True,
-        "d": False,
-    }
-    assert found.to_json()["on_other_testbeds"] == 2
     assert [row["testbed_changed"] for row in found.to_json()["cells"]] == [False, True, True, False]
     assert set(transitions(found).values()) == {"both_pass"}  # none of them is hidden
-    same = compare(store, base, base)
-    assert same.notes == ("base and new are the same runs",)
-    assert {one.ratio("compiled_ms") for one in same.cells} == {1.0}
+    assert compare(store, base, base).notes == ("base and new are the same runs",)
 
 
 def test_open_runs_of_one_night_are_one_note(store, put):
@@ -199,11 +190,6 @@ def test_open_runs_of_one_night_are_one_note(store, put):
         put([passing(cell(f"m{index}"))], night="n", closed=index == 1)
     (note,) = summarise(store, resolve_side(store, "n")).notes
     assert note == "2 of 3 runs of night n have no end record: they were cut short or are still going"
-    alone = put([passing(cell())], closed=False)
-    assert (
-        f"run {alone.run_ids[0]} has no end record: it was cut short or is still going"
-        in compare(store, alone, alone).notes
-    )
 
 
 def test_a_run_that_measured_nothing_compares_to_nothing_and_does_not_fail(store, put):

@@ -29,6 +29,12 @@ LEVELS = {
     "compile_cold_s": 20.0,
     "compiled_peak_bytes": 1e9,
 }
+#: Night 14 is place 42; 43 is reverted by 44, and 45 is what night 15 measured.
+TITLES = {
+    41: "[inductor] Fuse more (#4242)",
+    43: "Bad idea (#77)",
+    44: 'Revert "Bad idea (#77)"\n\nThis reverts commit {reverted}.',
+}
 #: Commits that land between two nights, the measured one included.
 A_NIGHT = 3
 Factors = Callable[[str, str], float]
