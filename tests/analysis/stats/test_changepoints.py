@@ -1,5 +1,6 @@
 """What `detect` promises: on made-up series, and on those that people labelled."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -9,8 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.signal import lfilter
+from scipy.stats import ttest_ind
 
-from analysis.stats.changepoints import detect, detect_rows
+from analysis.stats.changepoints import (
+    clip_spikes,
+    correlation,
+    detect,
+    detect_rows,
+    optimal_partition,
+    piece_of,
+    welch_error,
+)
 from tests.analysis.stats.segmentation_scores import covering, f1
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -110,12 +120,14 @@ def test_any_numbers_give_ascending_indices_of_measured_nights(values):
     assert all(0 < at < len(values) and math.isfinite(values[at]) for at in found)
 
 
-@pytest.mark.parametrize("values", [[[1.0, 2.0]], 3.0, ["fast", "slow"]])
-def test_refuses_what_is_no_series(values):
-    with pytest.raises((ValueError, TypeError)):
-        detect(values)
+def test_refuses_what_is_no_series():
+    for values in ([[1.0, 2.0]], 3.0, ["fast", "slow"]):
+        with pytest.raises((ValueError, TypeError)):
+            detect(values)
     with pytest.raises(ValueError, match="min_effect"):
         detect([1.0] * 20, min_effect=-0.01)
+    with pytest.raises(ValueError, match="rows"):
+        detect_rows(np.ones(30))
 
 
 # Many series
@@ -139,14 +151,8 @@ def test_series_do_not_mix_whatever_their_gaps(nights):
     values = _synthetic(150, nights)
     found = detect_rows(values, min_effect=0.02)
     assert found == [detect(row, min_effect=0.02) for row in values]
+    assert detect_rows(np.empty((0, nights))) == []
     assert nights < 40 or (any(found) and not all(found))
-
-
-def test_no_rows_are_fine_and_a_single_row_is_refused():
-    assert detect_rows(np.empty((0, 30))) == []
-    assert detect_rows(np.full((2, 30), np.nan)) == [[], []]
-    with pytest.raises(ValueError, match="rows"):
-        detect_rows(np.ones(30))
 
 
 # People
@@ -160,3 +166,54 @@ def test_agrees_with_people():
         found = detect(values)
         scores.append((f1(marks, found), covering(marks, found, len(values))))
     assert (np.mean(scores, axis=0) >= (0.86, 0.78)).all()
+
+
+# Spikes, optimal partitioning and the tests of a cut, each alone
+
+
+def clipped(values):
+    return clip_spikes(np.array([values]))[0]
+
+
+def partition(values, price, shortest):
+    return optimal_partition(values[None, :], np.array([price]), shortest)[0]
+
+
+def test_a_spike_is_clipped_and_a_step_of_five_is_not():
+    values = np.array([1.0, 1.1, 0.9] * 10)
+    values[15] = 50
+    values[25:] += 5
+    shown = clipped(values)
+    assert shown[15] < 2
+    assert shown[25:] == pytest.approx(values[25:])
+    assert shown[:15] == pytest.approx(values[:15])
+
+
+def _cost(values, cuts, price):
+    bounds = [0, *cuts, len(values)]
+    within = sum(((values[a:b] - values[a:b].mean()) ** 2).sum() for a, b in itertools.pairwise(bounds))
+    return within + price * len(cuts)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_partition_is_the_best_of_all(seed):
+    values = np.random.default_rng(seed).standard_normal(13).cumsum()
+    price, shortest = 1.5, 2
+    possible = [
+        cuts
+        for count in range(6)
+        for cuts in itertools.combinations(range(1, 13), count)
+        if all(b - a >= shortest for a, b in itertools.pairwise((0, *cuts, 13)))
+    ]
+    best = min(_cost(values, cuts, price) for cuts in possible)
+    assert _cost(values, partition(values, price, shortest), price) == pytest.approx(best)
+
+
+def test_the_error_of_independent_nights_is_that_of_welch():
+    a, b = np.array([1.0, 3, 2, 4, 1, 5, 1, 3]), np.array([6.0, 9, 5, 8, 4, 9, 5])
+    old, new = piece_of(a), piece_of(b)
+    assert correlation(old, new) == 0
+    error, freedom = welch_error(old, new)
+    known = ttest_ind(a, b, equal_var=False)
+    assert (old.mean - new.mean) / error == pytest.approx(known.statistic)
+    assert freedom == pytest.approx(known.df)

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from analysis.stats.run_noise import EFFICIENCY, around_means, common_drift, successive, sums, unrest
+from analysis.stats.run_noise import (
+    EFFICIENCY,
+    USUAL,
+    WORTH,
+    Prior,
+    SideRuns,
+    around_means,
+    common_drift,
+    distances_from_before,
+    distances_from_neighbours,
+    fit_prior,
+    fit_slopes,
+    moderate,
+    successive,
+    sums,
+    tail_of,
+    two_modes,
+    unrest,
+)
 
 
 def within(values, groups, owners, count):
@@ -26,13 +46,6 @@ def night_by_night(values, least=0.0, beside=None):
     """Sum of squares and degrees of freedom of a single series."""
     steps = successive(np.array(values, dtype=float), np.zeros(len(values), int), 1, least=least, beside=beside)
     return float(steps @ steps), EFFICIENCY * len(steps)
-
-
-def test_without_repeats_nothing_is_known():
-    assert of_one([1.0, 2.0, 3.0], [0, 1, 2]) == (0, 0)
-    assert [part.tolist() for part in within(np.array([]), np.array([], int), np.array([], int), 2)] == [[0, 0], [0, 0]]
-    assert night_by_night([3.0]) == (0, 0)
-    assert night_by_night([]) == (0, 0)
 
 
 def test_neighbouring_nights_tell_the_noise_of_a_quiet_series():
@@ -77,3 +90,153 @@ def test_drift_is_what_most_cells_have_in_common():
     assert common_drift(changes) == pytest.approx(0.03)
     assert common_drift(changes[:19]) == 0.0
     assert common_drift([]) == 0.0
+
+
+# What the eager run explains of the compiled one
+
+RNG = np.random.default_rng(3)
+
+
+def fit(x, y):
+    x, y = x - x.mean(), y - y.mean()
+    return fit_slopes(*(np.array([one @ other]) for one, other in ((x, x), (x, y), (y, y))))
+
+
+def test_the_slope_is_that_of_the_data_where_there_is_much():
+    x = RNG.normal(0, 0.2, 200)
+    y = 0.9 * x + RNG.normal(0, 0.01, 200)
+    found = fit(x, y)
+    assert found.slope[0] == pytest.approx(0.9, abs=0.02)
+    assert found.left[0] / 198 == pytest.approx(0.01**2, rel=0.25)
+    assert found.taken[0] == pytest.approx(1, abs=0.001)
+    assert found.spread[0] == pytest.approx(x.var() * 200, rel=0.01)
+
+
+@pytest.mark.parametrize(("true", "limit"), [(1.6, 1), (-0.4, 0)])
+def test_a_slope_stays_within_zero_and_one(true, limit):
+    x = RNG.normal(0, 0.2, 50)
+    found = fit(x, true * x)
+    assert found.slope[0] == limit
+    assert found.left[0] == pytest.approx((true - limit) ** 2 * float(((x - x.mean()) ** 2).sum()))
+
+
+def test_without_a_move_it_is_what_is_usual_and_little_is_known_of_it():
+    y = RNG.normal(0, 0.01, 6)
+    found = fit(np.zeros(6), y)
+    assert found.slope[0] == USUAL
+    assert found.spread[0] == WORTH
+    assert found.taken[0] == 0
+    assert found.left[0] == pytest.approx(((y - y.mean()) ** 2).sum())
+
+
+# Variances by empirical Bayes
+
+
+def cells(count, df, prior_df, typical, seed=1):
+    """Variances of `count` cells as the model draws them, each estimated with `df` degrees of freedom."""
+    rng = np.random.default_rng(seed)
+    true = typical * prior_df / rng.chisquare(prior_df, count) if np.isfinite(prior_df) else np.full(count, typical)
+    return true * rng.chisquare(df, count) / df, np.full(count, float(df))
+
+
+@pytest.mark.parametrize(("prior_df", "typical"), [(4, 1e-4), (30, 2.5e-3)])
+def test_the_prior_of_simulated_cells_is_found_again(prior_df, typical):
+    found = fit_prior(*cells(20_000, 7, prior_df, typical))
+    assert found.df == pytest.approx(prior_df, rel=0.12)
+    assert found.variance == pytest.approx(typical, rel=0.03)
+
+
+def test_equal_variances_leave_nothing_beyond_chance():
+    found = fit_prior([1e-4] * 20, [6] * 20)
+    assert found.df == np.inf
+    own, df = moderate([9.0, np.nan], [3, 0], found)
+    assert own.tolist() == [found.variance] * 2
+    assert np.isinf(df).all()
+
+
+@pytest.mark.parametrize(
+    ("variances", "dfs"), [([1e-4] * 4, [3] * 4), ([np.nan] * 9, [3] * 9), ([0.0] * 9, [3] * 9), ([1e-4] * 9, [0] * 9)]
+)
+def test_too_few_cells_that_know_anything_have_no_prior(variances, dfs):
+    assert fit_prior(variances, dfs) is None
+
+
+def test_a_cell_is_pulled_towards_its_siblings_by_what_it_does_not_know():
+    prior = Prior(4.0, 6.0)
+    own, df = moderate([1.0, 1.0, np.nan, 1.0], [2, 600, 0, 0], prior)
+    assert own[0] == pytest.approx((6 * 4 + 2 * 1) / 8)
+    assert own[1] == pytest.approx(1.0, abs=0.04)
+    assert own[2:].tolist() == [4.0, 4.0]
+    assert df.tolist() == [8, 606, 6, 6]
+
+
+def test_without_a_prior_a_cell_has_what_it_measured_or_nothing():
+    own, df = moderate([2.0, np.nan], [3, 0], None)
+    assert own[0] == 2.0
+    assert np.isnan(own[1])
+    assert df.tolist() == [3, 0]
+
+
+# Single runs apart from their neighbours, and programs with two modes
+
+
+def tail_with(spikes, size=0.04, runs=14, series=20):
+    """The tail of quiet series of which so many runs are apart by `size`."""
+    random = np.random.default_rng(3)
+    values = random.normal(0, 0.002, runs * series)
+    values[random.choice(runs * series, spikes, replace=False)] += size
+    owners = np.repeat(np.arange(series), runs)
+    distances, known = distances_from_neighbours(values, owners)
+    return tail_of(distances[known], owners[known], series)
+
+
+def chance(tail, change=0.04, earlier=1, later=1, agree=True):
+    sides = (SideRuns(np.full(20, float(count)), np.full(20, agree)) for count in (earlier, later))
+    return float(tail.chance(np.full(20, change), *sides)[0])
+
+
+def test_the_chance_of_a_change_is_that_of_runs_as_far_apart():
+    tail = tail_with(28)
+    once = chance(tail)
+    assert once == pytest.approx(0.2, abs=0.08)
+    assert chance(tail, earlier=2, later=2) == pytest.approx(once**2 / 2, rel=0.01)
+    assert chance(tail, later=2) == pytest.approx(once / 2 + once**2 / 4, rel=0.01)
+    # One of two runs that is apart by 4 % makes a change of 2 %, but not where both show it.
+    assert chance(tail, change=0.02, earlier=2, later=2, agree=False) >= 2 * once
+    assert chance(tail, change=0.02, earlier=2, later=2) <= once**2 / 2
+    assert chance(tail, change=0.4) == 0
+    assert chance(tail_with(0)) == 0
+
+
+@pytest.mark.parametrize(("apart", "is_suspect"), [(0.0, False), (0.03, False), (-0.01, False), (-0.03, True)])
+def test_a_base_like_the_runs_before_it_is_not_the_run_that_is_apart(apart, is_suspect):
+    """Base must lie on the other side of those runs, by more than half of the change, to explain it."""
+    tail = tail_with(28)
+    known = replace(tail, apart=np.full(20, apart))
+    one_side = chance(tail) / 2
+    assert chance(known) == pytest.approx(2 * one_side if is_suspect else one_side)
+
+
+def test_the_earlier_side_is_compared_with_the_nine_runs_before_it():
+    values = np.array([9, *[0.0] * 8, 0.5, 0.1, 0.3, *[1.0] * 4, 2.0])
+    series, is_earlier = np.repeat([0, 1], [12, 5]), np.isin(np.arange(17), [10, 11, 16])
+    found = distances_from_before(values, series, is_earlier)
+    assert found[[10, 11]] == pytest.approx([0.1, 0.3])  # two runs of one side
+    assert np.isnan(np.delete(found, [10, 11])).all()  # four runs before it are too few
+    assert np.isnan(distances_from_before(values, series, np.zeros(17, dtype=bool))).all()
+
+
+@pytest.mark.parametrize(
+    ("runs", "levels"),
+    [
+        ([0, 0, -0.04, 0, 0, -0.04, 0, 0], (0.96, 1.0)),
+        ([0, 0.04], None),
+        ([0, 0, 0, 0, 0.04, 0.04, 0.04], None),  # a step
+        ([0, 0, 0, 0.04, 0, 0, 0], None),  # a spike
+        ([0, 0.004, 0, 0.004, 0, 0.004], None),  # too near to matter
+    ],
+)
+def test_two_levels_that_come_again_are_modes(runs, levels):
+    noise = np.random.default_rng(1).normal(0, 0.0005, len(runs))
+    found = two_modes(np.array(runs) + noise)
+    assert found == (None if levels is None else pytest.approx(levels, abs=0.003))

@@ -43,25 +43,17 @@ def test_name_and_flags_ask_for_what_the_name_alone_asks_for(name):
     assert config_of(name, "inductor", flags | FLAGS[name]) == NIGHTLY[name]
 
 
-def test_flags_win_where_the_name_says_otherwise():
+def test_flags_win_and_what_inductor_has_no_option_for_keeps_configs_apart():
     flags = {"disable_cudagraphs": False, "freezing": True, "inductor_compile_mode": "max-autotune", "nopython": True}
     found = config_of("inductor_no_cudagraphs", "inductor", flags)
     assert found == Config(template="cudagraphs", mode="max-autotune", freezing=True, fullgraph=True)
-
-
-def test_flags_without_an_option_of_inductor_keep_configs_apart():
     flags = {"disable_cudagraphs": "True", "dynamic_shapes": True, "channels_last": True, "quantization": "int8"}
     found = config_of("", "inductor", flags)
     assert found.dynamic is True
     assert found.overrides == {"harness.channels_last": True, "harness.quantization": "int8"}
-
-
-def test_inductor_options_of_the_command_line_are_options_here():
-    flags = {"disable_cudagraphs": True, "inductor_config": ["epilogue_fusion=False", "triton.x=3", "y=word"]}
-    assert config_of("", "inductor", flags).overrides == {"epilogue_fusion": False, "triton.x": 3, "y": "word"}
-
-
-def test_an_unknown_word_is_kept_and_not_taken_for_the_default():
+    options = {"disable_cudagraphs": True, "inductor_config": ["epilogue_fusion=False", "triton.x=3", "y=word"]}
+    assert config_of("", "inductor", options).overrides == {"epilogue_fusion": False, "triton.x": 3, "y": "word"}
+    # An unknown word is not taken for the default.
     found = config_of("inductor_with_cudagraphs_sparkling_new", None, {})
     assert found == Config(template="cudagraphs", overrides={"harness.config": "sparkling_new"})
 
