@@ -44,17 +44,17 @@ def test_every_metric_of_every_cell_is_in_the_csv(full):
         assert (row["model"], row["cell_id"], row["commit"]) == (expected["model"], expected["cell_id"], "a1" * 20)
 
 
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("name", ["=1+1", "+SUM(A1)", "-2", "@x", "\t=1", " =1"])
-def test_no_text_is_a_formula_to_a_spreadsheet(store, tmp_path, name):
-    line = failing(cell(name))
-    line.failure.message = name
-    fine = passing(cell("fine"), metrics={"cosine": -0.5})
-    ingest_bundle(store, write_bundle(tmp_path, header("r1", label=name), [line, fine]))
+def test_no_text_is_a_formula_to_a_spreadsheet(tmp_path):
+    names = ["=1+1", "+SUM(A1)", "-2", "@x", "\t=1", " =1"]
+    lines = [failing(cell(name)) for name in names]
+    for line, name in zip(lines, names, strict=True):
+        line.failure.message = name
+    lines.append(passing(cell("fine"), metrics={"cosine": -0.5}))
+    store = new_store(tmp_path / "store.db")
+    ingest_bundle(store, write_bundle(tmp_path, header("r1", label="=1"), lines))
     rows = {row["model"]: row for row in as_rows(store, "r1")}
-    row = rows[f"'{name}"]
-    assert (row["message"], row["label"]) == (f"'{name}", f"'{name}")
-    assert rows["fine"]["cosine"] == "-0.5"
+    assert {name: rows[f"'{name}"]["message"] for name in names} == {name: f"'{name}" for name in names}
+    assert (rows["fine"]["label"], rows["fine"]["cosine"]) == ("'=1", "-0.5")
 
 
 def test_parquet_holds_the_same_table_with_types(full, tmp_path):

