@@ -69,14 +69,6 @@ def store(request: pytest.FixtureRequest, location: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-@pytest.fixture
-def file_store(tmp_path: Path) -> Iterator[Engine]:
-    """An empty store in the file `store.db`, for what is said of files alone."""
-    engine = new_store(tmp_path / "store.db")
-    yield engine
-    engine.dispose()
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def blank(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A place where no tables are yet."""

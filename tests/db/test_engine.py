@@ -14,7 +14,7 @@ from db.maintenance import migrate
 from db.nights import list_runs
 from db.queries.cells import revision
 from db.store_errors import StoreError
-from tests.factories import night
+from tests.factories import new_store, night
 
 
 def refusal(place, *, write):
@@ -95,12 +95,12 @@ def test_a_reader_works_beside_a_writer_in_the_middle_of_its_work(store, locatio
     assert revision(reader) == 7
 
 
-def test_a_read_only_folder_can_be_read(file_store, tmp_path, monkeypatch):
-    ingest_bundle(file_store, night(tmp_path, "r1"))
-    file_store.dispose()
+def test_a_read_only_folder_can_be_read(tmp_path, monkeypatch):
     folder = tmp_path / "shelf"
     folder.mkdir()
-    (folder / "store.db").write_bytes((tmp_path / "store.db").read_bytes())
+    store = new_store(folder / "store.db")
+    ingest_bundle(store, night(tmp_path, "r1"))
+    store.dispose()
     # Root may write everywhere, so the folder only says that it is read-only.
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     reader = open_store(folder / "store.db", write=False)

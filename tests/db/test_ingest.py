@@ -11,18 +11,7 @@ from db.schema import measurements
 from db.store_errors import StoreError
 from db.stored_values import to_epoch
 from tests.db import reads as queries
-from tests.db.answers import answers
-from tests.factories import DEFAULT, at, cell, failing, header, matrix, night, passing, write_bundle
-
-
-def test_ingesting_twice_changes_nothing_not_even_the_revision(store, tmp_path):
-    path = night(tmp_path, "r1")
-    ingest_bundle(store, path)
-    before, revision = answers(store), queries.revision(store)
-    report = ingest_bundle(store, path)
-    assert (report.new, report.updated, report.unchanged, report.changed) == (0, 0, 9, False)
-    assert answers(store) == before
-    assert queries.revision(store) == revision
+from tests.factories import at, cell, failing, header, night, passing, write_bundle
 
 
 def test_every_value_of_a_measurement_comes_back(store, tmp_path):
@@ -75,24 +64,6 @@ def test_replicates_are_rows_of_their_own_and_one_cell(store, tmp_path):
         found = conn.execute(select(measurements.c.compiled_ms).order_by(measurements.c.replicate)).scalars().all()
     assert found == [line.metrics["compiled_ms"] for line in lines]
     assert queries.measurement(store, "r1", cell().cell_id).replicate == 2
-
-
-@pytest.mark.parametrize("fresh", ["sqlite"], indirect=True)
-def test_bundles_give_the_same_answers_in_any_order(fresh, tmp_path):
-    extra = passing(cell("new-model"), minutes=2)
-    bundles = [
-        # Two that started in the same second.
-        night(tmp_path, "r1", minutes=0, cells=matrix(["bert", "t5"], [DEFAULT])),
-        night(tmp_path, "r2", minutes=0, seed=1, cells=matrix(["bert", "gpt2"], [DEFAULT])),
-        write_bundle(tmp_path, header("r3", minutes=60, commit="d" * 40), [extra, failing(cell(), minutes=61)]),
-    ]
-    found = []
-    for order in (bundles, bundles[::-1], [bundles[1], bundles[2], bundles[0]]):
-        store = fresh()
-        for path in order:
-            ingest_bundle(store, path)
-        found.append(answers(store))
-    assert all(item == found[0] for item in found)
 
 
 def test_an_ingest_that_fails_half_way_leaves_nothing(store, tmp_path):

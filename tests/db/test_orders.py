@@ -10,6 +10,7 @@ from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.maintenance.consistency import check_store
 from db.nights import list_runs
+from db.queries.cells import revision
 from tests.db.answers import answers
 from tests.factories import CONFIGS, at, cell, failing, header, matrix, passing, write_bundle
 
@@ -68,6 +69,9 @@ def test_every_state_of_a_resumed_run_is_stored_as_it_stands(pieces, store):
 def stored(engine, paths):
     for path in paths:
         ingest_bundle(engine, path)
+    number = revision(engine)
+    assert not ingest_bundle(engine, paths[-1]).changed
+    assert revision(engine) == number
     found = answers(engine)
     assert check_store(engine) == []
     engine.dispose()

@@ -50,17 +50,12 @@ def test_what_was_found_is_pinned_with_its_base_and_history(nights):
     assert (opened.repo, opened.branch, opened.cell_id, opened.opened_at) == ("pytorch/pytorch", "main", CELL, AT)
     (event,) = opened.events
     assert (event.at, event.author, event.text) == (AT, WHO, "two nights")
-    assert (event.from_state, event.to_state) == (None, "new")
-
-
-def test_finding_the_same_again_is_the_same_record(nights):
-    first = open_regression(nights, SLOWER, at=AT, author=WHO)
-    change_state(nights, first.regression_id, "acknowledged", at=AT, author=WHO)
+    # To find it again is the same record.
+    change_state(nights, opened.regression_id, "acknowledged", at=AT, author=WHO)
     before = revision(nights)
     again = open_regression(nights, SLOWER, at=AT + timedelta(days=1), author="verdicts")
-    assert (again.regression_id, again.state, len(again.events)) == (first.regression_id, "acknowledged", 2)
-    assert revision(nights) == before
-    assert len(list_regressions(nights)) == 1
+    assert (again.regression_id, again.state, len(again.events)) == (opened.regression_id, "acknowledged", 2)
+    assert (revision(nights), len(list_regressions(nights))) == (before, 1)
 
 
 def test_a_record_tells_its_history_in_the_order_of_writing(nights):
@@ -113,25 +108,21 @@ def test_a_record_is_found_by_a_beginning_of_its_name_that_is_its_own(nights):
     first = open_regression(nights, SLOWER, at=AT, author=WHO)
     second = open_regression(nights, replace(SLOWER, kind="broke", metric=""), at=AT, author=WHO)
     assert find_regression(nights, first.regression_id[:6]) == first
-    assert find_regression(nights, second.regression_id) == second
     assert "no regression" in says(find_regression, nights, first.regression_id[:3])
     with nights.begin() as conn:
-        for number, name in enumerate((first.regression_id, second.regression_id)):
-            conn.execute(
-                update(Regression).where(Regression.regression_id == name).values(regression_id=f"abcd{number}")
-            )
+        for number, record in enumerate((first, second)):
+            named = update(Regression).where(Regression.regression_id == record.regression_id)
+            conn.execute(named.values(regression_id=f"abcd{number}"))
     assert "could be abcd0, abcd1" in says(find_regression, nights, "abcd")
     assert find_regression(nights, "abcd1").kind == "broke"
 
 
 @pytest.mark.parametrize("link", ["javascript:alert(1)", "https://x/1 2"])
 def test_a_link_that_is_no_address_is_refused_wherever_it_comes_from(nights, link):
-    with pytest.raises(RecordError, match="https://"):
-        open_regression(nights, SLOWER, at=AT, author=WHO, link=link)
+    told = {"at": AT, "author": WHO, "link": link}
+    assert "https://" in says(open_regression, nights, SLOWER, **told)
     name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
-    with pytest.raises(RecordError, match="https://"):
-        change_state(nights, name, "acknowledged", at=AT, author=WHO, link=link)
-    with pytest.raises(RecordError, match="https://"):
-        note_regression(nights, name, at=AT, author=WHO, link=link)
+    assert "https://" in says(change_state, nights, name, "acknowledged", **told)
+    assert "https://" in says(note_regression, nights, name, **told)
     found = regression(nights, name)
     assert (found.link, found.state, len(found.events)) == ("", "new", 1)

@@ -1,4 +1,3 @@
-import pytest
 from sqlalchemy import select
 
 from db.ingest import ingest_bundle
@@ -13,18 +12,11 @@ def after(held_by):
     return {"surroundings": {"before": {"clocks_held_by": ["power_cap"]}, "after": {"clocks_held_by": held_by}}}
 
 
-@pytest.mark.parametrize(
-    ("details", "reasons"),
-    [
-        (after([]), ()),  # held back by what ran before it, and not any more
-        (after(["power_cap", "hardware_thermal"]), ("hardware_thermal", "power_cap")),
-        ({}, None),
-        ({"surroundings": {"after": {"load1": 1.0}}}, None),
-        (after("x"), None),
-    ],
-)
-def test_the_reasons_are_those_right_after_the_rounds(details, reasons):
-    assert throttled_by(details) == reasons
+def test_the_reasons_are_those_right_after_the_rounds():
+    assert throttled_by(after([])) == ()  # held back by what ran before it, and not any more
+    assert throttled_by(after(["power_cap", "hardware_thermal"])) == ("hardware_thermal", "power_cap")
+    for details in ({}, {"surroundings": {"after": {"load1": 1.0}}}, after("x")):
+        assert throttled_by(details) is None
 
 
 def test_the_reasons_are_a_plain_column_and_can_be_asked_for_like_a_metric(store, tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from collector.bundle import read_bundle
 from collector.hud_configs import HUD_CONFIGS
-from db.exporter import export_sides, stored_run, write_stream
+from db.exporter import stored_run, write_stream
 from db.importing.importer import Provenance, import_files
 from db.importing.pytorch_names import Given
 from db.importing.result_files import parse_name
@@ -84,10 +84,3 @@ def test_what_was_exported_is_imported_like_pytorchs_own_files(full, tmp_path):
         after = measured[before.cell]
         assert (after.status, after.samples) == (before.status, before.samples)
         assert after.metrics["compiled_ms"] == before.metrics["compiled_ms"]
-
-
-def test_a_file_gets_what_a_stream_gets(full, tmp_path):
-    (written,) = export_sides(full, ["n"], "v3", tmp_path / "n.json", force=False)
-    assert (tmp_path / "n.json").read_bytes() == exported(full, "n")
-    assert written.rows == len((tmp_path / "n.json").read_bytes().splitlines())
-    assert set(written.run_ids) == {"g0", "g1"}

@@ -172,17 +172,6 @@ def test_a_vacuum_gives_room_back(nights, location):
             assert conn.exec_driver_sql("SELECT pg_relation_size('samples')").scalar() == 0
 
 
-def test_cells_of_other_branches_are_not_held(store, tmp_path):
-    for number, branch in enumerate(("main", "feature")):
-        for step in range(2):
-            run_id = f"{branch}{step}"
-            ingest_bundle(store, night(tmp_path, run_id, minutes=number + 10 * step, branch=branch, cells=[cell()]))
-    open_regression(store, Finding(cell().cell_id, "main0", "main1", "slower"), at=NOW, author="ann")
-    prune(store, Ages(days(0), days(0)), NOW)
-    held = {run: count[1] for run, count in kept(store).items()}
-    assert held == {"main0": 2, "main1": 2, "feature0": 0, "feature1": 0}
-
-
 def test_a_run_is_removed_whole_and_comes_back_with_its_bundle(nights, tmp_path):
     before, revision = list_runs(nights), queries.revision(nights)
     finding = Finding(CELLS[0].cell_id, "old", "newest", "slower", "speedup", 2.0, 1.5)
