@@ -26,13 +26,3 @@ def test_a_table_is_made_of_the_shipped_measurements(words, monkeypatch, capsys)
     monkeypatch.setattr(sys, "argv", ["benchmarks", name, *places])
     assert main() == 0
     assert SHIPPED.get(words, "  10%    396        1.0000") in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "name", ["changepoint_labels", "dashboard", "history", "injected_commits", "release_commits", "site"]
-)
-def test_other_benchmarks_start(name, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["benchmarks", name, "--help"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert (ended.value.code, capsys.readouterr().err) == (0, "")

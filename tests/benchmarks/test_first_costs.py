@@ -50,26 +50,16 @@ def test_what_was_not_measured_whole_is_left_out(tmp_path):
     assert [row["cell"]["model"] for row in rows] == ["whole"]
 
 
-def test_the_command_keeps_the_rows_of_other_cells(tmp_path, monkeypatch):
+def test_the_command_keeps_other_cells_and_gives_other_configs_as_much_memory(tmp_path, monkeypatch):
     table = tmp_path / "table.json"
     monkeypatch.setattr(first_costs, "TABLE", table)
     (tmp_path / "before").mkdir()
-    _, known = rows_of(tmp_path / "before", [measured(cell("a"), 50.0), measured(cell("c"), 7.0)])
+    other = measured(cell("a", CUDAGRAPHS), 50.0, {"correctness": 90000})
+    _, known = rows_of(tmp_path / "before", [measured(cell("a"), 60.0), other, measured(cell("c"), 7.0)])
     table.write_text(json.dumps(known))
-    paths, rows = rows_of(tmp_path, [measured(cell("a"), 5.0), measured(cell("b"), 6.0)])
+    paths, rows = rows_of(tmp_path, [measured(cell("a"), 5.0, kept_bytes=70), measured(cell("b"), 6.0)])
     said = CliRunner().invoke(first_costs.main, list(map(str, paths)), catch_exceptions=False).output
-    assert said == "table.json: 3 cells, 2 of them from these bundles\n"
-    assert json.loads(table.read_text()) == [*rows, known[1]]
-    assert len(table.read_text().splitlines()) == 5
-
-
-def test_other_configs_of_a_measured_model_need_as_much_memory(tmp_path, monkeypatch):
-    table = tmp_path / "table.json"
-    monkeypatch.setattr(first_costs, "TABLE", table)
-    (tmp_path / "before").mkdir()
-    _, known = rows_of(tmp_path / "before", [measured(cell("a", CUDAGRAPHS), 50.0, {"correctness": 90000})])
-    table.write_text(json.dumps(known))
-    paths, _ = rows_of(tmp_path, [measured(cell("a"), 5.0, kept_bytes=70)])
-    CliRunner().invoke(first_costs.main, list(map(str, paths)), catch_exceptions=False)
-    (row,) = [row for row in json.loads(table.read_text()) if row["worker_s"] == 50.0]
-    assert (row["stage_bytes"], row["kept_bytes"]) == (SIZES, 70)
+    assert said == "table.json: 4 cells, 2 of them from these bundles\n"
+    found = {(row["cell"]["model"], row["worker_s"]): row for row in json.loads(table.read_text())}
+    assert [found["a", 5.0], found["b", 6.0], found["c", 7.0]] == [*rows, known[-1]]
+    assert (found["a", 50.0]["stage_bytes"], found["a", 50.0]["kept_bytes"]) == (SIZES, 70)

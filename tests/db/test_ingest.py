@@ -18,8 +18,7 @@ def test_every_value_of_a_measurement_comes_back(store, tmp_path):
     sent = passing(cell(), details={"kernels": [{"name": "triton_poi", "us": 1.5}]}, log_tail="two\nlines")
     ingest_bundle(store, write_bundle(tmp_path, header("r1"), [sent]))
     found = queries.measurement(store, "r1", sent.cell.cell_id)
-    assert found.cell.as_cell() == sent.cell
-    assert found.metrics == sent.metrics
+    assert (found.cell.as_cell(), found.metrics) == (sent.cell, sent.metrics)
     assert (found.status, found.wall_s, found.replicate) == ("pass", sent.wall_s, 0)
     assert found.started_at.timestamp() == to_epoch(sent.started_at)
     assert (found.details, found.log_tail) == (sent.details, "two\nlines")
@@ -38,21 +37,14 @@ def test_a_failure_keeps_its_reason_and_unmeasured_values_are_null(store, tmp_pa
     assert tuple(found) == (None, None, 0.0, None)
 
 
-def test_a_metric_of_a_newer_collector_is_kept_among_the_details(store, tmp_path):
-    sent = passing(cell(), metrics={"compiled_ms": 2.0, "a_later_one": 0.5})
-    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [sent]))
-    found = queries.measurement(store, "r1", cell().cell_id)
-    assert found.metrics == {"compiled_ms": 2.0}
-    assert found.details["other_metrics"] == {"a_later_one": 0.5}
-
-
-def test_numbers_that_are_no_numbers_do_not_pose_as_measured(store, tmp_path):
-    path = write_bundle(tmp_path, header("r1"), [passing(cell(), metrics={"speedup": 123456.0})], closed=False)
+def test_metrics_of_a_newer_collector_and_infinite_ones_do_not_pose_as_measured(store, tmp_path):
+    sent = passing(cell(), metrics={"compiled_ms": 2.0, "a_later_one": 0.5, "speedup": 123456.0})
+    path = write_bundle(tmp_path, header("r1"), [sent], closed=False)
     path.write_bytes(path.read_bytes().replace(b"123456.0", b"Infinity"))
     ingest_bundle(store, path)
     found = queries.measurement(store, "r1", cell().cell_id)
-    assert found.metrics == {}
-    assert found.details["other_metrics"] == {"speedup": "inf"}
+    assert found.metrics == {"compiled_ms": 2.0}
+    assert found.details["other_metrics"] == {"a_later_one": 0.5, "speedup": "inf"}
 
 
 def test_replicates_are_rows_of_their_own_and_one_cell(store, tmp_path):
@@ -91,13 +83,7 @@ def test_a_refused_bundle_in_a_transaction_leaves_the_others_of_it(store, tmp_pa
 
 
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"started_at": "yesterday"}, {"started_at": "0001-01-01T00:00:00+14:00"}, {"run_id": ""}),
-        *({"commit": None}, {"testbed": "a GPU"}, {"attempt": 2**40}),
-    ],
-)
+@pytest.mark.parametrize("change", [{"started_at": "0001-01-01T00:00:00+14:00"}, {"run_id": ""}, {"attempt": 2**40}])
 def test_an_unusable_first_line_is_one_line_of_error(store, tmp_path, change):
     path = write_bundle(tmp_path, header("r1"), [passing(cell())], closed=False)
     first, *rest = path.read_bytes().splitlines(True)

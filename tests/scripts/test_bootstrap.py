@@ -22,7 +22,7 @@ def old_python(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("target", ["setup", "nightly", "lint"])
+@pytest.mark.parametrize("target", ["setup", "lint"])
 def test_make_stops_with_one_line_where_python_is_too_old(old_python, tmp_path, target):
     words = ["make", "-C", str(ROOT), target, f"PYTHON={old_python}", f"VENV={tmp_path / 'venv'}"]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}

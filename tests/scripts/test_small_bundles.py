@@ -49,14 +49,3 @@ def test_a_copy_without_a_cell_has_no_trace_of_it(copied):
     assert [one.model for one in copy.planned] == ["ma"]
     assert [one.cell.model for one in copy.measurements] == ["ma"]
     assert (set(copy.codes), set(copy.texts)) == ({"a" * 16}, {"wa", "ka"})
-
-
-def test_a_copy_that_was_cut_tells_what_it_has_and_that_it_ends_early(copied):
-    bundle, path = copied()
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-20])
-    cut = read_bundle(path)
-    assert cut.header.run_id == bundle.header.run_id
-    assert any("ends early" in line for line in cut.damage)
-    path.write_bytes(whole[:1000] + bytes(len(whole) - 1000))
-    assert any("broken" in line for line in read_bundle(path).damage)
