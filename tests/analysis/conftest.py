@@ -1,4 +1,4 @@
-"""Stores in a file. What differs between databases is read in `db`; `either` has a few answers on a server, too."""
+"""Stores in a file. What differs between databases is read in `db`; `either` asks for a few answers on a server."""
 
 from __future__ import annotations
 

@@ -124,6 +124,7 @@ def test_what_changed_is_named(history, tmp_path, change, expected):
     assert tuple(cells.loc[MODELS[0], ["verdict", "verdict_metric"]]) == expected
 
 
+@pytest.mark.parametrize("location", ["postgresql"], indirect=True)
 def test_device_time_decides_where_the_wall_clock_cannot(either, tmp_path):
     for number in range(12):
         wild = np.random.default_rng(99 + number)

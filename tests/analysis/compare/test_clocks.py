@@ -33,45 +33,32 @@ def make_run(store, folder, number, *, commit="a" * 40, capped, clock=None):
     judging.put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit)
 
 
-def judged(store):
-    """The comparison of the newest two nights, its rows, and the evidence of the hot model."""
+def judged_nights(store, folder, *, capped):
+    """Six nights of one commit, and one of the next, whose clock is slower than that of the sixth, judged."""
+    for number in range(6):
+        make_run(store, folder, number, capped=capped, clock=1.0 if number == 5 else None)
+    make_run(store, folder, 6, commit="b" * 40, capped=capped, clock=1.10)
     found, rows = judging.judged(store)
     with store.connect() as conn:
-        lines = evidence_of(conn, judging.cell_of(found, HOT))
-    return found, rows, lines
+        return found, rows, " ".join(evidence_of(conn, judging.cell_of(found, HOT)))
 
 
-@pytest.fixture
-def nights(store, tmp_path):
-    """A way to make six nights of one commit, and one of the next, whose clock is slower than that of the sixth."""
-
-    def make(capped):
-        for number in range(6):
-            make_run(store, tmp_path, number, capped=capped, clock=1.0 if number == 5 else None)
-        make_run(store, tmp_path, 6, commit="b" * 40, capped=capped, clock=1.10)
-        return judged(store)
-
-    return make
-
-
-def test_a_clock_that_fell_is_no_regression_where_the_gpu_was_held_back(nights):
-    found, rows, lines = nights(capped=True)
+def test_a_clock_that_fell_is_no_regression_where_the_gpu_was_held_back(store, tmp_path):
+    found, rows, lines = judged_nights(store, tmp_path, capped=True)
     row = rows.loc[HOT]
     assert (row["throttled"], row["verdict"]) == (True, "inconclusive")
     assert row["compiled_kernel_ms_ratio"] > 1.045
     assert abs(row["compiled_kernel_ms_adjusted"]) < 0.02  # half of what the eager run moved by
     assert row["compiled_kernel_ms_explained"] == pytest.approx(0.05, abs=0.015)
     assert not rows.drop(HOT)["throttled"].any()
-    assert "the GPU was held back while base was measured (power cap) and new was measured (power cap)" in " ".join(
-        lines
-    )
+    assert "the GPU was held back while base was measured (power cap) and new was measured (power cap)" in lines
     told = {one["model"]: one["held_back"] for one in found.to_json()["cells"]}
     assert told[HOT] is True and sum(told.values()) == 1
 
 
-def test_the_same_times_without_a_word_of_a_cap_are_a_regression(nights):
+def test_the_same_times_without_a_word_of_a_cap_are_a_regression(store, tmp_path):
     """The eager run of such a cell moves with its own program only."""
-    _, rows, lines = nights(capped=False)
+    _, rows, lines = judged_nights(store, tmp_path, capped=False)
     assert (rows.loc[HOT, "throttled"], rows.loc[HOT, "verdict"]) == (False, "regressed")
     assert rows.loc[HOT, "compiled_kernel_ms_explained"] == pytest.approx(0.0, abs=0.002)
-    assert "held back" not in " ".join(lines)
+    assert "held back" not in lines

@@ -18,9 +18,11 @@ from tests.factories import cell, passing
 
 
 def make_night(store, folder, number, runs=2, models=1, noise=0.01, slower=1.0, eager=1.0, host=1.0, spread=0.0):
-    """A night on a CPU; in the first model `slower` multiplies the compiled latency, `eager` both of them, and `host`
-    both of all others; `spread` makes the compiled latency of each longer by
-    that much more than that of the one before."""
+    """Store a night on a CPU.
+
+    In the first model `slower` multiplies the compiled latency, `eager` both of them, and `host` both of all others;
+    `spread` makes the compiled latency of each longer by that much more than that of the one before.
+    """
     for run in range(runs):
         random = np.random.default_rng([number, run])
         made = []
@@ -56,27 +58,15 @@ def history(store, tmp_path):
     return make
 
 
-@pytest.fixture
-def nights(history):
-    """A way to make nights and judge the newest."""
-    return lambda *which, **all_of_them: judged(history(*which, **all_of_them))
-
-
-@pytest.mark.parametrize("models", [1, 6])
-def test_a_step_of_twelve_per_cent_is_told_in_the_third_night(nights, models):
-    row, _, _ = nights({}, {}, {"slower": 1.12}, models=models)
-    assert (row["verdict"], row["verdict_metric"]) == ("regressed", "compiled_ms")
-
-
-def test_a_spike_long_ago_hides_no_step_where_a_night_has_one_run(nights):
+def test_a_spike_long_ago_hides_no_step_where_a_night_has_one_run(history):
     which = [{"slower": {2: 1.5, 10: 1.12}.get(number, 1.0)} for number in range(11)]
-    row, told, _ = nights(*which, runs=1)
+    row, told, _ = judged(history(*which, runs=1))
     assert row["verdict"] == "regressed", told
 
 
 @pytest.mark.parametrize(("models", "verdict"), [(1, "inconclusive"), (8, "regressed")])
-def test_a_slower_model_is_judged_by_absolute_times_where_others_show_it(nights, models, verdict):
-    row, told, lines = nights(*[{}] * 8, {"eager": 1.5}, models=models)
+def test_a_slower_model_is_judged_by_absolute_times_where_others_show_it(history, models, verdict):
+    row, told, lines = judged(history(*[{}] * 8, {"eager": 1.5}, models=models))
     assert row["verdict"] == verdict
     assert any("eager of the same processes" in line and "another model?" in line for line in lines)
     assert told["change"] == pytest.approx(0.5, abs=0.05)
@@ -84,14 +74,16 @@ def test_a_slower_model_is_judged_by_absolute_times_where_others_show_it(nights,
         assert any("compiled: +" in line and "as measured" in line for line in lines), lines
 
 
-def test_a_host_that_slowed_all_of_the_models_is_no_change_of_one(nights):
-    row, _, _ = nights(*[{}] * 8, {"eager": 1.5, "host": 1.5}, models=8)
+def test_a_host_that_slowed_all_of_the_models_is_no_change_of_one(history):
+    row, _, _ = judged(history(*[{}] * 8, {"eager": 1.5, "host": 1.5}, models=8))
     assert row["verdict"] != "regressed"
 
 
 @pytest.mark.parametrize(("models", "later"), [(6, 0), (1, 3)])
-def test_the_history_keeps_telling_a_step_in_the_third_night(history, models, later):
+def test_a_step_of_twelve_per_cent_is_told_from_the_third_night_on(history, models, later):
     store = history({}, {}, *[{"slower": 1.12}] * (1 + later), models=models)
+    row = judging.judged(store, "n1", "n2")[1].loc["m0"]
+    assert (row["verdict"], row["verdict_metric"]) == ("regressed", "compiled_ms")
     (alert,) = find_alerts(store)
     (change,) = alert.changes
     assert (change.metric, change.direction, change.certainty) == ("compiled_ms", Direction.WORSE, Certainty.PENDING)

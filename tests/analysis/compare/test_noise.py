@@ -35,9 +35,8 @@ def make_nights(store, folder, nights, level, commits=None, programs=(None,)):
     for number in range(nights):
         which = {"program_id": programs[number * len(programs) // nights]}
         values = [level(number) * math.exp(rng.normal(0, 0.01)) for _ in MODELS]
-        made = [
-            measured(cell(model), 60 * number + 1, *pair, **which) for model, *pair in zip(MODELS, values, strict=True)
-        ]
+        minutes = 60 * number + 1
+        made = [measured(cell(model), minutes, ms, **which) for model, ms in zip(MODELS, values, strict=True)]
         commit = (commits or (lambda n: f"{n:040x}"))(number)
         put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit)
 

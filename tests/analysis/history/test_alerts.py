@@ -90,7 +90,8 @@ def test_a_commit_that_helps_some_and_harms_others_is_one_mixed_alert(quiet):
     assert evidence_of(quiet.store, replace(alert.changes[0], cell_id="no such cell")) is None
 
 
-def test_both_databases_say_the_same(either, location, tmp_path):
+@pytest.mark.parametrize("location", ["postgresql"], indirect=True)
+def test_a_server_says_the_same(either, location, tmp_path):
     history = History(tmp_path, titles=TITLES, given=(either, location))
     history.import_commits()
     history.nights(0, 14)
