@@ -29,15 +29,10 @@ def nights(store, tmp_path):
 def test_a_run_that_is_older_than_the_newest_is_said_to_be(nights):
     store, reports = nights
     assert [report.newer for report in reports] == ["", "", "r2"]
-    assert reports[2].out_of_order.startswith(
-        "started 2025-08-03 02:00 UTC, before run r2, which is stored already (2026-"
-    )
-    assert "the clock of its host is wrong" in reports[2].out_of_order
+    assert "2025-08-03 02:00 UTC, before run r2, which is stored already" in reports[2].out_of_order
     comparison = compare_named(store, "latest~1", "latest")
     assert (comparison.base.nights, comparison.new.nights) == (("r1",), ("r2",))
-    assert comparison.notes[0].startswith(
-        "night r3 was stored last, but by the clock of its host it began on 2025-08-03"
-    )
+    assert comparison.notes[0].startswith("night r3 was stored last, but by the clock of its host it began on 2025-")
     named = compare_named(store, "r1", "r2")
     assert not any("stored last" in note for note in named.notes)
 
@@ -56,9 +51,7 @@ def test_another_run_of_the_same_name_is_refused(store, tmp_path):
     ingest_bundle(store, night(tmp_path / "a", "r1", cells=[cell()]))
     with pytest.raises(StoreError, match="a run id of its own"):
         ingest_bundle(store, night(tmp_path / "c", "r1", commit="e" * 40))
-    with pytest.raises(
-        OtherRunError, match=r"already stored that started 2026-08-01 02:00:00 UTC, this one .*db remove r1"
-    ):
+    with pytest.raises(OtherRunError, match=r"started 2026-08-01 02:00:00 UTC, this one .*db remove r1"):
         ingest_bundle(store, night(tmp_path / "b", "r1", minutes=1, cells=[cell()]))
     assert revision(store) == 1
 

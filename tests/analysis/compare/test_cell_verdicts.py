@@ -55,9 +55,8 @@ def make_run(
         metrics |= beside or {}
         found = passing(cell(model, config), minutes=60 * number + 1, samples={}, metrics=metrics)
         made.append(replace(found, code_id=code))
-    judging.put_run(
-        store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit or f"{number:040x}", **changes
-    )
+    head = {"minutes": 60 * number, "commit": commit or f"{number:040x}"}
+    judging.put_run(store, folder, f"r{number:02}", made, **head, **changes)
 
 
 def filled(folder, make=make_run):
@@ -145,12 +144,10 @@ ALL_TIMES = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms")
 def test_a_device_that_was_a_little_slower_all_night_slows_no_cell(history, tmp_path):
     make_run(history, tmp_path, 12, slower=dict.fromkeys(MODELS, dict.fromkeys(ALL_TIMES, 1.008)))
     found, cells = judged(history)
-    assert [found.noise[name].drift for name in ("compiled_ms", "compiled_kernel_ms")] == pytest.approx([0.008] * 2)
     assert cells["compiled_ms_explained"].tolist() == pytest.approx([0.008] * 24)
     assert found.counts() == {"unchanged": 24}
-    told = {name: metric["drift"] for name, metric in found.verdicts_json()["metrics"].items()}
-    drifts = {name: drift for name, drift in told.items() if drift is not None}
-    assert drifts == pytest.approx({"compiled_ms": 0.008, "compiled_kernel_ms": 0.008})
+    told = {name: metric["drift"] for name, metric in found.verdicts_json()["metrics"].items() if metric["drift"]}
+    assert told == pytest.approx({"compiled_ms": 0.008, "compiled_kernel_ms": 0.008})
     assert found.control_notes == ()
 
 
@@ -235,8 +232,7 @@ def test_without_any_repeat_only_what_doubled_or_halved_is_concluded(store, tmp_
     assert found.counts() == {"regressed": 1, "improved": 1, "inconclusive": 22}
     assert cells["compiled_ms_verdict"].tolist()[:4] == ["regressed", "improved", "inconclusive", "inconclusive"]
     assert {one.typical for one in found.noise.values()} == {None}
-    assert cells["compiled_ms_more_runs"].isna().all()
-    assert cells["compiled_ms_low"].isna().all()
+    assert cells["compiled_ms_more_runs"].isna().all() and cells["compiled_ms_low"].isna().all()
 
 
 def test_a_cell_that_comes_and_goes_is_flaky_until_it_ends_alike_twice(history, tmp_path):
@@ -266,12 +262,8 @@ def test_changed_code_is_compared_with_the_night_that_timed_its_base(history, tm
     """Run 12 timed all, 13 none, and in 14 one cell has other code, 20 % slower; the others are carried over again."""
 
     def coded(number, level, timed, code, slower=1.0):
-        times = {
-            "eager_ms": 4.0,
-            "compiled_ms": 2.0 * slower,
-            "eager_kernel_ms": 3.0,
-            "compiled_kernel_ms": 1.5 * slower,
-        }
+        times = {"eager_ms": 4.0, "compiled_ms": 2.0 * slower}
+        times |= {"eager_kernel_ms": 3.0, "compiled_kernel_ms": 1.5 * slower}
         metrics = {"compile_cold_s": 10.0} | ({name: ms * level for name, ms in times.items()} if timed else {})
         details = {} if timed else {"only": "code", "same_code_as": "r12"}
         how = {"minutes": 60 * number + 1, "samples": {}, "code_id": code}

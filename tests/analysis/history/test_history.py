@@ -39,8 +39,7 @@ def test_a_step_has_its_levels_interval_direction_and_range(quiet):
     assert (change.direction, change.certainty, change.is_over) == ("worse", "established", False)
     assert ends(quiet, change) == (13, 14)
     levels = change.levels
-    assert levels.before == pytest.approx(2.0, rel=0.003)
-    assert levels.after == pytest.approx(2.12, rel=0.003)
+    assert (levels.before, levels.after) == (pytest.approx(2.0, rel=0.003), pytest.approx(2.12, rel=0.003))
     assert levels.low < 1.06 < levels.high < levels.low + 0.01
     assert levels.p < levels.q < 1e-6
     assert change.worsening == pytest.approx(levels.ratio) == pytest.approx(levels.after / levels.before)

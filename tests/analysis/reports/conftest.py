@@ -47,13 +47,11 @@ def nights(tmp_path_factory):
     store = new_store(folder / "store.db")
     for number in range(11):
         make_run(store, folder, number)
-    make_run(
-        store, folder, 11, slower={MODELS[3]: with_evidence(("triton_red_fused_add_3", 2, 0.9)), MODELS[6]: failing}
-    )
+    evidence = with_evidence(("triton_red_fused_add_3", 2, 0.9))
+    make_run(store, folder, 11, slower={MODELS[3]: evidence, MODELS[6]: failing})
+    kernels = ("triton_red_fused_add_7", 2, 0.9), ("triton_poi_new_1", 1, 0.6)
     slower = {
-        MODELS[3]: with_evidence(
-            ("triton_red_fused_add_7", 2, 0.9), ("triton_poi_new_1", 1, 0.6), slower=1.1, breaks=2
-        ),
+        MODELS[3]: with_evidence(*kernels, slower=1.1, breaks=2),
         MODELS[5]: lambda which: failing(which, Status.OOM),
         MODELS[2]: {"compiled_ms": 0.9},
     }

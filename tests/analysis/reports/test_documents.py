@@ -25,11 +25,9 @@ def test_the_verdict_is_one_sentence_and_what_got_worse_comes_first(nights):
         "Better: 1 model fixed (model06), latency in 1 of 24 models (-10.2 %, model02)."
     )
     assert (found.exit_code, found.reason) == (1, "1 broke, 1 regressed")
-    verdicts = [(row.finding.verdict, row.finding.dimension) for row in found.rows]
-    assert verdicts == [
-        *(("regressed", "graphs"), ("regressed", "latency"), ("broke", "correctness")),
-        *(("improved", "latency"), ("fixed", "correctness")),
-    ]
+    verdicts = [f"{row.finding.verdict} {row.finding.dimension}" for row in found.rows]
+    worse = ["regressed graphs", "regressed latency", "broke correctness"]
+    assert verdicts == [*worse, "improved latency", "fixed correctness"]
     worst = found.rows[1]
     assert MODELS[3] in worst.cell
     judged = worst.finding.judged
@@ -66,15 +64,11 @@ def test_a_regression_has_its_evidence_and_a_broken_cell_its_error(nights):
 
 def test_json_has_every_cell_with_its_verdict_and_what_is_beside_it(nights):
     done = call(nights, "r11", "r12", "--format", "json")
-    assert done.exit_code == 0
     found = json.loads(done.output)
-    assert found["exit_code"] == 1
+    assert (done.exit_code, found["exit_code"], len(found["cells"])) == (0, 1, 24)
     assert found["verdicts"]["counts"]["unchanged"] == 20
-    assert len(found["cells"]) == 24
     worst = next(item for item in found["cells"] if item["verdict"] == "regressed")
     assert worst["evidence"][0] == "graph breaks: 0 -> 2"
-    assert all(item["repro"].startswith("inductor-watch run --suite huggingface") for item in found["cells"])
-    assert {item["link"] for item in found["cells"]} == {""}
     (suite,) = found["suites"]
     interval = suite["intervals"]["compile_cold_s"]
     assert interval["low"] < suite["figures"]["compile_cold_s"]["ratio"] < interval["high"]
@@ -163,10 +157,7 @@ def test_the_page_asks_nobody_for_anything_and_is_well_formed(nights, hostile):
         assert not {"src", "srcset", "data", "action"} & set(names)
         assert not [name for name in names if name.startswith("on")]
         assert all(url.startswith(DASHBOARD) for tag, name, url in page.attributes if name == "href")
-        assert "url(" not in text
-        assert "@import" not in text
-        assert "default-src 'none'" in text
-        assert "prefers-color-scheme:dark" in text
+        assert "url(" not in text and "@import" not in text and "default-src 'none'" in text
     words = "\n".join(page.words)  # of the hostile one
     assert [name for name in (*HOSTILE, "<img src=x onerror=alert(1)>") if name not in words] == []
 

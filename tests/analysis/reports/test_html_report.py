@@ -11,6 +11,7 @@ import pytest
 from analysis.reports.facts import build_report
 from analysis.reports.html_report import CHARTS, Mark, draw, html, svg
 from db.engine import open_store
+from db.ingest import ingest_bundle
 from db.queries.cells import EVERYTHING
 from tests.analysis.compare.test_cell_verdicts import MODELS
 from tests.analysis.reports.conftest import DASHBOARD, HOSTILE, call, report_of
@@ -89,8 +90,6 @@ def configs(tmp_path_factory):
 
     def make(which):
         return passing(which, slower=1.3 if which.config.name == CONFIGS[1].name else 1.0)
-
-    from db.ingest import ingest_bundle
 
     for name in ("a", "b"):
         ingest_bundle(store, night(folder, name, cells=cells, make=make, minutes=60.0 * (name == "b")))

@@ -30,9 +30,7 @@ def test_every_config_of_the_nightly_has_its_own_request():
 
 FLAGS = {
     "inductor_dynamic": {"disable_cudagraphs": False, "dynamic_shapes": True, "dynamic_batch_only": True},
-    "inductor_with_cudagraphs_freezing": {"disable_cudagraphs": False, "freezing": True},
     "inductor_aot_inductor": {"disable_cudagraphs": True, "export_aot_inductor": True},
-    "inductor_export": {"disable_cudagraphs": True, "export": True},
     "inductor_deterministic_perf": {"disable_cudagraphs": True, "deterministic": True},
 }
 

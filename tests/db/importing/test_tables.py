@@ -72,12 +72,6 @@ def test_unknown_columns_and_rows_of_another_length_are_kept(tmp_path):
     assert told(found["hf_Bert_large"])["column_18"] == "eight"
 
 
-@pytest.mark.parametrize(("end", "encoding"), [("\n", "utf-8-sig"), ("\r\n", "utf-16"), ("\r", "utf-8")])
-def test_line_ends_and_encodings_change_nothing(tmp_path, end, encoding):
-    path = put(tmp_path, f"{STEM}_performance.csv", f"{PERFORMANCE}{end}{GOOD}{end}".encode(encoding))
-    assert measured(read(tmp_path, path))["hf_Bert_large"].metrics["graph_breaks"] == 1
-
-
 def test_accuracy_decides_the_status_and_performance_gives_numbers(tmp_path):
     accuracy = ("cuda,hf_Bert_large,4,fail_accuracy,315,2,1,1,0,0,3,31.2", "cuda,timm_vit_x,0,OOM,0,0,0,0,0,0,0,0")
     paths = (
@@ -87,13 +81,11 @@ def test_accuracy_decides_the_status_and_performance_gives_numbers(tmp_path):
     report = read(tmp_path, *paths)
     found = measured(report)
     assert len(report.runs) == 1 and report.runs[0].measurements == 2
-    assert found["hf_Bert_large"].status is Status.FAIL_ACCURACY
-    assert found["hf_Bert_large"].metrics["speedup"] == 1.912345
-    assert found["hf_Bert_large"].cell.batch_size == 16  # the one that was timed
-    assert found["hf_Bert_large"].details["imported"]["accuracy"]["batch_size"] == 4
-    assert found["timm_vit_x"].status is Status.OOM
-    assert found["timm_vit_x"].failure.exception == "OOM"
-    assert found["timm_vit_x"].metrics == {}  # the zeros are padding
+    bert, vit = found["hf_Bert_large"], found["timm_vit_x"]
+    assert (bert.status, bert.metrics["speedup"]) == (Status.FAIL_ACCURACY, 1.912345)
+    assert bert.cell.batch_size == 16  # the one that was timed
+    assert (vit.status, vit.failure.exception) == (Status.OOM, "OOM")
+    assert vit.metrics == {}  # the zeros are padding
     # An accuracy that passes hides no failed performance, and its compile time is another quantity.
     paths = (
         table(tmp_path / "b", "performance", PERFORMANCE, FAILED),
@@ -113,17 +105,6 @@ def test_a_skipped_check_passes_where_the_model_was_timed(tmp_path):
     assert measured(read(tmp_path / "c", accuracy, failed))["hf_Bert_large"].status is Status.FAIL_TO_RUN
     alone = measured(read(tmp_path / "b", accuracy))["hf_Bert_large"]
     assert (alone.status, alone.metrics) == (Status.SKIPPED, {})
-
-
-def test_graph_breaks_and_phases_beside_a_table_are_its_evidence(tmp_path):
-    breaks = ("model,reason,user_stack", 'hf_Bert_large,"call, item","a\nb"')
-    phases = ("dev,name,batch_size,gc,wait", "cuda,hf_Bert_large,16,0.5,0")
-    table(tmp_path, "performance_graph_breaks", *breaks)
-    table(tmp_path, "performance_compilation_metrics", *phases)
-    table(tmp_path, "performance", PERFORMANCE, GOOD)
-    found = measured(read(tmp_path, *tmp_path.glob("*.csv")))["hf_Bert_large"]
-    assert found.details["imported"]["graph_breaks"][0]["values"] == {"reason": "call, item", "user_stack": "a\nb"}
-    assert found.details["compile_phases_s"] == {"gc": 0.5}  # a bare 0 fills the row up
 
 
 @pytest.mark.parametrize("value", ["nan", "1e999", "-1.5", "", "fast"])
@@ -147,22 +128,19 @@ def test_files_are_one_import_in_whatever_order_they_are_named(tmp_path):
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("content", ["", "\ufeff", "\x00", "a,b\n1,2\n", "{}", "[[[["])
+@pytest.mark.parametrize("content", ["", "\ufeff", "\x00", "a,b\n1,2\n", "[[[["])
 def test_a_file_without_a_row_is_one_line(tmp_path, content):
     report = read(tmp_path, put(tmp_path, "x.csv", content))
-    assert report.is_empty
+    assert report.is_empty and not (tmp_path / "runs").exists()
     assert report.files[0].problem or report.problems
     assert "\n" not in report.files[0].problem
-    assert not (tmp_path / "runs").exists()
 
 
 def test_what_neither_file_nor_name_tells_is_asked_for_in_one_line_a_file(tmp_path):
     path = put(tmp_path, "mine.csv", "name,speedup\nbert,1.5\ngpt2,1.6\n")
     report = read(tmp_path, path)
-    assert report.problems == [
-        "mine.csv: 2 rows left out (line 2): no suite, phase, dtype or device in the file or its name: "
-        "pass --suite, --phase, --dtype and --device, or name it as PyTorch's nightly does"
-    ]
+    (problem,) = report.problems
+    assert "no suite, phase, dtype or device in the file or its name: pass --suite" in problem
     given = Given("mine", "training", "amp", "cuda", Config(mode="max-autotune"))
     found = measured(read(tmp_path, path, given=given))["bert"].cell
     assert (found.suite, found.phase, found.config) == ("mine", "training", Config(mode="max-autotune"))

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, select, text
+from sqlalchemy import create_engine, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from db.engine import open_store
@@ -139,9 +139,7 @@ def test_a_rebuild_reads_a_database_that_was_not_upgraded(store, location, tmp_p
     bundle = night(tmp_path, "r1", minutes=0, commit=COMMIT_A, cells=[cell()])
     ingest_bundle(store, bundle)
     with store.begin() as conn:
-        conn.execute(
-            text("INSERT INTO tags (repo, name, sha) VALUES ('pytorch/pytorch', 'v1', :sha)"), {"sha": COMMIT_A}
-        )
+        conn.execute(insert(Tag).values(repo="pytorch/pytorch", name="v1", sha=COMMIT_A))
         conn.execute(text("DROP VIEW results"))
         conn.execute(text("ALTER TABLE measurements DROP COLUMN fallbacks"))
         conn.execute(text("UPDATE alembic_version SET version_num = '0007'"))

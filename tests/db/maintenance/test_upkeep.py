@@ -61,11 +61,9 @@ def kept(store):
     with store.connect() as conn:
         for run in queries.list_runs(conn):
             key = queries.resolve_side(conn, run.run_id).keys[0]
-            of_samples = select(func.count(), func.count(Samples.data), func.count(Samples.spread)).where(
-                Samples.run == key
-            )
+            numbers = select(func.count(), func.count(Samples.data), func.count(Samples.spread))
             texts = select(func.count(Evidence.details), func.count(Evidence.log_tail)).where(Evidence.run == key)
-            found[run.run_id] = (*conn.execute(of_samples).one(), *conn.execute(texts).one())
+            found[run.run_id] = (*conn.execute(numbers.where(Samples.run == key)).one(), *conn.execute(texts).one())
     return found
 
 
@@ -75,13 +73,8 @@ FULL, ASIDE = (6, 6, 6, 3, 3), (12, 12, 12, 6, 0)
 def test_samples_go_first_and_leave_count_and_spread(nights, tmp_path):
     assert kept(nights) == {"aside": ASIDE, **dict.fromkeys(("oldest", "old", "recent", "newest"), FULL)}
     report = prune(nights, Ages(days(30), days(90)), NOW)
-    assert kept(nights) == {
-        "oldest": (6, 0, 6, 0, 0),
-        "aside": (12, 0, 12, 0, 0),
-        "old": (6, 0, 6, 3, 3),
-        "recent": FULL,
-        "newest": FULL,
-    }
+    gone = {"oldest": (6, 0, 6, 0, 0), "aside": (12, 0, 12, 0, 0), "old": (6, 0, 6, 3, 3)}
+    assert kept(nights) == {**gone, "recent": FULL, "newest": FULL}
     assert (report.samples, report.evidence, report.runs, report.measurements) == (24, 12, (), 0)
 
 
@@ -109,8 +102,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(nights):
     planned = prune(nights, ages, NOW, dry_run=True)
     assert (kept(nights), queries.revision(nights)) == before
     assert planned == prune(nights, ages, NOW)
-    assert planned.runs == ("oldest", "aside")
-    assert planned.measurements == 12
+    assert (planned.runs, planned.measurements) == (("oldest", "aside"), 12)
     revision = queries.revision(nights)
     assert prune(nights, ages, NOW).samples == 0
     assert queries.revision(nights) == revision
@@ -253,16 +245,12 @@ def test_a_rebuilt_database_gives_the_same_answers_in_any_order(old, location, b
         rebuild(location, paths(tmp_path), old)
 
 
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(("location", "blank"), [("sqlite", "sqlite")], indirect=True)
 def test_files_none_of_which_is_a_bundle_leave_no_new_database(old, blank, tmp_path):
     (tmp_path / "x.jsonl").write_text("nonsense")
     with pytest.raises(BundleError):
         rebuild(blank, [tmp_path / "x.jsonl"], old)
     assert not list(tmp_path.glob("blank*"))
-    if blank.startswith("postgresql"):
-        new = open_store(blank, write=False)
-        assert (list_runs(new), line_of(new)["commits"]) == ([], [])
-        new.dispose()
 
 
 @pytest.mark.parametrize(("location", "blank"), [("sqlite", "postgresql")], indirect=True)

@@ -20,12 +20,9 @@ A2 = COMMIT_A[:20] + "f" * 20  # begins like COMMIT_A
 
 def fill(store, folder):
     """A commit in two runs, the next in one, and a branch of its own; newest last."""
-    for number, (run_id, branch, commit) in enumerate(
-        [
-            *(("night-1", "main", COMMIT_A), ("night-1b", "main", COMMIT_A), ("night-2", "main", COMMIT_B)),
-            *(("try-1", "gh/feature", COMMIT_C), ("try-2", "gh/feature", COMMIT_A)),
-        ]
-    ):
+    told = [("night-1", "main", COMMIT_A), ("night-1b", "main", COMMIT_A), ("night-2", "main", COMMIT_B)]
+    told += [("try-1", "gh/feature", COMMIT_C), ("try-2", "gh/feature", COMMIT_A)]
+    for number, (run_id, branch, commit) in enumerate(told):
         ingest_bundle(store, night(folder, run_id, minutes=60 * number, branch=branch, commit=commit, cells=[cell()]))
     return store
 
@@ -215,9 +212,8 @@ def stored(store):
 @pytest.fixture
 def releases(store, tmp_path):
     """Two runs of a release, which is on no line that is imported, and one of main."""
-    for number, (run_id, branch, commit) in enumerate(
-        [("first", "release/2.9", COMMIT_C), ("second", "release/2.9", COMMIT_C), ("night", "main", COMMIT_A)]
-    ):
+    told = [("first", "release/2.9", COMMIT_C), ("second", "release/2.9", COMMIT_C), ("night", "main", COMMIT_A)]
+    for number, (run_id, branch, commit) in enumerate(told):
         head = header(run_id, minutes=60 * number, branch=branch, commit=commit)
         ingest_bundle(store, write_bundle(tmp_path, head, [passing(cell())]))
     return store
@@ -238,11 +234,7 @@ def test_a_tag_stands_for_all_runs_of_its_commit(releases):
     [
         ({"v2.9.1": COMMIT_C}, "v2.9.2", r"no night, run, branch, tag, .* is called 'v2\.9\.2'.*v2\.9\.1"),
         ({"v2.8.0": UNKNOWN}, "v2.8.0", r"the tag v2\.8\.0 is pytorch/pytorch@d4d4d4d4d4, which no run .* measured"),
-        (
-            {"main": COMMIT_C},
-            "main",
-            "a branch and also a tag: write main@a1a1a1a1a1 for the branch, or c3c3c3c3c3 for",
-        ),
+        ({"main": COMMIT_C}, "main", "also a tag: write main@a1a1a1a1a1 for the branch, or c3c3c3c3c3 for"),
     ],
 )
 def test_a_name_that_is_unknown_unmeasured_or_ambiguous_is_one_line(releases, tags, text, said):
