@@ -202,6 +202,8 @@ def test_a_bad_line_costs_that_line_alone(tmp_path):
 def test_values_that_are_no_measurement_stay_evidence(tmp_path, value):
     found = only(imported(tmp_path, record("speedup", value), record("abs_latency", 2.0)))
     assert "speedup" not in found.metrics and "speedup" in kept(found)["values"]
+    found = only(imported(tmp_path / "b", record("speedup", 1.5), record("abs_latency", value)))
+    assert (found.metrics, "abs_latency" in kept(found)["values"]) == ({"speedup": 1.5}, True)
 
 
 @pytest.mark.parametrize("moment", [-5, 1e300, float("nan"), "0001-01-01", [1]])
