@@ -12,6 +12,7 @@ from analysis.reports.facts import evidence_of
 from collector.bundle import CENSUS
 from collector.code import Code, Graph, Kernel
 from collector.vocabulary import Status
+from db.queries.details import evidence, with_kernels
 from tests.analysis.compare import judging
 from tests.factories import cell, new_store, passing
 
@@ -187,3 +188,15 @@ def test_a_loss_after_a_carried_night_is_explained_by_the_night_it_copies(store,
     with store.connect() as conn:
         assert any("+0.500 ms, 100 % of the loss" in line for line in evidence_of(conn, bert))
     assert explanation_of(store, "n1", "n2", bert.cell.cell_id)[1].startswith(f"{SUM.name} +0.5 ms, 100 %")
+
+
+def test_a_carried_cell_names_the_run_that_timed_its_code(store, tmp_path):
+    timed = [measured("bert", code, details=details((SUM.name, 2, ms))) for code, ms in (("two", 9.0), ("one", 1.0))]
+    known = measured("bert", "one", {"compile_cold_s": 10.0}, details={"only": "code", "same_code_as": "nightly"})
+    for number, (found, night) in enumerate(zip((*timed, known), ("nightly", "nightly", "last"), strict=True)):
+        coded_night(store, tmp_path, number, [found], night=night)
+    bert = judging.cell_of(judging.judged(store, "nightly", "n2")[0], "bert")
+    assert bert.code_changed and bert.new.same_code_as.startswith("nightly@")
+    with store.connect() as conn:
+        kernels = with_kernels(conn, bert.cell.cell_id, evidence(conn, "n2", bert.cell.cell_id)[0])["compiled_kernels"]
+    assert kernels == [[SUM.name, 2, 1.0]]
