@@ -50,7 +50,7 @@ def test_what_was_not_measured_whole_is_left_out(tmp_path):
     assert [row["cell"]["model"] for row in rows] == ["whole"]
 
 
-def test_the_command_keeps_other_cells_and_gives_other_configs_as_much_memory(tmp_path, monkeypatch):
+def test_the_command_keeps_other_cells_and_gives_configs_as_much_memory(tmp_path, monkeypatch):
     table = tmp_path / "table.json"
     monkeypatch.setattr(first_costs, "TABLE", table)
     (tmp_path / "before").mkdir()

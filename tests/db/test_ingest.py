@@ -37,7 +37,7 @@ def test_a_failure_keeps_its_reason_and_unmeasured_values_are_null(store, tmp_pa
     assert tuple(found) == (None, None, 0.0, None)
 
 
-def test_metrics_of_a_newer_collector_and_infinite_ones_do_not_pose_as_measured(store, tmp_path):
+def test_unknown_and_infinite_metrics_do_not_pose_as_measured(store, tmp_path):
     sent = passing(cell(), metrics={"compiled_ms": 2.0, "a_later_one": 0.5, "speedup": 123456.0})
     path = write_bundle(tmp_path, header("r1"), [sent], closed=False)
     path.write_bytes(path.read_bytes().replace(b"123456.0", b"Infinity"))

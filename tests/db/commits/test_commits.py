@@ -87,7 +87,7 @@ def test_a_revert_of_a_revert_lands_again_and_the_next_takes_back_again(store):
     assert story(store, 1) == [*STORY, ("landing", True, 4)]
 
 
-def test_links_go_both_ways_and_a_revert_without_a_sha_means_the_last_landing(store):
+def test_links_go_both_ways_and_a_revert_without_a_sha_means_the_last(store):
     store_commits(store, REPO, line("A (#1)", ('Revert "A (#1)"', reverts(0)), "A (#1)", 'Revert "A (#1)" (#2)'))
     last, again, revert, first = list_commits(store)
     assert (revert.reverts, first.reverted_by) == ((first.sha,), (revert.sha,))
@@ -138,7 +138,7 @@ def test_another_line_is_refused_and_nothing_changes(store):
     assert find_commit(store, sha(1)).position is None
 
 
-def test_a_line_that_grew_at_its_beginning_shifts_places_and_links_its_reverts(store):
+def test_a_line_that_grew_at_its_beginning_shifts_and_links_its_reverts(store):
     store_commits(store, REPO, [landed(0, "A", name=sha(10)), landed(1, "B", reverts(9), name=sha(11))])
     whole = [landed(0, "Older", name=sha(9)), landed(2, "B", reverts(9), name=sha(11))]
     report = store_commits(store, REPO, whole, [(1, sha(10))])
