@@ -19,7 +19,7 @@ Open = Callable[..., AppTest]
 @pytest.fixture(scope="session")
 def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    return stores.fill(folder / "store.db", folder)
+    return stores.fill(folder / "store.db")
 
 
 @pytest.fixture

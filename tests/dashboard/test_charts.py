@@ -28,7 +28,7 @@ def test_a_comparison_is_offered_as_a_report_and_pictures(open_app, two_nights):
 
 
 def test_two_configs_of_one_side_are_offered_without_a_base(open_app, tmp_path):
-    store = stores.fill(tmp_path / "one.db", tmp_path, runs=1)
+    store = stores.fill(tmp_path / "one.db", runs=1)
     app = open_app(store, "compare", mode="configs", **{"from": "default", "to": "cudagraphs"})
     assert "Report, one HTML file" in buttons(unfolded(app, "downloads"))
     assert "Report, one HTML file" not in buttons(open_app(store, "compare"))

@@ -21,7 +21,7 @@ AT = datetime(2026, 8, 2, 8, tzinfo=UTC)
 @pytest.fixture(scope="module")
 def three_nights(tmp_path_factory):
     folder = tmp_path_factory.mktemp("three")
-    return stores.fill(folder / "store.db", folder, runs=3)
+    return stores.fill(folder / "store.db", runs=3)
 
 
 def test_four_key_figures_each_with_how_they_went(open_app, three_nights):
@@ -60,7 +60,7 @@ def test_two_configs_of_the_night_are_compared_by_one_link(open_app, three_night
 
 
 def test_newest_open_records_lead_to_their_page(open_app, tmp_path):
-    path = stores.fill(tmp_path / "store.db", tmp_path)
+    path = stores.fill(tmp_path / "store.db")
     engine = open_store(path, write=True)
     names = []
     for place, model in enumerate(("gpt2", "bert", "t5", "opt", "resnet50", "vit_base")):

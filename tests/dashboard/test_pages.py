@@ -38,7 +38,7 @@ def test_overview_says_in_words_and_figures_what_changed(open_app, two_nights):
 
 
 def test_one_run_is_shown_alone_without_changes_on_every_page(open_app, tmp_path):
-    store = stores.fill(tmp_path / "one.db", tmp_path, runs=1)
+    store = stores.fill(tmp_path / "one.db", runs=1)
     said = plain(open_app(store))
     assert "One side alone: 24 cells, 22 of 23 measured pass, 1 fail, 1 not applicable." in said
     assert "→" not in said and "regressed" not in said

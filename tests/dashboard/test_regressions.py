@@ -25,7 +25,7 @@ def opened(path, write=True):
 @pytest.fixture
 def recorded(tmp_path):
     """A store of two nights with one open record, whose texts are hostile; the store and the record's name."""
-    path = stores.fill(tmp_path / "store.db", tmp_path)
+    path = stores.fill(tmp_path / "store.db")
     finding = Finding(GPT2.cell_id, "night-0", "night-1", "regressed", "compiled_ms", 10.0, 12.0)
     with opened(path) as engine:
         made = open_regression(engine, finding, at=AT, author="ann", text=stores.HOSTILE, owner=stores.HOSTILE)

@@ -27,7 +27,7 @@ SCREENSHOTS = "INDUCTOR_WATCH_SCREENSHOTS"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The dashboard as a person starts it, on a store of three synthetic nights; its address."""
     folder = tmp_path_factory.mktemp("browser")
-    with serving(stores.fill(folder / "store.db", folder, runs=3), folder) as address:
+    with serving(stores.fill(folder / "store.db", runs=3), folder) as address:
         yield address
 
 

@@ -80,21 +80,15 @@ def test_builds_are_measured_oldest_first_under_their_own_commits(filled):
     assert "--cuda-builds" in cuda
     (unknown,) = [line for line in lines if line.startswith("torch 9.9.9")]
     assert "no version of torch==9.9.9" in unknown
+    assert list((folder / "envs").glob("torch-9.9.9*/")) == []
     assert "no date is known of 9.2.0, 9.10.0" in lines[-1]
 
 
-def test_pip_makes_the_same_environments_and_names_a_constraint(folder, tmp_path):
+def test_without_uv_pip_makes_the_same_environments(folder):
     ask = ("--torch", "9.2.0", "--no-store", "--out", "with-pip", "--envs", "with-pip-envs")
     done = made(folder, *ask, prelude=WITHOUT_UV)
-    assert [line for line in done.stdout.splitlines() if line.startswith("torch 9.2.0 ") and "2 pass" in line], tell(
-        done
-    )
-    (tmp_path / "caps.txt").write_text("# of this machine\ntorch <= 2.14.1\n")
-    common = ("--no-index", "--find-links", folder / "wheels", "--device", "cpu", "--no-store")
-    done = call("backfill", *common, "--torch", "9.2.0", folder=tmp_path, prelude=WITHOUT_UV, PIP_CONSTRAINT="caps.txt")
-    (line,) = [line for line in done.stdout.splitlines() if "skipped" in line]
-    assert "torch==9.2.0; The user requested (constraint) torch<=2.14.1" in line, tell(done)
-    assert list((tmp_path / "torch-builds").glob("*/")) == []
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("torch 9.2.0 ")]
+    assert "2 pass" in line, tell(done)
 
 
 def test_the_same_again_measures_nothing_and_one_that_was_cut_off_goes_on(filled):
@@ -134,7 +128,6 @@ def test_a_bisection_over_builds_names_the_first_slower_one(filled):
     assert {path: stamp for path, stamp in files_of(folder / "found").items() if path != log} == {
         path: stamp for path, stamp in bundles.items() if path != log
     }
-    is_one_line(made(folder, *ask, "--metric", "eager_ms", verb="bisect"), 2, "another bisection", "--out")
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ import re
 from tests.dashboard import stores
 from tests.e2e.browser_fixtures import chromium, page, server, serving, settled, watched  # noqa: F401 -- fixtures
 
-WIDE_ENOUGH = 390
-
 
 def test_from_the_overview_to_compare_to_a_model_and_back(page):  # noqa: F811
     page.goto("/")
@@ -18,39 +16,12 @@ def test_from_the_overview_to_compare_to_a_model_and_back(page):  # noqa: F811
     assert "6 cells that match, of 24" in page.get_by_test_id("stMain").inner_text()
     page.get_by_role("row").nth(1).get_by_role("link").click()
     page.wait_for_url(re.compile(r"/model\?.*model=huggingface/gpt2"))
-    page.reload()
     settled(page)
-    assert page.locator("h1").inner_text() == "gpt2"
-    assert "regressed" in page.get_by_test_id("stMain").locator("td.n", has_text="regressed").first.inner_text()
+    page.locator("h1", has_text="gpt2").wait_for()
+    page.get_by_test_id("stMain").locator("td.n", has_text="regressed").first.wait_for()
     page.go_back()
     page.wait_for_url("**/compare?*")
-    settled(page)
-    assert page.locator("h1").inner_text() == "Compare"
-
-
-def test_the_picker_takes_a_commit_and_the_address_follows(page):  # noqa: F811
-    page.goto("/")
-    settled(page)
-    box = page.locator(".st-key-base_widget input")
-    box.fill("a1a1a1a1")
-    box.press("Enter")
-    page.wait_for_url("**base=a1a1a1a1*")
-    settled(page)
-    assert "base main@a1a1a1a1a1 (night-0)" in page.get_by_test_id("stMain").inner_text()
-    page.get_by_role("link", name="Compare").first.click()
-    page.wait_for_url("**/compare?*base=a1a1a1a1*")
-    settled(page)
-    assert "base main@a1a1a1a1a1 (night-0)" in page.get_by_test_id("stMain").inner_text()
-
-
-def test_every_page_fits_a_narrow_screen(page):  # noqa: F811
-    page.set_viewport_size({"width": WIDE_ENOUGH, "height": 800})
-    for place in ("/", "/compare", "/commit", "/model?model=huggingface/gpt2"):
-        page.goto(place)
-        settled(page)
-        page.wait_for_timeout(400)
-        width = page.get_by_test_id("stMain").evaluate("element => element.scrollWidth")
-        assert width <= WIDE_ENOUGH, place
+    page.locator("h1", has_text="Compare").wait_for()
 
 
 def test_the_whole_stored_log_is_saved_as_text(page, tmp_path):  # noqa: F811
@@ -68,32 +39,37 @@ def test_the_whole_stored_log_is_saved_as_text(page, tmp_path):  # noqa: F811
     assert saved.strip() == shown.strip() and saved.startswith("Traceback")
 
 
-def test_what_is_picked_on_a_page_stands_in_address_navigation_and_link(page):  # noqa: F811
+def test_what_is_picked_stands_in_address_navigation_and_link(page):  # noqa: F811
     page.goto("/trends")
     settled(page)
     page.locator(".st-key-log_widget label").first.click()
     page.wait_for_url("**log=1*")
     settled(page)
     page.locator('[data-testid="stVegaLiteChart"][aria-label^="device speedup of"]').first.wait_for(state="attached")
-    box = page.locator(".st-key-by_widget input")
-    box.fill("week")
-    box.press("Enter")
-    page.wait_for_url("**by=week*")
-    settled(page)
-    link = page.locator('[data-testid="stSidebar"] a', has_text="Compare").first
-    assert "by=week" in link.get_attribute("href") and "log=1" not in link.get_attribute("href")
+    for key, typed in (("by", "week"), ("base", "a1a1a1a1")):
+        box = page.locator(f".st-key-{key}_widget input")
+        box.fill(typed)
+        box.press("Enter")
+        page.wait_for_url(f"**{key}={typed}*")
+        settled(page)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     for is_on in (False, True):
         page.get_by_role("button", name="Copy link").click()
         page.get_by_text("Copied.").wait_for()
-        link = page.evaluate("navigator.clipboard.readText()")
-        assert "log=1" in link and "new=night-2" in link and ("dates=1" in link) == is_on
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert "log=1" in copied and "new=night-2" in copied and ("dates=1" in copied) == is_on
         page.locator(".st-key-dates_widget label").first.click()
         settled(page)
+    link = page.locator('[data-testid="stSidebar"] a', has_text="Compare").first
+    assert "by=week" in link.get_attribute("href") and "log=1" not in link.get_attribute("href")
+    link.click()
+    page.wait_for_url("**/compare?*base=a1a1a1a1*")
+    settled(page)
+    page.get_by_test_id("stMain").get_by_text("base main@a1a1a1a1a1 (night-0)").first.wait_for()
 
 
 def test_charts_are_the_first_that_a_server_shows_and_tell_the_pointer(chromium, tmp_path):  # noqa: F811
-    with serving(stores.fill(tmp_path / "store.db", tmp_path), tmp_path) as address, watched(chromium) as opened:
+    with serving(stores.fill(tmp_path / "store.db"), tmp_path) as address, watched(chromium) as opened:
         opened.goto(f"{address}/trends")
         settled(opened)
         opened.locator("h1", has_text="Trends").wait_for()

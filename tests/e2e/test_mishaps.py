@@ -1,4 +1,4 @@
-"""What happens to anybody: Ctrl-C, two commands at once, a torch that is not there, a folder that cannot be written.
+"""What happens to anybody: Ctrl-C, a signal, two commands at once, a torch that is not there, a folder that cannot be written.
 
 Real processes; each says one line and leaves nothing behind. Elsewhere: a full disk (`tests/chaos/test_faults.py`), a model
 that prints without end or leaves children behind (`tests/collector/zoo/test_faulty.py`), kills (`test_resume.py`), a
@@ -11,17 +11,18 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
 from collector.bundle import read_bundle
 from collector.vocabulary import Config
+from tests.collector.processes import wait_until
 from tests.command_line import ROOT, call, is_one_line, tell
 from tests.e2e.killing import Storm
-from tests.factories import cell
+from tests.factories import cell, new_store
 from tests.jobs.acting import played_host
 
 NO_TORCH = """raise ModuleNotFoundError("No module named 'torch'", name="torch")"""
@@ -40,30 +41,54 @@ def played(request, tmp_path):
     storm = Storm(tmp_path, plan, seed=1, longest_s=1, words=words, **variables)
     process = storm.start()
     try:
-        until = time.monotonic() + 60
-        while not (tmp_path / "played").exists():  # the first cell has begun
-            assert process.poll() is None and time.monotonic() < until, storm.log()
-            time.sleep(0.02)
+        wait_until((tmp_path / "played").exists, 60)  # the first cell has begun
         yield storm, process, variables
     finally:
         storm.clear()
         process.wait()
 
 
-@pytest.mark.parametrize("played", [1], indirect=True)
-def test_ctrl_c_says_how_to_go_on_and_leaves_no_process_and_no_folder(played, tmp_path):
+@pytest.mark.parametrize(("played", "number"), [(0.5, signal.SIGINT), (60, signal.SIGTERM)], indirect=["played"])
+def test_a_night_that_is_ended_leaves_no_process_and_no_folder_and_goes_on(played, number, tmp_path):
     storm, process, _ = played
-    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all of them
-    assert process.wait(30) == 130, storm.log()
-    assert storm.log().splitlines()[-1].startswith("interrupted: ")
-    assert "`inductor-watch resume` measures the rest" in storm.log()
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # a terminal sends it to all of them
+    else:
+        process.send_signal(number)
+    assert process.wait(30) == 128 + number, storm.log()
     assert "Traceback" not in storm.log()
     assert storm.processes() == []
     # torch, where it is imported, makes a folder for its cache; that is empty.
     assert [path for path in (tmp_path / "tmp").rglob("*") if not path.name.startswith("torchinductor_")] == []
-    storm.finish()
-    (bundle,) = storm.runs.glob("*.jsonl.gz")
-    assert [item.cell.batch_size for item in read_bundle(bundle).measurements] == [1, 2, 3]
+    assert [path.suffix for path in storm.runs.iterdir()] == [".jsonl"]
+    if number == signal.SIGINT:
+        assert storm.log().splitlines()[-1].startswith("interrupted: ")
+        assert "`inductor-watch resume` measures the rest" in storm.log()
+        storm.finish()
+        (bundle,) = storm.runs.glob("*.jsonl.gz")
+        assert [item.cell.batch_size for item in read_bundle(bundle).measurements] == [1, 2, 3]
+
+
+def test_the_dashboard_leaves_no_server_behind(tmp_path):
+    new_store(tmp_path / "s.db").dispose()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = free.getsockname()
+
+    def answers():
+        with socket.socket() as client:
+            return client.connect_ex(address) == 0
+
+    storm = Storm(tmp_path, tmp_path, seed=1, longest_s=1, STREAMLIT_SERVER_HEADLESS="true")
+    process = storm.call("dashboard", "--db", "s.db", "--port", str(address[1]))
+    try:
+        wait_until(answers, 60)
+        process.terminate()
+        process.wait(60)
+        assert not answers()
+        assert storm.processes() == []
+    finally:
+        storm.clear()
 
 
 @pytest.mark.parametrize("played", [60], indirect=True)

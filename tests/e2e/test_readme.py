@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import click
 import pytest
 
 from jobs.cli import app
+from tests.command_line import ROOT, call, tell
 from tests.jobs.commands.test_cli import parse
 
-ROOT = Path(__file__).parents[2]
 PROGRAMS = ("inductor-watch", ".venv/bin/inductor-watch")
 
 
@@ -33,9 +29,7 @@ def test_every_command_is_one_that_the_command_line_takes(words, tmp_path, monke
 
 def test_the_first_commands_show_a_comparison(tmp_path):
     ingest, compare = [words for words in commands() if words[0] in ("ingest", "compare")][:2]
-    environ = os.environ | {"INDUCTOR_WATCH_DB": str(tmp_path / "first.db")}
     for words in (ingest, compare):
-        command = [sys.executable, "-m", "jobs.cli", *words]
-        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        done = call(*words, folder=ROOT, INDUCTOR_WATCH_DB=str(tmp_path / "first.db"))
+        assert done.returncode == 0, tell(done)
     assert "T5Small" in done.stdout

@@ -35,13 +35,7 @@ def page(chromium, real_server):  # noqa: F811
         yield opened
 
 
-def test_the_report_of_the_page_is_that_of_the_command_line(
-    page,
-    chromium,  # noqa: F811
-    real_server,  # noqa: F811
-    real_store,  # noqa: F811
-    tmp_path,
-):
+def test_the_report_of_the_page_is_that_of_the_command_line(page, chromium, real_server, real_store, tmp_path):  # noqa: F811
     page.goto(f"/compare?{SIDES}&suite=huggingface")
     settled(page)
     page.get_by_role("button", name="Export report and charts").click()
@@ -85,30 +79,6 @@ def test_a_chart_is_saved_by_keyboard_alone(page, tmp_path):
         page.keyboard.press("Enter")
     waiting.value.save_as(tmp_path / "chart.png")
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
-
-
-PAGES = {
-    "overview": "",
-    "compare": "compare",
-    "model": f"model?model={MODEL}",
-    "trends": "trends",
-    "regressions": "regressions",
-    "runs": "runs",
-    "about": "about",
-}
-
-
-@pytest.mark.skipif(not os.environ.get(SCREENSHOTS), reason=f"{SCREENSHOTS} names no folder to keep pictures in")
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
-def test_every_page_is_kept_as_a_picture(chromium, real_server, scheme, width):  # noqa: F811
-    look = {"viewport": {"width": width, "height": 1000}, "color_scheme": scheme}
-    with watched(chromium, base_url=real_server, **look) as page:
-        for name, address in PAGES.items():
-            page.goto(f"/{address}{'&' if '?' in address else '?'}{SIDES}")
-            settled(page)
-            page.wait_for_timeout(700)
-            assert page.locator("h1").first.inner_text()
-            keep(page, f"{name}-{scheme}-{width}")
 
 
 @pytest.mark.skipif(not os.environ.get(SCREENSHOTS), reason=f"{SCREENSHOTS} names no folder to keep pictures in")

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from collector.bundle import read_bundle
-from collector.vocabulary import Cell, Config, Phase
 from tests.analysis.compare.test_cell_verdicts import MODELS, make_run
 from tests.command_line import call, is_one_line, tell
 from tests.factories import failing, new_store
@@ -51,20 +47,3 @@ def test_a_worse_night_reaches_summary_pull_request_and_issue(tmp_path):
     is_one_line(done, 4, "does not answer GET /repos/o/r/issues")
     assert TOKEN not in "".join([*said, tell(done)])
     assert TOKEN.encode() not in (tmp_path / "inductor-watch.db").read_bytes()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)  # three real measurements on a machine that may be busy
-def test_what_a_plan_wants_again_is_measured_so_often_and_is_one_night(tmp_path):
-    eager = Config(backend="eager")
-    model = ("huggingface", "ViTTinyForImageClassification", Phase.INFERENCE, "float32", "cpu")
-    cells = [Cell(*model, size, eager) for size in (1, 2)]
-    plan = {"cells": [cell.to_json() for cell in cells], "runs": {cells[0].cell_id: 2}}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    done = call("run", "--again", "plan.json", "--samples", "5", folder=tmp_path)
-    assert done.returncode == 0, tell(done)
-    found = sorted((read_bundle(path) for path in (tmp_path / "runs").iterdir()), key=lambda run: run.header.run_id)
-    assert [{item.cell for item in run.measurements} for run in found] == [set(cells), {cells[0]}]
-    assert len({run.header.night for run in found}) == 1
-    stored = json.loads(call("runs", "--json", folder=tmp_path).stdout)
-    assert {run["night"] for run in stored} == {found[0].header.night}

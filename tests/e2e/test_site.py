@@ -26,7 +26,7 @@ LOOKS = (
 def site(tmp_path_factory):
     """The address of a site of three nights, under a sub-path."""
     folder = tmp_path_factory.mktemp("served")
-    store = stores.fill(folder / "store.db", folder, runs=3)
+    store = stores.fill(folder / "store.db", runs=3)
     done = call("publish", folder / "www" / "sub", "--db", store, folder=folder)
     assert done.returncode == 0, tell(done)
     with socket.socket() as probe:
@@ -116,4 +116,6 @@ def test_axe_finds_nothing_and_the_page_fits(chromium, site, address, scheme, wi
         keep(page, f"site-{address.partition('?')[0].replace('/', '-')}-{scheme}-{width}")
         found = axe.Axe().run(page).response["violations"]
         assert [(item["id"], item["help"], [node["html"][:160] for node in item["nodes"][:3]]) for item in found] == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for fits in (width, 390):
+            page.set_viewport_size({"width": fits, "height": 1000})
+            assert page.evaluate("document.documentElement.scrollWidth") <= fits
