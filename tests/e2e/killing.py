@@ -20,6 +20,7 @@ _VARIABLE = "INDUCTOR_WATCH_TEST_STORM"
 KINDS = ("runner", "worker", "host")
 #: How a run ends when the process was killed that it asks what this machine is.
 _FATAL = "torch does not start here"
+_MEASURED = b'{"record":"measurement"'
 
 
 class Storm:
@@ -37,16 +38,16 @@ class Storm:
         self._tmp = folder / "tmp"
         self._tmp.mkdir()
 
-    def rage(self, kills: int, planned_first: bool = False) -> None:
+    def rage(self, kills: int, amid_cells: bool = False) -> None:
         """Goes on until that many kills have happened; a run that comes to its end is followed by another.
 
-        With `planned_first` the first kill waits until there is a run: planning takes longer than what is played then.
+        With `amid_cells` nothing is killed before a start has stored a measurement: to start takes longer than a played cell.
         """
         while self.kills.total() < kills:
+            stored = self._stored()
             process = self.start()
-            while planned_first and not self._open():
+            while amid_cells and self._stored() <= stored:
                 assert not self._ended_within(process, 0.01), self.log()
-            planned_first = False
             while self.kills.total() < kills and not self._ended_within(process, self._rng.uniform(0, self._longest_s)):
                 self._kill(process)
             if self.kills.total() == kills:
@@ -94,6 +95,10 @@ class Storm:
     def clear(self) -> None:
         for pid in self.processes():
             _kill(pid)
+
+    def _stored(self) -> int:
+        """How many measurements the open bundles have."""
+        return sum(path.read_bytes().count(_MEASURED) for path in self.runs.glob("*.jsonl"))
 
     def _open(self) -> bool:
         return any(self.runs.glob("*.jsonl"))

@@ -27,9 +27,25 @@ def test_every_command_is_one_that_the_command_line_takes(words, tmp_path, monke
         parse(app.get_command(context, words[0]), words[1:], words[0])
 
 
-def test_the_first_commands_show_a_comparison(tmp_path):
+def test_the_first_commands_show_a_comparison_that_names_memory_too(tmp_path):
+    """On the shipped nights: compare in 80 columns keeps what matters, and report and gate say the same of memory."""
     ingest, compare = [words for words in commands() if words[0] in ("ingest", "compare")][:2]
-    for words in (ingest, compare):
-        done = call(*words, folder=ROOT, INDUCTOR_WATCH_DB=str(tmp_path / "first.db"))
-        assert done.returncode == 0, tell(done)
-    assert "T5Small" in done.stdout
+
+    def ask(*words, code=0):
+        done = call(*words, folder=ROOT, INDUCTOR_WATCH_DB=str(tmp_path / "first.db"), COLUMNS="80")
+        assert done.returncode == code, tell(done)
+        return done.stdout.splitlines()
+
+    ask(*ingest)
+    lines = ask(*compare)
+    assert any("memory: 10 regressed" in line for line in lines)
+    assert any("735 MB  1.58 GB +115.5 % +114.8..+116.2" in line for line in lines)
+    assert "regressed: 62 in 52 cells, the first 20 of them (--limit shows more)" in lines
+    assert "not shown: 10 improved, 12 no clear change, 2 unchanged (--limit shows more)" in lines
+    assert "  slower than eager: 4 cells of new (SDPA.causal_gqa 0.82x, T5Small 0.86x, dlrm 0.91x; 3 of base)" in lines
+    (line,) = [line for line in ask("report", *compare[1:], "--format", "markdown") if "memory: 10 regressed" in line]
+    assert "mobilevit_s +46.8 %" in line
+    lines = ask("gate", *compare[1:], "--fail-on", "memory", code=1)
+    found = [line.rpartition("(")[2] for line in lines if line.startswith("regressed: ")]
+    assert found[:3] == ["peak memory +115.5 %)", "peak memory +110.3 %)", "peak memory +49.2 %)"]
+    assert lines[-1] == "gate: 10 regressed in memory"

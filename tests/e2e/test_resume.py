@@ -15,7 +15,7 @@ from collector.bundle import read_bundle
 from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.plan.spared_cells import SAME_PROGRAM
 from tests.command_line import call, tell
-from tests.e2e.killing import Storm
+from tests.e2e.killing import KINDS, Storm
 from tests.factories import cell
 from tests.jobs.acting import CORES, played_host
 from tests.jobs.pool.test_device_slots import TWO, play_driver
@@ -63,7 +63,7 @@ def survive(tmp_path, cells, kills, seed, longest_s, words=(), **environ):
     storm = Storm(tmp_path, write_plan(tmp_path, cells), seed, longest_s, words, **environ)
     began = time.monotonic()
     try:
-        storm.rage(kills, planned_first=bool(environ))
+        storm.rage(kills, amid_cells=bool(environ))
         storm.finish()
     finally:
         storm.clear()
@@ -95,7 +95,7 @@ def test_a_night_that_is_killed_goes_on_where_it_was(gpus, tmp_path):
         played = played_host(tmp_path / "played", **FACTS) | {"PATH": os.environ["PATH"], "PLAY_SCRIPT": SCRIPT}
     played |= {"CUDA_VISIBLE_DEVICES": "0,1"}
     words = ["--start", "spawn", "--workers", str(min(2 // gpus, len(CORES))), "--gpus", "all" if gpus == 2 else "0"]
-    storm, found, statuses = survive(tmp_path, cells, 3, gpus, 1.5, words, **played)
+    storm, found, statuses = survive(tmp_path, cells, kills=3, seed=8, longest_s=1, words=words, **played)
     nights = {}
     for run in found:
         nights.setdefault(run.header.night or run.header.run_id, []).extend(run.planned)
@@ -103,6 +103,7 @@ def test_a_night_that_is_killed_goes_on_where_it_was(gpus, tmp_path):
     for planned in nights.values():
         assert sorted(cell.batch_size for cell in planned) == list(range(1, 9))
     assert max(run.attempt for run in found) > 1
+    assert set(storm.kills) == set(KINDS)
     assert statuses[Status.PASS] > statuses[Status.CRASHED]
     assert statuses[Status.CRASHED] <= storm.kills["worker"]
 
