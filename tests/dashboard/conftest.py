@@ -70,6 +70,11 @@ def cells_of(app: AppTest) -> pd.DataFrame:
     return pd.DataFrame(body, columns=head)
 
 
+def buttons(app: AppTest) -> list[str]:
+    """What the buttons that save something say."""
+    return [button.proto.label for button in app.get("download_button")]
+
+
 def alts(app: AppTest) -> list[str]:
     """What the charts of the page say to those who hear it."""
     return [chart.proto.alt for chart in app.get("vega_lite_chart")]

@@ -11,12 +11,7 @@ from analysis.reports.html_report import html
 from dashboard import widgets
 from db.engine import open_store
 from db.queries.cells import EVERYTHING
-from tests.dashboard import stores
-from tests.dashboard.conftest import plain, text_of, unfolded
-
-
-def buttons(app: AppTest) -> list[str]:
-    return [button.proto.label for button in app.get("download_button")]
+from tests.dashboard.conftest import buttons, text_of, unfolded
 
 
 def test_a_comparison_is_offered_as_a_report_and_pictures(open_app, two_nights):
@@ -27,28 +22,12 @@ def test_a_comparison_is_offered_as_a_report_and_pictures(open_app, two_nights):
     assert "PNG of the suites" in found
 
 
-def test_two_configs_of_one_side_are_offered_without_a_base(open_app, tmp_path):
-    store = stores.fill(tmp_path / "one.db", runs=1)
-    app = open_app(store, "compare", mode="configs", **{"from": "default", "to": "cudagraphs"})
-    assert "Report, one HTML file" in buttons(unfolded(app, "downloads"))
-    assert "Report, one HTML file" not in buttons(open_app(store, "compare"))
-
-
 def test_without_the_renderer_the_report_is_offered_without_pictures(open_app, two_nights, monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     app = unfolded(open_app(two_nights, "compare"), "downloads")
     assert "Report, one HTML file" in buttons(app)
     assert not any("PNG" in label or "SVG" in label for label in buttons(app))
     assert "pip install vl-convert-python" in text_of(app)
-
-
-def test_a_models_page_follows_the_question_and_shows_both_kernels(open_app, two_nights):
-    app = open_app(two_nights, "model", model="huggingface/gpt2", kernels="beside")
-    said = plain(app)
-    parts = ["Regressed: device time", "Metrics", "Kernels", "Compiled beside eager", "History", "Reproduce"]
-    places = [said.casefold().index(part.casefold()) for part in parts]
-    assert places == sorted(places)
-    assert "at::native::add" in said and "100%" in said and "70%" in said
 
 
 def test_the_report_knows_filters_and_links(two_nights):

@@ -39,11 +39,8 @@ def nights(*days, branch="main"):
 def test_days_without_a_night_are_told_where_one_is_due_each_day():
     found = silent_days(nights(1, 2, 3, 4, 7, 8), "main", date(2026, 7, 10))
     assert found == [date(2026, 7, 9), date(2026, 7, 6), date(2026, 7, 5)]
-
-
-@pytest.mark.parametrize(("days", "branch"), [((), "main"), ((1, 5, 9, 13, 20), "main"), ((1, 2, 3, 4), "other")])
-def test_nothing_is_due_where_nights_come_as_they_like(days, branch):
-    assert silent_days(nights(*days, branch=branch), "main", date(2026, 7, 30)) == []
+    for days, branch in (((), "main"), ((1, 5, 9, 13, 20), "main"), ((1, 2, 3, 4), "other")):
+        assert silent_days(nights(*days, branch=branch), "main", date(2026, 7, 30)) == [], days
 
 
 def test_coverage_counts_what_was_planned_and_never_shows_a_zero_for_it():

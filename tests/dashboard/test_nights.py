@@ -14,14 +14,10 @@ def moved(tmp_path_factory):
     return stores.fill_gpus(folder / "store.db", folder, (2, 2, 3))
 
 
-def test_a_night_is_compared_as_a_whole_with_the_night_before(open_app, moved):
-    said = plain(open_app(moved))
-    assert "24 cells: " in said
-    assert "(night on2-1, 2 GPUs)" in said and "(night on3-2, 3 GPUs)" in said
-
-
-def test_pickers_have_the_nights_and_then_the_runs_of_those_with_several(open_app, moved):
+def test_nights_are_compared_as_a_whole_and_picked_before_their_runs(open_app, moved):
     app = open_app(moved)
+    said = plain(app)
+    assert "24 cells: " in said and "(night on2-1, 2 GPUs)" in said and "(night on3-2, 3 GPUs)" in said
     labels = app.selectbox(key="new_widget").options
     assert labels[:2] == ["latest night", "branch main: its newest commit"]
     names = [name.rpartition(" · ")[2] for name in labels[2:]]

@@ -4,7 +4,7 @@ import pytest
 
 from collector.vocabulary import Phase
 from tests.dashboard import stores
-from tests.dashboard.conftest import cells_of, plain, ran, text_of, unfolded
+from tests.dashboard.conftest import buttons, cells_of, plain, ran, text_of, unfolded
 from tests.factories import CONFIGS, cell
 
 
@@ -44,6 +44,9 @@ def test_one_run_is_shown_alone_without_changes_on_every_page(open_app, tmp_path
     assert "→" not in said and "regressed" not in said
     compare = open_app(store, "compare")
     assert "One side alone" not in compare.title[0].value and "pick a base" in plain(compare)
+    assert "Report, one HTML file" not in buttons(compare)
+    two = open_app(store, "compare", mode="configs", **{"from": "default", "to": "cudagraphs"})
+    assert "Report, one HTML file" in buttons(unfolded(two, "downloads"))
     assert cells_of(compare)["status"].tolist()[0] != "pass"
     assert "a history needs two" in plain(open_app(store, "model"))
 
@@ -88,9 +91,15 @@ def test_compare_filters_by_what_the_address_says(open_app, two_nights, query, c
     assert len(cells_of(open_app(two_nights, "compare", **query))) == count
 
 
-def test_model_explains_a_slowdown(open_app, two_nights):
-    app = open_app(two_nights, "model", model="huggingface/gpt2", config="default")
+def test_model_explains_a_slowdown_in_the_order_of_the_questions(open_app, two_nights):
+    app = open_app(two_nights, "model", model="huggingface/gpt2", config="default", kernels="beside")
     said = plain(app)
+    parts = ["Regressed: device time", "Metrics", "Kernels", "Compiled beside eager", "History", "Reproduce"]
+    places = [said.casefold().index(part.casefold()) for part in parts]
+    assert places == sorted(places)
+    assert "at::native::add" in said and "100%" in said and "70%" in said
+    del app.query_params["kernels"]
+    said = plain(ran(app))
     assert re.search(r"▲ \+20\.\d.%\[\+1\d\.\d, \+2\d\.\d\]regressed", said)
     assert "Noise from run to run: " in said and "repeats" in said
     assert re.search(r"triton_poi_fused_add.*?12.*?12.*?\+0\.", said)

@@ -1,7 +1,5 @@
 """PyTorch's own accuracy check beside ours: its rate, the cells that it judges otherwise, and its words."""
 
-import pytest
-
 from analysis.compare.compare_sides import compare
 from analysis.reports.facts import evidence_of
 from collector.vocabulary import Status
@@ -27,14 +25,10 @@ def make(which):
     return found
 
 
-@pytest.fixture
-def store(tmp_path):
+def test_what_pytorch_judges_otherwise_is_named_and_shown_as_text(open_app, tmp_path):
     cells = [cell(model) for model in ("bert", "gpt2", "opt", "vit", "t5")]
     made = [night(tmp_path, name, cells=cells, make=make, minutes=at) for at, name in enumerate(("one", "two"))]
-    return stores.store(tmp_path / "checked.db", made)
-
-
-def test_a_comparison_names_what_pytorch_judges_otherwise(store):
+    store = stores.store(tmp_path / "checked.db", made)
     engine = open_store(store, write=False)
     with engine.connect() as conn:
         found = compare(conn, resolve_side(conn, "one"), resolve_side(conn, "two"))
@@ -45,9 +39,7 @@ def test_a_comparison_names_what_pytorch_judges_otherwise(store):
     assert "bert" in note and "(fail there, pass here)" in note and "gpt2" in note
     assert f"PyTorch's own check of new: {WORDS}; here pass" in evidence["bert"]
     assert "PyTorch" not in evidence["t5"] + evidence["opt"]
-
-
-def test_the_pages_show_its_words_as_text(open_app, store):
+    # The pages.
     assert "PyTorch&#39;s own accuracy check passes 3 of 5 cells" in text_of(open_app(store))
     said = text_of(open_app(store, page="model", model="huggingface/bert"))
     assert "says otherwise of new" in said and "grad[&lt;b&gt;]" in said

@@ -28,7 +28,7 @@ def test_every_command_is_one_that_the_command_line_takes(words, tmp_path, monke
 
 
 def test_the_first_commands_show_a_comparison_that_names_memory_too(tmp_path):
-    """On the shipped nights: compare in 80 columns keeps what matters, and report and gate say the same of memory."""
+    """On the shipped nights: compare in 80 columns keeps what matters, and a gate may fail on memory alone."""
     ingest, compare = [words for words in commands() if words[0] in ("ingest", "compare")][:2]
 
     def ask(*words, code=0):
@@ -43,8 +43,6 @@ def test_the_first_commands_show_a_comparison_that_names_memory_too(tmp_path):
     assert "regressed: 62 in 52 cells, the first 20 of them (--limit shows more)" in lines
     assert "not shown: 10 improved, 12 no clear change, 2 unchanged (--limit shows more)" in lines
     assert "  slower than eager: 4 cells of new (SDPA.causal_gqa 0.82x, T5Small 0.86x, dlrm 0.91x; 3 of base)" in lines
-    (line,) = [line for line in ask("report", *compare[1:], "--format", "markdown") if "memory: 10 regressed" in line]
-    assert "mobilevit_s +46.8 %" in line
     lines = ask("gate", *compare[1:], "--fail-on", "memory", code=1)
     found = [line.rpartition("(")[2] for line in lines if line.startswith("regressed: ")]
     assert found[:3] == ["peak memory +115.5 %)", "peak memory +110.3 %)", "peak memory +49.2 %)"]

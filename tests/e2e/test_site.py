@@ -1,12 +1,9 @@
-"""The published site in a real browser, served by `python -m http.server` under a sub-path, and axe over its pages."""
+"""The published site in a real browser, served by Python's `http.server` under a sub-path, and axe over its pages."""
 
 import re
-import socket
-import subprocess
-import sys
-import urllib.request
-from contextlib import suppress
-from time import sleep
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 
@@ -29,19 +26,11 @@ def site(tmp_path_factory):
     store = stores.fill(folder / "store.db", runs=3)
     done = call("publish", folder / "www" / "sub", "--db", store, folder=folder)
     assert done.returncode == 0, tell(done)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    command = [sys.executable, "-m", "http.server", port, "--bind", "127.0.0.1", "--directory", str(folder / "www")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for _ in range(100):
-        with suppress(OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/sub/", timeout=1).close()
-            break
-        sleep(0.1)
-    yield f"http://127.0.0.1:{port}/sub/"
-    process.terminate()
-    process.wait(10)
+    serve = partial(SimpleHTTPRequestHandler, directory=folder / "www")
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/sub/"
+        server.shutdown()
 
 
 @pytest.fixture
