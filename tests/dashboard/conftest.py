@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -22,17 +23,23 @@ def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return stores.fill(folder / "store.db")
 
 
+@cache
+def pages() -> dict:
+    """The app's pages. A page can be switched to once the app has run: it runs once for all tests, not once for each."""
+    app = AppTest.from_file(str(APP), default_timeout=30).run()
+    return app._registered_pages
+
+
 @pytest.fixture
 def open_app(monkeypatch: pytest.MonkeyPatch) -> Open:
     """Opens a page of the app on a store, with an address; it must draw something and raise nothing."""
 
     def opened(store: Path | str, page: str = "", **query: str | list[str]) -> AppTest:
-        app = AppTest.from_file(str(APP), default_timeout=30)
-        if page:  # a page can be switched to once the app has run
-            monkeypatch.setenv("INDUCTOR_WATCH_DB", "absent.db")
-            app.run()
-            app.switch_page(f"views/{page}_page.py")
         monkeypatch.setenv("INDUCTOR_WATCH_DB", str(store))
+        app = AppTest.from_file(str(APP), default_timeout=30)
+        if page:
+            app._registered_pages = pages()
+            app.switch_page(f"views/{page}_page.py")
         for key, value in query.items():
             app.query_params[key] = value
         return ran(app)

@@ -5,14 +5,14 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.collector.processes import wait_until
 from tests.dashboard import stores
 
 ROOT = Path(__file__).parents[2]
@@ -50,15 +50,21 @@ def serving(store: Path, folder: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    address, log = f"http://127.0.0.1:{port}", folder / "server.log"
     command = [sys.executable, "-m", "streamlit", "run", "dashboard/app.py", "--server.port", str(port)]
-    log = folder / "server.log"
+
+    def answers() -> bool:
+        assert process.poll() is None, f"streamlit did not start:\n{log.read_text()}"
+        with suppress(OSError), urllib.request.urlopen(f"{address}/_stcore/health", timeout=1):
+            return True
+        return False
+
     with log.open("w") as stream:
         process = subprocess.Popen(
             command, cwd=ROOT, env={**os.environ, "INDUCTOR_WATCH_DB": str(store)}, stdout=stream, stderr=stream
         )
     try:
-        address = f"http://127.0.0.1:{port}"
-        _wait(address, process, log)
+        wait_until(answers, _START_S)
         yield address
     finally:
         process.terminate()
@@ -127,16 +133,3 @@ def settled(page) -> None:
 
 def _is_ours(address: str) -> bool:
     return address.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:"))
-
-
-def _wait(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    end = time.monotonic() + _START_S
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            break
-        try:
-            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=1):  # noqa: S310 -- loopback
-                return
-        except OSError:
-            time.sleep(0.1)
-    pytest.fail(f"streamlit did not start:\n{log.read_text()}")

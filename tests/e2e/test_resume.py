@@ -14,7 +14,6 @@ import pytest
 from collector.bundle import read_bundle
 from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.plan.spared_cells import SAME_PROGRAM
-from tests.command_line import call, tell
 from tests.e2e.killing import KINDS, Storm
 from tests.factories import cell
 from tests.jobs.acting import CORES, played_host
@@ -121,31 +120,3 @@ def test_fifty_kills_at_random_points_lose_and_double_nothing(tmp_path):
     # A killed cell is a recorded outcome, the kill of a runner or a host is none. Most kills meet the fork server while it
     # imports, so that none may hit a cell: that is what the played nights above are for.
     assert statuses[Status.CRASHED] <= 2 * storm.kills["worker"]
-
-
-@pytest.mark.slow
-def test_out_of_time_then_resumed_then_retried(tmp_path):
-    cells = [*PAIR, EAGER[0]]
-    words = ["--plan", write_plan(tmp_path, cells), "--samples", "5", "--max-hours"]
-    done = call("nightly", *words, "0", folder=tmp_path)
-    assert done.returncode == 0, tell(done)
-    assert "3 cells were not started in time: `inductor-watch resume --out runs` measures them" in done.stdout
-    assert "1 of them compile to the same program as another one" in done.stdout
-    (path,) = (tmp_path / "runs").iterdir()
-    assert (len(read_bundle(path).planned), read_bundle(path).measurements) == (3, [])
-    run_id = path.name.removesuffix(".jsonl.gz")
-
-    done = call("resume", folder=tmp_path)
-    assert done.returncode == 0, tell(done)
-    assert f"run {run_id}, attempt 2: 3 cells" in done.stdout
-    assert "pass rate" in done.stdout
-    measured = check_whole(path)
-    check_pair(measured)
-    assert (measured.planned, measured.attempt) == (cells, 2)
-    (row,) = json.loads(call("runs", "--json", folder=tmp_path).stdout)
-    assert row["statuses"] == {"unavailable": 2, "pass": 1}
-
-    for words in (["resume"], ["resume", run_id, "--retry-failed"]):
-        done = call(*words, folder=tmp_path)
-        assert done.returncode == 0, tell(done)
-        assert "nothing left to do" in done.stdout

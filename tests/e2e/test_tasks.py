@@ -1,7 +1,7 @@
-"""The twelve tasks of an engineer who looks at the dashboard, each with the clicks that it takes from the first page.
+"""Tasks of an engineer who looks at the dashboard, each with the clicks that it takes from the first page.
 
-A key press that picks or opens something counts as a click, typing does not. Task 6, to send a comparison, is in
-`test_browser.py`.
+A key press that picks or opens something counts as a click, typing does not. `test_browser.py` does those that pick two
+commits, save a log and send a comparison; what a model's page says of a change is in `tests/dashboard/test_pages.py`.
 """
 
 from collections.abc import Iterator
@@ -87,19 +87,6 @@ def visitor(page) -> Iterator[Visitor]:  # noqa: F811
     assert 1 <= somebody.clicks <= MOST
 
 
-def test_1_which_models_regressed_between_two_torch_versions(chromium, real_server):  # noqa: F811
-    with watched(chromium, base_url=real_server) as opened:
-        visitor = Visitor(opened)
-        visitor.pick("base", "2.13.0")
-        visitor.pick("new", "2.11.0")
-        visitor.click(visitor.page.get_by_test_id("stMain").get_by_role("link", name=" regressed"))
-        assert "outcome=regressed" in opened.url and "base=2.13.0" in opened.url
-        rows = opened.locator(".iw tbody tr")
-        assert rows.count() > 5
-        assert all("%" in text and "regressed" in text for text in rows.all_inner_texts())
-        assert visitor.clicks == MOST
-
-
 def test_2_graph_partition_off_and_on_for_speech_transformer(chromium, tmp_path):  # noqa: F811
     store = stores.store(tmp_path / "store.db", sorted((ROOT / "data" / "partition").glob("*.jsonl*")))
     with serving(store, tmp_path) as address, watched(chromium, base_url=address) as opened:
@@ -160,25 +147,6 @@ def test_3_a_click_at_a_point_opens_its_run(visitor):
     visitor._did()
     visitor.click(visitor.link("Open this run"))
     assert "config=cudagraphs" in visitor.page.url and "new=night-2" in visitor.page.url
-
-
-def test_4_and_7_is_this_change_real_and_which_kernel_makes_it(visitor):
-    visitor.click(visitor.link("gpt2 cudagraphs"))
-    first = visitor.page.locator("table", has_text="Compiled kernels per call").locator("tbody tr").first.inner_text()
-    assert first.startswith("triton_poi_fused_add") and "+" in first
-    row = visitor.page.locator("tr", has_text="compiled latency").first.inner_text()
-    assert "measured" in row and "regressed" in row
-    visitor.click(visitor.page.get_by_text("How is this decided?"))
-    visitor.see("Noise from run to run")
-
-
-def test_5_what_failed_last_night_why_with_log_and_command(visitor):
-    visitor.see("BackendCompilerFailed in compile: no kernel fits")
-    visitor.click(visitor.link("opt cudagraphs"))
-    visitor.click(visitor.page.get_by_text("Log of new"))
-    assert visitor.page.locator(".st-key-log_new pre").inner_text().startswith("Traceback")
-    visitor.page.get_by_role("heading", name="Reproduce").wait_for()
-    assert "opt" in visitor.page.get_by_test_id("stCode").last.inner_text()
 
 
 NAMES = [
