@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -168,3 +169,20 @@ def test_a_config_of_another_setting_opens_that_setting_or_links_to_it(open_app,
     linked = text_of(open_app(path, "model", setting="inference,bfloat16,cuda,8", **query))
     assert f"{other} is measured in another setting" in linked and "setting=training" in linked
     assert "not known here" not in linked
+
+
+def test_a_slower_eager_run_asks_for_another_model_beside_the_raw_change(open_app, tmp_path):
+    def slower(which):
+        found = stores.measure(1441, seed=1)(which)
+        if which.model != "gpt2":
+            return found
+        times = {name: 1.5 * found.metrics[name] for name in ("eager_ms", "compiled_ms")}
+        return replace(found, metrics=found.metrics | times, samples={})
+
+    later = {"minutes": 1440.0, "commit": stores.SHAS[1], "cells": stores.cells(), "make": slower}
+    bundles = [stores.run(tmp_path, "night-0", commit=stores.SHAS[0]), stores.night(tmp_path, "night-1", **later)]
+    path = stores.store(tmp_path / "store.db", [*stores.repeats(tmp_path), *bundles])
+    said = " ".join(plain(open_app(path, "model", model="huggingface/gpt2", config="default")).split())
+    assert re.search(r"Eager of the same processes: \S+ ms -> \S+ ms \(\+[45]\d\.\d %\): another model\? ", said)
+    raw, left = re.search(r"Compiled: \+(\S+) % as measured, (\S+) % adjusted for eager\.", said).groups()
+    assert float(raw) == pytest.approx(50, abs=5) and float(left) < float(raw)

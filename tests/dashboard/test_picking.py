@@ -72,14 +72,12 @@ def test_a_typed_part_of_a_name_means_the_one_that_has_it(titled, monkeypatch, t
     [
         (
             "",
-            {"configs": "cudagraph", "bse": "t-0", "base": "gone", "log": "maybe", "kernels": "all", "by": "fortnight"},
+            {"configs": "cudagraph", "bse": "t-0", "base": "gone", "log": "maybe"},
             [
                 "configs 'cudagraph', which is not known here; nearest: cudagraphs",
                 "'bse', which nothing here reads; nearest: base",
                 "Base: no night, run, branch, tag, release or commit is called 'gone'",
                 "log 'maybe', which is not known here; known: 1. It is not applied.",
-                "kernels 'all', which is not known here",
-                "by 'fortnight', which is not known here; nearest: month",
             ],
         ),
         (

@@ -1,4 +1,4 @@
-"""What happens to anybody: Ctrl-C, a signal, two commands at once, a torch that is not there, a folder that cannot be written.
+"""What happens to anybody: a signal, two commands at once, a torch or a GPU that is not there, a folder that cannot be written.
 
 Real processes; each says one line and leaves nothing behind. Elsewhere: a full disk (`tests/chaos/test_faults.py`), a model
 that prints without end or leaves children behind (`tests/collector/zoo/test_faulty.py`), kills (`test_resume.py`), a
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -127,6 +128,35 @@ def test_doctor_names_a_compiler_and_a_torch_that_are_missing(tmp_path):
     missing = {line.split(maxsplit=1)[1] for line in found.stdout.splitlines() if line.startswith("missing")}
     assert any(line.startswith("torch ") and "libcudart.so.12" in line for line in missing)
     assert any(line.startswith("C++ compiler ") and "install g++" in line for line in missing)
+
+
+NO_GPU = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
+
+
+@NO_GPU
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["nightly", "--device", "cuda", "--start", "spawn"], "use --device cpu", marks=pytest.mark.slow),
+        (["nightly", "--gpus", "0"], "--gpus 0"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_one_line_and_exit_code_2(words, said, tmp_path):
+    is_one_line(call(*words, folder=tmp_path), 2, said)
+    assert list(tmp_path.iterdir()) == []
+
+
+@NO_GPU
+@pytest.mark.slow
+def test_a_plan_of_gpu_cells_measures_none_of_them(tmp_path):
+    cells = [cell("ViTTinyForImageClassification", Config(backend="eager"), batch_size=size) for size in (1, 2, 3)]
+    (tmp_path / "plan.json").write_text(json.dumps({"cells": [item.to_json() for item in cells]}))
+    done = call("nightly", "--plan", "plan.json", "--start", "spawn", "--no-store", folder=tmp_path)
+    assert done.returncode in (2, 4), tell(done)
+    is_one_line(done, done.returncode)
+    for path in (tmp_path / "runs").glob("*"):
+        found = read_bundle(path)
+        assert (found.planned, found.measurements) == (cells, [])
 
 
 @pytest.mark.slow

@@ -76,24 +76,6 @@ def test_from_a_model_to_an_alert(shell, tmp_path):
     assert "no file here defines block.short" in shell("inductor-watch run --suite user --model block.short", 2)
 
 
-@pytest.mark.slow
-def test_a_run_is_resumed_with_the_local_definition(shell, tmp_path):
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "my_models.py").write_text(block("python"))
-    (tmp_path / "sub" / "models.toml").write_text(
-        f"{block('toml')}tolerance = 0.5\n".replace('["triton", "freezing"]', '["triton"]')
-    )
-    shell("inductor-watch nightly --device cpu --models-file sub/models.toml --model block.short --max-hours 0")
-    assert "user/block.short is a model of your own that nothing here defines" in shell("inductor-watch resume", 2)
-    shell("inductor-watch resume --models-file sub/models.toml")
-    (path,) = (tmp_path / "runs").glob("*.jsonl.gz")
-    contents = read_bundle(path)
-    (measured,) = contents.latest().values()
-    assert (measured.cell.batch_size, measured.status.value, measured.details["tolerance"]) == (8, "pass", 0.5)
-    told = contents.environments[measured.environment_id]["model"]["block.short"]
-    assert (told["arguments"]["seq"], told["folder"], told["version"][:8]) == (32, "sub", "content ")
-
-
 #: A function that takes no `batch_size` and makes a batch of 64 rows, and one whose batch a plan cannot see.
 AS_THEY_ARE = """
 import torch
