@@ -32,7 +32,6 @@ class Storm:
         self.folder, self.runs = folder, folder / "runs"
         self._words, self._environ = words or ("--workers", "2", "--samples", "5"), environ
         self.kills: Counter[str] = Counter()
-        self.starts: Counter[str] = Counter()
         self._plan, self._rng, self._longest_s = plan, random.Random(seed), longest_s
         self._token = secrets.token_hex(8)
         self._tmp = folder / "tmp"
@@ -63,7 +62,6 @@ class Storm:
         """The command that somebody would give now: `resume` where a run is open, else a new `nightly`."""
         verb = "resume" if self._open() else "nightly"
         words = ["--plan", str(self._plan), *self._words] if verb == "nightly" else []
-        self.starts[verb] += 1
         return self.call(verb, *words, "--no-store", "--out", str(self.runs))
 
     def call(self, *words: str) -> subprocess.Popen[bytes]:

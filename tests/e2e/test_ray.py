@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import logging
 import os
 import shutil
 import signal
@@ -29,8 +28,6 @@ from tests.jobs.acting import CORES, played_host
 from tests.jobs.pool.test_device_slots import TWO, play_driver
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ray")
-#: `--log-cli-level=INFO` shows what the nights said.
-LOG = logging.getLogger(__name__)
 #: Whether this machine has a token for clusters of its own is not the tests' affair.
 OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 CLUSTER = Path(__file__).with_name("ray_cluster.py")
@@ -115,7 +112,6 @@ def lose_beta(nodes, process, folder):
     nodes.stdin.write("kill\n")
     nodes.stdin.flush()
     assert process.wait(600) == 0, told(folder)
-    LOG.info("%s", (folder / "said").read_text())
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
@@ -162,7 +158,6 @@ def test_a_night_of_real_cells_survives_a_lost_node_and_an_interruption(tmp_path
         wait_for(process, tmp_path, lambda said: "[1/6]" in said)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-        LOG.info("%s", told(tmp_path))
         (plan,) = (tmp_path / "runs").glob("*.plan.json")
         assert f"--plan runs/{plan.name} continues the night" in told(tmp_path)
         kept = [read_bundle(path) for path in (tmp_path / "runs").glob("*.jsonl.gz")]

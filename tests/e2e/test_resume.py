@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import logging
 import os
-import time
 from collections import Counter
 
 import pytest
@@ -19,9 +17,6 @@ from tests.factories import cell
 from tests.jobs.acting import CORES, played_host
 from tests.jobs.pool.test_device_slots import TWO, play_driver
 from tests.jobs.pool.test_testbeds import FACTS
-
-#: `--log-cli-level=INFO` shows what was killed and what came of it.
-LOG = logging.getLogger(__name__)
 
 
 def tiny(config, batch_size=1):
@@ -60,7 +55,6 @@ def check_pair(found):
 def survive(tmp_path, cells, kills, seed, longest_s, words=(), **environ):
     """Nights under kills: each of them, be it one bundle or several, has measured each cell once when all is over."""
     storm = Storm(tmp_path, write_plan(tmp_path, cells), seed, longest_s, words, **environ)
-    began = time.monotonic()
     try:
         storm.rage(kills, amid_cells=bool(environ))
         storm.finish()
@@ -70,8 +64,6 @@ def survive(tmp_path, cells, kills, seed, longest_s, words=(), **environ):
     assert [path for path in paths if path.name.endswith((".jsonl", ".gz.partial"))] == [], storm.log()
     found = [check_whole(path) for path in paths if path.suffix == ".gz"]
     statuses = Counter(item.status for run in found for item in run.measurements)
-    LOG.info("%s in %.0f s, %s", dict(storm.kills), time.monotonic() - began, dict(storm.starts))
-    LOG.info("%d runs, attempts %s, %s", len(found), [run.attempt for run in found], dict(statuses))
     assert storm.kills.total() == kills
     # A night that was killed before it had a plan has measured nothing; all that announced themselves are there.
     announced = {line.split()[1].strip(":,") for line in storm.log().splitlines() if line.startswith("run ")}

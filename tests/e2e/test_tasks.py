@@ -52,9 +52,8 @@ class Visitor:
 
     def tab_to(self, locator) -> None:
         """Presses Tab until the focus is there."""
-        wanted = locator.first.element_handle()
         for _ in range(_MOST_TABS):
-            if self.page.evaluate("wanted => document.activeElement === wanted", wanted):
+            if locator.first.evaluate("wanted => document.activeElement === wanted"):
                 return
             self.page.keyboard.press("Tab")
         pytest.fail(f"Tab does not reach {locator}")
