@@ -53,7 +53,7 @@ class Visitor:
     def tab_to(self, locator) -> None:
         """Presses Tab until the focus is there."""
         for _ in range(_MOST_TABS):
-            if locator.first.evaluate("wanted => document.activeElement === wanted"):
+            if locator.first.evaluate("wanted => wanted.getRootNode().activeElement === wanted"):
                 return
             self.page.keyboard.press("Tab")
         pytest.fail(f"Tab does not reach {locator}")
