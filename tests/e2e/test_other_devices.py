@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
 from collector.bundle import read_bundle
-from tests.command_line import ROOT, call, tell
+from collector.machine.toolchain import SKIP_VARIABLE
+from tests.command_line import ROOT, tell
 
 #: Python runs it in every process of the night, before the program.
 DEVICE = 'import collector.device; collector.device.DEVICES["imagined"] = "imagined_device:ImaginedDevice"'
@@ -39,8 +42,11 @@ def test_nights_on_an_unknown_accelerator_are_measured_and_compared(tmp_path):
     for name, text in (("sitecustomize", DEVICE), ("imagined_device", ANSWERS), ("own", MODEL)):
         (tmp_path / f"{name}.py").write_text(text)
 
+    environ = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "COLUMNS": "200", SKIP_VARIABLE: "1"}
+
     def watch(*words):
-        done = call(*words, folder=tmp_path, prelude=DEVICE, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+        command = [sys.executable, "-m", "jobs.cli", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
         assert done.returncode == 0, tell(done)
         return done.stdout
 
