@@ -1,7 +1,6 @@
-"""Tasks of an engineer who looks at the dashboard, each with the clicks that it takes from the first page.
+"""The twelve tasks of an engineer who looks at the dashboard, each with the clicks that it takes from the first page.
 
-A key press that picks or opens something counts as a click, typing does not. `test_browser.py` does those that pick two
-commits, save a log and send a comparison; what a model's page says of a change is in `tests/dashboard/test_pages.py`.
+A key press that picks or opens something counts as a click, typing does not.
 """
 
 from collections.abc import Iterator
@@ -50,16 +49,15 @@ class Visitor:
         box.press("Enter")
         self._did()
 
-    def tab_to(self, locator) -> None:
-        """Presses Tab until the focus is there."""
-        for _ in range(_MOST_TABS):
-            if locator.first.evaluate("wanted => wanted.getRootNode().activeElement === wanted"):
-                return
-            self.page.keyboard.press("Tab")
-        pytest.fail(f"Tab does not reach {locator}")
-
     def open_by_keyboard(self, locator) -> None:
-        self.tab_to(locator)
+        """Presses Tab until the focus is there, then Enter."""
+        wanted = locator.first.element_handle()
+        for _ in range(_MOST_TABS):
+            if self.page.evaluate("wanted => document.activeElement === wanted", wanted):
+                break
+            self.page.keyboard.press("Tab")
+        else:
+            pytest.fail(f"Tab does not reach {locator}")
         self.page.keyboard.press("Enter")
         self._did()
 
@@ -86,6 +84,19 @@ def visitor(page) -> Iterator[Visitor]:  # noqa: F811
     assert 1 <= somebody.clicks <= MOST
 
 
+def test_1_which_models_regressed_between_two_torch_versions(chromium, real_server):  # noqa: F811
+    with watched(chromium, base_url=real_server) as opened:
+        visitor = Visitor(opened)
+        visitor.pick("base", "2.13.0")
+        visitor.pick("new", "2.11.0")
+        visitor.click(visitor.page.get_by_test_id("stMain").get_by_role("link", name=" regressed"))
+        assert "outcome=regressed" in opened.url and "base=2.13.0" in opened.url
+        rows = opened.locator(".iw tbody tr")
+        assert rows.count() > 5
+        assert all("%" in text and "regressed" in text for text in rows.all_inner_texts())
+        assert visitor.clicks == MOST
+
+
 def test_2_graph_partition_off_and_on_for_speech_transformer(chromium, tmp_path):  # noqa: F811
     store = stores.store(tmp_path / "store.db", sorted((ROOT / "data" / "partition").glob("*.jsonl*")))
     with serving(store, tmp_path) as address, watched(chromium, base_url=address) as opened:
@@ -101,7 +112,7 @@ def test_2_graph_partition_off_and_on_for_speech_transformer(chromium, tmp_path)
         assert visitor.clicks == MOST
 
 
-def test_3_three_months_of_t5small_under_cudagraphs_and_the_worst_point(chromium, tmp_path):  # noqa: F811
+def test_3_history_of_t5small_under_cudagraphs_and_its_worst_point(chromium, tmp_path):  # noqa: F811
     worst, elsewhere = 60, 40
     bundles = [
         night(
@@ -130,9 +141,6 @@ def test_3_three_months_of_t5small_under_cudagraphs_and_the_worst_point(chromium
         visitor.click(opened.locator("p", has_text="Worst ").get_by_role("link"))
         assert "T5Small" in opened.url and "config=cudagraphs" in opened.url and f"new=night-{worst}" in opened.url
         assert visitor.clicks == MOST
-        opened.goto("/trends")
-        opened.locator('[data-testid="stVegaLiteChart"]').first.wait_for(state="attached")
-        visitor.see("90 nights")
 
 
 def test_3_a_click_at_a_point_opens_its_run(visitor):
@@ -146,6 +154,55 @@ def test_3_a_click_at_a_point_opens_its_run(visitor):
     visitor._did()
     visitor.click(visitor.link("Open this run"))
     assert "config=cudagraphs" in visitor.page.url and "new=night-2" in visitor.page.url
+
+
+def test_4_the_kernel_that_makes_a_model_slower(visitor):
+    visitor.click(visitor.link("gpt2 cudagraphs"))
+    first = visitor.page.locator("table", has_text="Compiled kernels per call").locator("tbody tr").first.inner_text()
+    assert first.startswith("triton_poi_fused_add") and "+" in first
+
+
+def test_5_what_failed_last_night_why_with_log_and_command(visitor):
+    visitor.see("BackendCompilerFailed in compile: no kernel fits")
+    visitor.click(visitor.link("opt cudagraphs"))
+    visitor.click(visitor.page.get_by_text("Log of new"))
+    assert visitor.page.locator(".st-key-log_new pre").inner_text().startswith("Traceback")
+    visitor.page.get_by_role("heading", name="Reproduce").wait_for()
+    assert "opt" in visitor.page.get_by_test_id("stCode").last.inner_text()
+
+
+def test_6_send_this_comparison(visitor, chromium):  # noqa: F811
+    visitor.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    visitor.click(visitor.page.get_by_role("button", name="Copy link"))
+    visitor.page.get_by_text("Copied.").wait_for()
+    link = visitor.page.evaluate("navigator.clipboard.readText()")
+    assert "base=night-1" in link and "new=night-2" in link
+    with watched(chromium) as fresh:
+        fresh.goto(link)
+        settled(fresh)
+        assert fresh.locator(".iw-verdict").inner_text() == visitor.page.locator(".iw-verdict").inner_text()
+
+
+def test_7_is_this_change_real(visitor):
+    visitor.click(visitor.link("gpt2 cudagraphs"))
+    row = visitor.page.locator("tr", has_text="compiled latency").first.inner_text()
+    assert "measured" in row and "regressed" in row
+    visitor.click(visitor.page.get_by_text("How is this decided?"))
+    visitor.see("Noise from run to run")
+
+
+@pytest.mark.parametrize("nights", [0, 1, 90])
+def test_8_a_store_with_no_run_one_or_three_months(chromium, tmp_path, nights):  # noqa: F811
+    store = stores.fill(tmp_path / "store.db", tmp_path, nights) if nights else stores.store(tmp_path / "store.db", [])
+    said = {0: "No runs yet", 1: "One side alone", 90: "regressed"}[nights]
+    with serving(store, tmp_path) as address, watched(chromium, base_url=address) as opened:
+        opened.goto("/")
+        opened.get_by_test_id("stMain").get_by_text(said).first.wait_for(timeout=20_000)
+        assert opened.get_by_test_id("stException").count() == 0
+        if nights > 1:
+            opened.goto("/trends")
+            opened.locator('[data-testid="stVegaLiteChart"]').first.wait_for(state="attached")
+            assert f"{nights} nights" in opened.get_by_test_id("stMain").inner_text()
 
 
 NAMES = [
@@ -174,7 +231,10 @@ def test_8_hostile_names_are_shown_as_they_are_and_their_links_work(chromium, tm
     store = stores.store(tmp_path / "store.db", bundles)
     opened_records = call("regressions", "open", "night-0", "night-1", "--db", store, folder=tmp_path)
     assert opened_records.returncode == 0, tell(opened_records)
-    with serving(store, tmp_path) as address, watched(chromium, base_url=address) as opened:
+    with (
+        serving(store, tmp_path) as address,
+        watched(chromium, base_url=address) as opened,
+    ):
         for place in ("trends", "regressions", "runs", "", "compare"):
             opened.goto(f"/{place}")
             settled(opened)
@@ -207,7 +267,18 @@ def test_9_keyboard_only(visitor):
 def test_9_every_page_opens_by_keyboard_and_tab_gets_through_it(visitor, name):
     visitor.open_by_keyboard(visitor.menu(name))
     visitor.page.wait_for_function("document.querySelector('[data-testid=stMain] h1') !== null")
-    visitor.tab_to(visitor.page.get_by_role("button", name="Copy link"))
+    reached = set()
+    for _ in range(_MOST_TABS):
+        visitor.page.keyboard.press("Tab")
+        where = visitor.page.evaluate(
+            "() => { const one = document.activeElement, main = one.closest('[data-testid=stMain]');"
+            " return main && [...main.querySelectorAll('*')].indexOf(one) }"
+        )
+        reached |= {where} - {None}
+    assert reached  # at least the button that copies the link
+    copy = visitor.page.get_by_role("button", name="Copy link").element_handle()
+    order = visitor.page.evaluate("one => [...document.querySelectorAll('[data-testid=stMain] *')].indexOf(one)", copy)
+    assert order in reached
 
 
 @pytest.fixture(scope="module")

@@ -157,3 +157,9 @@ def test_a_name_of_the_nightly_tells_all_six_parts(parts):
     for end in ("", "_12345"):
         name = parse_name("_".join(parts.split()) + end)
         assert [name.config, name.suite, name.dtype, name.mode, name.device, name.target] == parts.split(" ")
+
+
+@pytest.mark.parametrize(("end", "encoding"), [("\n", "utf-8-sig"), ("\r\n", "utf-16"), ("\r", "utf-8")])
+def test_line_ends_and_encodings_change_nothing(tmp_path, end, encoding):
+    path = put(tmp_path, f"{STEM}_performance.csv", f"{PERFORMANCE}{end}{GOOD}{end}".encode(encoding))
+    assert measured(read(tmp_path, path))["hf_Bert_large"].metrics["graph_breaks"] == 1

@@ -235,3 +235,11 @@ def test_resume_confirms_the_night_that_asked_for_it_and_no_other(tmp_path):
     assert names(resumed=[replace(of_night, path=tmp_path / "again.jsonl.gz")]) == ["night"]
     make(tmp_path, "plain", minutes=120, asked=asked())
     assert names() == []
+
+
+def test_without_base_or_in_another_environment_new_is_measured_alone(tmp_path, monkeypatch):
+    of_night = confirmation(tmp_path)
+    assert base_of(of_night) == ((), "new side only: the bundle of base is not here")
+    make(tmp_path, "base", asked=asked())
+    monkeypatch.setattr(confirming, "environment_id", lambda _: "another")
+    assert base_of(of_night) == ((), "new side only: base ran in another environment")

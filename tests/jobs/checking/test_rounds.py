@@ -395,3 +395,25 @@ def test_other_code_is_timed_beside_the_census_on_its_share_of_the_cores(checked
     assert played.neighbours == [census]
     assert {0, 1} <= set(census.left)
     assert answer(check)[0].counts == {"regressed": 1, "unchanged": 7}
+
+
+def test_the_census_ends_where_most_cells_have_other_code(checked, monkeypatch, capsys):
+    monkeypatch.setattr(rounds, "_FEW_ANSWERS", 3)
+    names = [item.model for item in CELLS]
+    played, census = Played(slower={"model1": 1.2}, other=names), PlayedCensus(other=names[1:])
+    check = checked(played, census=census)
+    check.compares_compiling = False
+    check.run()
+    assert (len(check.answers), census.is_over) == (3, False)
+    assert played.kinds() == {("time", model) for model in "1234567"}, "without compiling on its own before"
+    assert answer(check)[0].counts == {"regressed": 1, "unchanged": 7}
+    assert "most cells have other code" in capsys.readouterr().err
+
+
+def test_the_second_side_waits_until_the_first_has_compiled(checked, monkeypatch):
+    played = Played(fails=KeyboardInterrupt)
+    monkeypatch.setattr(played, "stage_of", lambda _: Stage.COMPILE)
+    check = checked(played, acting=ACTING, workers=9)
+    with pytest.raises(KeyboardInterrupt):
+        check.run()
+    assert played.turns == [("base", "time", model) for model in "01234567"]

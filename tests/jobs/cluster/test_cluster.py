@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import click
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.bundle import read_bundle
 from db.nights import list_nights
+from jobs.cli import app
 from jobs.cluster import cluster_night
-from jobs.cluster.ray_cluster import ClusterError, LostError, Node, usable_nodes
+from jobs.cluster.ray_cluster import ClusterError, LostError, Node, connected, usable_nodes
 from jobs.options import Storage
 from jobs.plan.planning import Plan, load_plan
 from jobs.pool.child import Request
@@ -167,3 +171,23 @@ def test_nodes_of_at_most_half_the_largest_take_no_part(counts, device):
     usable = usable_nodes(nodes, device)
     assert bool(usable) == any(counts)
     assert all((2 * node.gpus > max(counts)) == (node in usable) for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tasks", "3"], "--executor ray"),
+        (["--executor", "ray", "--gpus", "all"], "--gpus is for this host"),
+        (["--executor", "ray", "--dry-run"], "--dry-run is for this host"),
+    ],
+)
+def test_options_without_effect_are_refused(words, said):
+    done = CliRunner().invoke(app, ["nightly", *words])
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+def test_without_ray_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(click.UsageError, match="pip install"), connected(None):
+        pass

@@ -70,3 +70,14 @@ def test_a_cell_that_differs_from_a_gpu_is_left_out_until_it_agrees(tmp_path):
     plan = memory.without_differing(Plan([cell("bert"), cell("gpt2")]))
     assert plan.cells == [cell("gpt2")]
     assert plan.left_out == [f"{cell('bert')}: its code differed from that of night n1, until --against finds it equal"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--git", ".", "HEAD", "--device-name", "cpu"), "is no range of commits: write GOOD..BAD"),
+        (("--git", ".", "A..B", "--against", "x"), "leave out --source and --against"),
+    ],
+)
+def test_a_wrong_request_is_one_line(tmp_path, words, line):
+    is_one_line(call("census", *words, "--no-store", folder=tmp_path), 2, line)

@@ -104,3 +104,13 @@ def test_what_narrows_a_night_is_all_that_it_measures():
     assert {item.config for item in planned_night("cpu", Selection(models=("ViTTiny*",)), ()).cells} == set(
         all_configs()
     )
+
+
+def test_a_dtype_that_a_model_does_not_take_leaves_it_out():
+    narrow = [spec for spec in all_models() if spec.dtypes and not spec.missing()]
+    if not narrow:
+        pytest.skip("every installed model takes every dtype: pip install torchvision")
+    wrong = next(dtype for dtype in ("float16", "bfloat16", "amp", "float32") if dtype not in narrow[0].dtypes)
+    plan = small([TRITON], "cuda", models=(str(narrow[0]),), dtype=wrong)
+    assert plan.cells == []
+    assert f"not in {wrong}" in plan.left_out[0]

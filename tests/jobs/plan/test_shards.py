@@ -19,7 +19,7 @@ from db.queries.sides import resolve_side
 from jobs.cli import app
 from jobs.plan.cost import CostModel
 from jobs.plan.planning import Plan, load_plan, read_plan
-from jobs.plan.shards import cut, group_of, longest_first, shares, write_plans
+from jobs.plan.shards import cut, group_of, longest_first, predict, shares, write_plans
 from tests.factories import CONFIGS, CUDAGRAPHS, DEFAULT, cell, header, night, passing, write_bundle
 
 SECONDS = st.lists(st.integers(0, 300), min_size=1, max_size=25)
@@ -217,3 +217,10 @@ def test_a_nightly_has_the_name_that_it_is_told_or_that_of_its_plan(tmp_path, me
     done = call(*shard, "--night", "a/b")
     assert isinstance(done.exception, ConfigError)
     assert len(measured) == 3
+
+
+@pytest.mark.parametrize(("budget_s", "order"), [(47, [0, 1, 2]), (48, [1, 0, 2]), (10, [0, 1, 2])])
+def test_a_budget_that_is_hardly_met_keeps_the_plans_own_order(budget_s, order):
+    cells, model = planned([5, 20, 15])
+    assert predict(cells, model, 1).total_s == 40
+    assert names(longest_first(cells, model, 1, budget_s)) == order

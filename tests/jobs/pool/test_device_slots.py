@@ -157,3 +157,16 @@ def test_a_given_number_is_taken_and_a_core_kept_free_if_one_is_left(cores, work
     (slot,) = make_slots([A], workers, "fork")
     assert [part and len(part) for part in slot.cores] == each
     assert list(slot.quiet_cores) == quiet
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers", "said"),
+    [
+        (0, len(CORES) + 1, f"{len(CORES) + 1} workers need .* there are {len(CORES)}: take fewer --workers"),
+        (len(CORES) + 1, 1, f"each of {len(CORES) + 1} GPUs: take fewer --gpus or fewer --workers"),
+    ],
+)
+def test_more_than_there_are_cores_is_one_line(gpus, workers, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        make_slots([Gpu(number, f"GPU-{number}", GIB, None) for number in range(gpus)], workers, "fork")
+    assert "\n" not in str(caught.value)

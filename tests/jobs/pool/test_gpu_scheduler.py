@@ -174,3 +174,23 @@ def test_an_interrupted_run_says_what_its_cells_did(stage):
     assert head == "under way:"
     assert compiling.endswith("in compile (0 s)")
     assert in_eager.endswith("in eager (0 s, keeps 4.0 GB)")
+
+
+@pytest.mark.parametrize(
+    ("script", "sees"),
+    [
+        ("work:0.2,measure:9", ("tune", "ask", "measure")),  # it waits
+        ("work:9", ("measure", "tick", "work")),  # it stands
+    ],
+)
+def test_who_is_killed_while_it_waits_or_stands_is_missed_by_nobody(script, sees, stage):
+    first, event, name = sees
+
+    def named():
+        return pids_of(stage, 1, "tick", first) and pids_of(stage, 2, event, name)
+
+    with when(named) as killed:
+        outcomes, trace = stage.play([f"work:0.1,{first}:0.4,device:0.1", script, "work:0.4,tune:0.1,measure:0.1"], 3)
+    assert len(killed) == 1
+    assert statuses(outcomes) == {1: Status.PASS, 2: Status.CRASHED, 3: Status.PASS}
+    assert trace.of(2, "measure") == []

@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from collector.vocabulary import Config, Failure, Stage, Status
 from jobs.pool.session import RunProgress, describe
 from tests.factories import cell, failing, passing
 
@@ -56,3 +57,16 @@ def test_an_error_is_no_markup_and_cannot_steer_the_terminal():
     printed = console.file.getvalue()
     assert "shape [bold]x[/bold] at [0]" in printed
     assert not {"\x1b", "\x07", "\x9b"} & set(printed)
+
+
+def test_a_config_that_is_unavailable_is_told_once():
+    console = Console(file=io.StringIO(), width=200)
+    progress = RunProgress(console, total=4)
+    why = "no CUTLASS checkout found"
+    for model in ("a", "b", "c"):
+        failure = Failure(Stage.RESOLVE_CONFIG, "UnavailableError", why)
+        progress.took(failing(cell(model, Config(template="cutlass")), Status.UNAVAILABLE, failure=failure))
+    progress.took(passing(cell("a")))
+    assert console.file.getvalue().count(why) == 1
+    assert progress.unavailable_words() == [f"3 cells of cutlass not measured: {why}"]
+    assert (progress.done, progress.failing) == (4, 0)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collector.settings import Settings
 from collector.vocabulary import Stage, Status
 from jobs.plan.cost import CONTEXT_BYTES
+from jobs.pool import gpu_scheduler
 from jobs.pool.gpu_scheduler import DeviceSlot
 from tests.jobs.virtual import Script, Step, World
 
@@ -147,3 +151,46 @@ def test_cells_that_wait_for_what_others_keep_are_untangled():
     assert world.overbooked == 0
     assert 0 < sum(world.sent_back.values()) < 12
     assert max(end for number, _, end in world.lives if number > 1) < 400
+
+
+def of_models(count):
+    """Lets cells be of so many models, by their numbers."""
+    return patch.object(gpu_scheduler, "_tuned_model", lambda cell: cell.batch_size % count)
+
+
+def starts(world):
+    return {number: begin for number, begin, _ in world.lives}
+
+
+def test_the_first_cell_of_a_model_tunes_before_the_others_start():
+    script = Script([Step("work", 10.0), Step("measure", 1.0, stage=Stage.TIMING)])
+    with of_models(2):
+        world = World([script] * 8, device_slot(8))
+        world.run()
+    found = starts(world)
+    assert [found[1], found[2]] == [0.0, 0.0]
+    assert min(found[number] for number in range(3, 9)) == pytest.approx(10.0)
+    assert max(found.values()) < 12.0, "all others start together"
+    with of_models(1):
+        world = World([script] * 4, device_slot(4), settings=Settings(shared_tuning="choices"))
+        world.run()
+    assert set(starts(world).values()) == {0.0}, "with a folder of choices nobody waits"
+
+
+@pytest.mark.parametrize(
+    ("usual", "large", "is_early"),
+    [(13, 30, True), (13, 60, False), (9, 30, False)],
+    ids=["others give way", "more than half is not waited for", "a worker's share starts all the same"],
+)
+def test_room_is_kept_for_the_first_cell_that_has_too_little(usual, large, is_early):
+    def other(number):
+        return Script([Step("device", 1.0, usual * GB, usual * GB), Step("work", 5.0 + number % 7)])
+
+    big = Script([Step("device", 1.0, large * GB, GB, stage=Stage.LOAD_MODEL), Step("work", 9.0)])
+    sizes = {number: (large if number == 9 else usual) * GB for number in range(1, 60)}
+    scripts = [big if number == 9 else other(number) for number in sizes]
+    world = World(scripts, device_slot(8, 80), lambda cell, _: sizes[cell.batch_size] / 1.2)
+    world.run()
+    found = starts(world)
+    assert (found[9] < found[30]) == is_early
+    assert set(once_each(world).values()) == {Status.PASS}

@@ -175,3 +175,10 @@ def test_of_two_overlays_this_process_imports_the_one_that_it_plans_with(tmp_pat
         paths[name] = testbed.environment["path"].partition(os.pathsep)[0]
     assert paths == {name: str(tmp_path / name) for name in paths}
     assert [path for path in sys.path if path.startswith(str(tmp_path))] == [str(tmp_path / "base")]
+
+
+def test_what_is_left_of_a_night_on_one_gpu_gets_its_old_part_of_the_cores(two_gpus, tmp_path):
+    began = find_testbeds(None, ExecutionOptions(gpus="all"))
+    begin(tmp_path / "runs", began, [2, 1])
+    found, here = resumed(tmp_path / "runs")
+    assert (run_ids(found), here) == (["n1-1"], began[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,29 @@ from collector.vocabulary import Cell, Config, Measurement, Phase, Status
 from jobs.pool import usage
 from jobs.pool.usage import DisturbanceCheck, UsageMeter
 from tests.factories import cell, passing
+
+
+class Driver:
+    """An NVML that says one utilisation after the other."""
+
+    def __init__(self, *looks):
+        self.looks, self.asked = list(looks), []
+
+    def nvmlInit(self):  # noqa: N802 - NVML's name
+        pass
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802
+        self.asked.append(uuid)
+        return uuid
+
+    def nvmlDeviceGetUtilizationRates(self, _):  # noqa: N802
+        return SimpleNamespace(gpu=self.looks[0][0])
+
+    def nvmlDeviceGetMemoryInfo(self, _):  # noqa: N802
+        if len(self.looks) == 1:
+            raise RuntimeError("the driver answers no more")
+        return SimpleNamespace(used=self.looks.pop(0)[1])
+
 
 #: Two cores and the sum of both, in the columns of proc(5): user, nice, system, idle, iowait, irq, softirq, steal, guest.
 STAT = """cpu  300 0 100 500 100 0 0 0 50 0
@@ -126,3 +150,24 @@ def test_a_slow_host_shows_in_eager_alone_and_its_process_is_repeated():
     slow.metrics["eager_ms"] = 4.1
     assert judge(check, slow) == [slow.cell]
     assert slow.details["disturbed"].startswith("the host was slow")
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    monkeypatch.setattr(usage, "_STAT", tmp_path / "stat")
+    return (tmp_path / "stat").write_text
+
+
+def test_the_gpu_is_watched_by_its_uuid_until_its_driver_answers_no_more(kernel, monkeypatch):
+    kernel(STAT)
+    driver = Driver((50, 10 * 10**9), (100, 30 * 10**9), (0, 0))
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    monkeypatch.setattr(usage, "_LOOK_S", 0.001)
+    with UsageMeter("GPU-1", [0, 1], 2) as meter:
+        meter._thread.join(10)
+        kernel(STAT.replace("cpu0 100 0 50 300", "cpu0 130 0 50 310"))
+    found = seen(meter, monkeypatch)
+    assert driver.asked == ["GPU-1"]
+    assert (found.gpu_busy, found.gpu_memory_bytes, found.gpu_memory_most_bytes) == (0.75, 20e9, 30e9)
+    assert found.cores_busy == 0.75
+    assert (found.cores, found.workers) == (2, 2)
