@@ -76,9 +76,17 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the verb. If an unexpected error comes from a damaged database, reports the damage instead."""
+        """Runs the verb. If an unexpected error comes from a damaged database, reports the damage instead.
+
+        Where the reader of its output has ended, it ends as one that SIGPIPE ends: Click's 1 says of `gate` that something
+        regressed.
+        """
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            # Without this Python prints another error when it closes standard output.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(128 + signal.SIGPIPE) from None
         except Exception as error:
             if DATABASE in ctx.meta and is_bug(error):
                 from db.maintenance.consistency import damage_of
@@ -118,10 +126,6 @@ def main() -> None:
         what = ": what was measured is in the bundle, `inductor-watch resume` measures the rest" if measures else ""
         click.echo(f"interrupted{what}", err=True)
         code = 130
-    except BrokenPipeError:
-        # The reader of a pipe has ended; without this Python prints another error when it closes standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
     except Exception as error:
         code = report_error(error)
     sys.exit(code if isinstance(code, int) else 0)
