@@ -36,6 +36,7 @@ from jobs.checking.deciding import SETTLED, Need, change_of_model, has_same_code
 from jobs.options import Storage
 from jobs.output.terminal import tell
 from jobs.plan.cost import CostModel, read_history
+from jobs.pool.device_slots import off_quiet_cores
 from jobs.pool.gpu_scheduler import GpuScheduler, Job, Server
 from jobs.pool.runner import Pool, meter_of, scheduler_for, server_for
 from jobs.pool.session import Store, describe, memory_of, storing
@@ -181,6 +182,7 @@ class Check:
         model = CostModel.of_history(read_history(self.storage.out))
         scheduler = scheduler_for(testbed, [], self.settings, {}, memory_of(model))
         pool, meter = Pool([scheduler], self.left_s, tell), meter_of(testbed)
+        self._stack.enter_context(off_quiet_cores([testbed.slot]))
         self._stack.enter_context(self._launchers)
         store = self._stack.enter_context(ThreadPoolExecutor(1))
         asking = self._stack.enter_context(closing(self._ask_census()))

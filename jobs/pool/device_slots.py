@@ -280,6 +280,21 @@ def holding_slots(slots: Iterable[DeviceSlot]) -> Iterator[None]:
 
 
 @contextmanager
+def off_quiet_cores(slots: Iterable[DeviceSlot]) -> Iterator[None]:
+    """Keep this thread, and those that it starts meanwhile, off the cores that are free for the cell that measures.
+
+    All other cores are busy, so that the kernel would put it there, and it has most to do while a cell measures.
+    """
+    own = os.sched_getaffinity(0)
+    left = own - {core for slot in slots for core in slot.quiet_cores}
+    os.sched_setaffinity(0, left or own)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+@contextmanager
 def _holding(devices: Iterable[str]) -> Iterator[None]:
     before = os.environ.get(HELD_VARIABLE)
     with ExitStack() as stack:

@@ -26,7 +26,7 @@ from jobs import tool_version
 from jobs.ci import job_url
 from jobs.plan.cost import MemoryOf
 from jobs.plan.spared_cells import SAME_CODE_AS, Known, Work, copy_for
-from jobs.pool.device_slots import holding_slots
+from jobs.pool.device_slots import holding_slots, off_quiet_cores
 from jobs.pool.gpu_scheduler import GpuScheduler, Job, LostDeviceError, Server
 from jobs.pool.testbeds import Testbed, preload_for
 from jobs.pool.usage import Usage, UsageMeter
@@ -197,7 +197,8 @@ def measure_devices(
     Raises:
         LauncherError: the processes that start the cells keep dying.
     """
-    with holding_slots(run.testbed.slot for run in runs):
+    slots = [run.testbed.slot for run in runs]
+    with holding_slots(slots), off_quiet_cores(slots):
         return _measure(runs, settings, listen, variables, memory_of, notice)
 
 

@@ -10,7 +10,17 @@ from collector.machine.environment import WORKERS_VARIABLE
 from collector.machine.host import LENT_CORES_VARIABLE as LENT_VARIABLE
 from collector.usage_errors import ConfigError
 from jobs.pool import device_slots
-from jobs.pool.device_slots import Gpu, choose_gpus, divide_cores, list_gpus, make_slots, most_workers, visible
+from jobs.pool.device_slots import (
+    Gpu,
+    choose_gpus,
+    divide_cores,
+    list_gpus,
+    make_slots,
+    most_workers,
+    off_quiet_cores,
+    visible,
+)
+from jobs.pool.gpu_scheduler import DeviceSlot
 
 GIB = 1 << 30
 CORES = sorted(os.sched_getaffinity(0))
@@ -170,3 +180,11 @@ def test_more_than_there_are_cores_is_one_line(gpus, workers, said):
     with pytest.raises(ConfigError, match=said) as caught:
         make_slots([Gpu(number, f"GPU-{number}", GIB, None) for number in range(gpus)], workers, "fork")
     assert "\n" not in str(caught.value)
+
+
+def test_whoever_hands_out_the_device_leaves_its_quiet_cores_alone():
+    with off_quiet_cores([DeviceSlot([CORES[:1]], quiet_cores=CORES[-1:])]):
+        assert os.sched_getaffinity(0) == set(CORES[:-1])
+    assert os.sched_getaffinity(0) == set(CORES)
+    with off_quiet_cores([DeviceSlot([CORES], quiet_cores=CORES)]):
+        assert os.sched_getaffinity(0) == set(CORES), "where there is no other it stays"
