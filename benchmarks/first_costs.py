@@ -21,7 +21,7 @@ import click
 
 from collector.bundle import BundleContents, read_bundle
 from collector.vocabulary import KEPT_BYTES, Cell, Measurement, Stage, Status
-from jobs.plan.cost import kept_bytes, worker_s
+from jobs.plan.cost import is_whole, kept_bytes, worker_s
 from jobs.plan.spared_cells import SAME_PROGRAM
 
 TABLE = Path(__file__).parents[1] / "jobs" / "plan" / "first_costs.json"
@@ -36,8 +36,8 @@ def rows(bundles: Iterable[BundleContents]) -> list[dict[str, Any]]:
     """Return a row for each cell, in the order of their names."""
     by_cell: dict[str, list[Measurement]] = defaultdict(list)
     for item in (item for contents in bundles for item in contents.measurements):
-        whole = "only" not in item.details and SAME_PROGRAM not in item.details
-        if whole and item.status in _ENDED and _bytes(item):
+        is_own = is_whole(item) and SAME_PROGRAM not in item.details
+        if is_own and item.status in _ENDED and _bytes(item):
             by_cell[str(item.cell)].append(item)
     found = []
     for _, items in sorted(by_cell.items()):
@@ -67,11 +67,14 @@ def _bytes(item: Measurement) -> dict[str, float]:
 
 
 def _memory_of(row: dict[str, Any], others: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the most that the same model took under other configs, as a part of a row; empty where nobody measured it."""
+    """Return the most that the same model took under other configs, as a part of a row; empty where nobody measured it.
+
+    Of what they kept it is the least: more than that is the pool of a graph, which comes after compiling.
+    """
     model = [other for other in others if _model(other) == _model(row)]
     stages = {name for other in model for name in other["stage_bytes"]}
     sizes = {name: max(other["stage_bytes"].get(name, 0) for other in model) for name in sorted(stages)}
-    kept = max((other.get(KEPT_BYTES, 0) for other in model), default=0)
+    kept = min((other[KEPT_BYTES] for other in model if KEPT_BYTES in other), default=0)
     return ({"stage_bytes": sizes} if sizes else {}) | ({KEPT_BYTES: kept} if kept else {})
 
 

@@ -341,7 +341,7 @@ NEAREST = "nearest_to_limit"
 PYTORCH_CHECK = "accuracy_pytorch"
 #: Behind the precision of a reference that had no room on the device.
 ON_THE_CPU = "on the CPU"
-#: The key with the most bytes of device memory that a cell keeps between its calls.
+#: The key with the most bytes of device memory that a cell keeps between its calls until it compiles.
 KEPT_BYTES = "kept_bytes"
 
 

@@ -25,6 +25,9 @@ from collector.process.worker import STACK_SIGNAL
 from collector.settings import Settings
 from collector.vocabulary import KEPT_BYTES, Cell, Failure, Measurement, Stage, Status
 
+#: Stages after which a cell compiles, and keeps until that is done what it kept in them. A graph's pool, and what a check keeps,
+#: come later and for a shorter time.
+_BEFORE_COMPILING = frozenset({Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL, Stage.EAGER})
 _LOG_KEPT, _TAIL_KEPT = 256 * 1024, 8 * 1024
 #: Seconds that a process has to end by itself once its outcome is known.
 _GRACE_S = 5.0
@@ -58,7 +61,7 @@ class CellProcess:
         self.asks: str | None = None
         self.holds = False
         #: Bytes of device memory that the process needs in all to go on, None where it cannot know, and those that it kept
-        #: when it gave the device back.
+        #: when it gave the device back; `most_kept` is of the stages before it compiles.
         self.needs: int | None = None
         self.keeps = self.most_kept = 0
         #: The most that it has asked for, and what it was promised last where it could not know: None for no limit.
@@ -280,7 +283,8 @@ class CellProcess:
             self.most_asked = max(self.most_asked, self.needs or 0)
         elif "done" in message:
             self.holds, self.keeps = False, int(message.get("bytes") or 0)
-            self.most_kept = max(self.most_kept, self.keeps)
+            if self.stage in _BEFORE_COMPILING:
+                self.most_kept = max(self.most_kept, self.keeps)
             spent = self.held_s.get(self.purpose, 0.0) + time.monotonic() - self._granted_at
             self.held_s[self.purpose] = round(spent, 3)
         elif "outcome" in message:

@@ -130,7 +130,8 @@ class Cost:
 
     `worker_s` is without waiting. `device_s` is the time for which it holds the device: `alone_s` of it, to measure
     and to tune, while no other cell uses it. `load_bytes`, `eager_bytes` and `check_bytes` are the most device memory in these
-    stages, `kept_bytes` the most that it keeps between its calls, known only where the model was measured in this phase.
+    stages, `kept_bytes` the most that it keeps between its calls while it compiles, known only where the model was measured in
+    this phase.
     `source` is where `worker_s` comes from.
     """
 
@@ -172,8 +173,8 @@ class CostModel:
         samples: dict[str, list[tuple[Cell, float]]] = defaultdict(list)
         no_work: dict[str, list[float]] = defaultdict(list)
         for measurement in measurements:
-            if "only" in measurement.details:
-                continue  # it ended early: the whole measurement takes longer
+            if not is_whole(measurement):
+                continue  # the whole measurement takes longer
             if measurement.status in _NO_WORK:
                 no_work[measurement.cell.cell_id].append(worker_s(measurement))
                 continue
@@ -235,6 +236,11 @@ def shipped_costs() -> CostModel:
     )
 
 
+def is_whole(measurement: Measurement) -> bool:
+    """Return whether a process measured all of a cell: it did not end early, and did not find its program compiled."""
+    return measurement.details.keys().isdisjoint(("only", "compiled_before", "repeated"))
+
+
 def worker_s(measurement: Measurement) -> float:
     """Seconds for which a measured cell occupied a worker, without waiting."""
     return max(0.0, measurement.wall_s - (_number(measurement.details.get("waited_s")) or 0.0))
@@ -269,10 +275,13 @@ def kept_bytes(measurement: Measurement) -> float | None:
     """Return the most device memory that a cell kept between its calls while it compiled; None where it is not recorded.
 
     A check may keep more for some seconds: that belongs to its peak. Cells that are planned with it for all of their life, most
-    of which is compiling, kept each other out.
+    of which is compiling, kept each other out. Older bundles have the most that was kept in any stage: there it is no more than
+    what was reserved while the first call ran, and at the end.
     """
-    kept, reserved = _number(measurement.details.get(KEPT_BYTES)), _stage_bytes(measurement, Stage.COMPILE)
-    return kept if kept is None or reserved is None else min(kept, reserved)
+    if (kept := _number(measurement.details.get(KEPT_BYTES))) is None:
+        return None
+    reserved = (_stage_bytes(measurement, stage) for stage in (Stage.COMPILE, Stage.DONE))
+    return min([kept, *(size for size in reserved if size is not None)])
 
 
 def _stage_bytes(measurement: Measurement, stage: Stage) -> float | None:
