@@ -179,7 +179,9 @@ class _Run:
             return
         # Latencies come first: a profiler or a deterministic setting makes every later call of a process slower.
         compare_sizes = partial(self._compare_sizes, compiled, effective, sizes) if sizes else None
+        before = {*self.metrics, *self.details}
         self._measure(subject, compiled, compare_sizes)
+        self.outcome.timed = sorted({*self.metrics, *self.details} - before)
         self._look_into_memory(subject, compiled)
         if self.metrics.get("fallbacks"):
             demand_compiled_calls(compiled)

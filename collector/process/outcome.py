@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from collector.vocabulary import Measurement
+from collector.vocabulary import Measurement, Status
 
+#: Details that say what a process took itself, and what was wrong with its latencies.
+_OF_A_PROCESS = ("stage_s", "waited_s", "stopped_s", "held_s", "disturbed")
 #: Begin and end, in any unit.
 Span = tuple[float, float]
 
@@ -55,7 +57,8 @@ class Outcome:
 
     `compile_windows`: by metric the spans on the monotonic clock in which it was spent; the parent subtracts the time for
     which the process stood still in them. `lacked_room`: for want of memory no reference decided, or near ties could
-    not be told, which proves nothing beside other cells, so the cell is measured again alone.
+    not be told, which proves nothing beside other cells, so the cell is measured again alone. `timed`: the metrics and
+    details that were taken while the program was timed and profiled.
     """
 
     measurement: Measurement
@@ -65,6 +68,31 @@ class Outcome:
     texts: dict[str, str] = field(default_factory=dict)
     compile_windows: dict[str, list[Span]] = field(default_factory=dict)
     lacked_room: bool = False
+    timed: list[str] = field(default_factory=list)
+
+    def timed_again(self, again: Outcome) -> Outcome | None:
+        """Return this outcome with the latencies of another process, which found the program that this one had compiled.
+
+        None where that process failed, or has another program: what it says is then about something else.
+        """
+        first, second = self.measurement, again.measurement
+        if second.status is not Status.PASS or second.code_id != first.code_id or not again.timed:
+            return None
+        theirs = {*self.timed, *again.timed, *_OF_A_PROCESS}
+
+        def mixed(ours: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+            kept = {name: value for name, value in ours.items() if name not in theirs}
+            return kept | {name: value for name, value in new.items() if name in theirs}
+
+        measurement = replace(
+            first,
+            started_at=second.started_at,
+            wall_s=second.wall_s,
+            metrics=mixed(first.metrics, second.metrics),
+            details=mixed(first.details, second.details),
+            samples=second.samples,
+        )
+        return replace(again, measurement=measurement)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `from_json` reads it back."""

@@ -23,8 +23,8 @@ from its compile time.
 Memory is promised, not measured (`jobs.plan.cost`): a cell starts where its peak, and that of each other one, fits
 beside what the others keep between their calls; it then waits until what it needs fits beside what the others keep or were
 promised. A cell that ran out of what it was promised before it knew its needs starts again with more, one that ran out of
-memory beside others is measured again alone, one that was disturbed is measured again while all others stand still
-(`jobs.pool.usage`).
+memory beside others is measured again alone. Of one that was disturbed the latencies are taken again while all others stand
+still (`jobs.pool.usage`): in a new process, which finds what the first one compiled.
 
 On an accelerator the first cell of a model tunes, and the others that tune alike take its choices
 (`collector.measure.tuning`): they start when it has compiled. Each run chooses anew, so two runs of one commit show how much
@@ -203,9 +203,14 @@ class GpuScheduler:
         self._folder = Path(tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
         #: Where the cells of this run share what they chose.
         self._own_tuning = str(self._folder / "tuning")
+        #: Where each job keeps what it has compiled until it is known whether its latencies are taken again.
+        self._programs = self._folder / "programs"
+        #: What was disturbed, by its job: another process takes the latencies again.
+        self._disturbed: dict[Job, Outcome] = {}
         server = Server(self._environ, preload, slot.cores[0], launcher)
         self._waiting = [
-            Job(cell, self._settings_of(cell, settings, known_code.get(cell.cell_id, "")), server) for cell in cells
+            Job(cell, self._settings_of(cell, settings, known_code.get(cell.cell_id, ""), str(number)), server)
+            for number, cell in enumerate(cells)
         ]
         self.neighbours: Sequence[Neighbour] = ()
         #: The models that a cell of this run has tuned for all.
@@ -238,10 +243,15 @@ class GpuScheduler:
         #: Seconds for which the device was held, by purpose.
         self.held_s: Counter[str] = Counter()
 
-    def _settings_of(self, cell: Cell, settings: Settings, known_code: str) -> Settings:
-        """Return the settings of a cell. On a CPU, where few programs tune, cells of a run share no choices."""
-        own = self._own_tuning if is_accelerator(cell.device) else ""
-        return replace(settings, known_code=known_code, shared_tuning=settings.shared_tuning or own)
+    def _settings_of(self, cell: Cell, settings: Settings, known_code: str, name: str) -> Settings:
+        """Return the settings of a cell.
+
+        On a CPU, where few programs tune and no measurement is repeated, cells of a run share no choices and keep no program.
+        """
+        if not is_accelerator(cell.device):
+            return replace(settings, known_code=known_code)
+        tuning, compiled = settings.shared_tuning or self._own_tuning, settings.compiled or str(self._programs / name)
+        return replace(settings, known_code=known_code, shared_tuning=tuning, compiled=compiled)
 
     @property
     def busy(self) -> bool:
@@ -304,7 +314,12 @@ class GpuScheduler:
         server = job.server
         assert server.launcher is not None  # noqa: S101 - prepared before
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        process = CellProcess(job.cell, job.settings, server.launcher, server.environ, self._free[0], self._folder)
+        settings = job.settings
+        if job in self._disturbed:
+            settings = replace(settings, is_checked=True)
+        else:
+            self._forget_program(job)  # of an attempt that ended early
+        process = CellProcess(job.cell, settings, server.launcher, server.environ, self._free[0], self._folder)
         self._jobs[process] = job
         self._active[process] = self._free.pop(0)
         if len(self._active) > 1:
@@ -333,13 +348,33 @@ class GpuScheduler:
                     # Beside others it proves nothing: the memory may have been theirs.
                     self._alone.append(job)
                     self.notice(f"{process.cell} lacked memory beside others: it is measured again alone")
+                elif (whole := self._completed(job, outcome)) is None:
+                    self._waiting.append(job)
                 else:
-                    again = self._disturbance[job.server].judge(outcome.measurement, job)
-                    self._in_quiet.update(again)
-                    self._waiting += again
-                    yield job, outcome
+                    self._judge(job, whole)
+                    yield job, whole
         self._hand_over()
         self._untangle()
+
+    def _completed(self, job: Job, outcome: Outcome) -> Outcome | None:
+        """Return an outcome, completed by the one whose latencies it takes again; None where the cell must begin anew."""
+        disturbed = self._disturbed.pop(job, None)
+        return outcome if disturbed is None else disturbed.timed_again(outcome)
+
+    def _judge(self, job: Job, outcome: Outcome) -> None:
+        """Have what was disturbed measured again. The job itself finds its program; an earlier one compiles once more."""
+        again = self._disturbance[job.server].judge(outcome.measurement, job)
+        if job in again and job.settings.compiled and outcome.timed:
+            self._disturbed[job] = replace(outcome, code={}, texts={})
+        else:
+            self._forget_program(job)
+        self._in_quiet.update(again)
+        self._waiting += again
+
+    def _forget_program(self, job: Job) -> None:
+        """Remove what a job has compiled, where that is kept for this run alone."""
+        if Path(job.settings.compiled).parent == self._programs:
+            shutil.rmtree(job.settings.compiled, ignore_errors=True)
 
     def close(self) -> None:
         """Ends every process and removes their folders, also where a signal interrupts it."""
@@ -476,7 +511,7 @@ class GpuScheduler:
     def _send_back(self, process: CellProcess) -> None:
         cell, job = process.cell, self._jobs[process]
         self._sent_back[cell.cell_id] += 1
-        self._memory.note(cell, process.most_kept, process.most_asked)
+        self._memory.note(cell, process.keeps, process.most_asked)
         self._end(process)
         self._waiting.insert(0, job)
         self.notice(f"{cell} has no room beside what others keep of the memory: it starts again later")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -38,10 +39,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Script:
-    """The steps of a cell and the status of each attempt; `crash` ends it in the middle of its last step."""
+    """The steps of a cell and the status of each attempt; `crash` ends it in the middle of its last step.
+
+    `found` are the metrics and details of each attempt; they are those of its timing where it finds its program.
+    """
 
     steps: Sequence[Step]
     statuses: Sequence[str] = ("pass",)
+    found: Sequence[tuple[dict[str, float], dict[str, object]]] = ()
 
 
 class VirtualLauncher:
@@ -53,8 +58,12 @@ class VirtualLauncher:
 
 
 class VirtualCell:
-    def __init__(self, world: World, cell: Cell, cores: Sequence[int]) -> None:
+    def __init__(self, world: World, cell: Cell, settings: Settings, cores: Sequence[int]) -> None:
         self.world, self.cell, self.cores = world, cell, list(cores)
+        program = Path(settings.compiled, "program")
+        world.begun.append((cell.batch_size, program.exists(), settings.is_checked))
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.touch()
         self.script = world.scripts[cell.batch_size]
         self.attempt = world.attempts[cell.batch_size]
         world.attempts[cell.batch_size] += 1
@@ -142,7 +151,10 @@ class VirtualCell:
             found.status, found.failure = Status.OOM, Failure(self.stage, "OutOfMemoryError", "more than was promised")
         found.details |= {"waited_s": self.waited_s + self.stopped_s, "stopped_s": self.stopped_s}
         self.world.lives.append((self.cell.batch_size, self.began, self.world.now))
-        return Outcome(found, lacked_room=self._status == "no_room")
+        if self.script.found:
+            found.metrics, details = self.script.found[self.attempt]
+            found.details |= details
+        return Outcome(found, lacked_room=self._status == "no_room", timed=["compiled_ms", "idle_probe"])
 
 
 def virtual_cell(number: int) -> Cell:
@@ -171,6 +183,8 @@ class World:
         self.outcomes: list[Outcome] = []
         self.overbooked = 0
         self.sent_back = Counter[int]()
+        #: Of each process the cell's number, whether it finds a program, and whether that is known to be right.
+        self.begun: list[tuple[int, bool, bool]] = []
         self._events, self._from_then_on = sorted((events or {}).items()), dict(from_then_on or {})
         cells = [virtual_cell(number) for number in self.scripts]
         self.scheduler = GpuScheduler(cells, settings, slot, {}, None, memory_of)
@@ -187,8 +201,8 @@ class World:
 
     def run(self) -> list[Outcome]:
 
-        def start(cell: Cell, _: Settings, __: object, ___: object, cores: Sequence[int], ____: object) -> VirtualCell:
-            return VirtualCell(self, cell, cores)
+        def start(cell: Cell, how: Settings, _: object, __: object, cores: Sequence[int], ___: object) -> VirtualCell:
+            return VirtualCell(self, cell, how, cores)
 
         clock = SimpleNamespace(monotonic=lambda: self.now)
         fakes = {

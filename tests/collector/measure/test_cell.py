@@ -120,13 +120,22 @@ def test_a_program_compiled_before_is_timed_and_has_no_compile_time(own_cache, t
     tuning = SimpleNamespace(lay_in=lambda: (tmp_path / "tuned").touch(), keep=dict)
     monkeypatch.setattr("collector.measure.cell.shared_where_asked", lambda *_: tuning)
     monkeypatch.setattr("collector.measure.evidence.kernel_lines", fail)
-    first, later = (measure(one, builder(tiny), settings).measurement for _ in range(2))
+    compiling, finding = (measure(one, builder(tiny), settings) for _ in range(2))
+    first, later = compiling.measurement, finding.measurement
     assert (first.status, later.status) == (Status.PASS, Status.PASS)
     assert first.metrics.keys() - later.metrics.keys() >= {"compile_cold_s"}
     assert not {"compile_instructions", "tuning_s"} & later.metrics.keys()
     assert later.details["compiled_before"] and "compiled_before" not in first.details
     assert (later.code_id, later.metrics["kernels_generated"]) == (first.code_id, first.metrics["kernels_generated"])
     assert first.details["no_kernel_lines"] == "KeyError: 'another form'", "absent with its reason"
+    both = compiling.timed_again(finding).measurement
+    assert both.metrics.keys() == first.metrics.keys()
+    assert (both.samples, both.metrics["compiled_ms"]) == (later.samples, later.metrics["compiled_ms"])
+    assert both.metrics["compile_cold_s"] == first.metrics["compile_cold_s"]
+    assert both.details["surroundings"] == later.details["surroundings"]
+    assert both.details["compile_phases_s"] == first.details["compile_phases_s"]
+    finding.measurement.code_id = "another"
+    assert compiling.timed_again(finding) is None
 
 
 def test_rounds_go_on_until_the_precision_or_ten_times_as_many():

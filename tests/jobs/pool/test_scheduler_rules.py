@@ -194,3 +194,24 @@ def test_room_is_kept_for_the_first_cell_that_has_too_little(usual, large, is_ea
     found = starts(world)
     assert (found[9] < found[30]) == is_early
     assert set(once_each(world).values()) == {Status.PASS}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_was_disturbed_is_timed_again_with_the_program_it_compiled(fails):
+    def probed(took_ms, **metrics):
+        return metrics, {"idle_probe": {"before_ms": took_ms}}
+
+    steps = [Step("work", 5.0), Step("measure", 1.0, stage=Stage.TIMING)]
+    first = probed(9.0, compile_cold_s=5.0, compiled_ms=3.0)
+    again = Script(steps, ("pass", "crash" if fails else "pass", "pass"), [first, probed(1.0, compiled_ms=2.0)] * 2)
+    world = World([Script(steps, found=[probed(1.0, compiled_ms=1.0)]), again], device_slot(1))
+    outcomes = world.run()
+    assert world.begun[:3] == [(1, False, False), (2, False, False), (2, True, True)]
+    assert world.begun[3:] == ([(2, False, False)] if fails else []), "what fails begins anew"
+    *_, disturbed, last = [outcome.measurement for outcome in outcomes]
+    assert "not idle" in disturbed.details["disturbed"]
+    assert last.details["repeated"]
+    if not fails:
+        assert last.metrics == {"compile_cold_s": 5.0, "compiled_ms": 2.0}
+        assert "disturbed" not in last.details
+    assert not world.scheduler._folder.exists()
