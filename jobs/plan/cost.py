@@ -371,12 +371,13 @@ class MemoryPlan:
         known = self._known(cell, stage)
         return self._unknown(stage) if known is None else known
 
-    def most(self, cell: Cell) -> float:
-        """Return the bytes that a cell needs at its peak, as far as that can be known before it runs."""
+    def most(self, cell: Cell, is_checked: bool = True) -> float:
+        """Return the bytes that a cell needs at its peak, as far as that can be known before it runs; or without its check."""
         if not is_accelerator(cell.device):
             return 0.0
         calls, check = _CALLS * self.needs(cell, Stage.EAGER), self._known(cell, Stage.CORRECTNESS)
-        return CONTEXT_BYTES + min(self._most, max(self.needs(cell, Stage.LOAD_MODEL), calls, check or 0.0))
+        most = max(self.needs(cell, Stage.LOAD_MODEL), calls, check or 0.0 if is_checked else 0.0)
+        return CONTEXT_BYTES + min(self._most, most)
 
     def _known(self, cell: Cell, stage: Stage) -> float | None:
         """Return what a cell needs in a stage, if its model was seen in it."""

@@ -407,7 +407,7 @@ class GpuScheduler:
 
         Room is kept for the first one that has too little, so that others do not take each other's places before it until the
         end of the night. A cell that keeps no more than a worker's share of the memory starts all the same, since few of them
-        hinder it. A cell of more than half of the memory is not waited for: too few cells would fit beside it.
+        hinder it. What takes more than half of the memory is not waited for: too few cells would fit beside it.
         """
         fits, kept_free = self._room_for_more(), 0.0
         for place, job in enumerate(self._waiting):
@@ -416,10 +416,28 @@ class GpuScheduler:
             is_small = (self._memory.keeps(job.cell) or math.inf) <= self._slot.memory_bytes / len(self._slot.cores)
             if fits(job.cell, 0.0 if is_small else kept_free):
                 return place
-            peak = self._memory.most(job.cell)
-            if not kept_free and peak <= self._slot.memory_bytes / 2:
+            peak = self._memory.most(job.cell, is_checked=not self._is_large(job.cell))
+            if not kept_free and peak <= self._slot.memory_bytes / 2 and not self._waits_for_large(job.cell):
                 kept_free = peak
         return None
+
+    def _is_large(self, cell: Cell) -> bool:
+        """Return whether a cell needs more than half of the memory at its peak, as models of a billion weights do in their check.
+
+        One of them goes on at a time, and until it has compiled it counts with what its calls take. Then no cell starts that
+        does not fit beside its peak, and it waits for as many to leave. Three such cells took the GPU for themselves at the
+        end of a night, for seven minutes.
+        """
+        return self._memory.most(cell) > self._slot.memory_bytes / 2
+
+    def _waits_for_large(self, cell: Cell) -> bool:
+        return self._is_large(cell) and any(self._is_large(one.cell) for one in self._active)
+
+    def _peak(self, process: CellProcess) -> float:
+        """Return the most memory that an active cell will need, as far as other cells have to leave it now."""
+        is_early = process.stage in _BEFORE_TUNED and self._is_large(process.cell)
+        asked = CONTEXT_BYTES + max(process.most_asked, self._needs(process) if process.asks else 0)
+        return max(self._memory.most(process.cell, is_checked=not is_early), asked)
 
     def _is_tuned_now(self, job: Job) -> bool:
         """Return whether the first cell of a model is tuning, whose choices this one will take."""
@@ -433,18 +451,18 @@ class GpuScheduler:
         So must a number of bytes that is kept free for another one.
         """
         rests = [max(self._rests(one), self._memory.keeps(one.cell) or 0.0) for one in self._active]
-        peaks = [
-            max(self._memory.most(one.cell), CONTEXT_BYTES + max(one.most_asked, self._needs(one) if one.asks else 0))
-            for one in self._active
-        ]
+        peaks = [self._peak(one) for one in self._active]
         all_rest = sum(rests)
         most_rise = max((peak - rest for peak, rest in zip(peaks, rests, strict=True)), default=0.0)
 
         def fits(cell: Cell, kept_free: float) -> bool:
             if not self._active or not is_accelerator(cell.device):
                 return True
+            if self._waits_for_large(cell):
+                return False
             rest = self._memory.keeps(cell) or CONTEXT_BYTES + self._memory.needs(cell, Stage.LOAD_MODEL)
-            rise = max(kept_free, most_rise, self._memory.most(cell) - rest)
+            peak = self._memory.most(cell, is_checked=not self._is_large(cell))
+            rise = max(kept_free, most_rise, peak - rest)
             return all_rest + rest + rise <= self._slot.memory_bytes
 
         return fits

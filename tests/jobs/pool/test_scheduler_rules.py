@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import pairwise
 from unittest.mock import patch
 
 import pytest
@@ -215,3 +216,23 @@ def test_what_was_disturbed_is_timed_again_with_the_program_it_compiled(fails):
         assert last.metrics == {"compile_cold_s": 5.0, "compiled_ms": 2.0}
         assert "disturbed" not in last.details
     assert not world.scheduler._folder.exists()
+
+
+def test_cells_of_more_than_half_of_the_memory_go_one_by_one_among_others():
+    sizes = {Stage.LOAD_MODEL: 6, Stage.EAGER: 12, Stage.COMPILE: 12, Stage.CORRECTNESS: 50}
+
+    def known(cell, stage):
+        return (sizes[stage] if cell.batch_size <= 3 else 1) * GB
+
+    # As a training step of Llama-3.2-1B on an H100: most of its life it compiles, and its check takes 57 of 79 GB.
+    load = Step("device", 1.0, None, 12 * GB, Stage.LOAD_MODEL)
+    check = Step("device", 10.0, 50 * GB, 12 * GB, Stage.CORRECTNESS)
+    large = Script([load, Step("work", 30.0), Step("measure", 1.0, 13 * GB, 12 * GB, Stage.TIMING), check])
+    small = Script([device(1.0, 1, 1), Step("work", 15.0)])
+    world = World([large] * 3 + [small] * 120, device_slot(12, 75), known)
+    world.run()
+    assert set(once_each(world).values()) == {Status.PASS}
+    assert (world.overbooked, dict(world.sent_back)) == (0, {})
+    lives = sorted((begin, end) for number, begin, end in world.lives if number <= 3)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(lives))
+    assert lives[-1][1] < max(end for number, _, end in world.lives if number > 3), "none of them is left at the end"
