@@ -1,0 +1,135 @@
+"""Play recorded nights with today's scheduler in counted time, and say how long that takes.
+
+    python -m benchmarks played_night BUNDLE... [--workers 15] [--memory-gb 79]
+
+A process of each program that the bundles have is played, from the first bundle that has it: the work that its record leaves
+when what it waited and stood is taken out, what it held the GPU for, and the memory that it kept and needed. Waiting and
+standing come from the scheduler, which is the real one, with the order and the memory of a first night. Repeated measurements
+are not played, nor what cells on other cores cost each other. So it compares schedulers, and is no forecast.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import click
+
+from collector.bundle import read_bundle
+from collector.vocabulary import KEPT_BYTES, Cell, Measurement, Phase, Stage, Status
+from jobs.plan.cost import is_whole, kept_bytes, shipped_costs
+from jobs.plan.shards import longest_first
+from jobs.plan.spared_cells import SAME_PROGRAM
+from jobs.pool import gpu_scheduler
+from jobs.pool.gpu_scheduler import DeviceSlot
+from jobs.pool.session import memory_of
+from tests.jobs.virtual import Script, Step, World
+
+#: Purposes for which a cell has the GPU alone while it compiles, and when it is timed.
+_COMPILING, _TIMING = ("tune", "choose"), ("measure", "profile")
+#: Into so many parts the work of compiling is cut, with a part of the tuning after each.
+_PARTS = 20
+#: How a cell's time on the GPU beside others, and its work, are divided among loading, its eager form, and its check.
+_LOAD_PART, _EAGER_PART, _CHECK_PART, _WORK_OF_CHECK = 0.15, 0.05, 0.8, 0.1
+_CHECKS = 6
+#: Seconds of importing, and bytes for what is tuned.
+_START_S, _TUNING_BYTES = 2.0, 1_000_000_000
+#: What a cell without a record of it waits at least between two calls.
+_LEAST_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A measurement and the device memory that a cell of its model keeps while it compiles."""
+
+    found: Measurement
+    keeps: int
+
+    def script(self) -> Script:
+        """Return the steps of the process."""
+        details = self.found.details
+        held, sizes = details.get("held_s", {}), details.get("stage_bytes", {})
+        alone = {purpose: float(held.get(purpose, 0.0)) for purpose in (*_COMPILING, *_TIMING)}
+        shared = float(held.get("device", 0.0))
+        on_device = max(0.2 * shared, shared - details.get("stopped_s", 0.0))
+        spent = self.found.wall_s - details.get("waited_s", 0.0) - sum(alone.values()) - on_device
+        work, peak = max(1.0, spent), max(self.keeps, int(sizes.get("correctness", 0)))
+        is_graph = self.found.metrics.get("cudagraph_launches", 0) > 0 and self.found.cell.phase is Phase.TRAINING
+        later = max(self.keeps, int(details.get(KEPT_BYTES, 0))) if is_graph else self.keeps
+        steps = [
+            Step("work", _START_S, stage=Stage.START),
+            Step("device", _LOAD_PART * on_device, None, self.keeps, Stage.LOAD_MODEL, int(sizes.get("load_model", 0))),
+            Step("device", _EAGER_PART * on_device, None, self.keeps, Stage.EAGER, int(sizes.get("eager", 0))),
+        ]
+        for _ in range(_PARTS):
+            steps.append(Step("work", (1 - _WORK_OF_CHECK) * work / _PARTS))
+            steps += [
+                Step(purpose, alone[purpose] / _PARTS, self.keeps + _TUNING_BYTES, self.keeps)
+                for purpose in _COMPILING
+                if alone[purpose] > _LEAST_S
+            ]
+        timed = max(self.keeps, int(sizes.get("timing", 0)))
+        steps += [Step(name, max(_LEAST_S, alone[name]), timed, later, Stage.TIMING) for name in _TIMING]
+        for _ in range(_CHECKS):
+            steps.append(Step("device", _CHECK_PART * on_device / _CHECKS, peak, later, Stage.CORRECTNESS))
+            steps.append(Step("work", _WORK_OF_CHECK * work / _CHECKS, stage=Stage.CORRECTNESS))
+        return Script(steps)
+
+
+def played(measurements: Iterable[Measurement]) -> dict[str, Played]:
+    """Return by cell what can be played: the first whole measurement of each program."""
+    whole = dict[str, Measurement]()
+    for found in measurements:
+        is_own = is_whole(found) and SAME_PROGRAM not in found.details and "held_s" in found.details
+        if is_own and found.status in (Status.PASS, Status.ILL_CONDITIONED):
+            whole.setdefault(found.cell.cell_id, found)
+    kept = dict[str, float]()
+    for found in whole.values():
+        if (size := kept_bytes(found)) is not None:
+            kept[_model(found.cell)] = min(size, kept.get(_model(found.cell), size))
+    return {cell_id: Played(found, int(kept.get(_model(found.cell), 0))) for cell_id, found in whole.items()}
+
+
+def _model(cell: Cell) -> str:
+    return json.dumps({name: value for name, value in cell.to_json().items() if name != "config"})
+
+
+def play(found: Mapping[str, Played], workers: int, memory_bytes: float) -> World:
+    """Play all cells on one GPU with a free core, and return what happened."""
+    costs = shipped_costs()
+    cells = longest_first([one.found.cell for one in found.values()], costs, workers)
+    of_number, known, tuned = dict(enumerate(cells, 1)), memory_of(costs), gpu_scheduler._tuned_model
+
+    def needs(cell: Cell, stage: Stage) -> float | None:
+        return known(of_number[cell.batch_size], stage)
+
+    def model(cell: Cell) -> Any:
+        return tuned(of_number[cell.batch_size])
+
+    slot = DeviceSlot([[core] for core in range(workers)], {}, memory_bytes, [workers])
+    with patch.object(gpu_scheduler, "_tuned_model", model):
+        world = World((found[cell.cell_id].script() for cell in cells), slot, needs)
+        world.run()
+    return world
+
+
+@click.command()
+@click.argument("bundles", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--workers", default=15, show_default=True, type=click.IntRange(1))
+@click.option("--memory-gb", default=79.0, show_default=True, type=click.FloatRange(1.0))
+def main(bundles: tuple[Path, ...], workers: int, memory_gb: float) -> None:
+    """Play the programs of these bundles."""
+    measurements = (found for bundle in bundles for found in read_bundle(bundle).measurements)
+    world = play(played(measurements), workers, 1e9 * memory_gb)
+    busy = sum(end - begin for _, begin, end in world.lives) / (workers * world.now)
+    ends = sorted(end for _, _, end in world.lives)
+    print(f"{len(ends)} programs in {world.now:.0f} s, half of them after {ends[len(ends) // 2]:.0f} s")
+    print(f"workers with a cell: {busy:.0%}; sent back for want of memory: {sum(world.sent_back.values())}")
+
+
+if __name__ == "__main__":
+    main()
