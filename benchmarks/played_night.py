@@ -56,7 +56,7 @@ class Played:
         alone = {purpose: float(held.get(purpose, 0.0)) for purpose in (*_COMPILING, *_TIMING)}
         shared = float(held.get("device", 0.0))
         on_device = max(0.2 * shared, shared - details.get("stopped_s", 0.0))
-        spent = self.found.wall_s - details.get("waited_s", 0.0) - sum(alone.values()) - on_device
+        spent = self.found.wall_s - details.get("waited_s", 0.0) - sum(alone.values()) - on_device - _START_S
         work, peak = max(1.0, spent), max(self.keeps, int(sizes.get("correctness", 0)))
         is_graph = self.found.metrics.get("cudagraph_launches", 0) > 0 and self.found.cell.phase is Phase.TRAINING
         later = max(self.keeps, int(details.get(KEPT_BYTES, 0))) if is_graph else self.keeps
