@@ -184,7 +184,7 @@ def test_more_than_there_are_cores_is_one_line(gpus, workers, said):
 
 def test_whoever_hands_out_the_device_leaves_its_quiet_cores_alone():
     with off_quiet_cores([DeviceSlot([CORES[:1]], quiet_cores=CORES[-1:])]):
-        assert os.sched_getaffinity(0) == set(CORES[:-1])
+        assert os.sched_getaffinity(0) == set(CORES[:-1] or CORES)
     assert os.sched_getaffinity(0) == set(CORES)
     with off_quiet_cores([DeviceSlot([CORES], quiet_cores=CORES)]):
         assert os.sched_getaffinity(0) == set(CORES), "where there is no other it stays"
