@@ -20,7 +20,7 @@ from unittest.mock import patch
 import click
 
 from collector.bundle import read_bundle
-from collector.vocabulary import KEPT_BYTES, Cell, Measurement, Phase, Stage, Status
+from collector.vocabulary import Cell, Measurement, Stage, Status
 from jobs.plan.cost import is_whole, kept_bytes, shipped_costs
 from jobs.plan.shards import longest_first
 from jobs.plan.spared_cells import SAME_PROGRAM
@@ -38,7 +38,7 @@ _LOAD_PART, _EAGER_PART, _CHECK_PART, _WORK_OF_CHECK = 0.15, 0.05, 0.8, 0.1
 _CHECKS = 6
 #: Seconds of importing, and bytes for what is tuned.
 _START_S, _TUNING_BYTES = 2.0, 1_000_000_000
-#: What a cell without a record of it waits at least between two calls.
+#: Seconds that timing takes at least; less tuning than that is not played.
 _LEAST_S = 0.05
 
 
@@ -58,8 +58,7 @@ class Played:
         on_device = max(0.2 * shared, shared - details.get("stopped_s", 0.0))
         spent = self.found.wall_s - details.get("waited_s", 0.0) - sum(alone.values()) - on_device - _START_S
         work, peak = max(1.0, spent), max(self.keeps, int(sizes.get("correctness", 0)))
-        is_graph = self.found.metrics.get("cudagraph_launches", 0) > 0 and self.found.cell.phase is Phase.TRAINING
-        later = max(self.keeps, int(details.get(KEPT_BYTES, 0))) if is_graph else self.keeps
+        later = max(self.keeps, int(sizes.get("done", 0)))  # with a graph's pool
         steps = [
             Step("work", _START_S, stage=Stage.START),
             Step("device", _LOAD_PART * on_device, None, self.keeps, Stage.LOAD_MODEL, int(sizes.get("load_model", 0))),
