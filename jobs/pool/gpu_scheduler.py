@@ -425,8 +425,8 @@ class GpuScheduler:
         """Return whether a cell needs more than half of the memory at its peak, as models of a billion weights do in their check.
 
         One of them goes on at a time, and until it has compiled it counts with what its calls take. Then no cell starts that
-        does not fit beside its peak, and it waits for as many to leave. Three such cells took the GPU for themselves at the
-        end of a night, for seven minutes.
+        does not fit beside its peak, and it waits for as many to leave. Without this such cells start when nobody else is
+        left, and have the GPU for themselves at the end of a night.
         """
         return self._memory.most(cell) > self._slot.memory_bytes / 2
 
