@@ -88,13 +88,13 @@ _ALL = (
     Metric("eager_ms", "ms", "lower", "eager latency", average="geomean",
            meaning="median wall-clock latency of one eager call, device synchronised before and after",
            section=Section.LATENCY, shown=Place.MODEL, rank=15,
-           how="`--samples` rounds (30), eager and compiled in turn and in changing order, device idle before and after, "
-               "garbage collection off; all samples kept"),
+           how="in every second one of `--samples` rounds (30), device idle before and after, garbage collection off; all "
+               "samples kept"),
     Metric("compiled_ms", "ms", "lower", "compiled latency", min_effect=0.02, average="geomean",
            dimension=Dimension.LATENCY,
            meaning="median wall-clock latency of one compiled call, interleaved with the eager ones",
            section=Section.LATENCY, shown=Place.COLUMN, rank=1, control="eager_ms",
-           how="the same rounds"),
+           how="in each of the rounds, after the eager call where there is one"),
     Metric("speedup", "x", "higher", "speedup", average="geomean",
            meaning="eager_ms over compiled_ms of the same process",
            section=Section.LATENCY, shown=Place.COMPARE, rank=7, judged_by="compiled_ms", hud_threshold=0.95,
@@ -102,7 +102,7 @@ _ALL = (
     Metric("eager_kernel_ms", "ms", "lower", "eager device time",
            meaning="time per eager call in which the device was busy, from a profiler pass of its own",
            section=Section.LATENCY, shown=Place.MODEL, rank=14,
-           how="union of all device intervals of a call under the profiler: the median of five calls, in the "
+           how="union of all device intervals of a call under the profiler: the median of three calls, in the "
                "shorter one of two passes",
            absent="on a CPU"),
     Metric("compiled_kernel_ms", "ms", "lower", "device time", min_effect=0.02, average="geomean",
@@ -266,7 +266,7 @@ _ALL = (
     Metric("call_instructions", "", "lower", "host instructions",
            meaning="user-space instructions that the calling thread retires in one compiled call, until it returns",
            section=Section.LATENCY, shown=Place.MODEL, rank=16,
-           how="torch's counter (Linux perf events): the median of five calls before the profiled ones; the backward pass of a "
+           how="torch's counter (Linux perf events): the median of three calls before the profiled ones; the backward pass of a "
                "GPU runs in another thread",
            absent="on a CPU; where perf events are not allowed; before this version"),
     Metric("joules_per_call", "J", "lower", "energy",

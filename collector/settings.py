@@ -60,9 +60,9 @@ OPTIMIZERS = ("none", "sgd", "adam")
 class Settings:
     """Times in seconds.
 
-    `rounds` interleaved eager/compiled pairs, stopped early after `sample_limit_s`; `warmups` compiled calls after the
-    first (a cudagraph is recorded in the second call and replayed from the third); `profile_calls` calls of each form
-    under the profiler; `timeout_s` for the whole cell.
+    `rounds` compiled calls, an eager one before each second of them, stopped early after `sample_limit_s`; `warmups` compiled
+    calls after the first (a cudagraph is recorded in the second call and replayed from the third); `profile_calls` calls of
+    each form under the profiler; `timeout_s` for the whole cell.
 
     With a `precision` rounds go on until the 95 % interval of both medians is within this fraction of them, ten times
     `rounds` or `sample_limit_s` at most. `warm_compile`: a new process compiles the program once more from the same caches.
@@ -81,7 +81,7 @@ class Settings:
     rounds: int = 30
     sample_limit_s: float = 30.0
     warmups: int = 4
-    profile_calls: int = 5
+    profile_calls: int = 3
     timeout_s: float = 600.0
     precision: float = 0.0
     warm_compile: bool = False

@@ -88,11 +88,13 @@ def interleaved(
     rounds: int,
     limit_s: float,
     precision: float = 0.0,
+    every: Sequence[int] = (),
 ) -> list[Samples]:
-    """Take `rounds` samples of each call. Drift affects all calls equally: each round has one of each.
+    """Take a sample of each call in each of `rounds` rounds, so that drift affects all calls equally.
 
-    Stops early once `limit_s` seconds are spent, but not before five rounds. With a `precision` it continues until all
-    medians are known to that fraction, up to ten times `rounds`.
+    With `every` a call is left out of all rounds but each second one, or third one, as its number says. Stops early once
+    `limit_s` seconds are spent, but not before five rounds. With a `precision` it continues until all medians are known to
+    that fraction, up to ten times `rounds`.
     """
     samples = [Samples() for _ in calls]
     deadline = time.perf_counter() + limit_s
@@ -101,8 +103,9 @@ def interleaved(
             break
         if done >= rounds and done % 10 == 0 and all(_is_precise(form.ms, precision) for form in samples):
             break
-        for call, sampled in zip(calls, samples, strict=True):
-            sampled.add(call_time(call, device))
+        for call, sampled, each in zip(calls, samples, every or [1] * len(calls), strict=True):
+            if done % each == 0:
+                sampled.add(call_time(call, device))
     return samples
 
 

@@ -63,6 +63,11 @@ def test_there_are_as_many_rounds_as_asked_or_as_the_precision_needs(took, eager
     assert len(interleaved((took(eager), took(compiled)), "cpu", *limits)[0].ms) == rounds
 
 
+def test_a_call_may_be_left_out_of_rounds_and_is_spread_over_all_of_them(took):
+    eager, compiled = interleaved((took([0.001, 0.003, 0.005]), took([0.001])), "cpu", 5, 60, every=(2, 1))
+    assert (len(eager.ms), len(compiled.ms)) == (3, 5)
+
+
 def test_a_call_has_returned_before_the_device_has_ended(took, monkeypatch):
     finish = took([0.0, 0.004])
     monkeypatch.setattr(timing, "device_named", lambda _: SimpleNamespace(synchronize=finish))
