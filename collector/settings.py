@@ -82,7 +82,7 @@ class Settings:
     sample_limit_s: float = 30.0
     warmups: int = 4
     profile_calls: int = 3
-    timeout_s: float = 600.0
+    timeout_s: float = 1800.0
     precision: float = 0.0
     warm_compile: bool = False
     energy: bool = False

@@ -276,11 +276,11 @@ samples_option = click.option(
     "rounds",
     type=click.IntRange(min=5),
     default=30,
-    help="Samples of each latency: pairs of an eager and a compiled call.",
+    help="Samples of the compiled latency; eager has half as many, between them.",
 )
 _SECONDS = click.FloatRange(min=1)
 timeout_option = click.option(
-    "--timeout", "timeout_s", type=_SECONDS, default=600, help="Seconds after which a cell is given up."
+    "--timeout", "timeout_s", type=_SECONDS, default=1800, help="Seconds after which a cell is given up."
 )
 search_timeout_option = click.option(
     "--timeout", "timeout_s", type=_SECONDS, default=3600, help="Seconds after which the search is given up."
