@@ -4,10 +4,6 @@ Inductor times candidates in two places. GEMM and convolution choices go through
 those of one operation in `AlgorithmSelectorCache.benchmark_choices`, a Triton kernel's configurations through
 `CachingAutotuner.benchmark_all_configs`. All exist since torch 2.7. Where one is missing, that torch tunes without the hold,
 and its results are not recorded.
-
-An operation's candidates are compiled on cores that are idle. A cell of many workers has one core, and an operation has dozens
-of candidates: on one core they took most of the time of a night, while half of the cores were idle (docs/results.md). They are
-no part of `compile_cold_s`, so it does not matter how many cores they had (`collector.measure.tuning`).
 """
 
 from __future__ import annotations
@@ -15,12 +11,10 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from collector.vocabulary import short_hash
@@ -230,74 +224,61 @@ def _note(what: str, candidates: int, chosen: str, ms: float | None) -> None:
 #: Seconds between two looks whether a thread may begin a candidate, and those after which it begins whatever the answer is.
 _LOOK_S, _PATIENCE_S = 0.02, 30.0
 
+#: How many calls of this process wait for candidates.
+_awaiting = 0
 
-def compile_candidates_on(cores: set[int], is_alone: Callable[[], bool]) -> None:
-    """Let Inductor compile candidates in as many threads as there are cores, on these, while nobody else uses them.
 
-    Inductor starts a thread for each core that the process may use, in `make_precompile_fn` (torch 2.7 to 2.13). Where this
-    torch has no such function, or compiles in processes of its own, as it does in a cell of several cores, nothing changes:
-    these processes would keep the cores. No thread begins a candidate while
-    `is_alone()` says that the process has the device alone, for up to half a minute: all threads of a process share Python's
-    lock, which may slow down what is timed.
+def begin_candidates_while(may_begin: Callable[[], bool]) -> None:
+    """Let Inductor's threads begin a candidate of an operation while `may_begin()`, and while the main thread waits for one.
+
+    In a process of one core Inductor compiles candidates in a thread beside the main one (torch 2.7 to 2.13). They share the
+    core and Python's lock, so that the main thread's work, which counts as compilation, took longer, and what it timed, too.
+    A thread begins after half a minute all the same. Where this torch has no such function, or compiles in processes of its
+    own, as it does in a cell of several cores, nothing changes.
     """
-    own = os.sched_getaffinity(0)
-    if cores <= own:
-        return
     with suppress(ImportError, AttributeError, KeyError):
         if (importlib.import_module("torch._inductor.config").compile_threads or 1) > 1:
             return
         select = importlib.import_module("torch._inductor.select_algorithm")
         owner, caller = select.AlgorithmSelectorCache, select.TritonTemplateCaller
-        owner.make_precompile_fn = _on_idle_cores(vars(owner)["make_precompile_fn"], own, cores | own)
-        caller.precompile = _when_shared(vars(caller)["precompile"], is_alone)
+        owner.make_precompile_fn = _awaited(vars(owner)["make_precompile_fn"])
+        caller.precompile = _where_it_may_begin(vars(caller)["precompile"], may_begin)
 
 
-def _when_shared(compile_candidate: Callable[..., Any], is_alone: Callable[[], bool]) -> Callable[..., Any]:
+class _Wait:
+    """What waits for the candidates of an operation, with the attributes that it has."""
+
+    def __init__(self, wait: Callable[[], Any]) -> None:
+        self._wait = wait
+
+    def __call__(self) -> Any:
+        global _awaiting
+        _awaiting += 1
+        try:
+            return self._wait()
+        finally:
+            _awaiting -= 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wait, name)
+
+
+def _awaited(begin: Callable[..., Callable[[], Any]]) -> Callable[..., Callable[[], Any]]:
+    @functools.wraps(begin)
+    def begun(*args: Any, **kwargs: Any) -> Callable[[], Any]:
+        return _Wait(begin(*args, **kwargs))
+
+    return begun
+
+
+def _where_it_may_begin(compile_candidate: Callable[..., Any], may_begin: Callable[[], bool]) -> Callable[..., Any]:
     @functools.wraps(compile_candidate)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         end = time.monotonic() + _PATIENCE_S
         # The main thread may need this very candidate.
-        while threading.current_thread() is not threading.main_thread() and is_alone() and time.monotonic() < end:
+        is_beside = threading.current_thread() is not threading.main_thread()
+        while is_beside and not _awaiting and not may_begin() and time.monotonic() < end:
             time.sleep(_LOOK_S)
         return compile_candidate(*args, **kwargs)
 
     return compiled
-
-
-def _on_idle_cores(start: Callable[..., Any], own: set[int], cores: set[int]) -> Callable[..., Any]:
-    @functools.wraps(start)
-    def started(*args: Any, **kwargs: Any) -> Any:
-        before = _threads()
-        with _running_on(cores, own):
-            wait = start(*args, **kwargs)
-            for thread in _threads() - before:
-                _give_way(thread, own)
-        return wait
-
-    return started
-
-
-@contextmanager
-def _running_on(cores: set[int], own: set[int]) -> Iterator[None]:
-    """Let this thread, and those that it starts meanwhile, run on these cores. Its own may not be those that it is on now."""
-    with suppress(OSError):  # none of these cores is there any more
-        os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, own)
-
-
-def _give_way(thread: int, own: set[int]) -> None:
-    """Make a thread, and the processes that it starts, run where nothing else does; it stays on its own cores otherwise."""
-    with suppress(ProcessLookupError):  # it has ended
-        try:
-            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
-        except ProcessLookupError:
-            raise
-        except OSError:  # this kernel has no such class, or does not allow it
-            os.sched_setaffinity(thread, own)
-
-
-def _threads() -> set[int]:
-    return {int(entry.name) for entry in Path("/proc/self/task").iterdir()}

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from collector.failures import classify
-from collector.machine.host import lent_cores
 from collector.settings import Settings
 from collector.vocabulary import Cell, Stage
 
@@ -44,6 +43,8 @@ class PipeHost:
         self._report, self._answers = report, answers
         self.reserved = reserved
         self._holds: list[_Hold] = []
+        #: Whether this process waits for the device.
+        self.is_asking = False
         self.idle_ms = self.eager_ms = 0.0
         self.room_bytes: int | None = None
         self.promised_bytes: int | None = None
@@ -101,13 +102,12 @@ class PipeHost:
                 self._ask(outer)
         self._holds.pop()
 
-    def is_alone(self) -> bool:
-        """Return whether this process has the device alone now."""
-        return bool(self._holds) and self._holds[-1].purpose != "device"
-
     def _ask(self, hold: _Hold) -> None:
         self.send({"ask": hold.purpose, "bytes": hold.needs, "at": time.monotonic()})
-        if not (answer := self._answers.readline()):
+        self.is_asking = True
+        answer = self._answers.readline()
+        self.is_asking = False
+        if not answer:
             raise SystemExit("the process that started this cell has ended")
         granted = json.loads(answer)
         self.idle_ms, self.eager_ms = float(granted["idle_ms"]), float(granted.get("eager_ms", 0.0))
@@ -139,7 +139,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     # Imported here: torch sizes its thread pools by the cores that it finds on import, and a pool larger than the cores of
     # this process makes every operator wait for a thread that cannot run.
     from collector.device import device_named
-    from collector.measure.autotuning import compile_candidates_on, hold_device_while_tuning
+    from collector.measure.autotuning import begin_candidates_while, hold_device_while_tuning
     from collector.measure.cell import measure
     from collector.zoo.registry import find
 
@@ -147,7 +147,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     spec = find(cell.suite, cell.model, settings.own_models)
     host.reserved = device_named(cell.device).reserved
     hold_device_while_tuning(host.exclusive)
-    compile_candidates_on(lent_cores(), host.is_alone)
+    begin_candidates_while(lambda: host.is_asking)
     if settings.explain:
         from collector.measure.explaining import explain
 

@@ -24,7 +24,7 @@ import click
 
 from collector.device import GPU
 from collector.machine.environment import GPU_VARIABLE, GPUS_VARIABLE, START_VARIABLE, WORKERS_VARIABLE
-from collector.machine.host import LENT_CORES_VARIABLE, share_out, spell_cores
+from collector.machine.host import share_out
 from collector.usage_errors import ConfigError
 from jobs.output.terminal import NothingBegunError, one_line, tell
 from jobs.pool.gpu_scheduler import DeviceSlot
@@ -220,8 +220,7 @@ def _node_of(bus: str) -> int | None:
 def _slot(gpu: Gpu | None, cores: list[list[int]], quiet_cores: Sequence[int], facts: dict[str, str]) -> DeviceSlot:
     if gpu is None:
         return DeviceSlot(cores, facts)
-    lent = spell_cores([core for part in cores for core in part], LENT_CORES_VARIABLE)
-    variables = {**facts, **lent, "CUDA_VISIBLE_DEVICES": gpu.uuid, GPU_VARIABLE: str(gpu.index)}
+    variables = {**facts, "CUDA_VISIBLE_DEVICES": gpu.uuid, GPU_VARIABLE: str(gpu.index)}
     memory = float("inf") if gpu.free_bytes is None else gpu.free_bytes * _MEMORY_PART
     return DeviceSlot(cores, variables, memory, quiet_cores)
 

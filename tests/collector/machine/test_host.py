@@ -8,8 +8,7 @@ import pytest
 
 from collector.device import device_named
 from collector.machine.host import CORES_VARIABLE as VARIABLE
-from collector.machine.host import LENT_CORES_VARIABLE as LENT_VARIABLE
-from collector.machine.host import Watcher, available_bytes, lent_cores, share_out, spell_cores, throttled
+from collector.machine.host import Watcher, available_bytes, share_out, throttled
 
 ASK = (
     "import os; from collector.machine.host import pin_to_cores; pin_to_cores(); print(sorted(os.sched_getaffinity(0)))"
@@ -29,14 +28,6 @@ def test_a_process_keeps_to_its_cores_and_to_all_without_any():
         environ = {**os.environ, VARIABLE: given}
         done = subprocess.run([sys.executable, "-c", ASK], env=environ, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == str(kept)
-
-
-def test_lent_cores_are_those_of_the_variable(monkeypatch):
-    monkeypatch.delenv(LENT_VARIABLE, raising=False)
-    assert lent_cores() == set()
-    for name, value in spell_cores([3, 5], LENT_VARIABLE).items():
-        monkeypatch.setenv(name, value)
-    assert lent_cores() == {3, 5}
 
 
 GB = 1 << 30

@@ -4,22 +4,20 @@ Candidates compile on cores that are idle, and nothing else of a cell leaves its
 """
 
 import inspect
-import os
 import sys
 import threading
 import time
 from collections import namedtuple
 from contextlib import contextmanager
 from functools import partial
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 import torch
 from torch._inductor import config
 
 from collector.measure import autotuning
-from collector.measure.autotuning import compile_candidates_on
-from collector.process.cell_process import CellProcess
+from collector.measure.autotuning import begin_candidates_while
 
 
 class Launcher:
@@ -213,88 +211,61 @@ def test_a_tuned_product_and_a_tuned_kernel_are_seen(monkeypatch, tmp_path):
     assert any(what.startswith("triton_") for what, *_ in found)
 
 
-CORES = sorted(os.sched_getaffinity(0))
-pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-
-
 @pytest.fixture
-def own():
-    """One core for this thread, as a cell of a pool has."""
-    os.sched_setaffinity(0, CORES[:1])
-    yield set(CORES[:1])
-    CellProcess.move(SimpleNamespace(pid=os.getpid()), CORES)
-
-
-def where():
-    return os.sched_getaffinity(0), os.sched_getscheduler(0)
-
-
-@pytest.fixture
-def cache(monkeypatch):
-    """A stand-in for Inductor's cache: it begins a thread that waits, and returns a function that lets it end."""
+def select(monkeypatch):
+    """A stand-in for Inductor's module: a candidate tells when it was compiled, and `go` lets a wait for candidates end."""
+    go = threading.Event()
 
     class AlgorithmSelectorCache:
-        def make_precompile_fn(self, choices):
-            go, found = threading.Event(), []
-            thread = threading.Thread(target=lambda: (go.wait(10), found.append(where())))
-            thread.start()
-
+        def make_precompile_fn(self):
             def wait():
-                go.set()
-                thread.join()
-                return os.sched_getaffinity(0), found[0]
+                return go.wait(10)
 
+            wait.precompile_key = "a key"
             return wait
 
     class TritonTemplateCaller:
         def precompile(self):
             return time.monotonic()
 
-    select = ModuleType("torch._inductor.select_algorithm")
-    select.AlgorithmSelectorCache, select.TritonTemplateCaller = AlgorithmSelectorCache, TritonTemplateCaller
-    monkeypatch.setitem(sys.modules, select.__name__, select)
+    module = ModuleType("torch._inductor.select_algorithm")
+    module.AlgorithmSelectorCache, module.TritonTemplateCaller, module.go = (
+        AlgorithmSelectorCache,
+        TritonTemplateCaller,
+        go,
+    )
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     with config.patch(compile_threads=1):
-        yield AlgorithmSelectorCache
+        yield module
 
 
-def test_candidates_run_on_lent_cores_and_stay_there_when_the_cell_moves(own, cache):
-    compile_candidates_on(set(CORES), lambda: False)
-    wait = cache().make_precompile_fn(["a"])
-    CellProcess.move(SimpleNamespace(pid=os.getpid()), CORES[-1:])
-    here, (lent, policy) = wait()
-    assert (here, lent, policy) == (set(CORES[-1:]), set(CORES), os.SCHED_IDLE)
+def test_a_thread_begins_a_candidate_only_while_the_main_thread_waits(select, monkeypatch):
+    may_begin, ends = threading.Event(), []
+    begin_candidates_while(may_begin.is_set)
+    candidate, wait = select.TritonTemplateCaller(), select.AlgorithmSelectorCache().make_precompile_fn()
+    assert wait.precompile_key == "a key"
 
-
-def test_no_thread_begins_a_candidate_while_the_process_is_alone(own, cache, monkeypatch):
-    alone, ends = threading.Event(), []
-    compile_candidates_on(set(CORES), alone.is_set)
-    candidate = sys.modules["torch._inductor.select_algorithm"].TritonTemplateCaller()
-
-    def compile_in_a_thread():
-        thread = threading.Thread(target=lambda: ends.append(candidate.precompile()))
+    def in_a_thread(work):
+        thread = threading.Thread(target=work)
         thread.start()
         return thread
 
-    alone.set()
-    thread = compile_in_a_thread()
+    thread = in_a_thread(lambda: ends.append(candidate.precompile()))
     assert candidate.precompile() > 0, "the main thread, which may need the candidate, does not wait"
     time.sleep(0.1)
     assert ends == []
-    alone.clear()
+    waiting = in_a_thread(wait)
     thread.join(5)
+    assert len(ends) == 1, "somebody waits for candidates"
+    select.go.set()
+    waiting.join(5)
+    thread = in_a_thread(lambda: ends.append(candidate.precompile()))
+    time.sleep(0.1)
     assert len(ends) == 1
-    alone.set()
-    monkeypatch.setattr(autotuning, "_PATIENCE_S", 0.05)
-    compile_in_a_thread().join(5)
+    may_begin.set()
+    thread.join(5)
     assert len(ends) == 2
-
-
-@pytest.mark.parametrize("lent", [{4095}, set(CORES)], ids=["cores that are gone", "no thread may give way"])
-def test_a_host_that_cannot_lend_cores_lends_none(own, cache, monkeypatch, lent):
-    def refuse(*_):
-        raise PermissionError
-
-    if lent == set(CORES):
-        monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    compile_candidates_on(lent, lambda: False)
-    assert cache().make_precompile_fn(["a"])()[1][0] == own
+    may_begin.clear()
+    monkeypatch.setattr(autotuning, "_PATIENCE_S", 0.05)
+    in_a_thread(lambda: ends.append(candidate.precompile())).join(5)
+    assert len(ends) == 3
