@@ -54,6 +54,9 @@ _ENOUGH_CORES = 8
 _FEW_ANSWERS = 8
 #: Seconds after the budget in which turns that are under way may still end.
 _GRACE_S = 30.0
+#: Workers that wait, until a cell is decided, for the other sides of the cells that began first, and how many are at work then.
+#: Without them all workers of an H100's host began with the base of a cell each, and the first verdict came after 110 s.
+_KEPT, _AT_WORK = 2, 6
 #: Stages of a cell that has compiled.
 _COMPILED = (Stage.TIMING, Stage.PROFILE, Stage.CORRECTNESS, Stage.DONE)
 #: Outcomes that a line tells as soon as they are seen, and that are counted; any other one is told once the cell is decided.
@@ -348,7 +351,7 @@ class Check:
             if one.sides and scheduler.free_workers > 0 and self._has_compiled(one, scheduler):
                 self._begin_turn(one, scheduler)
         # A worker is kept for each cell whose verdict is on its way, since it may go on.
-        while scheduler.free_workers > 0 and (
+        while scheduler.free_workers > self._kept_workers() and (
             chosen := self._choose(is_asking, is_new_too=scheduler.free_workers > len(self._unjudged))
         ):
             need, cell = chosen
@@ -362,6 +365,14 @@ class Check:
             self._begin_turn(one, scheduler)
         if self.census:
             self.census.leave(scheduler.busy_cores)
+
+    def _kept_workers(self) -> int:
+        """Return how many free workers are kept for the other sides of rounds under way, so that a first cell is decided soon."""
+        waiting = sum(bool(one.sides) for one in self._under_way.values())
+        at_work = sum(len(one.jobs) - len(one.measured) for one in self._under_way.values())
+        if at_work < _AT_WORK or not set(SETTLED).isdisjoint(self.needs().values()):
+            return 0
+        return min(_KEPT, waiting)
 
     def _had(self, cell: Cell) -> int:
         """Return how many turns a cell had on the side that had more."""
