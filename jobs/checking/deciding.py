@@ -18,6 +18,9 @@ _CONFIRMED = 2
 #: A change of this size needs no second round where the clock of the host shows half of it: the device time of some processes of
 #: a program is 4 % above that of the others (docs/statistics.md, second modes), and this is twice as much.
 _BEYOND_MODES = math.log(1.08)
+#: A change below so many times what matters needs as many rounds as a noisy cell: others' measurements move it, by way of the
+#: noise and of the machine's drift, and it was told as regressed on an H100 (2.0 %) and taken back later (1.9 %).
+_NEAR = 1.25
 #: Rounds after which a cell that is too noisy for the rest of the budget is given up: earlier its noise is not known well.
 _PATIENCE = 4
 
@@ -25,7 +28,7 @@ _PATIENCE = 4
 #: Two passes of one commit on an H200, eight workers each, differed by up to 22 %, and by 31 % beside another GPU's work.
 _SUSPICIOUS, _LARGE = 0.6, math.log(1.25)
 
-#: Metrics of compiling, and of running, the one that decides first.
+#: Metrics of compiling, and of running.
 OF_COMPILING = ("compile_cold_s", "compile_instructions")
 _OF_RUNNING = ("compiled_ms", "compiled_kernel_ms")
 
@@ -89,13 +92,19 @@ def _is_time_open(row: CellComparison, timed: int, alike: int) -> bool:
     judged = [row.judged[name] for name in _OF_RUNNING if name in row.judged]
     if not timed or not judged:
         return not timed
-    # Wall-clock time decides, and device time where that is inconclusive, as for the verdict of the cell.
     decided = [one for one in judged if one.verdict is not Outcome.INCONCLUSIVE]
     memory = row.judged.get("compiled_peak_bytes")
-    changed = {one.verdict for one in (*decided[:1], memory) if one} & set(CHANGES)
+    changed = [one for one in (*decided, memory) if one and one.verdict in CHANGES]
     if decided and row.outcome is not Outcome.INCONCLUSIVE:
-        return bool(changed) and timed + alike < _CONFIRMED and not _is_beyond_modes(row)
+        enough = _PATIENCE if all(map(_is_near_limit, changed)) else _CONFIRMED
+        return bool(changed) and timed + alike < enough and not _is_beyond_modes(row)
     return timed < _PATIENCE or any(one.more_runs != float("inf") for one in judged)
+
+
+def _is_near_limit(judged: Judged) -> bool:
+    """Return whether a metric changed by little more than what matters."""
+    limit, change = MIN_EFFECT.get(judged.metric), judged.shown
+    return limit is not None and change is not None and abs(change) < _NEAR * limit
 
 
 def _is_beyond_modes(row: CellComparison) -> bool:

@@ -59,7 +59,7 @@ _GRACE_S = 30.0
 _KEPT, _AT_WORK = 2, 6
 #: Stages of a cell that has compiled.
 _COMPILED = (Stage.TIMING, Stage.PROFILE, Stage.CORRECTNESS, Stage.DONE)
-#: Outcomes that a line tells as soon as they are seen, and that are counted; any other one is told once the cell is decided.
+#: Outcomes of decided cells that are counted.
 _TOLD = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.BROKE, Outcome.FIXED)
 
 
@@ -508,14 +508,14 @@ class Check:
         for cell_id, row in self.rows.items():
             if cell_id in self._unjudged or cell_id in self._under_way:
                 continue  # of its last round one side may be missing here
-            is_settled = needs[cell_id] is Need.NOTHING and (self.timed[cell_id] or self.compiled[cell_id])
-            if (row.outcome in _TOLD or is_settled) and self._told.get(cell_id) is not row.outcome:
+            is_decided = needs[cell_id] in SETTLED and (self.timed[cell_id] or self.compiled[cell_id])
+            if is_decided and self._told.get(cell_id) is not row.outcome:
                 self._told[cell_id] = row.outcome
                 tell(f"{called(row.outcome)}: {row.cell}{_change(row)}")
         if not cells:
             return
         still = self.count_open()
-        counts = Counter(row.outcome for row in self.rows.values())
+        counts = Counter(row.outcome for cell_id, row in self.rows.items() if needs[cell_id] in SETTLED)
         same = {cell_id for cell_id, row in self.rows.items() if has_same_code(row)}
         same |= {cell.cell_id for cell in self.same_code}
         decided, parts = len(self.cells) - still, [f"{counts[word]} {word}" for word in _TOLD]

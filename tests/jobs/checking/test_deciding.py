@@ -42,8 +42,13 @@ UNKNOWN, UNKNOWN_LARGE = ("inconclusive", 0.1, None), ("inconclusive", 0.3, None
         # A change is seen twice before it counts; no change need not be.
         (row("regressed", compiled_ms=SLOWER), 1, 1, Need.TIME),
         (row("regressed", compiled_ms=SLOWER), 2, 1, Need.NOTHING),
+        (row("regressed", compiled_ms=SAME, compiled_kernel_ms=SLOWER), 1, 1, Need.TIME),
         (row("unchanged", compiled_ms=OPEN, compiled_kernel_ms=SAME), 1, 1, Need.NOTHING),
         (row("regressed", compiled_ms=SAME, compiled_peak_bytes=SLOWER), 1, 1, Need.TIME),
+        # One that is hardly larger than what matters is seen four times.
+        (row("regressed", compiled_ms=SAME, compiled_kernel_ms=("regressed", 0.02, 0.0)), 3, 1, Need.TIME),
+        (row("regressed", compiled_ms=SAME, compiled_kernel_ms=("regressed", 0.02, 0.0)), 4, 1, Need.NOTHING),
+        (row("regressed", compiled_ms=SLOWER, compiled_kernel_ms=("regressed", 0.02, 0.0)), 2, 1, Need.NOTHING),
         # A latency that was seen once, beside an unchanged device time.
         (row("inconclusive", compiled_ms=OPEN, compiled_kernel_ms=SAME), 1, 1, Need.TIME),
         # What is open goes on, unless it is known to be too noisy.
