@@ -12,7 +12,6 @@ import functools
 import importlib
 import inspect
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
@@ -221,64 +220,84 @@ def _note(what: str, candidates: int, chosen: str, ms: float | None) -> None:
     _choices.append((what[:_LENGTH], candidates, chosen[:_LENGTH], None if ms is None else round(ms, 6)))
 
 
-#: Seconds between two looks whether a thread may begin a candidate, and those after which it begins whatever the answer is.
-_LOOK_S, _PATIENCE_S = 0.02, 30.0
-
-#: How many calls of this process wait for candidates.
-_awaiting = 0
+#: Seconds for which no thread begins a candidate because the main one works, after which that rule ends for good: somebody may
+#: wait in a way that is not known here.
+_PATIENCE_S = 300.0
 
 
-def begin_candidates_while(may_begin: Callable[[], bool]) -> None:
-    """Let Inductor's threads begin a candidate of an operation while `may_begin()`, and while the main thread waits for one.
+class MainThread:
+    """Whether the main thread of this process waits; a thread may wait for that."""
 
-    In a process of one core Inductor compiles candidates in a thread beside the main one (torch 2.7 to 2.13). They share the
-    core and Python's lock, so that the main thread's work, which counts as compilation, took longer, and what it timed, too.
-    A thread begins after half a minute all the same. Where this torch has no such function, or compiles in processes of its
-    own, as it does in a cell of several cores, nothing changes.
+    def __init__(self) -> None:
+        self._waits, self._is_free = 0, threading.Event()
+
+    @contextmanager
+    def waits(self) -> Iterator[None]:
+        """Enter where the main thread waits for others."""
+        self._waits += 1
+        self._is_free.set()
+        try:
+            yield
+        finally:
+            self._waits -= 1
+            if not self._waits:
+                self._is_free.clear()
+
+    def let_go_first(self) -> None:
+        """Wait until the main thread waits; after some minutes never again."""
+        if not self._is_free.wait(_PATIENCE_S):
+            self._waits += 1
+            self._is_free.set()
+
+
+def compile_candidates_beside(main_thread: MainThread) -> None:
+    """Let Inductor's threads compile an operation's candidates while the main thread waits, for them or for the device.
+
+    In a process of one core Inductor compiles candidates in a thread for each operation, beside the main thread (torch 2.7 to
+    2.13). All share the core and Python's lock, so that what the main thread did meanwhile, which counts as compilation, took
+    longer, and what it timed, too. One candidate is compiled at a time: that is all a core can do. Where this torch has no such
+    function, or compiles in processes of its own, as it does in a cell of several cores, nothing changes.
     """
     with suppress(ImportError, AttributeError, KeyError):
         if (importlib.import_module("torch._inductor.config").compile_threads or 1) > 1:
             return
         select = importlib.import_module("torch._inductor.select_algorithm")
         owner, caller = select.AlgorithmSelectorCache, select.TritonTemplateCaller
-        owner.make_precompile_fn = _awaited(vars(owner)["make_precompile_fn"])
-        caller.precompile = _where_it_may_begin(vars(caller)["precompile"], may_begin)
+        owner.make_precompile_fn = _awaited(vars(owner)["make_precompile_fn"], main_thread)
+        caller.precompile = _after_the_main_thread(vars(caller)["precompile"], main_thread)
 
 
 class _Wait:
     """What waits for the candidates of an operation, with the attributes that it has."""
 
-    def __init__(self, wait: Callable[[], Any]) -> None:
-        self._wait = wait
+    def __init__(self, wait: Callable[[], Any], main_thread: MainThread) -> None:
+        self._wait, self._main_thread = wait, main_thread
 
     def __call__(self) -> Any:
-        global _awaiting
-        _awaiting += 1
-        try:
+        with self._main_thread.waits():
             return self._wait()
-        finally:
-            _awaiting -= 1
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._wait, name)
 
 
-def _awaited(begin: Callable[..., Callable[[], Any]]) -> Callable[..., Callable[[], Any]]:
+def _awaited(begin: Callable[..., Callable[[], Any]], main_thread: MainThread) -> Callable[..., Callable[[], Any]]:
     @functools.wraps(begin)
     def begun(*args: Any, **kwargs: Any) -> Callable[[], Any]:
-        return _Wait(begin(*args, **kwargs))
+        return _Wait(begin(*args, **kwargs), main_thread)
 
     return begun
 
 
-def _where_it_may_begin(compile_candidate: Callable[..., Any], may_begin: Callable[[], bool]) -> Callable[..., Any]:
+def _after_the_main_thread(compile_candidate: Callable[..., Any], main_thread: MainThread) -> Callable[..., Any]:
+    one_at_a_time = threading.Lock()
+
     @functools.wraps(compile_candidate)
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        end = time.monotonic() + _PATIENCE_S
-        # The main thread may need this very candidate.
-        is_beside = threading.current_thread() is not threading.main_thread()
-        while is_beside and not _awaiting and not may_begin() and time.monotonic() < end:
-            time.sleep(_LOOK_S)
-        return compile_candidate(*args, **kwargs)
+        if threading.current_thread() is threading.main_thread():
+            return compile_candidate(*args, **kwargs)  # it may need this very one
+        with one_at_a_time:
+            main_thread.let_go_first()
+            return compile_candidate(*args, **kwargs)
 
     return compiled

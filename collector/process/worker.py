@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -43,8 +43,8 @@ class PipeHost:
         self._report, self._answers = report, answers
         self.reserved = reserved
         self._holds: list[_Hold] = []
-        #: Whether this process waits for the device.
-        self.is_asking = False
+        #: Is entered while this process waits for the device.
+        self.while_asking: Callable[[], AbstractContextManager[None]] = nullcontext
         self.idle_ms = self.eager_ms = 0.0
         self.room_bytes: int | None = None
         self.promised_bytes: int | None = None
@@ -104,9 +104,8 @@ class PipeHost:
 
     def _ask(self, hold: _Hold) -> None:
         self.send({"ask": hold.purpose, "bytes": hold.needs, "at": time.monotonic()})
-        self.is_asking = True
-        answer = self._answers.readline()
-        self.is_asking = False
+        with self.while_asking():
+            answer = self._answers.readline()
         if not answer:
             raise SystemExit("the process that started this cell has ended")
         granted = json.loads(answer)
@@ -139,7 +138,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     # Imported here: torch sizes its thread pools by the cores that it finds on import, and a pool larger than the cores of
     # this process makes every operator wait for a thread that cannot run.
     from collector.device import device_named
-    from collector.measure.autotuning import begin_candidates_while, hold_device_while_tuning
+    from collector.measure.autotuning import MainThread, compile_candidates_beside, hold_device_while_tuning
     from collector.measure.cell import measure
     from collector.zoo.registry import find
 
@@ -147,7 +146,9 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     spec = find(cell.suite, cell.model, settings.own_models)
     host.reserved = device_named(cell.device).reserved
     hold_device_while_tuning(host.exclusive)
-    begin_candidates_while(lambda: host.is_asking)
+    main_thread = MainThread()
+    host.while_asking = main_thread.waits
+    compile_candidates_beside(main_thread)
     if settings.explain:
         from collector.measure.explaining import explain
 

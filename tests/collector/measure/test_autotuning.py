@@ -17,7 +17,7 @@ import torch
 from torch._inductor import config
 
 from collector.measure import autotuning
-from collector.measure.autotuning import begin_candidates_while
+from collector.measure.autotuning import MainThread, compile_candidates_beside
 
 
 class Launcher:
@@ -239,33 +239,48 @@ def select(monkeypatch):
         yield module
 
 
-def test_a_thread_begins_a_candidate_only_while_the_main_thread_waits(select, monkeypatch):
-    may_begin, ends = threading.Event(), []
-    begin_candidates_while(may_begin.is_set)
+def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(select, monkeypatch):
+    main_thread, ends, at_once = MainThread(), [], []
+
+    def compiled(_):
+        at_once.append(1)
+        time.sleep(0.02)
+        ends.append(len(at_once))
+        at_once.pop()
+
+    monkeypatch.setattr(select.TritonTemplateCaller, "precompile", compiled)
+    compile_candidates_beside(main_thread)
     candidate, wait = select.TritonTemplateCaller(), select.AlgorithmSelectorCache().make_precompile_fn()
     assert wait.precompile_key == "a key"
 
-    def in_a_thread(work):
-        thread = threading.Thread(target=work)
-        thread.start()
-        return thread
+    def in_threads(work, count=1):
+        threads = [threading.Thread(target=work) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        return threads
 
-    thread = in_a_thread(lambda: ends.append(candidate.precompile()))
-    assert candidate.precompile() > 0, "the main thread, which may need the candidate, does not wait"
+    def join(threads):
+        for thread in threads:
+            thread.join(5)
+
+    threads = in_threads(candidate.precompile, 3)
     time.sleep(0.1)
-    assert ends == []
-    waiting = in_a_thread(wait)
-    thread.join(5)
-    assert len(ends) == 1, "somebody waits for candidates"
+    assert ends == [], "the main thread works"
+    candidate.precompile()
+    assert len(ends) == 1, "it may need this very one"
+    waiting = in_threads(wait)
+    join(threads)
+    assert ends == [1, 1, 1, 1], "somebody waits for candidates: one at a time"
     select.go.set()
-    waiting.join(5)
-    thread = in_a_thread(lambda: ends.append(candidate.precompile()))
+    join(waiting)
+    threads = in_threads(candidate.precompile)
     time.sleep(0.1)
-    assert len(ends) == 1
-    may_begin.set()
-    thread.join(5)
-    assert len(ends) == 2
-    may_begin.clear()
+    assert len(ends) == 4
+    with main_thread.waits():
+        join(threads)
+    assert len(ends) == 5
     monkeypatch.setattr(autotuning, "_PATIENCE_S", 0.05)
-    in_a_thread(lambda: ends.append(candidate.precompile())).join(5)
-    assert len(ends) == 3
+    join(in_threads(candidate.precompile))
+    monkeypatch.setattr(autotuning, "_PATIENCE_S", 60)
+    join(in_threads(candidate.precompile))
+    assert len(ends) == 7, "the rule has ended"
