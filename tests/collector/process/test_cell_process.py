@@ -102,6 +102,8 @@ def test_a_child_in_a_session_of_its_own_stands_and_ends_with_its_cell(with_cust
     try:
         wait_until(lambda: len(strays([process.pid])[process.pid]) == 1)
         (child,) = strays([process.pid])[process.pid]
+        # One that is stopped between fork and exec keeps the process from stopping, too: it waits in vfork.
+        wait_until(lambda: b"-S" in Path(f"/proc/{child}/cmdline").read_bytes())
         for stop, states in ((process.stand, "T"), (process.go_on, "RSD"), (process.stand, "T")):
             stop()
             wait_until(lambda states=states: state(child) in states and state(process.pid) in states)
