@@ -193,10 +193,7 @@ class CellProcess:
         self._write({"idle_ms": idle_ms, "eager_ms": eager_ms, **known})
 
     def move(self, cores: Sequence[int]) -> None:
-        """Let every thread of the process run on these cores alone; threads that they start inherit them.
-
-        Threads that compile candidates where nothing else runs stay where they are (`collector.measure.autotuning`).
-        """
+        """Let every thread of the process run on these cores alone; threads that they start inherit them."""
         moved: set[str] = set()
         with contextlib.suppress(OSError):  # it has ended
             # Again until there is none left: a thread that has not been moved may start another one meanwhile.
@@ -204,8 +201,7 @@ class CellProcess:
                 moved |= threads
                 for thread in threads:
                     with contextlib.suppress(OSError):
-                        if os.sched_getscheduler(int(thread)) != os.SCHED_IDLE:
-                            os.sched_setaffinity(int(thread), cores)
+                        os.sched_setaffinity(int(thread), cores)
 
     def stand(self) -> None:
         """Stops every process of the cell (SIGSTOP)."""
