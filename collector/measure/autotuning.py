@@ -220,42 +220,44 @@ def _note(what: str, candidates: int, chosen: str, ms: float | None) -> None:
     _choices.append((what[:_LENGTH], candidates, chosen[:_LENGTH], None if ms is None else round(ms, 6)))
 
 
-#: Seconds for which no thread begins a candidate because the main one works, after which that rule ends for good: somebody may
-#: wait in a way that is not known here.
+#: Seconds for which no candidate is compiled because the main thread works. After these that rule ends for good: it may wait in
+#: a way that is not known here.
 _PATIENCE_S = 300.0
 
 
 class MainThread:
-    """Whether the main thread of this process waits; a thread may wait for that."""
+    """Whether the main thread of this process waits for candidates, and what other threads compile meanwhile."""
 
     def __init__(self) -> None:
-        self._waits, self._is_free = 0, threading.Event()
+        self._waits, self._is_over = threading.Event(), False
+        self._compiling = threading.Lock()
 
     @contextmanager
     def waits(self) -> Iterator[None]:
-        """Enter where the main thread waits for others."""
-        self._waits += 1
-        self._is_free.set()
+        """Enter where the main thread waits for candidates. At the end nothing is compiled any more, so that it can time."""
+        self._waits.set()
         try:
             yield
         finally:
-            self._waits -= 1
-            if not self._waits:
-                self._is_free.clear()
+            self._waits.clear()
+            with self._compiling:
+                pass
 
-    def let_go_first(self) -> None:
-        """Wait until the main thread waits; after some minutes never again."""
-        if not self._is_free.wait(_PATIENCE_S):
-            self._waits += 1
-            self._is_free.set()
+    def compile_beside(self, compile_candidate: Callable[[], Any]) -> Any:
+        """Compile a candidate while the main thread waits and nothing else is compiled; after some minutes in any case."""
+        while True:
+            self._is_over = self._is_over or not self._waits.wait(_PATIENCE_S)
+            with self._compiling:
+                if self._is_over or self._waits.is_set():
+                    return compile_candidate()
 
 
 def compile_candidates_beside(main_thread: MainThread) -> None:
-    """Let Inductor's threads compile an operation's candidates while the main thread waits, for them or for the device.
+    """Let Inductor's threads compile an operation's candidates only while the main thread waits for candidates.
 
     In a process of one core Inductor compiles candidates in a thread for each operation, beside the main thread (torch 2.7 to
     2.13). All share the core and Python's lock, so that what the main thread did meanwhile, which counts as compilation, took
-    longer, and what it timed, too. One candidate is compiled at a time: that is all a core can do. Where this torch has no such
+    longer, and what it timed, too. One candidate is compiled at a time: a core can do no more. Where this torch has no such
     function, or compiles in processes of its own, as it does in a cell of several cores, nothing changes.
     """
     with suppress(ImportError, AttributeError, KeyError):
@@ -290,14 +292,10 @@ def _awaited(begin: Callable[..., Callable[[], Any]], main_thread: MainThread) -
 
 
 def _after_the_main_thread(compile_candidate: Callable[..., Any], main_thread: MainThread) -> Callable[..., Any]:
-    one_at_a_time = threading.Lock()
-
     @functools.wraps(compile_candidate)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         if threading.current_thread() is threading.main_thread():
             return compile_candidate(*args, **kwargs)  # it may need this very one
-        with one_at_a_time:
-            main_thread.let_go_first()
-            return compile_candidate(*args, **kwargs)
+        return main_thread.compile_beside(lambda: compile_candidate(*args, **kwargs))
 
     return compiled

@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -43,8 +43,6 @@ class PipeHost:
         self._report, self._answers = report, answers
         self.reserved = reserved
         self._holds: list[_Hold] = []
-        #: Is entered while this process waits for the device.
-        self.while_asking: Callable[[], AbstractContextManager[None]] = nullcontext
         self.idle_ms = self.eager_ms = 0.0
         self.room_bytes: int | None = None
         self.promised_bytes: int | None = None
@@ -104,9 +102,7 @@ class PipeHost:
 
     def _ask(self, hold: _Hold) -> None:
         self.send({"ask": hold.purpose, "bytes": hold.needs, "at": time.monotonic()})
-        with self.while_asking():
-            answer = self._answers.readline()
-        if not answer:
+        if not (answer := self._answers.readline()):
             raise SystemExit("the process that started this cell has ended")
         granted = json.loads(answer)
         self.idle_ms, self.eager_ms = float(granted["idle_ms"]), float(granted.get("eager_ms", 0.0))
@@ -146,9 +142,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     spec = find(cell.suite, cell.model, settings.own_models)
     host.reserved = device_named(cell.device).reserved
     hold_device_while_tuning(host.exclusive)
-    main_thread = MainThread()
-    host.while_asking = main_thread.waits
-    compile_candidates_beside(main_thread)
+    compile_candidates_beside(MainThread())
     if settings.explain:
         from collector.measure.explaining import explain
 
