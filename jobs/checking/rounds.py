@@ -351,8 +351,10 @@ class Check:
             if one.sides and scheduler.free_workers > 0 and self._has_compiled(one, scheduler):
                 self._begin_turn(one, scheduler)
         # A worker is kept for each cell whose verdict is on its way, since it may go on.
-        while scheduler.free_workers > self._kept_workers() and (
-            chosen := self._choose(is_asking, is_new_too=scheduler.free_workers > len(self._unjudged))
+        while scheduler.free_workers > 0 and (
+            chosen := self._choose(
+                is_asking, is_new_too=scheduler.free_workers > len(self._unjudged) + self._kept_workers()
+            )
         ):
             need, cell = chosen
             row = self.rows.get(cell.cell_id)
@@ -367,7 +369,7 @@ class Check:
             self.census.leave(scheduler.busy_cores)
 
     def _kept_workers(self) -> int:
-        """Return how many free workers are kept for the other sides of rounds under way, so that a first cell is decided soon."""
+        """Return how many workers are kept from new cells for the other sides of those under way, until one is decided."""
         waiting = sum(bool(one.sides) for one in self._under_way.values())
         at_work = sum(len(one.jobs) - len(one.measured) for one in self._under_way.values())
         if at_work < _AT_WORK or not set(SETTLED).isdisjoint(self.needs().values()):
