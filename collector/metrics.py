@@ -88,7 +88,7 @@ _ALL = (
     Metric("eager_ms", "ms", "lower", "eager latency", average="geomean",
            meaning="median wall-clock latency of one eager call, device synchronised before and after",
            section=Section.LATENCY, shown=Place.MODEL, rank=15,
-           how="in every second one of `--samples` rounds (30), device idle before and after, garbage collection off; all "
+           how="in every other of `--samples` rounds (30), device idle before and after, garbage collection off; all "
                "samples kept"),
     Metric("compiled_ms", "ms", "lower", "compiled latency", min_effect=0.02, average="geomean",
            dimension=Dimension.LATENCY,

@@ -60,7 +60,7 @@ OPTIMIZERS = ("none", "sgd", "adam")
 class Settings:
     """Times in seconds.
 
-    `rounds` compiled calls, an eager one before each second of them, stopped early after `sample_limit_s`; `warmups` compiled
+    `rounds` compiled calls, an eager one before every other of them, stopped early after `sample_limit_s`; `warmups` compiled
     calls after the first (a cudagraph is recorded in the second call and replayed from the third); `profile_calls` calls of
     each form under the profiler; `timeout_s` for the whole cell.
 

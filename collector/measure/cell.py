@@ -75,7 +75,7 @@ _FIRST_PRODUCT_BYTES = 128 << 20
 #: Passes of the profiler over both forms, of which the shorter device time of each counts. Of 235 measurements on H200s
 #: (`data/nights`) six were 3 to 50 % above those of all other processes of the program: another one's work was not over.
 _PASSES = 2
-#: Eager is timed in each second round, compiled code in all. On H100s eager took two thirds of the time for which a night's cells
+#: Eager is timed in every other round, compiled code in all. On H100s eager took two thirds of the time for which a night's cells
 #: had the GPU alone to be timed. Without half of its samples its median moves by 0.3 % (90 % of 446 measurements: by less
 #: than 2.2 %), and two processes of a model differ by more.
 _EVERY = (2, 1)

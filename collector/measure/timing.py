@@ -92,7 +92,7 @@ def interleaved(
 ) -> list[Samples]:
     """Take a sample of each call in each of `rounds` rounds, so that drift affects all calls equally.
 
-    With `every` a call is left out of all rounds but each second one, or third one, as its number says. Stops early once
+    With `every` a call is in each round (1), in every other (2), in every third (3). Stops early once
     `limit_s` seconds are spent, but not before five rounds. With a `precision` it continues until all medians are known to
     that fraction, up to ten times `rounds`.
     """
