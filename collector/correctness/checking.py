@@ -12,7 +12,6 @@ from typing import Any
 
 from collector.correctness.comparing import Agreement, checking, compare, identical, without_numbers
 from collector.correctness.draws import slight, wrong_draws
-from collector.correctness.jumps import jumping, part_jumps
 from collector.correctness.norms import Asking, asking_rms, asking_rmse, settle
 from collector.correctness.pytorch_accuracy import (
     EAGER_DIFFERS,
@@ -24,7 +23,7 @@ from collector.correctness.pytorch_accuracy import (
     tolerance_for,
 )
 from collector.correctness.reference import Reference, Room, reference_of
-from collector.correctness.rows import Rows
+from collector.correctness.rows import Rows, jumping, part_jumps
 from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides, wrong_form
 from collector.correctness.ties import FEW, LEAST_SHARE, NUDGES, Nudged, Ties, nudge, part_ties
 from collector.device import device_named

@@ -9,8 +9,8 @@ from torch import nn
 
 from collector.correctness import checking
 from collector.correctness import ties as default
-from collector.correctness.jumps import jumping, part_jumps
 from collector.correctness.pytorch_accuracy import Tolerance
+from collector.correctness.rows import jumping, part_jumps
 from collector.correctness.ties import FEW, NUDGES, Nudged, part_ties
 from collector.vocabulary import Phase, Status
 from tests.collector.correctness.test_checking import Does, checked
