@@ -317,11 +317,11 @@ def _is_taken_out(details: Mapping[str, Any]) -> bool:
 
 
 def _take_out_spared_tuning(metrics: dict[str, float], details: dict[str, Any]) -> None:
-    """Make the tuning time of a cell that took choices from another cell a detail: it says nothing of what tuning costs."""
+    """Make the tuning time of a cell that took choices or candidates of others a detail: it says nothing of what tuning costs."""
     shared = details.get("shared_tuning")
     if not isinstance(shared, dict) or "tuning_s" not in metrics:
         return
-    if shared.get("kernels_found") or shared.get("operations_found"):
+    if any(shared.get(found) for found in ("kernels_found", "operations_found", "candidates_of")):
         shared["spent_s"] = metrics.pop("tuning_s")
 
 

@@ -69,7 +69,8 @@ class Settings:
     With `energy` a GPU's energy counter is read over 0.8 to 3 s of calls.
     `trace` and `shared_tuning` are folders, or empty (`collector.process.worker.start_trace`,
     `collector.measure.tuning`). `compiled` is a folder in which each cell keeps the compiler's caches, or empty: a
-    later process of the cell finds its program there and has no compile time. With `is_checked` the outputs
+    later process of the cell finds its program there and has no compile time. `candidates` is a folder in which cells find
+    each other's candidates of autotuning, compiled (`collector.measure.candidates`), or empty. With `is_checked` the outputs
     of a program that it finds there are not checked again. `flags` are torch's back-end switches.
     `optimizer` is what a training step ends with, as in PyTorch's runner; with none every step computes the same. With
     `code_only` a cell ends when it is compiled: its code, counters and compile time are all that is wanted. So does one that
@@ -91,6 +92,7 @@ class Settings:
     optimizer: str = "none"
     shared_tuning: str = ""
     compiled: str = ""
+    candidates: str = ""
     is_checked: bool = False
     code_only: bool = False
     explain: bool = False
@@ -102,7 +104,7 @@ class Settings:
         return {
             name: value
             for name, value in asdict(self).items()
-            if value or name not in ("own_models", "compiled", "is_checked", "energy")
+            if value or name not in ("own_models", "compiled", "candidates", "is_checked", "energy")
         }
 
     @classmethod

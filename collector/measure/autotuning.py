@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
@@ -218,84 +217,3 @@ def _kernel(autotuner: Any) -> str:
 
 def _note(what: str, candidates: int, chosen: str, ms: float | None) -> None:
     _choices.append((what[:_LENGTH], candidates, chosen[:_LENGTH], None if ms is None else round(ms, 6)))
-
-
-#: Seconds for which no candidate is compiled because the main thread works. After these that rule ends for good: it may wait in
-#: a way that is not known here.
-_PATIENCE_S = 300.0
-
-
-class MainThread:
-    """Whether the main thread of this process waits for candidates, and what other threads compile meanwhile."""
-
-    def __init__(self) -> None:
-        self._waits, self._is_over = threading.Event(), False
-        self._compiling = threading.Lock()
-
-    @contextmanager
-    def waits(self) -> Iterator[None]:
-        """Enter where the main thread waits for candidates. At the end nothing is compiled any more, so that it can time."""
-        self._waits.set()
-        try:
-            yield
-        finally:
-            self._waits.clear()
-            with self._compiling:
-                pass
-
-    def compile_beside(self, compile_candidate: Callable[[], Any]) -> Any:
-        """Compile a candidate while the main thread waits and nothing else is compiled; after some minutes in any case."""
-        while True:
-            self._is_over = self._is_over or not self._waits.wait(_PATIENCE_S)
-            with self._compiling:
-                if self._is_over or self._waits.is_set():
-                    return compile_candidate()
-
-
-def compile_candidates_beside(main_thread: MainThread) -> None:
-    """Let Inductor's threads compile an operation's candidates only while the main thread waits for candidates.
-
-    In a process of one core Inductor compiles candidates in a thread for each operation, beside the main thread (torch 2.7 to
-    2.13). All share the core and Python's lock, so that what the main thread did meanwhile, which counts as compilation, took
-    longer, and what it timed, too. One candidate is compiled at a time: a core can do no more. Where this torch has no such
-    function, or compiles in processes of its own, as it does in a cell of several cores, nothing changes.
-    """
-    with suppress(ImportError, AttributeError, KeyError):
-        if (importlib.import_module("torch._inductor.config").compile_threads or 1) > 1:
-            return
-        select = importlib.import_module("torch._inductor.select_algorithm")
-        owner, caller = select.AlgorithmSelectorCache, select.TritonTemplateCaller
-        owner.make_precompile_fn = _awaited(vars(owner)["make_precompile_fn"], main_thread)
-        caller.precompile = _after_the_main_thread(vars(caller)["precompile"], main_thread)
-
-
-class _Wait:
-    """What waits for the candidates of an operation, with the attributes that it has."""
-
-    def __init__(self, wait: Callable[[], Any], main_thread: MainThread) -> None:
-        self._wait, self._main_thread = wait, main_thread
-
-    def __call__(self) -> Any:
-        with self._main_thread.waits():
-            return self._wait()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._wait, name)
-
-
-def _awaited(begin: Callable[..., Callable[[], Any]], main_thread: MainThread) -> Callable[..., Callable[[], Any]]:
-    @functools.wraps(begin)
-    def begun(*args: Any, **kwargs: Any) -> Callable[[], Any]:
-        return _Wait(begin(*args, **kwargs), main_thread)
-
-    return begun
-
-
-def _after_the_main_thread(compile_candidate: Callable[..., Any], main_thread: MainThread) -> Callable[..., Any]:
-    @functools.wraps(compile_candidate)
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        if threading.current_thread() is threading.main_thread():
-            return compile_candidate(*args, **kwargs)  # it may need this very one
-        return main_thread.compile_beside(lambda: compile_candidate(*args, **kwargs))
-
-    return compiled

@@ -28,6 +28,7 @@ from collector.machine.host import Watcher, available_bytes, throttled
 from collector.machine.yardstick import DEVICE_BYTES, SLOW_HOST, GpuYardstick, IdleProbe, NoYardstickError, host_ms
 from collector.measure import autotuning, counters, memory, timing, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
+from collector.measure.candidates import others_in
 from collector.measure.counters import demand_compiled_calls, demand_compiled_gradients, demand_graphs
 from collector.measure.dynamic_shapes import TwoSizes, load
 from collector.measure.evidence import Evidence
@@ -45,7 +46,7 @@ from collector.measure.timing import (
     settle,
     timed_s,
 )
-from collector.measure.tuning import recorded, shared_where_asked
+from collector.measure.tuning import file_name, recorded, shared_where_asked
 from collector.measure.tuning import watch as watch_tuning
 from collector.own_models import USER, described, own_model
 from collector.process.outcome import Outcome, gaps, merged, union_length
@@ -344,7 +345,11 @@ class _Run:
         compiled = subject.compiled(effective)
         seed_everything()
         begin, cpu_begin = time.monotonic(), time.process_time()
-        with held_between_compilations(lambda: self._holding("device", self._calls_need())), recorded() as tuning:
+        candidates = Path(self.settings.candidates, file_name(self.cell)) if self.settings.candidates else None
+        with (
+            held_between_compilations(lambda: self._holding("device", self._calls_need())),
+            recorded(candidates) as tuning,
+        ):
             first_s, instructions = counted(lambda: timed_s(compiled, self.cell.device))
         if instructions is not None:
             self.metrics["compile_instructions"] = float(instructions - tuning.instructions)
@@ -371,6 +376,8 @@ class _Run:
                 self.metrics.pop(name, None)
         if shared:
             self.details["shared_tuning"] = shared.keep()
+            if candidates and (others := others_in(candidates)):
+                self.details["shared_tuning"]["candidates_of"] = others
         return compiled
 
     def _demand_compiled(self, subject: Subject, compiled: Callable[[], Any]) -> None:

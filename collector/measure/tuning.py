@@ -34,6 +34,7 @@ from typing import Any
 
 import torch
 
+from collector.measure.candidates import compiled_in
 from collector.measure.timing import counter_from_here
 from collector.process.outcome import Span
 from collector.vocabulary import Cell
@@ -49,8 +50,7 @@ class SharedTuning:
     """
 
     def __init__(self, folder: Path, cell: Cell) -> None:
-        words = (cell.suite, cell.model, cell.phase.value, cell.dtype, str(cell.batch_size))
-        self._name = ".".join(re.sub(r"[^\w-]+", "_", word) for word in words) + ".json"
+        self._name = f"{file_name(cell)}.json"
         self._folder = folder
         self._laid: dict[str, dict[str, Any]] = {}
         self._operations = 0
@@ -111,6 +111,12 @@ class SharedTuning:
         with self._file.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def file_name(cell: Cell) -> str:
+    """Return a file's name for what the cells of a model share, without a suffix."""
+    words = (cell.suite, cell.model, cell.phase.value, cell.dtype, str(cell.batch_size))
+    return ".".join(re.sub(r"[^\w-]+", "_", word) for word in words)
 
 
 def shared_where_asked(cell: Cell, folder: str) -> SharedTuning | None:
@@ -236,10 +242,14 @@ _CHOOSING = (
 
 @dataclass(slots=True)
 class Tuning:
-    """What was spent: spans on the monotonic clock that may overlap, and instructions of the thread that began it."""
+    """What was spent: spans on the monotonic clock that may overlap, and instructions of the thread that began it.
+
+    `candidates` is the folder in which that thread's candidates are compiled, if they have one of their own.
+    """
 
     spans: list[Span] = field(default_factory=list)
     instructions: int = 0
+    candidates: Path | None = None
     thread: int = field(default_factory=threading.get_ident)
     can_count: bool = True
 
@@ -270,10 +280,13 @@ def watch() -> None:
 
 
 @contextmanager
-def recorded() -> Iterator[Tuning]:
-    """Record what Inductor spends on tuning in this context, in all threads; nothing unless `watch` was called."""
+def recorded(candidates: Path | None = None) -> Iterator[Tuning]:
+    """Record what Inductor spends on tuning in this context, in all threads; nothing unless `watch` was called.
+
+    With a folder `candidates`, what is compiled to be chosen among is looked for and kept there (`compiled_in`).
+    """
     global _tuning
-    _tuning = found = Tuning()
+    _tuning = found = Tuning(candidates=candidates)
     try:
         yield found
     finally:
@@ -295,9 +308,12 @@ def _choosing(method: Callable[..., Any]) -> Callable[..., Any]:
         if _tuning is None or _depth.choosing:
             return method(*args, **kwargs)
         begin, count = time.monotonic(), _instructions(_tuning)
+        # What the environment says holds in all threads.
+        folder = _tuning.candidates if threading.get_ident() == _tuning.thread else None
         _depth.choosing += 1
         try:
-            return method(*args, **kwargs)
+            with compiled_in(folder):
+                return method(*args, **kwargs)
         finally:
             _depth.choosing -= 1
             if _tuning is not None:

@@ -134,7 +134,8 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     # Imported here: torch sizes its thread pools by the cores that it finds on import, and a pool larger than the cores of
     # this process makes every operator wait for a thread that cannot run.
     from collector.device import device_named
-    from collector.measure.autotuning import MainThread, compile_candidates_beside, hold_device_while_tuning
+    from collector.measure.autotuning import hold_device_while_tuning
+    from collector.measure.candidates import MainThread, compile_candidates_beside
     from collector.measure.cell import measure
     from collector.zoo.registry import find
 

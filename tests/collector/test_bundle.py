@@ -149,6 +149,7 @@ def test_a_compile_time_that_holds_tuning_is_none(tmp_path, metrics, phases, now
     [
         ({"kernels_found": 0, "kernels_tuned": 4, "operations_found": 0}, True),
         ({"kernels_found": 0, "kernels_tuned": 0, "operations_found": 3}, False),
+        ({"kernels_found": 0, "kernels_tuned": 4, "operations_found": 0, "candidates_of": 1}, False),
         ({"not_kept": "OSError: full"}, True),
     ],
 )

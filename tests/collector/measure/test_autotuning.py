@@ -1,12 +1,7 @@
-"""What autotuning chose, as Inductor's own hooks tell it.
-
-Candidates compile on cores that are idle, and nothing else of a cell leaves its own.
-"""
+"""What autotuning chose, as Inductor's own hooks tell it, and for what the device is held meanwhile."""
 
 import inspect
 import sys
-import threading
-import time
 from collections import namedtuple
 from contextlib import contextmanager
 from functools import partial
@@ -14,10 +9,8 @@ from types import ModuleType
 
 import pytest
 import torch
-from torch._inductor import config
 
 from collector.measure import autotuning
-from collector.measure.autotuning import MainThread, compile_candidates_beside
 
 
 class Launcher:
@@ -209,80 +202,3 @@ def test_a_tuned_product_and_a_tuned_kernel_are_seen(monkeypatch, tmp_path):
     found = autotuning.results()["autotuned"]
     assert any(what.startswith("mm") and candidates > 1 and ms > 0 for what, candidates, _, ms in found)
     assert any(what.startswith("triton_") for what, *_ in found)
-
-
-@pytest.fixture
-def select(monkeypatch):
-    """A stand-in for Inductor's module: a candidate tells when it was compiled, and `go` lets a wait for candidates end."""
-    go = threading.Event()
-
-    class AlgorithmSelectorCache:
-        def make_precompile_fn(self):
-            def wait():
-                return go.wait(10)
-
-            wait.precompile_key = "a key"
-            return wait
-
-    class TritonTemplateCaller:
-        def precompile(self):
-            return time.monotonic()
-
-    module = ModuleType("torch._inductor.select_algorithm")
-    module.AlgorithmSelectorCache, module.TritonTemplateCaller, module.go = (
-        AlgorithmSelectorCache,
-        TritonTemplateCaller,
-        go,
-    )
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    with config.patch(compile_threads=1):
-        yield module
-
-
-def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(select, monkeypatch):
-    main_thread, ends, at_once = MainThread(), [], []
-
-    def compiled(_):
-        at_once.append(1)
-        time.sleep(0.05)
-        ends.append(len(at_once))
-        at_once.pop()
-
-    monkeypatch.setattr(select.TritonTemplateCaller, "precompile", compiled)
-    compile_candidates_beside(main_thread)
-    candidate, wait = select.TritonTemplateCaller(), select.AlgorithmSelectorCache().make_precompile_fn()
-    assert wait.precompile_key == "a key"
-
-    def in_threads(work, count=1):
-        threads = [threading.Thread(target=work) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        return threads
-
-    def join(threads):
-        for thread in threads:
-            thread.join(5)
-
-    threads = in_threads(candidate.precompile, 3)
-    time.sleep(0.2)
-    assert ends == [], "the main thread works"
-    candidate.precompile()
-    assert len(ends) == 1, "it may need this very one"
-    waiting = in_threads(wait)
-    join(threads)
-    assert ends == [1, 1, 1, 1], "somebody waits for candidates: one at a time"
-    select.go.set()
-    join(waiting)
-    threads = in_threads(candidate.precompile)
-    time.sleep(0.1)
-    assert len(ends) == 4
-    with main_thread.waits():
-        while not at_once:  # it ends while the candidate is compiled
-            time.sleep(0.001)
-    assert len(ends) == 5, "nothing is compiled beside what is timed next"
-    join(threads)
-    monkeypatch.setattr(autotuning, "_PATIENCE_S", 0.05)
-    join(in_threads(candidate.precompile))
-    monkeypatch.setattr(autotuning, "_PATIENCE_S", 60)
-    join(in_threads(candidate.precompile))
-    assert len(ends) == 7, "the rule has ended"

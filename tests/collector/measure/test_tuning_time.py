@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -106,6 +108,22 @@ def test_a_choice_counts_once_and_also_where_it_fails():
     assert union_length(tuning.spans) == pytest.approx(1)
     tuner.benchmark_all_configs()  # after the first call: nobody records
     assert len(tuning.spans) == 1
+
+
+@pytest.mark.usefixtures("inductor")
+def test_what_is_chosen_among_is_compiled_where_other_cells_find_it(monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/of/this/cell")
+    compiled = []
+    monkeypatch.setattr(Clock, "step", lambda: compiled.append(os.environ["TRITON_CACHE_DIR"]))
+    with recorded(Path("/of/all/cells")):
+        CachingAutotuner().benchmark_all_configs()
+        CachingAutotuner().precompile()  # a kernel of the program
+        for measure in (CachingAutotuner().benchmark_all_configs, CachingAutotuner().precompile):
+            thread = threading.Thread(target=measure)
+            thread.start()
+            thread.join()
+    CachingAutotuner().benchmark_all_configs()
+    assert compiled == ["/of/all/cells", *["/of/this/cell"] * 4]
 
 
 @pytest.mark.usefixtures("inductor")

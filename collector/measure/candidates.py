@@ -1,0 +1,142 @@
+"""Candidates of autotuning: when a process compiles them, in which order, and where processes find each other's.
+
+The configs of a model that tune compile much the same candidates. Triton keeps what it compiles by its source, options and
+target, so that a process may take a candidate that another one has compiled. The folder for that is set while this process
+chooses, and at no other time: the kernels of its program are compiled by itself (`collector.measure.tuning`). Each process
+that compiles candidates leaves an empty file there, since the time that it takes depends on the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from collector.vocabulary import short_hash
+
+#: Where Triton keeps what it compiles (its documented variable).
+_TRITON_FOLDER = "TRITON_CACHE_DIR"
+#: The suffix of the files that tell who compiled candidates in a folder.
+_USER = ".user"
+
+#: Seconds for which no candidate is compiled because the main thread works. After these that rule ends for good: it may wait in
+#: a way that is not known here.
+_PATIENCE_S = 300.0
+
+
+class MainThread:
+    """Whether the main thread of this process waits for candidates, and what other threads compile meanwhile."""
+
+    def __init__(self) -> None:
+        self._waits, self._is_over = threading.Event(), False
+        self._compiling = threading.Lock()
+
+    @contextmanager
+    def waits(self) -> Iterator[None]:
+        """Enter where the main thread waits for candidates. At the end nothing is compiled any more, so that it can time."""
+        self._waits.set()
+        try:
+            yield
+        finally:
+            self._waits.clear()
+            with self._compiling:
+                pass
+
+    def compile_beside(self, compile_candidate: Callable[[], Any]) -> Any:
+        """Compile a candidate while the main thread waits and nothing else is compiled; after some minutes in any case."""
+        while True:
+            self._is_over = self._is_over or not self._waits.wait(_PATIENCE_S)
+            with self._compiling:
+                if self._is_over or self._waits.is_set():
+                    return compile_candidate()
+
+
+def compile_candidates_beside(main_thread: MainThread) -> None:
+    """Let Inductor's threads compile an operation's candidates only while the main thread waits for candidates.
+
+    In a process of one core Inductor compiles candidates in a thread for each operation, beside the main thread (torch 2.7 to
+    2.13). All share the core and Python's lock, so that what the main thread did meanwhile, which counts as compilation, took
+    longer, and what it timed, too. One candidate is compiled at a time: a core can do no more. A torch that compiles in
+    processes of its own, as it does in a cell of several cores, compiles when it likes, and one without these functions too.
+    """
+    with suppress(ImportError, AttributeError, KeyError):
+        select = importlib.import_module("torch._inductor.select_algorithm")
+        owner, caller = select.AlgorithmSelectorCache, select.TritonTemplateCaller
+        owner.make_precompile_fn = _awaited(vars(owner)["make_precompile_fn"], main_thread)
+        if (importlib.import_module("torch._inductor.config").compile_threads or 1) == 1:
+            caller.precompile = _after_the_main_thread(vars(caller)["precompile"], main_thread)
+
+
+class _Wait:
+    """What waits for the candidates of an operation, with the attributes that it has."""
+
+    def __init__(self, wait: Callable[[], Any], main_thread: MainThread) -> None:
+        self._wait, self._main_thread = wait, main_thread
+
+    def __call__(self) -> Any:
+        with self._main_thread.waits():
+            return self._wait()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wait, name)
+
+
+def _awaited(begin: Callable[..., Callable[[], Any]], main_thread: MainThread) -> Callable[..., Callable[[], Any]]:
+    @functools.wraps(begin)
+    def begun(cache: Any, choices: Sequence[Any], *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        if folder := os.environ.get(_TRITON_FOLDER):
+            _leave_name(Path(folder))
+        return _Wait(begin(cache, in_own_order(choices), *args, **kwargs), main_thread)
+
+    return begun
+
+
+def in_own_order(choices: Sequence[Any]) -> list[Any]:
+    """Return candidates in an order that is always the same in this process, and another one in another process.
+
+    Two cells of a model that compile the same candidates at the same time meet rarely, and each finds what the other made.
+    """
+    with suppress(AttributeError):  # a torch whose candidates have no such key
+        return sorted(choices, key=lambda choice: short_hash([os.getpid(), choice.kernel_hash_key()]))
+    return list(choices)
+
+
+def _leave_name(folder: Path) -> None:
+    with suppress(OSError):  # Triton will say so
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{os.getpid()}{_USER}").touch()
+
+
+def others_in(folder: Path) -> int:
+    """Return how many other processes have compiled candidates in a folder."""
+    return sum(file.stem != str(os.getpid()) for file in folder.glob(f"*{_USER}"))
+
+
+@contextmanager
+def compiled_in(folder: Path | None) -> Iterator[None]:
+    """Have Triton look for what it compiles in a folder, and keep it there. Nothing changes without one."""
+    before = os.environ.get(_TRITON_FOLDER)
+    if folder:
+        os.environ[_TRITON_FOLDER] = str(folder)
+    try:
+        yield
+    finally:
+        if folder and before is not None:
+            os.environ[_TRITON_FOLDER] = before
+        elif folder:
+            os.environ.pop(_TRITON_FOLDER, None)
+
+
+def _after_the_main_thread(compile_candidate: Callable[..., Any], main_thread: MainThread) -> Callable[..., Any]:
+    @functools.wraps(compile_candidate)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            return compile_candidate(*args, **kwargs)  # it may need this very one
+        return main_thread.compile_beside(lambda: compile_candidate(*args, **kwargs))
+
+    return compiled
