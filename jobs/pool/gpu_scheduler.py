@@ -203,10 +203,13 @@ class GpuScheduler:
         self._folder = Path(tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
         #: Where the cells of this run share what they chose.
         self._own_tuning = str(self._folder / "tuning")
-        #: Where each job keeps what it has compiled until it is known whether its latencies are taken again.
+        #: Where they find the candidates that another one has compiled.
+        self._candidates = str(self._folder / "candidates")
+        #: Where each job keeps what it has compiled, since its latencies may be taken again.
         self._programs = self._folder / "programs"
-        #: What was disturbed, by its job: another process takes the latencies again.
-        self._disturbed: dict[Job, Outcome] = {}
+        #: What jobs measured whose program is kept, and those of them that wait for another process to take the latencies.
+        self._measured: dict[Job, Outcome] = {}
+        self._disturbed: set[Job] = set()
         server = Server(self._environ, preload, slot.cores[0], launcher)
         self._waiting = [
             Job(cell, self._settings_of(cell, settings, known_code.get(cell.cell_id, ""), str(number)), server)
@@ -251,7 +254,8 @@ class GpuScheduler:
         if not is_accelerator(cell.device):
             return replace(settings, known_code=known_code)
         tuning, compiled = settings.shared_tuning or self._own_tuning, settings.compiled or str(self._programs / name)
-        return replace(settings, known_code=known_code, shared_tuning=tuning, compiled=compiled)
+        kept = replace(settings, compiled=compiled, candidates=self._candidates)
+        return replace(kept, known_code=known_code, shared_tuning=tuning)
 
     @property
     def busy(self) -> bool:
@@ -358,21 +362,25 @@ class GpuScheduler:
 
     def _completed(self, job: Job, outcome: Outcome) -> Outcome | None:
         """Return an outcome, completed by the one whose latencies it takes again; None where the cell must begin anew."""
-        disturbed = self._disturbed.pop(job, None)
-        return outcome if disturbed is None else disturbed.timed_again(outcome)
+        if job not in self._disturbed:
+            return outcome
+        self._disturbed.remove(job)
+        return self._measured.pop(job).timed_again(outcome)
 
     def _judge(self, job: Job, outcome: Outcome) -> None:
-        """Have what was disturbed measured again. The job itself finds its program; an earlier one compiles once more."""
+        """Have what was disturbed measured again. An earlier job may be found to be disturbed: all programs are kept."""
         again = self._disturbance[job.server].judge(outcome.measurement, job)
-        if job in again and job.settings.compiled and outcome.timed:
-            self._disturbed[job] = replace(outcome, code={}, texts={})
+        if job.settings.compiled and outcome.timed:
+            self._measured[job] = replace(outcome, code={}, texts={})
         else:
             self._forget_program(job)
+        self._disturbed.update(self._measured.keys() & again)
         self._in_quiet.update(again)
         self._waiting += again
 
     def _forget_program(self, job: Job) -> None:
         """Remove what a job has compiled, where that is kept for this run alone."""
+        self._measured.pop(job, None)
         if Path(job.settings.compiled).parent == self._programs:
             shutil.rmtree(job.settings.compiled, ignore_errors=True)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from collector.settings import Settings
 from collector.vocabulary import Stage, Status
 from jobs.plan.cost import CONTEXT_BYTES
-from jobs.pool import gpu_scheduler
+from jobs.pool import gpu_scheduler, usage
 from jobs.pool.gpu_scheduler import DeviceSlot
 from tests.jobs.virtual import Script, Step, World
 
@@ -216,6 +216,20 @@ def test_what_was_disturbed_is_timed_again_with_the_program_it_compiled(fails):
         assert last.metrics == {"compile_cold_s": 5.0, "compiled_ms": 2.0}
         assert "disturbed" not in last.details
     assert not world.scheduler._folder.exists()
+
+
+def test_what_a_later_cell_shows_to_be_disturbed_finds_its_program_too():
+    def eager(ms, **metrics):
+        return {"eager_ms": ms, "eager_kernel_ms": 0.5, **metrics}, {}
+
+    steps = [Step("work", 5.0), Step("measure", 1.0, stage=Stage.TIMING)]
+    slow = Script(steps, found=[eager(3.0, compile_cold_s=5.0, compiled_ms=2.0), eager(1.0, compiled_ms=0.5)])
+    with patch.object(usage, "_group", lambda _: "one model"):
+        world = World([slow, Script(steps, found=[eager(1.0)])], device_slot(1))
+        outcomes = world.run()
+    assert world.begun == [(1, False, False), (2, False, False), (1, True, True)]
+    again = outcomes[-1].measurement.metrics
+    assert (again["compile_cold_s"], again["compiled_ms"]) == (5.0, 0.5)
 
 
 def test_cells_of_more_than_half_of_the_memory_go_one_by_one_among_others():
