@@ -368,13 +368,16 @@ class GpuScheduler:
         return self._measured.pop(job).timed_again(outcome)
 
     def _judge(self, job: Job, outcome: Outcome) -> None:
-        """Have what was disturbed measured again. An earlier job may be found to be disturbed: all programs are kept."""
+        """Have what was disturbed measured again, this job or an earlier one, and keep the programs that are needed for it."""
         again = self._disturbance[job.server].judge(outcome.measurement, job)
-        if job.settings.compiled and outcome.timed:
+        if outcome.timed:
             self._measured[job] = replace(outcome, code={}, texts={})
         else:
             self._forget_program(job)
-        self._disturbed.update(self._measured.keys() & again)
+        self._disturbed.update(one for one in self._measured.keys() & again if one.settings.compiled)
+        for one in self._measured.keys() - self._disturbed:
+            if not self._disturbance[one.server].may_be_repeated(one):
+                self._forget_program(one)
         self._in_quiet.update(again)
         self._waiting += again
 

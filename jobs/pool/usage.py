@@ -48,6 +48,10 @@ class DisturbanceCheck(Generic[Job]):
         fastest = self._fastest.get(("eager_ms", _group(cell)))
         return fastest[0] if fastest else 0.0
 
+    def may_be_repeated(self, job: Job) -> bool:
+        """Return whether a later measurement may show that this one was disturbed: others are compared with the fastest alone."""
+        return job not in self._repeated and any(job == fastest for _, fastest in self._fastest.values())
+
     def judge(self, measurement: Measurement, job: Job) -> list[Job]:
         """The jobs to do again alone, now that the measurement of this one is known; each at most once.
 

@@ -71,7 +71,8 @@ class Tokens(list):
     def note(self, make):
         def started(launcher, token, *args):
             self.append(token)
-            assert len(list(Path(f"/proc/{launcher.pid}/task").iterdir())) == 1
+            threads = [(thread / "comm").read_text() for thread in Path(f"/proc/{launcher.pid}/task").iterdir()]
+            assert len(threads) == 1, threads
             return make(launcher, token, *args)
 
         return started
