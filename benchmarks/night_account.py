@@ -1,0 +1,114 @@
+"""Say of each cell of a night how it ended, where the workers' time went, and when.
+
+    python -m benchmarks night_account BUNDLE [--workers 15]
+
+A disturbed measurement and its repeat are two processes. Lines that are copies of another line's program count as lines alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+
+import click
+
+from collector.bundle import BundleContents, read_bundle
+from collector.vocabulary import Cell, Measurement, Status
+from jobs.plan.spared_cells import SAME_PROGRAM
+
+#: Seconds of a column of the last table.
+_STEP_S = 120
+_MARKS = {
+    Status.PASS: "+",
+    Status.UNAVAILABLE: "n/a",
+    Status.ILL_CONDITIONED: "ill",
+    Status.FAIL_TO_RUN: "run",
+    Status.FAIL_TO_COMPILE: "compile",
+}
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(exists=True, path_type=Path))
+@click.option("--workers", default=15, show_default=True, help="How many workers the night had.")
+def main(bundle: Path, workers: int) -> None:
+    """Print the account of one bundle."""
+    contents = read_bundle(bundle)
+    lines = {item.cell.cell_id: item for item in contents.measurements}  # a repeat comes later
+    ends = Counter(item.status.value for item in lines.values())
+    click.echo(f"{len(lines)} lines: " + ", ".join(f"{count} {status}" for status, count in ends.most_common()))
+    click.echo("\n".join(status_table(lines.values())))
+    processes = own_processes(contents)
+    click.echo("\n".join((*account(processes), *when(contents, processes, workers))))
+
+
+def status_table(lines: Iterable[Measurement]) -> list[str]:
+    """Return a Markdown table: models down, configs across."""
+
+    def row_of(cell: Cell) -> tuple[str, str]:
+        return cell.phase.value, f"{cell.suite}/{cell.model}"
+
+    marks = {(row_of(one.cell), one.cell.config.name): _MARKS.get(one.status, one.status.value) for one in lines}
+    configs = sorted({config for _, config in marks})
+    table = [f"| | {' | '.join(configs)} |", "|---" * (len(configs) + 1) + "|"]
+    for (phase, model), _ in groupby(sorted(row for row, _ in marks)):
+        found = (marks.get(((phase, model), config), "") for config in configs)
+        table.append(f"| {model}, {phase} | {' | '.join(found)} |")
+    return [*table, ", ".join(f"`{mark}` {status.value}" for status, mark in _MARKS.items())]
+
+
+def own_processes(contents: BundleContents) -> list[Measurement]:
+    """Return the measurements that had a process, in the order of their beginning."""
+    own = (item for item in contents.measurements if SAME_PROGRAM not in item.details and item.wall_s)
+    return sorted(own, key=lambda item: item.started_at)
+
+
+def account(processes: Sequence[Measurement]) -> list[str]:
+    """Return in lines how long workers were busy, with what, and for what others stood still."""
+    whole_s = sum(item.wall_s for item in processes)
+    stages, held = Counter[str](), Counter[str]()
+    for item in processes:
+        stages.update(item.details.get("stage_s", {}))
+        held.update(item.details.get("held_s", {}))
+    alone = {purpose: seconds for purpose, seconds in held.items() if purpose != "device"}
+    waited, stopped = (sum(item.details.get(name, 0.0) for item in processes) for name in ("waited_s", "stopped_s"))
+    again = [item for item in processes if item.details.get("repeated")]
+    return [
+        f"{len(processes)} processes, {whole_s:,.0f} s of workers: {_shares(stages, whole_s)}",
+        f"of these {waited:,.0f} s waiting for the GPU, {stopped:,.0f} s of that standing still",
+        f"the GPU belonged to one cell alone for {sum(alone.values()):,.0f} s: {_seconds(alone)}",
+        f"{len(again)} disturbed measurements were repeated, in {sum(item.wall_s for item in again):,.0f} s",
+    ]
+
+
+def _shares(parts: Counter[str], whole_s: float) -> str:
+    return ", ".join(f"{name} {seconds / whole_s:.0%}" for name, seconds in parts.most_common(4))
+
+
+def _seconds(parts: dict[str, float]) -> str:
+    return ", ".join(f"{name} {seconds:,.0f}" for name, seconds in sorted(parts.items(), key=lambda item: -item[1]))
+
+
+def when(contents: BundleContents, processes: Iterable[Measurement], workers: int) -> list[str]:
+    """Return as a Markdown table how many lines had ended, and how many workers had a cell, every two minutes."""
+    begin = datetime.fromisoformat(contents.header.started_at).timestamp()
+    busy, ended = defaultdict[int, float](float), Counter[int]()
+    for item in processes:
+        start = datetime.fromisoformat(item.started_at).timestamp() - begin
+        end = start + item.wall_s
+        for step in range(int(start // _STEP_S), int(end // _STEP_S) + 1):
+            busy[step] += max(0.0, min(end, (step + 1) * _STEP_S) - max(start, step * _STEP_S)) / _STEP_S
+    firsts = {item.cell.cell_id: item for item in reversed(contents.measurements)}
+    for item in firsts.values():
+        ended[int((datetime.fromisoformat(item.started_at).timestamp() - begin + item.wall_s) // _STEP_S)] += 1
+    rows = [f"| until second | lines that ended | workers with a cell, of {workers} |", "|---|---|---|"]
+    for step in range(max(busy) + 1):
+        lines = sum(count for at, count in ended.items() if at <= step)
+        rows.append(f"| {(step + 1) * _STEP_S:,} | {lines} | {busy[step]:.1f} |")
+    return rows
+
+
+if __name__ == "__main__":
+    main()

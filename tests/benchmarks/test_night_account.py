@@ -1,0 +1,39 @@
+"""The account of a night, from a bundle of a repeated, a failing and a copied line."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from click.testing import CliRunner
+
+from benchmarks import night_account
+from collector.vocabulary import Status
+from jobs.plan.spared_cells import SAME_PROGRAM
+from tests.factories import CUDAGRAPHS, cell, failing, header, passing, write_bundle
+
+
+def test_the_account_of_a_night(tmp_path):
+    of_run = header("r1")
+    begin = datetime.fromisoformat(of_run.started_at)
+
+    def measured(which, after_s, wall_s, **details):
+        started = (begin + timedelta(seconds=after_s)).isoformat()
+        return passing(which, started_at=started, wall_s=wall_s, details=details)
+
+    lines = [
+        measured(cell("a"), 0, 60.0, stage_s={"compile": 50.0}, held_s={"tune": 9.0, "device": 20.0}, waited_s=7.0),
+        measured(cell("a", CUDAGRAPHS), 0, 60.0, **{SAME_PROGRAM: "another"}),
+        measured(cell("a"), 120, 40.0, stage_s={"timing": 10.0}, repeated="it was disturbed", stopped_s=2.0),
+        failing(cell("b"), Status.FAIL_TO_RUN, started_at=begin.isoformat(), wall_s=0.0),
+    ]
+    bundle = write_bundle(tmp_path, of_run, lines)
+    told = CliRunner().invoke(night_account.main, [str(bundle), "--workers", "2"], catch_exceptions=False).output
+    assert "3 lines: 2 pass, 1 fail_to_run" in told
+    assert "| | cudagraphs | default |" in told
+    assert "| huggingface/a, inference | + | + |" in told
+    assert "| huggingface/b, inference |  | run |" in told
+    assert "2 processes, 100 s of workers: compile 50%, timing 10%" in told
+    assert "7 s waiting for the GPU, 2 s of that standing still" in told
+    assert "alone for 9 s: tune 9" in told
+    assert "1 disturbed measurements were repeated, in 40 s" in told
+    assert "| 120 | 3 | 0.5 |\n| 240 | 3 | 0.3 |" in told
