@@ -134,7 +134,7 @@ _ALL = (
            section=Section.COMPILE, shown=Place.COMPARE, rank=4,
            how="spans of Inductor's functions that choose, see [below](#tuning); standing is taken out; not judged under "
                "`--shared-tuning`, nor where both sides take less than 1 s",
-           absent="in cells that took choices of another cell, or tuned before it was measured"),
+           absent="in cells that took choices or candidates of another cell, or tuned before it was measured"),
     Metric("eager_peak_bytes", "B", "lower", "eager peak memory",
            meaning="most device memory the allocator held during warm eager calls, weights and inputs included",
            section=Section.MEMORY, shown=Place.MODEL, rank=16,
