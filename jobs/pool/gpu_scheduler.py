@@ -435,9 +435,9 @@ class GpuScheduler:
     def _is_large(self, cell: Cell) -> bool:
         """Return whether a cell needs more than half of the memory at its peak, as models of a billion weights do in their check.
 
-        One of them goes on at a time, and until it has compiled it counts with what its calls take. Then no cell starts that
-        does not fit beside its peak, and it waits for as many to leave. Without this such cells start when nobody else is
-        left, and have the GPU for themselves at the end of a night.
+        Where the check does not fit beside the others, one of them goes on at a time, and until it has compiled it counts with
+        what its calls take. Then no cell starts that does not fit beside its peak, and it waits for as many to leave. Without
+        this such cells start when nobody else is left, and have the GPU for themselves at the end of a night.
         """
         return self._memory.most(cell) > self._slot.memory_bytes / 2
 
@@ -449,6 +449,10 @@ class GpuScheduler:
         is_early = process.stage in _BEFORE_TUNED and self._is_large(process.cell)
         asked = CONTEXT_BYTES + max(process.most_asked, self._needs(process) if process.asks else 0)
         return max(self._memory.most(process.cell, is_checked=not is_early), asked)
+
+    def _whole_peak(self, process: CellProcess) -> float:
+        """Return the most memory that an active cell will need, its check included."""
+        return max(self._peak(process), self._memory.most(process.cell))
 
     def _is_tuned_now(self, job: Job) -> bool:
         """Return whether the first cell of a model is tuning, whose choices this one will take."""
@@ -462,19 +466,24 @@ class GpuScheduler:
         So must a number of bytes that is kept free for another one.
         """
         rests = [max(self._rests(one), self._memory.keeps(one.cell) or 0.0) for one in self._active]
-        peaks = [self._peak(one) for one in self._active]
         all_rest = sum(rests)
-        most_rise = max((peak - rest for peak, rest in zip(peaks, rests, strict=True)), default=0.0)
+
+        def most_rise(peaks: Iterable[float]) -> float:
+            return max((peak - rest for peak, rest in zip(peaks, rests, strict=True)), default=0.0)
+
+        soon, ever = most_rise(map(self._peak, self._active)), most_rise(map(self._whole_peak, self._active))
 
         def fits(cell: Cell, kept_free: float) -> bool:
             if not self._active or not is_accelerator(cell.device):
                 return True
-            if self._waits_for_large(cell):
-                return False
             rest = self._memory.keeps(cell) or CONTEXT_BYTES + self._memory.needs(cell, Stage.LOAD_MODEL)
-            peak = self._memory.most(cell, is_checked=not self._is_large(cell))
-            rise = max(kept_free, most_rise, peak - rest)
-            return all_rest + rest + rise <= self._slot.memory_bytes
+            is_large = self._is_large(cell)
+            room = self._slot.memory_bytes - all_rest - rest
+            if max(kept_free, ever, self._memory.most(cell) - rest) <= room:
+                return True
+            if is_large and self._waits_for_large(cell):
+                return False
+            return max(kept_free, soon, self._memory.most(cell, is_checked=not is_large) - rest) <= room
 
         return fits
 
