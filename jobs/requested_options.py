@@ -121,7 +121,7 @@ class RequestedOptions:
         """
         known = {item.name for item in fields(ExecutionOptions)}
         execution = {name: value for name, value in data["pace"].items() if name in known}
-        settings = replace(Settings.from_json(data["settings"]), compiled="")
+        settings = replace(Settings.from_json(data["settings"]), compiled="", candidates="")
         return cls(settings, ExecutionOptions(**execution | {"budget_s": budget_s}))
 
 
