@@ -19,7 +19,7 @@ from collector.bundle import BundleContents, read_bundle
 from collector.vocabulary import Cell, Measurement, Status
 from jobs.plan.spared_cells import SAME_PROGRAM
 
-#: Seconds of a column of the last table.
+#: Seconds of a row of the last table.
 _STEP_S = 120
 _MARKS = {
     Status.PASS: "+",
@@ -36,11 +36,13 @@ _MARKS = {
 def main(bundle: Path, workers: int) -> None:
     """Print the account of one bundle."""
     contents = read_bundle(bundle)
+    processes = own_processes(contents)
+    if not processes:
+        raise click.UsageError(f"{bundle} has no measured cell: name the bundle of a night")
     lines = {item.cell.cell_id: item for item in contents.measurements}  # a repeat comes later
     ends = Counter(item.status.value for item in lines.values())
     click.echo(f"{len(lines)} lines: " + ", ".join(f"{count} {status}" for status, count in ends.most_common()))
     click.echo("\n".join(status_table(lines.values())))
-    processes = own_processes(contents)
     click.echo("\n".join((*account(processes), *when(contents, processes, workers))))
 
 

@@ -37,3 +37,6 @@ def test_the_account_of_a_night(tmp_path):
     assert "alone for 9 s: tune 9" in told
     assert "1 disturbed measurements were repeated, in 40 s" in told
     assert "| 120 | 3 | 0.5 |\n| 240 | 3 | 0.3 |" in told
+
+    empty = CliRunner().invoke(night_account.main, [str(write_bundle(tmp_path, header("r2"), []))])
+    assert (empty.exit_code, "has no measured cell" in empty.output) == (2, True)
