@@ -477,13 +477,12 @@ class GpuScheduler:
             if not self._active or not is_accelerator(cell.device):
                 return True
             rest = self._memory.keeps(cell) or CONTEXT_BYTES + self._memory.needs(cell, Stage.LOAD_MODEL)
-            is_large = self._is_large(cell)
             room = self._slot.memory_bytes - all_rest - rest
             if max(kept_free, ever, self._memory.most(cell) - rest) <= room:
                 return True
-            if is_large and self._waits_for_large(cell):
+            if self._waits_for_large(cell):
                 return False
-            return max(kept_free, soon, self._memory.most(cell, is_checked=not is_large) - rest) <= room
+            return max(kept_free, soon, self._memory.most(cell, is_checked=not self._is_large(cell)) - rest) <= room
 
         return fits
 
