@@ -117,7 +117,7 @@ class RequestedOptions:
     def from_json(cls, data: Mapping[str, Any], budget_s: float = float("inf")) -> RequestedOptions:
         """The inverse of `to_json`, with this attempt's budget; raises `KeyError` or `TypeError` for another object.
 
-        A folder of compiled programs is left out: they are loaded and run, and a header may be anybody's.
+        Folders of compiled programs and candidates are left out: these are loaded and run, and a header may be anybody's.
         """
         known = {item.name for item in fields(ExecutionOptions)}
         execution = {name: value for name, value in data["pace"].items() if name in known}
