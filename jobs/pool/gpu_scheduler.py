@@ -249,12 +249,13 @@ class GpuScheduler:
     def _settings_of(self, cell: Cell, settings: Settings, known_code: str, name: str) -> Settings:
         """Return the settings of a cell.
 
-        On a CPU, where few programs tune and no measurement is repeated, cells of a run share no choices and keep no program.
+        A cell that compiles a second time finds all kernels in its own caches, so that it shares no candidates. On a CPU, where
+        few programs tune and no measurement is repeated, cells of a run share no choices and keep no program.
         """
         if not is_accelerator(cell.device):
             return replace(settings, known_code=known_code)
         tuning, compiled = settings.shared_tuning or self._own_tuning, settings.compiled or str(self._programs / name)
-        kept = replace(settings, compiled=compiled, candidates=self._candidates)
+        kept = replace(settings, compiled=compiled, candidates="" if settings.warm_compile else self._candidates)
         return replace(kept, known_code=known_code, shared_tuning=tuning)
 
     @property

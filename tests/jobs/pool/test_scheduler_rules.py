@@ -177,6 +177,14 @@ def test_the_first_cell_of_a_model_tunes_before_the_others_start():
     assert set(starts(world).values()) == {0.0}, "with a folder of choices nobody waits"
 
 
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_cells_that_compile_a_second_time_share_no_candidates(is_warm):
+    world = World([Script([Step("work", 1.0)])] * 2, device_slot(1), settings=Settings(warm_compile=is_warm))
+    folders = {job.settings.candidates for job in world.scheduler._waiting}
+    assert len(folders) == 1
+    assert folders.isdisjoint({""}) is not is_warm
+
+
 @pytest.mark.parametrize(
     ("usual", "large", "is_early"),
     [(13, 30, True), (13, 60, False), (9, 30, False)],
