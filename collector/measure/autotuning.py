@@ -12,7 +12,8 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 from collector.vocabulary import short_hash
@@ -27,6 +28,8 @@ _TRITON_CANDIDATE = "TritonTemplateCaller"
 
 #: Gives a context in which the device belongs to this process alone, for a purpose.
 Exclusive = Callable[[str], AbstractContextManager[None]]
+#: Gives a context in which this process does not hold the device that it held before.
+Released = Callable[[], AbstractContextManager[None]]
 
 
 #: How deep this process is in the choice of a Triton kernel's configuration, and whether what it times there is compiled.
@@ -35,7 +38,7 @@ _depth, _is_compiled = 0, False
 _is_rehearsal = False
 
 
-def hold_device_while_tuning(exclusive: Exclusive) -> None:
+def hold_device_while_tuning(exclusive: Exclusive, released: Released = nullcontext) -> None:
     """Wrap Inductor's timing functions in this process. Does nothing where there is no Triton.
 
     The configurations of one kernel are launched alike, so a late launch favours none of them: purpose `tune`, for Triton's
@@ -45,12 +48,15 @@ def hold_device_while_tuning(exclusive: Exclusive) -> None:
     other cells use it meanwhile. The configurations of a kernel were compiled before: a call of each beside other cells was
     stopped by these again and again, for most of the time that `max_autotune` tuned for in a night. The candidates of one
     operation are timed in one hold, since with one each a cell waited more than a hundred times.
+
+    Coordinate descent compiles one configuration after the other, for minutes, amid a call for which the device is held beside
+    other cells. It holds the device only for what it times: who holds it is stopped whenever another cell has it alone.
     """
     wrapped: tuple[tuple[str, dict[str, Callable[[Any, Exclusive], Any]]], ...] = (
         ("torch._inductor.runtime.benchmarking", {"benchmark_gpu": _holding_once_compiled}),
         (
             "torch._inductor.runtime.triton_heuristics",
-            {"benchmark_all_configs": _holding, "coordinate_descent_tuning": _of_a_kernel},
+            {"benchmark_all_configs": _holding, "coordinate_descent_tuning": partial(_released_while, released)},
         ),
         (
             "torch._inductor.select_algorithm",
@@ -65,7 +71,7 @@ def hold_device_while_tuning(exclusive: Exclusive) -> None:
                     setattr(owner, name, names[name](vars(owner)[name], exclusive))
 
 
-def _of_a_kernel(function: Callable[..., Any], _: Exclusive, is_compiled: bool = True) -> Callable[..., Any]:
+def _of_a_kernel(function: Callable[..., Any], is_compiled: bool = True) -> Callable[..., Any]:
     @functools.wraps(function)
     def counted(*args: Any, **kwargs: Any) -> Any:
         global _depth, _is_compiled
@@ -80,7 +86,7 @@ def _of_a_kernel(function: Callable[..., Any], _: Exclusive, is_compiled: bool =
 
 
 def _holding(function: Callable[..., Any], exclusive: Exclusive) -> Callable[..., Any]:
-    inner = _of_a_kernel(function, exclusive)
+    inner = _of_a_kernel(function)
 
     @functools.wraps(function)
     def held(*args: Any, **kwargs: Any) -> Any:
@@ -88,6 +94,17 @@ def _holding(function: Callable[..., Any], exclusive: Exclusive) -> Callable[...
             return inner(*args, **kwargs)
 
     return held
+
+
+def _released_while(released: Released, function: Callable[..., Any], _: Exclusive) -> Callable[..., Any]:
+    inner = _of_a_kernel(function)
+
+    @functools.wraps(function)
+    def let_go(*args: Any, **kwargs: Any) -> Any:
+        with released():
+            return inner(*args, **kwargs)
+
+    return let_go
 
 
 def _holding_for_all(function: Any, exclusive: Exclusive) -> Any:
@@ -109,7 +126,7 @@ def _launched_as_kernels_are(function: Any, exclusive: Exclusive) -> Any:
     if not isinstance(function, classmethod):
         return function
     inner = function.__func__
-    kernels_alone = _of_a_kernel(inner, exclusive, is_compiled=False)
+    kernels_alone = _of_a_kernel(inner, is_compiled=False)
 
     @functools.wraps(inner)
     def timed(cls: Any, choice: Any, *args: Any, **kwargs: Any) -> Any:

@@ -141,8 +141,16 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
 
     cell, settings = Cell.from_json(request["cell"]), Settings.from_json(request["settings"])
     spec = find(cell.suite, cell.model, settings.own_models)
-    host.reserved = device_named(cell.device).reserved
-    hold_device_while_tuning(host.exclusive)
+    device = device_named(cell.device)
+    host.reserved = device.reserved
+
+    @contextmanager
+    def released() -> Iterator[None]:
+        device.synchronize()  # what was launched before is done
+        with host.released():
+            yield
+
+    hold_device_while_tuning(host.exclusive, released)
     compile_candidates_beside(MainThread())
     if settings.explain:
         from collector.measure.explaining import explain
