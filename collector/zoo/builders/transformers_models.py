@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -111,10 +111,16 @@ def build_decode(batch_size: int, phase: Phase, device: str, **sizes: Any) -> Bu
 
 
 def _fill(model: Any, cache: Any, prompt: torch.Tensor) -> None:
-    """Run a prompt through a model into its cache, in pieces: the activations of a whole one take up to 60 GB."""
-    piece = prompt.shape[1] if _is_recurrent(model.config) else _PIECE
+    """Run a prompt through a model into its cache, in pieces: the activations of a whole one take up to 60 GB.
+
+    A recurrent layer begins anew with each call of several tokens, so that a model with such layers takes the prompt whole. Where
+    all layers are recurrent the end of the prompt will do: their state is as large behind any prompt.
+    """
+    pieces: Sequence[torch.Tensor] = prompt.split(_PIECE, dim=1)
+    if _is_recurrent(model.config):
+        pieces = [prompt] if _has_attention(model.config) else pieces[-1:]
     with torch.no_grad():
-        for tokens in prompt.split(piece, dim=1):
+        for tokens in pieces:
             model(tokens, use_cache=True, logits_to_keep=1, **{_cache_name(model): cache})
 
 
@@ -284,9 +290,18 @@ def _cache_name(model: nn.Module) -> str:
     return next((name for name in ("cache", "cache_params") if name in named), "past_key_values")
 
 
+#: The types of layers that are attention.
+_ATTENTION = frozenset({"full_attention", "sliding_attention"})
+
+
 def _is_recurrent(config: Any) -> bool:
     """Whether some layer is no attention, so that the cache must know the configuration."""
-    return not {"full_attention", "sliding_attention"}.issuperset(getattr(config, "layer_types", None) or ())
+    return not _ATTENTION.issuperset(getattr(config, "layer_types", None) or ())
+
+
+def _has_attention(config: Any) -> bool:
+    """Whether some layer of a recurrent model is attention."""
+    return not _ATTENTION.isdisjoint(config.layer_types)
 
 
 def _tokens(model: Any, *shape: int) -> torch.Tensor:

@@ -289,8 +289,9 @@ LLM_MODELS: tuple[ModelSpec, ...] = (
         "state-spaces/mamba2-130m",
         prefill=1,
         training=None,
-        notes="a state-space model in transformers' own operators, whose eager form is too large to train",
-        decode={"chunk_size": 32},  # of the prompt that fills the cache: with 256 it takes 50 GB
+        notes="a state-space model in transformers' own operators, whose eager form is too large to train; the last 128 "
+        "tokens of the prompt fill what decode begins with",
+        decode={"chunk_size": 32},  # of the prompt that fills the cache: it is padded to whole chunks
     ),
     _whisper("encoder", "30 s of sound", "encoder"),
     _whisper("decode", "1 token behind 32 in a static cache", "decode", length=32),
