@@ -56,8 +56,9 @@ def hold_device_while_tuning(exclusive: Exclusive, released: Released = nullcont
         ("torch._inductor.runtime.benchmarking", {"benchmark_gpu": _holding_once_compiled}),
         (
             "torch._inductor.runtime.triton_heuristics",
-            {"benchmark_all_configs": _holding, "coordinate_descent_tuning": partial(_released_while, released)},
+            {"benchmark_all_configs": _holding, "coordinate_descent_tuning": _of_a_kernel},
         ),
+        ("torch._inductor.runtime.coordinate_descent_tuner", {"autotune": partial(_released_while, released)}),
         (
             "torch._inductor.select_algorithm",
             {"benchmark_choices": _holding_for_all, "benchmark_choice": _launched_as_kernels_are},
@@ -71,7 +72,7 @@ def hold_device_while_tuning(exclusive: Exclusive, released: Released = nullcont
                     setattr(owner, name, names[name](vars(owner)[name], exclusive))
 
 
-def _of_a_kernel(function: Callable[..., Any], is_compiled: bool = True) -> Callable[..., Any]:
+def _of_a_kernel(function: Callable[..., Any], _: Exclusive, is_compiled: bool = True) -> Callable[..., Any]:
     @functools.wraps(function)
     def counted(*args: Any, **kwargs: Any) -> Any:
         global _depth, _is_compiled
@@ -86,7 +87,7 @@ def _of_a_kernel(function: Callable[..., Any], is_compiled: bool = True) -> Call
 
 
 def _holding(function: Callable[..., Any], exclusive: Exclusive) -> Callable[..., Any]:
-    inner = _of_a_kernel(function)
+    inner = _of_a_kernel(function, exclusive)
 
     @functools.wraps(function)
     def held(*args: Any, **kwargs: Any) -> Any:
@@ -97,12 +98,10 @@ def _holding(function: Callable[..., Any], exclusive: Exclusive) -> Callable[...
 
 
 def _released_while(released: Released, function: Callable[..., Any], _: Exclusive) -> Callable[..., Any]:
-    inner = _of_a_kernel(function)
-
     @functools.wraps(function)
     def let_go(*args: Any, **kwargs: Any) -> Any:
         with released():
-            return inner(*args, **kwargs)
+            return function(*args, **kwargs)
 
     return let_go
 
@@ -126,7 +125,7 @@ def _launched_as_kernels_are(function: Any, exclusive: Exclusive) -> Any:
     if not isinstance(function, classmethod):
         return function
     inner = function.__func__
-    kernels_alone = _of_a_kernel(inner, is_compiled=False)
+    kernels_alone = _of_a_kernel(inner, exclusive, is_compiled=False)
 
     @functools.wraps(inner)
     def timed(cls: Any, choice: Any, *args: Any, **kwargs: Any) -> Any:

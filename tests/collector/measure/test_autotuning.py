@@ -101,7 +101,8 @@ def held(monkeypatch):
             self.append("/released")
 
         def fake(self, **modules):
-            for name in ("runtime.benchmarking", "runtime.triton_heuristics", "select_algorithm"):
+            runtime = ("benchmarking", "triton_heuristics", "coordinate_descent_tuner")
+            for name in (*(f"runtime.{name}" for name in runtime), "select_algorithm"):
                 module, kind = ModuleType(f"torch._inductor.{name}"), modules.get(name.rpartition(".")[2])
                 if kind:
                     kind.__module__ = module.__name__
@@ -146,9 +147,13 @@ def test_the_configurations_of_a_kernel_stop_no_compiler(held):
             return [kind().benchmark_gpu(lambda: 1.0)]
 
         def coordinate_descent_tuning(self):
-            return kind().benchmark_gpu(lambda: 2.0)
+            return CoordescTuner().autotune(lambda: kind().benchmark_gpu(lambda: 2.0))
 
-    held.fake(benchmarking=kind, triton_heuristics=CachingAutotuner)
+    class CoordescTuner:
+        def autotune(self, time_one):
+            return time_one()
+
+    held.fake(benchmarking=kind, triton_heuristics=CachingAutotuner, coordinate_descent_tuner=CoordescTuner)
     assert CachingAutotuner().benchmark_all_configs() == [1.0]
     assert [event for event in held if event[0] != "/"] == ["tune", "tune"]
     held.clear()
