@@ -17,10 +17,13 @@ import click
 
 from collector.bundle import BundleContents, read_bundle
 from collector.vocabulary import Cell, Measurement, Status
+from jobs.plan.cost import Source, is_whole, shipped_costs, worker_s
 from jobs.plan.spared_cells import SAME_PROGRAM
 
 #: Seconds of a row of the last table.
 _STEP_S = 120
+#: Processes that are named for having stood still longest, and templates that tune.
+_LONGEST, _TUNES = 5, ("aten", "tma", "cutlass")
 _MARKS = {
     Status.PASS: "+",
     Status.UNAVAILABLE: "n/a",
@@ -43,7 +46,7 @@ def main(bundle: Path, workers: int) -> None:
     ends = Counter(item.status.value for item in lines.values())
     click.echo(f"{len(lines)} lines: " + ", ".join(f"{count} {status}" for status, count in ends.most_common()))
     click.echo("\n".join(status_table(lines.values())))
-    click.echo("\n".join((*account(processes), *when(contents, processes, workers))))
+    click.echo("\n".join((*account(processes), *against_first_costs(processes), *when(contents, processes, workers))))
 
 
 def status_table(lines: Iterable[Measurement]) -> list[str]:
@@ -81,7 +84,35 @@ def account(processes: Sequence[Measurement]) -> list[str]:
         f"{len(processes)} processes, {whole_s:,.0f} s of workers: {_shares(stages, whole_s)}",
         f"of these {waited:,.0f} s waiting for the GPU, {stopped:,.0f} s of that standing still",
         f"the GPU belonged to one cell alone for {sum(alone.values()):,.0f} s: {_seconds(alone)}",
+        f"stood still longest: {', '.join(_stood(item) for item in sorted(processes, key=_stopped_s)[: -_LONGEST - 1 : -1])}",
         f"{len(again)} disturbed measurements were repeated, in {sum(item.wall_s for item in again):,.0f} s",
+    ]
+
+
+def _stopped_s(item: Measurement) -> float:
+    return float(item.details.get("stopped_s", 0.0))
+
+
+def _stood(item: Measurement) -> str:
+    return f"{item.cell.model} {item.cell.config.name} {_stopped_s(item):.0f} of {item.wall_s:.0f} s"
+
+
+def against_first_costs(processes: Iterable[Measurement]) -> list[str]:
+    """Return in a line each what programs that tune, and others, took of a worker by what the shipped table has for them.
+
+    The others tell how fast the host is.
+    """
+    took = {True: (0, 0.0, 0.0), False: (0, 0.0, 0.0)}
+    for item in filter(is_whole, processes):
+        name, shipped = item.cell.config.name, shipped_costs().estimate(item.cell)
+        if shipped.source is Source.MEASURED:
+            tunes = "autotune" in name or name in _TUNES
+            count, here, there = took[tunes]
+            took[tunes] = count + 1, here + worker_s(item), there + shipped.worker_s
+    return [
+        f"{count} {'programs that tune' if tunes else 'others'}: {here:,.0f} s of a worker, {here / there:.2f} of the first costs"
+        for tunes, (count, here, there) in took.items()
+        if there
     ]
 
 

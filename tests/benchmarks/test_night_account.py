@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from click.testing import CliRunner
 
 from benchmarks import night_account
-from collector.vocabulary import Status
+from collector.vocabulary import Config, Status
 from jobs.plan.spared_cells import SAME_PROGRAM
 from tests.factories import CUDAGRAPHS, cell, failing, header, passing, write_bundle
 
@@ -35,8 +36,14 @@ def test_the_account_of_a_night(tmp_path):
     assert "2 processes, 100 s of workers: compile 50%, timing 10%" in told
     assert "7 s waiting for the GPU, 2 s of that standing still" in told
     assert "alone for 9 s: tune 9" in told
+    assert "stood still longest: a default 2 of 40 s, a default 0 of 60 s" in told
     assert "1 disturbed measurements were repeated, in 40 s" in told
     assert "| 120 | 3 | 0.5 |\n| 240 | 3 | 0.3 |" in told
+    shipped = {"suite": "modern", "device": "cuda", "dtype": "bfloat16", "batch_size": 4}
+    [tuned] = night_account.against_first_costs(
+        [passing(replace(cell("unet", Config(template="tma")), **shipped), wall_s=100.0, details={"waited_s": 31.69})]
+    )
+    assert tuned == "1 programs that tune: 68 s of a worker, 0.10 of the first costs"
 
     empty = CliRunner().invoke(night_account.main, [str(write_bundle(tmp_path, header("r2"), []))])
     assert (empty.exit_code, "has no measured cell" in empty.output) == (2, True)
