@@ -11,7 +11,7 @@ from pathlib import Path
 from collector.process.launcher import Launcher, Preload
 from collector.process.orphans import PREFIX, VARIABLE, kill_tokens, processes_with_token
 from collector.settings import Settings
-from collector.vocabulary import Cell, Config, Phase, Status
+from collector.vocabulary import Cell, Config, Phase
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = Settings(rounds=5, timeout_s=120)
@@ -66,11 +66,6 @@ def cell(template="triton", model=MODEL, **changes):
     return Cell("huggingface", model, config=Config(template=template), **fields)
 
 
-#: Cells that end early, for three reasons.
-EARLY = [cell("tritn"), cell("cudagraphs"), cell(model="NoSuchModel")]
-EARLY_STATUS = [Status.CONFIG_ERROR, Status.UNAVAILABLE, Status.MODEL_FAIL_TO_LOAD]
-
-
 def write_hook(folder, torch=True):
     """The folder that, on a process's PYTHONPATH, has it run `RUN_THIS`; `preloaded` does that for a fork server.
 
@@ -114,6 +109,16 @@ def servers():
         with suppress(OSError):
             if b"collector.process.forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
+    return found
+
+
+def processes_with(variable):
+    """The numbers of the processes that were started with this variable, `NAME=VALUE`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and variable.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
     return found
 
 

@@ -2,14 +2,24 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Launcher, LauncherError, Preload
 from collector.process.orphans import processes_with_token
-from tests.collector.processes import FAMILY, ROOT, SLEEP, Script, dead, serving, state, wait_until, write_hook
+from tests.collector.processes import (
+    FAMILY,
+    ROOT,
+    SLEEP,
+    Script,
+    dead,
+    processes_with,
+    serving,
+    state,
+    wait_until,
+    write_hook,
+)
 
 
 @pytest.fixture(scope="module", params=["spawn", "fork"])
@@ -44,12 +54,14 @@ def script(launcher, folder):
 
 
 def test_a_process_has_exactly_the_environment_that_was_asked_for(script, kind):
-    code = "import json, os; print(json.dumps(dict(os.environ, LARGE=len(os.environ['LARGE']))))"
+    code = "import json, os, sys; print(json.dumps(dict(os.environ, LARGE=len(os.environ['LARGE']), WAVE='wave' in sys.modules)))"
     found = script(code, ODD="aé\udcff\n\t\\\"'=", LARGE="x" * 100_000)
     added = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1", "TORCHINDUCTOR_WORKER_START": "fork"}
     added[SKIP_VARIABLE] = "1"  # what the suite tells the server is kept for what it forks
     assert os.getsid(found.pid) == os.getpgid(found.pid) == found.pid
-    assert found.result() == found.given | {"LARGE": 100_000} | (added if kind == "fork" else {})
+    told = found.result()
+    assert told.pop("WAVE") is (kind == "fork"), "only a forked one begins with what its server has imported"
+    assert told == found.given | {"LARGE": 100_000} | (added if kind == "fork" else {})
 
 
 def test_a_process_keeps_to_its_cores_and_to_all_without_a_wish(script):
@@ -121,11 +133,6 @@ def test_a_process_is_let_go_of_while_it_runs_or_once_it_has_ended(script, launc
     launcher.reap(ended.pid)
     wait_until(lambda: state(running.pid) == state(ended.pid) == "gone")  # no zombie
     assert launcher.exit_code(running.pid) is launcher.exit_code(ended.pid) is None
-
-
-def test_only_forked_ones_begin_with_what_their_server_has_imported(script, kind):
-    code = "import json, sys; print(json.dumps('wave' in sys.modules))"
-    assert script(code).result() is (kind == "fork")
 
 
 def test_a_server_ends_with_every_process_of_every_cell_unless_it_is_kept(tmp_path, kind):
@@ -210,16 +217,4 @@ def test_a_server_closed_while_it_imports_leaves_no_process(tmp_path):
     assert not launcher.is_ready
     launcher.close()
     assert dead(launcher.pid)
-    assert using(tmp_path) == []
-
-
-def using(folder):
-    """The processes that were started with this folder for their temporary files."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and f"TMPDIR={folder}".encode() in (entry / "environ").read_bytes():
-                found.append(entry.name)
-        except OSError:
-            continue
-    return found
+    assert processes_with(f"TMPDIR={tmp_path}") == []
