@@ -26,19 +26,8 @@ from pathlib import Path
 import pytest
 
 #: What is kept of the user's variables: where programs, compilers and temporary files are, and what is said to the suite.
-_KEPT = (
-    "PATH",
-    "LD_LIBRARY_PATH",
-    "CC",
-    "CXX",
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "TMPDIR",
-    "USER",
-    "LOGNAME",
-    "HOME",
-)
+_KEPT = ("PATH", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES")
+_KEPT += ("TMPDIR", "USER", "LOGNAME", "HOME")
 _KEPT += ("HYPOTHESIS_PROFILE", "INDUCTOR_WATCH_SCREENSHOTS", "INDUCTOR_WATCH_CHAOS")
 #: What PYTHONPATH was: pytest-xdist gives its workers the module path that pytest itself began with.
 _LEFT_OUT = "PYTEST_LEFT_OUT_OF_PYTHONPATH"
