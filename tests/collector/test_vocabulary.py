@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from collector.vocabulary import (
     INPUT_BATCH,
@@ -18,22 +18,21 @@ from collector.vocabulary import (
     canonical_json,
     short_hash,
 )
-from tests.collector.words import measurements
+from tests.collector.words import configs
+from tests.factories import cell, failing, passing
 
 
-def over_the_wire(value):
-    return json.loads(json.dumps(value.to_json(), allow_nan=False))
-
-
-@settings(max_examples=20, deadline=None)
-@given(measurements)
-def test_a_measurement_and_its_failure_survive_json(measurement):
-    assert Measurement.from_json(over_the_wire(measurement)) == measurement
+@given(configs)
+def test_a_measurement_and_its_failure_survive_json(config):
+    texts = {"log_tail": "\x00\ud800\u2028", "code_id": "c", "program_id": None}
+    found = replace(failing(cell(config=config)), replicate=3, details={"a": [1, "b"]}, **texts)
+    for measurement in (found, passing(found.cell)):
+        assert Measurement.from_json(json.loads(json.dumps(measurement.to_json(), allow_nan=False))) == measurement
 
 
 def blank(**changes):
-    cell = Cell("s", "m", Phase.INFERENCE, "float32", "cpu", 1, Config())
-    return replace(Measurement(cell, Status.PASS, "2026-08-01T00:00:00+00:00", 1.0), **changes)
+    which = Cell("s", "m", Phase.INFERENCE, "float32", "cpu", 1, Config())
+    return replace(Measurement(which, Status.PASS, "2026-08-01T00:00:00+00:00", 1.0), **changes)
 
 
 def test_what_was_not_measured_is_absent_and_zero_is_not():
@@ -46,12 +45,12 @@ def test_what_was_not_measured_is_absent_and_zero_is_not():
 
 
 def test_the_batch_that_was_measured_is_named_beside_the_one_asked_for():
-    cell = Cell("user", "m:f", Phase.INFERENCE, "float32", "cpu", OWN_BATCH, Config())
-    found = Measurement(cell, Status.PASS, "2026-11-25T00:00:00+00:00", 1.0)
-    assert str(cell) == found.cell_name == "user/m:f inference float32 cpu bs-own default"
+    own = Cell("user", "m:f", Phase.INFERENCE, "float32", "cpu", OWN_BATCH, Config())
+    found = Measurement(own, Status.PASS, "2026-11-25T00:00:00+00:00", 1.0)
+    assert str(own) == found.cell_name == "user/m:f inference float32 cpu bs-own default"
     found.details[INPUT_BATCH] = 64
     assert " bs64 " in found.cell_name
-    assert (cell.batch_size, batch_words(cell.batch_size), batch_words(64)) == (OWN_BATCH, "own batch", "batch 64")
+    assert (own.batch_size, batch_words(own.batch_size), batch_words(64)) == (OWN_BATCH, "own batch", "batch 64")
 
 
 def test_an_unknown_field_of_a_config_is_refused_by_name():
