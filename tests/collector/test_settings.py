@@ -7,12 +7,9 @@ from collector.settings import BackendFlags, Settings
 
 
 def switches():
-    return (
-        torch.backends.cuda.matmul.allow_tf32,
-        torch.backends.cudnn.allow_tf32,
-        torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(),
-        torch.backends.cudnn.benchmark,
-    )
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    allowed = cuda.fp16_bf16_reduction_math_sdp_allowed()
+    return cuda.matmul.allow_tf32, cudnn.allow_tf32, allowed, cudnn.benchmark
 
 
 def test_flags_are_applied_and_the_default_is_that_of_pytorchs_runner():
