@@ -56,7 +56,7 @@ def test_noise_does_not_collapse_where_steps_of_both_latencies_are_cut_off():
 def test_a_slow_night_makes_no_verdict_that_outlives_a_confirmation():
     """Of one model nothing tells a host that is 3 % slower from a commit, but for base measured again beside it."""
     world = World(1, noise=0.003, pace=0.003, slow_night=0.03)
-    once, again = (rates(world, (), 40, confirm=confirm) for confirm in ("no", "both"))
+    once, again = (rates(world, (), 24, confirm=confirm) for confirm in ("no", "both"))
     assert once.alarms > 0.1
     assert again.alarms <= 0.05
     assert 0 < again.again < 1
@@ -71,7 +71,7 @@ def test_a_step_in_a_slow_night_is_found_where_base_is_measured_again():
 
 def test_a_confirmation_finds_what_a_single_run_with_modes_does_not():
     world = World(20, noise=0.003, pace=0.003, modes=0.08)
-    once, again = (rates(world, (0.05,), 6, confirm=confirm) for confirm in ("no", "new"))
+    once, again = (rates(world, (0.05,), 4, confirm=confirm) for confirm in ("no", "new"))
     assert once.power[0] < 0.3 < 0.55 < again.power[0]
     assert again.alarms <= 0.1
 
