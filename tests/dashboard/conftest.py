@@ -69,11 +69,16 @@ def text_of(app: AppTest) -> str:
     return "\n".join(parts)
 
 
-def cells_of(app: AppTest) -> pd.DataFrame:
-    """The table of the compare page as it is read, a space between the lines of a cell."""
-    (table,) = [part for part in text_of(app).split("<table>") if "<caption>Cells" in part]
+def table_of(app: AppTest, caption: str) -> list[list[str]]:
+    """The rows of the one table whose caption begins so, as they are read, a space between the lines of a cell."""
+    (table,) = [part for part in text_of(app).split("<table>") if f"<caption>{caption}" in part]
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in table.split("</table>")[0].split("<tr>")[1:]]
-    head, *body = [[html.unescape(re.sub(r"<[^>]+>", "", cell.replace("<br>", " "))) for cell in row] for row in rows]
+    return [[html.unescape(re.sub(r"<[^>]+>", "", cell.replace("<br>", " "))) for cell in row] for row in rows]
+
+
+def cells_of(app: AppTest) -> pd.DataFrame:
+    """The table of the compare page."""
+    head, *body = table_of(app, "Cells")
     return pd.DataFrame(body, columns=head)
 
 

@@ -7,7 +7,7 @@ import pytest
 from collector.bundle import CENSUS
 from collector.vocabulary import Measurement, Status
 from tests.dashboard import stores
-from tests.dashboard.conftest import plain, text_of
+from tests.dashboard.conftest import plain, table_of, text_of
 from tests.dashboard.test_generated_code import NEW, OLD
 from tests.factories import at, cell, header, write_bundle
 
@@ -50,22 +50,16 @@ def store(bundles):
     return stores.store(folder / "s.db", [*found, stores.night(folder, "n1", cells=list(CELLS.values()))])
 
 
-def rows_of(app, name):
-    (table,) = [part for part in text_of(app).split("<table>") if f"<caption>Code for {name}" in part]
-    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in table.split("</table>")[0].split("<tr>")[1:]]
-    return [[re.sub(r"<[^>]+>", "", text) for text in row] for row in rows]
-
-
 def test_commits_are_down_and_a_mark_is_where_code_changed(open_app, store):
     app = open_app(store, "census")
-    head, *rows = rows_of(app, "H100")
+    head, *rows = table_of(app, "Code for H100")
     assert head[3].startswith("gpt2") and head[4].startswith("bert")  # what changed comes first
     assert [(row[0], row[2:]) for row in rows] == [
         (stores.SHAS[2][:10], ["0 of 2", "same", "same"]),
         (stores.SHAS[1][:10], ["1 of 2", "changed", "same"]),
         (stores.SHAS[0][:10], ["0 of 2", "same", "same"]),
     ]
-    assert len(rows_of(app, "A100")) == 2
+    assert len(table_of(app, "Code for A100")) == 2
     assert stores.HOSTILE not in text_of(app)
     # A mark leads to the kernels that differ.
 
@@ -84,7 +78,7 @@ def test_other_pages_lead_to_the_census_where_there_is_no_night(open_app, bundle
     path = stores.store(folder / "leads.db", found)
     said = plain(open_app(path, "overview"))
     assert "No nights yet" in said and "No runs yet" not in said
-    assert len(rows_of(open_app(path, "census"), "H100")) == 4
+    assert len(table_of(open_app(path, "census"), "Code for H100")) == 4
 
 
 def test_a_store_without_a_census_says_so(open_app, two_nights):

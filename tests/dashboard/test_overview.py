@@ -33,10 +33,10 @@ def test_four_key_figures_each_with_how_they_went(open_app, three_nights):
     assert any(
         re.match(r"Changes with 95 % intervals, \d+ of \d+: gpt2 .* from \+", fold.label) for fold in app.expander
     )
-    assert len(alts(unfolded(app, "intervals"))) == 5
-    said = alts(open_app(three_nights))
+    said = alts(app)
     assert len(said) == 4 and all(" over 3 nights" in words for words in said)
     assert all(words.partition(" over ")[2] in text_of(app) for words in said), "the words stand beside the line"
+    assert len(alts(unfolded(app, "intervals"))) == 5
 
 
 def test_what_broke_has_its_reason_log_and_command(open_app, three_nights):

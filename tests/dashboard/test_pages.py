@@ -135,7 +135,6 @@ def test_swapping_turns_the_comparison_around(open_app, two_nights):
     assert (app.query_params["base"], app.query_params["new"]) == ("night-1", "night-0")
     assert "6 improved" in plain(app) and "regressed" not in plain(app).partition("24 cells")[2].partition(".")[0]
     # Picking writes to the address, and a default leaves it.
-    app = open_app(two_nights)
     app.selectbox(key="suite_widget").select("timm")
     ran(app)
     assert app.query_params["suite"] == "timm"

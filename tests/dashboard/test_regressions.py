@@ -91,15 +91,12 @@ def test_who_may_write_changes_state_and_leaves_a_note_under_a_name(open_app, re
         with opened(path, write=False) as engine:
             return list_regressions(engine)[0]
 
-    for refused, said in (
-        ({"State": "confirmed"}, "Say who you are"),
-        ({"Your_name": "dan", "Link": "javascript:alert(1)"}, "https://"),
-    ):
-        app = submit(open_app(path, "regressions", record=name), **refused)
-        assert said in app.error[0].value
-        assert (found().link, found().state) == ("", "new")
-    app = open_app(path, "regressions", record=name)
-    submit(app, State="acknowledged", Your_name="carol", Note="looking", Owner="carol")
+    app = submit(open_app(path, "regressions", record=name), State="confirmed")
+    assert "Say who you are" in app.error[0].value
+    submit(app, Your_name="dan", Link="javascript:alert(1)")
+    assert "https://" in app.error[0].value
+    assert (found().link, found().state) == ("", "new")
+    submit(app, State="acknowledged", Your_name="carol", Note="looking", Owner="carol", Link="")
     assert (found().state, found().owner) == ("acknowledged", "carol")
     assert (found().events[-1].author, found().events[-1].text) == ("carol", "looking")
     assert "acknowledged" in text_of(app)

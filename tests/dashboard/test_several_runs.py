@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.dashboard import stores
-from tests.dashboard.conftest import cells_of, plain, text_of
+from tests.dashboard.conftest import cells_of, plain, table_of, text_of
 
 SIDES = {"base": f"main@{stores.SHAS[0]}", "new": f"main@{stores.SHAS[1]}"}
 MODEL = {"model": "huggingface/gpt2", "setting": "inference,bfloat16,cuda,8"}
@@ -22,16 +22,8 @@ def store(tmp_path_factory):
     return stores.store(folder / "store.db", bundles)
 
 
-def rows_of(app):
-    """The cells of the table of measurements by the title of their metric."""
-    (table,) = [part for part in text_of(app).split("<table>") if "<caption>Metrics" in part]
-    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in table.split("</table>")[0].split("<tr>")[2:]]
-    texts = [[re.sub(r"<[^>]+>", "", cell).replace("\N{MINUS SIGN}", "-") for cell in row] for row in rows]
-    return {title: cells for title, *cells in texts}
-
-
 def numbers(text):
-    return [float(number) for number in re.findall(r"[-+]?\d+\.?\d*", text)]
+    return [float(number) for number in re.findall(r"[-+]?\d+\.?\d*", text.replace("\N{MINUS SIGN}", "-"))]
 
 
 TITLES = {
@@ -47,11 +39,11 @@ def test_compare_and_model_show_the_same_values_and_changes(open_app, store):
     (cell,) = table[table["config"] == "cudagraphs"].to_dict("records")
     assert "mean of 3 / 3 runs" in text_of(app)
     model = MODEL | SIDES | {"config": ["default", "cudagraphs"], "versus": "configs"}
-    shown = rows_of(open_app(store, "model", **model))
+    shown = {title: cells for title, *cells in table_of(open_app(store, "model", **model), "Metrics")}
     for title in TITLES:
         base, new, change, interval, _ = shown[title]
         of_model = [number for text in (base, new, change, interval) for number in numbers(text)]
-        assert numbers(cell[title].replace("\N{MINUS SIGN}", "-")) == of_model[:5], title
+        assert numbers(cell[title]) == of_model[:5], title
 
 
 def test_model_says_what_stands_behind_the_values(open_app, store):

@@ -38,7 +38,9 @@ def test_a_filter_hides_cells_and_changes_no_verdict(open_app, two_nights):
 
 
 def test_where_no_noise_is_known_the_page_says_what_to_do(open_app, tmp_path):
-    store = stores.fill_gpus(tmp_path / "once.db", tmp_path, (1, 1))
+    commits = enumerate(stores.SHAS[:2])
+    bundles = [stores.run(tmp_path, f"n{at}", at, seed=at, commit=sha, slower=("gpt2",) * at) for at, sha in commits]
+    store = stores.store(tmp_path / "once.db", bundles)
     said = plain(open_app(store))
     assert "Undecided: 6 of 6 models." in said and "Nothing" not in said.partition("Undecided")[0]
     assert "24 cells: 23 no clear change, 1 not applicable." in said
