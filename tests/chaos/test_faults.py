@@ -89,7 +89,7 @@ def test_a_killed_command_leaves_whole_runs_and_is_repeated(verb, kind, tmp_path
     undisturbed = cli(tmp_path, *words, "--db", next(places))
     assert undisturbed.code == 0, undisturbed
     reference = Reference(tmp_path, sorted(runs.glob("*.jsonl.gz")) if verb == "import" else bundles)
-    for _ in tries(40, 3):
+    for _ in tries(40, 2):
         shutil.rmtree(runs, ignore_errors=True)
         store = next(places)
         killed = Child(tmp_path, *words, "--db", store).end(rng.uniform(0, undisturbed.seconds * 1.05))
