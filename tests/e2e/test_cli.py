@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -82,17 +81,3 @@ def test_a_reader_that_has_gone_is_no_regression(folder):
     done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
-
-
-@pytest.mark.slow
-def test_one_real_cell_from_the_command_line_to_the_comparison(tmp_path):
-    words = ["run", "--model", "ViTTinyForImageClassification", "--config", "triton", "--device", "cpu"]
-    done = call(*words, "--samples", "5", "--fail", folder=tmp_path)
-    assert done.returncode == 0, tell(done)
-    assert "[1/1]" in done.stdout
-    (bundle,) = (tmp_path / "runs").glob("*.jsonl*")
-    assert bundle.name.endswith(".jsonl.gz")
-    found = json.loads(call("compare", "latest", "latest", "--json", folder=tmp_path).stdout)
-    assert found["transitions"]["both_pass"] == 1
-    (suite,) = found["suites"]
-    assert suite["figures"]["speedup"]["ratio"] == 1.0
