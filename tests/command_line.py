@@ -8,13 +8,15 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
+from urllib.request import urlopen
 
 from collector.machine.toolchain import SKIP_VARIABLE
 from tests.program_server import ask
@@ -54,6 +56,20 @@ def is_one_line(done: subprocess.CompletedProcess[str], code: int, *words: str) 
     assert [line for line in errors if not line.startswith(("Usage:", "Try "))] == errors[-1:], tell(done)
     for word in words:
         assert word in errors[-1], tell(done)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_healthy(port: int) -> bool:
+    """Whether a dashboard answers at a port."""
+    with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5) as answer:
+        return answer.read() == b"ok"
+    return False
 
 
 @cache

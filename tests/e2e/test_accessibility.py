@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.browser_fixtures import chromium, context_of, keep, server, settled  # noqa: F401 -- fixtures
-
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: pip install -e .[dev]")
+from tests.e2e.conftest import LOOKS, context_of, keep, settled, violations
 
 PAGES = ("", "compare", "model?model=huggingface/gpt2", "commit", "census", "trends", "regressions", "runs")
 PHONE = 390
-LOOKS = (
-    ("light", 1400),
-    pytest.param("dark", 1400, marks=pytest.mark.slow),
-    pytest.param("light", PHONE, marks=pytest.mark.slow),
-)
 #: The script has ended, nothing is about to be replaced and nothing fades: on a busy machine that takes its time.
 _STANDS = """() => document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     && !document.querySelector('[data-stale="true"]') && !document.getAnimations().some(one => one.playState === 'running')"""
 _FITS = """phone => document.querySelector('[data-testid="stMain"]').scrollWidth <= phone"""
 
 
-def violations(page):
-    """What axe finds now: rule, what it demands, and the first elements."""
-    found = axe.Axe().run(page).response["violations"]
-    return [(item["id"], item["help"], [node["html"][:160] for node in item["nodes"][:3]]) for item in found]
-
-
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("address", PAGES)
-def test_axe_finds_nothing_and_the_page_fits_a_phone(chromium, server, address, scheme, width):  # noqa: F811
+def test_axe_finds_nothing_and_the_page_fits_a_phone(chromium, server, address, scheme, width):
     context = context_of(chromium, viewport={"width": width, "height": 1000}, color_scheme=scheme)
     page = context.pages[0] if context.pages else context.new_page()
     page.set_viewport_size({"width": width, "height": 1000})

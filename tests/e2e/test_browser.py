@@ -3,10 +3,10 @@
 import re
 
 from tests.dashboard import stores
-from tests.e2e.browser_fixtures import chromium, page, server, serving, settled, watched  # noqa: F401 -- fixtures
+from tests.e2e.conftest import serving, settled, watched
 
 
-def test_from_the_overview_to_compare_to_a_model_and_back(page):  # noqa: F811
+def test_from_the_overview_to_compare_to_a_model_and_back(page):
     page.goto("/")
     settled(page)
     assert "gpt2 cudagraphs)" in page.locator(".iw-verdict").inner_text()
@@ -24,7 +24,7 @@ def test_from_the_overview_to_compare_to_a_model_and_back(page):  # noqa: F811
     page.locator("h1", has_text="Compare").wait_for()
 
 
-def test_the_whole_stored_log_is_saved_as_text(page, tmp_path):  # noqa: F811
+def test_the_whole_stored_log_is_saved_as_text(page, tmp_path):
     page.goto("/model?model=huggingface/opt&config=cudagraphs")
     settled(page)
     page.get_by_text("Log of new").click()
@@ -39,7 +39,7 @@ def test_the_whole_stored_log_is_saved_as_text(page, tmp_path):  # noqa: F811
     assert saved.strip() == shown.strip() and saved.startswith("Traceback")
 
 
-def test_what_is_picked_stands_in_address_navigation_and_link(page):  # noqa: F811
+def test_what_is_picked_stands_in_address_navigation_and_link(page):
     page.goto("/trends")
     settled(page)
     page.locator(".st-key-log_widget label").first.click()
@@ -68,7 +68,7 @@ def test_what_is_picked_stands_in_address_navigation_and_link(page):  # noqa: F8
     page.get_by_test_id("stMain").get_by_text("base main@a1a1a1a1a1 (night-0)").first.wait_for()
 
 
-def test_charts_are_the_first_that_a_server_shows_and_tell_the_pointer(chromium, tmp_path):  # noqa: F811
+def test_charts_are_the_first_that_a_server_shows_and_tell_the_pointer(chromium, tmp_path):
     with serving(stores.fill(tmp_path / "store.db"), tmp_path) as address, watched(chromium) as opened:
         opened.goto(f"{address}/trends")
         settled(opened)

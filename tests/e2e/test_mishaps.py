@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
@@ -21,7 +20,7 @@ import pytest
 from collector.bundle import read_bundle
 from collector.vocabulary import Config
 from tests.collector.processes import wait_until
-from tests.command_line import ROOT, call, is_one_line, tell
+from tests.command_line import ROOT, call, free_port, is_healthy, is_one_line, tell
 from tests.e2e.killing import Storm
 from tests.factories import cell, new_store
 from tests.jobs.acting import played_host
@@ -72,21 +71,14 @@ def test_a_night_that_is_ended_leaves_no_process_and_no_folder_and_goes_on(playe
 
 def test_the_dashboard_leaves_no_server_behind(tmp_path):
     new_store(tmp_path / "s.db").dispose()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = free.getsockname()
-
-    def answers():
-        with socket.socket() as client:
-            return client.connect_ex(address) == 0
-
+    port = free_port()
     storm = Storm(tmp_path, tmp_path, seed=1, longest_s=1, STREAMLIT_SERVER_HEADLESS="true")
-    process = storm.call("dashboard", "--db", "s.db", "--port", str(address[1]))
+    process = storm.call("dashboard", "--db", "s.db", "--port", str(port))
     try:
-        wait_until(answers, 60)
+        wait_until(lambda: is_healthy(port), 60)
         process.terminate()
         process.wait(60)
-        assert not answers()
+        assert not is_healthy(port)
         assert storm.processes() == []
     finally:
         storm.clear()

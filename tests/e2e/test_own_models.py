@@ -9,14 +9,12 @@ import shlex
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from collector.bundle import read_bundle
-from tests.command_line import call, tell
+from tests.command_line import ROOT, call, tell
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own-models.md").read_text().partition("## Where the file is found")[0]
 #: What a shell calls the program that is tested.
 PROGRAM = f'inductor-watch() {{ {shlex.quote(sys.executable)} -m jobs.cli "$@"; }}\nexport -f inductor-watch\n'

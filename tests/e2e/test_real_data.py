@@ -9,17 +9,7 @@ from click.testing import CliRunner
 
 from jobs.cli import app
 from tests.dashboard import stores
-from tests.e2e.browser_fixtures import (  # noqa: F401
-    ROOT,
-    SCREENSHOTS,
-    chromium,
-    keep,
-    real_server,
-    real_store,
-    serving,
-    settled,
-    watched,
-)
+from tests.e2e.conftest import SCREENSHOTS, keep, serving, settled, watched
 
 pytestmark = pytest.mark.slow  # `make browser` runs them
 
@@ -30,12 +20,12 @@ SIDES = f"base={BASE}&new={NEW}"
 
 
 @pytest.fixture
-def page(chromium, real_server):  # noqa: F811
+def page(chromium, real_server):
     with watched(chromium, base_url=real_server, permissions=["clipboard-read", "clipboard-write"]) as opened:
         yield opened
 
 
-def test_the_report_of_the_page_is_that_of_the_command_line(page, chromium, real_server, real_store, tmp_path):  # noqa: F811
+def test_the_report_of_the_page_is_that_of_the_command_line(page, chromium, real_server, real_store, tmp_path):
     page.goto(f"/compare?{SIDES}&suite=huggingface")
     settled(page)
     page.get_by_role("button", name="Export report and charts").click()
@@ -82,7 +72,7 @@ def test_a_chart_is_saved_by_keyboard_alone(page, tmp_path):
 
 
 @pytest.mark.skipif(not os.environ.get(SCREENSHOTS), reason=f"{SCREENSHOTS} names no folder to keep pictures in")
-def test_the_pictures_of_the_readme(chromium, tmp_path):  # noqa: F811
+def test_the_pictures_of_the_readme(chromium, tmp_path):
     store = stores.shipped(tmp_path / "store.db")
     with serving(store, tmp_path) as address:
         for scheme in ("light", "dark"):

@@ -9,14 +9,9 @@ import pytest
 
 from tests.command_line import call, tell
 from tests.dashboard import stores
-from tests.e2e.browser_fixtures import chromium, keep, watched  # noqa: F401 -- fixtures
+from tests.e2e.conftest import LOOKS, keep, violations, watched
 
 PAGES = ("", "compare", "model/huggingface/gpt2/", "trends", "commit", "regressions")
-LOOKS = (
-    ("light", 1400),
-    pytest.param("dark", 1400, marks=pytest.mark.slow),
-    pytest.param("light", 390, marks=pytest.mark.slow),
-)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +29,7 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture
-def page(chromium, site):  # noqa: F811
+def page(chromium, site):
     """A page that fails the test if it asks another host for anything or a script breaks."""
     with watched(chromium, base_url=site) as opened:
         yield opened
@@ -94,17 +89,13 @@ def test_charts_are_drawn_where_they_are_seen(page, site):
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("address", PAGES)
-def test_axe_finds_nothing_and_the_page_fits(chromium, site, address, scheme, width):  # noqa: F811
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe is not installed: pip install -e .[dev]"
-    )
+def test_axe_finds_nothing_and_the_page_fits(chromium, site, address, scheme, width):
     with watched(chromium, viewport={"width": width, "height": 1000}, color_scheme=scheme) as page:
         page.goto(f"{site}{address}", wait_until="networkidle")
         if "compare" in address:
             page.wait_for_selector("[data-ready]")
         keep(page, f"site-{address.partition('?')[0].replace('/', '-')}-{scheme}-{width}")
-        found = axe.Axe().run(page).response["violations"]
-        assert [(item["id"], item["help"], [node["html"][:160] for node in item["nodes"][:3]]) for item in found] == []
+        assert violations(page) == []
         for fits in (width, 390):
             page.set_viewport_size({"width": fits, "height": 1000})
             assert page.evaluate("document.documentElement.scrollWidth") <= fits

@@ -1,31 +1,21 @@
-"""The twelve tasks of an engineer who looks at the dashboard, each with the clicks that it takes from the first page.
+"""The tasks of an engineer who looks at the dashboard, each with the clicks that it takes from the first page.
 
-A key press that picks or opens something counts as a click, typing does not.
+A key press that picks or opens something counts as a click, typing does not. Task 6, to send a comparison, is in
+`test_browser.py`.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from collector.vocabulary import Config
-from tests.command_line import call, tell
+from tests.command_line import ROOT, call, tell
 from tests.dashboard import stores
-from tests.e2e.browser_fixtures import (  # noqa: F401 -- fixtures
-    chromium,
-    page,
-    real_server,
-    real_store,
-    server,
-    serving,
-    settled,
-    watched,
-)
+from tests.e2e.conftest import serving, settled, watched
 from tests.factories import CUDAGRAPHS, DEFAULT, cell, night, passing
 
 pytestmark = pytest.mark.slow  # `make browser` runs them
 
-ROOT = Path(__file__).parents[2]
 MOST = 3
 _MOST_TABS = 150
 
@@ -33,7 +23,7 @@ _MOST_TABS = 150
 class Visitor:
     """Somebody on the first page, who counts clicks."""
 
-    def __init__(self, page, place="/") -> None:  # noqa: F811
+    def __init__(self, page, place="/") -> None:
         self.page, self.clicks = page, 0
         page.goto(place)
         settled(page)
@@ -79,13 +69,13 @@ class Visitor:
 
 
 @pytest.fixture
-def visitor(page) -> Iterator[Visitor]:  # noqa: F811
+def visitor(page) -> Iterator[Visitor]:
     somebody = Visitor(page)
     yield somebody
     assert 1 <= somebody.clicks <= MOST
 
 
-def test_1_which_models_regressed_between_two_torch_versions(chromium, real_server):  # noqa: F811
+def test_1_which_models_regressed_between_two_torch_versions(chromium, real_server):
     with watched(chromium, base_url=real_server) as opened:
         visitor = Visitor(opened)
         visitor.pick("base", "2.13.0")
@@ -98,7 +88,7 @@ def test_1_which_models_regressed_between_two_torch_versions(chromium, real_serv
         assert visitor.clicks == MOST
 
 
-def test_2_graph_partition_off_and_on_for_speech_transformer(chromium, tmp_path):  # noqa: F811
+def test_2_graph_partition_off_and_on_for_speech_transformer(chromium, tmp_path):
     store = stores.store(tmp_path / "store.db", sorted((ROOT / "data" / "partition").glob("*.jsonl*")))
     with serving(store, tmp_path) as address, watched(chromium, base_url=address) as opened:
         visitor = Visitor(opened)
@@ -113,7 +103,7 @@ def test_2_graph_partition_off_and_on_for_speech_transformer(chromium, tmp_path)
         assert visitor.clicks == MOST
 
 
-def test_3_three_months_of_t5small_under_cudagraphs_and_the_worst_point(chromium, tmp_path):  # noqa: F811
+def test_3_three_months_of_t5small_under_cudagraphs_and_the_worst_point(chromium, tmp_path):
     worst, elsewhere = 60, 40
     bundles = [
         night(
@@ -160,10 +150,14 @@ def test_3_a_click_at_a_point_opens_its_run(visitor):
     assert "config=cudagraphs" in visitor.page.url and "new=night-2" in visitor.page.url
 
 
-def test_4_the_kernel_that_makes_a_model_slower(visitor):
+def test_4_and_7_the_kernel_that_makes_a_model_slower_and_whether_that_is_real(visitor):
     visitor.click(visitor.link("gpt2 cudagraphs"))
     first = visitor.page.locator("table", has_text="Compiled kernels per call").locator("tbody tr").first.inner_text()
     assert first.startswith("triton_poi_fused_add") and "+" in first
+    row = visitor.page.locator("tr", has_text="compiled latency").first.inner_text()
+    assert "measured" in row and "regressed" in row
+    visitor.click(visitor.page.get_by_text("How is this decided?"))
+    visitor.see("Noise from run to run")
 
 
 def test_5_what_failed_last_night_why_with_log_and_command(visitor):
@@ -175,40 +169,6 @@ def test_5_what_failed_last_night_why_with_log_and_command(visitor):
     assert "opt" in visitor.page.get_by_test_id("stCode").last.inner_text()
 
 
-def test_6_send_this_comparison(visitor, chromium):  # noqa: F811
-    visitor.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    visitor.click(visitor.page.get_by_role("button", name="Copy link"))
-    visitor.page.get_by_text("Copied.").wait_for()
-    link = visitor.page.evaluate("navigator.clipboard.readText()")
-    assert "base=night-1" in link and "new=night-2" in link
-    with watched(chromium) as fresh:
-        fresh.goto(link)
-        settled(fresh)
-        assert fresh.locator(".iw-verdict").inner_text() == visitor.page.locator(".iw-verdict").inner_text()
-
-
-def test_7_is_this_change_real(visitor):
-    visitor.click(visitor.link("gpt2 cudagraphs"))
-    row = visitor.page.locator("tr", has_text="compiled latency").first.inner_text()
-    assert "measured" in row and "regressed" in row
-    visitor.click(visitor.page.get_by_text("How is this decided?"))
-    visitor.see("Noise from run to run")
-
-
-@pytest.mark.parametrize("nights", [0, 1, 90])
-def test_8_a_store_with_no_run_one_or_three_months(chromium, tmp_path, nights):  # noqa: F811
-    store = stores.fill(tmp_path / "store.db", nights) if nights else stores.store(tmp_path / "store.db", [])
-    said = {0: "No runs yet", 1: "One side alone", 90: "regressed"}[nights]
-    with serving(store, tmp_path) as address, watched(chromium, base_url=address) as opened:
-        opened.goto("/")
-        opened.get_by_test_id("stMain").get_by_text(said).first.wait_for(timeout=20_000)
-        assert opened.get_by_test_id("stException").count() == 0
-        if nights > 1:
-            opened.goto("/trends")
-            opened.locator('[data-testid="stVegaLiteChart"]').first.wait_for(state="attached")
-            assert f"{nights} nights" in opened.get_by_test_id("stMain").inner_text()
-
-
 NAMES = [
     "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>",
     "a | b `c` $x^2$ **d** _e_ :smile: [f](javascript:window.hacked=1)",
@@ -218,7 +178,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES, ids=["html", "markdown", "address", "long"])
-def test_8_hostile_names_are_shown_as_they_are_and_their_links_work(chromium, tmp_path, name):  # noqa: F811
+def test_8_hostile_names_are_shown_as_they_are_and_their_links_work(chromium, tmp_path, name):
     names = {"branch": name, "label": name, "commit_title": name}
     bundles = [
         night(
@@ -262,12 +222,6 @@ def test_9_keyboard_only(visitor):
     fold = visitor.page.locator("summary", has_text="How is this decided?")
     visitor.open_by_keyboard(fold)
     visitor.see("Noise from run to run")
-
-
-@pytest.mark.parametrize("name", ["Compare", "Model", "Commit", "Trends", "Regressions", "Runs", "About the numbers"])
-def test_9_every_page_opens_by_keyboard_and_tab_gets_through_it(visitor, name):
-    visitor.open_by_keyboard(visitor.menu(name))
-    visitor.page.wait_for_function("document.querySelector('[data-testid=stMain] h1') !== null")
     visitor.tab_to(visitor.page.get_by_role("button", name="Copy link"))
 
 
@@ -280,7 +234,7 @@ def nights_server(tmp_path_factory) -> Iterator[str]:
         yield address
 
 
-def test_10_which_models_use_more_memory(chromium, nights_server):  # noqa: F811
+def test_10_which_models_use_more_memory(chromium, nights_server):
     with watched(chromium, base_url=nights_server) as opened:
         visitor = Visitor(opened)
         visitor.click(opened.locator("li", has_text="memory:").get_by_role("link", name="10 regressed"))
@@ -291,19 +245,7 @@ def test_10_which_models_use_more_memory(chromium, nights_server):  # noqa: F811
         assert visitor.clicks <= MOST
 
 
-def test_11_which_models_compile_longer_and_in_which_pass(chromium, real_server):  # noqa: F811
-    with watched(chromium, base_url=real_server) as opened:
-        visitor = Visitor(opened, "/?base=2.13.0&new=2.11.0")
-        visitor.click(opened.locator("li", has_text="compile:").get_by_role("link", name="10 regressed"))
-        assert opened.locator(".iw tbody tr").count() == 10
-        visitor.click(opened.locator(".iw tbody th a"))
-        visitor.see("Compile time by pass")
-        (of_inductor,) = opened.locator("tr", has=opened.get_by_text("inductor", exact=True)).all_inner_texts()
-        assert "+7.29" in of_inductor and "regressed" in of_inductor
-        assert visitor.clicks <= MOST
-
-
-def test_12_what_a_commit_changed(chromium, nights_server):  # noqa: F811
+def test_12_what_a_commit_changed(chromium, nights_server):
     with watched(chromium, base_url=nights_server) as opened:
         visitor = Visitor(opened)
         visitor.click(visitor.link("[inductor] Comment 8 in lowering.py"))

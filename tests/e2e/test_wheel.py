@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
-from contextlib import suppress
-from urllib.request import urlopen
 
 import pytest
 
 from tests.collector.processes import wait_until
-from tests.command_line import ROOT
+from tests.command_line import ROOT, free_port, is_healthy
 
 pytestmark = pytest.mark.slow
 
@@ -89,19 +86,10 @@ def test_a_function_of_the_folder_is_measured(call, tmp_path):
 
 def test_the_dashboard_starts(call):
     call("ingest", ROOT / "data" / "nights")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     server = call("dashboard", "--port", port, start=True)
-
-    def answers():
-        assert server.poll() is None
-        with suppress(OSError):
-            return urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5).read() == b"ok"
-        return False
-
     try:
-        wait_until(answers, 60)
+        wait_until(lambda: is_healthy(port), 60)
     finally:
         server.terminate()
         server.wait(20)

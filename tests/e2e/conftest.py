@@ -2,20 +2,18 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.collector.processes import wait_until
+from tests.command_line import ROOT, free_port, is_healthy
 from tests.dashboard import stores
 
-ROOT = Path(__file__).parents[2]
 #: Streamlit's own word that the script has ended and the page is connected.
 READY = '[data-testid="stApp"][data-test-script-state="notRunning"][data-test-connection-state="CONNECTED"]'
 _START_S = 30
@@ -47,17 +45,12 @@ def real_server(real_store: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 @contextmanager
 def serving(store: Path, folder: Path) -> Iterator[str]:
     """A Streamlit server on a store, with its log in `folder`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address, log = f"http://127.0.0.1:{port}", folder / "server.log"
+    port, log = free_port(), folder / "server.log"
     command = [sys.executable, "-m", "streamlit", "run", "dashboard/app.py", "--server.port", str(port)]
 
     def answers() -> bool:
         assert process.poll() is None, f"streamlit did not start:\n{log.read_text()}"
-        with suppress(OSError), urllib.request.urlopen(f"{address}/_stcore/health", timeout=1):  # noqa: S310 -- loopback
-            return True
-        return False
+        return is_healthy(port)
 
     with log.open("w") as stream:
         process = subprocess.Popen(
@@ -65,7 +58,7 @@ def serving(store: Path, folder: Path) -> Iterator[str]:
         )
     try:
         wait_until(answers, _START_S)
-        yield address
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(10)
@@ -122,6 +115,21 @@ def keep(page, name: str) -> None:
     if folder := os.environ.get(SCREENSHOTS):
         Path(folder).mkdir(parents=True, exist_ok=True)
         page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+#: Colours and widths in which a page is looked at.
+LOOKS = (
+    ("light", 1400),
+    pytest.param("dark", 1400, marks=pytest.mark.slow),
+    pytest.param("light", 390, marks=pytest.mark.slow),
+)
+
+
+def violations(page) -> list[tuple[str, str, list[str]]]:
+    """What axe finds now: rule, what it demands, and the first elements."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe: pip install -e .[dev]")
+    found = axe.Axe().run(page).response["violations"]
+    return [(item["id"], item["help"], [node["html"][:160] for node in item["nodes"][:3]]) for item in found]
 
 
 def settled(page) -> None:
