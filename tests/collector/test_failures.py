@@ -102,7 +102,9 @@ def test_what_the_collector_itself_says_is_taken_at_its_word():
 
 
 def test_all_else_is_named_by_its_stage():
-    assert status_of(ValueError("no"), Stage.LOAD_MODEL) is Status.MODEL_FAIL_TO_LOAD
+    for stage in (Stage.START, Stage.LOAD_MODEL):
+        assert status_of(ValueError("no"), stage) is Status.MODEL_FAIL_TO_LOAD
+    assert status_of(ValueError("no"), Stage.RESOLVE_CONFIG) is Status.CONFIG_ERROR
     assert status_of(ValueError("no"), Stage.COMPILE) is Status.FAIL_TO_RUN
     assert status_of(InductorError(ValueError("no"), None)) is Status.FAIL_TO_COMPILE
     assert 1000 < len(classify(ValueError("x" * 9999), Stage.COMPILE)[1].message) <= 2000

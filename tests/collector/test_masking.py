@@ -16,13 +16,8 @@ PACKAGES = sysconfig.get_path("purelib")
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            "PYTORCH_GITHUB_TOKEN",
-            "TORCH_HUB_PASSWORD",
-            "TRITON_REGISTRY_KEY",
-            "TORCH_INDEX_URL",
-            "CUDA_VISIBLE_DEVICES",
-        ),
+        *("PYTORCH_GITHUB_TOKEN", "TORCH_HUB_PASSWORD", "TRITON_REGISTRY_KEY", "TORCH_INDEX_URL"),
+        "CUDA_VISIBLE_DEVICES",
         *("TORCHINDUCTOR_REMOTE_CACHE_TOKEN", "TORCH_COMPILE_CREDENTIALS", "TORCHINDUCTOR_PASSWD"),
         *("TORCH_COMPILE_STICKY_PGO_KEY", "TORCHINDUCTOR_my_Secret", "TORCHDYNAMO_AUTH", "HOME", "TORCH_OF_MY_OWN"),
     ],
@@ -59,20 +54,14 @@ def test_what_has_no_password_stays_as_it_is(text):
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "401 for ghp_SECRETabcdefghijklmnopqrst1 today",
-            "hf_SECRETabcdefghijklmnopqrstuvwxyz12",
-            "AKIASECRETABCDEF1234",
-        ),
+        "401 for ghp_SECRETabcdefghijklmnopqrst1 today",
+        *("hf_SECRETabcdefghijklmnopqrstuvwxyz12", "AKIASECRETABCDEF1234"),
         *("glpat-SECRETabcdefghijklm", "xoxb-SECRET12345-abc", "sk-proj-SECRETabcdefghijkl123"),
         "eyJhbGciOiJIUzI1NiJ9.eyJSECRETiOiIxMjM0In0.abcSECRET-_x",
         *("Authorization: Bearer SECRET", "{'Authorization': 'token SECRET'}", "Bearer SECRETabcdef123456"),
         *("curl -H 'PRIVATE-TOKEN: SECRET'", "git clone --token SECRET", "password: SECRET1"),
-        *(
-            "environ({'REGISTRY_PASSWORD': 'SECRET', 'HOME': '/root'})",
-            "[('MY_TOKEN', 'SECRET')]",
-            "OPENAI_API_KEY=SECRET",
-        ),
+        "environ({'REGISTRY_PASSWORD': 'SECRET', 'HOME': '/root'})",
+        *("[('MY_TOKEN', 'SECRET')]", "OPENAI_API_KEY=SECRET"),
         *("login(password=SECRET1)", '{"api_key": "SECRET"}', r'"{\"api_key\": \"SECRET\"}"', "HF_TOKEN='SECRET"),
         *("https://h/x?sig=SECRET&a=1", "https://hooks.slack.com/services/T0/B0/SECRET"),
         "-----BEGIN RSA PRIVATE KEY-----\nSECRET\n-----END RSA PRIVATE KEY-----",
