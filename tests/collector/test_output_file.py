@@ -104,6 +104,7 @@ def open_one(tmp_path):
 def finish(path):
     """Takes a run up, measures what it plans and has not, and closes it."""
     writer, contents = BundleWriter.reopen(path, at(30))
+    assert read_bundle(writer.path).damage == [], "nothing is left of a line that was cut"
     done = contents.latest()
     for which in contents.planned:
         if which.cell_id not in done:
