@@ -24,33 +24,27 @@ def three_nights(tmp_path_factory):
     return stores.fill(folder / "store.db", runs=3)
 
 
-def test_four_key_figures_each_with_how_they_went(open_app, three_nights):
-    app = open_app(three_nights)
-    assert [metric.label for metric in app.metric] == ["Passing", "Device time", "Cold compile", "Compression"]
-    (at_once,) = [element.value.replace("\\", "") for element in app.markdown]
-    (verdict,) = re.findall(r'<p class="iw-verdict">(.*?)</p>', text_of(app))
-    assert html.unescape(re.sub(r"<[^>]+>", "", verdict)) == at_once, "it comes before what a browser loads for it"
-    assert any(
-        re.match(r"Changes with 95 % intervals, \d+ of \d+: gpt2 .* from \+", fold.label) for fold in app.expander
-    )
-    said = alts(app)
-    assert len(said) == 4 and all(" over 3 nights" in words for words in said)
-    assert all(words.partition(" over ")[2] in text_of(app) for words in said), "the words stand beside the line"
-    assert len(alts(unfolded(app, "intervals"))) == 5
-
-
-def test_what_broke_has_its_reason_log_and_command(open_app, three_nights):
-    which = next(one for one in stores.cells() if one.model == "opt" and one.config.name == "cudagraphs")
+def test_figures_what_broke_and_the_way_to_two_configs(open_app, three_nights):
     app = open_app(three_nights)
     said = text_of(app)
     assert "Broke: 1" in said and "BackendCompilerFailed in compile: no kernel fits" in said and "Traceback" not in said
     buttons = " ".join(str(element.proto) for element in app.get("bidi_component"))
     assert "inductor-watch run --suite huggingface --model opt --config cudagraphs" in buttons
-    assert "Traceback" in text_of(unfolded(app, f"log_of_{which.cell_id}"))
-
-
-def test_two_configs_of_the_night_are_compared_by_one_link(open_app, three_nights):
-    (paragraph,) = re.findall(r'<p class="iw-configs">.*?</p>', text_of(open_app(three_nights)))
+    (paragraph,) = re.findall(r'<p class="iw-configs">.*?</p>', said)
+    assert [metric.label for metric in app.metric] == ["Passing", "Device time", "Cold compile", "Compression"]
+    (at_once,) = [element.value.replace("\\", "") for element in app.markdown]
+    (verdict,) = re.findall(r'<p class="iw-verdict">(.*?)</p>', said)
+    assert html.unescape(re.sub(r"<[^>]+>", "", verdict)) == at_once, "it comes before what a browser loads for it"
+    assert any(
+        re.match(r"Changes with 95 % intervals, \d+ of \d+: gpt2 .* from \+", fold.label) for fold in app.expander
+    )
+    lines = alts(app)
+    assert len(lines) == 4 and all(" over 3 nights" in words for words in lines)
+    assert all(words.partition(" over ")[2] in said for words in lines), "the words stand beside the line"
+    which = next(one for one in stores.cells() if one.model == "opt" and one.config.name == "cudagraphs")
+    app.session_state["intervals"] = True
+    assert "Traceback" in text_of(unfolded(app, f"log_of_{which.cell_id}")) and len(alts(app)) == 5
+    # One link compares two configs of the night.
     links = dict(re.findall(r'href="\./compare\?([^"]*)"[^>]*>([^<]*)</a>', paragraph))
     assert set(links.values()) == {one.config.name for one in stores.cells()} - {"default"}
     (query,) = (query.replace("&amp;", "&") for query, name in links.items() if name == "cudagraphs")

@@ -30,18 +30,15 @@ def alerts(app):
     return re.findall(r'role="alert">(.*?)</', text_of(app))
 
 
-def test_labels_have_sha_title_pull_request_date_and_label(open_app, titled):
-    labels = open_app(titled).selectbox(key="new_widget").options
+def test_labels_say_all_of_a_night_and_a_commit_of_several_is_one_more(open_app, titled):
+    app = open_app(titled)
+    labels = app.selectbox(key="new_widget").options
     (second,) = [label for label in labels if label.endswith(" t-1")]
     for part in ("2026-08-02", stores.SHAS[1][:10], TITLES[1], "main", "synthetic 1"):
         assert part in second
     assert sum("(#154003)" in label for label in labels) == 3
     assert max(map(len, labels)) < 200
-
-
-def test_a_commit_of_several_nights_is_one_entry_more(open_app, titled):
-    app = open_app(titled)
-    (label,) = [label for label in app.selectbox(key="new_widget").options if "all 2 nights of it" in label]
+    (label,) = [label for label in labels if "all 2 nights of it" in label]
     assert label.startswith(stores.SHAS[2][:10])
     app.selectbox(key="new_widget").select(f"main@{stores.SHAS[2]}")
     ran(app)
