@@ -50,10 +50,14 @@ def played(request, tmp_path):
 
 @pytest.mark.parametrize(("played", "number"), [(0.5, signal.SIGINT), (60, signal.SIGTERM)], indirect=["played"])
 def test_a_night_that_is_ended_leaves_no_process_and_no_folder_and_goes_on(played, number, tmp_path):
-    storm, process, _ = played
+    storm, process, variables = played
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # a terminal sends it to all of them
     else:
+        refused = call("resume", "--no-store", folder=tmp_path, **variables)
+        is_one_line(refused, 2, "is being written by another process", "wait")
+        (bundle,) = storm.runs.iterdir()
+        assert (read_bundle(bundle).attempt, read_bundle(bundle).finished_at, process.poll()) == (1, None, None)
         process.send_signal(number)
     assert process.wait(30) == 128 + number, storm.log()
     assert "Traceback" not in storm.log()
@@ -82,17 +86,6 @@ def test_the_dashboard_leaves_no_server_behind(tmp_path):
         assert storm.processes() == []
     finally:
         storm.clear()
-
-
-@pytest.mark.parametrize("played", [60], indirect=True)
-def test_a_run_that_goes_on_is_not_taken_up_by_a_second_command(played, tmp_path):
-    storm, process, variables = played
-    is_one_line(
-        call("resume", "--no-store", folder=tmp_path, **variables), 2, "is being written by another process", "wait"
-    )
-    assert process.poll() is None, storm.log()
-    (bundle,) = storm.runs.iterdir()
-    assert (read_bundle(bundle).attempt, read_bundle(bundle).finished_at) == (1, None)
 
 
 @pytest.mark.parametrize(
