@@ -7,7 +7,7 @@ import pytest
 
 from db.engine import open_store
 from tests.dashboard import stores
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import ran, text_of
 from tests.factories import cell, failing, night, passing
 
 
@@ -33,6 +33,14 @@ def test_a_store_that_cannot_be_shown_is_one_sentence_with_what_to_do(open_app, 
     app = open_app(path)
     assert said in text_of(app)
     assert command in "".join(block.value for block in app.code)
+
+
+def test_an_unknown_commit_is_told_and_stays_in_its_box(open_app, two_nights):
+    app = open_app(two_nights, new="b2b2b2b3")
+    assert "no night, run, branch, tag, release or commit is called &#39;b2b2b2b3&#39;" in text_of(app)
+    assert app.selectbox(key="new_widget").value == "b2b2b2b3"
+    app.button(key="swap").click()
+    assert "b2b2b2b3" in text_of(ran(app))
 
 
 def test_a_side_that_measured_nothing(open_app, tmp_path):
