@@ -93,7 +93,7 @@ def test_who_may_write_changes_state_and_leaves_a_note_under_a_name(open_app, re
 
     app = submit(open_app(path, "regressions", record=name), State="confirmed")
     assert "Say who you are" in app.error[0].value
-    submit(app, Your_name="dan", Link="javascript:alert(1)")
+    submit(app, State="as it is", Your_name="dan", Link="javascript:alert(1)")
     assert "https://" in app.error[0].value
     assert (found().link, found().state) == ("", "new")
     submit(app, State="acknowledged", Your_name="carol", Note="looking", Owner="carol", Link="")
