@@ -10,7 +10,7 @@ from typing import Any
 from collector.vocabulary import Cell, Measurement, Phase, Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from tests.factories import CONFIGS, LABEL, TESTBED, cell, failing, header, night, passing, write_bundle
+from tests.factories import CONFIGS, LABEL, cell, failing, header, night, passing, write_bundle
 
 __all__ = ["LABEL", "header", "night", "write_bundle"]
 
@@ -99,22 +99,6 @@ def fill(path: Path, runs: int = 2) -> Path:
 def repeats(folder: Path) -> list[Path]:
     """One commit of another branch, measured twice before all else: equal but for the noise."""
     return [run(folder, f"again-{at}", -at - 1, seed=100 + at, branch="repeats", commit=SHAS[3]) for at in range(2)]
-
-
-def fill_gpus(path: Path, folder: Path, gpus: Sequence[int] = (2, 2)) -> Path:
-    """A store with a night on so many GPUs each; models move between them where a night has other GPUs than the last."""
-    bundles = []
-    models = sorted({which.model for which in cells()})
-    for index, count in enumerate(gpus):
-        for gpu in range(count):
-            mine = [which for which in cells() if models.index(which.model) % count == gpu]
-            head = {
-                "night": f"on{count}-{index}",
-                "testbed": {**TESTBED, "accelerator": "Synthetic GPU", "gpu_index": gpu},
-            }
-            head |= {"commit": SHAS[index % len(SHAS)], "slower": ("gpt2",) if index else ()}
-            bundles.append(run(folder, f"on{count}-{index}-gpu{gpu}", index, which=mine, seed=index, **head))
-    return store(path, bundles)
 
 
 @cache

@@ -4,14 +4,25 @@ import pytest
 
 from tests.dashboard import stores
 from tests.dashboard.conftest import plain, ran
-from tests.factories import cell
+from tests.factories import TESTBED, cell
 
 
 @pytest.fixture(scope="module")
 def moved(tmp_path_factory):
     """Two GPUs, two GPUs again, then three, to which half of the models move."""
-    folder = tmp_path_factory.mktemp("gpus")
-    return stores.fill_gpus(folder / "store.db", folder, (2, 2, 3))
+    folder, bundles = tmp_path_factory.mktemp("gpus"), []
+    models = sorted({which.model for which in stores.cells()})
+    for index, gpus in enumerate((2, 2, 3)):
+        for gpu in range(gpus):
+            mine = [which for which in stores.cells() if models.index(which.model) % gpus == gpu]
+            head = {
+                "night": f"on{gpus}-{index}",
+                "testbed": {**TESTBED, "gpu_index": gpu},
+                "commit": stores.SHAS[index],
+            }
+            head |= {"which": mine, "seed": index, "slower": ("gpt2",) if index else ()}
+            bundles.append(stores.run(folder, f"on{gpus}-{index}-gpu{gpu}", index, **head))
+    return stores.store(folder / "store.db", bundles)
 
 
 def test_nights_are_compared_as_a_whole_and_picked_before_their_runs(open_app, moved):
