@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -42,17 +43,9 @@ def test_without_a_compiler_cells_probe_for_themselves_and_a_wish_stays(tmp_path
 def test_the_cells_of_a_server_are_told(tmp_path, code, told):
     hook = write_hook(tmp_path / "hook")
     environ = environ_with(compiler(tmp_path, code), PYTHONPATH=f"{hook}:{ROOT}")
-    launcher = Launcher(environ, Preload("cpu", ["preloaded"]))
-    try:
+    asks = "import json, os, torch._inductor.config as config\n"
+    asks += f"print(json.dumps([config.cpp.vec_isa_ok, os.environ.get({SKIP_VARIABLE!r})]))"
+    with closing(Launcher(environ, Preload("cpu", ["preloaded"]))) as launcher:
         wait_until(lambda: launcher.is_ready, 200)
-        asks = f"""
-import json, os, torch._inductor.config as config
-print(json.dumps([config.cpp.vec_isa_ok, os.environ.get({SKIP_VARIABLE!r})]))
-"""
-        script = Script(launcher, asks, hook)
-        try:
+        with closing(Script(launcher, asks, hook)) as script:
             assert script.result() == told
-        finally:
-            script.close()
-    finally:
-        launcher.close()
