@@ -122,9 +122,8 @@ class Reference:
 
     def check_partial(self, store, done):
         """Each run is whole or absent, and each run of which the command said that it is stored is there."""
-        lines = [
-            line for line in done.out.splitlines(True) if line.endswith("\n")
-        ]  # one cut by a kill promises nothing
+        # A line that was cut by a kill promises nothing.
+        lines = [line for line in done.out.splitlines(True) if line.endswith("\n")]
         promised = {run for run in self.measured if any(f": run {run}: " in line for line in lines)}
         try:
             engine = open_store(store, write=False)
