@@ -1,5 +1,6 @@
 """What the correctness stage says of models that draw random numbers, keep state, or have no float64 form."""
 
+import itertools
 import math
 from contextlib import contextmanager
 
@@ -24,7 +25,6 @@ def checked(model, phase=Phase.INFERENCE, dtype="float32", config=EAGER, calls_b
     for _ in range(calls_before):
         subject.eager()
         compiled()
-    torch._dynamo.reset()
     return outcome_of(subject, compiled, room=room)
 
 
@@ -39,6 +39,7 @@ def subject_of(
 
 
 def check_of(subject, compiled=None, room=Room()):  # noqa: B008 - it is frozen
+    torch._dynamo.reset()
     effective = resolve_config(subject._cell.config, subject._cell.device)
     outcome = Outcome(Measurement(subject._cell, Status.PASS, "", 0.0))
     check(outcome, subject, compiled or subject.compiled(effective), effective, None, room)
@@ -66,15 +67,29 @@ class Does(nn.Module):
         return compiled(self, x) if torch.compiler.is_compiling() else eager(self, x)
 
 
-def without(*dtypes, factor=1.0):
-    """A model that cannot be had in some dtypes and, compiled, is off by a factor."""
+def layer(factor=1.0, errors=None):
+    """A layer that raises errors in some dtypes and, compiled, is off by a factor."""
 
     def multiply(model, x):
-        if model.linear.weight.dtype in dtypes and not torch.is_autocast_enabled("cpu"):
-            raise RuntimeError(f"not in {model.linear.weight.dtype}")
+        if not torch.is_autocast_enabled("cpu") and (error := (errors or {}).get(model.linear.weight.dtype)):
+            raise error
         return model.linear(x)
 
     return Does(multiply, lambda model, x: multiply(model, x) * factor, linear=nn.Linear(32, 16))
+
+
+def spoiling(subject, at):
+    """A compiled program that changes a weight in one of its calls and never again."""
+    calls = itertools.count(1)
+
+    def call():
+        made = subject.eager()
+        if next(calls) == at:
+            with torch.no_grad():
+                subject.model.linear.weight[3, 5] += 1e-3
+        return made
+
+    return call
 
 
 def caches():
@@ -82,9 +97,9 @@ def caches():
     return Does(lambda model, x: model.cache.add_(x) * 2, cache=torch.zeros(64, 32))
 
 
-def drops(factor=1.0):
+def drops(factor=1.0, probability=0.5):
     def drop(_, x):
-        return nn.functional.dropout(x, 0.5, training=True)
+        return nn.functional.dropout(x, probability, training=True)
 
     return Does(drop, lambda _, x: drop(_, x) * factor)
 

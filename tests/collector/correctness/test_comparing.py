@@ -98,14 +98,6 @@ def test_without_a_reference_the_direction_decides():
     assert judged(EAGER, EAGER.clone(), EAGER.double()).by_cosine == 0
 
 
-@pytest.mark.parametrize(
-    ("factor", "tolerance", "allowed"), [(0.94, TIGHT, "0.98 to 1.02"), (1.06, Tolerance(8e-2, 3.0), "0.97 to 1.03")]
-)
-def test_without_a_reference_the_length_decides_too(factor, tolerance, allowed):
-    problem = judged(EAGER, factor * EAGER, tolerance=tolerance).problem
-    assert problem == f"x: {factor:g} times as large as eager's, allowed {allowed}"
-
-
 def step(loss, **gradients):
     return {"loss": loss} | {f"grad[{name!r}]": value for name, value in gradients.items()}
 
@@ -159,14 +151,11 @@ def test_the_error_against_float64_may_be_eagers_own_times_the_multiplier(numel,
     assert found.rmse_ratio == pytest.approx(times, rel=1e-3)
 
 
-@pytest.mark.parametrize("wrong", [torch.zeros_like, lambda t: 3 * t])
-@pytest.mark.parametrize("with_reference", [True, False])
-def test_a_tiny_wrong_gradient_fails_where_pytorchs_rule_passes_it(wrong, with_reference):
+@pytest.mark.parametrize("factor", [0, 3])
+def test_a_tiny_wrong_gradient_fails_where_pytorchs_rule_passes_it(factor):
     exact = wave(scale=1e-5, dtype=torch.float64)
-    eager = exact.float()
-    made = wrong(eager)
-    found = judged(eager, made, exact if with_reference else None)
-    assert found.problem is not None
+    eager, made = exact.float(), factor * exact.float()
+    assert all(judged(eager, made, reference).problem for reference in (None, exact))
     # torch._dynamo.utils.same takes its tolerance as absolute, so that there this passes: the reason for our own rule.
     assert torch._dynamo.utils.same(eager, made, exact, tol=1e-3)
 
@@ -189,9 +178,7 @@ def test_rounding_noise_passes_and_a_large_value_in_its_place_fails():
         (EAGER, EAGER.clone(), None),
         (_with(EAGER, 0, math.nan), _with(EAGER, 0, math.nan), None),
         (math.nan, math.nan, None),
-        (torch.empty(0), torch.empty(0), None),
         (EAGER, EAGER + 1e-6, "x"),
-        (EAGER, EAGER.double(), "x"),
         (1, True, "x"),
     ],
 )
@@ -199,18 +186,17 @@ def test_two_eager_runs_agree_bit_by_bit_or_not_at_all(one, two, path):
     assert identical({"x": one}, {"x": two}) == path
 
 
-@pytest.mark.parametrize("with_reference", [True, False])
-def test_many_gradients_are_read_from_the_device_together(with_reference, monkeypatch):
+def test_many_gradients_are_read_from_the_device_together(monkeypatch):
     reads, numbers = [], norms.numbers
     monkeypatch.setattr(norms, "numbers", lambda *values: reads.append(len(values)) or numbers(*values))
     gradients = {f"grad['{number}']": wave(64, seed=number).reshape(8, 8) for number in range(300)}
     made = {path: value + 1e-5 for path, value in gradients.items()}
-    exact = {path: value.double() for path, value in gradients.items()} if with_reference else None
-    found = compare(gradients, made, exact, TIGHT)
-    assert (found.problem, found.compared) == (None, 300)
-    assert len(reads) <= 12, reads
-    wrong = compare(gradients, made | {"grad['7']": torch.zeros(8, 8)}, exact, TIGHT)
-    assert wrong.problem.startswith("grad['7']: ")
-    assert wrong.wrong == ("grad['7']",)
+    for exact in (None, {path: value.double() for path, value in gradients.items()}):
+        reads.clear()
+        found = compare(gradients, made, exact, TIGHT)
+        assert (found.problem, found.compared) == (None, 300)
+        assert len(reads) <= 12, reads
+        wrong = compare(gradients, made | {"grad['7']": torch.zeros(8, 8)}, exact, TIGHT)
+        assert (wrong.problem[:11], wrong.wrong) == ("grad['7']: ", ("grad['7']",))
     both = {path: torch.zeros(8, 8) for path in ("grad['7']", "grad['8']")}
     assert compare(gradients, made | both, exact, TIGHT).problem.endswith("(and 1 more)")

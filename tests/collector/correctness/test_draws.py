@@ -2,27 +2,15 @@
 
 import pytest
 import torch
-import torch._inductor.codegen.cpp
 from torch import nn
 
+from collector.correctness import checking
 from collector.correctness.draws import wrong_draws
 from collector.measure.program import SEED
 from collector.vocabulary import Config, Phase, Status
-from tests.collector.correctness.test_checking import Does, checked, subject_of
+from tests.collector.correctness.test_checking import Does, check_of, checked, drops, subject_of
 
 INDUCTOR = Config(template="triton")
-
-
-class Drops(nn.Module):
-    def __init__(self, probability=0.5, layers=0):
-        super().__init__()
-        self.linears = nn.ModuleList(nn.Linear(32, 32) for _ in range(layers))
-        self.probability = probability
-
-    def forward(self, x):
-        for linear in self.linears:
-            x = nn.functional.dropout(linear(x), self.probability, training=True).relu()
-        return nn.functional.dropout(x, self.probability, training=True) if not self.linears else x
 
 
 def adds(draw):
@@ -34,14 +22,14 @@ UNIFORM = adds(lambda x: (torch.rand_like(x) * 2 - 1) * 1.732)
 WIDE = adds(lambda x: 1.5 * torch.randn_like(x))
 
 
-def compared(model, program=None, phase=Phase.INFERENCE, control=None):
+def compared(model, program=None, control=None, seed=SEED):
     """The outcome of a model whose timed program is another one, drawn from as Inductor's is.
 
     `control` stands for the program that draws as eager does.
     """
-    subject = subject_of(model, phase, config=INDUCTOR)
+    subject = subject_of(model, config=INDUCTOR)
     inputs = subject.inputs.args[0]
-    other, third = (subject_of(one or model, phase, config=INDUCTOR, inputs=inputs) for one in (program, control))
+    other, third = (subject_of(one or model, config=INDUCTOR, inputs=inputs) for one in (program, control))
 
     def compiled():
         torch.rand(7)  # from here on it draws other numbers than eager
@@ -55,11 +43,14 @@ def compared(model, program=None, phase=Phase.INFERENCE, control=None):
         lambda seed: third.outputs(third.eager, seed),
         found,
         runs.seed_errors,
-        SEED + 2,
+        seed + 2,
     )
 
 
-@pytest.mark.parametrize("model", [Drops(0.1), Drops(0.5, layers=3), ADDS])
+DEEP = nn.Sequential(nn.Linear(32, 32), drops(), nn.ReLU(), nn.Linear(32, 32), drops())
+
+
+@pytest.mark.parametrize("model", [drops(probability=0.1), DEEP, ADDS])
 def test_other_numbers_from_one_distribution_pass(model):
     assert compared(model) is None
 
@@ -67,8 +58,7 @@ def test_other_numbers_from_one_distribution_pass(model):
 @pytest.mark.parametrize(
     ("model", "program", "said"),
     [
-        (Drops(0.5), Drops(0.0), "random in eager, and the same under"),
-        (Drops(0.5), Drops(0.65), "of the values are zero, in eager"),
+        (drops(), drops(probability=0.65), "of the values are zero, in eager"),
         (ADDS, nn.Identity(), "random in eager, and the same under"),
     ],
 )
@@ -83,9 +73,8 @@ def test_size_and_mean_and_spread_are_judged_and_the_shape_is_not():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_model_with_one_random_decision_a_call_passes(seed, monkeypatch):
-    monkeypatch.setattr("tests.collector.correctness.test_draws.SEED", 1000 * seed)
-    assert compared(Does(lambda _, x: x * (torch.rand(1) < 0.5) + x * 0.1)) is None
+def test_a_model_with_one_random_decision_a_call_passes(seed):
+    assert compared(Does(lambda _, x: x * (torch.rand(1) < 0.5) + x * 0.1), seed=1000 * seed) is None
 
 
 def test_numbers_that_one_seed_does_not_fix_fail():
@@ -108,12 +97,10 @@ def test_what_the_program_that_draws_as_eager_shows_too_is_no_draw():
     assert "times as large" in compared(ADDS, WIDE, control=UNIFORM)
 
 
-def test_inductors_own_generator_is_checked(own_cache, monkeypatch):
-    for kernels in ("CppOverrides", "CppVecOverrides"):  # as if it drew 0.75 each time
-        kind = getattr(torch._inductor.codegen.cpp, kernels)
-        monkeypatch.setattr(kind, "rand", staticmethod(lambda seed, offset: "0.75"))
-    with torch._inductor.config.patch({"cpp.simdlen": 1, "force_disable_caches": True}):
-        found = checked(nn.Sequential(nn.Linear(32, 32), Drops(0.5)), config=INDUCTOR)
+def test_a_timed_program_that_draws_no_numbers_fails_as_a_whole(monkeypatch):
+    monkeypatch.setattr(checking, "_drawing_as_eager", lambda subject, *_: subject.eager)
+    subject = subject_of(drops(), config=INDUCTOR)
+    found = check_of(subject, lambda: subject.inputs.args[0] * 1.5).measurement
     assert (found.status, found.details["random_outputs"]) == (Status.FAIL_ACCURACY, True), found.failure
     assert "random in eager, and the same under 10 seeds" in found.failure.message
 
@@ -136,27 +123,25 @@ def test_values_are_compared_where_randomness_is_an_accident(factor, status, pha
     assert (found.details["random_outputs"], found.details["checked_by"]) == (True, "float64")
 
 
-class Shifts(nn.Module):
+def shifts(factor):
     """Has a bias that a softmax takes away, so that its gradient is rounding alone; compiled, it rounds elsewhere."""
 
-    def __init__(self, factor, drop=0.5):
-        super().__init__()
-        self.linear, self.shift = nn.Linear(32, 32, bias=False), nn.Parameter(torch.zeros(64, 1))
-        nn.init.normal_(self.linear.weight)
-        self.factor, self.drop = factor, drop
+    def eager(model, x):
+        x = nn.functional.dropout(x, 0.5) / 20
+        return (model.linear(x) + model.shift).softmax(-1) * 1.0
 
-    def forward(self, x):
-        x = nn.functional.dropout(x, self.drop) / 20
-        if not torch.compiler.is_compiling():
-            return (self.linear(x) + self.shift).softmax(-1) * 1.0
-        wide = nn.functional.linear(x.float(), self.linear.weight.float())
+    def compiled(model, x):
+        x = nn.functional.dropout(x, 0.5) / 20
+        wide = nn.functional.linear(x.float(), model.linear.weight.float(), model.linear.bias.float())
         # Where the gradient is: what goes back through this has the factor.
-        shift = self.shift * self.factor + (self.shift - self.shift * self.factor).detach()
+        shift = model.shift * factor + (model.shift - model.shift * factor).detach()
         return ((wide + shift.float()).softmax(-1) * 1.0).to(x.dtype)
+
+    return Does(eager, compiled, linear=nn.Linear(32, 32), shift=nn.Parameter(torch.zeros(64, 1)))
 
 
 @pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1e5, Status.FAIL_ACCURACY)])
 def test_a_random_gradient_of_rounding_noise_needs_no_direction(factor, status):
-    found = checked(Shifts(factor), Phase.TRAINING, "bfloat16")
+    found = checked(shifts(factor), Phase.TRAINING, "bfloat16")
     assert found.details["random_outputs"]
     assert found.status is status, found.failure

@@ -10,9 +10,8 @@ from torch import nn
 from collector.correctness import checking, reference
 from collector.correctness.reference import Room
 from collector.cpu_device import CpuDevice
-from collector.measure.program import seed_everything
 from collector.vocabulary import Phase, Status
-from tests.collector.correctness.test_checking import check_of, subject_of
+from tests.collector.correctness.test_checking import Does, check_of, layer, subject_of
 
 GB = 10**9
 
@@ -29,23 +28,8 @@ class Asked:
         self.is_held = False
 
 
-class Wrong(nn.Module):
-    """A layer that raises errors in some dtypes and, compiled, is off by a factor."""
-
-    def __init__(self, factor=1.0, errors=None):
-        super().__init__()
-        self.linear, self.factor, self.errors = nn.Linear(32, 16), factor, errors or {}
-
-    def forward(self, x):
-        if not torch.is_autocast_enabled("cpu") and (error := self.errors.get(self.linear.weight.dtype)):
-            raise error
-        return self.linear(x) * (self.factor if torch.compiler.is_compiling() else 1.0)
-
-
-def checked(room, errors=None, dtype="bfloat16", model=None, device="cpu", phase=Phase.INFERENCE):
-    seed_everything()
-    torch._dynamo.reset()
-    return check_of(subject_of(model or Wrong(errors=errors), phase, dtype, device=device), room=room)
+def checked(room, model, phase=Phase.INFERENCE, dtype="bfloat16", device="cpu"):
+    return check_of(subject_of(model, phase, dtype, device=device), room=room)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +48,7 @@ def checked(room, errors=None, dtype="bfloat16", model=None, device="cpu", phase
 def test_the_reference_is_the_most_precise_one_that_has_room(peak, dtype, for_cells, by, growth, not_taken):
     asked = Asked()
     room = Room(asked.hold, "cpu", int(peak * GB), 80 * GB, for_cells * GB)
-    outcome = checked(room, dtype=dtype)
+    outcome = checked(room, layer(), dtype=dtype)
     details = outcome.measurement.details
     assert (outcome.measurement.status, details["checked_by"]) == (Status.PASS, by)
     assert asked.holds == ([("device", room.for_reference(growth))] if growth else [])
@@ -138,14 +122,14 @@ NO_KERNEL = NotImplementedError('"addmm_impl" not implemented for this type')
 
 
 @pytest.mark.parametrize(
-    ("errors", "dtype", "by", "lacked"),
+    ("errors", "by", "lacked"),
     [
-        ({torch.float64: OOM}, "bfloat16", "float32", ["float64"]),
-        ({torch.float64: NO_KERNEL, torch.float32: ALLOC}, "bfloat16", "cosine", ["float32"]),
+        ({torch.float64: OOM}, "float32", ["float64"]),
+        ({torch.float64: NO_KERNEL, torch.float32: ALLOC}, "cosine", ["float32"]),
     ],
 )
-def test_memory_that_ran_out_counts_where_no_reference_decided(errors, dtype, by, lacked):
-    outcome = checked(Room(), errors, dtype)
+def test_memory_that_ran_out_counts_where_no_reference_decided(errors, by, lacked):
+    outcome = checked(Room(), layer(errors=errors))
     details = outcome.measurement.details
     assert details["checked_by"] == by
     assert [name for name in ("float64", "float32") if details.get(f"no_room_for_{name}")] == lacked
@@ -164,21 +148,10 @@ def test_memory_lacking_for_near_ties_counts_where_a_cell_does_not_pass(monkeypa
     monkeypatch.setattr(checking, "part_ties", no_room)
     monkeypatch.setattr(checking, "jumping", lambda *_: {"output": None} if jumps else {})
     monkeypatch.setattr(checking, "part_jumps", lambda *_: None)
-    outcome = checked(Room(), model=Wrong(factor))
+    outcome = checked(Room(), layer(factor))
     assert outcome.measurement.status is status
     assert "OutOfMemoryError" in outcome.measurement.details["no_near_ties"]
     assert outcome.lacked_room is (status is not Status.PASS)
-
-
-class Released:
-    def __init__(self):
-        self.is_released, self.seen = False, []
-
-    @contextmanager
-    def __call__(self):
-        self.is_released = True
-        yield
-        self.is_released = False
 
 
 FULL = {torch.float64: OOM, torch.float32: OOM}
@@ -194,40 +167,47 @@ def small(host=100 * GB, peak=8 * GB, **fields):
     [("amp", "float32 on the CPU", 1.1, Status.FAIL_ACCURACY), ("float32", "float64 on the CPU", 1.0, Status.PASS)],
 )
 def test_a_reference_without_room_on_the_device_is_made_on_the_host(dtype, by, factor, status):
-    release, asked = Released(), Asked()
-    model = Wrong(factor)
-    model.register_forward_pre_hook(
-        lambda module, _: release.seen.append((module.linear.weight.dtype, release.is_released))
-    )
-    outcome = checked(small(release=release, hold=asked.hold), dtype=dtype, model=model)
+    asked, seen, released = Asked(), [], []
+
+    @contextmanager
+    def release():
+        released.append(True)
+        yield
+        released.clear()
+
+    def note(module, _):
+        if released:
+            seen.append(module.linear.weight.dtype)
+
+    model = layer(factor)
+    model.register_forward_pre_hook(note)
+    outcome = checked(small(release=release, hold=asked.hold), model, dtype=dtype)
     found = outcome.measurement
     assert (found.status, found.details["checked_by"]) == (status, by)
     assert "more than there is" in found.details[f"no_{by.split()[0]}"]
     assert "error_rmse_ratio" in found.metrics
-    wide = torch.float64 if dtype == "float32" else torch.float32
-    assert [dtype for dtype, is_released in release.seen if is_released] == [wide]
+    assert seen == [torch.float64 if dtype == "float32" else torch.float32]
     assert not outcome.lacked_room, "the host decided"
 
 
-class Ties(Wrong):
+def choosing(factor):
     """Sends each row through one of two layers, and returns which, its values, and an integer."""
 
-    def __init__(self, factor):
-        super().__init__(factor)
-        self.gate, self.other = nn.Linear(32, 2), nn.Linear(32, 16)
+    def choose(model, x, factor=1.0):
+        chosen = model.gate(x).argmax(-1)
+        return torch.where((chosen == 0)[:, None], model.linear(x) * factor, model.other(x)), chosen
 
-    def forward(self, x):
-        chosen = self.gate(x).argmax(-1)
-        return torch.where((chosen == 0)[:, None], super().forward(x), self.other(x)), chosen
+    layers = {"gate": nn.Linear(32, 2), "linear": nn.Linear(32, 16), "other": nn.Linear(32, 16)}
+    return Does(choose, lambda model, x: choose(model, x, factor), **layers)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("phase", list(Phase))
-@pytest.mark.parametrize("kind", [Wrong, Ties])
+@pytest.mark.parametrize(
+    ("kind", "phase"), [(layer, Phase.INFERENCE), (layer, Phase.TRAINING), (choosing, Phase.INFERENCE)]
+)
 @pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.1, Status.FAIL_ACCURACY)])
 def test_a_reference_on_the_host_judges_outputs_on_the_device(kind, phase, factor, status):
-    model = kind(factor) if kind is Wrong or phase is Phase.INFERENCE else Wrong(factor)
-    found = checked(small(device="cuda"), model=model, device="cuda", phase=phase).measurement
+    found = checked(small(device="cuda"), kind(factor), phase, device="cuda").measurement
     assert (found.status, found.details["checked_by"]) == (status, "float32 on the CPU"), found.failure
 
 
@@ -245,7 +225,7 @@ def test_a_reference_on_the_host_judges_outputs_on_the_device(kind, phase, facto
     ],
 )
 def test_without_any_reference_a_disagreement_is_no_failure(room, errors, why, lacked):
-    outcome = checked(room, model=Wrong(-1.0, errors))
+    outcome = checked(room, layer(-1.0, errors))
     found = outcome.measurement
     assert found.details["checked_by"] == "cosine"
     assert ("no_float32_on_cpu" in found.details) is bool(why)
@@ -257,44 +237,35 @@ def test_without_any_reference_a_disagreement_is_no_failure(room, errors, why, l
     assert "memory" in found.failure.hint
 
 
-def test_a_disagreement_is_a_failure_where_memory_is_not_what_lacks():
-    found = checked(Room(), model=Wrong(-1.0, dict.fromkeys(FULL, NO_KERNEL))).measurement
-    assert found.status is Status.FAIL_ACCURACY
-
-
 def test_what_is_wrong_for_certain_is_a_failure_without_a_reference_too():
-    class Infinite(Wrong):
-        def forward(self, x):
-            out = super().forward(x)
-            return (out, out.masked_fill(out > 0, torch.inf)) if torch.compiler.is_compiling() else (out, out * 1.0)
-
-    outcome = checked(small(host=0), model=Infinite(-1.0))
-    assert outcome.measurement.status is Status.FAIL_ACCURACY
-    assert "values are NaN or infinite" in outcome.measurement.failure.message
+    found = checked(Room(), layer(-1.0, dict.fromkeys(FULL, NO_KERNEL))).measurement
+    assert found.status is Status.FAIL_ACCURACY, "it is not memory that lacks"
+    infinite = Does(lambda _, x: (x * 2, x * 1.0), lambda _, x: (x * -2, x.masked_fill(x > 0, torch.inf)))
+    found = checked(small(host=0), infinite).measurement
+    assert found.status is Status.FAIL_ACCURACY
+    assert "values are NaN or infinite" in found.failure.message
 
 
 def test_a_reference_on_the_host_is_given_up_after_some_time(monkeypatch):
     monkeypatch.setattr(reference, "CPU_LIMIT_S", 0.0)
-    found = checked(small()).measurement
+    found = checked(small(), layer()).measurement
     assert (found.status, found.details["checked_by"]) == (Status.PASS, "cosine")
     assert found.details["no_float32_on_cpu"].startswith("TooSlowError: more than 0 s on the host's processor")
 
 
-class Tied(nn.Module):
+def tied():
     """Two layers with one weight, and buffers of every kind."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
-        self.second.weight = self.first.weight
-        self.register_buffer("counts", torch.arange(8))
-        self.register_buffer("mask", torch.ones(8, dtype=torch.bool))
-        self.register_buffer("turns", torch.full((8,), 1 + 2j, dtype=torch.complex64))
-        self.register_buffer("sparse", torch.eye(8).to_sparse())
-        self.register_buffer("scale", torch.ones(8) / 3)
-
-    def forward(self, x):
-        return self.second(self.first(x)) * self.scale
+    layers = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))
+    layers[1].weight = layers[0].weight
+    return Does(
+        lambda model, x: model.layers(x) * model.scale,
+        layers=layers,
+        counts=torch.arange(8),
+        mask=torch.ones(8, dtype=torch.bool),
+        turns=torch.full((8,), 1 + 2j, dtype=torch.complex64),
+        sparse=torch.eye(8).to_sparse(),
+        scale=torch.ones(8) / 3,
+    )
 
 
 @pytest.mark.parametrize(
@@ -302,17 +273,18 @@ class Tied(nn.Module):
     [("bfloat16", torch.float32), ("bfloat16", torch.float64), ("bfloat16", None), ("amp", torch.float32)],
 )
 def test_a_twin_is_a_model_of_its_own_with_the_same_ties(own, wide):
-    subject, dtype = subject_of(Tied(), dtype=own, inputs=torch.randn(4, 8)), wide or torch.bfloat16
+    subject, dtype = subject_of(tied(), dtype=own, inputs=torch.randn(4, 8)), wide or torch.bfloat16
     model, twin = subject.model, subject.twin(wide).model
-    assert twin.first.weight is twin.second.weight and isinstance(twin.first.weight, nn.Parameter)
-    assert (twin.first.weight.dtype, twin.scale.dtype, twin.sparse.dtype) == (dtype,) * 3
+    weight = twin.layers[0].weight
+    assert weight is twin.layers[1].weight and isinstance(weight, nn.Parameter)
+    assert (weight.dtype, twin.scale.dtype, twin.sparse.dtype) == (dtype,) * 3
     assert (twin.counts.dtype, twin.mask.dtype) == (torch.int64, torch.bool)
     assert twin.sparse.is_sparse and torch.equal(twin.sparse.to_dense(), torch.eye(8, dtype=dtype))
     assert twin.turns.dtype is (torch.complex128 if dtype is torch.float64 else torch.complex64)
     assert twin.turns[0].item() == 1 + 2j
-    assert torch.equal(twin.first.weight, model.first.weight.to(dtype))
+    assert torch.equal(weight, model.layers[0].weight.to(dtype))
     with torch.no_grad():
-        for tensor in (twin.first.weight, twin.counts, twin.turns, twin.scale):
+        for tensor in (weight, twin.counts, twin.turns, twin.scale):
             tensor.zero_()
-    assert model.first.weight.abs().sum() > 0 and model.counts.sum() == 28
+    assert model.layers[0].weight.abs().sum() > 0 and model.counts.sum() == 28
     assert model.turns[0].item() == 1 + 2j and model.scale.sum() > 0

@@ -123,10 +123,6 @@ def test_an_output_that_is_another_one_in_each_run_is_ill_conditioned(factor, st
         assert "output: all, since eager is another one in each run" in found.failure.message
 
 
-def made_by(runs, path="output"):
-    return lambda number: {path: runs[number + 1]}
-
-
 def two_ways(number):
     """Outputs of which half of the rows go one way or the other, by a random choice of each run."""
     generator = torch.Generator().manual_seed(number)
@@ -141,23 +137,22 @@ def test_rows_that_go_where_no_eager_run_goes_are_no_near_ties():
     third[1::2] = torch.randn(32, 32)
     said = {}
     for name, made in (("right", two_ways(1)), ("a third way", third), ("far", third * 100)):
-        ties = part_ties(
-            outputs, {"output": made}, reference, ("output",), LOW, lambda number: {"output": two_ways(number + 2)}
-        )
+        made = {"output": made}
+        ties = part_ties(outputs, made, reference, ("output",), LOW, lambda number: {"output": two_ways(number + 2)})
         said[name] = ties.problem
     assert said["right"] is None
     assert "rows of near ties are unlike every eager run" in said["a third way"]
     assert "in a row of a near tie, eager's largest" in said["far"]
 
 
-def jumping_runs(note):
-    """Outputs, their reference, and runs of which each fourth jumps in its first row."""
+def jumping_runs(note=lambda _: None, row_of=lambda number: slice(number % 4 == 0)):
+    """Outputs, their reference, and runs of which each fourth jumps in its first row, unless told which rows jump."""
     torch.manual_seed(0)
     exact = torch.randn(64, 32)
 
     def run(number):
         made = exact + 1e-3 * torch.randn(64, 32)
-        made[0] += 5.0 * (number % 4 == 0)
+        made[row_of(number)] += 5.0
         note(made)
         return {"output": made, "other": made}
 
@@ -189,25 +184,15 @@ def test_what_is_known_of_eager_judges_later_calls_without_another_run():
 
 
 def test_a_frequent_tie_is_known_after_few_runs_and_a_rare_one_after_all():
-    torch.manual_seed(0)
-    exact = torch.randn(64, 32)
-
-    def jumping_row(row):
-        made = exact + 1e-3 * torch.randn(64, 32)
-        made[row] += 5.0
-        return {"output": made}
-
-    outputs, reference, numbers = {"output": exact + 1e-3 * torch.randn(64, 32)}, {"output": exact.double()}, []
-
-    def run(number):
-        numbers.append(number)
-        return jumping_row(0 if number % 4 == 0 else 1 if number == FEW + 1 else slice(0))
-
+    runs = []
+    outputs, reference, run = jumping_runs(
+        runs.append, lambda number: 0 if number % 4 == 0 else 1 if number == FEW + 1 else slice(0)
+    )
     nudged = Nudged.of(outputs, reference, ("output",), run, FEW)
     assert nudged.leaves["output"].jumps.nonzero().flatten().tolist() == [0]
     nudged.run_more(run, len(NUDGES))
     assert nudged.leaves["output"].jumps.nonzero().flatten().tolist() == [0, 1]
-    assert numbers == list(range(len(NUDGES)))
+    assert len(runs) == len(NUDGES)
 
 
 def test_the_gradient_of_a_convolution_is_looked_at_by_output_channels():
@@ -218,8 +203,9 @@ def test_the_gradient_of_a_convolution_is_looked_at_by_output_channels():
     flipped = noisy[0].clone()
     flipped[7] += 0.1 * torch.randn(16, 3, 3)
     path = "grad['conv.weight']"
-    jumping_now = [flipped if number % 3 == 0 else run for number, run in enumerate(noisy)]
-    ties = part_ties({path: noisy[0]}, {path: flipped}, {path: exact}, (path,), LOW, made_by(jumping_now, path))
+    runs = [flipped if number % 3 == 0 else run for number, run in enumerate(noisy)]
+    made = {path: flipped}
+    ties = part_ties({path: noisy[0]}, made, {path: exact}, (path,), LOW, lambda number: {path: runs[number + 1]})
     assert ties.problem is None
     assert ties.told == {path: "1 of 32 rows, 0 unlike every eager run"}
     assert ties.eager[path].shape == ties.compiled[path].shape == (31, 16 * 9)
