@@ -1,10 +1,8 @@
 """AOTInductor as a way of compiling: what it refuses, how a model that does not export ends, and a real library."""
 
-import multiprocessing
 import os
 import re
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -16,7 +14,6 @@ from collector.machine.toolchain import SKIP_VARIABLE
 from collector.measure.ahead_of_time import NOT_COUNTED
 from collector.measure.cell import measure
 from collector.process.orphans import PREFIX
-from collector.settings import Settings
 from collector.templates import resolve_config
 from collector.usage_errors import ConfigError
 from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase, Stage, Status
@@ -25,11 +22,12 @@ from jobs.plan.planning import check_config
 from jobs.plan.spared_cells import program_key
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
 from jobs.pool.runner import Pool
+from tests.collector.measure.tiny_cells import CELL as ANY_CELL
+from tests.collector.measure.tiny_cells import FEW, measured, measured_apart
 from tests.collector.processes import ROOT
 
 AHEAD = Config(backend=AHEAD_OF_TIME)
-CELL = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 4, AHEAD)
-FEW = Settings(rounds=5, warmups=1, sample_limit_s=5)
+CELL = replace(ANY_CELL, config=AHEAD)
 
 
 class Nested(nn.Module):
@@ -54,16 +52,6 @@ class Branches(nn.Module):
 def build(batch_size, phase, device):
     kwargs = {"scale": torch.tensor(2.0), "mask": None}
     return Built(Nested(), (torch.randn(batch_size, 16),), kwargs, lambda made, _: made["logits"].sum())
-
-
-def build_branching(batch_size, phase, device):
-    return Built(Branches(), (torch.randn(batch_size, 16),), {}, lambda made, _: made.sum())
-
-
-def in_a_process(cell):
-    """Measure a cell in a process of its own, whose folders are set before torch is imported."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
-        return processes.submit(measure, cell, build, FEW).result().measurement
 
 
 def test_its_program_is_none_that_torch_compile_makes():
@@ -94,26 +82,25 @@ def test_what_it_cannot_do_is_refused_in_the_plan_and_in_the_cell(config, said):
     assert (found.status, "compiles no gradients" in found.failure.message) == (Status.CONFIG_ERROR, True)
 
 
-def test_a_model_that_does_not_export_fails_to_compile_with_the_reason(capfd):
-    found = measure(CELL, build_branching, FEW).measurement
-    assert (found.status, found.failure.stage) == (Status.FAIL_TO_COMPILE, Stage.COMPILE)
-    assert found.failure.exception == "ExportFailedError"
-    assert "the model does not export (" in found.failure.message
-    assert "--backend inductor" in found.failure.hint
-    assert "x.sum() > 0" in capfd.readouterr().err
-    assert "compiled_ms" not in found.metrics
+def broken(exported, **options):
+    raise RuntimeError("no such archive")
 
 
-def test_a_library_that_cannot_be_made_fails_to_compile(monkeypatch):
-    def broken(exported, **options):
-        raise RuntimeError("no such archive")
-
+@pytest.mark.parametrize(
+    ("make", "exception", "said", "logged"),
+    [
+        (Branches, "ExportFailedError", "the model does not export (", "x.sum() > 0"),
+        (nn.Identity, "AheadOfTimeError", "RuntimeError: no such archive", ""),
+    ],
+)
+def test_what_cannot_be_made_fails_to_compile_with_the_reason(monkeypatch, capfd, make, exception, said, logged):
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", broken)
-    found = measure(CELL, build, FEW).measurement
+    found = measured(make, config=AHEAD)
     assert (found.status, found.failure.stage) == (Status.FAIL_TO_COMPILE, Stage.COMPILE)
-    assert found.failure.exception == "AheadOfTimeError"
-    assert "RuntimeError: no such archive" in found.failure.message
-    assert "--backend inductor" in found.failure.hint
+    assert found.failure.exception == exception
+    assert said in found.failure.message and "--backend inductor" in found.failure.hint
+    assert logged in capfd.readouterr().err
+    assert "compiled_ms" not in found.metrics
 
 
 def assert_compared_and_timed(found):
@@ -130,7 +117,7 @@ def assert_compared_and_timed(found):
 def test_a_real_library_is_compared_and_timed_like_any_compiled_form(dtype, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert_compared_and_timed(in_a_process(replace(CELL, dtype=dtype)))
+    assert_compared_and_timed(measured_apart(replace(CELL, dtype=dtype), build).measurement)
     assert len(list((tmp_path / "cache").glob("aot-*/model.pt2"))) == 1
     assert not list(tmp_path.glob("aotinductor_*"))  # what was unpacked goes with the library
 

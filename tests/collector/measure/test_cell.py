@@ -14,25 +14,26 @@ from collector.measure.program import Subject
 from collector.measure.timing import GraphUse
 from collector.measure.warm import NoWarmCompileError, WarmCompile
 from collector.metrics import METRICS
-from collector.settings import Settings
 from collector.templates import resolve_config
-from collector.vocabulary import Cell, Config, Measurement, Phase, Stage, Status
-from collector.zoo.spec import Built, begin_device_use
+from collector.vocabulary import Config, Measurement, Phase, Stage, Status
+from collector.zoo.spec import begin_device_use
 from tests.collector.hosts import ListeningHost
+from tests.collector.measure.tiny_cells import (
+    CELL,
+    EAGER_BACKEND,
+    FEW,
+    INDUCTOR,
+    Breaks,
+    builder,
+    measured,
+    tiny,
+)
 
-FEW = Settings(rounds=5, warmups=1, sample_limit_s=5)
-#: Dynamo without Inductor: whatever does not depend on generated kernels is asked of this, it compiles in no time.
-EAGER_BACKEND = Config(backend="eager")
-CELL = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 4, EAGER_BACKEND)
 #: What a CPU measures of a pass.
 ON_A_CPU = {
     *("eager_ms", "compiled_ms", "speedup", "compile_cold_s", "eager_peak_bytes", "compiled_peak_bytes", "compression"),
     *("graphs", "graph_breaks", "recompiles", "kernels_generated", "kernels_extern", "yardstick_host_ms"),
 }
-
-
-def tiny():
-    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4))
 
 
 class OwnForward(nn.Module):
@@ -46,17 +47,6 @@ class OwnForward(nn.Module):
         return self.last(nn.functional.gelu(self.first(x)))
 
 
-class Breaks(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(16, 16), nn.Linear(16, 4)
-
-    def forward(self, x):
-        x = self.first(x).relu()
-        torch._dynamo.graph_break("asked for by the test")
-        return {"logits": self.last(x)}
-
-
 class Raises(nn.Module):
     def forward(self, x):
         raise ValueError(f"no forward for a batch of {len(x)}")
@@ -67,31 +57,12 @@ class WrongWhenCompiled(nn.Module):
         return x + 1 if torch.compiler.is_compiling() else x
 
 
-def builder(make):
-    def build(batch_size, phase, device):
-        return Built(make(), (torch.randn(batch_size, 16),), {}, lambda out, _: out.float().square().mean())
-
-    return build
-
-
-def measured(make, **changes) -> Measurement:
-    return measure(replace(CELL, **changes), builder(make), FEW).measurement
-
-
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    def run(make, phase):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-            return measure(replace(CELL, config=Config(template="triton"), phase=phase), builder(make), FEW)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def passing(compiled):
+def passing(tmp_path_factory):
     """One real compilation with Inductor: inference with a graph break."""
-    return compiled(Breaks, Phase.INFERENCE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        return measure(replace(CELL, config=INDUCTOR), builder(Breaks), FEW)
 
 
 def test_a_pass_has_every_metric_of_a_cpu_and_no_other(passing):
@@ -126,14 +97,18 @@ def fail(*_):
     raise KeyError("another form")
 
 
-def test_a_program_compiled_before_is_timed_and_has_no_compile_time(own_cache, tmp_path, monkeypatch):
-    one, settings = replace(CELL, config=Config(template="triton")), replace(FEW, compiled=str(tmp_path))
+def test_a_training_step_compiled_before_is_timed_and_has_no_compile_time(own_cache, tmp_path, monkeypatch):
+    one, settings = replace(CELL, config=INDUCTOR, phase=Phase.TRAINING), replace(FEW, compiled=str(tmp_path))
     tuning = SimpleNamespace(lay_in=lambda: (tmp_path / "tuned").touch(), keep=dict)
     monkeypatch.setattr("collector.measure.cell.shared_where_asked", lambda *_: tuning)
     monkeypatch.setattr("collector.measure.evidence.kernel_lines", fail)
     compiling, finding = (measure(one, builder(tiny), settings) for _ in range(2))
     first, later = compiling.measurement, finding.measurement
-    assert (first.status, later.status) == (Status.PASS, Status.PASS)
+    assert (first.status, first.failure, later.status) == (Status.PASS, None, Status.PASS)
+    assert first.details["tensors_compared"] == 2 + 4  # the loss and the output; two weights and two biases
+    assert first.metrics["cosine"] > 0.999 and first.metrics["error_rmse_ratio"] >= 0
+    assert first.metrics["saved_bytes"] == sum(size for *_, size in first.details["saved_tensors"])
+    assert ("addmm, mul", [4, 32], "float32", 2, 1024) in first.details["saved_tensors"]
     assert first.metrics.keys() - later.metrics.keys() >= {"compile_cold_s"}
     assert not {"compile_instructions", "tuning_s"} & later.metrics.keys()
     assert later.details["compiled_before"] and "compiled_before" not in first.details
@@ -150,7 +125,7 @@ def test_a_program_compiled_before_is_timed_and_has_no_compile_time(own_cache, t
 
 
 def test_rounds_go_on_until_the_precision_or_ten_times_as_many():
-    found = measure(CELL, builder(tiny), replace(FEW, precision=1e-9, sample_limit_s=60)).measurement
+    found = measured(tiny, replace(FEW, precision=1e-9, sample_limit_s=60))
     assert len(found.samples["compiled_ms"]) == 10 * FEW.rounds
     assert set(found.details["precision"]) == set(found.details["drift"]) == {"eager_ms", "compiled_ms"}
 
@@ -190,23 +165,12 @@ def test_a_cell_on_a_gpu_has_its_roof_and_its_lines(template):
 def test_a_leak_costs_calls_of_its_own_only_where_memory_grew(monkeypatch, before, after, leaked, calls):
     made = []
     run = _Run(CELL, FEW, Alone())
-    run.device = SimpleNamespace(
-        **{name: getattr(run.device, name) for name in ("synchronize", "give_back_unused", "reserved")}
-    )
+    kept = ("synchronize", "give_back_unused", "reserved")
+    run.device = SimpleNamespace(**{name: getattr(run.device, name) for name in kept})
     run.device.allocated = lambda: after + 8 * len(made)
     run._take_leak(lambda: made.append(1), before, after)
     assert run.metrics == {"leak_bytes_per_call": leaked}
     assert len(made) == calls
-
-
-def test_a_training_step_compares_every_gradient_and_tells_what_it_saves(compiled):
-    found = compiled(tiny, Phase.TRAINING).measurement
-    assert (found.status, found.failure) == (Status.PASS, None)
-    assert found.details["tensors_compared"] == 2 + 4  # the loss and the output; two weights and two biases
-    assert found.metrics["cosine"] > 0.999
-    assert found.metrics["error_rmse_ratio"] >= 0
-    assert found.metrics["saved_bytes"] == sum(size for *_, size in found.details["saved_tensors"])
-    assert ("addmm, mul", [4, 32], "float32", 2, 1024) in found.details["saved_tensors"]
 
 
 def test_each_fault_has_its_stage_and_a_wrong_output_is_timed_all_the_same():
@@ -290,7 +254,7 @@ def test_the_process_that_compiles_again_runs_while_the_device_is_held(monkeypat
         return results.pop()
 
     monkeypatch.setattr("collector.measure.warm.compile_again", compile_again)
-    done, hung = (measure(CELL, builder(tiny), replace(FEW, warm_compile=True), host).measurement for _ in range(2))
+    done, hung = (measured(tiny, replace(FEW, warm_compile=True), host) for _ in range(2))
     assert (done.status, done.metrics["compile_warm_s"], "no_warm_compile" in done.details) == (Status.PASS, 1.5, False)
     assert (hung.status, hung.details["no_warm_compile"]) == (Status.PASS, "it hung")
     assert "compile_warm_s" not in hung.metrics

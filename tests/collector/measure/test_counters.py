@@ -1,43 +1,21 @@
 """Models and settings under which nothing is compiled, or not all: they are no pass, and it is said why."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
 import torch._inductor.graph
 from torch import nn
 
-from collector.measure.cell import measure
-from collector.settings import Settings
-from collector.vocabulary import Cell, Config, Phase, Stage, Status
-from collector.zoo.spec import Built
-
-INDUCTOR, EAGER = Config(template="triton"), Config(backend="eager")
+from collector.vocabulary import Phase, Stage, Status
+from tests.collector.measure.tiny_cells import FEW, INDUCTOR, Breaks, measured
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(own_cache):
     with torch._inductor.config.patch(force_disable_caches=True):
         yield
-
-
-def measured(model, phase=Phase.INFERENCE, config=EAGER, optimizer="none"):
-    def build(batch_size, phase, device):
-        return Built(model, (torch.randn(batch_size, 8),), {}, lambda out, _: out.float().square().mean())
-
-    cell = Cell("tests", "tiny", phase, "float32", "cpu", 4, config)
-    return measure(cell, build, Settings(rounds=3, warmups=1, sample_limit_s=2, optimizer=optimizer)).measurement
-
-
-class Breaks(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
-
-    def forward(self, x):
-        x = self.first(x).relu()
-        torch._dynamo.graph_break()
-        return self.last(x)
 
 
 class Disabled(nn.Linear):
@@ -63,19 +41,20 @@ def ended(found, said):
 
 
 def test_a_model_that_is_disabled_as_a_whole_is_not_compiled():
-    found = ended(measured(Disabled(8, 4)), "no graph")
+    found = ended(measured(lambda: Disabled(16, 4)), "no graph")
     assert found.failure.stage is Stage.COMPILE
     assert "compiled_ms" not in found.metrics
     # Neither a compiled loss nor a compiled optimizer stands for the model.
-    ended(measured(Disabled(8, 4), Phase.TRAINING, INDUCTOR, "sgd"), "the loss alone was compiled")
+    training = {"phase": Phase.TRAINING, "config": INDUCTOR}
+    ended(measured(lambda: Disabled(16, 4), replace(FEW, optimizer="sgd"), **training), "the loss alone was compiled")
 
 
 def test_dynamo_switched_off_is_not_compiled(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("TORCHDYNAMO_DISABLE", "1")
-        ended(measured(Breaks(), Phase.TRAINING), "switched off")
+        ended(measured(Breaks, phase=Phase.TRAINING), "switched off")
     with torch.compiler.set_stance("force_eager"):
-        ended(measured(Breaks()), "switched off")
+        ended(measured(Breaks), "switched off")
 
 
 @contextmanager
@@ -95,7 +74,7 @@ def failing(times):
 
 def test_errors_of_every_graph_that_are_suppressed_are_told():
     with failing(10_000):
-        found = ended(measured(Breaks(), Phase.TRAINING, INDUCTOR), "a lowering that fails")
+        found = ended(measured(Breaks, phase=Phase.TRAINING, config=INDUCTOR), "a lowering that fails")
     assert found.metrics["fallbacks"] >= 1 and found.details["fallback_reasons"]
 
 
@@ -110,7 +89,7 @@ def test_some_graphs_left_to_eager_pass_and_are_counted():
             return self.inner[0](x) + self.inner[1](x)
 
     with failing(1):
-        found = measured(Outer(), config=INDUCTOR)
+        found = measured(Outer, config=INDUCTOR)
     assert (found.status, found.failure) == (Status.PASS, None)
     assert found.metrics["fallbacks"] == 1
     assert "a lowering that fails" in found.details["fallback_reasons"][0]
@@ -118,21 +97,19 @@ def test_some_graphs_left_to_eager_pass_and_are_counted():
 
 def test_calls_behind_the_limit_of_recompilations_are_not_compiled():
     with torch._dynamo.config.patch(recompile_limit=2):
-        found = ended(measured(Counts(8, 4)), "no longer called")
+        found = ended(measured(lambda: Counts(16, 4)), "no longer called")
     assert found.metrics["fallbacks"] == 1 and found.metrics["graphs"] == 2
 
 
-def test_a_model_without_an_operator_has_nothing_to_compile():
-    ended(measured(nn.Identity()), "calls no operator")
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(16, 4)
+
+    def forward(self, x):
+        return self.rnn(x)[0]
 
 
-def test_an_rnn_that_dynamo_leaves_alone_is_not_compiled():
-    class Returns(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rnn = nn.GRU(8, 4)
-
-        def forward(self, x):
-            return self.rnn(x)[0]
-
-    ended(measured(Returns()), "an RNN of torch")
+@pytest.mark.parametrize(("make", "said"), [(nn.Identity, "calls no operator"), (Recurrent, "an RNN of torch")])
+def test_a_model_of_which_dynamo_compiles_nothing_is_not_compiled(make, said):
+    ended(measured(make), said)

@@ -7,13 +7,11 @@ import torch
 from torch import nn
 
 from collector.measure.cell import measure
-from collector.settings import Settings
-from collector.vocabulary import BATCH_MARKED, MARKED, Cell, Config, Phase, Status
+from collector.vocabulary import BATCH_MARKED, MARKED, Config, Phase, Status
 from collector.zoo.spec import Built
+from tests.collector.measure.tiny_cells import CELL, FEW
 
-FEW = Settings(rounds=5, warmups=1, sample_limit_s=5)
 MARKS = Config(backend="eager", dynamic=MARKED)
-CELL = Cell("tests", "tiny", Phase.INFERENCE, "float32", "cpu", 4, MARKS)
 
 
 class Tiny(nn.Linear):
@@ -49,7 +47,7 @@ def builder(make, length=8):
 
 
 def measured(make, length=8, **changes):
-    return measure(replace(CELL, **changes), builder(make, length), FEW).measurement
+    return measure(replace(CELL, **{"config": MARKS} | changes), builder(make, length), FEW).measurement
 
 
 def test_one_program_serves_both_sizes():

@@ -12,6 +12,7 @@ from collector.measure.program import Subject, deterministic_algorithms
 from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import Built
+from tests.collector.measure.tiny_cells import mean_square
 
 
 class Counts(nn.Module):
@@ -25,11 +26,10 @@ class Counts(nn.Module):
         return self.norm(x)
 
 
-def subject(model, phase=Phase.INFERENCE, dtype="float32", optimizer="none", width=4, factor=1.0):
+def subject(model, phase=Phase.INFERENCE, dtype="float32", optimizer="none", width=4, loss=mean_square):
     cell = Cell("tests", "tiny", phase, dtype, "cpu", 8, Config(backend="eager"))
     torch.manual_seed(0)
-    built = Built(model, (torch.randn(8, width),), {}, lambda out, _: out.float().square().mean() * factor)
-    return Subject(cell, built, optimizer)
+    return Subject(cell, Built(model, (torch.randn(8, width),), {}, loss), optimizer)
 
 
 @pytest.mark.parametrize(("before", "strict"), [(None, True), (":16:8", False)])
@@ -110,7 +110,7 @@ def small_loss(factor, dtype, width=16):
     """A training step whose loss, and so every gradient, is this factor as large."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
-    return subject(model, Phase.TRAINING, dtype, width=width, factor=factor)
+    return subject(model, Phase.TRAINING, dtype, width=width, loss=lambda out, _: factor * mean_square(out, _))
 
 
 def rmse(value, exact):
@@ -159,7 +159,7 @@ def stepping(device):
     cell = Cell("tests", "tiny", Phase.TRAINING, "float32", device, 64, Config(template="cpp_wrapper"))
     torch.manual_seed(0)
     model = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32), nn.GELU())
-    built = Built(model, (torch.randn(64, 32),), {}, lambda out, _: out.square().mean())
+    built = Built(model, (torch.randn(64, 32),), {}, mean_square)
     of = Subject(cell, built)
     return of, of.compiled(resolve_config(cell.config, device))
 
@@ -177,3 +177,35 @@ def test_a_training_step_compiles_under_cpp_wrapper():
         made, wanted = of.outputs(call), of.outputs(of.eager)
     assert made.keys() == wanted.keys()
     assert all(rmse(made[path], wanted[path]) < 1e-4 for path in wanted)
+
+
+class Boxes(nn.Linear):
+    """Returns its tensor in a structure, and alone where it trains."""
+
+    def forward(self, x):
+        made = super().forward(x).relu()
+        return made if self.training else [{"boxes": (made, made.sum(), None)}]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("phase", "path"), [(Phase.INFERENCE, "[0]['boxes'][0]"), (Phase.TRAINING, "loss")])
+@pytest.mark.parametrize(
+    "config", [Config(mode="reduce-overhead"), Config(template="cudagraphs")], ids=["mode", "template"]
+)
+def test_outputs_keep_their_values_over_the_next_replay_of_a_cudagraph(config, phase, path):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    cell = Cell("tests", "tiny", phase, "float32", "cuda", 4, config)
+    of = Subject(cell, Built(Boxes(16, 16), (torch.randn(4, 16),), {}, mean_square))
+    call = of.compiled(resolve_config(config, "cuda"))
+    # The first call warms up, the second records the cudagraph, and from the third on it is replayed.
+    for _ in range(4):
+        call()
+    wanted, first = of.outputs(of.eager), of.outputs(call)
+    with torch.no_grad():
+        of.model.bias.add_(1.0)  # so that the next replay writes other values into the same buffers
+    second = of.outputs(call)
+    assert first.keys() == second.keys() == wanted.keys()
+    assert not torch.allclose(second[path], first[path])
+    tensors = [name for name, value in wanted.items() if isinstance(value, torch.Tensor)]
+    assert all(torch.allclose(first[name], wanted[name], atol=1e-3) for name in tensors)

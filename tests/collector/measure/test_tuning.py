@@ -18,20 +18,28 @@ META = {"autotune_local_cache": True, "autotune_remote_cache": False}
 
 @pytest.fixture
 def process(monkeypatch, tmp_path):
-    """Starts as a new process does: with empty caches of its own."""
+    """Starts as a new process does: with empty caches of its own, their folder, and what those before it have shared."""
 
-    def start(number):
+    def start(number, lays_in=True):
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / f"cache{number}"))
         CacheBase.get_local_cache_path.cache_clear()
-        return tmp_path / f"cache{number}"
+        shared = SharedTuning(tmp_path / "shared", CELL)
+        if lays_in:
+            shared.lay_in()
+        return tmp_path / f"cache{number}", shared
 
     yield start
     CacheBase.get_local_cache_path.cache_clear()
 
 
 @pytest.fixture
-def shared(tmp_path):
-    return tmp_path / "shared"
+def kept(process, tmp_path):
+    """The file in which a first process has kept its choice."""
+    cache, shared = process(1)
+    tune(cache, warps=4)
+    shared.keep()
+    (file,) = (tmp_path / "shared").rglob("*.json")
+    return file
 
 
 def tune(cache, warps, kernel=KERNEL, candidates="four"):
@@ -50,74 +58,57 @@ def looked_up(cache, kernel=KERNEL, candidates="four"):
     return AutotuneCache.create(META, str(cache / kernel), candidates)._read()
 
 
-def test_the_first_process_decides_for_the_second(process, shared):
-    cache = process(1)
-    first = SharedTuning(shared, CELL)
-    first.lay_in()
-    tune(cache, warps=4)
-    assert {name: count for name, count in first.keep().items() if count} == {"kernels_tuned": 1}
-    (file,) = shared.rglob("*.json")
-    assert file.name == "synthetic.Two_Layers.inference.float32.8.json"
-    assert "triton_cache_hash" not in file.read_text()
-
-    cache = process(2)
-    assert looked_up(cache) is None
-    second = SharedTuning(shared, CELL)
-    second.lay_in()
+def test_the_first_process_decides_for_the_second(process, kept):
+    assert kept.name == "synthetic.Two_Layers.inference.float32.8.json"
+    assert "triton_cache_hash" not in kept.read_text()
+    cache, second = process(2)
     assert looked_up(cache)["num_warps"] == 4
     (cache / KERNEL).write_text("# synthetic")
     assert {name: count for name, count in second.keep().items() if count} == {"kernels_found": 1}
 
 
-def test_of_two_beside_each_other_the_first_to_end_decides(process, shared):
-    both = [SharedTuning(shared, CELL), SharedTuning(shared, CELL)]
+def test_of_two_beside_each_other_the_first_to_end_decides(process):
     counts = []
-    for number, (each, warps) in enumerate(zip(both, (4, 8), strict=True)):
-        cache = process(number)
+    for number, warps in ((1, 4), (2, 8)):
+        cache, shared = process(number, lays_in=False)
+        assert looked_up(cache) is None
         tune(cache, warps)
-        counts.append(each.keep()["decided_otherwise"])
-    assert counts == [0, 1]
-    cache = process(3)
-    SharedTuning(shared, CELL).lay_in()
-    assert looked_up(cache)["num_warps"] == 4
+        counts.append({name: count for name, count in shared.keep().items() if count})
+    assert counts == [{"kernels_tuned": 1}, {"kernels_tuned": 1, "decided_otherwise": 1}]
+    assert looked_up(process(3)[0])["num_warps"] == 4
 
 
-def test_each_build_finds_the_choice_among_its_own_candidates(process, shared, monkeypatch):
+def test_each_build_finds_the_choice_among_its_own_candidates(process, monkeypatch):
     for build, candidates, warps in (("1" * 40, "four", 2), ("2" * 40, "five", 8)):
         monkeypatch.setattr(torch.version, "git_version", build)
-        tune(process(build[0]), warps, candidates=candidates)
-        SharedTuning(shared, CELL).keep()
+        cache, shared = process(build[0], lays_in=False)
+        tune(cache, warps, candidates=candidates)
+        shared.keep()
     # A third build gets the choice of the first one.
     monkeypatch.setattr("torch._inductor.codecache.torch_key", lambda: b"another build")
     for build, warps in (("1" * 40, 2), ("2" * 40, 8), ("3" * 40, 2)):
         monkeypatch.setattr(torch.version, "git_version", build)
-        cache = process("again" + build[0])
-        SharedTuning(shared, CELL).lay_in()
+        cache, _ = process("again" + build[0])
         assert looked_up(cache)["num_warps"] == warps
 
 
-def test_times_and_decisions_of_operations_are_shared_and_never_replaced(process, shared):
+def test_times_and_decisions_of_operations_are_shared_and_never_replaced(process):
     def left(pads, times):
         CacheBase().update_local_cache({"pad 8 by 7": pads, "mm": {"[8, 8]": {"highest": times}}})
 
-    process(1)
-    first = SharedTuning(shared, CELL)
-    first.lay_in()
+    _, first = process(1)
     left(False, {"aten": 0.5, "template": 0.4})
     assert first.keep()["operations_new"] == 2
-    process(2)
-    second = SharedTuning(shared, CELL)
-    second.lay_in()
+    _, second = process(2)
     found = {"pad 8 by 7": False, "mm": {"[8, 8]": {"highest": {"aten": 0.5, "template": 0.4}}}}
     assert CacheBase().get_local_cache() == found
     left(True, {"aten": 0.1, "template": 0.9, "newer": 0.3})
     assert second.keep()["operations_new"] == 1
-    process(3)
-    SharedTuning(shared, CELL).lay_in()
+    _, third = process(3)
     found["mm"]["[8, 8]"]["highest"]["newer"] = 0.3
     assert CacheBase().get_local_cache() == found
     CacheBase().update_local_cache({"mm": 3})
-    assert SharedTuning(shared, CELL).keep()["operations_new"] == 0
+    assert third.keep()["operations_new"] == 0
 
 
 def test_a_laid_choice_of_coordinate_descent_is_not_tuned_again():
@@ -127,30 +118,24 @@ def test_a_laid_choice_of_coordinate_descent_is_not_tuned_again():
         def coordinate_descent_tuning(self, launcher, *arguments):
             return "tuned", launcher, arguments
 
-    def launcher(**config):
-        return SimpleNamespace(
-            config=SimpleNamespace(**{"kwargs": {"XBLOCK": 64}, "num_warps": 4, "num_stages": 1} | config)
-        )
+    def launcher(warps=4):
+        return SimpleNamespace(config=SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=warps, num_stages=1))
 
     laid = {"XBLOCK": 64, "num_warps": 4, "num_stages": 1, "found_by_coordesc": True, "configs_hash": "four"}
     keep_descents(Autotuner, {KERNEL: laid, "ab/other.py": laid | {"found_by_coordesc": False}})
     tuner, same = Autotuner(), launcher()
     assert tuner.coordinate_descent_tuning(same, 1) is same
-    other = launcher(num_warps=8)  # Inductor has not taken the choice
+    other = launcher(8)  # Inductor has not taken the choice
     assert tuner.coordinate_descent_tuning(other, 1) == ("tuned", other, (1,))
     for name in ("/cache/ab/other.py", "/cache/ab/unknown.py", None):
         tuner.filename = name
         assert tuner.coordinate_descent_tuning(same) == ("tuned", same, ())
 
 
-def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(process, shared, monkeypatch):
-    tune(process(1), 4)
-    SharedTuning(shared, CELL).keep()
-    (file,) = shared.rglob("*.json")
-    file.write_text(json.dumps({"kernels": {KERNEL: 5}, "operations": {}}))
-    tune(process(2), 4)
-    again = SharedTuning(shared, CELL)
-    again.lay_in()
+def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(process, kept, monkeypatch):
+    kept.write_text(json.dumps({"kernels": {KERNEL: 5}, "operations": {}}))
+    cache, again = process(2)
+    tune(cache, 4)
     assert list(again.keep()) == ["not_kept"]
     assert "cache2" not in again.keep()["not_kept"]
     with monkeypatch.context() as patch:  # a torch that keeps its choices elsewhere
@@ -160,13 +145,8 @@ def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(proces
 
 
 @pytest.mark.parametrize("content", ["{", '{"kernels": {"../../x.py": {"h": {"chosen": {"num_warps": 1}}}}}'])
-def test_a_damaged_file_counts_as_empty(process, shared, content):
-    cache = process(1)
-    tune(cache, 4)
-    SharedTuning(shared, CELL).keep()
-    (file,) = shared.rglob("*.json")
-    file.write_text(content)
-    cache = process(2)
-    SharedTuning(shared, CELL).lay_in()
+def test_a_damaged_file_counts_as_empty(process, kept, content):
+    kept.write_text(content)
+    cache, _ = process(2)
     assert not list(cache.parent.rglob("*x*.best_config"))
     assert looked_up(cache) is None

@@ -1,20 +1,23 @@
 """What of a first compiled call is tuning, by fakes of Inductor's functions, by a real choice on a CPU, and on a GPU."""
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
+from torch import nn
 
 from collector.measure import tuning
 from collector.measure.tuning import recorded, watch
 from collector.process.outcome import gaps, merged, union_length
-from tests.collector.processes import ROOT
+from collector.vocabulary import Config, Status
+from collector.zoo.spec import Built
+from tests.collector.measure.tiny_cells import CELL, FEW, mean_square, measured_apart
 
 
 class Clock:
@@ -148,51 +151,31 @@ def test_spans_are_cut_to_the_call_and_leave_the_compilation():
     assert gaps([], window) == [window]
 
 
-#: Measures a small model and prints what is asserted.
-PROGRAM = """
-import json, sys
-import torch
-from torch import nn
-from collector.measure.cell import measure
-from collector.settings import Settings
-from collector.vocabulary import Cell, Config, Phase
-from collector.zoo.spec import Built
-
-device, shared = sys.argv[1:]
-cell = Cell("tests", "tuned", Phase.INFERENCE, "float32", device, 64, Config(template="max_autotune"))
-
 class Products(nn.Module):
     def forward(self, x, y):
         return torch.softmax(x @ y, -1)
 
-def build(*_, **__):
-    return Built(Products(), (torch.randn(4, 64, 128), torch.randn(4, 128, 96)), {}, lambda output, _: output.sum())
 
-outcome = measure(cell, build, Settings(rounds=5, warmups=1, sample_limit_s=5, shared_tuning=shared))
-print(json.dumps({**outcome.measurement.to_json(), "windows": outcome.compile_windows}))
-"""
-
-
-def measured(device, folder):
-    """Measure in a process of its own, with empty caches and the choices of those before it."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp(dir=folder)}
-    command = [sys.executable, "-c", PROGRAM, device, str(folder / "shared")]
-    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=True)
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert found["status"] == "pass", found
-    return found
+def build(batch_size, phase, device):
+    return Built(Products(), (torch.randn(4, 64, 128), torch.randn(4, 128, 96)), {}, mean_square)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_who_tunes_compiles_as_long_as_who_finds_the_choices(device, tmp_path):
-    tuned, found = (measured(device, tmp_path) for _ in range(2))
-    new, nothing = (one["details"]["shared_tuning"]["operations_new"] for one in (tuned, found))
+def test_who_tunes_compiles_as_long_as_who_finds_the_choices(device, tmp_path, monkeypatch):
+    cell = replace(CELL, device=device, config=Config(template="max_autotune"))
+    outcomes = []
+    for _ in range(2):  # with empty caches, and the choices of the process before
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(dir=tmp_path))
+        outcomes.append(measured_apart(cell, build, replace(FEW, shared_tuning=str(tmp_path / "shared"))))
+    tuned, found = (outcome.measurement for outcome in outcomes)
+    assert (tuned.status, found.status) == (Status.PASS, Status.PASS)
+    new, nothing = (one.details["shared_tuning"]["operations_new"] for one in (tuned, found))
     assert new > 0 == nothing
     # On a GPU what is fused behind a product is timed once more, which no torch keeps.
-    assert tuned["metrics"]["tuning_s"] > (2 if device == "cpu" else 1) * found["metrics"]["tuning_s"]
-    assert tuned["metrics"]["tuning_s"] > 1
-    assert 0.5 < tuned["metrics"]["compile_cold_s"] / found["metrics"]["compile_cold_s"] < 2
-    whole_s = sum(union_length(map(tuple, tuned["windows"][name])) for name in ("compile_cold_s", "tuning_s"))
-    spent_s = tuned["metrics"]["compile_cold_s"] + tuned["metrics"]["tuning_s"]
+    assert tuned.metrics["tuning_s"] > (2 if device == "cpu" else 1) * found.metrics["tuning_s"]
+    assert tuned.metrics["tuning_s"] > 1
+    assert 0.5 < tuned.metrics["compile_cold_s"] / found.metrics["compile_cold_s"] < 2
+    whole_s = sum(union_length(outcomes[0].compile_windows[name]) for name in ("compile_cold_s", "tuning_s"))
+    spent_s = tuned.metrics["compile_cold_s"] + tuned.metrics["tuning_s"]
     assert spent_s == pytest.approx(whole_s, rel=0.05)

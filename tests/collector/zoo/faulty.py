@@ -91,10 +91,6 @@ def crash_in_lowering():
     return model(after=lambda x: torch.atan(torch.cos(x)))
 
 
-def nan():
-    return model(after=lambda x: (x - x) / (x - x) if torch.compiler.is_compiling() else x)
-
-
 @torch.compiler.disable
 def _unseeded(x):
     return x + torch.randn(x.shape, generator=torch.Generator().manual_seed(int.from_bytes(os.urandom(4))))

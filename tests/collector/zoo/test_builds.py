@@ -2,18 +2,17 @@
 
 import pytest
 
-from collector.vocabulary import Phase
-from collector.zoo.registry import all_models, find
-from tests.collector.zoo.conftest import run, tensors
+from collector.vocabulary import Config, Phase
+from collector.zoo.catalog.newer_suites import MODERN_MODELS
+from collector.zoo.registry import all_models
+from tests.collector.zoo.conftest import measured, run, tensors
 
 torch = pytest.importorskip("torch")
 
-CHEAP = (
-    "huggingface/ElectraForCausalLM",
-    "huggingface/MobileNetV2ForImageClassification",
-    "torchbench/speech_transformer",
-)
-ON_CPU = [str(spec) for spec in all_models() if spec.supports(Phase.INFERENCE, "cpu")]
+CHEAP = ("huggingface/ElectraForCausalLM", "huggingface/MobileNetV2ForImageClassification")
+#: Built and run in no time, and every parameter of theirs is trained.
+MODERN = [spec for spec in MODERN_MODELS if not spec.missing()]
+SLOW = [spec for spec in all_models() if spec.supports(Phase.INFERENCE, "cpu") and spec not in MODERN]
 
 
 def values(built):
@@ -37,14 +36,22 @@ def test_one_seed_gives_one_model_whose_training_step_drops_nothing(build, path)
         assert parameter.grad.isfinite().all(), name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", ON_CPU)
-def test_every_model_runs_in_eager_mode_on_a_cpu_and_trains_if_it_can(build, path):
-    assert all(t.isfinite().all() for t in tensors(run(build(path))) if t.is_floating_point())
-    if not find(*path.split("/")).supports(Phase.TRAINING, "cpu"):
+@pytest.mark.parametrize("spec", [*MODERN, *(pytest.param(spec, marks=pytest.mark.slow) for spec in SLOW)], ids=str)
+def test_every_model_runs_in_eager_mode_on_a_cpu_and_trains_if_it_can(build, spec):
+    assert all(t.isfinite().all() for t in tensors(run(build(str(spec)))) if t.is_floating_point())
+    if not spec.supports(Phase.TRAINING, "cpu"):
         return
-    built = build(path, Phase.TRAINING)
+    built = build(str(spec), Phase.TRAINING)
     built.loss(built.model(*built.args, **built.kwargs), built.targets).backward()
-    gradients = [p.grad for p in built.model.parameters() if p.grad is not None]
-    assert gradients
-    assert all(g.isfinite().all() for g in gradients)
+    gradients = {name: parameter.grad for name, parameter in built.model.named_parameters()}
+    reached = [gradient for gradient in gradients.values() if gradient is not None]
+    assert reached and all(gradient.isfinite().all() for gradient in reached)
+    assert spec not in MODERN or len(reached) == len(gradients), gradients.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", MODERN, ids=str)
+def test_every_modern_model_compiles_on_a_cpu_and_is_compared(spec):
+    found = measured(spec, Config(template="triton"))
+    # The optimiser's step: its result, and four tensors of state for each of 28 parameters.
+    assert found.details["tensors_compared"] == (1 + 4 * 28 if spec.name == "adamw_step" else 1)

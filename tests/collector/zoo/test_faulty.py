@@ -45,7 +45,6 @@ FAULTS = {
     "segfault": Fault(Status.CRASHED, Stage.EAGER, "SIGSEGV", "Python stack", "read_nowhere"),
     "out_of_memory": Fault(Status.OOM, Stage.EAGER, "RuntimeError", "--batch-size", "take_a_petabyte"),
     "wrong_output": Fault(Status.FAIL_ACCURACY, Stage.CORRECTNESS, "fail_accuracy", "emulate_precision_casts", "RMSE"),
-    "nan": Fault(Status.FAIL_ACCURACY, Stage.CORRECTNESS, "fail_accuracy", "emulate_precision_casts", "NaN"),
     "nondeterministic": Fault(
         Status.NONDETERMINISTIC, Stage.CORRECTNESS, "nondeterministic", "unseeded", "two eager runs differ"
     ),
@@ -98,18 +97,12 @@ def measured(cells, folder, timeout_s=20, **changes):
     return by_name, list(folder.iterdir()), [pid for token in tokens for pid in processes_with_token(token)]
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    (folder := tmp_path_factory.mktemp("run") / "cells").mkdir()
-    return folder
-
-
 #: What hangs holds the others up until its time is over.
 NAMES = [pytest.param(name, marks=[pytest.mark.slow] * (FAULTS[name].status is Status.TIMEOUT)) for name in FAULTS]
 
 
 @pytest.fixture(scope="module")
-def outcomes(request, place):
+def outcomes(request, tmp_path_factory):
     """One run of all that is asked for; what the other tests look at is always among it."""
     asked = {
         item.callspec.params["name"]
@@ -117,7 +110,8 @@ def outcomes(request, place):
         if item.path == request.path and "name" in getattr(getattr(item, "callspec", None), "params", {})
     }
     always = {name for name, fault in FAULTS.items() if fault.status is not Status.TIMEOUT}
-    return measured([faulty(name, FAULTS[name].config) for name in FAULTS if name in asked | always], place)
+    (folder := tmp_path_factory.mktemp("run") / "cells").mkdir()
+    return measured([faulty(name, FAULTS[name].config) for name in FAULTS if name in asked | always], folder)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -127,26 +121,19 @@ def test_each_ends_in_its_own_status_with_what_is_needed_to_act(outcomes, name):
     if wanted.status is Status.PASS:
         assert found.failure is None
         return
-    assert wanted.exception
-    assert wanted.hint
-    assert wanted.log
     assert found.failure.stage is wanted.stage
     assert found.failure.exception == wanted.exception
-    assert found.failure.message
     assert wanted.hint in (found.failure.hint or "")
     assert wanted.log in (found.log_tail or "")
 
 
-def test_nothing_is_left_of_any_of_them(outcomes):
+def test_nothing_is_left_of_any_of_them_but_a_trace_that_was_asked_for(outcomes):
     found, files, processes = outcomes
     assert (files, processes) == ([], [])
-    assert found["healthy"].metrics["compiled_ms"] > 0
-
-
-def test_a_trace_that_was_asked_for_is_kept_cell_by_cell(outcomes, place):
-    found = outcomes[0]["healthy"]
-    assert found.details["trace"].endswith(f"traces/{found.cell.cell_id}")
-    (trace,) = (place.parent / "traces" / found.cell.cell_id).iterdir()
+    healthy = found["healthy"]
+    assert healthy.metrics["compiled_ms"] > 0
+    assert healthy.details["trace"].endswith(f"traces/{healthy.cell.cell_id}")
+    (trace,) = Path(healthy.details["trace"]).iterdir()
     assert "dynamo_start" in trace.read_text()
 
 

@@ -6,15 +6,13 @@ import sys
 import pytest
 import torch
 
-from collector.correctness.snapshot import snapshot
-from collector.measure.cell import measure
-from collector.settings import Settings
 from collector.usage_errors import ZooError
-from collector.vocabulary import Cell, Config, Phase, Status
+from collector.vocabulary import Config, Phase
 from collector.zoo.builders.outside_models import Meta, read_metas, value_of
 from collector.zoo.builders.outside_models import build_graphnet as build
 from collector.zoo.catalog.pytorch_suites import VARIABLE
 from collector.zoo.registry import all_models, find, select
+from tests.collector.zoo.conftest import measured
 
 MODEL = """
 import pathlib
@@ -29,53 +27,26 @@ class GraphModule(torch.nn.Module):
         view = (linear - L_self_modules_bn_buffers_running_mean_).view(s0, -1)
         return (view, L_ids_ + L_self_modules_bn_buffers_num_batches_tracked_)
 """
-WEIGHTS = """
-open(__file__ + "executed", "w")
-class Program_weight_tensor_meta_L_self_modules_fc_parameters_weight_:
-    name = "L_self_modules_fc_parameters_weight_"
-    shape = [3, 8]
-    dtype = "torch.float32"
-    device = "cuda:0"
-    mean = -0.5
-    std = 1.0
-    data = None
 
-class Program_weight_tensor_meta_L_self_modules_bn_buffers_running_mean_:
-    name = "L_self_modules_bn_buffers_running_mean_"
-    shape = [3]
-    dtype = "torch.float32"
-    mean = 2.0
-    std = 0.0
-    data = None
-    max_val = float("inf")
 
-class Program_weight_tensor_meta_L_self_modules_bn_buffers_num_batches_tracked_:
-    name = "L_self_modules_bn_buffers_num_batches_tracked_"
-    shape = []
-    dtype = "torch.int64"
-    data = [7]
+def record(name, shape, dtype="torch.float32", **fields):
+    """A tensor as a sample has it: a class of literals."""
+    known = {"name": name, "shape": shape, "dtype": dtype, **fields}
+    lines = [f"    {key} = {value!r}\n" for key, value in known.items()]
+    return f"class Program_weight_tensor_meta_{name}:\n{''.join(lines)}\n"
 
-class Program_weight_tensor_meta_s0:
-    name = "s0"
-    shape = []
-    dtype = "torch.int64"
-    data = [2]
-"""
-INPUTS = """
-class Program_weight_tensor_meta_L_x_:
-    name = "L_x_"
-    shape = [4, 8]
-    dtype = "torch.float32"
-    mean = 0.0
-    std = 5.0
 
-class Program_weight_tensor_meta_L_ids_:
-    name = "L_ids_"
-    shape = [5]
-    dtype = "torch.int64"
-    min_val = 3
-    max_val = 4
-"""
+WEIGHTS = "".join(
+    [
+        'open(__file__ + "executed", "w")\n',
+        record("L_self_modules_fc_parameters_weight_", [3, 8], device="cuda:0", mean=-0.5, std=1.0, data=None),
+        record("L_self_modules_bn_buffers_running_mean_", [3], mean=2.0, std=0.0, data=None).rstrip(),
+        '\n    max_val = float("inf")\n\n',
+        record("L_self_modules_bn_buffers_num_batches_tracked_", [], "torch.int64", data=[7]),
+        record("s0", [], "torch.int64", data=[2]),
+    ]
+)
+INPUTS = record("L_x_", [4, 8], mean=0.0, std=5.0) + record("L_ids_", [5], "torch.int64", min_val=3, max_val=4)
 ABOUT = {"framework": "torch", "source": "made_up", "num_devices_required": 1}
 
 
@@ -114,10 +85,9 @@ def test_a_list_of_samples_is_read_from_a_file(samples, tmp_path):
     (spec,) = select(patterns=[f"graphnet/@{file}"])
     assert spec.name == "made_up/tiny-1.0"
     file.write_text("\n")
-    with pytest.raises(ZooError, match="is empty"):
-        select(in_suites=["graphnet"], patterns=[f"@{file}"])
-    with pytest.raises(ZooError, match="cannot be read"):
-        select(patterns=["graphnet/@nowhere.txt"])
+    for name, said in ((file, "is empty"), ("nowhere.txt", "cannot be read")):
+        with pytest.raises(ZooError, match=said):
+            select(in_suites=["graphnet"], patterns=[f"@{name}"])
 
 
 NAMES_DEVICES = """
@@ -178,16 +148,12 @@ def test_weights_are_bound_and_inputs_are_drawn_as_recorded(samples):
     assert (rows, x.shape, ids.shape) == (2, (4, 8), (5,))
     assert x.std().item() == pytest.approx(1.0, abs=0.3)  # a fifth of the recorded deviation
     assert set(ids.tolist()) <= {3, 4}
+    assert built.model(*built.args)[0].shape == (2, 6)
 
 
 def test_a_sample_is_measured_like_any_other_model(samples):
-    cell = Cell("graphnet", "made_up/tiny-1.0", Phase.INFERENCE, "as_is", "cpu", 1, Config(backend="eager"))
-    spec = find(cell.suite, cell.model)
-    found = measure(cell, spec.build, Settings(rounds=5, warmups=1)).measurement
-    assert (found.status, found.failure) == (Status.PASS, None)
-    assert (found.metrics["graphs"], found.metrics["graph_breaks"]) == (1, 0)
-    built = spec.build(1, Phase.INFERENCE, "cpu")
-    assert snapshot(built.model(*built.args))["[0]"].shape == (2, 6)
+    found = measured(find("graphnet", "made_up/tiny-1.0"), Config(backend="eager"))
+    assert found.cell.dtype == "as_is"
 
 
 def test_a_record_that_is_none_is_refused(tmp_path):

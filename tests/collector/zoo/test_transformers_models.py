@@ -2,11 +2,10 @@
 
 import pytest
 
-from collector.measure.cell import measure
-from collector.settings import Settings
-from collector.vocabulary import Cell, Config, Phase, Status
+from collector.vocabulary import Config, Phase
 from collector.zoo.builders import transformers_models
 from collector.zoo.registry import find, select
+from tests.collector.zoo.conftest import measured
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -65,18 +64,8 @@ def test_forms_of_attention_that_compute_the_same_agree(build):
     assert not torch.allclose(output("SDPA.causal_gqa"), sliding)
 
 
-def measured(name, config, phase=Phase.INFERENCE):
-    spec, few = find("llm", name), Settings(rounds=3, warmups=1, sample_limit_s=5)
-    cell = Cell("llm", name, phase, "float32", "cpu", spec.batch_size(phase, "cpu"), config)
-    torch._dynamo.reset()
-    found = measure(cell, spec.build, few).measurement
-    assert (found.status, found.failure) == (Status.PASS, None)
-    assert (found.metrics["graph_breaks"], found.metrics["recompiles"]) == (0, 0)
-    return found
-
-
 def test_a_measured_step_compares_its_cache_and_never_compiles_again():
-    found = measured("gemma-2-2b.decode", Config(backend="eager"))
+    found = measured(find("llm", "gemma-2-2b.decode"), Config(backend="eager"))
     # The scores; keys, values and length of two layers.
     assert found.details["tensors_compared"] == 7
 
@@ -84,7 +73,7 @@ def test_a_measured_step_compares_its_cache_and_never_compiles_again():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [spec.name for spec in select(in_suites=["llm"])])
 def test_every_model_compiles_on_a_cpu_and_a_second_position_does_not(build, name):
-    measured(name, Config(template="triton"))
+    measured(find("llm", name), Config(template="triton"))
     if not name.endswith(".decode"):
         return
     built, again = build(f"llm/{name}"), build(f"llm/{name}")
@@ -101,4 +90,5 @@ def test_every_model_compiles_on_a_cpu_and_a_second_position_does_not(build, nam
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Llama-3.2-1B.prefill", "gpt-oss-20b-4layers.prefill", "SDPA.causal_gqa"])
 def test_models_train_on_a_cpu(name):
-    assert measured(name, Config(template="triton"), Phase.TRAINING).details["tensors_compared"] > 2
+    found = measured(find("llm", name), Config(template="triton"), Phase.TRAINING)
+    assert found.details["tensors_compared"] > 2
