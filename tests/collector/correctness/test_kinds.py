@@ -175,10 +175,8 @@ class Plain:
 
 STRUCTURES = [
     (lambda t: t, "output"),
-    (lambda t: {"logits": t}, "['logits']"),
     (lambda t: (None, t), "[1]"),
     (lambda t: Pair(1, t), ".right"),
-    (lambda t: Boxed(t), ".tensor"),
     (lambda t: BaseModelOutput(last_hidden_state=t), "['last_hidden_state']"),
     (lambda t: Plain(t), ".tensor"),
     (lambda t: [{"boxes": Pair(Boxed(t), None)}], "[0]['boxes'].left.tensor"),

@@ -74,27 +74,21 @@ def test_a_graph_break_gives_the_device_back_for_the_second_graph(device):
     assert device.taken >= 2
 
 
-def test_an_exception_in_the_compiler_leaves_nothing_held(device):
+def test_after_an_exception_or_a_reset_nothing_is_held_and_each_call_registers_again(device):
     def fails(_):
         raise RuntimeError("no such kernel")
 
     with pytest.raises(Exception, match="no such kernel"):
         first_called(device, lambda x: x.sin(), torch.ones(2), backend=backend(device, fails))
     assert not device.is_held
-    torch._dynamo.reset()
-    first_called(device, lambda x: x.cos(), torch.ones(2), backend=backend(device))
-    assert device.noted[-2:] == [("compile", False), ("run", True)]
-
-
-def test_a_reset_registers_again_and_a_finished_call_takes_nothing(device):
+    device.noted.clear()
     for factor in (1.0, 2.0):
-        first_called(device, lambda x, factor=factor: x * factor, torch.ones(2), backend=backend(device))
         torch._dynamo.reset()
+        first_called(device, lambda x, factor=factor: x * factor, torch.ones(2), backend=backend(device))
     assert device.noted == [("compile", False), ("run", True)] * 2
-    first_called(device, lambda x: x.cos(), torch.ones(2), backend=backend(device))
     taken = device.taken
     torch.compile(lambda x: x.tan(), backend=backend(device))(torch.ones(2))
-    assert device.taken == taken == 3
+    assert device.taken == taken, "no first call is under way"
     assert device.noted[-2:] == [("compile", False), ("run", False)]
 
 

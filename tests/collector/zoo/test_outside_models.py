@@ -180,6 +180,11 @@ def package(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
+def test_without_the_package_the_suite_says_what_it_needs():
+    with pytest.raises(ZooError, match="install it from a checkout"):
+        select(in_suites=["torchbenchmark"])
+
+
 def test_models_and_their_sizes_are_found_without_an_import(package):
     found = select(in_suites=["torchbenchmark"])
     assert [spec.name for spec in found] == ["bare", "in_a_dict", "in_a_list", "unsized"]
@@ -203,8 +208,3 @@ def test_a_model_comes_with_its_inputs_whatever_they_are_in(package, name):
     assert made.shape == (3, 2)
     assert torch.equal(built.loss(made, None), made.square().mean())
     assert build_torchbenchmark(7, Phase.INFERENCE, "cpu", name).model.told[0] == "eval"
-
-
-def test_without_the_package_the_suite_says_what_it_needs():
-    with pytest.raises(ZooError, match="install it from a checkout"):
-        select(in_suites=["torchbenchmark"])
