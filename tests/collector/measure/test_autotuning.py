@@ -74,13 +74,10 @@ def test_torch_tells_of_the_operations_it_tunes(monkeypatch):
 
     monkeypatch.setattr(autotuning, "_listening", False)
     monkeypatch.setattr(autotuning, "watch_kernels", lambda autotuner: None)
-    autotuning.listen()
-    try:
-        told = select_algorithm.get_algorithm_selector_cache().feedback_saver_fns
-        assert autotuning.note_operation in told
-    finally:
-        select_algorithm.clear_feedback_savers()
-        monkeypatch.setattr(autotuning, "_listening", False)
+    with monkeypatch.context() as patch:
+        patch.setattr(select_algorithm.get_algorithm_selector_cache(), "feedback_saver_fns", told := [])
+        autotuning.listen()
+    assert autotuning.note_operation in told
 
 
 @pytest.fixture

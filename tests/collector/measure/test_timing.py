@@ -93,16 +93,12 @@ def test_too_few_samples_give_no_interval_and_a_level_that_moves_is_seen():
     assert drift([2.0, 1.9, 1.5, 1.0, 1.0, 1.0]) == pytest.approx(1 / 1.95 - 1)
 
 
-def counter(monkeypatch, start, end=0):
+@pytest.mark.parametrize(("start", "end", "count"), [(4, 123_456, 123_456), (-1, 5, None), (4, 2**64 - 1, None)])
+def test_the_count_comes_with_what_was_returned_unless_it_is_forbidden(monkeypatch, start, end, count):
     module = types.ModuleType("_instruction_counter")
     module.start, module.end = lambda: start, lambda number: end
     monkeypatch.setitem(sys.modules, "torch._C._instruction_counter", module)
     monkeypatch.setattr("torch._C._instruction_counter", module, raising=False)
-
-
-@pytest.mark.parametrize(("start", "end", "count"), [(4, 123_456, 123_456), (-1, 5, None), (4, 2**64 - 1, None)])
-def test_the_count_comes_with_what_was_returned_unless_it_is_forbidden(monkeypatch, start, end, count):
-    counter(monkeypatch, start, end)
     assert counted(lambda: 2.5) == (2.5, count)
     with pytest.raises(ZeroDivisionError):  # what is counted may fail
         counted(lambda: 1 / 0)
@@ -130,36 +126,37 @@ def test_the_device_time_of_a_call_is_that_of_the_usual_call(kernels, calls, ms)
     assert busy_ms(kernels, calls) == pytest.approx(ms)
 
 
-def event(name, correlation, ns=0, on_gpu=True):
-    """An event of the profiler, as far as it is read."""
-    device = torch.autograd.DeviceType.CUDA if on_gpu else torch.autograd.DeviceType.CPU
-    facts = {"name": name, "correlation_id": correlation, "start_ns": 0, "duration_ns": ns, "device_type": device}
-    methods = {key: lambda value=value: value for key, value in facts.items()}
-    return SimpleNamespace(is_user_annotation=lambda: name.startswith("## "), **methods)
-
-
 def profiled(*events):
-    return SimpleNamespace(profiler=SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events)))
+    """A profile of events: a name, a correlation, nanoseconds, and whether it is one of the GPU."""
+
+    def event(name, correlation, ns=0, on_gpu=True):
+        device = torch.autograd.DeviceType.CUDA if on_gpu else torch.autograd.DeviceType.CPU
+        facts = {"name": name, "correlation_id": correlation, "start_ns": 0, "duration_ns": ns, "device_type": device}
+        methods = {key: lambda value=value: value for key, value in facts.items()}
+        return SimpleNamespace(is_user_annotation=lambda: name.startswith("## "), **methods)
+
+    made = [event(*facts) for facts in events]
+    return SimpleNamespace(profiler=SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: made)))
 
 
 def test_the_pass_with_the_shorter_device_time_counts():
-    long, short, empty = profiled(event("gemm", 1, 900)), profiled(event("gemm", 1, 300)), profiled()
+    long, short, empty = profiled(("gemm", 1, 900)), profiled(("gemm", 1, 300)), profiled()
     assert quieter([long, short], 1) is quieter([short, long], 1) is short
     assert quieter([empty, long], 1) is long
 
 
 def test_what_no_graph_launched_is_told_by_name():
     two_calls = [
-        event("cudaGraphLaunch", 7, on_gpu=False),
-        *(event("triton_poi_fused_0", 7, 300), event("gemm", 7, 500)),
-        event("cudaLaunchKernel", 8, on_gpu=False),
-        event("index_put", 8, 200),
-        event("## Call CompiledFxGraph", 9, 5000),
+        ("cudaGraphLaunch", 7, 0, False),
+        *(("triton_poi_fused_0", 7, 300), ("gemm", 7, 500)),
+        ("cudaLaunchKernel", 8, 0, False),
+        ("index_put", 8, 200),
+        ("## Call CompiledFxGraph", 9, 5000),
     ] * 2
     found = graph_use(profiled(*two_calls), 2)
     assert (found.launches, found.share, found.kernels_outside) == (1, 0.8, 1)
     assert found.outside == [("index_put", 1, 0.0002)]
     for name in ("cuLaunchKernelEx", "aten::cudaGraphLaunch_like"):
-        without = graph_use(profiled(event(name, 3, on_gpu=False), event("gemm", 3, 500)), 1)
+        without = graph_use(profiled((name, 3, 0, False), ("gemm", 3, 500)), 1)
         assert (without.launches, without.share, without.kernels_outside) == (0, 0.0, 1)
-    assert graph_use(profiled(event("cuLaunchKernelEx", 3, on_gpu=False)), 1) is None, "nothing ran on the device"
+    assert graph_use(profiled(("cuLaunchKernelEx", 3, 0, False)), 1) is None, "nothing ran on the device"

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 import torch
@@ -72,7 +73,7 @@ def test_the_first_call_of_the_same_step_is_timed_less_a_later_one(monkeypatch):
 
 @pytest.mark.slow
 def test_a_cell_that_asks_for_it_has_a_warm_compile_time():
-    cell = Cell("user", "tests.collector.zoo.faulty:healthy", Phase.TRAINING, "float32", "cpu", 4, Config())
+    cell = replace(CELL, config=Config())
     # Each process would ask the compiler anew what the CPU can do, which no cache of the cell's shortens.
     environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
     settings = Settings(rounds=5, warm_compile=True, optimizer="adam")

@@ -90,16 +90,11 @@ def test_a_function_gets_what_it_asks_for(own):
     assert made("everything", OWN_BATCH).model.given["batch_size"] == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "size"), [("plain", 0), ("sized", 1), ("everything", 1), ("imported", 0), ("missing", 0)]
-)
-def test_a_plan_sees_without_an_import_who_takes_a_batch_size(own, name, size):
-    spec = find(SUITE, f"{TARGET}:{name}")
-    assert {spec.batch_size(phase, device) for phase in Phase for device in ("cpu", "cuda")} == {size}
+def test_a_plan_sees_without_an_import_who_takes_a_batch_size(own, tmp_path):
+    for name, size in {"plain": 0, "sized": 1, "everything": 1, "imported": 0, "missing": 0}.items():
+        spec = find(SUITE, f"{TARGET}:{name}")
+        assert {spec.batch_size(phase, device) for phase in Phase for device in ("cpu", "cuda")} == {size}
     assert TARGET not in sys.modules
-
-
-def test_a_function_of_a_package_is_seen_in_its_module(tmp_path):
     (tmp_path / "pack" / "sub").mkdir(parents=True)
     (tmp_path / "pack" / "__init__.py").write_text("raise SystemExit('imported')")
     (tmp_path / "pack" / "sub" / "__init__.py").write_text("def one(batch_size): ...")
