@@ -32,11 +32,7 @@ def select(monkeypatch):
             return time.monotonic()
 
     module = ModuleType("torch._inductor.select_algorithm")
-    module.AlgorithmSelectorCache, module.TritonTemplateCaller, module.go = (
-        AlgorithmSelectorCache,
-        TritonTemplateCaller,
-        go,
-    )
+    vars(module).update(AlgorithmSelectorCache=AlgorithmSelectorCache, TritonTemplateCaller=TritonTemplateCaller, go=go)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     with config.patch(compile_threads=1):
         yield module
@@ -108,10 +104,9 @@ def test_two_processes_compile_candidates_in_different_orders(monkeypatch):
 
 @pytest.mark.parametrize("before", [None, "/of/this/cell"])
 def test_a_folder_for_candidates_is_set_only_meanwhile(before, monkeypatch):
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
     if before:
         monkeypatch.setenv("TRITON_CACHE_DIR", before)
-    else:
-        monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
     with compiled_in(None):
         assert os.environ.get("TRITON_CACHE_DIR") == before
     with pytest.raises(ValueError, match="no such kernel"), compiled_in(Path("/of/all/cells")):

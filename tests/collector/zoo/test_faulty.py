@@ -48,9 +48,7 @@ FAULTS = {
     "nondeterministic": Fault(
         Status.NONDETERMINISTIC, Stage.CORRECTNESS, "nondeterministic", "unseeded", "two eager runs differ"
     ),
-    "import_error": Fault(
-        Status.MODEL_FAIL_TO_LOAD, Stage.LOAD_MODEL, "ModuleNotFoundError", "install", "no_such_libr"
-    ),
+    "import_error": Fault(Status.MODEL_FAIL_TO_LOAD, Stage.LOAD_MODEL, "ModuleNotFoundError", "install", "no_such_l"),
     "children_left_behind": Fault(Status.PASS),
     "floods_of_output": Fault(Status.MODEL_FAIL_TO_LOAD, Stage.LOAD_MODEL, "RuntimeError", "own code", "after 100 MiB"),
     "no_choices": Fault(
