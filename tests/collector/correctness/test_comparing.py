@@ -177,7 +177,9 @@ def test_rounding_noise_passes_and_a_large_value_in_its_place_fails():
         (EAGER, EAGER.clone(), None),
         (_with(EAGER, 0, math.nan), _with(EAGER, 0, math.nan), None),
         (math.nan, math.nan, None),
+        (torch.empty(0), torch.empty(0), None),
         (EAGER, EAGER + 1e-6, "x"),
+        (EAGER, EAGER.double(), "x"),
         (1, True, "x"),
     ],
 )
