@@ -46,8 +46,10 @@ def test_an_unmeasured_phase_is_named_and_support_knows_the_dtypes():
         (lambda: find("huggingface", "bertformaskedml"), "no model bertformaskedml: did you mean BertForMaskedLM"),
         (lambda: find("torchbench", "resnet18"), "did you mean torchvision/resnet18?"),
         (lambda: find("huggingface", "qqq"), "`inductor-watch zoo` lists them"),
+        (lambda: find("tim", "x"), "the zoo has no suite tim: did you mean timm?"),
         (lambda: select(tagged=["cpu_night"]), "the zoo has no tag cpu_night: did you mean cpu-night"),
         (lambda: select(patterns=["resnet19"]), "no model matches resnet19: did you mean resnet18"),
+        (lambda: select(in_suites=["timm"], patterns=["timm/mobilevit_x"]), "did you mean timm/mobilevit_s"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(ask, text):
