@@ -1,0 +1,183 @@
+"""Exported tables, bundles and records: what they hold, and that nothing is half-written or written over."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from collector.bundle import read_bundle
+from collector.hud_configs import HUD_CONFIGS
+from collector.vocabulary import Config, Phase, Status
+from db.exporter import export_sides, stored_run, write_stream
+from db.importing.importer import Provenance, import_files
+from db.importing.pytorch_names import Given
+from db.importing.result_files import parse_name
+from db.ingest import ingest_bundle
+from db.store_errors import ExportingError
+from tests.db.answers import answers
+from tests.factories import COMMIT_B, CUDAGRAPHS, cell, failing, header, matrix, new_store, night, passing, write_bundle
+
+
+@pytest.fixture(scope="module")
+def full(shared, tmp_path_factory):
+    """Two nights: one plain, and one with failures, a missing cell, replicates, odd names, two GPUs; one run is open."""
+    bundles = tmp_path_factory.mktemp("bundles")
+    ingest_bundle(shared, night(bundles, "plain"))
+    odd = cell("<b>=naïve \N{ROCKET}\n", Config(template="cudagraphs", overrides={"a.b": "x+y", "c": 1.5, "d": None}))
+    lines = [
+        failing(cell("t5"), Status.TIMEOUT),
+        failing(cell("gpt2"), Status.NONDETERMINISTIC, log_tail="two\nlines"),
+        passing(cell("bert"), seed=1),
+        passing(cell("bert"), seed=2, minutes=3, replicate=1),
+        passing(odd, details={"other_metrics": {"brand_new": 2.5}, "nested": {"a": [1, None, "x"]}}),
+        passing(cell("bert", CUDAGRAPHS, phase=Phase.TRAINING, dtype="amp", batch_size=1), rounds=1),
+        passing(cell("no-samples"), samples={}, program_id=None, environment_id=None),
+    ]
+    head = header("g0", minutes=60, night="n", commit=COMMIT_B, ci_url="https://example.org/1", attempt=2)
+    ingest_bundle(shared, write_bundle(bundles, head, lines, planned=[*(item.cell for item in lines), cell("missing")]))
+    second = header("g1", minutes=61, night="n", commit=COMMIT_B, branch_start="a0" * 20, commit_title=None)
+    ingest_bundle(shared, write_bundle(bundles, second, [passing(item) for item in matrix(["opt"])], closed=False))
+    return shared
+
+
+def exported(engine, form, *sides):
+    buffer = io.BytesIO()
+    write_stream(engine, sides, form, buffer)
+    return buffer.getvalue()
+
+
+def as_rows(engine, *sides):
+    return list(csv.DictReader(io.StringIO(exported(engine, "csv", *sides).decode(), newline="")))
+
+
+def test_a_store_rebuilt_from_exported_bundles_gives_the_same_answers(full, tmp_path):
+    export_sides(full, ["plain", "n"], "bundle", tmp_path / "out", force=False)
+    again = new_store(tmp_path / "again.db")
+    for path in sorted((tmp_path / "out").iterdir()):
+        assert ingest_bundle(again, path).damage == ()
+    assert answers(again) == answers(full)
+    assert set(read_bundle(tmp_path / "out" / "plain.jsonl.gz").planned) == set(matrix())
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["g0.jsonl.gz", "g1.jsonl", "plain.jsonl.gz"]
+    again.dispose()
+
+
+def test_no_text_is_a_formula_to_a_spreadsheet(tmp_path):
+    names = ["=1+1", "+SUM(A1)", "-2", "@x", "\t=1", " =1"]
+    lines = [failing(cell(name)) for name in names]
+    for line, name in zip(lines, names, strict=True):
+        line.failure.message = name
+    lines.append(passing(cell("fine"), metrics={"cosine": -0.5}))
+    store = new_store(tmp_path / "store.db")
+    ingest_bundle(store, write_bundle(tmp_path, header("r1", label="=1"), lines))
+    rows = {row["model"]: row for row in as_rows(store, "r1")}
+    assert {name: rows[f"'{name}"]["message"] for name in names} == {name: f"'{name}" for name in names}
+    assert (rows["fine"]["label"], rows["fine"]["cosine"]) == ("'=1", "-0.5")
+
+
+def test_parquet_holds_the_same_table_with_types(full, tmp_path):
+    export_sides(full, ["n"], "parquet", tmp_path / "n.parquet", force=False)
+    table = pd.read_parquet(tmp_path / "n.parquet")
+    assert len(table) == len(as_rows(full, "n"))
+    assert table["compiled_ms"].dtype == float
+    assert str(table["started_at"].dtype).startswith("datetime64")
+    assert table["status"].isna().sum() == 1
+
+
+def test_nothing_is_written_over_unless_forced(full, tmp_path):
+    target = tmp_path / "x.csv"
+    target.write_text("precious")
+    with pytest.raises(ExportingError, match="--force"):
+        export_sides(full, ["plain"], "csv", target, force=False)
+    assert target.read_text() == "precious"
+    export_sides(full, ["plain"], "csv", target, force=True)
+    assert target.read_text().startswith('"side",')
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "plain.jsonl").write_text("precious")
+    with pytest.raises(ExportingError, match="--force"):
+        export_sides(full, ["plain"], "bundle", out, force=False)
+    assert [path.name for path in out.iterdir()] == ["plain.jsonl"]
+    export_sides(full, ["plain"], "bundle", out, force=True)
+    assert [path.name for path in out.iterdir()] == ["plain.jsonl.gz"]
+    assert len(read_bundle(out / "plain.jsonl.gz").measurements) == 9
+
+
+def test_a_place_that_cannot_be_written_is_one_line(full, tmp_path):
+    for target in ("no/such/folder/x.csv", "."):
+        with pytest.raises(ExportingError) as caught:
+            export_sides(full, ["plain"], "csv", tmp_path / target, force=True)
+        assert "\n" not in str(caught.value)
+    assert list(tmp_path.rglob("*.csv*")) == []
+
+
+# Whole runs as benchmark-v3 records
+
+
+#: The published fields and their types: test-infra's table oss_ci_benchmark_v3 (clickhouse_db_schema) and `output_json` in
+#: PyTorch's benchmarks/dynamo/common.py. Only benchmark.name, model.name, metric.name and the values are required.
+SCHEMA = {
+    **dict.fromkeys(("schema_version", "name", "repo", "head_branch", "head_sha"), str),
+    **dict.fromkeys(("timestamp", "workflow_id", "run_attempt", "job_id"), int),
+    "runners": [
+        {
+            **dict.fromkeys(("name", "type", "cpu_info", "mem_info", "gpu_info", "gpu_mem_info"), str),
+            **dict.fromkeys(("cpu_count", "avail_mem_in_gb", "gpu_count", "avail_gpu_mem_in_gb"), int),
+            "extra_info": dict,
+        }
+    ],
+    "benchmark": {"name": str, "mode": str, "dtype": str, "extra_info": dict},
+    "model": {"name": str, "type": str, "backend": str, "origins": [str], "extra_info": dict},
+    "inputs": dict,
+    "dependencies": dict,
+    "metric": {"name": str, "benchmark_values": [float], "target_value": float, "extra_info": dict},
+}
+
+
+def check(value, schema, place=""):
+    """Raises `AssertionError` where a record leaves the schema."""
+    if isinstance(schema, dict):
+        assert isinstance(value, dict), place
+        assert set(value) <= set(schema), (place, set(value) - set(schema))
+        for name, item in value.items():
+            check(item, schema[name], f"{place}.{name}")
+    elif isinstance(schema, list):
+        assert isinstance(value, list), place
+        for item in value:
+            check(item, schema[0], place)
+    elif schema is float:
+        assert isinstance(value, int | float) and not isinstance(value, bool), place
+    else:
+        assert isinstance(value, schema) and not (schema is int and isinstance(value, bool)), place
+
+
+def test_every_record_follows_the_published_schema(full):
+    records = [json.loads(line) for line in exported(full, "v3", "plain", "g0", "g1").splitlines()]
+    assert len(records) > 100
+    for record in records:
+        check(record, SCHEMA)
+        assert record["benchmark"]["name"] and record["model"]["name"] and record["metric"]["name"]
+        texts = record["metric"].get("extra_info", {}).get("benchmark_values")
+        assert record["metric"].get("benchmark_values") or texts
+        for item in record["dependencies"].values():
+            assert set(item) <= {"repo", "branch", "sha", "version", "extra_info"}
+    outputs = [record["benchmark"]["extra_info"].get("output", "") for record in records]
+    named = {parse_name(output.removesuffix(".csv")).config for output in outputs if output}
+    assert named and named <= {one.words for one in HUD_CONFIGS.values()}
+    names = {record["metric"]["name"] for record in records}
+    assert {"accuracy", "speedup", "abs_latency", "compression_ratio", "unique_graphs", "graph_breaks"} <= names
+    assert "compilation_latency" not in names  # PyTorch means another quantity
+
+
+def test_what_was_exported_is_imported_like_pytorchs_own_files(full, tmp_path):
+    (tmp_path / "x.json").write_bytes(exported(full, "v3", "plain"))
+    report = import_files([tmp_path / "x.json"], Provenance(), Given(), tmp_path / "runs")
+    assert report.problems == []
+    (run,) = report.runs
+    measured = {item.cell: item for item in read_bundle(Path(run.bundle)).measurements}
+    for before in stored_run(full, "plain").measurements:
+        after = measured[before.cell]
+        assert (after.status, after.samples) == (before.status, before.samples)
+        assert after.metrics["compiled_ms"] == before.metrics["compiled_ms"]
