@@ -1,15 +1,21 @@
 import math
+import re
+from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import event, func, select, text, update
 
+from collector.metrics import METRICS
+from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.queries.cells import CellFilter, check_filter, expand_patterns
 from db.queries.details import configs_of
-from db.schema import ConfigRow
-from db.store_errors import FilterError, SideError
+from db.queries.side_rows import drop_promises, taken_on
+from db.schema import ConfigRow, Planned, Run
+from db.store_errors import FilterError, SideError, StoreError
 from tests.db import reads as queries
 from tests.factories import (
+    COMMIT_A,
     COMMIT_B,
     CONFIGS,
     LABEL,
@@ -107,9 +113,9 @@ def test_history_of_a_suite_agrees_with_the_rows(nights):
 def test_an_empty_store_answers_everything(store):
     assert queries.list_runs(store) == []
     assert queries.branches(store) == []
-    for text in ("latest", "main"):
+    for side in ("latest", "main"):
         with pytest.raises(SideError, match="inductor-watch nightly"):
-            queries.resolve_side(store, text)
+            queries.resolve_side(store, side)
     assert queries.axes(store).suites == ()
     assert queries.revision(store) == 0
     assert queries.suite_history(store).empty
@@ -125,3 +131,109 @@ def test_known_configs_come_back_as_they_were_asked_for(store, tmp_path):
     with store.begin() as conn:  # a request of another version is left out
         conn.execute(update(ConfigRow).where(ConfigRow.config_id == first.config_id).values(request={"novel": 1}))
     assert configs_of(store, [first.config_id, *known]) == known
+
+
+# Queries that docs/store.md shows
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "store.md"
+QUERIES = re.findall(r"^```sql\n(.*?);\n```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def answers(store, tmp_path):
+    """The rows of the six queries, after two runs: the second is slower, and one of its cells fails."""
+    ingest_bundle(store, night(tmp_path, "RUN-A", cells=[cell("T5Small"), cell("bert")]))
+    slower = [passing(cell("T5Small"), slower=1.5, minutes=61), failing(cell("bert"), Status.OOM, minutes=61)]
+    ingest_bundle(store, write_bundle(tmp_path, header("RUN-B", minutes=60), slower))
+    with store.connect() as conn:
+        return [conn.execute(text(query)).mappings().all() for query in QUERIES]
+
+
+def test_the_page_shows_six_queries_that_answer(answers):
+    everything, latency, slowed, failures, averages, series = answers
+    assert [(row["run_id"], row["model"], row["sha"]) for row in everything] == [
+        ("RUN-A", "T5Small", COMMIT_A),
+        ("RUN-B", "T5Small", COMMIT_A),
+    ]
+    assert set(METRICS) < set(everything[0])
+    assert [row["speedup"] for row in latency] == [row["speedup"] for row in everything]
+    assert [(row["model"], row["change"] > 0.4) for row in slowed] == [("T5Small", True)]
+    assert [(row["status"], row["cells"], row["example"]) for row in failures] == [("oom", 1, "bert")]
+    assert [(row["night"], row["suite"], row["name"], row["passed"]) for row in averages] == [
+        ("RUN-A", "huggingface", "default", 2),
+        ("RUN-B", "huggingface", "default", 1),
+    ]
+    assert [(row["metric"], row["value"]) for row in series] == [("default", row["speedup"]) for row in everything]
+    assert series[0]["time"] < series[1]["time"]
+
+
+# How SQLite finds rows: only a large store would show a missing index
+
+
+def plan_of(engine, ask, table):
+    """The steps that SQLite takes for a table in the statements that `ask` sends."""
+    sent = []
+
+    def note(conn, cursor, statement, parameters, context, many):
+        sent.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", note)
+    ask()
+    event.remove(engine, "before_cursor_execute", note)
+    with engine.connect() as conn:
+        steps = [row[-1] for item in sent for row in conn.exec_driver_sql("EXPLAIN QUERY PLAN " + item[0], item[1])]
+    return [step for step in steps if f" {table} " in step]
+
+
+@pytest.mark.parametrize("location", ["sqlite"], indirect=True)  # PostgreSQL plans by how much there is
+def test_histories_and_sides_are_found_through_an_index(store, tmp_path):
+    for number in range(2):
+        ingest_bundle(store, night(tmp_path, f"r{number}", minutes=60 * number))
+    side = queries.resolve_side(store, "r1")
+    history = lambda: queries.model_history(store, "huggingface", "bert")  # noqa: E731
+    assert plan_of(store, history, "measurements") == ["SEARCH measurements USING INDEX ix_measurements_cell (cell=?)"]
+    assert plan_of(store, history, "planned") == ["SEARCH planned USING COVERING INDEX ix_planned_cell (cell=?)"]
+    steps = plan_of(store, lambda: queries.side_rows(store, side), "measurements")
+    assert steps == ["SEARCH measurements USING PRIMARY KEY (run=?)"]
+    assert plan_of(store, lambda: queries.suite_history(store), "measurements") == []
+
+
+# What the runs of a night took on, and runs that are nothing but promises
+
+
+A, B, C = (cell(model) for model in "abc")
+
+
+def promise(store, folder, *cells, run_id="n-absent", **changes):
+    ingest_bundle(store, write_bundle(folder, header(run_id, night="n", **changes), [], planned=cells))
+
+
+def count(store, table):
+    with store.connect() as conn:
+        return conn.execute(select(func.count()).select_from(table)).scalar_one()
+
+
+def test_a_night_took_on_what_its_runs_planned_or_measured(store, tmp_path):
+    ingest_bundle(store, write_bundle(tmp_path, header("one", night="n"), [passing(A)], planned=[A, B]))
+    ingest_bundle(store, night(tmp_path, "other", cells=[C]))
+    promise(store, tmp_path, C)
+    found = taken_on(store, "n", besides="n-absent")
+    assert [run.run_id for run in found.runs] == ["one"]
+    assert found.cells == {A.cell_id, B.cell_id}
+    assert taken_on(store, "n", besides="").cells == {A.cell_id, B.cell_id, C.cell_id}
+    assert taken_on(store, "nowhere", besides="").runs == ()
+
+
+def test_promises_that_no_longer_hold_go_with_all_that_hangs_on_them(store, tmp_path):
+    promise(store, tmp_path, A, B)
+    assert not drop_promises(store, "n-absent", unless=[B.cell_id, A.cell_id])
+    assert count(store, Planned) == 2
+    assert drop_promises(store, "n-absent", unless=[A.cell_id])
+    assert (count(store, Run), count(store, Planned)) == (0, 0)
+    assert not drop_promises(store, "n-absent", unless=[])
+    # A run with measurements is never dropped.
+    ingest_bundle(store, night(tmp_path / "measured", "n-absent", cells=[A]))
+    with pytest.raises(StoreError, match="has measurements"):
+        drop_promises(store, "n-absent", unless=[])
+    assert count(store, Run) == 1

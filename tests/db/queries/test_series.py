@@ -1,7 +1,5 @@
 """Runs as points of series, and what many cells were in them; on both databases."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -18,10 +16,12 @@ from tests.factories import COMMIT_A, COMMIT_B, COMMIT_C, TESTBED, cell, header,
 A2 = COMMIT_A[:20] + "f" * 20  # begins like COMMIT_A
 
 
-def fill(store, folder):
-    """A commit in two runs, the next in one, and a branch of its own; newest last."""
-    told = [("night-1", "main", COMMIT_A), ("night-1b", "main", COMMIT_A), ("night-2", "main", COMMIT_B)]
-    told += [("try-1", "gh/feature", COMMIT_C), ("try-2", "gh/feature", COMMIT_A)]
+#: A commit in two runs, the next in one, and a branch of its own; newest last.
+RUNS = [("night-1", "main", COMMIT_A), ("night-1b", "main", COMMIT_A), ("night-2", "main", COMMIT_B)]
+RUNS += [("try-1", "gh/feature", COMMIT_C), ("try-2", "gh/feature", COMMIT_A)]
+
+
+def fill(store, folder, told=RUNS):
     for number, (run_id, branch, commit) in enumerate(told):
         ingest_bundle(store, night(folder, run_id, minutes=60 * number, branch=branch, commit=commit, cells=[cell()]))
     return store
@@ -143,7 +143,6 @@ def nights(tmp_path_factory):
 @pytest.mark.parametrize(
     ("text", "kind", "expected"),
     [
-        ("latest", "latest", ("p2", "p1")),
         ("latest~2", "latest", ("n-1",)),  # what lies between was on other testbeds
         ("g-night", "night", ("b3", "b2", "a1")),
         ("a", "run", ("a1",)),
@@ -195,28 +194,19 @@ def test_a_census_is_no_night_to_compare_with(more_runs, tmp_path):
 # Tags as names of commits
 
 
-REPO = "pytorch/pytorch"
 UNKNOWN = "d4" * 20
 
 
-def imported(store, tags, repo=REPO, line=(COMMIT_A, COMMIT_B)):
-    commits = [LandedCommit(place, sha, None, None, f"c{place}", "") for place, sha in enumerate(line)]
-    return store_commits(store, repo, commits, tags=tags)
-
-
-def stored(store):
-    with store.connect() as conn:
-        return {(row.repo, row.name): row.sha for row in conn.execute(select(Tag.repo, Tag.name, Tag.sha))}
+def imported(store, tags):
+    commits = [LandedCommit(place, sha, None, None, f"c{place}", "") for place, sha in enumerate((COMMIT_A, COMMIT_B))]
+    return store_commits(store, "pytorch/pytorch", commits, tags=tags)
 
 
 @pytest.fixture
 def releases(store, tmp_path):
     """Two runs of a release, which is on no line that is imported, and one of main."""
     told = [("first", "release/2.9", COMMIT_C), ("second", "release/2.9", COMMIT_C), ("night", "main", COMMIT_A)]
-    for number, (run_id, branch, commit) in enumerate(told):
-        head = header(run_id, minutes=60 * number, branch=branch, commit=commit)
-        ingest_bundle(store, write_bundle(tmp_path, head, [passing(cell())]))
-    return store
+    return fill(store, tmp_path, told)
 
 
 def test_a_tag_stands_for_all_runs_of_its_commit(releases):
@@ -244,92 +234,73 @@ def test_a_name_that_is_unknown_unmeasured_or_ambiguous_is_one_line(releases, ta
     assert "\n" not in str(told.value)
 
 
-def test_bots_tags_are_kept_only_of_commits_that_are_known(releases):
-    found = imported(releases, {"trunk/a1": COMMIT_A, "ciflow/trunk/1": UNKNOWN, "v1": UNKNOWN})
-    assert found.tags == 2
-    assert stored(releases) == {(REPO, "trunk/a1"): COMMIT_A, (REPO, "v1"): UNKNOWN}
-
-
-def test_a_tag_that_moved_moves_and_one_that_is_not_told_of_stays(releases):
-    imported(releases, {"v1": COMMIT_A, "v2": COMMIT_B})
+def test_a_tag_that_moved_moves_and_bots_tags_want_a_commit_that_is_known(releases):
+    assert imported(releases, {"v1": COMMIT_A, "v2": COMMIT_B, "trunk/1": COMMIT_A, "ciflow/1": UNKNOWN}).tags == 3
     assert imported(releases, {"v1": COMMIT_A}).changed is False
-    assert imported(releases, {"v1": COMMIT_B}).changed is True
-    assert stored(releases) == {(REPO, "v1"): COMMIT_B, (REPO, "v2"): COMMIT_B}
-    assert find_commit(releases, COMMIT_B).tags == ("v1", "v2")
-    assert find_commit(releases, COMMIT_A).tags == ()
+    assert imported(releases, {"v1": COMMIT_B, "v3": UNKNOWN}).changed is True
+    assert find_commit(releases, COMMIT_B).tags == ("v1", "v2")  # one that is not told of stays
+    assert find_commit(releases, COMMIT_A).tags == ("trunk/1",)
+    with releases.connect() as conn:
+        assert conn.execute(select(Tag.name).order_by(Tag.name)).scalars().all() == ["trunk/1", "v1", "v2", "v3"]
 
 
 # The night that another one is compared with
 
 
-A, B, C = (cell(model) for model in "abc")
-NIGHTLY = {"trigger": "nightly"}
+NIGHTLY, ADHOC = {"trigger": "nightly"}, {"trigger": "adhoc"}
+OTHER = {**TESTBED, "gpu_index": 1}
 
 
-@pytest.fixture
-def measured(store, tmp_path):
-    """Store a night of some cells, an hour after the one before."""
-    hours = iter(range(99))
-
-    def store_night(run_id, *cells, **changes):
-        made = night(tmp_path, run_id, minutes=60 * next(hours), cells=cells or (A, B, C), **{**NIGHTLY, **changes})
-        ingest_bundle(store, made)
-
-    return store_night
+def store_nights(store, folder, *told):
+    for hour, (run_id, models, *changes) in enumerate(told):
+        head = NIGHTLY | (changes[0] if changes else {})
+        ingest_bundle(store, night(folder, run_id, minutes=60 * hour, cells=[cell(model) for model in models], **head))
 
 
-def test_an_ad_hoc_run_is_no_base_of_a_night(store, measured):
-    measured("first")
-    measured("tried", A, trigger="adhoc")
-    measured("all of it", trigger="adhoc")
-    measured("second")
-    assert previous_night(store, "second") == "first"
-    assert resolve_side(store, "latest~1").run_ids == ("first",)
+#: Nights as they were measured, an hour after each other, and with which one some of them are compared.
+BASES = {
+    "an ad-hoc run is no base of a night": (
+        [("first", "abc"), ("tried", "a", ADHOC), ("all of it", "abc", ADHOC), ("second", "abc")],
+        {"second": "first", "first": "", "nowhere": ""},
+    ),
+    "an ad-hoc run is held against any run with its cells": (
+        [("night", "abc"), ("other", "b", ADHOC), ("one", "a", ADHOC), ("again", "a", {"trigger": "again"})],
+        {"one": "night", "again": "one"},
+    ),
+    "what a base planned on another testbed does not count": (
+        [
+            ("here", "abc"),
+            ("gpu0", "a", {"night": "n"}),
+            ("gpu1", "bc", {"night": "n", "testbed": OTHER}),
+            ("new", "abc"),
+        ],
+        {"new": "here"},
+    ),
+    "a night of the same branch goes first": (
+        [
+            ("old", "abc", {"branch": "a"}),
+            ("main", "abc"),
+            ("new", "abc", {"branch": "a"}),
+            ("b", "abc", {"branch": "b"}),
+        ],
+        {"new": "old", "b": "new"},
+    ),
+}
 
 
-def test_an_ad_hoc_run_is_held_against_any_run_with_its_cells(store, measured):
-    measured("night")
-    measured("other", B, trigger="adhoc")
-    measured("one", A, trigger="adhoc")
-    assert previous_night(store, "one") == "night"
-    measured("again", A, trigger="again")
-    assert previous_night(store, "again") == "one"
+@pytest.mark.parametrize(("told", "bases"), BASES.values(), ids=BASES)
+def test_a_run_is_compared_with_the_night_that_can_tell(store, tmp_path, told, bases):
+    store_nights(store, tmp_path, *told)
+    assert {name: previous_night(store, name) for name in bases} == bases
 
 
-def test_a_base_planned_half_of_the_cells_or_more(store, measured):
-    measured("whole")
-    measured("half", A, B)
-    measured("third", A)
-    measured("newest")
+def test_a_base_planned_half_of_the_cells_or_more_and_measured_some(store, tmp_path):
+    store_nights(store, tmp_path, ("whole", "abc"), ("half", "ab"), ("third", "a"))
+    planned = [cell(model) for model in "abc"]
+    ingest_bundle(store, write_bundle(tmp_path, header("empty", minutes=150, **NIGHTLY), [], planned=planned))
+    ingest_bundle(store, night(tmp_path, "newest", minutes=180, cells=planned, **NIGHTLY))
     assert previous_night(store, "newest") == "half"
     assert resolve_side(store, "latest~2").run_ids == ("whole",)
     with pytest.raises(NoBaseError, match="of the nights before newest 2 measured at least half") as refused:
         resolve_side(store, "latest~3")
     assert refused.value.exit_code == 3
-
-
-def test_what_a_base_planned_on_another_testbed_does_not_count(store, tmp_path, measured):
-    measured("here")
-    measured("gpu0", A, night="spread")
-    measured("gpu1", B, C, night="spread", testbed={**TESTBED, "gpu_index": 1})
-    measured("newest")
-    assert previous_night(store, "newest") == "here"
-
-
-def test_a_night_of_the_same_branch_goes_first(store, measured):
-    measured("release", branch="release/2.13")
-    measured("main", branch="main")
-    measured("newest", branch="release/2.13")
-    assert previous_night(store, "newest") == "release"
-    measured("other", branch="release/2.14")
-    assert previous_night(store, "other") == "newest"
-
-
-def test_a_night_that_measured_nothing_is_no_base(store, tmp_path, measured):
-    measured("first")
-    planned = write_bundle(tmp_path, header("empty", minutes=90, **NIGHTLY), [], planned=[A, B, C])
-    ingest_bundle(store, planned)
-    measured("unused")
-    measured("second")
-    assert previous_night(store, "unused") == "first"
-    assert previous_night(store, "first") == previous_night(store, "nowhere") == ""
