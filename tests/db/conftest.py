@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,29 +11,6 @@ from sqlalchemy import Engine
 from db.engine import open_store
 from tests.factories import new_store
 from tests.postgres import Server
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Engine]]:
-    """A new, empty store at every call, open for writing; whoever calls again has done with the last one."""
-    if request.param == "sqlite":
-        numbers = count()
-        yield lambda: new_store(tmp_path / f"fresh{next(numbers)}.db")
-        return
-    server: Server = request.getfixturevalue("postgres")
-    used: list[str] = []
-
-    def make() -> Engine:
-        give_back()
-        used.append(server.migrated())
-        return server.engine(used[-1])
-
-    def give_back() -> None:
-        if used:
-            server.give_back(used.pop())
-
-    yield make
-    give_back()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

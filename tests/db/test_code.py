@@ -1,7 +1,5 @@
 """Generated code in bundles and in the store: every text once, and gone with the last measurement that has it."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from sqlalchemy import text
@@ -29,7 +27,7 @@ def write(folder, run_id, code, minutes=0):
     return writer.close(at(minutes + 2))
 
 
-def test_stored_code_is_found_by_run_and_cell_and_ingest_is_repeatable(tmp_path):
+def test_code_is_stored_once_and_goes_with_the_last_run_that_has_it(tmp_path):
     engine = new_store(tmp_path / "watch.db")
     for bundle in (write(tmp_path, "one", CODE), write(tmp_path, "two", OTHER, 10)):
         ingest_bundle(engine, bundle)
@@ -41,6 +39,11 @@ def test_stored_code_is_found_by_run_and_cell_and_ingest_is_repeatable(tmp_path)
     with engine.connect() as conn:
         query = "SELECT code_id FROM results ORDER BY run_id"
         assert conn.execute(text(query)).scalars().all() == [CODE.code_id, OTHER.code_id]
+    remove_run(engine, "one")
+    assert codes(engine, [CODE.code_id, OTHER.code_id]) == {OTHER.code_id: OTHER}
+    assert set(texts_of(engine, TEXTS)) == {"w" * 16, "c" * 16}
+    prune(engine, Ages(None, None, timedelta(days=1)), from_epoch(4e9))
+    assert texts_of(engine, TEXTS) == {}
 
 
 def test_a_database_reads_a_code_from_a_bundle_beside_the_stored_one(tmp_path):
@@ -66,14 +69,3 @@ def test_a_text_that_cannot_be_read_is_damage_and_the_rest_is_stored(tmp_path):
     report = ingest_bundle(engine, writer.close(at(2)))
     assert report.new == 1
     assert "text aaaaaaaaaaaaaaaa cannot be stored" in report.damage[0]
-
-
-def test_code_goes_with_the_last_run_that_has_it(tmp_path):
-    engine = new_store(tmp_path / "watch.db")
-    for bundle in (write(tmp_path, "one", CODE), write(tmp_path, "two", OTHER, 10)):
-        ingest_bundle(engine, bundle)
-    remove_run(engine, "one")
-    assert codes(engine, [CODE.code_id, OTHER.code_id]) == {OTHER.code_id: OTHER}
-    assert set(texts_of(engine, TEXTS)) == {"w" * 16, "c" * 16}
-    prune(engine, Ages(None, None, timedelta(days=1)), from_epoch(4e9))
-    assert texts_of(engine, TEXTS) == {}

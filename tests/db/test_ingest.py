@@ -1,17 +1,23 @@
 import json
+import zlib
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sqlalchemy import select, text
 from sqlalchemy.event import listen
 
+from analysis.stats.averages import robust_sigma
 from collector.usage_errors import BundleError
-from collector.vocabulary import Config
 from db.ingest import ingest_bundle
-from db.schema import measurements
+from db.queries.details import throttled_by
+from db.queries.series import repeats
+from db.schema import measurements, results
 from db.store_errors import StoreError
-from db.stored_values import to_epoch
+from db.stored_values import pack, relative_spread, to_epoch, unpack
 from tests.db import reads as queries
-from tests.factories import at, cell, failing, header, night, passing, write_bundle
+from tests.factories import at, cell, failing, header, matrix, new_store, night, passing, write_bundle
 
 
 def test_every_value_of_a_measurement_comes_back(store, tmp_path):
@@ -114,16 +120,107 @@ def test_an_unreadable_start_is_reported_and_the_measurement_kept(store, tmp_pat
     assert run.started_at.isoformat() == at(0)
 
 
-def test_a_night_of_600_cells_is_stored_by_few_statements(store, tmp_path):
-    configs = [Config(template=f"c{number}") for number in range(12)]
-    lines = [
-        {"record": "measurement", **passing(cell(f"m{number}", config), rounds=30).to_json()}
-        for number in range(50)
-        for config in configs
-    ]
-    path = write_bundle(tmp_path, header("r1"), [], closed=False)
-    path.write_bytes(path.read_bytes() + b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+def test_a_night_of_120_cells_is_stored_by_few_statements(store, tmp_path):
+    path = night(tmp_path, "r1", cells=matrix([f"m{number}" for number in range(40)]))
     asked = []
     listen(store, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
-    assert ingest_bundle(store, path).new == 600
+    assert ingest_bundle(store, path).new == 120
     assert len(asked) < 60  # rows go in by the thousand (`benchmarks/store.py` has the seconds)
+
+
+# What held the clocks back
+
+
+def after(held_by):
+    return {"surroundings": {"before": {"clocks_held_by": ["power_cap"]}, "after": {"clocks_held_by": held_by}}}
+
+
+def test_the_reasons_are_those_right_after_the_rounds():
+    assert throttled_by(after([])) == ()  # held back by what ran before it, and not any more
+    assert throttled_by(after(["power_cap", "hardware_thermal"])) == ("hardware_thermal", "power_cap")
+    for details in ({}, {"surroundings": {"after": {"load1": 1.0}}}, after("x")):
+        assert throttled_by(details) is None
+
+
+def test_the_reasons_are_a_plain_column_and_can_be_asked_for_like_a_metric(store, tmp_path):
+    details = {"a": after(["power_cap", "software_thermal"]), "b": after(["idle"]), "c": {}}
+    lines = [passing(cell(model), details=found) for model, found in details.items()]
+    ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
+    with store.connect() as conn:
+        query = select(results.c.model, results.c.throttled).order_by(results.c.model)
+        assert conn.execute(query).all() == [("a", "power_cap,software_thermal"), ("b", ""), ("c", None)]
+    rows = repeats(store, [queries.resolve_side(store, "r1")], ["throttled"]).rows
+    assert rows["throttled"].fillna(-1).sort_values().tolist() == [-1, 0, 1]
+
+
+# Samples as they are packed for the store
+
+
+NUMBERS = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=40)
+
+
+@given(NUMBERS)
+def test_samples_come_back_bit_for_bit(values):
+    assert np.array_equal(unpack(*pack(values)), np.array(values, dtype=float), equal_nan=True)
+
+
+@given(st.lists(st.floats(min_value=1e-6, max_value=1e6), min_size=2, max_size=30))
+def test_the_stored_spread_is_robust_and_relative(values):
+    assert relative_spread(values) == pytest.approx(robust_sigma(values) / np.median(values))
+    assert relative_spread([1.0]) is None
+    assert relative_spread([0.0, 0.0, 1.0]) is None
+
+
+@pytest.mark.parametrize(
+    ("number_format", "data", "values"),
+    [
+        ("<f4", np.array([0.5, 3.0], "<f4").tobytes(), [0.5, 3.0]),
+        ("<f8", np.array([0.1]).tobytes(), [0.1]),
+        ("<u4e-6", np.array([1_500_000, 0, 250], "<u4").view(np.uint8).reshape(-1, 4).T.tobytes(), [1.5, 1.50025]),
+    ],
+)
+def test_the_formats_of_older_rows_are_read(number_format, data, values):
+    assert unpack(number_format, zlib.compress(data)).tolist() == values
+
+
+# A bundle cut or scratched anywhere
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = ("status", "started_at", "wall_s", "metrics", "samples", "details", "failure", "log_tail", "replicate")
+NAMES = ("program_id", "environment_id", "cell", "cell.suite", "cell.model", "cell.phase", "cell.batch_size")
+DEEPER = ("cell.config", "cell.config.template", "cell.config.overrides", "metrics.speedup", "samples.eager_ms")
+
+
+def with_value(line, place, value):
+    """The line with a value in a field; `place` is the way to it."""
+    *way, last = place.split(".")
+    target = line
+    for step in way:
+        target = target[step]
+    target[last] = value
+    return json.dumps(line).encode() + b"\n"
+
+
+@settings(max_examples=8, deadline=None)
+@given(odd=st.lists(st.tuples(st.sampled_from([*FIELDS, *NAMES, *DEEPER]), VALUES), min_size=1, max_size=12))
+def test_any_json_in_any_field_costs_at_most_its_own_line(tmp_path_factory, odd):
+    folder = tmp_path_factory.mktemp("damaged")
+    path = write_bundle(folder, header("r1"), [good := passing(cell("good"))], closed=False)
+    line = {"record": "measurement", "failure": {}}
+    bad = [passing(cell(f"bad{number}")).to_json() | line for number in range(len(odd))]
+    lines = [with_value(line, place, value) for line, (place, value) in zip(bad, odd, strict=True)]
+    path.write_bytes(path.read_bytes() + b"".join(lines))
+    store = new_store(folder / "store.db")
+    report = ingest_bundle(store, path)
+    assert 1 <= report.new <= 1 + len(odd)
+    assert report.new == 1 + len(odd) or report.damage or "cell" in str(odd)  # two may have become one cell
+    assert queries.measurement(store, "r1", good.cell.cell_id).metrics == good.metrics
+    again = ingest_bundle(store, path)
+    assert (again.new, again.updated, again.changed) == (0, 0, False)
+    assert len(queries.side_rows(store, queries.resolve_side(store, "r1"))) >= report.new
+    store.dispose()

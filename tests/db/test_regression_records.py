@@ -117,12 +117,11 @@ def test_a_record_is_found_by_a_beginning_of_its_name_that_is_its_own(nights):
     assert find_regression(nights, "abcd1").kind == "broke"
 
 
-@pytest.mark.parametrize("link", ["javascript:alert(1)", "https://x/1 2"])
-def test_a_link_that_is_no_address_is_refused_wherever_it_comes_from(nights, link):
-    told = {"at": AT, "author": WHO, "link": link}
+def test_a_link_that_is_no_address_is_refused_wherever_it_comes_from(nights):
+    told = {"at": AT, "author": WHO, "link": "javascript:alert(1)"}
     assert "https://" in says(open_regression, nights, SLOWER, **told)
     name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
     assert "https://" in says(change_state, nights, name, "acknowledged", **told)
-    assert "https://" in says(note_regression, nights, name, **told)
+    assert "https://" in says(note_regression, nights, name, **told | {"link": "https://x/1 2"})
     found = regression(nights, name)
     assert (found.link, found.state, len(found.events)) == ("", "new", 1)

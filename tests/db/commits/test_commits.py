@@ -5,23 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from db.commits.commit_history import (
-    LandedCommit,
-    branch_starts,
-    commit_range,
-    find_commit,
-    find_commits,
-    landings,
-    list_commits,
-    measured_commits,
-    set_branch_start,
-    store_commits,
-    unplaced_commits,
-)
+from db.commits import commit_history as commits
+from db.commits.commit_history import LandedCommit, commit_range, find_commit, list_commits, store_commits
 from db.ingest import ingest_bundle
 from db.queries.cells import revision
 from db.store_errors import CommitError
-from tests.factories import cell, night
+from tests.factories import cell, new_store, night
 
 REPO = "pytorch/pytorch"
 DATA = json.loads((Path(__file__).parents[1] / "data" / "pytorch_commits.json").read_text())
@@ -54,10 +43,10 @@ def pytorch():
 
 
 def story(store, number):
-    return [(one.kind, one.again, one.commit.position) for one in landings(store, number)]
+    return [(one.kind, one.again, one.commit.position) for one in commits.landings(store, number)]
 
 
-def test_it_does_not_matter_in_how_many_imports_a_line_came(store, fresh):
+def test_it_does_not_matter_in_how_many_imports_a_line_came(store, tmp_path):
     whole = pytorch()
     for start, end in ((0, 7), (7, 20), (20, 33), (33, 50)):
         report = store_commits(store, REPO, whole[:end])
@@ -65,12 +54,12 @@ def test_it_does_not_matter_in_how_many_imports_a_line_came(store, fresh):
     before = revision(store)
     assert not store_commits(store, REPO, whole).changed
     assert revision(store) == before
-    other = fresh()
+    other = new_store(tmp_path / "other.db")
     store_commits(other, REPO, whole)
     assert list_commits(store) == list_commits(other)
     assert sum(bool(entry.reverts) for entry in list_commits(other)) == 11
     # A reland under another number belongs to the story of the first.
-    assert [one.commit.pr_number for one in landings(other, 158526)] == [158526, 158526, 159211]
+    assert [one.commit.pr_number for one in commits.landings(other, 158526)] == [158526, 158526, 159211]
     assert not store_commits(other, REPO, whole[:20]).changed
     assert list_commits(store) == list_commits(other)
     other.dispose()
@@ -80,10 +69,11 @@ STORY = [("landing", False, 0), ("revert", False, 1), ("landing", True, 2), ("re
 
 
 def test_a_revert_of_a_revert_lands_again_and_the_next_takes_back_again(store):
-    titles = ["A (#1)"]
+    title, told = "A (#1)", ["A (#1)"]
     for place in range(4):
-        titles.append((f'Revert "{titles[-1] if place == 0 else titles[-1][0]}"', reverts(place)))
-    store_commits(store, REPO, line(*titles))
+        title = f'Revert "{title}"'
+        told.append((title, reverts(place)))
+    store_commits(store, REPO, line(*told))
     assert story(store, 1) == [*STORY, ("landing", True, 4)]
 
 
@@ -108,17 +98,10 @@ def test_links_to_the_future_or_to_several_commits_are_counted(store):
     assert (report.reverts, report.relands) == (0, 0)
 
 
-def test_places_go_by_the_line_when_clocks_go_backwards(store):
-    undated = LandedCommit(2, sha(2), None, None, "C", "C")
-    store_commits(store, REPO, [landed(0, "A", at=2e9), landed(1, "B", at=1e9), undated, landed(3, "D", at=5.0)])
-    assert find_commit(store, sha(2)).committed_at is None
-    assert [entry.title for entry in commit_range(store, sha(0), sha(3)).commits] == ["B", "C", "D"]
-
-
 def test_gits_facts_replace_what_a_bundle_told(store, tmp_path):
     title = {"commit_title": "What a bundle says (#7)"}
     ingest_bundle(store, night(tmp_path, "before", cells=[cell()], commit=sha(1), **title))
-    assert unplaced_commits(store, REPO) == {sha(1)} == measured_commits(store, REPO)
+    assert commits.unplaced_commits(store, REPO) == {sha(1)} == commits.measured_commits(store, REPO)
     report = store_commits(store, REPO, line("A", "What git says (#8)"))
     assert (report.new, report.updated) == (1, 1)
     ingest_bundle(store, night(tmp_path, "after", cells=[cell()], commit=sha(1), minutes=9, **title))
@@ -151,13 +134,15 @@ def test_repositories_do_not_mix(store):
     report = store_commits(store, "somebody/else", line("A (#1)"))
     assert (report.new, report.reverts, report.unknown) == (1, 0, 0)
     assert [entry.repo for entry in list_commits(store, repo="somebody/else")] == ["somebody/else"]
-    assert len(landings(store, 1, REPO)) == 2
+    assert len(commits.landings(store, 1, REPO)) == 2
     with pytest.raises(CommitError, match="say --repo"):
         find_commit(store, sha(0))
 
 
 def test_a_range_is_what_landed_after_the_first_up_to_the_second(store):
-    store_commits(store, REPO, line("A", "B", "C", "D"))
+    undated = LandedCommit(2, sha(2), None, None, "C", "C")  # and the clocks go backwards
+    store_commits(store, REPO, [landed(0, "A", at=2e9), landed(1, "B", at=1e9), undated, landed(3, "D", at=5.0)])
+    assert find_commit(store, sha(2)).committed_at is None
     found = commit_range(store, sha(0)[:10], sha(2))
     assert ([entry.title for entry in found.commits], found.distance) == (["B", "C"], 2)
     assert commit_range(store, sha(2), sha(0)).commits == commit_range(store, sha(2), sha(2)).commits == ()
@@ -168,18 +153,18 @@ def test_a_range_is_what_landed_after_the_first_up_to_the_second(store):
 def test_a_search_finds_pull_requests_shas_and_words(store):
     store_commits(store, REPO, pytorch())
     for text in ("#154455", "PR 154455", "https://github.com/pytorch/pytorch/pull/154455"):
-        assert [entry.pr_number for entry in find_commits(store, text)] == [154455] * 5
-    assert len(find_commits(store, "#154455", limit=2)) == 2
-    assert [entry.sha[:10] for entry in find_commits(store, "22A4CABD")] == ["22a4cabd19"]
-    assert [entry.pr_number for entry in find_commits(store, "aoti mps kernel")] == [158350]
-    assert find_commits(store, "100%") == find_commits(store, "") == find_commits(store, "no such words") == []
+        assert [entry.pr_number for entry in commits.find_commits(store, text)] == [154455] * 5
+    assert len(commits.find_commits(store, "#154455", limit=2)) == 2
+    assert [entry.sha[:10] for entry in commits.find_commits(store, "22A4CABD")] == ["22a4cabd19"]
+    assert [entry.pr_number for entry in commits.find_commits(store, "aoti mps kernel")] == [158350]
+    assert [commits.find_commits(store, text) for text in ("100%", "", "no such words")] == [[]] * 3
 
 
 def test_a_branch_has_the_start_that_was_said_last(store):
     store_commits(store, REPO, line("A", "B"))
-    set_branch_start(store, REPO, "feature", sha(1)[:12])
-    set_branch_start(store, REPO, "feature", sha(0))
-    assert [(one.name, one.start.title) for one in branch_starts(store, "feature")] == [("feature", "A")]
+    commits.set_branch_start(store, REPO, "feature", sha(1)[:12])
+    commits.set_branch_start(store, REPO, "feature", sha(0))
+    assert [(one.name, one.start.title) for one in commits.branch_starts(store, "feature")] == [("feature", "A")]
     with pytest.raises(CommitError, match="has no commit"):
-        set_branch_start(store, REPO, "other", "fffffff")
-    assert branch_starts(store, "other") == []
+        commits.set_branch_start(store, REPO, "other", "fffffff")
+    assert commits.branch_starts(store, "other") == []
