@@ -3,23 +3,23 @@
 import json
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.bundle import read_bundle
 from db.importing.importer import store
 from tests.db.importing.foreign import put, read, record
-from tests.db.test_damage import VALUES, with_value
+from tests.db.test_ingest import VALUES, with_value
 from tests.factories import new_store
 
-REUSED = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(max_examples=12, deadline=None)
 LOG = b"".join(
     b"[Processing] samples/a/m%d\n[Config] device: cuda\n[DataType] float32\n[Result] status: success\n" % n
     for n in range(8)
 )
 
 
-@REUSED
+@FEW
 @given(at=st.integers(0, len(LOG)), junk=st.binary(max_size=9), dropped=st.integers(0, 40))
 def test_a_damaged_log_raises_nothing_and_says_lines(tmp_path_factory, at, junk, dropped):
     folder = tmp_path_factory.mktemp("damaged")
@@ -40,7 +40,7 @@ PLACES = (
 )
 
 
-@REUSED
+@FEW
 @given(place=st.sampled_from(PLACES), value=VALUES)
 def test_any_json_in_any_field_costs_at_most_its_own_record(tmp_path_factory, place, value):
     good, bad = record("speedup", 1.5, model="good"), record("speedup", 1.6, model="bad")

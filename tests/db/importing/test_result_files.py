@@ -18,8 +18,6 @@ SAMPLE = """\
 {p}[Config] hardware: A GPU
 {p}[Config] compiler: inductor
 {p}[Config] warmup: 3
-{p}[Config] compile_framework_version: 2.13.0
-some other words
 {p}[Datatype][eager]: float32 float32
 {p}[DataType] eager:['float32'] compiled:['float32'] match:True
 {p}[Correctness][equal]: 0 0
@@ -132,9 +130,6 @@ def test_a_table_and_its_json_are_one_measurement(tmp_path):
     assert (found.metrics["speedup"], found.cell.batch_size) == (EXACT, 16)  # of which the records tell no batch
     assert kept(found)["table"]["calls_captured"] == 315  # what the JSON lacks
     assert kept(found)["notes"] == [f"also {STEM}_performance.csv:2"]
-
-
-def test_a_failure_in_table_and_json_is_one_measurement(tmp_path):
     accuracy = (
         table(tmp_path, "accuracy", ACCURACY, "cuda,hf_Bert_large,4,fail_accuracy,1,1,0,0,0,0,0,3.5"),
         lines(tmp_path, f"{STEM}_accuracy.json", record("accuracy", "fail_accuracy", flags={"accuracy": True})),

@@ -40,10 +40,7 @@ def test_a_row_becomes_a_measurement_with_units_of_ours(tmp_path):
     assert found.details["imported"]["performance"]["from"] == f"{STEM}_performance.csv:2"
 
 
-ZOO = {"timm_models": "beit_base_patch16_224", "torchbench": "resnet18", "huggingface": "T5Small"}
-
-
-@pytest.mark.parametrize(("suite", "named"), ZOO.items())
+@pytest.mark.parametrize(("suite", "named"), [("timm_models", "beit_base_patch16_224"), ("torchbench", "resnet18")])
 def test_rows_of_pytorchs_lists_land_on_models_of_the_zoo(tmp_path, suite, named):
     stem = STEM.replace("torchbench", suite)
     rows = [GOOD.replace("hf_Bert_large", name) for name in (named, "of_no_zoo")]
@@ -87,11 +84,8 @@ def test_accuracy_decides_the_status_and_performance_gives_numbers(tmp_path):
     assert (vit.status, vit.failure.exception) == (Status.OOM, "OOM")
     assert vit.metrics == {}  # the zeros are padding
     # An accuracy that passes hides no failed performance, and its compile time is another quantity.
-    paths = (
-        table(tmp_path / "b", "performance", PERFORMANCE, FAILED),
-        table(tmp_path / "b", "accuracy", ACCURACY, "cuda,timm_vit_x,8,pass,1,1,0,0,0,0,0,3.5"),
-    )
-    found = measured(read(tmp_path / "b", *paths))["timm_vit_x"]
+    passed = table(tmp_path / "b", "accuracy", ACCURACY, "cuda,timm_vit_x,8,pass,1,1,0,0,0,0,0,3.5")
+    found = measured(read(tmp_path / "b", paths[0], passed))["timm_vit_x"]
     assert (found.status, found.cell.batch_size) == (Status.FAIL_TO_RUN, 8)
     assert "compile_cold_s" not in found.metrics
 
@@ -128,7 +122,7 @@ def test_files_are_one_import_in_whatever_order_they_are_named(tmp_path):
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("content", ["", "\ufeff", "\x00", "a,b\n1,2\n", "[[[["])
+@pytest.mark.parametrize("content", ["", "\ufeff", "\x00", "a,b\n1,2\n"])
 def test_a_file_without_a_row_is_one_line(tmp_path, content):
     report = read(tmp_path, put(tmp_path, "x.csv", content))
     assert report.is_empty and not (tmp_path / "runs").exists()
@@ -146,17 +140,12 @@ def test_what_neither_file_nor_name_tells_is_asked_for_in_one_line_a_file(tmp_pa
     assert (found.suite, found.phase, found.config) == ("mine", "training", Config(mode="max-autotune"))
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        "inductor_with_cudagraphs_freezing_autotune timm_models amp training cuda_h100 performance",
-        " torchbench amp training cuda accuracy",
-    ],
-)
-def test_a_name_of_the_nightly_tells_all_six_parts(parts):
+@pytest.mark.parametrize("config", ["inductor_with_cudagraphs_freezing_autotune", ""])
+def test_a_name_of_the_nightly_tells_all_six_parts(config):
+    parts = [config, "timm_models", "amp", "training", "cuda_h100", "performance"]
     for end in ("", "_12345"):
-        name = parse_name("_".join(parts.split()) + end)
-        assert [name.config, name.suite, name.dtype, name.mode, name.device, name.target] == parts.split(" ")
+        name = parse_name("_".join(filter(None, parts)) + end)
+        assert [name.config, name.suite, name.dtype, name.mode, name.device, name.target] == parts
 
 
 @pytest.mark.parametrize(("end", "encoding"), [("\n", "utf-8-sig"), ("\r\n", "utf-16"), ("\r", "utf-8")])
