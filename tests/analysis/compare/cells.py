@@ -1,7 +1,5 @@
 """Compared cells made by hand, for tests of what is said of them."""
 
-from __future__ import annotations
-
 from analysis.compare.cell_comparison import CellComparison, Judged, Outcome, findings, transition
 from collector.metrics import METRICS
 from db.queries.cells import CellName
@@ -18,18 +16,10 @@ def state(cell, status="pass", values=None, **fields):
 
 
 def compared(
-    outcome="unchanged",
-    metric=None,
-    judged=(),
-    statuses=("pass", "pass"),
-    values=({}, {}),
-    moved=False,
-    code_changed=None,
-    code=None,
-    cell=None,
+    outcome, metric=None, judged=(), statuses=("pass", "pass"), values=({}, {}), moved=False, code_changed=None
 ):
     """A cell with what was judged of it, an iterable of `Judged`; `values` are the metrics of base and of new."""
-    cell = cell or name()
+    cell = name()
     codes = {True: ("one", "other"), False: ("one", "one"), None: (None, None)}[code_changed]
     beds = ("here", "there" if moved else "here")
     base, new = (
@@ -40,7 +30,7 @@ def compared(
     outcome = Outcome(outcome)
     found = findings(outcome, metric, by_name, moved=moved)
     word = transition(base, new)
-    return CellComparison(cell, base, new, word, outcome, metric, by_name, found, False, code, True, False)
+    return CellComparison(cell, base, new, word, outcome, metric, by_name, found, False, None, True, False)
 
 
 def of(metric, verdict, change=None, **parts):

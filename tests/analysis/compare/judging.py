@@ -1,7 +1,5 @@
 """Two sides of a store, compared and judged."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from analysis.compare.cell_comparison import JudgedMetric

@@ -1,11 +1,14 @@
 """A cell's findings: one for each dimension, none hidden by another, by the metric that tells it best."""
 
-from __future__ import annotations
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from analysis.compare.cell_comparison import Judged, Outcome, findings
+from analysis.compare.comparison import MOST_CONFIRMATIONS, due_cells, is_due
 from collector.metrics import Dimension
+from tests.analysis.compare.cells import compared
 
 
 def judged(outcome="regressed", decided=None, moved=False, **metrics):
@@ -78,3 +81,34 @@ def test_another_machine_or_library_is_no_change():
 def test_a_cell_that_does_not_pass_twice_has_its_status_alone(status):
     (found,) = judged(status, compiled_ms=("regressed", 0.3, 0.1))
     assert (found.dimension, found.verdict) == (Dimension.CORRECTNESS, Outcome(status))
+
+
+# Which cells of a night are measured again
+
+
+@pytest.mark.parametrize(
+    ("outcome", "more_runs", "expected"),
+    [
+        *((outcome, None, True) for outcome in ("regressed", "improved", "broke", "flaky")),
+        ("inconclusive", 1.0, True),
+        *(("inconclusive", runs, False) for runs in (2.0, float("inf"), None)),  # None: nothing is known of the noise
+        ("unchanged", 1.0, False),
+        ("still_failing", None, False),
+    ],
+)
+def test_what_changed_or_one_more_run_decides_is_due(outcome, more_runs, expected):
+    assert is_due(outcome, more_runs) is expected
+
+
+@pytest.mark.parametrize(
+    ("moved", "model_changed", "confirmed", "expected"),
+    [
+        (False, False, MOST_CONFIRMATIONS - 1, True),
+        (False, False, MOST_CONFIRMATIONS, False),
+        (True, False, 0, False),
+        (False, True, 0, False),
+    ],
+)
+def test_a_cell_is_due_so_often_and_where_a_run_can_settle_it(moved, model_changed, confirmed, expected):
+    one = replace(compared("broke", statuses=("pass", "fail_to_run"), moved=moved), model_changed=model_changed)
+    assert due_cells(SimpleNamespace(cells=(one,)), {one.cell.cell_id: confirmed}) == [one] * expected

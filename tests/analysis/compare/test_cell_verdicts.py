@@ -1,7 +1,5 @@
 """Two sides judged, end to end from bundles: what is said of each cell and why."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from dataclasses import replace
@@ -13,39 +11,25 @@ from analysis.present import drift_lines
 from collector.vocabulary import Status
 from db.engine import open_store
 from tests.analysis.compare import judging
-from tests.factories import DEFAULT, cell, failing, new_store, passing
+from tests.factories import cell, failing, new_store, passing
 
 MODELS = [f"model{number:02}" for number in range(24)]
 OTHER_TESTBED = {"accelerator": "another synthetic GPU"}
 
 
-def make_run(
-    store,
-    folder,
-    number,
-    *,
-    slower=None,
-    sd=0.002,
-    commit=None,
-    drift=1.0,
-    config=DEFAULT,
-    code=None,
-    beside=None,
-    **changes,
-):
+def make_run(store, folder, number, *, slower=None, sd=0.002, commit=None, code=None, beside=None, **changes):
     """A run of 24 models; `slower` multiplies metrics of single models, or gives another measurement altogether."""
     rng = np.random.default_rng(number)
     made = []
-    for model in MODELS:
-        level = 1 + MODELS.index(model)
+    for level, model in enumerate(MODELS, 1):
         change = (slower or {}).get(model, {})
         if callable(change):
-            made.append(change(cell(model, config)))
+            made.append(change(cell(model)))
             continue
         noise = {name: math.exp(rng.normal(0, sd)) for name in ("wall", "kernel", "compile")}
         metrics = {
-            "eager_ms": 4.0 * level * drift,
-            "compiled_ms": 2.0 * level * drift * noise["wall"],
+            "eager_ms": 4.0 * level,
+            "compiled_ms": 2.0 * level * noise["wall"],
             "eager_kernel_ms": 3.0 * level,
             "compiled_kernel_ms": 1.5 * level * noise["kernel"],
             "compile_cold_s": 10.0 * noise["compile"],
@@ -53,37 +37,29 @@ def make_run(
         }
         metrics = {name: value * change.get(name, 1.0) for name, value in metrics.items() if change.get(name, 1)}
         metrics |= beside or {}
-        found = passing(cell(model, config), minutes=60 * number + 1, samples={}, metrics=metrics)
+        found = passing(cell(model), minutes=60 * number + 1, samples={}, metrics=metrics)
         made.append(replace(found, code_id=code))
     head = {"minutes": 60 * number, "commit": commit or f"{number:040x}"}
     judging.put_run(store, folder, f"r{number:02}", made, **head, **changes)
 
 
-def filled(folder, make=make_run):
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
     """The path of a store of twelve nights, from which the noise is known."""
+    folder = tmp_path_factory.mktemp("quiet")
     store = new_store(folder / "store.db")
     for number in range(12):
-        make(store, folder, number)
+        make_run(store, folder, number)
     store.dispose()
     return folder / "store.db"
 
 
-def copied(path, folder):
-    """A copy, until the test ends."""
-    store = open_store(shutil.copy(path, folder / "copy.db"), write=True)
-    yield store
-    store.dispose()
-
-
-@pytest.fixture(scope="module")
-def quiet(tmp_path_factory):
-    return filled(tmp_path_factory.mktemp("quiet"))
-
-
 @pytest.fixture
 def history(quiet, tmp_path):
-    """Twelve quiet nights."""
-    yield from copied(quiet, tmp_path)
+    """A copy of the quiet nights."""
+    store = open_store(shutil.copy(quiet, tmp_path / "copy.db"), write=True)
+    yield store
+    store.dispose()
 
 
 def judged(store, base="latest~1", new="latest"):
@@ -123,15 +99,14 @@ def test_what_changed_is_named(history, tmp_path, change, expected):
     assert tuple(cells.loc[MODELS[0], ["verdict", "verdict_metric"]]) == expected
 
 
-@pytest.mark.parametrize("location", ["postgresql"], indirect=True)
-def test_device_time_decides_where_the_wall_clock_cannot(either, tmp_path):
+def test_device_time_decides_where_the_wall_clock_cannot(store, tmp_path):
     for number in range(12):
         wild = np.random.default_rng(99 + number)
         slower = {model: {"compiled_ms": math.exp(wild.normal(0, 0.2))} for model in MODELS}
         if number == 11:
             slower[MODELS[5]]["compiled_kernel_ms"] = 1.06
-        make_run(either, tmp_path, number, slower=slower)
-    found, cells = judged(either)
+        make_run(store, tmp_path, number, slower=slower)
+    found, cells = judged(store)
     assert tuple(cells.loc[MODELS[5], ["verdict", "verdict_metric"]]) == ("regressed", "compiled_kernel_ms")
     assert cells["compiled_ms_verdict"].eq("inconclusive").all()
     assert set(cells["verdict_metric"]) == {"compiled_kernel_ms"}
@@ -171,32 +146,21 @@ def test_a_faster_eager_makes_no_compiled_program_slower(history, tmp_path):
     assert not {"regressed", "improved"} & judged(history)[0].counts().keys()
 
 
-def launch_bound(store, folder, number, *, slower=None, eager=1.0):
-    """A night in which half of the models wait for a host whose pace changes from process to process."""
+def launch_bound(store, folder, number, slowed):
+    """A night in which half of the models wait for a host whose pace changes from process to process, and one is slowed."""
     rng = np.random.default_rng(500 + number)
     pace = {model: math.exp(rng.normal(0, 0.15)) if place % 2 else 1.0 for place, model in enumerate(MODELS)}
-    both = {model: {"eager_ms": value * eager, "compiled_ms": value**0.9} for model, value in pace.items()}
-    for model, change in (slower or {}).items():
-        both[model] = {name: both[model].get(name, 1.0) * value for name, value in change.items()} | {
-            name: value for name, value in both[model].items() if name not in change
-        }
+    both = {
+        model: {"eager_ms": value, "compiled_ms": value**0.9 * (1.08 if model == slowed else 1.0)}
+        for model, value in pace.items()
+    }
     make_run(store, folder, number, slower=both, sd=0.004)
 
 
-@pytest.fixture(scope="module")
-def paced_nights(tmp_path_factory):
-    """Twelve nights on a host that is not quiet."""
-    return filled(tmp_path_factory.mktemp("paced"), launch_bound)
-
-
-@pytest.fixture
-def paced(paced_nights, tmp_path):
-    yield from copied(paced_nights, tmp_path)
-
-
-def test_what_the_eager_run_beside_it_explains_is_no_change(paced, tmp_path):
-    launch_bound(paced, tmp_path, 12, slower={MODELS[3]: {"compiled_ms": 1.08}})
-    found, cells = judged(paced)
+def test_what_the_eager_run_beside_it_explains_is_no_change(store, tmp_path):
+    for number in range(13):
+        launch_bound(store, tmp_path, number, slowed=MODELS[3] if number == 12 else None)
+    found, cells = judged(store)
     # Of launch-bound cells 15 % of noise are left a few per cent, and a slow-down of 8 % is seen through it.
     assert found.noise["compiled_ms"].typical < 0.01
     assert (cells.loc[MODELS[3], "verdict"], cells.loc[MODELS[3], "verdict_metric"]) == ("regressed", "compiled_ms")
@@ -262,12 +226,14 @@ def test_changed_code_is_compared_with_the_night_that_timed_its_base(history, tm
     """Run 12 timed all, 13 none, and in 14 one cell has other code, 20 % slower; the others are carried over again."""
 
     def coded(number, level, timed, code, slower=1.0):
-        times = {"eager_ms": 4.0, "compiled_ms": 2.0 * slower}
-        times |= {"eager_kernel_ms": 3.0, "compiled_kernel_ms": 1.5 * slower}
-        metrics = {"compile_cold_s": 10.0} | ({name: ms * level for name, ms in times.items()} if timed else {})
+        times = {
+            "eager_ms": 4.0 * level,
+            "compiled_ms": 2.0 * level * slower,
+            "compiled_kernel_ms": 1.5 * level * slower,
+        }
+        how = {"metrics": {"compile_cold_s": 10.0} | (times if timed else {}), "samples": {}, "code_id": code}
         details = {} if timed else {"only": "code", "same_code_as": "r12"}
-        how = {"minutes": 60 * number + 1, "samples": {}, "code_id": code}
-        return lambda which: passing(which, metrics=metrics, details=details, **how)
+        return lambda which: passing(which, minutes=60 * number + 1, details=details, **how)
 
     for number in (12, 13, 14):
         made = {model: coded(number, level, number == 12, model) for level, model in enumerate(MODELS, 1)}
@@ -286,34 +252,15 @@ def test_changed_code_is_compared_with_the_night_that_timed_its_base(history, tm
     assert judging.judged(history, "r14", "r13")[1].loc[MODELS[3], "verdict"] == "improved"
 
 
-def with_yardstick(store, folder, number, *, machine=1.0, **changes):
-    """A night with yardsticks, on a GPU that is slower by `machine`."""
-    yardsticks = {"yardstick_gpu_ms": 1.7 * machine, "yardstick_copy_ms": 0.8 * machine, "yardstick_host_ms": 3.0}
-    make_run(store, folder, number, beside=yardsticks, **changes)
-
-
-@pytest.fixture(scope="module")
-def measured_nights(tmp_path_factory):
-    """Twelve nights with yardsticks."""
-    return filled(tmp_path_factory.mktemp("yardsticks"), with_yardstick)
-
-
-@pytest.fixture
-def measured(measured_nights, tmp_path):
-    yield from copied(measured_nights, tmp_path)
-
-
-def test_what_slows_eager_too_is_no_drift_while_the_yardstick_stands_still(measured, tmp_path):
-    with_yardstick(measured, tmp_path, 12, slower=dict.fromkeys(MODELS, dict.fromkeys(ALL_TIMES, 1.025)))
-    found, _ = judged(measured)
+def test_yardsticks_tell_a_slower_machine_from_slower_programs(store, tmp_path):
+    for number, machine, slower in [*((number, 1.0, 1.0) for number in range(12)), (12, 1.0, 1.025), (13, 1.08, 1.08)]:
+        yardsticks = {"yardstick_gpu_ms": 1.7 * machine, "yardstick_copy_ms": 0.8 * machine, "yardstick_host_ms": 3.0}
+        times = dict.fromkeys(MODELS, dict.fromkeys(ALL_TIMES, slower))
+        make_run(store, tmp_path, number, beside=yardsticks, slower=times)
+    found, _ = judged(store, "r11", "r12")  # eager is slower, too, but the machine is not
     assert found.counts() == {"regressed": 24}
     assert found.control_notes[0].startswith("eager changed in 24 of 24 models, by +2.5 %")
-
-
-def test_a_machine_that_is_slower_by_its_yardstick_slows_no_cell(measured, tmp_path):
-    slow = dict.fromkeys(MODELS, dict.fromkeys(ALL_TIMES, 1.08))
-    with_yardstick(measured, tmp_path, 12, machine=1.08, slower=slow)
-    found, _ = judged(measured)
+    found, _ = judged(store, "r11", "r13")
     assert found.noise["compiled_ms"].drift == pytest.approx(0.08)
     assert found.counts() == {"inconclusive": 24}  # a cell feels more or less of it
     assert found.control_notes == ()

@@ -1,7 +1,5 @@
 """Cells that ran while the GPU was held back: their clock moves eager and compiled device time, which no commit does."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -16,7 +14,7 @@ MODELS = [f"model{number:02}" for number in range(24)]
 HOT, CLOCK = MODELS[0], 0.015
 
 
-def make_run(store, folder, number, *, commit="a" * 40, capped, clock=None):
+def make_run(store, folder, number, *, commit, capped, clock):
     """A night in which one model runs under a power cap, or is said not to; `clock` multiplies its eager device time."""
     rng = np.random.default_rng(number)
     made = []
@@ -35,9 +33,9 @@ def make_run(store, folder, number, *, commit="a" * 40, capped, clock=None):
 
 def judged_nights(store, folder, *, capped):
     """Six nights of one commit, and one of the next, whose clock is slower than that of the sixth, judged."""
-    for number in range(6):
-        make_run(store, folder, number, capped=capped, clock=1.0 if number == 5 else None)
-    make_run(store, folder, 6, commit="b" * 40, capped=capped, clock=1.10)
+    for number in range(7):
+        commit, clock = ("b" * 40, 1.10) if number == 6 else ("a" * 40, 1.0 if number == 5 else None)
+        make_run(store, folder, number, commit=commit, capped=capped, clock=clock)
     found, rows = judging.judged(store)
     with store.connect() as conn:
         return found, rows, " ".join(evidence_of(conn, judging.cell_of(found, HOT)))

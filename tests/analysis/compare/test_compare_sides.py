@@ -48,22 +48,8 @@ def put(store, tmp_path):
     return make
 
 
-@pytest.fixture
-def compared(store, put):
-    """Compares a run of these measurements with one of those, of another commit; both are given as `put` takes them."""
-
-    def make(base, new, **changes):
-        return compare(store, put(base), put(new, commit=COMMIT_B, **changes))
-
-    return make
-
-
 def by_model(comparison):
     return {one.cell.model: one for one in comparison.cells}
-
-
-def transitions(comparison):
-    return {one.cell.model: one.transition.value for one in comparison.cells}
 
 
 #: Planned and not measured.
@@ -96,7 +82,8 @@ def test_every_pair_of_outcomes_has_its_transition(store, put):
         ]
         sides.append(put(made, planned=list(ends), commit=(COMMIT_A, COMMIT_B)[side]))
     found = compare(store, *sides)
-    assert transitions(found) == {model: word for model, (*_, word) in OUTCOMES.items()}
+    words = {model: one.transition.value for model, one in by_model(found).items()}
+    assert words == {model: word for model, (*_, word) in OUTCOMES.items()}
     told = found.to_json()["transitions"]
     assert (sum(told.values()), told["missing"]) == (12, 1)
     assert any("1 cells that pass in base are unavailable" in note for note in found.notes)
@@ -107,13 +94,14 @@ def test_every_pair_of_outcomes_has_its_transition(store, put):
     assert (change.new.planned, change.new.measured, change.new.failed) == (11, 8, 2)
 
 
-def test_geomeans_are_paired_over_cells_that_pass_on_both_sides(compared):
+def test_geomeans_are_paired_over_cells_that_pass_on_both_sides(store, put):
     def speed(model, value):
         return passing(cell(model), metrics={"speedup": value, "compile_cold_s": value})
 
     wrong = failing(cell("d"), Status.FAIL_ACCURACY, metrics={"speedup": 50.0, "compile_cold_s": 50.0})
     base = [speed("a", 2.0), speed("b", 8.0), speed("c", 100.0), wrong, speed("zero", 0.0)]
-    suite = compared(base, [speed("a", 4.0), speed("b", 4.0), failing(cell("c")), speed("d", 1.0)]).suites[0]
+    new = [speed("a", 4.0), speed("b", 4.0), failing(cell("c")), speed("d", 1.0)]
+    suite = compare(store, put(base), put(new, commit=COMMIT_B)).suites[0]
     figure = suite.figures["speedup"]
     assert (figure.n, figure.base, figure.new, figure.ratio) == (2, *map(pytest.approx, (4.0, 4.0, 1.0)))
     assert (figure.base_all.n, figure.base_all.value) == (3, pytest.approx(1600 ** (1 / 3)))
@@ -179,7 +167,7 @@ def test_cells_of_a_night_that_moved_to_another_gpu_are_counted(store, put):
         "gpu_index in 2 cells (each on another of 0 and 1)",
     )
     assert [row["testbed_changed"] for row in found.to_json()["cells"]] == [False, True, True, False]
-    assert set(transitions(found).values()) == {"both_pass"}  # none of them is hidden
+    assert {one.transition.value for one in found.cells} == {"both_pass"}  # none of them is hidden
     assert compare(store, base, base).notes == ("base and new are the same runs",)
 
 
@@ -199,7 +187,7 @@ def test_a_run_that_measured_nothing_compares_to_nothing_and_does_not_fail(store
     assert summarise(store, empty).suites == ()
 
 
-def test_a_side_is_the_mean_of_its_runs_and_a_change_is_of_two_means(either, tmp_path):
+def test_a_side_is_the_mean_of_its_runs_and_a_change_is_of_two_means(store, tmp_path):
     """Two runs a night, one of them with a replicate: 2 and 8 ms (4 and 16 there), so 4 ms."""
     for number, latencies in enumerate([(2.0,), (4.0, 16.0), (3.0,), (12.0,)]):
         lines = []
@@ -208,9 +196,9 @@ def test_a_side_is_the_mean_of_its_runs_and_a_change_is_of_two_means(either, tmp
             lines.append(passing(cell(), minutes=60 * number + at, metrics=metrics, replicate=at))
         lines.append(failing(cell("flaky")) if number == 1 else passing(cell("flaky"), metrics={"compiled_ms": 7.0}))
         head = header(f"r{number}", minutes=60 * number, commit=COMMIT_A if number < 2 else COMMIT_B)
-        ingest_bundle(either, write_bundle(tmp_path, head, lines))
-    sides = resolve_side(either, f"main@{COMMIT_A}"), resolve_side(either, f"main@{COMMIT_B}")
-    found = by_model(compare(either, *sides))
+        ingest_bundle(store, write_bundle(tmp_path, head, lines))
+    sides = resolve_side(store, f"main@{COMMIT_A}"), resolve_side(store, f"main@{COMMIT_B}")
+    found = by_model(compare(store, *sides))
     base, new = found["bert"].base.values, found["bert"].new.values
     assert (base["compiled_ms"], new["compiled_ms"]) == (pytest.approx(4.0), pytest.approx(6.0))
     assert found["bert"].ratio("compiled_ms") == pytest.approx(1.5)
@@ -218,5 +206,5 @@ def test_a_side_is_the_mean_of_its_runs_and_a_change_is_of_two_means(either, tmp
     assert found["flaky"].base.status == "fail_to_compile"
     assert found["flaky"].new.values["compiled_ms"] == pytest.approx(7.0)
     assert found["bert"].judged["compiled_ms"].change == pytest.approx(0.5)
-    summary = {state.cell.model: state for state in summarise(either, sides[0]).cells}
+    summary = {state.cell.model: state for state in summarise(store, sides[0]).cells}
     assert summary["bert"].values["compiled_ms"] == pytest.approx(4.0)

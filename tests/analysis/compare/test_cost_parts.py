@@ -1,7 +1,5 @@
 """Which part of a cell's cost changed most: the host's work, the passes of the compiler, the memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.compare.cost_parts import (
@@ -33,26 +31,19 @@ TRAINING = {
     **{"inductor": 54.06, "post_grad_passes": 1.7, "code_gen": 42.06, "wait_for_kernels": 25.76},
     **{"autotune_while_running": 2.94, "guards": 0.001},
 }
-#: As it told them of FlexAttention under `triton`, whose functions have joint graphs of their own.
-FLEX = {
-    **{"dynamo": 4.72, "aot_autograd": 4.1, "pre_grad_passes": 0.03, "joint_graph_passes": 1.25, "inductor": 3.06},
-    **{"post_grad_passes": 0.07, "code_gen": 2.22, "wait_for_kernels": 2.17},
-}
 
 
 def by_name(phases):
     return {one.name: one.new_s for one in pass_times([], [{"compile_phases_s": phases}])}
 
 
-@pytest.mark.parametrize(("phases", "whole"), [(TRAINING, 37.58 + 24.18), (FLEX, 4.72)])
-def test_the_passes_add_up_to_the_compilation(phases, whole):
-    found = by_name(phases)
-    assert sum(taken for name, taken in found.items() if name not in AFTER_COMPILING) == pytest.approx(whole)
-    assert min(found.values()) > 0
-
-
-def test_a_pass_has_no_time_of_those_that_it_calls():
+def test_a_pass_has_no_time_of_those_that_it_calls_and_all_add_up():
     found = by_name(TRAINING)
+    while_compiling = sum(taken for name, taken in found.items() if name not in AFTER_COMPILING)
+    assert while_compiling == pytest.approx(TRAINING["dynamo"] + TRAINING["backward"])
+    # Within the functions of FlexAttention the passes on the joint graph are counted twice.
+    flex = by_name({"dynamo": 4.72, "aot_autograd": 4.1, "joint_graph_passes": 1.25, "inductor": 3.06})
+    assert sum(flex.values()) == pytest.approx(4.72)
     assert found["dynamo"] == pytest.approx(37.58 - 35.69)
     assert found["aot_autograd"] == pytest.approx(35.69 + 24.18 - 54.06 - 0.01 - 0.52)
     assert found["inductor"] == pytest.approx(54.06 - 1.7 - 25.76)
@@ -73,16 +64,15 @@ def runs(*times):
 
 
 @pytest.mark.parametrize(
-    ("new", "verdicts"),
+    ("times", "verdicts"),
     [
-        (runs((14.0, 3.1), (14.1, 2.9)), {"inductor": "regressed"}),
-        (runs((8.0, 3.1), (16.1, 2.9)), {"inductor": "inconclusive"}),
-        (runs((14.0, 3.1)), {}),
+        (((14.0, 3.1), (14.1, 2.9)), {"inductor": "regressed"}),
+        (((8.0, 3.1), (16.1, 2.9)), {"inductor": "inconclusive"}),
+        (((14.0, 3.1),), {}),
     ],
-    ids=["longer", "noisy", "three runs"],
 )
-def test_passes_are_judged_from_four_runs_on(new, verdicts):
-    found = pass_times(runs((10.0, 3.0), (10.1, 3.0)), new)
+def test_passes_are_judged_from_four_runs_on(times, verdicts):
+    found = pass_times(runs((10.0, 3.0), (10.1, 3.0)), runs(*times))
     assert {one.name: one.verdict.value for one in found if one.verdict} == verdicts
     assert (found[0].name, found[0].base_s) == ("inductor", pytest.approx(12.05))
 

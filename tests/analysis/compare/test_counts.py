@@ -1,7 +1,5 @@
 """Graph breaks, recompilations and graphs are judged by one rule, and no other metric hides them."""
 
-from __future__ import annotations
-
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import causes
 from tests.analysis.compare.judging import judged, put_run

@@ -1,7 +1,5 @@
 """The noise of cells, learned from synthetic runs whose noise is known."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -21,44 +19,35 @@ def measured(which, minutes, value, **changes):
     return passing(which, minutes=minutes, samples={}, metrics={"compiled_ms": value}, **changes)
 
 
-def rows_of(store, *sides, metrics=("compiled_ms",)):
+def rows_of(store, *sides):
     with store.connect() as conn:
-        return repeats(conn, [resolve_side(conn, side) for side in sides or ("latest",)], metrics)
+        return repeats(conn, [resolve_side(conn, side) for side in sides or ("latest",)], ["compiled_ms"])
 
 
-def make_nights(store, folder, nights, level, commits=None, programs=(None,)):
-    """Nights of twelve models under one config; `level(night)` is what their latency is multiplied by.
-
-    The nights have the programs in turn.
-    """
+def make_nights(store, folder, nights, commit=None, level=lambda number: 1.0, program=lambda number: None):
+    """Nights of twelve models under one config, all of one commit if it is told; `level` multiplies their latencies."""
     rng = np.random.default_rng(1)
     for number in range(nights):
-        which = {"program_id": programs[number * len(programs) // nights]}
         values = [level(number) * math.exp(rng.normal(0, 0.01)) for _ in MODELS]
-        minutes = 60 * number + 1
-        made = [measured(cell(model), minutes, ms, **which) for model, ms in zip(MODELS, values, strict=True)]
-        commit = (commits or (lambda n: f"{n:040x}"))(number)
-        put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit)
+        made = [
+            measured(cell(model), 60 * number + 1, ms, program_id=program(number))
+            for model, ms in zip(MODELS, values, strict=True)
+        ]
+        put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit or f"{number:040x}")
 
 
 def test_runs_of_one_commit_tell_the_noise(store, tmp_path):
-    make_nights(store, tmp_path, 6, lambda night: 1.0, commits=lambda night: "a" * 40)
+    make_nights(store, tmp_path, 6, commit="a" * 40)
     found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
     assert found.repeats == 12 * 5
     assert found.typical == pytest.approx(0.01, rel=0.2)
     assert np.isfinite(found.variance).all()
 
 
-def test_few_nights_of_different_commits_tell_nothing(store, tmp_path):
-    make_nights(store, tmp_path, 6, lambda night: 1.0 + night)
-    found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
-    assert (found.repeats, found.prior, found.typical) == (0, None, None)
-    assert np.isnan(found.variance).all() and (found.df == 0).all()
-
-
-@pytest.mark.parametrize("programs", [(None,), ("a" * 12, "b" * 12)], ids=["one program", "a new option of Inductor"])
-def test_many_nights_of_different_commits_tell_the_noise(store, tmp_path, programs):
-    make_nights(store, tmp_path, 14, lambda night: 2.0 if night >= 7 else 1.0, programs=programs)
+def test_many_nights_of_different_commits_tell_the_noise(store, tmp_path):
+    """From the eighth on there is a new option of Inductor, and all take twice as long."""
+    level, program = (lambda number: 2.0 if number >= 7 else 1.0), (lambda number: "ab"[number >= 7] * 12)
+    make_nights(store, tmp_path, 14, level=level, program=program)
     found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
     assert found.typical == pytest.approx(0.012, rel=0.3)
     assert found.prior.df <= MOST_FROM_SIBLINGS
@@ -97,7 +86,7 @@ def test_cells_of_a_noisy_program_do_not_raise_the_noise_of_another(store, tmp_p
 
 
 def test_failures_and_other_testbeds_are_no_repeats(store, tmp_path):
-    make_nights(store, tmp_path, 2, lambda night: 1.0, commits=lambda night: "a" * 40)
+    make_nights(store, tmp_path, 2, commit="a" * 40)
     broken = [failing(cell(model), minutes=300) for model in MODELS]
     put_run(store, tmp_path, "rx", broken, minutes=299, commit="a" * 40)
     elsewhere = {"minutes": 400, "commit": "a" * 40, "testbed": {"accelerator": "another synthetic GPU"}}

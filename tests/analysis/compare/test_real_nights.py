@@ -1,7 +1,5 @@
 """Verdicts, order and sentences of two nights on GPUs that came with the checkout."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.compare.cell_comparison import CHANGES, Outcome
