@@ -13,7 +13,6 @@ from scipy.signal import lfilter
 from scipy.stats import ttest_ind
 
 from analysis.stats.changepoints import (
-    clip_spikes,
     correlation,
     detect,
     detect_rows,
@@ -39,10 +38,6 @@ def _steps(seed=0, lengths=(80, 60, 100), levels=(100.0, 108.0, 95.0)):
     return level + _noise(level.size, seed)
 
 
-def _alarms(correlation, count, nights):
-    return sum(bool(detect(100 + 2 * _noise(nights, seed, correlation))) for seed in range(count)) / count
-
-
 # What is no change point
 
 
@@ -59,16 +54,11 @@ def test_a_single_spike_is_none(size, at):
     assert detect(values) == []
 
 
-@pytest.mark.parametrize("nights", [30, 200])
-def test_false_alarms_on_white_noise(nights):
-    """At most 1 series in 100; measured: none in 150 for each length."""
-    assert _alarms(0.0, 200, nights) <= 0.01
-
-
-@pytest.mark.parametrize(("correlation", "limit"), [(0.3, 0.08), (0.5, 0.3)])
-def test_false_alarms_on_correlated_noise(correlation, limit):
-    """The limit of the method: waves look like steps, to people too (docs/statistics.md, "Change points")."""
-    assert _alarms(correlation, 100, 200) <= limit
+@pytest.mark.parametrize(("correlation", "nights", "limit"), [(0.0, 30, 1), (0.0, 200, 1), (0.3, 200, 8)])
+def test_false_alarms_on_noise(correlation, nights, limit):
+    """In at most 1 series in 100; with waves, which look like steps to people too, in more (docs/statistics.md)."""
+    alarms = [detect(100 + 2 * _noise(nights, seed, correlation)) for seed in range(100)]
+    assert sum(map(bool, alarms)) <= limit
 
 
 def test_a_slow_drift_is_none():
@@ -146,7 +136,7 @@ def _synthetic(rows, nights, seed=1):
     return values
 
 
-@pytest.mark.parametrize("nights", [3, 12, 130])
+@pytest.mark.parametrize("nights", [3, 130])
 def test_series_do_not_mix_whatever_their_gaps(nights):
     values = _synthetic(150, nights)
     found = detect_rows(values, min_effect=0.02)
@@ -168,25 +158,7 @@ def test_agrees_with_people():
     assert (np.mean(scores, axis=0) >= (0.86, 0.78)).all()
 
 
-# Spikes, optimal partitioning and the tests of a cut, each alone
-
-
-def clipped(values):
-    return clip_spikes(np.array([values]))[0]
-
-
-def partition(values, price, shortest):
-    return optimal_partition(values[None, :], np.array([price]), shortest)[0]
-
-
-def test_a_spike_is_clipped_and_a_step_of_five_is_not():
-    values = np.array([1.0, 1.1, 0.9] * 10)
-    values[15] = 50
-    values[25:] += 5
-    shown = clipped(values)
-    assert shown[15] < 2
-    assert shown[25:] == pytest.approx(values[25:])
-    assert shown[:15] == pytest.approx(values[:15])
+# Optimal partitioning and the tests of a cut, each alone
 
 
 def _cost(values, cuts, price):
@@ -206,7 +178,8 @@ def test_the_partition_is_the_best_of_all(seed):
         if all(b - a >= shortest for a, b in itertools.pairwise((0, *cuts, 13)))
     ]
     best = min(_cost(values, cuts, price) for cuts in possible)
-    assert _cost(values, partition(values, price, shortest), price) == pytest.approx(best)
+    found = optimal_partition(values[None, :], np.array([price]), shortest)[0]
+    assert _cost(values, found, price) == pytest.approx(best)
 
 
 def test_the_error_of_independent_nights_is_that_of_welch():

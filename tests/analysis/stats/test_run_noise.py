@@ -1,7 +1,5 @@
 """Noise from repeats of the same code, of many cells at once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -34,32 +32,17 @@ def within(values, groups, owners, count):
     return sums(around_means(values, groups) ** 2, owners, count), sums(worth, owners, count).round()
 
 
-def of_one(values, groups=None):
-    """Sum of squares and degrees of freedom of a single owner."""
-    values = np.array(values, dtype=float)
-    groups = np.zeros(len(values), int) if groups is None else np.array(groups)
-    squares, df = within(values, groups, np.zeros(len(values), int), 1)
-    return squares[0], df[0]
+def night_by_night(values, least=0.0):
+    """The standard deviation that the nights of a single series tell."""
+    steps = successive(np.array(values, dtype=float), np.zeros(len(values), int), 1, least=least)
+    return np.sqrt(steps @ steps / (EFFICIENCY * len(steps)))
 
 
-def night_by_night(values, least=0.0, beside=None):
-    """Sum of squares and degrees of freedom of a single series."""
-    steps = successive(np.array(values, dtype=float), np.zeros(len(values), int), 1, least=least, beside=beside)
-    return float(steps @ steps), EFFICIENCY * len(steps)
-
-
-def test_neighbouring_nights_tell_the_noise_of_a_quiet_series():
-    squares, df = night_by_night(np.random.default_rng(2).normal(0, 0.01, 4000))
-    assert np.sqrt(squares / df) == pytest.approx(0.01, rel=0.03)
-    assert df == pytest.approx(3999 * 2 / 3)
-
-
-def test_a_step_in_what_never_moves_is_a_step_and_a_second_mode_is_noise():
-    step, modes = [0.0] * 11 + [0.1], [0.0, 0.0, 0.0, 0.1] * 6
-    squares, df = night_by_night(step, least=0.001)
-    assert np.sqrt(squares / df) < 0.001
-    squares, df = night_by_night(modes, least=0.001)
-    assert np.sqrt(squares / df) > 0.04
+def test_neighbouring_nights_tell_the_noise_of_a_series():
+    assert night_by_night(np.random.default_rng(2).normal(0, 0.01, 4000)) == pytest.approx(0.01, rel=0.03)
+    # A step in what never moves is a step, and a second mode is noise.
+    assert night_by_night([0.0] * 11 + [0.1], least=0.001) < 0.001
+    assert night_by_night([0.0, 0.0, 0.0, 0.1] * 6, least=0.001) > 0.04
 
 
 @pytest.mark.parametrize("longest", [9, 400])
@@ -168,12 +151,9 @@ def test_a_cell_is_pulled_towards_its_siblings_by_what_it_does_not_know():
     assert own[1] == pytest.approx(1.0, abs=0.04)
     assert own[2:].tolist() == [4.0, 4.0]
     assert df.tolist() == [8, 606, 6, 6]
-
-
-def test_without_a_prior_a_cell_has_what_it_measured_or_nothing():
+    # Without a prior it has what it measured, or nothing.
     own, df = moderate([2.0, np.nan], [3, 0], None)
-    assert own[0] == 2.0
-    assert np.isnan(own[1])
+    assert own[0] == 2.0 and np.isnan(own[1])
     assert df.tolist() == [3, 0]
 
 

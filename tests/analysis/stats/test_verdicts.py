@@ -1,13 +1,12 @@
 """Verdicts on simulated cells, of which the truth is known."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from analysis.stats.averages import geomean, robust_sigma
 from analysis.stats.run_noise import fit_prior, moderate
 from analysis.stats.verdicts import (
     Verdict,
@@ -30,22 +29,18 @@ def nights(cells, runs, shift=0.0, seed=1, sd=0.01, history=10):
     return drawn[0], drawn[1], drawn[2] + np.log1p(shift)
 
 
-def _ends(sides):
-    return np.cumsum([side.size for side in sides])[:-1]
-
-
-def judged(history, base, new, smallest=0.02):
+def judged(history, base, new):
     """What the whole chain says: noise of each cell, shrunk, the difference, its verdict."""
-    sides = [history, base, new]
+    sides, cells = [history, base, new], np.arange(len(base))
     values = np.concatenate([side.ravel() for side in sides])
-    owners = np.concatenate([np.repeat(np.arange(len(side)), side.shape[1]) for side in sides])
-    groups = np.concatenate([at * len(base) + part for at, part in enumerate(np.split(owners, _ends(sides)))])
+    owners = np.concatenate([np.repeat(cells, side.shape[1]) for side in sides])
+    groups = np.concatenate([np.repeat(at * len(base) + cells, side.shape[1]) for at, side in enumerate(sides)])
     squares, dfs = within(values, groups, owners, len(base))
     variances = squares / dfs
     variance, df = moderate(variances, dfs, fit_prior(variances, dfs))
     runs = [np.full(len(base), side.shape[1]) for side in (base, new)]
     found = difference(new.mean(axis=1) - base.mean(axis=1), *runs, variance, df)
-    return found, np.array(judge(found, false_discovery_rates(found.p), smallest, lower_is_better=True))
+    return found, np.array(judge(found, false_discovery_rates(found.p), 0.02, lower_is_better=True))
 
 
 def test_the_same_code_twice_alarms_less_than_once_in_1500_cells():
@@ -80,10 +75,6 @@ def one(change, sd, base=1, new=1, df=20.0):
     return difference(np.array([change]), *arrays)
 
 
-def verdict_of(found, lower_is_better=True, smallest=0.02):
-    return judge(found, false_discovery_rates(found.p), smallest, lower_is_better=lower_is_better)[0]
-
-
 def test_a_difference_has_the_interval_and_p_of_the_t_distribution():
     found = one(0.04, 0.01, base=2, new=4, df=9)
     error = 0.01 * np.sqrt(1 / 2 + 1 / 4)
@@ -106,7 +97,8 @@ def test_a_difference_has_the_interval_and_p_of_the_t_distribution():
     ],
 )
 def test_a_verdict_needs_certainty_and_a_size_that_matters(change, sd, lower_is_better, expected):
-    assert verdict_of(one(change, sd), lower_is_better) == expected
+    found = one(change, sd)
+    assert judge(found, false_discovery_rates(found.p), 0.02, lower_is_better=lower_is_better)[0] == expected
 
 
 def test_adjusted_p_is_that_of_benjamini_and_hochberg_over_what_is_known():
@@ -131,10 +123,6 @@ def test_advice_on_further_runs_is_enough_and_given_only_where_they_help():
 
 def names(count):
     return [f"model{number}" for number in range(count)]
-
-
-def ends(found):
-    return found.low, found.high
 
 
 def test_the_interval_of_many_models_is_that_of_a_textbook():
@@ -164,4 +152,19 @@ def test_the_ends_are_quantiles_of_resampled_averages(count):
     # Models by name are drawn in the order of their names, so as numbers they are in that of the entries.
     drawn = np.random.default_rng(20_260_801).integers(0, count, (1000, count))
     expected = np.quantile(new[drawn].sum(axis=1) / base[drawn].sum(axis=1), (0.025, 0.975))
-    assert ends(sums_interval(base, new, np.arange(count))) == pytest.approx(tuple(expected), rel=1e-12)
+    found = sums_interval(base, new, np.arange(count))
+    assert (found.low, found.high) == pytest.approx(tuple(expected), rel=1e-12)
+
+
+# Averages
+
+
+def test_the_unmeasured_is_left_out_and_what_has_no_logarithm_refused():
+    assert geomean([2.0, None, 8.0, math.nan]) == pytest.approx(4)
+    for bad in (0.0, math.inf):
+        with pytest.raises(ValueError, match="positive"):
+            geomean([1.0, bad])
+
+
+def test_the_robust_sigma_of_known_values():
+    assert robust_sigma([1, 1, 2, 2, 4, 6, 9]) == pytest.approx(1.4826)
