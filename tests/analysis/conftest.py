@@ -1,17 +1,11 @@
-"""Stores in a file. What differs between databases is read in `db`; `either` asks for a few answers on a server."""
-
-from __future__ import annotations
+"""Stores in a file: what differs between databases is read in `db`."""
 
 from functools import cache
 
 import pytest
 import vl_convert
 
-from tests.db.conftest import location
-from tests.db.conftest import store as either
 from tests.factories import new_store
-
-__all__ = ["either", "location"]
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Histories for tests: one without nights, and one with twelve quiet ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.analysis.history.histories import TITLES, History, copied

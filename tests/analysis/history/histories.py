@@ -41,18 +41,12 @@ Factors = Callable[[str, str], float]
 
 
 class History:
-    """A store in `folder`, or one given, to which nights are added; night n measures the commit of place n * A_NIGHT."""
+    """A store in `folder`, to which nights are added; night n measures the commit of place n * A_NIGHT."""
 
-    def __init__(
-        self,
-        folder: Path,
-        nights: int = 40,
-        titles: Mapping[int, str] | None = None,
-        given: tuple[Engine, str] | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, nights: int = 40, titles: Mapping[int, str] | None = None) -> None:
         self.folder = folder
-        self.location = str(folder / "store.db") if given is None else given[1]
-        self.store: Engine = new_store(folder / "store.db") if given is None else given[0]
+        self.location = str(folder / "store.db")
+        self.store: Engine = new_store(folder / "store.db")
         with RepositoryWriter(folder / "clone") as writer:
             self.shas: list[str] = []
             for place in range(nights * A_NIGHT):
@@ -80,7 +74,6 @@ class History:
         configs: tuple[Config, ...] = (DEFAULT,),
         sd: float = 0.003,
         environment: Mapping[str, object] | None = None,
-        program: str = "",
         run_id: str = "",
         minutes: float | None = None,
         **changes: object,
@@ -99,8 +92,6 @@ class History:
                 if model in missing:
                     continue
                 ids = {"environment_id": short_hash(of_night)}
-                if program:
-                    ids["program_id"] = short_hash(program)
                 if model in fails:
                     made.append(failing(which, Status.FAIL_TO_RUN, minutes=minutes + 1, **ids))
                     continue

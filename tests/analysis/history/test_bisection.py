@@ -1,7 +1,5 @@
 """Decisions of a bisection: the ends told apart, a build put on a side, from synthetic run-level values."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

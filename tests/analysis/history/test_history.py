@@ -1,7 +1,5 @@
 """Histories judged: synthetic nights of real commits, what is found in them, and between which."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import astuple
 
@@ -103,17 +101,6 @@ def test_commits_are_in_the_order_of_the_repository(history):
     for number in range(20):  # filled in later, the newest first
         history.night(number, minutes=1440 * (100 - number))
     assert ends(history, only(judge_history(history.store))) == (19, 20)
-
-
-def test_a_commit_that_is_not_imported_comes_after_the_measured_ones(tmp_path):
-    history = History(tmp_path, nights=30)
-    history.nights(0, 14)
-    history.import_commits()
-    newer = "e" * 39
-    for number in range(14, 28):
-        history.night(number, slower(1.1), commit=f"{newer}{number % 10}" if number >= 20 else history.commit(number))
-    change = only(judge_history(history.store))
-    assert ends(history, change) == (13, 14)
 
 
 def test_another_environment_of_one_commit_blames_no_commit(quiet):

@@ -9,7 +9,6 @@ from db.nights import RunInfo
 from db.queries.details import CensusCodes
 from tests.analysis.compare.cells import name
 
-ONE, TWO = name("one"), name("two")
 BEGAN = datetime(2026, 7, 1, tzinfo=UTC)
 
 
@@ -18,7 +17,7 @@ def census(commit, taken, **codes):
     dated = replace(
         run, started_at=BEGAN + timedelta(hours=taken), commit_date=BEGAN + timedelta(days="abcd".index(commit))
     )
-    return CensusCodes(dated, {{"one": ONE, "two": TWO}[model]: code for model, code in codes.items()})
+    return CensusCodes(dated, {name(model): code for model, code in codes.items()})
 
 
 def changed(*censuses):

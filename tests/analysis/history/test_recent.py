@@ -1,43 +1,32 @@
 """The figures of the last nights: over groups that are alike, gaps where there is nothing, no other branch or machine."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
 
 from analysis.history.branch_series import RATE, nights_up_to, recent
-from collector.vocabulary import Status
-from db.ingest import ingest_bundle
 from db.nights import list_nights
 from db.queries.series import suite_history
 from db.queries.sides import resolve_side
-from tests.factories import TESTBED, cell, failing, header, night, passing, write_bundle
+from tests.analysis.compare.judging import put_run
+from tests.factories import TESTBED, cell, failing, passing
 
 CELLS = [cell("bert"), cell("gpt2"), cell("resnet", suite="timm")]
 
 
-def measured(minutes, speedups):
-    """A pass with this speedup for each of `CELLS`; None does not compile."""
-
-    def make(which):
-        speedup = speedups[[item.model for item in CELLS].index(which.model)]
-        if speedup is None:
-            return failing(which, Status.FAIL_TO_COMPILE, minutes=minutes)
-        return passing(which, minutes=minutes, samples={}, metrics={"speedup": speedup, "compiled_ms": 1.0})
-
-    return make
+def measured(which, speedup):
+    return passing(which, metrics={"speedup": speedup, "compiled_ms": 1.0}) if speedup else failing(which)
 
 
 @pytest.fixture
 def nights(store, tmp_path):
-    """Three nights of main, one of another branch and one on another machine between them."""
-    told = [("one", {}, (2.0, 8.0, 4.0)), ("two", {}, (None, 8.0, 2.0)), ("three", {}, (2.0, 2.0, 2.0))]
-    told[1:1] = [("aside", {"branch": "other"}, (9.0, 9.0, 9.0))]
-    told[1:1] = [("elsewhere", {"testbed": {**TESTBED, "gpu": "another"}}, (9.0, 9.0, 9.0))]
-    for place, (name, changes, speedups) in enumerate(told):
-        make = measured(60 * place + 1, speedups)
-        ingest_bundle(store, night(tmp_path, name, minutes=60 * place, cells=CELLS, make=make, **changes))
+    """Three nights of main, one of another branch and one on another machine between them; where 0 is, nothing compiled."""
+    elsewhere, aside = {"testbed": {**TESTBED, "gpu": "another"}}, {"branch": "other"}
+    told = [("one", (2.0, 8.0, 4.0), {}), ("elsewhere", (9.0, 9.0, 9.0), elsewhere), ("aside", (9.0, 9.0, 9.0), aside)]
+    told += [("two", (0, 8.0, 2.0), {}), ("three", (2.0, 2.0, 2.0), {})]
+    for place, (name, speedups, changes) in enumerate(told):
+        made = [measured(which, speedup) for which, speedup in zip(CELLS, speedups, strict=True)]
+        put_run(store, tmp_path, name, made, minutes=60 * place, **changes)
     return list_nights(store)
 
 
@@ -55,7 +44,7 @@ def test_averages_are_compared_with_the_newest_night_over_equal_groups(store, ni
 
 
 def test_what_was_not_measured_is_a_gap_and_no_zero(store, nights, tmp_path):
-    ingest_bundle(store, write_bundle(tmp_path, header("bare", minutes=600), [], planned=CELLS))
+    put_run(store, tmp_path, "bare", [], planned=CELLS, minutes=600)
     side = resolve_side(store, "bare")
     chosen = nights_up_to(list_nights(store), side)
     found = recent(suite_history(store, branch="main"), chosen, side, (RATE, "speedup", "compile_cold_s"))
