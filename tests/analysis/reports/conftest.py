@@ -1,7 +1,5 @@
 """Synthetic nights for reports: quiet ones, one that got worse, and one whose names are markup."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 

@@ -1,7 +1,5 @@
 """A report of synthetic nights: what it says, that nothing in it can be taken for markup, and that it fits."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser
@@ -43,6 +41,7 @@ def test_a_quiet_pair_and_an_unmeasured_one_are_said_to_be_that(nights):
     assert empty.sentence == "Nothing can be said of new against base: no cell was measured on both sides."
     assert (empty.exit_code, empty.again.missing, empty.again.cells) == (3, 24, ())
     assert markdown(empty).startswith("## inductor-watch: nothing to judge\n")
+    assert call(nights, "r12", "apart").exit_code == 3
 
 
 def test_a_regression_has_its_evidence_and_a_broken_cell_its_error(nights):
@@ -106,9 +105,8 @@ def test_a_parser_of_markdown_finds_our_structure_and_their_words(hostile):
         assert any(words.startswith(f"huggingface/{name} inference") for words in page.words)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(st.text(st.characters(codec="utf-8"), max_size=40))
-@example("\\| x |")
 @example("*a*_b_`c`")
 @example(" - x")
 @example("&lt;b&gt;")
@@ -153,9 +151,8 @@ def test_the_page_asks_nobody_for_anything_and_is_well_formed(nights, hostile):
         page = Page(text)
         assert page.stack == []
         assert not {"script", "img", "link", "iframe", "object"} & set(page.tags)
-        names = [name for _, name, _ in page.attributes]
-        assert not {"src", "srcset", "data", "action"} & set(names)
-        assert not [name for name in names if name.startswith("on")]
+        names = {name for _, name, _ in page.attributes}
+        assert not {name for name in names if name in ("src", "srcset", "data", "action") or name.startswith("on")}
         assert all(url.startswith(DASHBOARD) for tag, name, url in page.attributes if name == "href")
         assert "url(" not in text and "@import" not in text and "default-src 'none'" in text
     words = "\n".join(page.words)  # of the hostile one
@@ -211,10 +208,6 @@ def test_the_summary_is_appended_within_its_limit(nights, tmp_path):
     done = call(nights, "r11", "r12", "--github-summary", GITHUB_STEP_SUMMARY=str(summary))
     assert (done.exit_code, "summary is full" in done.output) == (2, True)
     assert call(nights, "r11", "r12", "--github-summary", GITHUB_STEP_SUMMARY="").exit_code == 2
-
-
-def test_sides_without_a_common_cell_are_exit_code_3(nights):
-    assert call(nights, "r12", "apart").exit_code == 3
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,16 @@
 """The pictures of a report: what they show, that names in them stay names, and that they are files of their own."""
 
-from __future__ import annotations
-
 import re
 import sys
 from xml.etree import ElementTree
 
-import pytest
-
 from analysis.reports.facts import build_report
 from analysis.reports.html_report import CHARTS, Mark, draw, html, svg
-from db.engine import open_store
-from db.ingest import ingest_bundle
 from db.queries.cells import EVERYTHING
+from tests.analysis.compare.judging import put_run
 from tests.analysis.compare.test_cell_verdicts import MODELS
 from tests.analysis.reports.conftest import DASHBOARD, HOSTILE, call, report_of
-from tests.factories import CONFIGS, cell, new_store, night, passing
+from tests.factories import CONFIGS, cell, passing
 
 SVG = "{http://www.w3.org/2000/svg}"
 TAGS = {"svg", "rect", "g", "path", "line", "text", "tspan"}
@@ -81,26 +76,19 @@ def test_what_is_missing_for_a_picture_is_one_line(nights, tmp_path, monkeypatch
     assert html(report_of(nights)).count("pip install vl-convert-python") == 2
 
 
-@pytest.fixture(scope="module")
-def configs(tmp_path_factory):
-    """Two synthetic nights of one commit under several configs, of which one is slower."""
-    folder = tmp_path_factory.mktemp("configs")
-    store = new_store(folder / "store.db")
-    cells = [cell(model, config) for model in MODELS[:6] for config in CONFIGS]
-
-    def make(which):
-        return passing(which, slower=1.3 if which.config.name == CONFIGS[1].name else 1.0)
-
-    for name in ("a", "b"):
-        ingest_bundle(store, night(folder, name, cells=cells, make=make, minutes=60.0 * (name == "b")))
-    store.dispose()
-    return str(folder / "store.db")
-
-
-def test_two_configs_of_one_side_are_a_report_too(configs):
+def test_two_configs_of_one_side_are_a_report_too(store, tmp_path):
+    """Two nights of one commit, in which the models are slower under the second config."""
     names = CONFIGS[0].name, CONFIGS[1].name
-    with open_store(configs, write=False).connect() as conn:
+    made = [
+        passing(cell(model, config), slower=1.3 if config is CONFIGS[1] else 1.0)
+        for model in MODELS[:6]
+        for config in CONFIGS
+    ]
+    for minutes, name in enumerate("ab"):
+        put_run(store, tmp_path, name, made, minutes=60 * minutes)
+    with store.connect() as conn:
         found = build_report(conn, "b", "b", EVERYTHING, DASHBOARD, names)
+    configs = str(tmp_path / "store.db")
     assert found.across == names
     assert {row.finding.verdict for row in found.rows if row.finding.dimension == "latency"} == {"regressed"}
     assert found.again.cells == ()
