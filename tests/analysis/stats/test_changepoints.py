@@ -13,6 +13,7 @@ from scipy.signal import lfilter
 from scipy.stats import ttest_ind
 
 from analysis.stats.changepoints import (
+    clip_spikes,
     correlation,
     detect,
     detect_rows,
@@ -158,7 +159,17 @@ def test_agrees_with_people():
     assert (np.mean(scores, axis=0) >= (0.86, 0.78)).all()
 
 
-# Optimal partitioning and the tests of a cut, each alone
+# Spikes, optimal partitioning and the tests of a cut, each alone
+
+
+def test_a_spike_is_clipped_and_a_step_of_five_is_not():
+    values = np.array([1.0, 1.1, 0.9] * 10)
+    values[15] = 50
+    values[25:] += 5
+    shown = clip_spikes(values[None, :])[0]
+    assert shown[15] < 2
+    assert shown[25:] == pytest.approx(values[25:])
+    assert shown[:15] == pytest.approx(values[:15])
 
 
 def _cost(values, cuts, price):

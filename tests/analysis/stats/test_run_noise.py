@@ -5,37 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.stats.run_noise import (
-    EFFICIENCY,
-    USUAL,
-    WORTH,
-    Prior,
-    SideRuns,
-    around_means,
-    common_drift,
-    distances_from_before,
-    distances_from_neighbours,
-    fit_prior,
-    fit_slopes,
-    moderate,
-    successive,
-    sums,
-    tail_of,
-    two_modes,
-    unrest,
-)
+from analysis.stats import run_noise
 
 
 def within(values, groups, owners, count):
     """Squares of values around the mean of their group, summed by owner, and the degrees of freedom of each sum."""
     worth = 1 - 1 / np.bincount(groups)[groups]
-    return sums(around_means(values, groups) ** 2, owners, count), sums(worth, owners, count).round()
+    squares = run_noise.around_means(values, groups) ** 2
+    return run_noise.sums(squares, owners, count), run_noise.sums(worth, owners, count).round()
 
 
 def night_by_night(values, least=0.0):
     """The standard deviation that the nights of a single series tell."""
-    steps = successive(np.array(values, dtype=float), np.zeros(len(values), int), 1, least=least)
-    return np.sqrt(steps @ steps / (EFFICIENCY * len(steps)))
+    steps = run_noise.successive(np.array(values, dtype=float), np.zeros(len(values), int), 1, least=least)
+    return np.sqrt(steps @ steps / (run_noise.EFFICIENCY * len(steps)))
 
 
 def test_neighbouring_nights_tell_the_noise_of_a_series():
@@ -52,27 +35,29 @@ def test_series_of_whatever_lengths_and_order_are_ranked_alike(longest):
     lengths = [longest, 9, 8, 1, 9, 7, 9, 9]
     series = np.repeat(np.arange(len(lengths)), lengths)
     values = rng.normal(0, 1, len(series)).round(1)
-    alone = [successive(values[series == one], np.zeros(length, int), 1) for one, length in enumerate(lengths)]
+    alone = [
+        run_noise.successive(values[series == one], np.zeros(length, int), 1) for one, length in enumerate(lengths)
+    ]
     other_order = np.argsort(-series, kind="stable")
-    assert successive(values, series, len(lengths)).tolist() == np.concatenate(alone).tolist()
-    turned = successive(values[other_order], series[other_order], len(lengths))
+    assert run_noise.successive(values, series, len(lengths)).tolist() == np.concatenate(alone).tolist()
+    turned = run_noise.successive(values[other_order], series[other_order], len(lengths))
     assert turned.tolist() == np.concatenate(alone[::-1]).tolist()
 
 
 def test_a_cell_that_moved_in_a_quiet_comparison_stands_for_itself():
     quiet = np.random.default_rng(4).normal(0, 1, 41).clip(-1.9, 1.9)
-    assert unrest(quiet).tolist() == [1] * 41
+    assert run_noise.unrest(quiet).tolist() == [1] * 41
     quiet[7], quiet[8] = 19.6, np.nan
-    found = unrest(quiet)
+    found = run_noise.unrest(quiet)
     assert found[7] == pytest.approx(100, rel=0.01)
     assert np.delete(found, 7).tolist() == [1] * 40
 
 
 def test_drift_is_what_most_cells_have_in_common():
     changes = [0.03] * 15 + [0.031] * 5 + [0.5, np.nan]
-    assert common_drift(changes) == pytest.approx(0.03)
-    assert common_drift(changes[:19]) == 0.0
-    assert common_drift([]) == 0.0
+    assert run_noise.common_drift(changes) == pytest.approx(0.03)
+    assert run_noise.common_drift(changes[:19]) == 0.0
+    assert run_noise.common_drift([]) == 0.0
 
 
 # What the eager run explains of the compiled one
@@ -82,7 +67,7 @@ RNG = np.random.default_rng(3)
 
 def fit(x, y):
     x, y = x - x.mean(), y - y.mean()
-    return fit_slopes(*(np.array([one @ other]) for one, other in ((x, x), (x, y), (y, y))))
+    return run_noise.fit_slopes(*(np.array([one @ other]) for one, other in ((x, x), (x, y), (y, y))))
 
 
 def test_the_slope_is_that_of_the_data_where_there_is_much():
@@ -106,8 +91,8 @@ def test_a_slope_stays_within_zero_and_one(true, limit):
 def test_without_a_move_it_is_what_is_usual_and_little_is_known_of_it():
     y = RNG.normal(0, 0.01, 6)
     found = fit(np.zeros(6), y)
-    assert found.slope[0] == USUAL
-    assert found.spread[0] == WORTH
+    assert found.slope[0] == run_noise.USUAL
+    assert found.spread[0] == run_noise.WORTH
     assert found.taken[0] == 0
     assert found.left[0] == pytest.approx(((y - y.mean()) ** 2).sum())
 
@@ -124,15 +109,15 @@ def cells(count, df, prior_df, typical, seed=1):
 
 @pytest.mark.parametrize(("prior_df", "typical"), [(4, 1e-4), (30, 2.5e-3)])
 def test_the_prior_of_simulated_cells_is_found_again(prior_df, typical):
-    found = fit_prior(*cells(20_000, 7, prior_df, typical))
+    found = run_noise.fit_prior(*cells(20_000, 7, prior_df, typical))
     assert found.df == pytest.approx(prior_df, rel=0.12)
     assert found.variance == pytest.approx(typical, rel=0.03)
 
 
 def test_equal_variances_leave_nothing_beyond_chance():
-    found = fit_prior([1e-4] * 20, [6] * 20)
+    found = run_noise.fit_prior([1e-4] * 20, [6] * 20)
     assert found.df == np.inf
-    own, df = moderate([9.0, np.nan], [3, 0], found)
+    own, df = run_noise.moderate([9.0, np.nan], [3, 0], found)
     assert own.tolist() == [found.variance] * 2
     assert np.isinf(df).all()
 
@@ -141,18 +126,18 @@ def test_equal_variances_leave_nothing_beyond_chance():
     ("variances", "dfs"), [([1e-4] * 4, [3] * 4), ([np.nan] * 9, [3] * 9), ([0.0] * 9, [3] * 9), ([1e-4] * 9, [0] * 9)]
 )
 def test_too_few_cells_that_know_anything_have_no_prior(variances, dfs):
-    assert fit_prior(variances, dfs) is None
+    assert run_noise.fit_prior(variances, dfs) is None
 
 
 def test_a_cell_is_pulled_towards_its_siblings_by_what_it_does_not_know():
-    prior = Prior(4.0, 6.0)
-    own, df = moderate([1.0, 1.0, np.nan, 1.0], [2, 600, 0, 0], prior)
+    prior = run_noise.Prior(4.0, 6.0)
+    own, df = run_noise.moderate([1.0, 1.0, np.nan, 1.0], [2, 600, 0, 0], prior)
     assert own[0] == pytest.approx((6 * 4 + 2 * 1) / 8)
     assert own[1] == pytest.approx(1.0, abs=0.04)
     assert own[2:].tolist() == [4.0, 4.0]
     assert df.tolist() == [8, 606, 6, 6]
     # Without a prior it has what it measured, or nothing.
-    own, df = moderate([2.0, np.nan], [3, 0], None)
+    own, df = run_noise.moderate([2.0, np.nan], [3, 0], None)
     assert own[0] == 2.0 and np.isnan(own[1])
     assert df.tolist() == [3, 0]
 
@@ -166,12 +151,12 @@ def tail_with(spikes, size=0.04, runs=14, series=20):
     values = random.normal(0, 0.002, runs * series)
     values[random.choice(runs * series, spikes, replace=False)] += size
     owners = np.repeat(np.arange(series), runs)
-    distances, known = distances_from_neighbours(values, owners)
-    return tail_of(distances[known], owners[known], series)
+    distances, known = run_noise.distances_from_neighbours(values, owners)
+    return run_noise.tail_of(distances[known], owners[known], series)
 
 
 def chance(tail, change=0.04, earlier=1, later=1, agree=True):
-    sides = (SideRuns(np.full(20, float(count)), np.full(20, agree)) for count in (earlier, later))
+    sides = (run_noise.SideRuns(np.full(20, float(count)), np.full(20, agree)) for count in (earlier, later))
     return float(tail.chance(np.full(20, change), *sides)[0])
 
 
@@ -200,10 +185,10 @@ def test_a_base_like_the_runs_before_it_is_not_the_run_that_is_apart(apart, is_s
 def test_the_earlier_side_is_compared_with_the_nine_runs_before_it():
     values = np.array([9, *[0.0] * 8, 0.5, 0.1, 0.3, *[1.0] * 4, 2.0])
     series, is_earlier = np.repeat([0, 1], [12, 5]), np.isin(np.arange(17), [10, 11, 16])
-    found = distances_from_before(values, series, is_earlier)
+    found = run_noise.distances_from_before(values, series, is_earlier)
     assert found[[10, 11]] == pytest.approx([0.1, 0.3])  # two runs of one side
     assert np.isnan(np.delete(found, [10, 11])).all()  # four runs before it are too few
-    assert np.isnan(distances_from_before(values, series, np.zeros(17, dtype=bool))).all()
+    assert np.isnan(run_noise.distances_from_before(values, series, np.zeros(17, dtype=bool))).all()
 
 
 @pytest.mark.parametrize(
@@ -218,5 +203,5 @@ def test_the_earlier_side_is_compared_with_the_nine_runs_before_it():
 )
 def test_two_levels_that_come_again_are_modes(runs, levels):
     noise = np.random.default_rng(1).normal(0, 0.0005, len(runs))
-    found = two_modes(np.array(runs) + noise)
+    found = run_noise.two_modes(np.array(runs) + noise)
     assert found == (None if levels is None else pytest.approx(levels, abs=0.003))
