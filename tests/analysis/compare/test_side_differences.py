@@ -157,28 +157,18 @@ def test_cells_of_two_censuses_are_told_apart_by_their_code(store, tmp_path):
     assert (latency.dimension, latency.verdict) == ("latency", "unchanged")
 
 
-def test_a_loss_after_a_carried_night_is_explained_by_the_night_it_copies(store, tmp_path):
-    before, after = (details((ADD.name, 1, 1.0), (SUM.name, 2, ms)) for ms in (1.0, 1.5))
-    nights = (
-        measured("bert", "one", details=before),
-        measured("bert", "one", {"compile_cold_s": 10.0}, details={"only": "code", "same_code_as": "n0"}),
-        measured("bert", "two", details=after),
-    )
-    for number, found in enumerate(nights):
-        coded_night(store, tmp_path, number, [found])
-    bert = judging.cell_of(judging.judged(store, "n1", "n2")[0], "bert")
-    with store.connect() as conn:
-        assert any("+0.500 ms, 100 % of the loss" in line for line in evidence_of(conn, bert))
-    assert explanation_of(store, "n1", "n2", bert.cell.cell_id)[1].startswith(f"{SUM.name} +0.5 ms, 100 %")
-
-
-def test_a_carried_cell_names_the_run_that_timed_its_code(store, tmp_path):
+def test_a_loss_after_a_carried_night_is_explained_by_the_run_that_timed_its_code(store, tmp_path):
+    """The first night has a run of each code, the second was not timed again, and in the third there is other code."""
     timed = [measured("bert", code, details=details((SUM.name, 2, ms))) for code, ms in (("two", 9.0), ("one", 1.0))]
     known = measured("bert", "one", {"compile_cold_s": 10.0}, details={"only": "code", "same_code_as": "nightly"})
-    for number, (found, night) in enumerate(zip((*timed, known), ("nightly", "nightly", "last"), strict=True)):
+    slower = measured("bert", "two", details=details((SUM.name, 2, 1.5)))
+    nights = ("nightly", "nightly", "n2", "n3")
+    for number, (found, night) in enumerate(zip((*timed, known, slower), nights, strict=True)):
         coded_night(store, tmp_path, number, [found], night=night)
-    bert = judging.cell_of(judging.judged(store, "nightly", "n2")[0], "bert")
-    assert bert.code_changed and bert.new.same_code_as.startswith("nightly@")
+    bert = judging.cell_of(judging.judged(store, "n2", "n3")[0], "bert")
+    assert bert.code_changed and bert.base.same_code_as.startswith("nightly@")
     with store.connect() as conn:
+        assert any("+0.500 ms, 100 % of the loss" in line for line in evidence_of(conn, bert))
         kernels = with_kernels(conn, bert.cell.cell_id, evidence(conn, "n2", bert.cell.cell_id)[0])["compiled_kernels"]
     assert kernels == [[SUM.name, 2, 1.0]]
+    assert explanation_of(store, "n2", "n3", bert.cell.cell_id)[1].startswith(f"{SUM.name} +0.5 ms, 100 %")
