@@ -57,3 +57,4 @@ def test_a_word_that_nobody_knows_is_never_a_pass(odd):
     found = meaning_of(odd)
     assert not found.is_known and found.status is not Status.PASS
     assert meaning_of("fail_to_run_at_batch_32").status is Status.FAIL_TO_RUN
+    assert meaning_of(Status.CRASHED.value).status is Status.CRASHED
