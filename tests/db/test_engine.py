@@ -18,11 +18,12 @@ from db.store_errors import StoreError
 from tests.factories import new_store, night
 
 
-def refusal(place, *, write):
+def refusal(place, *, write=False):
+    """What is said instead of opening a store: one line without its password, which is a secret."""
     with pytest.raises(StoreError) as caught:
         open_store(place, write=write)
     message = str(caught.value)
-    assert "\n" not in message
+    assert "\n" not in message and "secret" not in message
     return message
 
 

@@ -1,4 +1,5 @@
 import json
+import math
 import zlib
 
 import numpy as np
@@ -15,7 +16,7 @@ from db.queries.details import throttled_by
 from db.queries.series import repeats
 from db.schema import measurements, results
 from db.store_errors import StoreError
-from db.stored_values import pack, relative_spread, to_epoch, unpack
+from db.stored_values import clean_compact, clean_json, compact, pack, relative_spread, to_epoch, unpack
 from tests.db import reads as queries
 from tests.factories import at, cell, failing, header, matrix, new_store, night, passing, write_bundle
 
@@ -181,6 +182,14 @@ def test_the_stored_spread_is_robust_and_relative(values):
 )
 def test_the_formats_of_older_rows_are_read(number_format, data, values):
     assert unpack(number_format, zlib.compress(data)).tolist() == values
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"a": [1, 2.5, None, True, "x"]}, {"a\x00": "nul \x00"}, {"a": "\ud800"}, {"a": ["ü", math.nan, math.inf]}],
+)
+def test_json_is_cleaned_only_where_there_is_something_to_clean(value):
+    assert clean_compact(value) == compact(clean_json(value))
 
 
 # A bundle cut or scratched anywhere

@@ -14,6 +14,7 @@ from db.regression_records import change_state, list_regressions
 from db.store_errors import StoreError
 from tests.db import reads as queries
 from tests.db.answers import answers
+from tests.db.test_engine import refusal
 from tests.factories import START, cell, night
 
 #: As docs/store.md says it.
@@ -43,15 +44,6 @@ def role(postgres, filled):
     filled.dispose()
     postgres.say("DROP OWNED BY dash", database)
     postgres.say("DROP ROLE dash", database)
-
-
-def refusal(place, *, write=False):
-    with pytest.raises(StoreError) as caught:
-        open_store(place, write=write)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert "secret" not in message
-    return message
 
 
 def test_a_user_who_may_only_select_reads_everything_and_writes_nothing(filled, role, tmp_path):
