@@ -17,13 +17,8 @@ def f1(marked: Sequence[Iterable[int]], found: Iterable[int], margin: int = MARG
     """Harmonic mean 2PR / (P + R) of precision and recall, 0 to 1.
 
     P = |TP(union of all people's marks, found)| / |found|, R = mean over people of |TP(their marks, found)| / |their marks|.
-
-    Raises:
-        ValueError: nobody looked at the series.
     """
     people = [{0, *marks} for marks in marked]
-    if not people:
-        raise ValueError("a score needs at least one annotator")
     ours = {0, *found}
     precision = _true_positives(set().union(*people), ours, margin) / len(ours)
     recall = sum(_true_positives(marks, ours, margin) / len(marks) for marks in people) / len(people)
@@ -42,16 +37,9 @@ def _true_positives(marked: Iterable[int], found: Iterable[int], margin: int = M
 
 
 def covering(marked: Sequence[Iterable[int]], found: Iterable[int], length: int) -> float:
-    """Mean over people of sum over their pieces A of |A| / n x max over found pieces B of |A and B| / |A or B|, 0 to 1.
-
-    Raises:
-        ValueError: nobody looked at the series, or it is empty.
-    """
-    people = list(marked)
-    if not people or length < 1:
-        raise ValueError("a score needs at least one annotator and one point")
+    """Mean over people of sum over their pieces A of |A| / n x max over found pieces B of |A and B| / |A or B|, 0 to 1."""
     ours = _bounds(found, length)
-    return sum(_cover(_bounds(marks, length), ours, length) for marks in people) / len(people)
+    return sum(_cover(_bounds(marks, length), ours, length) for marks in marked) / len(marked)
 
 
 def _bounds(cuts: Iterable[int], length: int) -> list[int]:
