@@ -45,13 +45,9 @@ def test_ranges_that_overlap_are_one_group_and_narrow_each_other():
     # Changes of a group share a suspect even if they form a chain.
     found = grouped(change(0, 3, cell_id="a"), change(2, 5, cell_id="b"), change(4, 7, cell_id="c"))
     assert [cells for *_, cells in found] == [["a", "b"], ["c"]]
-
-
-def test_a_change_without_any_commit_is_no_part_of_a_commits_alert():
-    assert grouped(change(3, 3, cell_id="within"), change(2, 4, cell_id="a"), change(3, 3, cell_id="also")) == [
-        (3, 3, 3, 3, ["also", "within"]),
-        (2, 4, 2, 4, ["a"]),
-    ]
+    # A change without any commit is no part of a commit's alert.
+    found = grouped(change(3, 3, cell_id="within"), change(2, 4, cell_id="a"), change(3, 3, cell_id="also"))
+    assert found == [(3, 3, 3, 3, ["also", "within"]), (2, 4, 2, 4, ["a"])]
 
 
 def test_one_commit_is_one_alert_over_models_configs_and_metrics(history):

@@ -32,8 +32,6 @@ def test_a_change_is_of_the_commit_after_the_last_one_with_the_cell():
         census("d", 1, one="x", two="z"), census("a", 2, one="x", two="y"), census("b", 3, one="x"), census("c", 4)
     )
     assert found == [("d", {"two": "a-2"}), ("c", {}), ("b", {}), ("a", {})]
-
-
-def test_the_newest_census_of_a_cell_at_a_commit_counts():
+    # The newest census of a cell at a commit counts.
     found = changed(census("a", 1, one="x", two="y"), census("a", 3, one="w"), census("b", 2, one="x", two="y"))
     assert found == [("b", {"one": "a-3"}), ("a", {})]

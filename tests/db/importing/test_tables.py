@@ -27,7 +27,8 @@ def told(found):
 
 
 def test_a_row_becomes_a_measurement_with_units_of_ours(tmp_path):
-    found = timed(tmp_path, GOOD)["hf_Bert_large"]
+    both = timed(tmp_path, GOOD, FAILED)
+    found = both["hf_Bert_large"]
     assert found.status is Status.PASS
     assert found.metrics == {
         **{"speedup": 1.912345, "compiled_ms": 12.345678, "compile_cold_s": 25.123456, "compression": 0.998765},
@@ -38,6 +39,10 @@ def test_a_row_becomes_a_measurement_with_units_of_ours(tmp_path):
     assert (cell.suite, cell.phase, cell.dtype, cell.device) == ("torchbench", Phase.INFERENCE, "bfloat16", "cuda")
     assert (cell.batch_size, cell.config) == (16, Config(template="cudagraphs"))
     assert found.details["imported"]["performance"]["from"] == f"{STEM}_performance.csv:2"
+    failed = both["timm_vit_x"]  # a speedup of zero is a failure and no number
+    assert (failed.status, failed.metrics) == (Status.FAIL_TO_RUN, {})
+    assert failed.failure is not None and "speedup 0" in failed.failure.message
+    assert told(failed) == {"speedup": 0.0, "abs_latency": 0.0}
 
 
 @pytest.mark.parametrize(("suite", "named"), [("timm_models", "beit_base_patch16_224"), ("torchbench", "resnet18")])
@@ -49,14 +54,6 @@ def test_rows_of_pytorchs_lists_land_on_models_of_the_zoo(tmp_path, suite, named
     assert find(cell.suite, cell.model).supports(cell.phase, cell.device, cell.dtype)
     assert {spec.name for spec in all_models() if spec.suite == "torchvision"} == TORCHVISION
     assert found["of_no_zoo"].cell.suite == {"timm_models": "timm"}.get(suite, suite)
-
-
-def test_a_speedup_of_zero_is_a_failure_and_no_number(tmp_path):
-    found = timed(tmp_path, GOOD, FAILED)["timm_vit_x"]
-    assert found.status is Status.FAIL_TO_RUN
-    assert found.metrics == {}
-    assert found.failure is not None and "speedup 0" in found.failure.message
-    assert told(found) == {"speedup": 0.0, "abs_latency": 0.0}
 
 
 def test_unknown_columns_and_rows_of_another_length_are_kept(tmp_path):
