@@ -102,7 +102,7 @@ def test_hostile_texts_are_texts_everywhere(site):
 
 def test_only_what_changed_is_written_and_what_is_gone_is_removed(tmp_path):
     broken = {"which": CELLS[1:2], "failing_models": ("gpt2",), "commit": stores.SHAS[1]}
-    nights = [stores.run(tmp_path, name, at, which=CELLS[1:2]) for at, name in enumerate(["oldest", "night-0"])]
+    nights = [stores.run(tmp_path, "oldest", which=CELLS), stores.run(tmp_path, "night-0", 1, which=CELLS[1:2])]
     path = stores.store(tmp_path / "store.db", [*nights, stores.run(tmp_path, "night-1", 2, **broken)])
     engine, folder = open_store(path, write=False), tmp_path / "site"
     first = publish(engine, folder, nights=3)

@@ -119,7 +119,7 @@ def test_files_are_one_import_in_whatever_order_they_are_named(tmp_path):
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("content", ["", "\ufeff", "\x00", "a,b\n1,2\n"])
+@pytest.mark.parametrize("content", ["", "\ufeff", "\x00", "a,b\n1,2\n", "[[[["])
 def test_a_file_without_a_row_is_one_line(tmp_path, content):
     report = read(tmp_path, put(tmp_path, "x.csv", content))
     assert report.is_empty and not (tmp_path / "runs").exists()
