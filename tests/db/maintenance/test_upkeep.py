@@ -233,9 +233,11 @@ def test_files_none_of_which_is_a_bundle_leave_no_new_database(old, blank, tmp_p
 
 
 @pytest.mark.parametrize(("location", "blank"), [("sqlite", "postgresql")], indirect=True)
-def test_records_outlive_runs_and_cells_that_no_bundle_has(old, blank, tmp_path):
+def test_records_outlive_runs_and_cells_that_no_bundle_has(old, location, blank, tmp_path):
     other = night(tmp_path / "more", "elsewhere", minutes=300, cells=[cell("zzz")])
     rebuild(blank, [other], old)
+    with pytest.raises(StoreError, match="nothing is replaced"):
+        rebuild(location, [other], old)  # as with one on a server, which is asked above
     new = open_store(blank, write=True)
     ((found,), (before,)) = list_regressions(new), list_regressions(old)
     assert found == replace(before, base_run=None, onset_run=None, onset_at=None)
