@@ -166,9 +166,9 @@ class AtOnce(ThreadPoolExecutor):
 
 @pytest.fixture
 def checked(tmp_path, monkeypatch):
-    """Makes a check of `CELLS` whose measurements are played."""
+    """Makes a check of so many of `CELLS` whose measurements are played."""
 
-    def make(played, acting=(), seconds=600.0, census=None, workers=8):
+    def make(played, acting=(), seconds=600.0, census=None, workers=8, count=8):
         played.workers = workers
         monkeypatch.setattr(rounds, "scheduler_for", lambda *_: played)
         monkeypatch.setattr(rounds, "Pool", lambda *_: played)
@@ -190,7 +190,7 @@ def checked(tmp_path, monkeypatch):
         ]
         storage = Storage(tmp_path / "runs", False, database)
         settings = Settings(shared_tuning=str(tmp_path / "tuning"))
-        return Check(*sides, CELLS, settings, storage, time.monotonic() + seconds, acting, census)
+        return Check(*sides, CELLS[:count], settings, storage, time.monotonic() + seconds, acting, census)
 
     return make
 
@@ -229,14 +229,13 @@ def test_only_other_code_is_timed_in_turn_until_it_is_decided(checked, capsys):
 
 def test_a_compile_time_that_doubles_is_found_without_timing(checked):
     played = Played(compiling={"model2": 2.0})
-    check = checked(played)
+    check = checked(played, count=4)
     check.run()
     assert {what for what, _ in played.kinds()} == {"compile"}
-    counts = {model: len(played.of(model, "compile")) for model in "01234567"}
-    assert counts == dict.fromkeys("01234567", 3) | {"2": 7}
+    assert {model: len(played.of(model, "compile")) for model in "0123"} == {"0": 3, "1": 3, "2": 7, "3": 3}
     report, told = answer(check)
-    assert report.counts == {"regressed": 1, "unchanged": 7}
-    assert (told.exit_code, told.same_code, told.timed) == (1, 8, 0)
+    assert report.counts == {"regressed": 1, "unchanged": 3}
+    assert (told.exit_code, told.same_code, told.timed) == (1, 4, 0)
     assert [row.finding.metric for row in report.rows] == ["compile_cold_s"]
     check.compiled[CELLS[2].cell_id] = 3
     few = answer(check)[1]
@@ -245,7 +244,7 @@ def test_a_compile_time_that_doubles_is_found_without_timing(checked):
 
 
 def test_an_undecided_shorter_compile_time_fails_nothing(checked):
-    check = checked(Played(compiling={"model2": 0.5}, ends_when=lambda one: one.ended == 25))
+    check = checked(Played(compiling={"model2": 0.5}, ends_when=lambda one: one.ended == 13), count=4)
     with pytest.raises(KeyboardInterrupt):
         check.run()
     _, told = answer(check)
@@ -254,7 +253,7 @@ def test_an_undecided_shorter_compile_time_fails_nothing(checked):
 
 def test_wrong_results_and_more_graph_breaks_fail(checked):
     played = Played(other=("model1", "model4"), wrong=("model1",), breaks={"model4": 6.0})
-    check = checked(played, census=PlayedCensus(other=("model1", "model4")))
+    check = checked(played, census=PlayedCensus(other=("model1", "model4")), count=5)
     check.compares_compiling = False
     check.run()
     assert played.of("1", "time") == ["base", "new", "new", "base"], "it is not flaky"
@@ -266,12 +265,12 @@ def test_wrong_results_and_more_graph_breaks_fail(checked):
 
 
 def test_an_interruption_keeps_what_one_side_has_measured(checked):
-    check = checked(Played(other=("model3",), ends_when=lambda one: one.done.count(("time", "3")) == 2))
+    check = checked(Played(other=("model3",), ends_when=lambda one: one.done.count(("time", "3")) == 2), count=4)
     with pytest.raises(KeyboardInterrupt):
         check.run()
     report, told = answer(check)
     timed = {one.cell.model: "compiled_ms" in one.new.values for one in report.comparison.cells}
-    assert timed == {item.model: item.model == "model3" for item in CELLS}
+    assert timed == {item.model: item.model == "model3" for item in CELLS[:4]}
     assert (told.open, told.exit_code) == (1, 3)
     assert told.reason == "1 cell to time and none of them decided: raise --minutes"
 
@@ -279,29 +278,29 @@ def test_an_interruption_keeps_what_one_side_has_measured(checked):
 def test_what_the_census_decides_is_not_measured(checked, capsys):
     other = ("model3",)
     played = Played(slower={"model3": 1.1}, other=other)
-    check = checked(played, census=PlayedCensus(other=other, unknown=("model1", "model2")))
+    check = checked(played, census=PlayedCensus(other=other, unknown=("model1", "model2")), count=5)
     check.compares_compiling = False
     check.run()
     order = [(what, model) for _, what, model in played.turns]
     assert order.index(("time", "3")) < order.index(("compile", "1")) < order.index(("compile", "2"))
     assert played.kinds() == {("time", "3"), ("compile", "1"), ("compile", "2")}
     report, told = answer(check)
-    assert (told.exit_code, told.cells, told.census, told.same_code, told.timed, told.open) == (1, 8, 5, 7, 1, 0)
-    assert report.counts == {"regressed": 1, "unchanged": 7}
+    assert (told.exit_code, told.cells, told.census, told.same_code, told.timed, told.open) == (1, 5, 2, 4, 1, 0)
+    assert report.counts == {"regressed": 1, "unchanged": 4}
     errors = capsys.readouterr().err
     assert "unchanged: huggingface/model0 inference bfloat16 cuda bs8 default, same code" in errors
-    assert "census: 5 unchanged, 1 with other code, 2 not known" in errors
+    assert "census: 2 unchanged, 1 with other code, 2 not known" in errors
 
 
 def test_compile_times_of_some_cells_of_equal_code_are_compared_at_the_end(checked):
     played = Played(compiling={"model0": 2.0})
-    played.tuned.update(f"model{number}" for number in range(8))
-    check = checked(played, census=PlayedCensus())
+    played.tuned.update(item.model for item in CELLS)
+    check = checked(played, census=PlayedCensus(), count=6)
     check.run()
     assert played.kinds() == {("compile", model) for model in "0123"}
     report, told = answer(check)
-    assert (told.exit_code, told.census) == (1, 8)
-    assert report.counts == {"regressed": 1, "unchanged": 7}
+    assert (told.exit_code, told.census) == (1, 6)
+    assert report.counts == {"regressed": 1, "unchanged": 5}
 
 
 @pytest.mark.parametrize(
@@ -326,21 +325,20 @@ def test_what_the_census_decided_is_reported_however_it_ends(checked, played, ce
 
 def test_cells_that_began_go_on_before_others_begin(checked):
     played = Played(slower={"model0": 1.2, "model1": 1.2})
-    check = checked(played, acting=ACTING, workers=2)
-    check.cells = CELLS[:5]
+    check = checked(played, acting=ACTING, workers=2, count=4)
     check.run()
     assert sorted(played.turns[:4]) == [(side, "time", model) for side in ("base", "new") for model in "01"]
     for model in "01":
         assert played.of(model, "time") == ["base", "new", "new", "base"]
     report, told = answer(check)
-    assert (told.exit_code, told.same_code, told.timed) == (1, 0, 5), "files act at run time: equal code is timed"
+    assert (told.exit_code, told.same_code, told.timed) == (1, 0, 4), "files act at run time: equal code is timed"
     assert ACTING[0] in " ".join(told.lines())
-    assert report.counts == {"regressed": 2, "unchanged": 3}
+    assert report.counts == {"regressed": 2, "unchanged": 2}
 
 
 def test_what_takes_longer_than_the_budget_and_half_a_minute_is_ended(checked, monkeypatch):
     played, told = Played(), []
-    check = checked(played, acting=ACTING, workers=2, seconds=75)
+    check = checked(played, acting=ACTING, workers=2, seconds=75, count=4)
     turn = played.turn
 
     def slow():
@@ -359,14 +357,14 @@ def test_what_takes_longer_than_the_budget_and_half_a_minute_is_ended(checked, m
 def test_an_option_is_judged_on_the_cells_of_base(checked, monkeypatch, capsys):
     monkeypatch.setattr(check_sides, "check_config", lambda *_: None)
     played = Played(slower={"model3": 1.2}, other=("model3",))
-    check = checked(played)
+    check = checked(played, count=4)
     check.other, check.compares_compiling = OtherOption.parse("+combo_kernels=true"), False
     check.census = PlayedCensus(other=("model3",), on_new=check.on_new)
     check.run()
     assert played.kinds() == {("time", "3")}
     report, told = answer(check)
-    assert (told.exit_code, told.census, told.timed, told.open) == (1, 7, 1, 0)
-    assert report.counts == {"regressed": 1, "unchanged": 7}
+    assert (told.exit_code, told.census, told.timed, told.open) == (1, 3, 1, 0)
+    assert report.counts == {"regressed": 1, "unchanged": 3}
     (row,) = report.rows
     assert "combo_kernels=true" in row.cell
     assert row.repro.startswith("inductor-watch check base --against +combo_kernels=true --suite huggingface")
@@ -389,25 +387,25 @@ def test_other_code_is_timed_beside_the_census_on_its_share_of_the_cores(checked
     seen = []
     ends_when = lambda one: seen.append((census.is_over, len(one.turns)))  # noqa: E731
     played = Played(slower={"model0": 1.2}, other=("model0",), ends_when=ends_when)
-    check = checked(played, census=census)
+    check = checked(played, census=census, count=5)
     check.compares_compiling = False
     check.run()
     assert max(turns for is_over, turns in seen if not is_over) >= 4
     assert played.neighbours == [census]
     assert {0, 1} <= set(census.left)
-    assert answer(check)[0].counts == {"regressed": 1, "unchanged": 7}
+    assert answer(check)[0].counts == {"regressed": 1, "unchanged": 4}
 
 
 def test_the_census_ends_where_most_cells_have_other_code(checked, monkeypatch, capsys):
     monkeypatch.setattr(rounds, "_FEW_ANSWERS", 3)
     names = [item.model for item in CELLS]
     played, census = Played(slower={"model1": 1.2}, other=names), PlayedCensus(other=names[1:])
-    check = checked(played, census=census)
+    check = checked(played, census=census, count=5)
     check.compares_compiling = False
     check.run()
     assert (len(check.answers), census.is_over) == (3, False)
-    assert played.kinds() == {("time", model) for model in "1234567"}, "without compiling on its own before"
-    assert answer(check)[0].counts == {"regressed": 1, "unchanged": 7}
+    assert played.kinds() == {("time", model) for model in "1234"}, "without compiling on its own before"
+    assert answer(check)[0].counts == {"regressed": 1, "unchanged": 4}
     assert "most cells have other code" in capsys.readouterr().err
 
 
