@@ -292,52 +292,51 @@ def test_bisect_takes_a_commit_of_the_same_program_for_one_it_has_measured(tmp_p
     assert len(compiled) == 3
 
 
-def sides(tmp_path, repo, wheel, changed):
-    """The folders of `main` and of a commit with these changes."""
-    run_git(repo, "checkout", "-q", "main")
-    commit(repo, changed, "new")
-    return [made(tmp_path, wheel, f"{repo}@{ref}").folder for ref in ("main", "new")]
+@pytest.fixture
+def sides(tmp_path):
+    """Writes torch and torch with these changes into two folders; returns them and what differs."""
+
+    def write(changed):
+        for side, files in {"base": FILES, "new": FILES | changed}.items():
+            for name in (name for name, text in files.items() if text is not None):
+                path = tmp_path / side / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(files[name])
+        base, new = tmp_path / "base", tmp_path / "new"
+        files = differing(base, new, Wheel(base, "9.1", ""))
+        assert differing(new, base, Wheel(base, "9.1", "")) == files
+        return base, new, files
+
+    return write
 
 
-def compared(tmp_path, repo, wheel, changed):
-    """What differs and what of it acts, from `main` to a commit of these changes."""
-    base, new = sides(tmp_path, repo, wheel, changed)
-    files = differing(base, new, wheel)
-    assert differing(new, base, wheel) == files
-    return files, acting(base, new, files)
-
-
-def test_files_that_differ_are_named_whether_changed_new_or_gone(tmp_path, repo, wheel):
+def test_files_that_differ_are_named_whether_changed_new_or_gone(sides):
     changed = {
-        f"{INDUCTOR}/scheduler.py": "fuse = False\n",
         f"{INDUCTOR}/fx_passes/new.py": "new = 1\n",
         f"{INDUCTOR}/old.py": None,
+        f"{INDUCTOR}/scheduler.py": "fuse = False\n",
         "functorch/__init__.py": "x = 1\n",
-        "test/test_torch.py": "x = 1\n",
     }
-    files, at_run_time = compared(tmp_path, repo, wheel, changed)
-    assert files == [
-        f"{INDUCTOR}/fx_passes/new.py",
-        f"{INDUCTOR}/old.py",
-        f"{INDUCTOR}/scheduler.py",
-        "functorch/__init__.py",
-    ]
-    assert at_run_time == ["functorch/__init__.py"]
-    assert compared(tmp_path, repo, wheel, {"test/test_torch.py": "y"}) == ([], [])
+    base, new, files = sides({**changed, "test/test_torch.py": "x = 1\n"})
+    assert files == list(changed)
+    assert acting(base, new, files) == ["functorch/__init__.py"]
+
+
+HEURISTICS = f"{INDUCTOR}/runtime/triton_heuristics.py"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "acts"),
     [
-        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 2\n", True),
-        (f"{INDUCTOR}/runtime/triton_heuristics.py", "# more warps?\nwarps  =  1\n", False),
-        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = (\n", True),
+        (HEURISTICS, "warps = 2\n", True),
+        (HEURISTICS, "# more warps?\nwarps  =  1\n", False),
+        (HEURISTICS, "warps = (\n", True),
         # A function that nobody calls, a constant that nobody reads; but for what is run, called or found by its name.
-        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\ndef unused(x=1): return x\nUNUSED = 2\n", False),
-        (f"{INDUCTOR}/runtime/triton_heuristics.py", "def unused(x=1): return x\nwarps = 2\n", True),
-        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\n@register\ndef unused(): 1\n", True),
-        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\nclass Unused: 1\n", True),
-        (f"{INDUCTOR}/runtime/triton_heuristics.py", "warps = 1\ndef fuse(): 1\n", True),
+        (HEURISTICS, "warps = 1\ndef unused(x=1): return x\nUNUSED = 2\n", False),
+        (HEURISTICS, "def unused(x=1): return x\nwarps = 2\n", True),
+        (HEURISTICS, "warps = 1\n@register\ndef unused(): 1\n", True),
+        (HEURISTICS, "warps = 1\nclass Unused: 1\n", True),
+        (HEURISTICS, "warps = 1\ndef fuse(): 1\n", True),
         ("torch/nn/functional.py", "x = 1\n", True),
         ("torch/nn/functional.pyi", "x: int\n", False),
         (f"{INDUCTOR}/codegen/cpp_prefix.h", "#define X\n", True),
@@ -348,14 +347,14 @@ def test_files_that_differ_are_named_whether_changed_new_or_gone(tmp_path, repo,
         (f"{INDUCTOR}/compile_fx.py", "import b\ndef cudagraphify(): 1\ndef fx_codegen_and_compile(): 1\n", True),
     ],
 )
-def test_what_is_not_known_to_work_at_compile_time_only_acts_at_run_time(tmp_path, repo, wheel, name, content, acts):
-    assert compared(tmp_path, repo, wheel, {name: content}) == ([name], [name] * acts)
+def test_what_is_not_known_to_work_at_compile_time_only_acts_at_run_time(sides, name, content, acts):
+    base, new, files = sides({name: content})
+    assert (files, acting(base, new, files)) == ([name], [name] * acts)
 
 
 @pytest.mark.parametrize(
     ("content", "changes"),
     [("# more\nfuse = True\n", False), ("fuse = True\ndef unused(): 1\n", False), ("fuse = False\n", True)],
 )
-def test_compile_times_may_differ_where_a_file_says_something_else(tmp_path, repo, wheel, content, changes):
-    base, new = sides(tmp_path, repo, wheel, {f"{INDUCTOR}/scheduler.py": content})
-    assert changes_compiling(base, new, differing(base, new, wheel)) is changes
+def test_compile_times_may_differ_where_a_file_says_something_else(sides, content, changes):
+    assert changes_compiling(*sides({f"{INDUCTOR}/scheduler.py": content})) is changes
