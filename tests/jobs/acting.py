@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.outcome import Outcome
@@ -50,19 +50,27 @@ def played_host(log: Path, **more: Any) -> dict[str, str]:
         "cpu": "A CPU",
         "cores": 2,
         "node": "here",
-        **more,
-    }
+    } | more
     variables = {"PYTHONPATH": f"{PLAYER}{os.pathsep}{ROOT}", "PLAY_ENVIRONMENT": json.dumps(facts), "PLAY_HEALTH": ""}
     return player_variables(log, **variables, **{SKIP_VARIABLE: "1"})
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A step of a cell: when it was asked for (the device only), began and ended."""
+class Line(NamedTuple):
+    """A line of the log: which process of which cell did what with which of its steps."""
+
+    moment: float
+    number: int
+    pid: int
+    event: str
+    at: int
+    name: str
+
+
+class Span(NamedTuple):
+    """A step of a cell from its begin to its end."""
 
     number: int
     name: str
-    asked: float
     begin: float
     end: float
 
@@ -73,70 +81,46 @@ class Span:
         return self.begin < other.end and other.begin < self.end
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    number: int
-    name: str
-    moment: float
-
-
 @dataclass(slots=True)
 class Trace:
     """What the cells of a run have logged, by their numbers."""
 
     spans: list[Span] = field(default_factory=list)
-    ticks: list[Tick] = field(default_factory=list)
+    ticks: list[Line] = field(default_factory=list)
     #: From the first to the last line of every process.
     lives: dict[int, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
 
     def named(self, *names: str) -> list[Span]:
         return [span for span in self.spans if span.name in names]
 
-    def of(self, number: int, *names: str) -> list[Span]:
-        return [span for span in self.spans if span.number == number and (not names or span.name in names)]
+    def of(self, number: int, name: str) -> list[Span]:
+        return [span for span in self.named(name) if span.number == number]
 
-    def others_in(self, span: Span) -> list[Tick]:
+    def others_in(self, span: Span) -> list[Line]:
         """The moments within a step in which other cells ran."""
         return [tick for tick in self.ticks if tick.number != span.number and span.holds(tick.moment)]
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    moment: float
-    number: int
-    pid: int
-    parent: int
-    event: str
-    at: str
-    name: str
-
-
 def read_log(path: Path) -> list[Line]:
     text = path.read_text() if path.exists() else ""
-    found = []
-    for line in text.splitlines(keepends=True):
-        if line.endswith("\n"):
-            moment, number, pid, parent, event, at, name = line.split()
-            found.append(Line(float(moment), int(number), int(pid), int(parent), event, at, name))
-    return found
+    words = [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return [
+        Line(float(moment), int(number), int(pid), event, int(at), name)
+        for moment, number, pid, event, at, name in words
+    ]
 
 
 def read_trace(path: Path) -> Trace:
     """What a log says; a step that never ended is not in `spans`."""
-    trace, asked, begun = Trace(), {}, {}
+    trace = Trace()
     lives: dict[int, list[Line]] = defaultdict(list)
-    for line in sorted(read_log(path), key=lambda line: line.moment):
+    for line in sorted(read_log(path)):
         lives[line.pid].append(line)
-        step = (line.pid, line.at)
-        if line.event == "ask":
-            asked[step] = line.moment
-        elif line.event == "begin":
-            begun[step] = line.moment
-        elif line.event == "tick":
-            trace.ticks.append(Tick(line.number, line.name, line.moment))
+        if line.event == "tick":
+            trace.ticks.append(line)
         elif line.event == "end":
-            begin = begun[step]
-            trace.spans.append(Span(line.number, line.name, asked.get(step, begin), begin, line.moment))
+            (begin,) = [one.moment for one in lives[line.pid] if (one.event, one.at) == ("begin", line.at)]
+            trace.spans.append(Span(line.number, line.name, begin, line.moment))
     for lines in lives.values():
         trace.lives[lines[0].number].append((lines[0].moment, lines[-1].moment))
     return trace
@@ -152,19 +136,14 @@ class Stage:
     def log(self) -> Path:
         return self.folder / "log"
 
-    def scheduler(
-        self, cells: Sequence[Cell], where: DeviceSlot, settings: Settings = PATIENT, **options: Any
-    ) -> GpuScheduler:
+    def scheduler(self, cells: Sequence[Cell], where: DeviceSlot, settings: Settings = PATIENT) -> GpuScheduler:
         """A scheduler of such cells, started without a preloaded server."""
-        return GpuScheduler(cells, settings, where, {**os.environ, **player_variables(self.log)}, **options)
+        return GpuScheduler(cells, settings, where, {**os.environ, **player_variables(self.log)})
 
-    def play(
-        self, scripts: Iterable[str], workers: int | DeviceSlot, settings: Settings = PATIENT, **options: Any
-    ) -> tuple[list[Outcome], Trace]:
+    def play(self, scripts: Iterable[str], workers: int, settings: Settings = PATIENT) -> tuple[list[Outcome], Trace]:
         """Plays scripts, numbered from 1, on workers that share this machine's cores."""
         cells = [acted(script, number) for number, script in enumerate(scripts, 1)]
-        where = workers if isinstance(workers, DeviceSlot) else slot(workers)
-        found = list(Pool([self.scheduler(cells, where, settings, **options)]).run())
+        found = list(Pool([self.scheduler(cells, slot(workers), settings)]).run())
         return [outcome for _, outcome in found], read_trace(self.log)
 
 
@@ -190,15 +169,3 @@ def when(happened: Callable[[], Iterable[int]], times: int = 1) -> Iterator[list
     finally:
         over.set()
         thread.join()
-
-
-def end_budget_when(monkeypatch: Any, happened: Callable[[], bool]) -> None:
-    """Stops the pool's clock until something has happened; then every budget is over."""
-
-    class Clock:
-        sleep = staticmethod(time.sleep)
-
-        def monotonic(self) -> float:
-            return 1e9 if happened() else 0.0
-
-    monkeypatch.setattr("jobs.pool.runner.time", Clock())

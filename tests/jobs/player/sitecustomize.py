@@ -15,7 +15,7 @@ Where PLAY_LATENCIES is set, a JSON object, a cell whose batch size it has passe
 of its second one, ...; an eager one takes 10 ms.
 
 Every step notes in the file PLAY_LOG when it asked, began, ended, and every few milliseconds that it runs: lines of
-time, cell's batch size, process, its parent, event, number of the step, name of the step. A second is counted in those
+time, cell's batch size, process, event, number of the step, name of the step. A second is counted in those
 milliseconds: one for which the process stands still is not among them.
 
 `python -m collector.machine.environment` and `collector.machine.health` print and end as PLAY_ENVIRONMENT and PLAY_HEALTH say.
@@ -42,7 +42,7 @@ class Actor:
 
     def note(self, event, name="-"):
         now = time.monotonic()
-        line = f"{now:.6f} {self.number} {os.getpid()} {os.getppid()} {event} {self.steps} {name}\n"
+        line = f"{now:.6f} {self.number} {os.getpid()} {event} {self.steps} {name}\n"
         os.write(self.log, line.encode())
         return now
 
@@ -71,7 +71,7 @@ class Actor:
 
     def attempts(self):
         lines = os.pread(self.log, os.fstat(self.log).st_size, 0).decode().splitlines()
-        return sum(line.split()[1::3][:2] == [str(self.number), "start"] for line in lines)
+        return sum(line.split()[1:4:2] == [str(self.number), "start"] for line in lines)
 
     def end(self, status, windows):
         lacked_room = status == "no_room"

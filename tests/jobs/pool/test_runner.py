@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +22,7 @@ from jobs.pool.testbeds import Testbed
 from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames
 from tests.collector.processes import servers
 from tests.factories import ENVIRONMENT, header, passing
-from tests.jobs.acting import PATIENT, acted, end_budget_when, player_variables, read_log, read_trace, slot, when
+from tests.jobs.acting import PATIENT, acted, player_variables, read_log, read_trace, slot, when
 
 FACTS = {"torch": "2.13.0+cpu", "torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 1}
 
@@ -122,7 +124,9 @@ def test_every_device_writes_its_own_bundle(night):
 
 def test_what_the_budget_leaves_of_each_device_is_what_is_left(night, monkeypatch):
     parts = [[acted("work:0.4", 10 * device + number) for number in (1, 2, 3)] for device in (1, 2)]
-    end_budget_when(monkeypatch, lambda: set(read_trace(night.log).lives) == {11, 21})
+    # The budgets are over once both cells have begun, and the clock stands still until then.
+    clock = SimpleNamespace(monotonic=lambda: 1e9 * (set(read_trace(night.log).lives) == {11, 21}), sleep=time.sleep)
+    monkeypatch.setattr("jobs.pool.runner.time", clock)
     runs = [night.device_run(name, cells, budget_s=1) for name, cells in zip("ab", parts, strict=True)]
     _, found = night.measure(runs)
     assert [list(outcomes(contents)) for contents in found] == [[11], [21]]
