@@ -168,37 +168,34 @@ def make(tmp_path, run_id, **changes):
     return night(tmp_path, run_id, cells=CELLS, **changes)
 
 
-def confirmation(tmp_path, workers=1, **execution):
-    execution = ExecutionOptions(workers=workers, **execution)
-    testbed = Testbed(DeviceSlot([[0]]), {"device": "cpu", "torch_git": TORCH}, execution)
+def confirmation(tmp_path):
+    environment = {"device": "cpu", "torch_git": TORCH}
+    testbed = Testbed(DeviceSlot([[0]]), environment, ExecutionOptions(workers=1))
     run = read_bundle(make(tmp_path, "new", minutes=60, asked=asked()))
     overlays = [tmp_path / "overlays"]
     return Confirming([run], [testbed], Settings(), tmp_path, str(tmp_path / "store.db"), overlays, 1e9)
 
 
-@pytest.fixture(autouse=True)
-def same_environment(monkeypatch):
-    monkeypatch.setattr(confirming, "environment_id", lambda _: short_hash(ENVIRONMENT))
-
-
-def base_of(confirming_it, run_id="base"):
-    run = SimpleNamespace(run_id=run_id, trigger="nightly")
+def base_of(confirming_it):
+    run = SimpleNamespace(run_id="base", trigger="nightly")
     return confirming_it._base_testbeds(SimpleNamespace(runs=(run,)))
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("how", "environment", "words"),
     [
-        ({"asked": asked()}, "both sides"),
-        ({"asked": asked("e" * 40)}, "new side only: base is another torch"),
-        ({"asked": None}, "new side only: base is another torch"),
-        ({"asked": asked(overlay="/")}, "new side only: the files of base are gone from --overlays"),
+        (asked(), ENVIRONMENT, "both sides"),
+        (asked("e" * 40), ENVIRONMENT, "new side only: base is another torch"),
+        (None, ENVIRONMENT, "new side only: base is another torch"),
+        (asked(overlay="/"), ENVIRONMENT, "new side only: the files of base are gone from --overlays"),
+        (asked(), {}, "new side only: base ran in another environment"),
     ],
 )
-def test_base_is_measured_where_its_torch_is_at_hand(tmp_path, changes, words):
+def test_base_is_measured_where_its_torch_is_at_hand(tmp_path, monkeypatch, how, environment, words):
+    monkeypatch.setattr(confirming, "environment_id", lambda _: short_hash(environment))
     of_night = confirmation(tmp_path)
     assert base_of(of_night) == ((), "new side only: the bundle of base is not here")
-    make(tmp_path, "base", **changes)
+    make(tmp_path, "base", asked=how)
     found, said = base_of(of_night)
     assert (said, bool(found)) == (words, words == "both sides")
 
@@ -215,6 +212,7 @@ def test_base_of_another_source_is_measured_from_an_overlay_that_is_ours(tmp_pat
         started.append((execution.overlay, execution.source, options["plans"]))
         return [Testbed(DeviceSlot([[0]]), {"device": device}, execution)]
 
+    monkeypatch.setattr(confirming, "environment_id", lambda _: short_hash(ENVIRONMENT))
     monkeypatch.setattr(confirming, "find_testbeds", find)
     found, _ = base_of(confirmation(tmp_path))
     assert [one.execution.overlay for one in found] == [str(overlay)] * is_there
@@ -235,11 +233,3 @@ def test_resume_confirms_the_night_that_asked_for_it_and_no_other(tmp_path):
     assert names(resumed=[replace(of_night, path=tmp_path / "again.jsonl.gz")]) == ["night"]
     make(tmp_path, "plain", minutes=120, asked=asked())
     assert names() == []
-
-
-def test_without_base_or_in_another_environment_new_is_measured_alone(tmp_path, monkeypatch):
-    of_night = confirmation(tmp_path)
-    assert base_of(of_night) == ((), "new side only: the bundle of base is not here")
-    make(tmp_path, "base", asked=asked())
-    monkeypatch.setattr(confirming, "environment_id", lambda _: "another")
-    assert base_of(of_night) == ((), "new side only: base ran in another environment")

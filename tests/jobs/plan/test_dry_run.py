@@ -32,10 +32,6 @@ def run_of(items, workers=99):
     return BundleContents(head, measurements=list(items))
 
 
-def spaced(starts, seconds, **details):
-    return [took(cell(f"m{number}"), seconds, start, **details) for number, start in enumerate(starts)]
-
-
 def test_a_prediction_of_the_measured_nights_is_not_far_off():
     nights = [night for run in read_history(MEASURED) if (night := backtest(run))]
     assert nights
@@ -66,7 +62,7 @@ def test_a_forecast_adds_up_what_the_cells_cost():
 
 def test_measured_slack_makes_hours_longer_and_budgets_shorter():
     assert told(budget_s=3.2 * 3600)[0]["started"] == 3
-    slow = run_of(spaced([0, 30], 10.0), workers=1)
+    slow = run_of([took(cell(f"m{number}"), 10.0, 30 * number) for number in range(2)], workers=1)
     found, text = told(history=[*HISTORY, slow, slow], budget_s=3.2 * 3600)
     assert (found["hours"], found["started"], found["slack"], found["slack_from_nights"]) == (9.0, 2, 2.0, 2)
     assert "times 2.00, as in 2 measured nights" in text

@@ -142,15 +142,3 @@ def test_an_overlay_of_another_user_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(testbeds.os, "geteuid", lambda: Path(sys.executable).stat().st_uid + 12345)
     with pytest.raises(ConfigError, match="belongs to another user"):
         testbeds._overlay_variables(execution)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("max_autotune_gemm_backends", "CUTLASS,ATEN"), ("triton.cudagraphs", True), ("cpp.march", "x86-64-v3")),
-        *(("cutlass.compile_opt_level", "-O1"), ("cutlass.cutlass_op_allowlist_regex", "a (b|c)+")),
-    ],
-)
-def test_an_option_that_names_no_program_is_taken_from_a_bundle(key, value):
-    cell = Cell("huggingface", "T5Small", Phase.INFERENCE, "float32", "cpu", 1, Config(overrides={key: value}))
-    assert refusal(cell, {}) == ""

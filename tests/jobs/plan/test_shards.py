@@ -25,11 +25,10 @@ from tests.factories import CONFIGS, CUDAGRAPHS, DEFAULT, cell, header, night, p
 SECONDS = st.lists(st.integers(0, 300), min_size=1, max_size=25)
 
 
-def planned(seconds, device="cpu", **held):
+def planned(seconds, device="cpu"):
     """Cells of one model each that take these seconds, and a model that knows it."""
     cells = [cell(f"m{number:03}", device=device) for number in range(len(seconds))]
-    details = {"held_s": held} if held else {}
-    items = [passing(which, wall_s=float(took), details=details) for which, took in zip(cells, seconds, strict=True)]
+    items = [passing(which, wall_s=float(took), details={}) for which, took in zip(cells, seconds, strict=True)]
     return cells, CostModel.learn(items)
 
 
@@ -120,10 +119,8 @@ def call(*words, **environ):
     return CliRunner(env={**blank, **environ}).invoke(app, [str(word) for word in words])
 
 
-SMALL = (
-    "plan",
-    *["--device", "cpu", "--model", "ViTTinyForImageClassification", "--model", "T5Small", "--config", "triton"],
-)
+MODEL_WORDS = ("--model", "ViTTinyForImageClassification", "--model", "T5Small")
+SMALL = ("plan", "--device", "cpu", *MODEL_WORDS, "--config", "triton")
 
 
 def test_the_command_line_writes_plans_that_a_night_can_measure(tmp_path):
@@ -139,43 +136,37 @@ def test_the_command_line_writes_plans_that_a_night_can_measure(tmp_path):
     assert [read_plan(tmp_path / job["plan"], "cpu").night for job in jobs] == ["actions-5-1"] * 2
 
 
-def arrived(folder, number, shard, minutes=0):
-    made = [passing(item, minutes=minutes + 1) for item in shard.cells]
-    return write_bundle(folder, header(f"run-{number}", minutes=minutes, night="n-1", trigger="nightly"), made)
-
-
 @pytest.fixture
-def shards(tmp_path):
-    found = cut(PLAN, UNEVEN, 3)
-    write_plans(tmp_path / "plan", "n-1", PLAN, found)
-    return found
+def merge(tmp_path):
+    """Merges the bundles that arrived of night n-1; returns how that ended, the night, and the rows of its cells."""
+    database = tmp_path / "w.db"
+
+    def ingest():
+        done = call("ingest", tmp_path / "runs", "--plan", tmp_path / "plan" / "plan.json", "--db", database)
+        store = open_store(database, write=False)
+        (found, *_) = list_nights(store)
+        return done, found, None if done.exit_code else side_rows(store, resolve_side(store, "n-1"))
+
+    return ingest
 
 
-def merge(folder, *words, **environ):
-    return call(
-        "ingest", folder / "runs", "--plan", folder / "plan" / "plan.json", "--db", folder / "w.db", *words, **environ
-    )
+def test_a_shard_that_never_arrived_is_missing_until_it_does(tmp_path, merge):
+    shards = cut(PLAN, UNEVEN, 3)
+    write_plans(tmp_path / "plan", "n-1", PLAN, shards)
 
+    def arrive(number, minutes):
+        made = [passing(item, minutes=minutes + 1) for item in shards[number].cells]
+        head = header(f"run-{number}", minutes=minutes, night="n-1", trigger="nightly")
+        write_bundle(tmp_path / "runs", head, made)
 
-def stored(folder):
-    store = open_store(folder / "w.db", write=False)
-    try:
-        return list_nights(store), side_rows(store, resolve_side(store, "n-1"))
-    finally:
-        store.dispose()
-
-
-def test_a_shard_that_never_arrived_is_missing_until_it_does(tmp_path, shards):
     night(tmp_path / "runs", "another")
-    done = merge(tmp_path)
+    done, _, _ = merge()
     assert (done.exit_code, "no shard of night n-1 arrived" in done.output) == (3, True)
-    for number in (0, 2):
-        arrived(tmp_path / "runs", number, shards[number], minutes=number)
-    done = merge(tmp_path)
-    assert done.exit_code == 0, done.output
+    arrive(0, 0)
+    arrive(2, 2)
+    done, found, rows = merge()
     lost = len(shards[1].cells)
     assert f"night n-1: 2 runs of 36 planned cells; {lost} cells never arrived and count as missing" in done.output
-    (found, *_), rows = stored(tmp_path)
     assert (len(found.runs), found.missing, found.statuses) == (3, lost, {"pass": 36 - lost})
     assert set(rows[rows["status"].isna()]["model"]) == {item.model for item in shards[1].cells}
     assert found.place == "Synthetic GPU and never arrived"
@@ -183,13 +174,11 @@ def test_a_shard_that_never_arrived_is_missing_until_it_does(tmp_path, shards):
     kept, before = read_bundle(absent), absent.read_bytes()
     assert (kept.header.night, kept.header.commit, kept.measurements) == ("n-1", "a1" * 20, [])
     assert [item.cell_id for item in kept.planned] == [item.cell_id for item in shards[1].cells]
-    done = merge(tmp_path)
-    assert "n-1-absent: 0 new, 0 updated, 0 unchanged" in done.output
+    assert "n-1-absent: 0 new, 0 updated, 0 unchanged" in merge()[0].output
     assert absent.read_bytes() == before
-    arrived(tmp_path / "runs", 1, shards[1], minutes=90)
-    done = merge(tmp_path)
+    arrive(1, 90)
+    done, found, rows = merge()
     assert "night n-1: 3 runs of 36 planned cells, all of them taken on" in done.output
-    (found, *_), rows = stored(tmp_path)
     assert (len(found.runs), found.missing) == (3, 0)
     assert rows["status"].eq("pass").all()
     assert not absent.exists()

@@ -74,19 +74,13 @@ def test_the_fork_server_of_each_slot_begins_before_the_plan_is_made(two_gpus, s
     for testbed in found:
         testbed.import_for([cell("BertForMaskedLM")])
     assert [server.told for server in servers] == [[preload_for([cell("BertForMaskedLM")], "cuda")]] * 2
-    assert not any(server.closed for server in servers)
+    with keeping_servers(found):
+        assert not any(server.closed for server in servers) and all(server.is_kept for server in servers)
+    assert all(server.closed and not server.is_kept for server in servers)
 
 
 def indexes(testbeds):
     return [testbed.environment.get("gpu_index") for testbed in testbeds]
-
-
-def test_servers_that_are_kept_end_with_the_last_run(two_gpus, servers):
-    found = find_testbeds(None, ExecutionOptions(), serve=True)
-    with keeping_servers(found):
-        assert all(server.is_kept for server in servers)
-    assert servers
-    assert all(server.closed and not server.is_kept for server in servers)
 
 
 def test_every_gpu_is_a_testbed_of_its_own_and_the_first_is_the_default(two_gpus):
@@ -175,10 +169,3 @@ def test_of_two_overlays_this_process_imports_the_one_that_it_plans_with(tmp_pat
         paths[name] = testbed.environment["path"].partition(os.pathsep)[0]
     assert paths == {name: str(tmp_path / name) for name in paths}
     assert [path for path in sys.path if path.startswith(str(tmp_path))] == [str(tmp_path / "base")]
-
-
-def test_what_is_left_of_a_night_on_one_gpu_gets_its_old_part_of_the_cores(two_gpus, tmp_path):
-    began = find_testbeds(None, ExecutionOptions(gpus="all"))
-    begin(tmp_path / "runs", began, [2, 1])
-    found, here = resumed(tmp_path / "runs")
-    assert (run_ids(found), here) == (["n1-1"], began[1:])

@@ -53,14 +53,29 @@ def seen(meter, monkeypatch, seconds=10.0):
     return meter.usage()
 
 
-def test_cores_are_busy_as_the_kernel_counts_and_what_nobody_tells_is_left_out(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", None)
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    """Writes what the kernel tells of its cores."""
     monkeypatch.setattr(usage, "_STAT", tmp_path / "stat")
     (tmp_path / "stat").write_text(STAT)
+    return (tmp_path / "stat").write_text
+
+
+def test_cores_and_gpu_are_watched_until_the_driver_answers_no_more(kernel, monkeypatch):
+    driver = Driver((50, 10 * 10**9), (100, 30 * 10**9), (0, 0))
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    monkeypatch.setattr(usage, "_LOOK_S", 0.001)
     with UsageMeter("GPU-1", [0, 1], 2) as meter:
         meter._thread.join(10)
-        (tmp_path / "stat").write_text(STAT.replace("cpu0 100 0 50 300", "cpu0 130 0 50 310"))
-    assert seen(meter, monkeypatch).cores_busy == 0.75
+        kernel(STAT.replace("cpu0 100 0 50 300", "cpu0 130 0 50 310"))
+    found = seen(meter, monkeypatch)
+    assert driver.asked == ["GPU-1"]
+    assert (found.gpu_busy, found.gpu_memory_bytes, found.gpu_memory_most_bytes) == (0.75, 20e9, 30e9)
+    assert (found.cores_busy, found.cores, found.workers) == (0.75, 2, 2)
+
+
+def test_what_nobody_tells_is_left_out(kernel, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     with UsageMeter("GPU-1", [7], 1) as meter:
         meter._thread.join(10)
     found = seen(meter, monkeypatch)
@@ -150,24 +165,3 @@ def test_a_slow_host_shows_in_eager_alone_and_its_process_is_repeated():
     slow.metrics["eager_ms"] = 4.1
     assert judge(check, slow) == [slow.cell]
     assert slow.details["disturbed"].startswith("the host was slow")
-
-
-@pytest.fixture
-def kernel(tmp_path, monkeypatch):
-    monkeypatch.setattr(usage, "_STAT", tmp_path / "stat")
-    return (tmp_path / "stat").write_text
-
-
-def test_the_gpu_is_watched_by_its_uuid_until_its_driver_answers_no_more(kernel, monkeypatch):
-    kernel(STAT)
-    driver = Driver((50, 10 * 10**9), (100, 30 * 10**9), (0, 0))
-    monkeypatch.setitem(sys.modules, "pynvml", driver)
-    monkeypatch.setattr(usage, "_LOOK_S", 0.001)
-    with UsageMeter("GPU-1", [0, 1], 2) as meter:
-        meter._thread.join(10)
-        kernel(STAT.replace("cpu0 100 0 50 300", "cpu0 130 0 50 310"))
-    found = seen(meter, monkeypatch)
-    assert driver.asked == ["GPU-1"]
-    assert (found.gpu_busy, found.gpu_memory_bytes, found.gpu_memory_most_bytes) == (0.75, 20e9, 30e9)
-    assert found.cores_busy == 0.75
-    assert (found.cores, found.workers) == (2, 2)
