@@ -15,7 +15,7 @@ from db.nights import list_runs
 from db.queries.details import samples
 from db.regression_records import Finding, list_regressions, open_regression
 from jobs.commands.db import db_command, runs_command
-from tests.factories import COMMIT_A, COMMIT_B, cell, header, new_store, night, passing, write_bundle
+from tests.factories import COMMIT_A, cell, header, new_store, night, passing
 
 
 @pytest.fixture
@@ -62,15 +62,6 @@ def test_check_and_rebuild_tell_of_a_bad_file_and_go_on(folder):
     assert (done.exit_code, "runs/r0.jsonl is not a bundle" in done.stderr, "3 runs" in done.stdout) == (1, True, True)
 
 
-def test_check_of_a_damaged_file_is_an_error_that_ends_with_4(folder):
-    with (folder / "inductor-watch.db").open("r+b") as stream:
-        stream.seek(20_000)
-        stream.write(b"\xa5" * 60_000)
-    done = say("check")
-    assert done.exception.exit_code == 4
-    assert "\n" not in str(done.exception)
-
-
 def test_prune_says_what_went_and_a_dry_run_what_would(folder):
     engine = open_store("inductor-watch.db", write=False)
     dry = say("prune", "--older-than", "0d", "--dry-run")
@@ -86,7 +77,7 @@ def test_prune_says_what_went_and_a_dry_run_what_would(folder):
     assert list_runs(engine) == []
 
 
-def test_rebuild_carries_records_and_says_what_it_built(folder):
+def test_rebuild_carries_records_and_needs_all_bundles_and_a_free_place(folder):
     engine = open_store("inductor-watch.db", write=True)
     runs = {"base_run": "r0", "onset_run": "r1"}
     open_regression(engine, Finding(cell().cell_id, **runs, kind="broke"), at=datetime.now(UTC), author="ann")
@@ -95,10 +86,7 @@ def test_rebuild_carries_records_and_says_what_it_built(folder):
     assert "new.db: 3 runs, 3 measurements, 1 commits; carried over: 1 regressions" in done.output
     assert [path.name for path in folder.glob("new*")] == ["new.db"]  # nothing half-built beside it
     assert list_regressions(open_store("new.db", write=False)) == list_regressions(engine)
-
-
-def test_rebuild_needs_all_bundles_and_a_place_where_nothing_is(folder):
-    done = say("rebuild", "new.db", "runs/r0.jsonl.gz", "--json")
+    done = say("rebuild", "less.db", "runs/r0.jsonl.gz", "--json")
     assert (done.exit_code, json.loads(done.output)["lost"]) == (1, ["r1", "r2"])
     assert "nothing is replaced" in str(say("rebuild", "inductor-watch.db", "runs").exception)
     assert len(list_runs(open_store("inductor-watch.db", write=False))) == 3
@@ -122,40 +110,6 @@ def test_remove_says_what_goes_asks_and_leaves_the_bundle(folder):
     assert "nearest: r" in str(say("remove", "r22", "--yes").exception)
 
 
-GPU = {"gpu": "A GPU", "node": "here"}
-
-
-@pytest.fixture
-def listed(tmp_path):
-    """Calls the verb on a database of one night on two GPUs, of which one was resumed, and an older one of one run."""
-    engine = new_store(tmp_path / "store.db")
-    ingest_bundle(engine, night(tmp_path, "alone", cells=[cell()], testbed=GPU, label="", attempt=3))
-    for index in range(2):
-        head = header(
-            f"g{index}",
-            minutes=60 + index,
-            night="n",
-            testbed={**GPU, "gpu_index": index},
-            attempt=1 + index,
-            commit=COMMIT_B,
-        )
-        planned = [cell("a"), cell("b")] if index else None
-        ingest_bundle(engine, write_bundle(tmp_path, head, [passing(cell("a"))], planned=planned))
-    engine.dispose()
-    return lambda *words: CliRunner().invoke(runs_command, [*words, "--db", str(tmp_path / "store.db")]).output
-
-
-def test_a_night_is_a_line_and_its_runs_are_below_it(listed):
-    assert listed().splitlines() == [
-        f"n  main@{COMMIT_B[:10]}  2 x A GPU [synthetic test data]: 2 pass, 1 missing",
-        "    g1  A GPU 1, attempt 2: 1 pass, 1 missing",
-        "    g0  A GPU 0: 1 pass",
-        f"alone  main@{COMMIT_A[:10]}  A GPU, attempt 3: 1 pass",
-    ]
-    runs = [(row["night"], row["run_id"], row["attempt"]) for row in json.loads(listed("--json"))]
-    assert runs == [("n", "g1", 2), ("n", "g0", 1), ("alone", "alone", 3)]
-
-
 USAGE = {
     **{"seconds": 549.0, "workers": 15, "cores": 16, "cores_busy": 0.81, "gpu_busy": 0.4},
     **{"gpu_memory_bytes": 31.4e9, "gpu_memory_most_bytes": 72e9, "working": 0.7, "waiting": 0.2, "standing": 0.1},
@@ -166,31 +120,47 @@ WORDS = (
 )
 
 
-def closed(folder, run_id, usage, **changes):
-    """A bundle whose last line says how its run used the machine."""
-    writer = BundleWriter(folder, header(run_id, testbed=GPU, **changes), [cell()])
-    writer.measurement(passing(cell()))
-    return writer.close("2026-08-01T03:00:00+00:00", usage)
+@pytest.fixture
+def listed(tmp_path):
+    """Lists runs of one cell on a GPU, whose last lines have this use; every second one lacks another cell."""
+
+    def call(*runs, usage=None):
+        engine = new_store(tmp_path / "store.db")
+        for number, (run_id, changes) in enumerate(runs):
+            testbed = {"gpu": "A GPU", "node": "here", **changes.pop("testbed", {})}
+            head = header(run_id, minutes=60 * number, testbed=testbed, **changes)
+            writer = BundleWriter(tmp_path, head, [cell("a"), cell("b")][: 1 + number % 2])
+            writer.measurement(passing(cell("a")))
+            ingest_bundle(engine, writer.close("2026-08-02T03:00:00+00:00", usage))
+        engine.dispose()
+        lines, found = (
+            CliRunner().invoke(runs_command, [*words, "--db", str(tmp_path / "store.db")]).output
+            for words in ([], ["--json"])
+        )
+        return lines.splitlines(), json.loads(found)
+
+    return call
 
 
-def printed(folder, *words):
-    return CliRunner().invoke(runs_command, [*words, "--db", str(folder / "store.db")]).output
+def test_a_night_is_a_line_and_its_runs_are_below_it(listed):
+    on_two = [(f"g{gpu}", {"night": "n", "testbed": {"gpu_index": gpu}, "attempt": 1 + gpu}) for gpu in (0, 1)]
+    lines, found = listed(("alone", {"label": "", "attempt": 3}), *on_two)
+    assert lines == [
+        f"n  main@{COMMIT_A[:10]}  2 x A GPU [synthetic test data]: 2 pass, 1 missing",
+        "    g1  A GPU 1, attempt 2: 1 pass",
+        "    g0  A GPU 0: 1 pass, 1 missing",
+        f"alone  main@{COMMIT_A[:10]}  A GPU, attempt 3: 1 pass",
+    ]
+    runs = [(row["night"], row["run_id"], row["attempt"]) for row in found]
+    assert runs == [("n", "g1", 2), ("n", "g0", 1), ("alone", "alone", 3)]
 
 
-def test_how_a_run_used_its_machine_is_in_bundle_database_list_and_json(tmp_path):
-    engine = new_store(tmp_path / "store.db")
-    path = closed(tmp_path, "r1", USAGE)
-    assert read_bundle(path).usage == USAGE
-    ingest_bundle(engine, path)
-    engine.dispose()
-    assert printed(tmp_path).splitlines()[1:] == [f"    used in {WORDS}"]
-    (row,) = json.loads(printed(tmp_path, "--json"))
-    assert row["usage"] == USAGE
+def test_how_a_run_used_its_machine_is_in_bundle_database_list_and_json(listed, tmp_path):
+    lines, (row,) = listed(("r1", {}), usage=USAGE)
+    assert lines[1:] == [f"    used in {WORDS}"]
+    assert row["usage"] == read_bundle(tmp_path / "r1.jsonl.gz").usage == USAGE
 
 
 @pytest.mark.parametrize("foreign", [{"workers": "many"}, {"seconds": 1.0}, {**USAGE, "cores_busy": "much"}])
-def test_a_use_of_another_version_does_not_end_the_list(foreign, tmp_path):
-    engine = new_store(tmp_path / "store.db")
-    ingest_bundle(engine, closed(tmp_path, "r1", foreign))
-    engine.dispose()
-    assert printed(tmp_path).startswith("r1  main@")
+def test_a_use_of_another_version_does_not_end_the_list(foreign, listed):
+    assert listed(("r1", {}), usage=foreign)[0][0].startswith("r1  main@")

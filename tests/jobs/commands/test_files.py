@@ -60,18 +60,14 @@ def test_the_log_of_a_bisection_among_its_bundles_is_no_bundle(tmp_path, monkeyp
 
 
 def test_a_run_that_contradicts_the_stored_one_is_a_bad_file_like_another(folder):
+    done = ingest("runs/r0.jsonl", "runs/r2.jsonl")
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 3)
+    assert not list(folder.glob("*.db")), "no file is a bundle"
     other = night(folder / "other", "r1", cells=[cell()], commit=COMMIT_B)
     late = night(folder / "other", "r9", cells=[cell()])
     done = ingest("runs/r1.jsonl.gz", other, late)
     assert (done.exit_code, stored()) == (1, ["r1", "r9"])
     assert "already stored" in done.stderr.splitlines()[0]
-
-
-def test_where_no_file_is_a_bundle_no_database_is_made(folder):
-    done = ingest("runs/r0.jsonl", "runs/r2.jsonl")
-    assert done.exit_code == 2
-    assert not list(folder.glob("*.db"))
-    assert len(done.stderr.splitlines()) == 3
 
 
 def test_a_run_from_the_future_is_refused_and_a_clock_may_be_minutes_ahead(folder, monkeypatch):
@@ -92,31 +88,22 @@ def exported(tmp_path):
     return lambda *words: CliRunner().invoke(app, ["export", *map(str, words), "--db", str(tmp_path / "s.db")])
 
 
-@pytest.mark.parametrize(("form", "count"), [("v3", None), ("parquet", 3)])
-def test_a_file_is_written_and_told(exported, tmp_path, form, count):
-    done = exported("latest", "--format", form, "-o", tmp_path / "out")
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "out").stat().st_size > 500
-    assert done.output.startswith(f"{tmp_path}/out: {count or ''}")
-    assert done.output.endswith("rows of r1\n")
-
-
-def test_the_newest_night_as_v3_on_standard_output_where_nothing_is_said(exported):
-    first = json.loads(exported().output.splitlines()[0])
-    assert (first["schema_version"], first["metric"]["name"]) == ("v3", "accuracy")
-    assert exported("--format", "csv").output.count("\n") == 4
-
-
-def test_bundles_go_into_a_folder(exported, tmp_path):
+def test_a_file_or_a_folder_of_bundles_is_written_and_told(exported, tmp_path):
+    done = exported("latest", "--format", "parquet", "-o", tmp_path / "table")
+    assert done.output == f"{tmp_path}/table: 3 rows of r1\n"
+    assert (tmp_path / "table").stat().st_size > 500
     done = exported("r1", "--format", "bundle", "--out", tmp_path / "out", "--json")
     assert json.loads(done.output)[0]["run_ids"] == ["r1"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["r1.jsonl.gz"]
 
 
-@pytest.mark.parametrize("form", ["bundle", "parquet"])
-def test_what_is_no_text_wants_a_place(exported, form):
-    done = exported("r1", "--format", form)
-    assert (done.exit_code, "-o" in done.output) == (2, True)
+def test_text_goes_to_standard_output_and_what_is_none_wants_a_place(exported):
+    first = json.loads(exported().output.splitlines()[0])
+    assert (first["schema_version"], first["metric"]["name"]) == ("v3", "accuracy")
+    assert exported("--format", "csv").output.count("\n") == 4
+    for form in ("bundle", "parquet"):
+        done = exported("r1", "--format", form)
+        assert (done.exit_code, "-o" in done.output) == (2, True)
 
 
 TOLD = ("--commit", COMMIT, "--branch", "main", "--date", "2026-08-01T02:00:00")

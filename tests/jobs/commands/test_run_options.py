@@ -36,7 +36,7 @@ def test_a_model_of_ones_own_is_planned_without_being_imported(measured):
     assert (settings.precision, settings.warm_compile, names.night) == (0.0, False, "")
 
 
-CAREFULLY = ("--precision", "0.01", "--warm-compile", "--trace", "traces")
+CAREFULLY = ("--precision", "0.01", "--warm-compile")
 SMALL = ("--device", "cpu", "--model", "T5Small", "--config", "triton")
 
 
