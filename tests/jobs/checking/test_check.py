@@ -30,40 +30,32 @@ class Small(nn.Module):
 def small(batch_size):
     return Small(), (torch.randn(32 * batch_size, 64),)
 """
-#: Files of Inductor, what a branch replaces in each, and what it appends.
-BRANCHES = {
-    "comment": ("scheduler.py", "", "", "# A comment.\n"),
-    "unfused": ("choices.py", "> config.max_fusion_size", "> 1", ""),
-}
+INDUCTOR = "torch/_inductor"
 
 
 @pytest.fixture(scope="module")
 def pytorch(tmp_path_factory):
-    """A clone with files of the installed torch on `main`, and a branch of one commit for each of `BRANCHES`."""
-    folder = tmp_path_factory.mktemp("clone")
-    sources = {
-        f"torch/_inductor/{name}": installed(f"torch/_inductor/{name}").read_text() for name, *_ in BRANCHES.values()
-    }
-    commit(folder, sources, "main")
-    for branch, (name, old, new, appended) in BRANCHES.items():
-        run_git(folder, "checkout", "-q", "main")
-        source = sources[f"torch/_inductor/{name}"]
-        assert old in source
-        commit(folder, {f"torch/_inductor/{name}": source.replace(old, new) + appended}, branch)
+    """A clone with files of the installed torch on `main`, and a branch with a comment and one that fuses less."""
+    folder, names = tmp_path_factory.mktemp("clone"), [f"{INDUCTOR}/{name}.py" for name in ("scheduler", "choices")]
+    scheduler, choices = (installed(name).read_text() for name in names)
+    assert "> config.max_fusion_size" in choices
+    commit(folder, dict(zip(names, (scheduler, choices), strict=True)), "main")
+    commit(folder, {names[0]: f"{scheduler}# A comment.\n"}, "comment")
+    run_git(folder, "checkout", "-q", "main")
+    commit(folder, {names[1]: choices.replace("> config.max_fusion_size", "> 1")}, "unfused")
     run_git(folder, "checkout", "-q", "main")
     (folder / "own.py").write_text(MODEL)
     return folder
 
 
-def words(pytorch, base, new, *more):
-    options = ["--repo", pytorch, "--wheel-commit", "main", "--model", "own:small", "--device", "cpu"]
-    return ["check", base, new, *options, "--config", "triton", "--samples", "5", *more]
-
-
-def variables(tmp_path, pytorch):
+@pytest.fixture
+def check(tmp_path, pytorch):
+    """Checks a branch against main, in a folder of its own."""
     paths = os.pathsep.join([str(ROOT), str(pytorch), *sys.path])
-    overlays = str(tmp_path / "overlays")
-    return {"PYTHONPATH": paths, "INDUCTOR_WATCH_OVERLAYS": overlays, "HOME": str(tmp_path / "home")}
+    places = {name: str(tmp_path / name.lower()) for name in ("HOME", "INDUCTOR_WATCH_OVERLAYS")}
+    options = ["--repo", pytorch, "--wheel-commit", "main", "--model", "own:small", "--device", "cpu"]
+    words = [*options, "--config", "triton", "--samples", "5"]
+    return lambda new, *more: call("check", "main", new, *words, *more, folder=tmp_path, PYTHONPATH=paths, **places)
 
 
 def measured(folder):
@@ -78,9 +70,8 @@ def measured(folder):
     return runs
 
 
-def test_a_comment_changes_no_code_and_nothing_is_measured(tmp_path, pytorch):
-    asked = words(pytorch, "main", "comment", "--minutes", "8", "--format", "json")
-    done = call(*asked, folder=tmp_path, **variables(tmp_path, pytorch))
+def test_a_comment_changes_no_code_and_nothing_is_measured(tmp_path, pytorch, check):
+    done = check("comment", "--minutes", "8", "--format", "json")
     assert done.returncode == 0, tell(done)
     document = json.loads(done.stdout)
     keys = ("exit_code", "cells", "census", "same_code", "timed", "open", "files", "acting", "rounds")
@@ -100,9 +91,8 @@ def test_a_comment_changes_no_code_and_nothing_is_measured(tmp_path, pytorch):
 
 
 @pytest.mark.slow
-def test_other_code_is_timed_in_turn_and_a_report_is_written(tmp_path, pytorch):
-    asked = words(pytorch, "main", "unfused", "--minutes", "3", "--format", "markdown", "--output", "answer.md")
-    done = call(*asked, folder=tmp_path, **variables(tmp_path, pytorch))
+def test_other_code_is_timed_in_turn_and_a_report_is_written(tmp_path, check):
+    done = check("unfused", "--minutes", "3", "--format", "markdown", "--output", "answer.md")
     assert done.returncode in (0, 1, 3), tell(done)  # how much slower it is depends on this machine
     text = (tmp_path / "answer.md").read_text()
     assert "### How it was checked" in text
@@ -118,11 +108,10 @@ def test_other_code_is_timed_in_turn_and_a_report_is_written(tmp_path, pytorch):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--repo", "{tmp}"], "is no git repository"),
+        (["--repo", "."], "is no git repository"),
         (["--against", "+combo_kernels=true"], "--against takes one ref, or none"),
     ],
 )
-def test_what_cannot_be_checked_is_refused_in_one_line(tmp_path, pytorch, more, said):
-    asked = words(pytorch, "main", "comment", *(word.format(tmp=tmp_path) for word in more))
-    is_one_line(call(*asked, folder=tmp_path, **variables(tmp_path, pytorch)), 2, said)
+def test_what_cannot_be_checked_is_refused_in_one_line(tmp_path, check, more, said):
+    is_one_line(check("comment", *more), 2, said)
     assert not list(tmp_path.glob("*.db"))
