@@ -3,7 +3,6 @@
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from collector.vocabulary import Cell, Phase, Status
 from collector.zoo.registry import find
 from jobs.census.census_pool import CensusPlace, CensusPool
 from tests.collector.census import small_models
-from tests.collector.processes import wait_until
+from tests.collector.processes import state, wait_until
 
 SETTINGS = Settings(code_only=True, warmups=1, timeout_s=120)
 
@@ -92,7 +91,7 @@ def test_a_cell_that_fails_or_crashes_takes_no_other_with_it(pool):
     assert "SIGABRT" in by_status[Status.CRASHED].failure.message
 
 
-def test_cells_are_generated_side_by_side_in_one_process_and_die_with_it(pool):
+def test_cells_die_with_their_process_and_the_next_one_gives_way_to_others(pool):
     pool.workers = 2
     endless, one = cell("net_that_never_ends"), cell()
     found = pool.generate([endless, one], {})
@@ -101,25 +100,16 @@ def test_cells_are_generated_side_by_side_in_one_process_and_die_with_it(pool):
     (died,) = found
     assert (died.measurement.cell, died.measurement.status) == (endless, Status.CRASHED)
     assert died.measurement.failure.message == "the process of the cell ended with SIGKILL"
-    assert taken(pool, one)[one].measurement.status is Status.NOT_CHECKED
     pool.workers = 1
-
-
-def test_it_stands_still_while_others_need_the_cores(pool):
-    one = cell()
     pool.give_way()
     pool.start()
     pid = pool._process._process.pid
     assert os.getpriority(os.PRIO_PROCESS, pid) == 10, "it gives way to others"
     pool.stand()
-    wait_until(lambda: state_of(pid) == "T")
+    wait_until(lambda: state(pid) == "T")
     pool.go_on()
     assert taken(pool, one)[one].measurement.status is Status.NOT_CHECKED
-    assert state_of(pid) != "T"
-
-
-def state_of(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    assert state(pid) != "T"
 
 
 def test_a_cell_that_takes_too_long_is_given_up(pool):

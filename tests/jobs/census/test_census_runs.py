@@ -5,16 +5,11 @@ from __future__ import annotations
 import pytest
 
 from collector.bundle import CENSUS
-from collector.census.gpu_models import ASSUMED, PAD_MM
 from collector.configs import parse_config
 from db.ingest import ingest_bundle
 from jobs.census.census_pool import CensusPlace
 from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CensusMemory, read_truth, share
 from tests.factories import cell, header, new_store, passing, write_bundle
-
-
-def question(key, answer):
-    return {"kind": PAD_MM, "key": key, "answer": answer, "source": ASSUMED, "text": ""}
 
 
 def test_equal_programs_are_generated_once():
@@ -29,15 +24,11 @@ def test_equal_programs_are_generated_once():
     ]
 
 
-def known(model):
-    facts = {"known": True, "questions": [{"kind": "pad_mm", "key": "a", "answer": False, "source": "assumed"}]}
-    return CensusCell(passing(cell(model), code_id="c0de", details={CENSUS: facts}))
-
-
 def test_answers_and_differing_cells_are_read_back(tmp_path):
     place = CensusPlace("H100", cache=tmp_path / "cache")
     memory = CensusMemory.read(place, "2.13.0")
-    memory.learn("night-1", [known("bert")], ["equal"], [cell("gpt2").cell_id])
+    questions = [{"kind": "pad_mm", "key": "a", "answer": False, "source": "assumed"}]
+    memory.learn("night-1", [taken("bert", "c0de", questions=questions)], ["equal"], [cell("gpt2").cell_id])
     again = CensusMemory.read(place, "2.13.0")
     assert again.answers == {cell("bert").cell_id: {"a": (False, "night-1")}}
     assert again.differing == {cell("gpt2").cell_id: "night-1"}
@@ -59,8 +50,8 @@ def bundle(tmp_path):
     return write_bundle(tmp_path / "runs", header("n-1", testbed=TESTBED), measured, environment=SOFTWARE)
 
 
-def taken(model, code_id, known=True, environment=SOFTWARE):
-    facts = {"known": known, "questions": []}
+def taken(model, code_id, known=True, environment=SOFTWARE, questions=()):
+    facts = {"known": known, "questions": questions}
     return CensusCell(passing(cell(model), code_id=code_id, details={CENSUS: facts}), environment)
 
 

@@ -76,11 +76,11 @@ def test_an_alert_opens_a_record_with_its_pinned_base_once(recorded):
 
 
 def test_what_is_pending_better_or_over_opens_nothing(empty):
-    empty.nights(0, 12, slower(1.2))
-    empty.nights(12, 24)  # better
-    empty.nights(24, 36, slower(1.1, ("t5",)))
-    empty.nights(36, 46)  # over
-    empty.nights(46, 49, slower(1.1, ("vit",)))  # pending
+    empty.nights(0, 10, slower(1.2))
+    empty.nights(10, 20)  # better
+    empty.nights(20, 30, slower(1.1, ("t5",)))
+    empty.nights(30, 40)  # over
+    empty.nights(40, 43, slower(1.1, ("vit",)))  # pending
     alerts = find_alerts(empty.store)
     assert [(alert.direction, alert.certainty, alert.is_over) for alert in alerts] == [
         ("worse", "pending", False),
@@ -88,7 +88,7 @@ def test_what_is_pending_better_or_over_opens_nothing(empty):
         ("worse", "established", True),
         ("better", "established", False),
     ]
-    assert detect(empty, 48) == {}
+    assert detect(empty, 42) == {}
     assert list_regressions(empty.store) == []
 
 
@@ -129,11 +129,11 @@ def test_two_runs_back_at_the_base_fix_a_record_and_nothing_else_does(recorded):
 
 def test_runs_in_the_noise_around_a_small_step_fix_nothing(empty):
     """Half of the nights lie nearer to the base, two in a row among them: not far enough from the worse level."""
-    empty.nights(0, 30, sd=0.02)
-    empty.nights(30, 48, slower(1.05), sd=0.02)
-    assert detect(empty, 47) == {"opened": 1}
-    empty.nights(48, 50, slower(1.022), sd=0.0001)
-    assert detect(empty, 49) == {"kept": 1}
+    empty.nights(0, 24, sd=0.02)
+    empty.nights(24, 38, slower(1.05), sd=0.02)
+    assert detect(empty, 37) == {"opened": 1}
+    empty.nights(38, 40, slower(1.022), sd=0.0001)
+    assert detect(empty, 39) == {"kept": 1}
     assert only(empty).state == "new"
 
 
