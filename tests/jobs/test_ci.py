@@ -6,19 +6,14 @@ import pytest
 
 from jobs.ci import job_url
 
-GITHUB = {
-    "GITHUB_SERVER_URL": "https://github.com",
-    "GITHUB_REPOSITORY": "pytorch/pytorch",
-    "GITHUB_RUN_ID": "16885961204",
-}
-PAGE = "https://github.com/pytorch/pytorch/actions/runs/16885961204"
+GITHUB = {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "pytorch/pytorch", "GITHUB_RUN_ID": "168"}
 
 
 @pytest.mark.parametrize(
     ("environ", "page"),
     [
         ({"GITHUB_RUN_ID": "1"}, ""),
-        ({**GITHUB, "GITHUB_RUN_ATTEMPT": "2"}, f"{PAGE}/attempts/2"),
+        ({**GITHUB, "GITHUB_RUN_ATTEMPT": "2"}, "https://github.com/pytorch/pytorch/actions/runs/168/attempts/2"),
         ({"CI_JOB_URL": "https://gitlab.example/-/jobs/7"}, "https://gitlab.example/-/jobs/7"),
         ({"BUILD_URL": "https://jenkins.example/job/7/"}, "https://jenkins.example/job/7/"),
     ],

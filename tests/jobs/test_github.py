@@ -92,28 +92,22 @@ def test_a_short_rate_limit_is_waited_for_and_a_long_one_is_not(server, github, 
     assert waits == [7.0]
 
 
-@pytest.mark.parametrize(("status", "words"), [(401, "not valid"), (403, "may not do this"), (301, "has moved")])
-def test_a_refusal_is_one_line_and_not_repeated(status, words, server, github, waits):
-    server.failures.append(Failure("GET", status, {"Location": "http://127.0.0.1:9/elsewhere"}))
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "words"),
+    [
+        (401, {}, b"", "not valid"),
+        (403, {}, b"", "may not do this"),
+        (301, {"Location": "http://127.0.0.1:9/elsewhere"}, b"", "has moved"),
+        (422, {}, f'{{"message": "bad {TOKEN}"}}'.encode(), "bad ***"),
+        (200, {}, b"<html>proxy</html>", "GITHUB_API_URL right?"),
+        (200, {}, b'{"a": 1}', "GITHUB_API_URL right?"),
+        (200, {"Link": '<http://evil.example/x>; rel="next"'}, b"[]", "another host"),
+    ],
+)
+def test_a_refusal_or_nonsense_is_one_line_and_not_repeated(status, headers, body, words, server, github, waits):
+    server.failures.append(Failure("GET", status, headers, body))
     assert words in refused(lambda: put_comment(github, "o/r", 7, "one"))
     assert (len(server.seen), waits) == (1, [])
-
-
-def test_a_token_that_the_server_repeats_is_not_told(server, github):
-    server.failures.append(Failure("GET", 422, body=f'{{"message": "bad {TOKEN}"}}'.encode()))
-    assert "bad ***" in refused(lambda: list(github.pages("user")))
-
-
-@pytest.mark.parametrize("body", [b"<html>proxy</html>", b'{"a": 1}'])
-def test_an_answer_of_another_kind_is_one_line(body, server, github):
-    server.failures.append(Failure("GET", 200, body=body))
-    assert "GITHUB_API_URL right?" in refused(lambda: put_comment(github, "o/r", 7, "one"))
-
-
-def test_a_next_page_on_another_host_is_not_followed(server, github):
-    server.failures.append(Failure("GET", 200, {"Link": '<http://evil.example/x>; rel="next"'}, b"[]"))
-    assert "another host" in refused(lambda: put_comment(github, "o/r", 7, "one"))
-    assert len(server.seen) == 1
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,10 @@ def test_an_end_that_cannot_be_judged_ends_the_search():
         bisect(Noisy(7, failing={NAMES[11]}))
     with pytest.raises(BuildError, match="does not install"):
         bisect(Noisy(7, missing={NAMES[0]}))
+    with pytest.raises(BuildError, match="needs a build"):
+        find_code([*"aaaaaaaaaaa", None])
+    with pytest.raises(EndError, match="its cell is crashed there"):
+        bisect(lambda name, number: Reading("crashed", None, name, ""), judge=CodeJudge(), least=1, most=1)
 
 
 def test_a_cell_that_broke_is_found_by_its_status():
@@ -247,10 +251,3 @@ def test_a_log_of_something_else_is_refused(tmp_path):
     path.write_text('{"event": "run"}\n')
     with pytest.raises(BuildError, match="no log of a bisection"):
         BisectionLog(path, {})
-
-
-def test_an_end_without_code_ends_the_search():
-    with pytest.raises(BuildError, match="needs a build"):
-        find_code([*"aaaaaaaaaaa", None])
-    with pytest.raises(EndError, match="its cell is crashed there"):
-        bisect(lambda name, number: Reading("crashed", None, name, ""), judge=CodeJudge(), least=1, most=1)

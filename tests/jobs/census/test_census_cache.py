@@ -15,12 +15,16 @@ from tests.factories import cell
 NAMES = ("torch/compiler.py", "torch/unused.py", "torch/kernel.jinja")
 
 
+def write(folder, changes):
+    for name in NAMES:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(changes.get(path.stem, "x = 1  # one\n"))
+
+
 @pytest.fixture
 def wheel(tmp_path, monkeypatch):
-    for name in NAMES:
-        path = tmp_path / "wheel" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x = 1  # one\n")
+    write(tmp_path / "wheel", {})
     found = Wheel(tmp_path / "wheel", "2.13.0", "a" * 40)
     monkeypatch.setattr(Wheel, "installed", classmethod(lambda cls: found))
     return found
@@ -37,14 +41,7 @@ def keep(wheel, tmp_path):
         overlay = ""
         if changes:
             overlay = str(tmp_path / "overlay")
-            for name in NAMES:
-                path = Path(overlay, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.unlink(missing_ok=True)
-                if text := changes.get(Path(name).stem):
-                    path.write_text(text)
-                else:
-                    path.symlink_to(wheel.folder / name)
+            write(tmp_path / "overlay", changes)
         there = CensusPlace("H100", overlay, "1 files of b" if overlay else "", cache=tmp_path / "cache")
         return CensusCache(there, settings).find(one, answers or {})
 

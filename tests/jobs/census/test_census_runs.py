@@ -68,19 +68,14 @@ def test_cells_are_counted_by_how_they_agree(bundle):
     assert (agreement.equal, agreement.differing) == (2, {})
 
 
-def test_code_of_other_software_is_not_compared(bundle):
-    agreement = Agreement(read_truth(str(bundle), "no.db"))
-    assert agreement.took(taken("bert", "c0de", environment={**SOFTWARE, "triton": "3.8.0"})) == "not in the night"
-
-
-def test_a_commit_that_changes_no_file_is_the_installed_torch(bundle):
+def test_code_of_the_same_software_alone_is_compared(bundle, tmp_path):
     truth = read_truth(str(bundle), "no.db")
+    assert (
+        Agreement(truth).took(taken("bert", "c0de", environment={**SOFTWARE, "triton": "3.8.0"})) == "not in the night"
+    )
+    # A commit that changes no file is the installed torch.
     assert truth.codes({**SOFTWARE, "source": "0 files of 0123456789 over 70d99e998b"})
     assert not truth.codes({**SOFTWARE, "source": "1 files of 0123456789 over 70d99e998b"})
-
-
-def test_a_night_of_the_database_is_compared_like_its_bundle(bundle, tmp_path):
     store = new_store(tmp_path / "store.db")
     ingest_bundle(store, bundle)
-    truth = read_truth("n-1", str(tmp_path / "store.db"))
-    assert truth.codes(SOFTWARE) == read_truth(str(bundle), "no.db").codes(SOFTWARE)
+    assert read_truth("n-1", str(tmp_path / "store.db")).codes(SOFTWARE) == truth.codes(SOFTWARE)

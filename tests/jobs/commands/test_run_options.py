@@ -106,23 +106,16 @@ def nights_of(folder, nights):
     store.dispose()
 
 
-@pytest.mark.parametrize(("nights", "expected"), [(6, 2), (7, 1)])
-def test_a_branch_of_few_nights_is_measured_twice_a_night(nightly, tmp_path, nights, expected):
-    nights_of(tmp_path, nights)
-    done, names = nightly()
-    assert done.exit_code == 0, done.output
-    assert len(names) == expected
-    assert len(set(names)) == 1  # one night, whatever it is called
-    assert all(names) == (expected > 1)
-
-
 @pytest.mark.parametrize(
-    ("words", "expected"), [(["--replicates", "3"], 3), (["--no-store"], 1), (["--max-hours", "2"], 1)]
+    ("nights", "words", "expected"),
+    [(6, (), 2), (7, (), 1), (1, ("--replicates", "3"), 3), (1, ("--no-store",), 1), (1, ("--max-hours", "2"), 1)],
 )
-def test_what_is_asked_for_counts_and_a_night_with_a_limit_is_one_run(nightly, tmp_path, words, expected):
-    nights_of(tmp_path, 1)
+def test_a_branch_of_few_nights_is_measured_twice_unless_it_is_said(nightly, tmp_path, nights, words, expected):
+    nights_of(tmp_path, nights)
     done, names = nightly(*words)
     assert (done.exit_code, len(names)) == (0, expected), done.output
+    assert len(set(names)) == 1  # one night, whatever it is called
+    assert all(names) == (expected > 1)
 
 
 def test_cells_that_were_carried_over_are_not_measured_twice(nightly, measured, tmp_path):
