@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -81,18 +80,19 @@ def filled(tmp_path, overlay):
     return tmp_path
 
 
-def execution_of(bundle):
-    return RequestedOptions.from_json(read_bundle(bundle).header.asked).execution
+@pytest.fixture
+def explain(overlay):
+    """Calls the verb in a folder with such a database."""
+    environ = {"INDUCTOR_WATCH_OVERLAYS": str(overlay.folder.parent)}
+
+    def run(folder, *words):
+        path = os.pathsep.join([str(folder), *sys.path])
+        return call("explain", *words, "--db", "watch.db", folder=folder, PYTHONPATH=path, **environ)
+
+    return run
 
 
-def explain(folder, *words):
-    path = os.pathsep.join([str(folder), *sys.path])
-    overlay = next((told.overlay for told in map(execution_of, (folder / "runs").glob("r1.*"))), "")
-    overlays = str(Path(overlay or folder / "x").parent)
-    return call("explain", *words, "--db", "watch.db", folder=folder, PYTHONPATH=path, INDUCTOR_WATCH_OVERLAYS=overlays)
-
-
-def test_the_fault_of_a_commit_is_named_and_kept(tmp_path, overlay):
+def test_the_fault_of_a_commit_is_named_and_kept(tmp_path, overlay, explain):
     folder = filled(tmp_path, overlay)
     done = explain(folder, "latest", "user/own:gate", "--config", "triton", "--json")
     assert done.returncode == 0, tell(done)
@@ -123,7 +123,7 @@ def test_the_fault_of_a_commit_is_named_and_kept(tmp_path, overlay):
         (["r3", "own:gate"], "lacks"),
     ],
 )
-def test_what_cannot_be_explained_is_refused_in_one_line(folder, words, said):
+def test_what_cannot_be_explained_is_refused_in_one_line(folder, explain, words, said):
     is_one_line(explain(folder, *words), 2, said)
 
 

@@ -11,16 +11,11 @@ from collector.vocabulary import Config, Failure, Stage, Status
 from jobs.pool.session import RunProgress, describe
 from tests.factories import cell, failing, passing
 
-
-def quiet():
-    return Console(file=io.StringIO(), width=60)
-
-
 SIZE = {"batch_size": 8, "length": 64, "compiled_ms": 2.2, "static_ms": 2.0}
 
 
 def test_every_cell_is_one_line_with_counts_and_time_left():
-    console = quiet()
+    console = Console(file=io.StringIO(), width=60)
     progress = RunProgress(console, total=2)
     progress.took(passing(cell("bert")))
     progress.took(failing(cell("gpt2")))
@@ -50,7 +45,7 @@ def test_a_pass_is_told_by_the_figures_that_were_measured(metrics, details, text
 
 
 def test_an_error_is_no_markup_and_cannot_steer_the_terminal():
-    console = quiet()
+    console = Console(file=io.StringIO(), width=60)
     line = failing(cell("bert\x1b[2J"))
     line.failure.message = "\x1b]0;title\x07 shape [bold]x[/bold] at [0] \x9b31m"
     RunProgress(console, total=1).took(line)

@@ -48,6 +48,12 @@ def once_each(world):
     return {outcome.measurement.cell.batch_size: outcome.measurement.status for outcome in world.outcomes}
 
 
+def is_repeated_alone(world, number):
+    begin, end = [life[1:] for life in world.lives if life[0] == number][1]
+    others = [life for life in world.lives if life[0] != number]
+    return not any(start < end and begin < stop for _, start, stop in others)
+
+
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 10**9), st.integers(1, 15), st.integers(8, 20), st.booleans(), st.sampled_from([None, 8, 80]))
 def test_every_rule_holds_for_random_cells(seed, workers, count, quiet, size):
@@ -63,9 +69,7 @@ def test_every_rule_holds_for_random_cells(seed, workers, count, quiet, size):
         if world.attempts[number] == 2:
             assert first in ("oom", "no_room")
             expected = Status(script.statuses[1])
-            begin, end = [life[1:] for life in world.lives if life[0] == number][1]
-            others = [life for life in world.lives if life[0] != number]
-            assert not any(start < end and begin < stop for _, start, stop in others), "it is repeated alone"
+            assert is_repeated_alone(world, number)
         assert found[number] is expected
         assert world.attempts[number] <= 2
 
@@ -96,6 +100,16 @@ def test_after_the_budget_who_runs_ends_and_no_other_starts(seed, moment):
     counts = Counter(outcome.measurement.cell.batch_size for outcome in world.outcomes)
     assert set(counts.values()) <= {1}
     assert all(begin <= moment + 1e-6 for _, begin, _ in world.lives)
+
+
+def test_a_lack_of_memory_beside_others_is_measured_again_alone():
+    statuses = [("no_room", "pass"), ("pass",), ("oom",), ("pass",)]
+    scripts = [Script([Step("work", seconds)], one) for seconds, one in zip((1, 2, 3, 1), statuses, strict=True)]
+    world = World(scripts, device_slot(3))
+    world.run()
+    assert once_each(world) == {1: Status.PASS, 2: Status.PASS, 3: Status.OOM, 4: Status.PASS}
+    assert world.attempts == {1: 2, 2: 1, 3: 2, 4: 1}
+    assert is_repeated_alone(world, 1) and is_repeated_alone(world, 3)
 
 
 def device(seconds, needs=0, keeps=0):
