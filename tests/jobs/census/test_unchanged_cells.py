@@ -21,6 +21,7 @@ from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.testbeds import Testbed
 from jobs.requested_options import ExecutionOptions
 from tests.factories import cell, passing
+from tests.jobs.checking.test_check_sides import PlayedPool
 
 CELLS = [cell(f"model{number}") for number in range(12)]
 SETTINGS = Settings()
@@ -46,20 +47,9 @@ def census(monkeypatch):
     asked: list[str] = []
 
     def play(other=(), unknown=(), fails=""):
-        class Played:
-            def __init__(self, place, settings):
-                assert place.device_name == "H200"
-
-            def __enter__(self):
-                return self
-
-            def __exit__(self, *_):
-                pass
-
-            def find(self, cells, answers):
-                return iter(())
-
+        class Played(PlayedPool):
             def generate(self, cells, answers):
+                assert self.place.device_name == "H200"
                 for one in cells:
                     asked.append(one.model)
                     if fails:
