@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing
+
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
+from jobs.cli import app
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.session import RunProgress
 from jobs.pool.testbeds import Testbed
@@ -50,3 +56,14 @@ def nights_with_losses(tmp_path_factory):
     make_run(store, folder, 12, slower={MODELS[4]: {"compiled_ms": 1.1}, MODELS[7]: failing})
     store.dispose()
     return folder / "store.db"
+
+
+@pytest.fixture(scope="session")
+def nights_with_records(nights_with_losses, tmp_path_factory):
+    """The same with a record of each of the two losses, opened by ann. Use a copy."""
+    path = shutil.copy(nights_with_losses, tmp_path_factory.mktemp("records") / "store.db")
+    words = ["regressions", "open", "r11", "r12", "--db", str(path)]
+    assert CliRunner(env={"INDUCTOR_WATCH_AUTHOR": "ann"}).invoke(app, words).exit_code == 0
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is copied is one file
+    return path

@@ -25,9 +25,8 @@ def database(nights_with_losses, tmp_path):
 
 
 @pytest.fixture
-def filled(database):
-    assert call(database, "open", "r11", "r12").exit_code == 0
-    return database
+def filled(nights_with_records, tmp_path):
+    return str(shutil.copy(nights_with_records, tmp_path / "filled.db"))
 
 
 def call(database, *words, **environ):
