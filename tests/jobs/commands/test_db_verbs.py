@@ -62,6 +62,15 @@ def test_check_and_rebuild_tell_of_a_bad_file_and_go_on(folder):
     assert (done.exit_code, "runs/r0.jsonl is not a bundle" in done.stderr, "3 runs" in done.stdout) == (1, True, True)
 
 
+def test_check_of_a_damaged_file_is_an_error_that_ends_with_4(folder):
+    with (folder / "inductor-watch.db").open("r+b") as stream:
+        stream.seek(20_000)
+        stream.write(b"\xa5" * 60_000)
+    done = say("check")
+    assert done.exception.exit_code == 4
+    assert "\n" not in str(done.exception)
+
+
 def test_prune_says_what_went_and_a_dry_run_what_would(folder):
     engine = open_store("inductor-watch.db", write=False)
     dry = say("prune", "--older-than", "0d", "--dry-run")
