@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from collector.bundle import FORMAT, read_bundle
+from collector.bundle import FORMAT, BundleWriter, read_bundle
 from collector.usage_errors import BundleError
 from collector.vocabulary import Cell, Config, Phase
 from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
@@ -160,6 +160,17 @@ def test_a_cell_that_took_choices_keeps_its_compile_time_in_a_copy(tmp_path):
         (found,) = read_bundle(path).measurements
         assert (found.metrics, found.details["shared_tuning"]["spent_s"]) == ({"compile_cold_s": 9.0}, 1.0)
         path = write_bundle(tmp_path, header(again), [found])
+
+
+def test_a_measurement_is_on_disk_before_the_next(tmp_path):
+    writer = BundleWriter(tmp_path, header("r1"))
+    for count, which in enumerate(CELLS, start=1):
+        writer.environment("e1", {"torch": "2.13"})
+        writer.program("p1", {"freezing": True})
+        writer.measurement(passing(which))
+        assert len(read_bundle(writer.path).measurements) == count
+    writer.abandon()
+    assert len(writer.path.read_bytes().splitlines()) == 3 + len(CELLS)
 
 
 NEWER = json.dumps({"record": "run", "format": FORMAT + 1, **header("r1").to_json()}).encode() + b"\n"
