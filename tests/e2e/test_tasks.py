@@ -1,7 +1,6 @@
-"""The tasks of an engineer who looks at the dashboard, each with the clicks that it takes from the first page.
+"""The twelve tasks of an engineer who looks at the dashboard, each with the clicks that it takes from the first page.
 
-A key press that picks or opens something counts as a click, typing does not. Task 6, to send a comparison, is in
-`test_browser.py`.
+A key press that picks or opens something counts as a click, typing does not.
 """
 
 from collections.abc import Iterator
@@ -150,14 +149,10 @@ def test_3_a_click_at_a_point_opens_its_run(visitor):
     assert "config=cudagraphs" in visitor.page.url and "new=night-2" in visitor.page.url
 
 
-def test_4_and_7_the_kernel_that_makes_a_model_slower_and_whether_that_is_real(visitor):
+def test_4_the_kernel_that_makes_a_model_slower(visitor):
     visitor.click(visitor.link("gpt2 cudagraphs"))
     first = visitor.page.locator("table", has_text="Compiled kernels per call").locator("tbody tr").first.inner_text()
     assert first.startswith("triton_poi_fused_add") and "+" in first
-    row = visitor.page.locator("tr", has_text="compiled latency").first.inner_text()
-    assert "measured" in row and "regressed" in row
-    visitor.click(visitor.page.get_by_text("How is this decided?"))
-    visitor.see("Noise from run to run")
 
 
 def test_5_what_failed_last_night_why_with_log_and_command(visitor):
@@ -167,6 +162,40 @@ def test_5_what_failed_last_night_why_with_log_and_command(visitor):
     assert visitor.page.locator(".st-key-log_new pre").inner_text().startswith("Traceback")
     visitor.page.get_by_role("heading", name="Reproduce").wait_for()
     assert "opt" in visitor.page.get_by_test_id("stCode").last.inner_text()
+
+
+def test_6_send_this_comparison(visitor, chromium):
+    visitor.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    visitor.click(visitor.page.get_by_role("button", name="Copy link"))
+    visitor.page.get_by_text("Copied.").wait_for()
+    link = visitor.page.evaluate("navigator.clipboard.readText()")
+    assert "base=night-1" in link and "new=night-2" in link
+    with watched(chromium) as fresh:
+        fresh.goto(link)
+        settled(fresh)
+        assert fresh.locator(".iw-verdict").inner_text() == visitor.page.locator(".iw-verdict").inner_text()
+
+
+def test_7_is_this_change_real(visitor):
+    visitor.click(visitor.link("gpt2 cudagraphs"))
+    row = visitor.page.locator("tr", has_text="compiled latency").first.inner_text()
+    assert "measured" in row and "regressed" in row
+    visitor.click(visitor.page.get_by_text("How is this decided?"))
+    visitor.see("Noise from run to run")
+
+
+@pytest.mark.parametrize("nights", [0, 1, 90])
+def test_8_a_store_with_no_run_one_or_three_months(chromium, tmp_path, nights):
+    store = stores.fill(tmp_path / "store.db", nights) if nights else stores.store(tmp_path / "store.db", [])
+    said = {0: "No runs yet", 1: "One side alone", 90: "regressed"}[nights]
+    with serving(store, tmp_path) as address, watched(chromium, base_url=address) as opened:
+        opened.goto("/")
+        opened.get_by_test_id("stMain").get_by_text(said).first.wait_for(timeout=20_000)
+        assert opened.get_by_test_id("stException").count() == 0
+        if nights > 1:
+            opened.goto("/trends")
+            opened.locator('[data-testid="stVegaLiteChart"]').first.wait_for(state="attached")
+            assert f"{nights} nights" in opened.get_by_test_id("stMain").inner_text()
 
 
 NAMES = [
@@ -222,6 +251,12 @@ def test_9_keyboard_only(visitor):
     fold = visitor.page.locator("summary", has_text="How is this decided?")
     visitor.open_by_keyboard(fold)
     visitor.see("Noise from run to run")
+
+
+@pytest.mark.parametrize("name", ["Compare", "Model", "Commit", "Trends", "Regressions", "Runs", "About the numbers"])
+def test_9_every_page_opens_by_keyboard_and_tab_gets_through_it(visitor, name):
+    visitor.open_by_keyboard(visitor.menu(name))
+    visitor.page.wait_for_function("document.querySelector('[data-testid=stMain] h1') !== null")
     visitor.tab_to(visitor.page.get_by_role("button", name="Copy link"))
 
 
@@ -242,6 +277,18 @@ def test_10_which_models_use_more_memory(chromium, nights_server):
         assert len(rows) == 10 and rows[0].split()[0] == "convnextv2_nano.fcmae_ft_in22k_in1k"
         assert {"mobilevit_s", "nfnet_l0"} <= {row.split()[0] for row in rows}
         assert "735\u202fMB→1.58\u202fGB" in rows[0] and "+115.5" in rows[0]
+        assert visitor.clicks <= MOST
+
+
+def test_11_which_models_compile_longer_and_in_which_pass(chromium, real_server):
+    with watched(chromium, base_url=real_server) as opened:
+        visitor = Visitor(opened, "/?base=2.13.0&new=2.11.0")
+        visitor.click(opened.locator("li", has_text="compile:").get_by_role("link", name="10 regressed"))
+        assert opened.locator(".iw tbody tr").count() == 10
+        visitor.click(opened.locator(".iw tbody th a"))
+        visitor.see("Compile time by pass")
+        (of_inductor,) = opened.locator("tr", has=opened.get_by_text("inductor", exact=True)).all_inner_texts()
+        assert "+7.29" in of_inductor and "regressed" in of_inductor
         assert visitor.clicks <= MOST
 
 
