@@ -131,6 +131,30 @@ def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(open_one, tmp_pa
         assert [path.name for path in folder.iterdir()] == ["r1.jsonl.gz"]
 
 
+def test_a_run_cut_again_and_again_loses_nothing_and_doubles_nothing(tmp_path):
+    rng = random.Random(11)
+    many = [cell(f"m{number}") for number in range(12)]
+    BundleWriter(tmp_path, header("r1"), many).abandon()
+    path, kills = tmp_path / "r1.jsonl", 0
+    while True:
+        writer, contents = BundleWriter.reopen(path, at(kills))
+        assert (contents.damage, contents.attempt) == ([], kills + 1)
+        left = [which for which in many if which.cell_id not in contents.latest()]
+        if not left:
+            break
+        kept = path.stat().st_size
+        for which in left[: rng.randrange(4)]:
+            writer.measurement(measured(which))
+        writer.abandon()
+        end = path.stat().st_size
+        os.truncate(path, end if rng.random() < 0.2 else rng.randint(kept, end))
+        kills += 1
+    found = read_bundle(writer.close(at(99)))
+    assert kills > 5
+    assert sorted(item.cell.cell_id for item in found.measurements) == sorted(which.cell_id for which in many)
+    assert (found.damage, found.attempt) == ([], kills + 2)
+
+
 def test_what_was_written_before_is_not_written_again(open_one):
     before = open_one.read_bytes()
     after = gzip.decompress(finish(open_one).read_bytes())
