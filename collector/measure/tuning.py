@@ -2,11 +2,12 @@
 
 Autotuning times nearly equal candidates, so two processes of one program may choose differently, and their latencies differ
 by percents. With a folder, the first process that tunes a kernel decides; later ones, of any build of torch, get its result
-written into their caches before they compile. Kernels are identified by the hash of their source, as Inductor names their
-files, and operations (matrix products, convolutions) by Inductor's own keys.
+written into their caches before they compile the kernel. Kernels are identified by their source without their own name, which
+ends with a running number, so that a kernel is found where another program has one more before it. Operations (matrix products,
+convolutions) are identified by Inductor's own keys.
 
     FOLDER/SYSTEM/SUITE.MODEL.PHASE.DTYPE.BATCH.json
-        {"kernels": {"xy/cxyz.py": {HASH OF THE CANDIDATES: {"torch": [GIT, ...], "chosen": {...}}}},
+        {"kernels": {KERNEL: {HASH OF THE CANDIDATES: {"torch": [GIT, ...], "chosen": {...}}}},
          "operations": {OPERATION: {INPUTS: {PRECISION: {CANDIDATE: MS}}}, DECISION: VALUE}}
 
 SYSTEM is Inductor's hash of GPU, CUDA and Triton.
@@ -34,10 +35,11 @@ from typing import Any
 
 import torch
 
+from collector.code import KERNEL
 from collector.measure.candidates import compiled_in
 from collector.measure.timing import counter_from_here
 from collector.process.outcome import Span
-from collector.vocabulary import Cell
+from collector.vocabulary import Cell, short_hash
 
 #: Raised by a read-only folder, a foreign file or a torch that keeps its results elsewhere: none may cost a measurement.
 _DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError, ImportError)
@@ -52,27 +54,38 @@ class SharedTuning:
     def __init__(self, folder: Path, cell: Cell) -> None:
         self._name = f"{file_name(cell)}.json"
         self._folder = folder
+        self._known: dict[str, dict[str, Any]] = {}
         self._laid: dict[str, dict[str, Any]] = {}
         self._operations = 0
 
     def lay_in(self) -> None:
-        """Writes the known results into this process's caches. An unreadable file counts as empty."""
+        """Writes the known results into this process's caches: those of kernels once their source is known.
+
+        An unreadable file counts as empty.
+        """
         with suppress(*_DAMAGE):
-            self._lay_in(self._read())
+            known = self._read()
+            self._operations = len(known["operations"])
+            if known["operations"]:
+                _write(_operations_file(), {"system": {}, "cache": known["operations"]})
+            found = {kernel: _for_this_torch(by_candidates) for kernel, by_candidates in known["kernels"].items()}
+            self._known = {kernel: choice for kernel, choice in found.items() if choice}
+            from torch._inductor.async_compile import AsyncCompile
+            from torch._inductor.codecache import PyCodeCache
+
+            before_kernels_load(AsyncCompile, PyCodeCache, self._lay_in)
             from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
             keep_descents(CachingAutotuner, self._laid)
 
-    def _lay_in(self, known: Mapping[str, Any]) -> None:
-        for kernel, by_candidates in known["kernels"].items():
-            choice, file = _for_this_torch(by_candidates), _choice_file(kernel)
-            if file and choice:
-                self._laid[kernel] = choice
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(json.dumps(choice))
-        self._operations = len(known["operations"])
-        if known["operations"]:
-            _write(_operations_file(), {"system": {}, "cache": known["operations"]})
+    def _lay_in(self, source: str, file: Path) -> None:
+        """Writes the choice of a kernel, if there is one, where Inductor will look for it."""
+        if (choice := self._known.get(kernel_id(source))) is None:
+            return
+        kernel = _in_cache(file)
+        if place := _choice_file(kernel):
+            self._laid[kernel] = choice
+            place.write_text(json.dumps(choice))
 
     def keep(self) -> dict[str, Any]:
         """Adds the results of this process that were not known. Returns counts for the details, or why nothing was kept."""
@@ -82,11 +95,11 @@ class SharedTuning:
             return {"not_kept": f"{type(error).__name__}: {error}"[:300]}
 
     def _keep(self) -> dict[str, int]:
-        chosen, timed = dict(_chosen_here()), _read(_operations_file()).get("cache", {})
-        found = sum(self._laid.get(kernel) == choice for kernel, choice in chosen.items())
+        chosen, timed = list(_chosen_here()), _read(_operations_file()).get("cache", {})
+        found = sum(self._laid.get(_in_cache(file)) == choice for file, choice in chosen)
         with self._locked():
             known = self._read()
-            counts = [_add_kernel(known["kernels"], kernel, choice) for kernel, choice in chosen.items()]
+            counts = [_add_kernel(known["kernels"], kernel_id(file.read_text()), choice) for file, choice in chosen]
             operations = _add(known["operations"], timed)
             _write(self._file, known)
         return {
@@ -124,6 +137,41 @@ def shared_where_asked(cell: Cell, folder: str) -> SharedTuning | None:
     return SharedTuning(Path(folder), cell) if folder else None
 
 
+#: Where the source of a kernel says its name.
+_NAMED = re.compile(r"'kernel_name': '([^']+)'")
+
+
+def kernel_id(source: str) -> str:
+    """Return what two kernels share that differ in their own name alone."""
+    if named := _NAMED.search(source):
+        source = re.sub(rf"\b{re.escape(named[1])}\b", KERNEL, source)
+    return short_hash(source.strip(), 32)
+
+
+def before_kernels_load(compiler: Any, files: Any, lay_in: Callable[[str, Path], None]) -> None:
+    """Wraps `AsyncCompile.triton` and `PyCodeCache.write` in this process: `lay_in` gets each source and the file it is in.
+
+    A kernel that a compile worker loads is written by that worker, which knows nothing of choices: so this process writes it
+    before.
+    """
+    write, triton = vars(files)["write"].__func__, vars(compiler)["triton"]
+
+    @functools.wraps(write)
+    def written(cls: Any, source: str, *args: Any, **kwargs: Any) -> Any:
+        made = write(cls, source, *args, **kwargs)
+        with suppress(*_DAMAGE):
+            lay_in(source, Path(made[1]))
+        return made
+
+    @functools.wraps(triton)
+    def compiled(self: Any, name: str, source: str, *args: Any, **kwargs: Any) -> Any:
+        with suppress(*_DAMAGE):
+            files.write(source)
+        return triton(self, name, source, *args, **kwargs)
+
+    files.write, compiler.triton = classmethod(written), compiled
+
+
 def keep_descents(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
     """Wraps `CachingAutotuner.coordinate_descent_tuning` in this process: it returns a choice of `laid` as it is.
 
@@ -134,7 +182,7 @@ def keep_descents(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None
 
     @functools.wraps(tune)
     def tuned(self: Any, launcher: Any, *args: Any, **kwargs: Any) -> Any:
-        choice = laid.get("/".join(Path(self.filename or "").parts[-2:]), {})
+        choice = laid.get(_in_cache(Path(self.filename or "")), {})
         config = launcher.config
         options = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
         if choice.get("found_by_coordesc") and options.items() <= choice.items():
@@ -151,14 +199,18 @@ def _for_this_torch(by_candidates: Mapping[str, Any]) -> dict[str, Any] | None:
     return next((dict(entry["chosen"]) for entry in [*mine, *entries]), None)
 
 
-def _chosen_here() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each kernel in this process's cache whose configuration was chosen among several, with the choice."""
+def _chosen_here() -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Each kernel's file in this process's cache whose configuration was chosen among several, with the choice."""
     for source in sorted(_cache_folder().glob("??/*.py")):
-        kernel = f"{source.parent.name}/{source.name}"
-        file = _choice_file(kernel)
+        file = _choice_file(_in_cache(source))
         if file and (choice := _read(file)):
             # This key names a binary in this process's cache, which no other process has.
-            yield kernel, {key: value for key, value in choice.items() if key != "triton_cache_hash"}
+            yield source, {key: value for key, value in choice.items() if key != "triton_cache_hash"}
+
+
+def _in_cache(file: Path) -> str:
+    """A kernel's file as `xy/cxyz.py`, as Inductor calls it by the hash of its source."""
+    return "/".join(file.parts[-2:])
 
 
 def _add_kernel(kernels: dict[str, Any], kernel: str, choice: dict[str, Any]) -> bool:
