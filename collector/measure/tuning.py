@@ -4,7 +4,7 @@ Autotuning times nearly equal candidates, so two processes of one program may ch
 by percents. With a folder, the first process that tunes a kernel decides; later ones, of any build of torch, get its result
 written into their caches before they compile the kernel. Kernels are identified by their source without their own name, which
 ends with a running number, so that a kernel is found where another program has one more before it. Operations (matrix products,
-convolutions) are identified by Inductor's own keys.
+convolutions) are identified by Inductor's own keys. A C++ wrapper's kernels keep their binaries, and are found all the same.
 
     FOLDER/SYSTEM/SUITE.MODEL.PHASE.DTYPE.BATCH.json
         {"kernels": {KERNEL: {HASH OF THE CANDIDATES: {"torch": [GIT, ...], "chosen": {...}}}},
@@ -76,7 +76,7 @@ class SharedTuning:
             before_kernels_load(AsyncCompile, PyCodeCache, self._lay_in)
             from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-            keep_descents(CachingAutotuner, self._laid)
+            keep_choices(CachingAutotuner, self._laid)
 
     def _lay_in(self, source: str, file: Path) -> None:
         """Writes the choice of a kernel, if there is one, where Inductor will look for it."""
@@ -96,7 +96,7 @@ class SharedTuning:
 
     def _keep(self) -> dict[str, int]:
         chosen, timed = list(_chosen_here()), _read(_operations_file()).get("cache", {})
-        found = sum(self._laid.get(_in_cache(file)) == choice for file, choice in chosen)
+        found = sum(_are_equal(self._laid.get(_in_cache(file), {}), choice) for file, choice in chosen)
         with self._locked():
             known = self._read()
             counts = [_add_kernel(known["kernels"], kernel_id(file.read_text()), choice) for file, choice in chosen]
@@ -137,15 +137,15 @@ def shared_where_asked(cell: Cell, folder: str) -> SharedTuning | None:
     return SharedTuning(Path(folder), cell) if folder else None
 
 
-#: Where the source of a kernel says its name.
-_NAMED = re.compile(r"'kernel_name': '([^']+)'")
+#: Where the source of a kernel says its name, and whether its binary is kept, as a C++ wrapper needs it.
+_NAMED, _KEPT_BINARY = re.compile(r"'kernel_name': '([^']+)'"), re.compile(r"'store_cubin': \w+")
 
 
 def kernel_id(source: str) -> str:
-    """Return what two kernels share that differ in their own name alone."""
+    """Return what two kernels share that are tuned alike: their source but for their own name and the keeping of their binary."""
     if named := _NAMED.search(source):
         source = re.sub(rf"\b{re.escape(named[1])}\b", KERNEL, source)
-    return short_hash(source.strip(), 32)
+    return short_hash(_KEPT_BINARY.sub("", source).strip(), 32)
 
 
 def before_kernels_load(compiler: Any, files: Any, lay_in: Callable[[str, Path], None]) -> None:
@@ -172,24 +172,38 @@ def before_kernels_load(compiler: Any, files: Any, lay_in: Callable[[str, Path],
     files.write, compiler.triton = classmethod(written), compiled
 
 
-def keep_descents(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
-    """Wraps `CachingAutotuner.coordinate_descent_tuning` in this process: it returns a choice of `laid` as it is.
+def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
+    """Wraps the methods of `CachingAutotuner` that choose a configuration in this process: they keep to a choice of `laid`.
 
-    Inductor marks a stored choice with `config.found_by_coordesc`. Since triton-lang/triton#6595 a config loses the mark when
-    a compile worker sends the kernel back, and Inductor would tune the kernel again.
+    Inductor (torch 2.11) takes a stored choice and adds variants of it where a reduction's block could be smaller, or compiles
+    all configurations anew where the choice was such a variant; then it times them. It marks a stored choice of coordinate
+    descent with `config.found_by_coordesc`. Since triton-lang/triton#6595 a config loses the mark when a compile worker sends the
+    kernel back, and Inductor would tune the kernel again.
     """
-    tune = autotuner.coordinate_descent_tuning
+    benchmark, tune = autotuner.benchmark_all_configs, autotuner.coordinate_descent_tuning
+
+    def choice_for(kernel: Any) -> Mapping[str, Any]:
+        return laid.get(_in_cache(Path(kernel.filename or "")), {})
+
+    @functools.wraps(benchmark)
+    def benchmarked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        choice = choice_for(self)
+        chosen = [launcher for launcher in self.launchers if choice and _is_of(launcher.config, choice)]
+        return {chosen[0]: 0.0} if chosen else benchmark(self, *args, **kwargs)
 
     @functools.wraps(tune)
     def tuned(self: Any, launcher: Any, *args: Any, **kwargs: Any) -> Any:
-        choice = laid.get(_in_cache(Path(self.filename or "")), {})
-        config = launcher.config
-        options = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
-        if choice.get("found_by_coordesc") and options.items() <= choice.items():
+        choice = choice_for(self)
+        if choice.get("found_by_coordesc") and _is_of(launcher.config, choice):
             return launcher
         return tune(self, launcher, *args, **kwargs)
 
-    autotuner.coordinate_descent_tuning = tuned
+    autotuner.benchmark_all_configs, autotuner.coordinate_descent_tuning = benchmarked, tuned
+
+
+def _is_of(config: Any, choice: Mapping[str, Any]) -> bool:
+    options = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+    return bool(options.items() <= choice.items())
 
 
 def _for_this_torch(by_candidates: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -218,7 +232,13 @@ def _add_kernel(kernels: dict[str, Any], kernel: str, choice: dict[str, Any]) ->
     entry = kernels.setdefault(kernel, {}).setdefault(str(choice.get("configs_hash")), {"torch": [], "chosen": choice})
     if torch.version.git_version not in entry["torch"]:
         entry["torch"].append(torch.version.git_version)
-    return {**entry["chosen"], "time_taken_ms": 0} == {**choice, "time_taken_ms": 0}
+    return _are_equal(entry["chosen"], choice)
+
+
+def _are_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two choices are of one configuration, however it was found."""
+    how = {"time_taken_ms": 0, "found_by_coordesc": False}
+    return {**one, **how} == {**other, **how}
 
 
 def _add(known: dict[str, Any], new: Mapping[str, Any]) -> int:

@@ -10,12 +10,12 @@ from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import CacheBase, PyCodeCache
 from torch._inductor.runtime.autotune_cache import AutotuneCache
 
-from collector.measure.tuning import SharedTuning, keep_descents
+from collector.measure.tuning import SharedTuning, keep_choices
 from collector.vocabulary import Cell, Config, Phase
 
 CELL = Cell("synthetic", "Two/Layers", Phase.INFERENCE, "float32", "cpu", 8, Config())
 SOURCE = """
-@triton_heuristics.pointwise(inductor_meta={'kernel_name': 'triton_poi_fused_add_3', 'num_load': 1})
+@triton_heuristics.pointwise(inductor_meta={'kernel_name': 'triton_poi_fused_add_3', 'num_load': 1, 'store_cubin': False})
 def triton_poi_fused_add_3(in_ptr0, XBLOCK): ...
 """
 META = {"autotune_local_cache": True, "autotune_remote_cache": False}
@@ -74,9 +74,10 @@ def test_the_first_process_decides_for_the_second(process, kept):
     assert {name: count for name, count in second.keep().items() if count} == {"kernels_found": 1}
 
 
-def test_a_kernel_is_found_under_another_number(process, kept):
+def test_a_kernel_is_found_under_another_number_and_wrapper(process, kept):
     process(2)
     assert looked_up(SOURCE.replace("add_3", "add_12"))["num_warps"] == 4
+    assert looked_up(SOURCE.replace("store_cubin': False", "store_cubin': True"))["num_warps"] == 4
     assert looked_up(SOURCE.replace("num_load': 1", "num_load': 2")) is None
 
 
@@ -138,25 +139,51 @@ def test_times_and_decisions_of_operations_are_shared_and_never_replaced(process
     assert third.keep()["operations_new"] == 0
 
 
-def test_a_laid_choice_of_coordinate_descent_is_not_tuned_again():
-    class Autotuner:
-        filename = "/somewhere/else/ab/cab.py"
+class Autotuner:
+    filename = "/somewhere/else/ab/cab.py"
 
-        def coordinate_descent_tuning(self, launcher, *arguments):
-            return "tuned", launcher, arguments
+    def __init__(self, *launchers):
+        self.launchers = launchers
 
-    def launcher(warps=4):
-        return SimpleNamespace(config=SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=warps, num_stages=1))
+    def benchmark_all_configs(self, *arguments):
+        return "timed", arguments
 
+    def coordinate_descent_tuning(self, launcher, *arguments):
+        return "tuned", launcher, arguments
+
+
+@pytest.fixture
+def autotuner(monkeypatch):
+    """Inductor's class in small, with a choice of coordinate descent laid for one file and another choice for a second one."""
+    for name in ("benchmark_all_configs", "coordinate_descent_tuning"):
+        monkeypatch.setattr(Autotuner, name, getattr(Autotuner, name))
     laid = {"XBLOCK": 64, "num_warps": 4, "num_stages": 1, "found_by_coordesc": True, "configs_hash": "four"}
-    keep_descents(Autotuner, {"ab/cab.py": laid, "ab/other.py": laid | {"found_by_coordesc": False}})
-    tuner, same = Autotuner(), launcher()
+    keep_choices(Autotuner, {"ab/cab.py": laid, "ab/other.py": laid | {"found_by_coordesc": False}})
+    return Autotuner
+
+
+class Launcher:
+    def __init__(self, warps=4):
+        self.config = SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=warps, num_stages=1)
+
+
+def test_a_laid_choice_of_coordinate_descent_is_not_tuned_again(autotuner):
+    tuner, same = autotuner(), Launcher()
     assert tuner.coordinate_descent_tuning(same, 1) is same
-    other = launcher(8)  # Inductor has not taken the choice
+    other = Launcher(8)  # Inductor has not taken the choice
     assert tuner.coordinate_descent_tuning(other, 1) == ("tuned", other, (1,))
     for name in ("/cache/ab/other.py", "/cache/ab/unknown.py", None):
         tuner.filename = name
         assert tuner.coordinate_descent_tuning(same) == ("tuned", same, ())
+
+
+def test_a_laid_choice_is_not_timed_beside_variants_of_it(autotuner):
+    chosen, variant = Launcher(), Launcher(8)
+    tuner = autotuner(variant, chosen)
+    assert tuner.benchmark_all_configs(1) == {chosen: 0.0}
+    for name, launchers in (("/cache/ab/other.py", [variant]), ("/cache/ab/unknown.py", [variant, chosen])):
+        tuner.filename, tuner.launchers = name, launchers
+        assert tuner.benchmark_all_configs(1) == ("timed", (1,))
 
 
 def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(process, kept, monkeypatch):
