@@ -1,8 +1,9 @@
 """Say of each cell of a night how it ended, where the workers' time went, and when.
 
-    python -m benchmarks night_account BUNDLE [--workers 15]
+    python -m benchmarks night_account BUNDLE... [--workers 15]
 
-A disturbed measurement and its repeat are two processes. Lines that are copies of another line's program count as lines alone.
+A night on several GPUs has a bundle for each. A disturbed measurement and its repeat are two processes. Lines that are
+copies of another line's program count as lines alone.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from pathlib import Path
 
 import click
 
-from collector.bundle import BundleContents, read_bundle
+from collector.bundle import read_bundle
 from collector.vocabulary import Cell, Measurement, Status
 from jobs.plan.cost import Source, is_whole, shipped_costs, worker_s
-from jobs.plan.spared_cells import SAME_PROGRAM
+from jobs.plan.spared_cells import SAME_PROGRAM, tuning_key
 
 #: Seconds of a row of the last table.
 _STEP_S = 120
@@ -34,19 +35,22 @@ _MARKS = {
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(exists=True, path_type=Path))
-@click.option("--workers", default=15, show_default=True, help="How many workers the night had.")
-def main(bundle: Path, workers: int) -> None:
-    """Print the account of one bundle."""
-    contents = read_bundle(bundle)
-    processes = own_processes(contents)
+@click.argument("bundles", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--workers", default=15, show_default=True, help="How many workers the night had on each GPU.")
+def main(bundles: Sequence[Path], workers: int) -> None:
+    """Print the account of the bundles of one night."""
+    contents = [read_bundle(bundle) for bundle in bundles]
+    measured = [item for one in contents for item in one.measurements]
+    processes = own_processes(measured)
     if not processes:
-        raise click.UsageError(f"{bundle} has no measured cell: name the bundle of a night")
-    lines = {item.cell.cell_id: item for item in contents.measurements}  # a repeat comes later
+        raise click.UsageError(f"{bundles[0]} has no measured cell: name the bundle of a night")
+    lines = {item.cell.cell_id: item for item in measured}  # a repeat comes later
     ends = Counter(item.status.value for item in lines.values())
     click.echo(f"{len(lines)} lines: " + ", ".join(f"{count} {status}" for status, count in ends.most_common()))
     click.echo("\n".join(status_table(lines.values())))
-    click.echo("\n".join((*account(processes), *against_first_costs(processes), *when(contents, processes, workers))))
+    found = (*account(processes), found_choices(processes), *against_first_costs(processes))
+    began = min(one.header.started_at for one in contents)
+    click.echo("\n".join((*found, *when(began, measured, workers * len(contents)))))
 
 
 def status_table(lines: Iterable[Measurement]) -> list[str]:
@@ -64,9 +68,9 @@ def status_table(lines: Iterable[Measurement]) -> list[str]:
     return [*table, ", ".join(f"`{mark}` {status.value}" for status, mark in _MARKS.items())]
 
 
-def own_processes(contents: BundleContents) -> list[Measurement]:
+def own_processes(measured: Iterable[Measurement]) -> list[Measurement]:
     """Return the measurements that had a process, in the order of their beginning."""
-    own = (item for item in contents.measurements if SAME_PROGRAM not in item.details and item.wall_s)
+    own = (item for item in measured if SAME_PROGRAM not in item.details and item.wall_s)
     return sorted(own, key=lambda item: item.started_at)
 
 
@@ -97,6 +101,24 @@ def _stood(item: Measurement) -> str:
     return f"{item.cell.model} {item.cell.config.name} {_stopped_s(item):.0f} of {item.wall_s:.0f} s"
 
 
+def found_choices(processes: Iterable[Measurement]) -> str:
+    """Return in a line how many choices a process found that another one of the same model, tuned alike, could have made."""
+    begun, counts = set[tuple[object, ...]](), Counter[str]()
+    for item in processes:
+        cell = item.cell
+        key = cell.suite, cell.model, cell.phase, cell.dtype, cell.batch_size, tuning_key(cell.config, cell.device)
+        if key in begun:
+            counts.update(
+                {name: count for name, count in item.details.get("shared_tuning", {}).items() if type(count) is int}
+            )
+        begun.add(key)
+    found, made = counts["kernels_found"], counts["kernels_tuned"]
+    return (
+        f"processes after the first of a model that tune alike found the choices of {found:,} kernels and made those of {made:,} "
+        f"({counts['decided_otherwise']:,} another one)"
+    )
+
+
 def against_first_costs(processes: Iterable[Measurement]) -> list[str]:
     """Return in a line each what programs that tune, and others, took of a worker by what the shipped table has for them.
 
@@ -124,16 +146,16 @@ def _seconds(parts: dict[str, float]) -> str:
     return ", ".join(f"{name} {seconds:,.0f}" for name, seconds in sorted(parts.items(), key=lambda item: -item[1]))
 
 
-def when(contents: BundleContents, processes: Iterable[Measurement], workers: int) -> list[str]:
+def when(began: str, measured: Sequence[Measurement], workers: int) -> list[str]:
     """Return as a Markdown table how many lines had ended, and how many workers had a cell, every two minutes."""
-    begin = datetime.fromisoformat(contents.header.started_at).timestamp()
+    begin = datetime.fromisoformat(began).timestamp()
     busy, ended = defaultdict[int, float](float), Counter[int]()
-    for item in processes:
+    for item in own_processes(measured):
         start = datetime.fromisoformat(item.started_at).timestamp() - begin
         end = start + item.wall_s
         for step in range(int(start // _STEP_S), int(end // _STEP_S) + 1):
             busy[step] += max(0.0, min(end, (step + 1) * _STEP_S) - max(start, step * _STEP_S)) / _STEP_S
-    firsts = {item.cell.cell_id: item for item in reversed(contents.measurements)}
+    firsts = {item.cell.cell_id: item for item in reversed(measured)}
     for item in firsts.values():
         ended[int((datetime.fromisoformat(item.started_at).timestamp() - begin + item.wall_s) // _STEP_S)] += 1
     rows = [f"| until second | lines that ended | workers with a cell, of {workers} |", "|---|---|---|"]

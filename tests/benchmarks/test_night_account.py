@@ -27,23 +27,28 @@ def test_the_account_of_a_night(tmp_path):
         measured(cell("a"), 120, 40.0, stage_s={"timing": 10.0}, repeated="it was disturbed", stopped_s=2.0),
         failing(cell("b"), Status.FAIL_TO_RUN, started_at=begin.isoformat(), wall_s=0.0),
     ]
-    bundle = write_bundle(tmp_path, of_run, lines)
-    told = CliRunner().invoke(night_account.main, [str(bundle), "--workers", "2"], catch_exceptions=False).output
-    assert "3 lines: 2 pass, 1 fail_to_run" in told
-    assert "| | cudagraphs | default |" in told
-    assert "| huggingface/a, inference | + | + |" in told
-    assert "| huggingface/b, inference |  | run |" in told
-    assert "2 processes, 100 s of workers: compile 50%, timing 10%" in told
+    bundles = [str(write_bundle(tmp_path, of_run, lines))]
+    tuned_alike = measured(
+        cell("a", Config(template="freezing")), 0, 0.1, shared_tuning={"kernels_found": 3, "kernels_tuned": 1}
+    )
+    bundles.append(str(write_bundle(tmp_path, header("r2"), [tuned_alike])))
+    told = CliRunner().invoke(night_account.main, [*bundles, "--workers", "1"], catch_exceptions=False).output
+    assert "4 lines: 3 pass, 1 fail_to_run" in told
+    assert "| | cudagraphs | default | freezing |" in told
+    assert "| huggingface/a, inference | + | + | + |" in told
+    assert "| huggingface/b, inference |  | run |  |" in told
+    assert "3 processes, 100 s of workers: compile 50%, timing 10%" in told
     assert "7 s waiting for the GPU, 2 s of that standing still" in told
     assert "alone for 9 s: tune 9" in told
-    assert "stood still longest: a default 2 of 40 s, a default 0 of 60 s" in told
+    assert "stood still longest: a default 2 of 40 s, a freezing 0 of 0 s" in told
     assert "1 disturbed measurements were repeated, in 40 s" in told
-    assert "| 120 | 3 | 0.5 |\n| 240 | 3 | 0.3 |" in told
+    assert "found the choices of 3 kernels and made those of 1 (0 another one)" in told
+    assert "| 120 | 4 | 0.5 |\n| 240 | 4 | 0.3 |" in told
     shipped = {"suite": "modern", "device": "cuda", "dtype": "bfloat16", "batch_size": 4}
     [tuned] = night_account.against_first_costs(
         [passing(replace(cell("unet", Config(template="tma")), **shipped), wall_s=100.0, details={"waited_s": 31.69})]
     )
     assert tuned == "1 programs that tune: 68 s of a worker, 0.10 of the first costs"
 
-    empty = CliRunner().invoke(night_account.main, [str(write_bundle(tmp_path, header("r2"), []))])
+    empty = CliRunner().invoke(night_account.main, [str(write_bundle(tmp_path, header("r3"), []))])
     assert (empty.exit_code, "has no measured cell" in empty.output) == (2, True)
