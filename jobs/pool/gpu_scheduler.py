@@ -611,8 +611,8 @@ class GpuScheduler:
             self._note_end(process)
             if process.purpose != "device" and self._slot.quiet_cores and process in self._active:
                 process.move(self._active[process])
-        # Measurements go first: they are short and the last thing a cell needs before its worker is free again.
-        self._queue.sort(key=lambda process: process.asks in ("device", "tune", "choose"))
+        # Who began first goes first: the longest cells begin a night, and others wait for their choices.
+        self._queue.sort(key=lambda process: process.began)
         for process in list(self._queue):
             may_use = not self._held_alone() and not self._waits_for_turn(process)
             if may_use and self._has_room(process) and not self._is_kept_for_another(process):

@@ -176,6 +176,15 @@ def starts(world):
     return {number: begin for number, begin, _ in world.lives}
 
 
+def test_who_began_first_is_given_the_device_first():
+    first, timed = Script([Step("work", 4.0), Step("tune", 1.0)]), Script([Step("work", 1.5), Step("measure", 4.5)])
+    asks_before = Script([Step("work", 2.0), Step("measure", 1.0)])  # it begins when the second one has ended
+    world = World([first, Script([Step("work", 1.0)]), timed, asks_before], device_slot(3))
+    world.run()
+    waited = {number: seconds for number, _, seconds in world.waits}
+    assert (waited[1], waited[4]) == pytest.approx((2.0, 4.0), abs=0.2)
+
+
 def test_the_first_cell_of_a_model_tunes_before_the_others_start():
     script = Script([Step("work", 10.0), Step("measure", 1.0, stage=Stage.TIMING)])
     with of_models(2):
