@@ -1,17 +1,18 @@
 """Play recorded nights with today's scheduler in counted time, and say how long that takes.
 
-    python -m benchmarks played_night BUNDLE... [--workers 15] [--memory-gb 79]
+    python -m benchmarks played_night BUNDLE... [--workers 15] [--memory-gb 79] [--gpus 1]
 
 A process of each program that the bundles have is played, from the first bundle that has it: the work that its record leaves
 when what it waited and stood is taken out, what it held the GPU for, and the memory that it kept and needed. Waiting and
 standing come from the scheduler, which is the real one, with the order and the memory of a first night. Repeated measurements
-are not played, nor what cells on other cores cost each other. So it compares schedulers, and is no forecast.
+are not played, nor what cells on other cores cost each other. So it compares schedulers, and is no forecast. With several GPUs
+each plays its share of the models, with as many workers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import click
 from collector.bundle import read_bundle
 from collector.vocabulary import Cell, Measurement, Stage, Status
 from jobs.plan.cost import is_whole, kept_bytes, shipped_costs
-from jobs.plan.shards import longest_first
+from jobs.plan.shards import longest_first, shares
 from jobs.plan.spared_cells import SAME_PROGRAM
 from jobs.pool import gpu_scheduler
 from jobs.pool.gpu_scheduler import DeviceSlot
@@ -97,10 +98,10 @@ def _model(cell: Cell) -> str:
     return json.dumps({name: value for name, value in cell.to_json().items() if name != "config"})
 
 
-def play(found: Mapping[str, Played], workers: int, memory_bytes: float) -> World:
-    """Play all cells on one GPU with a free core, and return what happened."""
+def play(found: Mapping[str, Played], cells: Sequence[Cell], workers: int, memory_bytes: float) -> World:
+    """Play cells on one GPU with a free core, and return what happened."""
     costs = shipped_costs()
-    cells = longest_first([one.found.cell for one in found.values()], costs, workers)
+    cells = longest_first(cells, costs, workers)
     of_number, known, tuned = dict(enumerate(cells, 1)), memory_of(costs), gpu_scheduler._tuned_model
 
     def needs(cell: Cell, stage: Stage) -> float | None:
@@ -120,14 +121,19 @@ def play(found: Mapping[str, Played], workers: int, memory_bytes: float) -> Worl
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--workers", default=15, show_default=True, type=click.IntRange(1))
 @click.option("--memory-gb", default=79.0, show_default=True, type=click.FloatRange(1.0))
-def main(bundles: tuple[Path, ...], workers: int, memory_gb: float) -> None:
+@click.option("--gpus", default=1, show_default=True, type=click.IntRange(1))
+def main(bundles: tuple[Path, ...], workers: int, memory_gb: float, gpus: int) -> None:
     """Play the programs of these bundles."""
-    measurements = (found for bundle in bundles for found in read_bundle(bundle).measurements)
-    world = play(played(measurements), workers, 1e9 * memory_gb)
-    busy = sum(end - begin for _, begin, end in world.lives) / (workers * world.now)
-    ends = sorted(end for _, _, end in world.lives)
-    print(f"{len(ends)} programs in {world.now:.0f} s, half of them after {ends[len(ends) // 2]:.0f} s")
-    print(f"workers with a cell: {busy:.0%}; sent back for want of memory: {sum(world.sent_back.values())}")
+    found = played(one for bundle in bundles for one in read_bundle(bundle).measurements)
+    for cells in shares([one.found.cell for one in found.values()], shipped_costs(), gpus):
+        world = play(found, cells, workers, 1e9 * memory_gb)
+        busy = sum(end - begin for _, begin, end in world.lives) / (workers * world.now)
+        ends = sorted(end for _, _, end in world.lives)
+        *others, longest = sorted(world.lives, key=lambda life: life[2] - life[1])
+        rest_s = max((end for _, _, end in others), default=0.0)
+        print(f"{len(ends)} programs in {world.now:.0f} s, half of them after {ends[len(ends) // 2]:.0f} s")
+        print(f"the longest took {longest[2] - longest[1]:.0f} s, the last of the others ended after {rest_s:.0f} s")
+        print(f"workers with a cell: {busy:.0%}; sent back for want of memory: {sum(world.sent_back.values())}")
 
 
 if __name__ == "__main__":

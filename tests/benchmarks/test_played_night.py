@@ -20,8 +20,11 @@ def test_the_night_takes_what_its_processes_took_without_waiting():
     whole = played(night)
     assert {one.found.cell.model for one in whole.values()} == {"a", "b"}
     # Of 60 s 30 were waiting.
-    assert play(whole, 1, 79e9).now == pytest.approx(2 * 30.0, abs=1.0)
-    assert play(whole, 2, 79e9).now == pytest.approx(30.0 + 3.0, abs=1.0), "one has the device alone while it is timed"
+    cells = [one.found.cell for one in whole.values()]
+    assert play(whole, cells, 1, 79e9).now == pytest.approx(2 * 30.0, abs=1.0)
+    assert play(whole, cells, 2, 79e9).now == pytest.approx(30.0 + 3.0, abs=1.0), (
+        "one has the device alone while it is timed"
+    )
 
 
 def test_a_model_keeps_what_its_config_without_a_pool_keeps():
