@@ -56,6 +56,7 @@ class SharedTuning:
         self._folder = folder
         self._known: dict[str, dict[str, Any]] = {}
         self._laid: dict[str, dict[str, Any]] = {}
+        self._seen: set[str] = set()
         self._operations = 0
 
     def lay_in(self) -> None:
@@ -79,11 +80,17 @@ class SharedTuning:
             keep_choices(CachingAutotuner, self._laid)
 
     def _lay_in(self, source: str, file: Path) -> None:
-        """Writes the choice of a kernel, if there is one, where Inductor will look for it."""
-        if (choice := self._known.get(kernel_id(source))) is None:
+        """Writes the choice for a kernel, if there is one, where Inductor will look for it.
+
+        One that is there belongs to the program that an earlier process has compiled: who times that program keeps to it.
+        """
+        kernel, place = _in_cache(file), _choice_file(_in_cache(file))
+        if kernel in self._seen or place is None:
             return
-        kernel = _in_cache(file)
-        if place := _choice_file(kernel):
+        self._seen.add(kernel)
+        if own := _read(place):
+            self._laid[kernel] = own
+        elif choice := self._known.get(kernel_id(source)):
             self._laid[kernel] = choice
             place.write_text(json.dumps(choice))
 

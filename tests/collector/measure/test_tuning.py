@@ -81,6 +81,16 @@ def test_a_kernel_is_found_under_another_number_and_wrapper(process, kept):
     assert looked_up(SOURCE.replace("num_load': 1", "num_load': 2")) is None
 
 
+def test_who_finds_a_program_keeps_to_its_choices(process):
+    process(1, lays_in=False)
+    tune(warps=8)
+    process(2)
+    tune(warps=4)
+    process(2).keep()
+    process(1)
+    assert looked_up()["num_warps"] == 8, "and not the 4 that were shared meanwhile"
+
+
 def test_the_choice_is_there_before_a_compile_worker_looks(process, kept, monkeypatch):
     class Compiler:
         def triton(self, name, source, device_str="cuda"):
