@@ -379,7 +379,7 @@ class CodeCensus:
         that of a GPU is not asked for. Raises `CensusError` where no census can be taken.
         """
         differing = self._memory.differing
-        cells = sorted(cells, key=_soonest)
+        cells = sorted(cells, key=soonest)
         pairs = [(cell, self._on_new.get(cell.cell_id, cell)) for cell in cells]
         waiting = [pair for pair in pairs if not any(one.cell_id in differing for one in pair)]
         leaders: list[list[Cell]] = []
@@ -503,7 +503,7 @@ def _generate(
 _SOONEST = ("user", "torchvision", "timm")
 
 
-def _soonest(cell: Cell) -> tuple[bool, bool, int]:
+def soonest(cell: Cell) -> tuple[bool, bool, int]:
     """Return the order in which a census answers soonest; cells that are alike keep the order of importance."""
     is_last = cell.config == INFERENCE[-1]  # its model's first config comes before it
     suite = _SOONEST.index(cell.suite) if cell.suite in _SOONEST else len(_SOONEST)

@@ -31,7 +31,7 @@ from collector.settings import Settings
 from collector.vocabulary import Cell, Stage, Status
 from db.engine import open_store
 from db.store_errors import SideError, counted
-from jobs.checking.check_sides import CheckedSide, CodeAnswer, CodeCensus, OtherOption, SideRecord, serving
+from jobs.checking.check_sides import CheckedSide, CodeAnswer, CodeCensus, OtherOption, SideRecord, serving, soonest
 from jobs.checking.deciding import SETTLED, Need, change_of_model, has_same_code, lacks_compile_time, need
 from jobs.options import Storage
 from jobs.output.terminal import tell
@@ -268,6 +268,9 @@ class Check:
     def _take_answer(self, answer: CodeAnswer) -> None:
         self.answers[answer.cell.cell_id] = answer
         if answer.is_same:
+            one = self._under_way.get(answer.cell.cell_id)
+            if one and len(one.jobs) == 1 and not self.acting:
+                del self._under_way[answer.cell.cell_id]  # its other side need not begin
             self._record_code(answer)
             tell(f"unchanged: {answer.cell}, same code")
         else:
@@ -392,7 +395,8 @@ class Check:
         `is_new_too`: one that waits for all others, or of which nothing was measured, may begin. Cells that began go through
         their first rounds. Of new ones those that have other code are timed, in the order in which the census found them, then
         those whose code is not known are compiled. What is open after that waits for all others. At the end some cells of
-        equal code are compiled, for their compile time.
+        equal code are compiled, for their compile time. Before the census has answered anything the cell that it will answer for
+        first begins, where there are cores for that: if it has other code, its first side has compiled then.
         """
         needs, busy = self.needs(), self._under_way.keys() | self._unjudged
         known = [cell for cell in self.cells if cell.cell_id in needs and not busy & {cell.cell_id, *self._alike(cell)}]
@@ -413,6 +417,8 @@ class Check:
             return Need.TIME, other[0]
         if unknown := [cell for cell in unreached if cell.cell_id in order or not is_asking]:
             return Need.COMPILE, unknown[0]
+        if unreached and not (self.answers or self._under_way) and has_cores_for_all():
+            return Need.TIME, min(unreached, key=soonest)
         for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
             if by_need[word]:
                 return word, min(by_need[word], key=self._had)

@@ -388,6 +388,40 @@ def test_other_code_is_timed_beside_the_census_on_its_share_of_the_cores(checked
     assert answer(check)[0].counts == {"regressed": 1, "unchanged": 4}
 
 
+def early(checked, monkeypatch, other):
+    """A check on many cores whose census takes its time, and the turns that began before its first answer."""
+    monkeypatch.setattr(rounds, "has_cores_for_all", lambda: True)
+    begun = []
+    played = Played(slower=dict.fromkeys(other, 1.2), other=other)
+    monkeypatch.setattr(played, "turn", lambda: iter(()))  # nothing ends before
+    check = checked(played, census=PlayedCensus(other=other, pauses=3), count=3)
+    monkeypatch.setattr(played, "stage_of", lambda _: Stage.TIMING if check.answers else Stage.COMPILE)
+    take = check._take_answer
+
+    def took(found):
+        begun.append(list(played.turns))
+        take(found)
+        monkeypatch.setattr(played, "turn", lambda: Played.turn(played))
+
+    monkeypatch.setattr(check, "_take_answer", took)
+    check.compares_compiling = False
+    check.run()
+    assert begun[0] == [("base", "time", "0")]
+    return played, answer(check)[0].counts
+
+
+def test_the_first_cell_begins_before_the_census_has_answered(checked, monkeypatch):
+    played, counts = early(checked, monkeypatch, ("model0",))
+    assert played.turns[:2] == [("base", "time", "0"), ("new", "time", "0")]
+    assert counts == {"regressed": 1, "unchanged": 2}
+
+
+def test_the_other_side_of_the_first_cell_is_not_begun_for_equal_code(checked, monkeypatch):
+    played, counts = early(checked, monkeypatch, ("model1",))
+    assert played.of("0", "time") == ["base"]
+    assert counts == {"regressed": 1, "unchanged": 2}
+
+
 def test_the_census_ends_where_most_cells_have_other_code(checked, monkeypatch, capsys):
     monkeypatch.setattr(rounds, "_FEW_ANSWERS", 3)
     names = [item.model for item in CELLS]
