@@ -106,7 +106,7 @@ class Answer:
             lines.append(f"the census decided {counted(self.census, 'cell')} before anything was measured")
         lines.append(
             f"{counted(self.cells, 'cell')}: {self.same_code} with the same code and not timed, {self.timed} timed, "
-            f"{self.open} not decided; {counted(self.rounds, 'round')} in {self.minutes:.1f} min"
+            f"{self.open} left open; {counted(self.rounds, 'round')} in {self.minutes:.1f} min"
         )
         if self.interrupted:
             lines.append("interrupted: this is what was measured until then")
@@ -187,7 +187,7 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
         return 3, "no cell passes on either side"
     if undecided and undecided == len(others):
         return 3, f"{counted(undecided, 'cell')} to time and none of them decided: raise --minutes"
-    return 0, f"{reason}; {counted(undecided, 'cell')} not decided" if undecided else reason
+    return 0, f"{reason}; no clear change in {counted(undecided, 'cell')}" if undecided else reason
 
 
 def _is_longer(row: CellComparison) -> bool:
