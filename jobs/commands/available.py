@@ -19,6 +19,7 @@ from collector.vocabulary import Config, Phase
 from collector.zoo.registry import all_models, select, suites
 from collector.zoo.spec import ModelSpec
 from jobs.options import OUTPUT_FILE, example, json_option, repeatable
+from jobs.output.tables import print_wrapped
 from jobs.output.terminal import print_json
 from jobs.plan.models_file import EXAMPLE, read_models_file, write_example
 from jobs.plan.planning import check_configs, mode_configs, template_configs
@@ -56,11 +57,11 @@ def _list(configs: Mapping[str, Config], device: str | None, as_json: bool, note
     for row in rows:
         same = [other["name"] for other in rows if other["program_id"] == row["program_id"] and other is not row]
         program = f"program {row['program_id']}" + (f"  same program as {', '.join(same)}" if same else "")
-        click.echo(f"{row['name']:<28} config {row['config_id']}  {program}")
+        print_wrapped(f"{row['name']:<28} config {row['config_id']}  {program}", 4)
         changed = ", ".join(f"{key}={value}" for key, value in row["changed"].items())
         lacking = row["unavailable"] and f"unavailable here: {row['unavailable']}"
         for line in filter(None, (changed, row["note"], lacking)):
-            click.echo(f"    {line}")
+            print_wrapped(f"    {line}", 6)
 
 
 def _config_row(name: str, config: Config, device: str, note: str) -> dict[str, Any]:
@@ -108,7 +109,8 @@ def zoo_command(suites: tuple[str, ...], models: tuple[str, ...], as_json: bool)
         )
         notes = f"  ({row['notes']})" if row["notes"] else ""
         lack = f"  [not installed: {', '.join(row['missing'])}]" if row["missing"] else ""
-        click.echo(f"{row['suite']:<12} {row['name']:<38} {gpu:>9} {train:>6} {cpu:>4}  {row['input']}{notes}{lack}")
+        batches = f"{gpu:>9} {train:>6} {cpu:>4}"
+        print_wrapped(f"{row['suite']:<12} {row['name']:<38} {batches}  {row['input']}{notes}{lack}", 13)
     ready = sum(not row["missing"] for row in rows)
     click.echo(f"{len(rows)} models, {ready} of them can be built here")
 
@@ -139,7 +141,7 @@ def doctor_command(as_json: bool) -> None:
         print_json([{"ok": ok, "what": what, "text": text} for ok, what, text in findings])
     else:
         for ok, what, text in findings:
-            click.echo(f"{'ok     ' if ok else 'missing'}  {what:<16} {text}")
+            print_wrapped(f"{'ok     ' if ok else 'missing'}  {what:<16} {text}", 26)
     if not all(ok for ok, what, _ in findings if what in ("torch", "C++ compiler")):
         raise SystemExit(1)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from textwrap import fill
 
+import click
 from rich import box
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
@@ -81,6 +83,12 @@ def console() -> Console:
     """A console as wide as the terminal, or as COLUMNS says; what goes to a file or a pipe is not cut."""
     terminal = Console()
     return terminal if terminal.is_terminal or os.environ.get("COLUMNS", "").isdigit() else Console(width=_UNLIMITED)
+
+
+def print_wrapped(line: str, indent: int) -> None:
+    """Prints a line; what is beyond the terminal's width goes on below, indented by so many columns."""
+    below = " " * indent
+    click.echo(fill(line, console().width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False))
 
 
 def plain(line: str) -> Text:
