@@ -71,10 +71,10 @@ class SharedTuning:
                 _write(_operations_file(), {"system": {}, "cache": known["operations"]})
             found = {kernel: _for_this_torch(by_candidates) for kernel, by_candidates in known["kernels"].items()}
             self._known = {kernel: choice for kernel, choice in found.items() if choice}
+            from torch._inductor import codecache
             from torch._inductor.async_compile import AsyncCompile
-            from torch._inductor.codecache import PyCodeCache
 
-            before_kernels_load(AsyncCompile, PyCodeCache, self._lay_in)
+            before_kernels_load(AsyncCompile, codecache, self._lay_in)
             from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
             keep_choices(CachingAutotuner, self._laid)
@@ -155,28 +155,29 @@ def kernel_id(source: str) -> str:
     return short_hash(_KEPT_BINARY.sub("", source).strip(), 32)
 
 
-def before_kernels_load(compiler: Any, files: Any, lay_in: Callable[[str, Path], None]) -> None:
-    """Wraps `AsyncCompile.triton` and `PyCodeCache.write` in this process: `lay_in` gets each source and the file it is in.
+def before_kernels_load(compiler: Any, codecache: Any, lay_in: Callable[[str, Path], None]) -> None:
+    """Wraps `AsyncCompile.triton` and `codecache.write` in this process: `lay_in` gets each source and the file it is in.
 
     A kernel that a compile worker loads is written by that worker, which knows nothing of choices: so this process writes it
-    before.
+    before. Kernels that are compiled to be chosen among are written and loaded by this process.
     """
-    write, triton = vars(files)["write"].__func__, vars(compiler)["triton"]
+    write, triton = codecache.write, vars(compiler)["triton"]
 
     @functools.wraps(write)
-    def written(cls: Any, source: str, *args: Any, **kwargs: Any) -> Any:
-        made = write(cls, source, *args, **kwargs)
-        with suppress(*_DAMAGE):
-            lay_in(source, Path(made[1]))
+    def written(content: Any, extension: str, *args: Any, **kwargs: Any) -> Any:
+        made = write(content, extension, *args, **kwargs)
+        if extension == "py":
+            with suppress(*_DAMAGE):
+                lay_in(content, Path(made[1]))
         return made
 
     @functools.wraps(triton)
     def compiled(self: Any, name: str, source: str, *args: Any, **kwargs: Any) -> Any:
         with suppress(*_DAMAGE):
-            files.write(source)
+            codecache.PyCodeCache.write(source)
         return triton(self, name, source, *args, **kwargs)
 
-    files.write, compiler.triton = classmethod(written), compiled
+    codecache.write, compiler.triton = written, compiled
 
 
 def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:

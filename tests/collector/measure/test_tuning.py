@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._inductor import codecache
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import CacheBase, PyCodeCache
 from torch._inductor.runtime.autotune_cache import AutotuneCache
@@ -15,7 +16,7 @@ from collector.vocabulary import Cell, Config, Phase
 
 CELL = Cell("synthetic", "Two/Layers", Phase.INFERENCE, "float32", "cpu", 8, Config())
 SOURCE = """
-@triton_heuristics.pointwise(inductor_meta={'kernel_name': 'triton_poi_fused_add_3', 'num_load': 1, 'store_cubin': False})
+inductor_meta = {'kernel_name': 'triton_poi_fused_add_3', 'num_load': 1, 'store_cubin': False}
 def triton_poi_fused_add_3(in_ptr0, XBLOCK): ...
 """
 META = {"autotune_local_cache": True, "autotune_remote_cache": False}
@@ -24,11 +25,11 @@ META = {"autotune_local_cache": True, "autotune_remote_cache": False}
 @pytest.fixture
 def process(monkeypatch, tmp_path):
     """Starts as a new process does: with empty caches of its own, and what those before it have shared."""
-    write = vars(PyCodeCache)["write"]
+    write = codecache.write
     monkeypatch.setattr(AsyncCompile, "triton", AsyncCompile.triton)
 
     def start(number, lays_in=True):
-        monkeypatch.setattr(PyCodeCache, "write", write)
+        monkeypatch.setattr(codecache, "write", write)
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / f"cache{number}"))
         CacheBase.get_local_cache_path.cache_clear()
         shared = SharedTuning(tmp_path / "shared", CELL)
@@ -81,6 +82,12 @@ def test_a_kernel_is_found_under_another_number_and_wrapper(process, kept):
     assert looked_up(SOURCE.replace("num_load': 1", "num_load': 2")) is None
 
 
+def test_the_choice_is_there_when_this_process_loads_a_candidate(process, kept):
+    process(2)
+    file = PyCodeCache.load(SOURCE).__file__
+    assert AutotuneCache.create(META, file, "four")._read()["num_warps"] == 4
+
+
 def test_who_finds_a_program_keeps_to_its_choices(process):
     process(1, lays_in=False)
     tune(warps=8)
@@ -94,9 +101,7 @@ def test_who_finds_a_program_keeps_to_its_choices(process):
 def test_the_choice_is_there_before_a_compile_worker_looks(process, kept, monkeypatch):
     class Compiler:
         def triton(self, name, source, device_str="cuda"):
-            file = Path(
-                torch._inductor.codecache.get_path(torch._inductor.codecache.code_hash(source.strip()), "py")[2]
-            )
+            file = Path(codecache.get_path(codecache.code_hash(source.strip()), "py")[2])
             return AutotuneCache.create(META, str(file), "four")._read()
 
     monkeypatch.setattr("torch._inductor.async_compile.AsyncCompile", Compiler)
