@@ -186,7 +186,8 @@ def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
     Inductor (torch 2.11) takes a stored choice and adds variants of it where a reduction's block could be smaller, or compiles
     all configurations anew where the choice was such a variant; then it times them. It marks a stored choice of coordinate
     descent with `config.found_by_coordesc`. Since triton-lang/triton#6595 a config loses the mark when a compile worker sends the
-    kernel back, and Inductor would tune the kernel again.
+    kernel back, and Inductor would tune the kernel again. Where the candidates are others, as after a change of heuristics, the
+    choice is none.
     """
     benchmark, tune = autotuner.benchmark_all_configs, autotuner.coordinate_descent_tuning
 
@@ -196,7 +197,8 @@ def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
     @functools.wraps(benchmark)
     def benchmarked(self: Any, *args: Any, **kwargs: Any) -> Any:
         choice = choice_for(self)
-        chosen = [launcher for launcher in self.launchers if choice and _is_of(launcher.config, choice)]
+        is_among_these = choice.get("configs_hash", "") == _candidates_hash(self)
+        chosen = [launcher for launcher in self.launchers if is_among_these and _is_of(launcher.config, choice)]
         return {chosen[0]: 0.0} if chosen else benchmark(self, *args, **kwargs)
 
     @functools.wraps(tune)
@@ -207,6 +209,11 @@ def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
         return tune(self, launcher, *args, **kwargs)
 
     autotuner.benchmark_all_configs, autotuner.coordinate_descent_tuning = benchmarked, tuned
+
+
+def _candidates_hash(kernel: Any) -> str | None:
+    """The hash of a kernel's candidates, which the cache has that its choice is saved in; None where this torch has none."""
+    return getattr(getattr(kernel.save_cache_hook, "__self__", None), "configs_hash", None)
 
 
 def _is_of(config: Any, choice: Mapping[str, Any]) -> bool:

@@ -157,8 +157,8 @@ def test_times_and_decisions_of_operations_are_shared_and_never_replaced(process
 class Autotuner:
     filename = "/somewhere/else/ab/cab.py"
 
-    def __init__(self, *launchers):
-        self.launchers = launchers
+    def __init__(self, *launchers, candidates="four"):
+        self.launchers, self.save_cache_hook = launchers, AutotuneCache(candidates).save
 
     def benchmark_all_configs(self, *arguments):
         return "timed", arguments
@@ -196,6 +196,7 @@ def test_a_laid_choice_is_not_timed_beside_variants_of_it(autotuner):
     chosen, variant = Launcher(), Launcher(8)
     tuner = autotuner(variant, chosen)
     assert tuner.benchmark_all_configs(1) == {chosen: 0.0}
+    assert autotuner(variant, chosen, candidates="five").benchmark_all_configs(1) == ("timed", (1,))
     for name, launchers in (("/cache/ab/other.py", [variant]), ("/cache/ab/unknown.py", [variant, chosen])):
         tuner.filename, tuner.launchers = name, launchers
         assert tuner.benchmark_all_configs(1) == ("timed", (1,))
