@@ -24,6 +24,7 @@ from analysis.compare.cell_comparison import CHANGES, CellComparison, Outcome
 from analysis.compare.compare_sides import compare_named
 from analysis.present import called, finding_words
 from collector.census.gpu_models import CensusError
+from collector.device import is_accelerator
 from collector.metrics import METRICS
 from collector.process.orphans import PREFIX
 from collector.process.outcome import Outcome as MeasuredOutcome
@@ -417,8 +418,10 @@ class Check:
             return Need.TIME, other[0]
         if unknown := [cell for cell in unreached if cell.cell_id in order or not is_asking]:
             return Need.COMPILE, unknown[0]
-        if unreached and not (self.answers or self._under_way) and has_cores_for_all():
-            return Need.TIME, min(unreached, key=soonest)
+        # On a CPU the census stands still for whatever is measured.
+        early = [cell for cell in unreached if is_accelerator(cell.device)]
+        if early and not (self.answers or self._under_way) and has_cores_for_all():
+            return Need.TIME, min(early, key=soonest)
         for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
             if by_need[word]:
                 return word, min(by_need[word], key=self._had)
