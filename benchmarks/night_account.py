@@ -103,19 +103,20 @@ def _stood(item: Measurement) -> str:
 
 def found_choices(processes: Iterable[Measurement]) -> str:
     """Return in a line how many choices a process found that another one of the same model, tuned alike, could have made."""
-    begun, counts = set[tuple[object, ...]](), Counter[str]()
+    first_of, counts, after = dict[tuple[object, ...], str](), Counter[str](), Counter[str]()
     for item in processes:
         cell = item.cell
         key = cell.suite, cell.model, cell.phase, cell.dtype, cell.batch_size, tuning_key(cell.config, cell.device)
-        if key in begun:
-            counts.update(
-                {name: count for name, count in item.details.get("shared_tuning", {}).items() if type(count) is int}
-            )
-        begun.add(key)
+        if key in first_of:
+            shared = item.details.get("shared_tuning", {})
+            counts.update({name: count for name, count in shared.items() if type(count) is int})
+            after[first_of[key]] += shared.get("kernels_tuned", 0)
+        first_of.setdefault(key, cell.config.name)
     found, made = counts["kernels_found"], counts["kernels_tuned"]
     return (
         f"processes after the first of a model that tune alike found the choices of {found:,} kernels and made those of {made:,} "
-        f"({counts['decided_otherwise']:,} another one)"
+        f"({counts['decided_otherwise']:,} another one), by which config was first: "
+        f"{', '.join(f'{name} {count:,}' for name, count in after.most_common()) or 'none'}"
     )
 
 

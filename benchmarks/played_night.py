@@ -131,7 +131,7 @@ def main(bundles: tuple[Path, ...], workers: int, memory_gb: float, gpus: int) -
         ends = sorted(end for _, _, end in world.lives)
         *others, longest = sorted(world.lives, key=lambda life: life[2] - life[1])
         rest_s = max((end for _, _, end in others), default=0.0)
-        print(f"{len(ends)} programs in {world.now:.0f} s, half of them after {ends[len(ends) // 2]:.0f} s")
+        print(f"{len(cells)} programs in {world.now:.0f} s, half of them after {ends[len(ends) // 2]:.0f} s")
         print(f"the longest took {longest[2] - longest[1]:.0f} s, the last of the others ended after {rest_s:.0f} s")
         print(f"workers with a cell: {busy:.0%}; sent back for want of memory: {sum(world.sent_back.values())}")
 

@@ -42,7 +42,10 @@ def test_the_account_of_a_night(tmp_path):
     assert "alone for 9 s: tune 9" in told
     assert "stood still longest: a default 2 of 40 s, a freezing 0 of 0 s" in told
     assert "1 disturbed measurements were repeated, in 40 s" in told
-    assert "found the choices of 3 kernels and made those of 1 (0 another one)" in told
+    assert (
+        "found the choices of 3 kernels and made those of 1 (0 another one), by which config was first: default 1"
+        in told
+    )
     assert "| 120 | 4 | 0.5 |\n| 240 | 4 | 0.3 |" in told
     shipped = {"suite": "modern", "device": "cuda", "dtype": "bfloat16", "batch_size": 4}
     [tuned] = night_account.against_first_costs(
