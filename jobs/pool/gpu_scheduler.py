@@ -178,8 +178,8 @@ class Neighbour(Protocol):
 class GpuScheduler:
     """Measures cells on one device; `turn` yields outcomes in the order in which they come.
 
-    `known_code` has by `cell_id` the code that a cell need not be measured with (`Settings.known_code`). `neighbours` stand
-    still whenever all other cells do.
+    `known_code` has by `cell_id` the code that a cell need not be measured with (`Settings.known_code`). What cells choose is in
+    the folder `choices`, else in one that ends with the run. `neighbours` stand still whenever all other cells do.
     """
 
     #: Purposes for which all other cells stand still; a benchmark tries other ones.
@@ -195,6 +195,7 @@ class GpuScheduler:
         memory_of: MemoryOf = lambda *_: None,
         launcher: Launcher | None = None,
         known_code: Mapping[str, str] = MappingProxyType({}),
+        choices: Path | None = None,
     ) -> None:
         self._slot = slot
         self._environ = {**environ, **slot.variables}
@@ -202,7 +203,7 @@ class GpuScheduler:
         #: come between the two.
         self._folder = Path(tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
         #: Where the cells of this run share what they chose.
-        self._own_tuning = str(self._folder / "tuning")
+        self._own_tuning = str(choices or self._folder / "tuning")
         #: Where they find the candidates that another one has compiled.
         self._candidates = str(self._folder / "candidates")
         #: Where each job keeps what it has compiled, since its latencies may be taken again.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -169,6 +170,11 @@ class DeviceRun:
     known: Mapping[str, Known] = field(default_factory=dict)
     carried: Sequence[Outcome] = ()
 
+    @property
+    def choices(self) -> Path:
+        """The folder of what its cells chose while they tuned, beside the bundle until nothing is left to `resume`."""
+        return self.writer.path.parent / f"{self.writer.path.name.partition('.jsonl')[0]}.choices"
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -219,7 +225,11 @@ def _measure(
 ) -> Result:
     lost = None
     meters = [meter_of(run.testbed) for run in runs]
-    schedulers = [scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of, run.known) for run in runs]
+    schedulers = [
+        scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of, run.known, run.choices)
+        for run in runs
+    ]
+    left = [{cell.cell_id for cell in run.work.cells} for run in runs]
     try:
         for run in runs:
             _record_first(run, listen)
@@ -231,6 +241,7 @@ def _measure(
             for index, outcome in outcomes:
                 meters[index].took(outcome.measurement)
                 cell_id, details = outcome.measurement.cell.cell_id, outcome.measurement.details
+                left[index].discard(cell_id)
                 if details.get("only") and (known := runs[index].known.get(cell_id)):
                     details[SAME_CODE_AS] = known.night
                 duplicates = runs[index].work.duplicates.get(cell_id, ())
@@ -243,6 +254,9 @@ def _measure(
         raise
     usages = [meter.usage() for meter in meters]
     paths = [run.writer.close(now(), usage.to_json()) for run, usage in zip(runs, usages, strict=True)]
+    for run, unfinished in zip(runs, left, strict=True):
+        if not unfinished:
+            shutil.rmtree(run.choices, ignore_errors=True)
     return Result(paths, usages, lost)
 
 
@@ -279,6 +293,7 @@ def scheduler_for(
     variables: Mapping[str, str],
     memory_of: MemoryOf = lambda *_: None,
     known: Mapping[str, Known] = MappingProxyType({}),
+    choices: Path | None = None,
 ) -> GpuScheduler:
     """The scheduler of a device's cells; nothing is started yet."""
     return GpuScheduler(
@@ -290,6 +305,7 @@ def scheduler_for(
         memory_of,
         testbed.launcher,
         {cell_id: item.code for cell_id, item in known.items()},
+        choices,
     )
 
 

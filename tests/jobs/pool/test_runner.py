@@ -15,7 +15,7 @@ from collector.process.outcome import Outcome
 from collector.settings import BackendFlags, Settings
 from collector.vocabulary import Config, Status
 from jobs.plan.spared_cells import Work
-from jobs.pool.gpu_scheduler import LostDeviceError
+from jobs.pool.gpu_scheduler import GpuScheduler, LostDeviceError
 from jobs.pool.resuming import find_night
 from jobs.pool.runner import DeviceRun, branch_of, make_header, measure_devices, now, record
 from jobs.pool.testbeds import Testbed
@@ -104,9 +104,9 @@ def outcomes(contents):
 def test_every_device_writes_its_own_bundle(night):
     mine = [acted("work:0.1,measure:0.1", number) for number in (1, 2, 3)]
     theirs = [acted("tune:0.1,end:fail_accuracy", number) for number in (4, 5)]
-    lost, found = night.measure(
-        [night.device_run("a", mine, slot(2)), night.device_run("b", theirs), night.device_run("c", [])]
-    )
+    runs = [night.device_run("a", mine, slot(2)), night.device_run("b", theirs), night.device_run("c", [])]
+    runs[0].choices.mkdir()  # nothing is left to need them
+    lost, found = night.measure(runs)
     assert lost is None
     assert [contents.header.run_id for contents in found] == ["a", "b", "c"]
     assert [contents.planned for contents in found] == [mine, theirs, []]
@@ -122,13 +122,24 @@ def test_every_device_writes_its_own_bundle(night):
     assert night.left() == {}
 
 
+def test_cells_of_a_gpu_share_what_the_run_keeps_beside_its_bundle(night, monkeypatch):
+    run = night.device_run("a", [acted("work:0.1", 1, "cuda")], facts={**FACTS, "device": "cuda"})
+    settings = []
+    began = GpuScheduler._begin
+    monkeypatch.setattr(GpuScheduler, "_begin", lambda self, job: (settings.append(job.settings), began(self, job))[1])
+    night.measure([run], PLAY_HEALTH="")
+    assert [item.shared_tuning for item in settings] == [str(night.runs / "a.choices")]
+
+
 def test_what_the_budget_leaves_of_each_device_is_what_is_left(night, monkeypatch):
     parts = [[acted("work:0.4", 10 * device + number) for number in (1, 2, 3)] for device in (1, 2)]
     # The budgets are over once both cells have begun, and the clock stands still until then.
     clock = SimpleNamespace(monotonic=lambda: 1e9 * (set(read_trace(night.log).lives) == {11, 21}), sleep=time.sleep)
     monkeypatch.setattr("jobs.pool.runner.time", clock)
     runs = [night.device_run(name, cells, budget_s=1) for name, cells in zip("ab", parts, strict=True)]
+    runs[0].choices.mkdir()
     _, found = night.measure(runs)
+    assert runs[0].choices.exists(), "for who resumes the run"
     assert [list(outcomes(contents)) for contents in found] == [[11], [21]]
     assert night.left() == {"a": parts[0][1:], "b": parts[1][1:]}
 
