@@ -173,7 +173,7 @@ class DeviceRun:
     @property
     def choices(self) -> Path:
         """The folder of what its cells chose while they tuned, beside the bundle until nothing is left to `resume`."""
-        return self.writer.path.parent / f"{self.writer.path.name.partition('.jsonl')[0]}.choices"
+        return self.writer.path.with_suffix(".choices").absolute()  # a model may change the folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -122,13 +123,15 @@ def test_every_device_writes_its_own_bundle(night):
     assert night.left() == {}
 
 
-def test_cells_of_a_gpu_share_what_the_run_keeps_beside_its_bundle(night, monkeypatch):
+def test_cells_of_a_gpu_share_what_the_run_keeps_beside_its_bundle(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    night = Night(Path())
     run = night.device_run("a", [acted("work:0.1", 1, "cuda")], facts={**FACTS, "device": "cuda"})
     settings = []
     began = GpuScheduler._begin
     monkeypatch.setattr(GpuScheduler, "_begin", lambda self, job: (settings.append(job.settings), began(self, job))[1])
     night.measure([run], PLAY_HEALTH="")
-    assert [item.shared_tuning for item in settings] == [str(night.runs / "a.choices")]
+    assert [item.shared_tuning for item in settings] == [str(tmp_path / "runs" / "a.choices")]
 
 
 def test_what_the_budget_leaves_of_each_device_is_what_is_left(night, monkeypatch):
