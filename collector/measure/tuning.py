@@ -82,7 +82,7 @@ class SharedTuning:
     def _lay_in(self, source: str, file: Path) -> None:
         """Writes the choice for a kernel, if there is one, where Inductor will look for it.
 
-        One that is there belongs to the program that an earlier process has compiled: who times that program keeps to it.
+        A choice that is there already is that of an earlier process. This one times the program of that one, and keeps to it.
         """
         kernel, place = _in_cache(file), _choice_file(_in_cache(file))
         if kernel in self._seen or place is None:
@@ -186,8 +186,8 @@ def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
     Inductor (torch 2.11) takes a stored choice and adds variants of it where a reduction's block could be smaller, or compiles
     all configurations anew where the choice was such a variant; then it times them. It marks a stored choice of coordinate
     descent with `config.found_by_coordesc`. Since triton-lang/triton#6595 a config loses the mark when a compile worker sends the
-    kernel back, and Inductor would tune the kernel again. Where the candidates are others, as after a change of heuristics, the
-    choice is none.
+    kernel back, and Inductor would tune the kernel again. A choice among other candidates, as before a change of heuristics, does
+    not count.
     """
     benchmark, tune = autotuner.benchmark_all_configs, autotuner.coordinate_descent_tuning
 
@@ -212,7 +212,7 @@ def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _candidates_hash(kernel: Any) -> str | None:
-    """The hash of a kernel's candidates, which the cache has that its choice is saved in; None where this torch has none."""
+    """Return the hash of a kernel's candidates, as Inductor saves it with the choice; None where this torch does not keep it."""
     return getattr(getattr(kernel.save_cache_hook, "__self__", None), "configs_hash", None)
 
 
