@@ -37,6 +37,9 @@ _PARTS = 20
 #: How a cell's time on the GPU beside others, and its work, are divided among loading, its eager form, and its check.
 _LOAD_PART, _EAGER_PART, _CHECK_PART, _WORK_OF_CHECK = 0.15, 0.05, 0.8, 0.1
 _CHECKS = 6
+#: The part of a check's peak that stays between its calls, for the copies of outputs, and what it asks for beside them for
+#: its reference, as a multiple of what eager takes.
+_KEPT_IN_CHECK, _REFERENCE_TIMES = 0.5, 2.2
 #: Seconds of importing, and bytes for what is tuned.
 _START_S, _TUNING_BYTES = 2.0, 1_000_000_000
 #: Seconds that timing takes at least; less tuning than that is not played.
@@ -74,8 +77,11 @@ class Played:
             ]
         timed = max(self.keeps, int(sizes.get("timing", 0)))
         steps += [Step(name, max(_LEAST_S, alone[name]), timed, later, Stage.TIMING) for name in _TIMING]
-        for _ in range(_CHECKS):
-            steps.append(Step("device", _CHECK_PART * on_device / _CHECKS, peak, later, Stage.CORRECTNESS))
+        copies = later + int(_KEPT_IN_CHECK * (peak - later))
+        reference = copies + int(_REFERENCE_TIMES * int(sizes.get("eager", 0)))
+        for number in range(_CHECKS):
+            asked, kept = (timed, copies) if number == 0 else (reference, later if number == _CHECKS - 1 else copies)
+            steps.append(Step("device", _CHECK_PART * on_device / _CHECKS, asked, kept, Stage.CORRECTNESS))
             steps.append(Step("work", _WORK_OF_CHECK * work / _CHECKS, stage=Stage.CORRECTNESS))
         return Script(steps)
 
