@@ -56,7 +56,7 @@ class Room:
     `eager_peak` is the most that an eager call holds, weights and inputs included, 0 where that is not known. `total` is the
     device's memory, `for_cells` what all cells may use together; None where it is not known. `release` gives the device back
     for some time while it is held. `host_memory` tells how many bytes of the host's memory are left; None for a cell that uses no
-    other device, and so has no other place for a reference.
+    other device, and so has no other place for a reference. `promised` tells how much device memory is promised for this check.
     """
 
     hold: Hold = _no_hold
@@ -66,6 +66,7 @@ class Room:
     for_cells: int | None = None
     release: Callable[[], AbstractContextManager[None]] = nullcontext
     host_memory: Callable[[], int | None] | None = None
+    promised: Callable[[], int | None] = lambda: None
 
     @property
     def reserved(self) -> int:
@@ -98,8 +99,8 @@ class Room:
     def run(self, needs: int | None, action: Callable[[], T]) -> T:
         """Run an action with no more than so many bytes, where they run out with twice as many, and at last with four times.
 
-        What an action needs is an estimate. The last try has no limit. What it made and does not return is freed before the
-        device is given back. Raises what it raises.
+        What an action needs is an estimate, and what is promised counts where that is more. The last try has no limit. What it
+        made and does not return is freed before the device is given back. Raises what it raises.
         """
         sizes, device = [needs], device_named(self.device)
         while needs is not None and len(sizes) < _TRIES and not self.is_too_large(needs := 2 * needs):
@@ -108,7 +109,7 @@ class Room:
             is_last = number == len(sizes)
             with self.hold("device", size):
                 try:
-                    with nullcontext() if is_last or size is None else device.limited(partial(int, size)):
+                    with nullcontext() if is_last or size is None else device.limited(partial(self._limit, size)):
                         return action()
                 except Exception as error:
                     oom = classify(error, Stage.CORRECTNESS, device.is_full())[0] is Status.OOM
@@ -118,6 +119,9 @@ class Room:
                 finally:
                     free_copies(device)
         raise AssertionError("unreachable")
+
+    def _limit(self, size: int) -> int:
+        return max(size, self.promised() or 0)
 
     def on_host(self, growth: float) -> int | None:
         """Return what a reference on the host's processor needs of the host's memory; None where that is not known."""

@@ -89,8 +89,8 @@ class Host(Protocol):
 
     `idle_ms`: the shortest `collector.machine.yardstick` probe of the run on this device so far, 0 if there was none.
     `eager_ms`: the least eager latency of this model in the run so far, 0 if there was none. `room_bytes`: the device memory
-    that all cells may use together; None where nobody has said. `promised_bytes`: of these what this cell may take in the last
-    hold for which it could not say its needs; None for no limit.
+    that all cells may use together; None where nobody has said. `promised_bytes`: of these what is kept for this cell in
+    its last hold, where it could not say its needs or its check is known; None where nothing is.
     """
 
     idle_ms: float
@@ -231,7 +231,16 @@ class _Run:
         """Return how much device memory this cell's correctness stage may use."""
         peak = int(self.metrics.get("eager_peak_bytes", 0))
         total, host_memory = self.device.total_bytes(), available_bytes if self.on_accelerator else None
-        return Room(self._holding, self.cell.device, peak, total, self.host.room_bytes, self._released, host_memory)
+        return Room(
+            self._holding,
+            self.cell.device,
+            eager_peak=peak,
+            total=total,
+            for_cells=self.host.room_bytes,
+            release=self._released,
+            host_memory=host_memory,
+            promised=lambda: self.host.promised_bytes,
+        )
 
     def _calls_need(self) -> int | None:
         """Return the device memory that eager and compiled calls take at most, as far as that is known before.

@@ -211,13 +211,14 @@ class CostModel:
 
 #: Sources that say something of the model itself.
 _OF_THE_MODEL = (Source.MEASURED, Source.MODEL)
-#: The quantities that do not depend on the config.
-_BYTES = ("load_bytes", "eager_bytes", "check_bytes", "kept_bytes")
+#: The quantities that do not depend on the config, and all bytes: beside a graph's pool a check takes more.
+_OF_ALL_CONFIGS = ("load_bytes", "eager_bytes", "kept_bytes")
+_BYTES = (*_OF_ALL_CONFIGS, "check_bytes")
 
 
 def _key(quantity: str, cell: Cell) -> Cell:
     """Return the cell under which a quantity of this cell is known."""
-    return replace(cell, config=Config()) if quantity in _BYTES else cell
+    return replace(cell, config=Config()) if quantity in _OF_ALL_CONFIGS else cell
 
 
 @cache
@@ -384,6 +385,11 @@ class MemoryPlan:
         told = [self._memory_of(cell, stage), self._shown.get(_memory_key(cell, stage))]
         known = [size for size in told if size is not None]
         return min(_MARGIN * max(known) + _MORE_BYTES, self._most) if known else None
+
+    def checks(self, cell: Cell) -> float | None:
+        """Return the bytes that a cell's check takes; None where its model has not shown that, or where less is left for it."""
+        known = self._known(cell, Stage.CORRECTNESS)
+        return known if known is not None and known < self._most else None
 
     def keeps(self, cell: Cell) -> float | None:
         """Return the bytes that a cell keeps between its calls at most; None where its model has not shown that."""

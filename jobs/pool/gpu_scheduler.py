@@ -449,7 +449,9 @@ class GpuScheduler:
     def _peak(self, process: CellProcess) -> float:
         """Return the most memory that an active cell will need, as far as other cells have to leave it now."""
         is_early = process.stage in _BEFORE_TUNED and self._is_large(process.cell)
-        asked = CONTEXT_BYTES + max(process.most_asked, self._needs(process) if process.asks else 0)
+        asked = CONTEXT_BYTES + max(
+            self._in_check(process, process.most_asked), self._needs(process) if process.asks else 0
+        )
         return max(self._memory.most(process.cell, is_checked=not is_early), asked)
 
     def _whole_peak(self, process: CellProcess) -> float:
@@ -508,10 +510,19 @@ class GpuScheduler:
         if not is_accelerator(process.cell.device):
             return 0.0
         if process.needs is not None:
-            return process.needs
+            return self._in_check(process, process.needs)
         if process.stage in _UNKNOWN:
             return self._memory.needs(process.cell, process.stage)
         return process.keeps + _TUNING_BYTES
+
+    def _in_check(self, process: CellProcess, asked: float) -> float:
+        """Return what a cell asks for, or in its check what that is known to take.
+
+        For a reference, or several tries at one, it asks by what eager takes: for up to twice of what it then takes. Cells that
+        kept copies of their outputs, and waited for so much memory, stood in each other's way for two minutes.
+        """
+        known = self._memory.checks(process.cell) if process.stage is Stage.CORRECTNESS else None
+        return asked if known is None else max(known, process.keeps)
 
     def _has_room(self, process: CellProcess) -> bool:
         needs = max(self._needs(process), process.keeps) + (
@@ -550,7 +561,7 @@ class GpuScheduler:
     def _send_back(self, process: CellProcess) -> None:
         cell, job = process.cell, self._jobs[process]
         self._sent_back[cell.cell_id] += 1
-        self._memory.note(cell, process.keeps, process.most_asked)
+        self._memory.note(cell, process.keeps, self._in_check(process, process.most_asked))
         self._end(process)
         self._waiting.insert(0, job)
         self.notice(f"{cell} has no room beside what others keep of the memory: it starts again later")
@@ -572,8 +583,15 @@ class GpuScheduler:
         return False
 
     def _promised(self, process: CellProcess) -> float | None:
-        """Return the bytes that a cell gets in all where it cannot know its needs; all if it is the only one."""
-        if not is_accelerator(process.cell.device) or process.needs is not None or process.stage not in _UNKNOWN:
+        """Return the bytes that a cell gets in all where it cannot know its needs; all if it is the only one.
+
+        In its check those that it is known to take, so that it does not try with less.
+        """
+        if not is_accelerator(process.cell.device):
+            return None
+        if process.stage is Stage.CORRECTNESS:
+            return self._memory.checks(process.cell)
+        if process.needs is not None or process.stage not in _UNKNOWN:
             return None
         is_only = len(self._slot.cores) == 1 or (len(self._active) == 1 and not self._waiting)
         return self._slot.memory_bytes if is_only else max(self._needs(process), process.keeps)

@@ -89,6 +89,10 @@ def test_what_runs_out_of_memory_is_tried_again_with_twice_as_much(monkeypatch):
             room.run(needs, raises(*[error] * 3))
         assert len(tries) == count
     assert (Room().for_calls(), Room().for_reference(4.0)) == (None, None), "nothing is known"
+    limits.clear()
+    promised = Room(asked.hold, "cpu", GB, 80 * GB, 76 * GB, promised=lambda: 5 * GB)
+    assert promised.run(3 * GB, raises(OOM, OOM)) == "made"
+    assert limits == [5 * GB, 6 * GB], "it does not try with less than it has"
 
 
 @pytest.mark.parametrize("fails", [1, 3])

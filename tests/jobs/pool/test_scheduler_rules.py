@@ -291,3 +291,17 @@ def test_cells_that_are_large_only_in_their_check_go_side_by_side():
     assert set(once_each(world).values()) == {Status.PASS}
     assert (world.overbooked, dict(world.sent_back)) == (0, {})
     assert max(end for *_, end in world.lives) < 4 * 66, "one by one they take 6 times 66 s"
+
+
+def test_cells_in_their_checks_ask_for_no_more_than_checks_took():
+    # As on an H100: they kept copies of their outputs, and asked for twice of what their references took.
+    check = [
+        Step("device", 1.0, GB * asked, GB * kept, Stage.CORRECTNESS) for asked, kept in ((5, 8), (34, 8), (34, 2))
+    ]
+    steps = [device(1.0, 2, 2), Step("work", 5.0), check[0], Step("work", 1.0), check[1], check[2]]
+    sizes = {Stage.LOAD_MODEL: 2, Stage.EAGER: 3, Stage.COMPILE: 2, Stage.CORRECTNESS: 18}
+    world = World([Script(steps)] * 12, device_slot(6, 60), lambda _, stage: sizes[stage] * GB)
+    world.run()
+    once_each(world)
+    assert (world.overbooked, dict(world.sent_back)) == (0, {})
+    assert world.now < 40
