@@ -70,8 +70,9 @@ class Settings:
     `trace` and `shared_tuning` are folders, or empty (`collector.process.worker.start_trace`,
     `collector.measure.tuning`). `compiled` is a folder in which each cell keeps the compiler's caches, or empty: a
     later process of the cell finds its program there and has no compile time. `candidates` is a folder in which cells find
-    each other's candidates of autotuning, compiled (`collector.measure.candidates`), or empty. With `is_checked` the outputs
-    of a program that it finds there are not checked again. `flags` are torch's back-end switches.
+    each other's candidates of autotuning, compiled (`collector.measure.candidates`), or empty. On `candidate_cores` two of them
+    are compiled at once. With `is_checked` the outputs of a program that was found are not checked again. `flags` are torch's
+    back-end switches.
     `optimizer` is what a training step ends with, as in PyTorch's runner; with none every step computes the same. With
     `code_only` a cell ends when it is compiled: its code, counters and compile time are all that is wanted. So does one that
     compiles to the `known_code`, which is set for each cell (`collector.code`). With `explain` torch's compiler bisector
@@ -93,6 +94,7 @@ class Settings:
     shared_tuning: str = ""
     compiled: str = ""
     candidates: str = ""
+    candidate_cores: tuple[int, ...] = ()
     is_checked: bool = False
     code_only: bool = False
     explain: bool = False
@@ -104,7 +106,7 @@ class Settings:
         return {
             name: value
             for name, value in asdict(self).items()
-            if value or name not in ("own_models", "compiled", "candidates", "is_checked", "energy")
+            if value or name not in ("own_models", "compiled", "candidates", "candidate_cores", "is_checked", "energy")
         }
 
     @classmethod
@@ -112,7 +114,8 @@ class Settings:
         """The inverse of `to_json`. Raises `TypeError` for a field that this version does not know."""
         flags = BackendFlags(**data.get("flags", {}))
         own_models = tuple(map(OwnModel.from_json, data.get("own_models", ())))
-        return cls(**{**data, "flags": flags, "own_models": own_models})
+        cores = tuple(data.get("candidate_cores", ()))
+        return cls(**{**data, "flags": flags, "own_models": own_models, "candidate_cores": cores})
 
     def with_models(self, own_models: Iterable[OwnModel]) -> Settings:
         """The same with these models of the user's own besides those that it has."""

@@ -151,7 +151,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
             yield
 
     hold_device_while_tuning(host.exclusive, released)
-    compile_candidates_beside(MainThread())
+    compile_candidates_beside(MainThread(settings.candidate_cores))
     if settings.explain:
         from collector.measure.explaining import explain
 

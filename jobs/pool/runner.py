@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -161,7 +161,8 @@ def make_header(
 class DeviceRun:
     """What one device does in a run: where, its work, the bundle that takes the outcomes, and what is known by `cell_id`.
 
-    `carried` are recorded as they are, before anything is measured.
+    `carried` are recorded as they are, before anything is measured. Of the `longest` cells, by `cell_id`, candidates of
+    autotuning are compiled on more than a core.
     """
 
     testbed: Testbed
@@ -169,6 +170,7 @@ class DeviceRun:
     writer: BundleWriter
     known: Mapping[str, Known] = field(default_factory=dict)
     carried: Sequence[Outcome] = ()
+    longest: Collection[str] = ()
 
     @property
     def choices(self) -> Path:
@@ -226,7 +228,7 @@ def _measure(
     lost = None
     meters = [meter_of(run.testbed) for run in runs]
     schedulers = [
-        scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of, run.known, run.choices)
+        scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of, run.known, run.choices, run.longest)
         for run in runs
     ]
     left = [{cell.cell_id for cell in run.work.cells} for run in runs]
@@ -294,6 +296,7 @@ def scheduler_for(
     memory_of: MemoryOf = lambda *_: None,
     known: Mapping[str, Known] = MappingProxyType({}),
     choices: Path | None = None,
+    longest: Collection[str] = (),
 ) -> GpuScheduler:
     """The scheduler of a device's cells; nothing is started yet."""
     return GpuScheduler(
@@ -306,6 +309,7 @@ def scheduler_for(
         testbed.launcher,
         {cell_id: item.code for cell_id, item in known.items()},
         choices,
+        longest,
     )
 
 

@@ -92,6 +92,26 @@ def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(select, 
     assert len(ends) == 7, "the rule has ended"
 
 
+def test_on_cores_of_others_two_candidates_are_compiled_at_once(select, monkeypatch):
+    cores, both = sorted(os.sched_getaffinity(0))[:2], threading.Barrier(2)
+    main_thread, found = MainThread(cores), []
+
+    def compiled(_):
+        found.append(sorted(os.sched_getaffinity(0)))
+        both.wait(10)  # passes where two are here at once
+
+    monkeypatch.setattr(select.TritonTemplateCaller, "precompile", compiled)
+    compile_candidates_beside(main_thread)
+    assert select.get_num_workers() == 2
+    threads = [threading.Thread(target=select.TritonTemplateCaller().precompile) for _ in range(4)]
+    with main_thread.waits():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    assert found == [cores] * 4
+
+
 def test_two_processes_compile_candidates_in_different_orders(monkeypatch):
     choices = [SimpleNamespace(kernel_hash_key=lambda number=number: f"triton_mm_{number}") for number in range(8)]
     here = in_own_order(choices)

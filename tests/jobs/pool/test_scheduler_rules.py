@@ -14,8 +14,8 @@ from collector.settings import Settings
 from collector.vocabulary import Stage, Status
 from jobs.plan.cost import CONTEXT_BYTES
 from jobs.pool import gpu_scheduler, usage
-from jobs.pool.gpu_scheduler import DeviceSlot
-from tests.jobs.virtual import Script, Step, World
+from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
+from tests.jobs.virtual import Script, Step, World, virtual_cell
 
 GB = 10**9
 PURPOSES = ("device", "device", "tune", "tune", "profile", "measure", "choose", "still")
@@ -206,6 +206,13 @@ def test_cells_that_compile_a_second_time_share_no_candidates(is_warm):
     folders = {job.settings.candidates for job in world.scheduler._waiting}
     assert len(folders) == 1
     assert folders.isdisjoint({""}) is not is_warm
+
+
+@pytest.mark.parametrize(("workers", "cores"), [(3, (0, 1, 2)), (1, ())])
+def test_the_longest_cells_compile_candidates_on_the_cores_of_others(workers, cores):
+    cells = [virtual_cell(number) for number in (1, 2)]
+    scheduler = GpuScheduler(cells, Settings(), device_slot(workers), {}, longest={cells[0].cell_id})
+    assert [job.settings.candidate_cores for job in scheduler._waiting] == [cores, ()]
 
 
 @pytest.mark.parametrize(
