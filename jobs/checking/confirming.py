@@ -368,7 +368,7 @@ def find_confirmable(folder: Path, name: str | None, resumed: Sequence[Unfinishe
         ConfigError: no run of this name in the folder.
         BundleError: what the path names is no bundle.
     """
-    named = [run.path for run in resumed] or ([bundle_named(folder, name)] if name else [])
+    named = [bundle_named(folder, str(run.path)) for run in resumed] or ([bundle_named(folder, name)] if name else [])
     of_nights = (header for header in map(check_bundle, [*named, *newest_first(folder)]) if header.trigger != CONFIRM)
     night = next(map(_night_of, of_nights), "")
     runs: dict[str, Unfinished] = {}

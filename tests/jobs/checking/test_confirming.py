@@ -231,5 +231,7 @@ def test_resume_confirms_the_night_that_asked_for_it_and_no_other(tmp_path):
     (of_night,) = find_confirmable(tmp_path, "night", ())
     assert (names(), names("older"), names("again")) == (["night"], ["older"], ["night"])
     assert names(resumed=[replace(of_night, path=tmp_path / "again.jsonl.gz")]) == ["night"]
+    cut_short = replace(of_night, path=tmp_path / "older.jsonl")
+    assert names(resumed=[cut_short]) == ["older"], "it is compressed when it has ended"
     make(tmp_path, "plain", minutes=120, asked=asked())
     assert names() == []
