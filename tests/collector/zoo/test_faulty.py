@@ -95,7 +95,11 @@ def measured(cells, folder, timeout_s=20, **changes):
         found = [item.measurement for _, item in Pool([lane]).run()]
     assert len(set(tokens)) >= len(found) == len(cells)  # what ran out of memory beside others is asked again alone
     by_name = {item.cell.model.partition(":")[2]: item for item in found}
-    return by_name, list(folder.iterdir()), [pid for token in tokens for pid in processes_with_token(token)]
+    return (
+        by_name,
+        sorted(map(str, folder.rglob("*"))),
+        [pid for token in tokens for pid in processes_with_token(token)],
+    )
 
 
 #: What hangs holds the others up until its time is over.
