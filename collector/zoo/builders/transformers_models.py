@@ -238,6 +238,11 @@ class DecodeStep(nn.Module):  # type: ignore[misc]
             holder[key] = buffer = self.get_buffer(name)
             # As in transformers: otherwise a changed input keeps cudagraphs from being recorded.
             torch._dynamo.mark_static_address(buffer)
+        for layer in self._layers:
+            if isinstance(
+                getattr(layer, "keys", None), torch.Tensor
+            ):  # where the library makes the positions that it writes to
+                layer.device = layer.keys.device
 
     def _held(self) -> Iterator[tuple[str, MutableMapping[Any, Any], Any]]:
         """Every tensor of the cache as a name, and the place that holds it."""

@@ -1,5 +1,7 @@
 """The suite of language models: its sizes, and that a decode step computes what the whole text would give."""
 
+from copy import deepcopy
+
 import pytest
 
 from collector.vocabulary import Config, Phase
@@ -31,6 +33,13 @@ def test_a_step_gives_the_scores_of_the_whole_text_at_two_positions(monkeypatch,
         second = built.model(position + 1, input_ids=token.flip(0))
     torch.testing.assert_close(first[:, 0], whole[:, -2], rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(second[:, 0], whole[:, -1], rtol=1e-3, atol=1e-4)
+
+
+def test_a_step_takes_its_cache_to_another_device(build):
+    built = build("llm/gemma-2-2b.decode")
+    moved, [position], token = deepcopy(built.model).to("meta"), built.args, built.kwargs["input_ids"]
+    with torch.no_grad():
+        assert moved(position.to("meta"), input_ids=token.to("meta")).device.type == "meta"
 
 
 def test_a_prefill_returns_its_cache_and_trains_without_one(build):
