@@ -349,7 +349,8 @@ _LEARNED = frozenset({Stage.LOAD_MODEL.value, Stage.EAGER.value, Stage.CORRECTNE
 #: Bytes of device memory that a cell needs in a stage, or None if that is not known: to compile, what it keeps between its calls.
 MemoryOf = Callable[[Cell, Stage], float | None]
 
-_Key = tuple[str, str, str, str, int, Stage]
+#: Of a model: suite, name, phase, dtype, batch size, stage; and the config where the stage differs by it.
+_Key = tuple[str, str, str, str, int, Stage, str]
 
 
 class MemoryPlan:
@@ -383,6 +384,8 @@ class MemoryPlan:
     def _known(self, cell: Cell, stage: Stage) -> float | None:
         """Return what a cell needs in a stage, if its model was seen in it."""
         told = [self._memory_of(cell, stage), self._shown.get(_memory_key(cell, stage))]
+        if told == [None, None]:
+            told = [self._shown.get(_of_any_config(cell, stage))]
         known = [size for size in told if size is not None]
         return min(_MARGIN * max(known) + _MORE_BYTES, self._most) if known else None
 
@@ -412,8 +415,8 @@ class MemoryPlan:
             self._show(cell, Stage.COMPILE, kept)
 
     def _show(self, cell: Cell, stage: Stage, size: float) -> None:
-        key = _memory_key(cell, stage)
-        self._shown[key] = max(size, self._shown.get(key, 0.0))
+        for key in {_memory_key(cell, stage), _of_any_config(cell, stage)}:
+            self._shown[key] = max(size, self._shown.get(key, 0.0))
 
     def grow(self, measurement: Measurement, promised: float) -> bool:
         """Return whether a cell ran out of what it was promised before it knew its needs, and promise twice as much."""
@@ -431,4 +434,9 @@ class MemoryPlan:
 
 
 def _memory_key(cell: Cell, stage: Stage) -> _Key:
-    return cell.suite, cell.model, cell.phase.value, cell.dtype, cell.batch_size, stage
+    config = cell.config.config_id if stage is Stage.CORRECTNESS else ""
+    return (*_of_any_config(cell, stage)[:-1], config)
+
+
+def _of_any_config(cell: Cell, stage: Stage) -> _Key:
+    return cell.suite, cell.model, cell.phase.value, cell.dtype, cell.batch_size, stage, ""

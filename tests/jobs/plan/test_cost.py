@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from collector.usage_errors import BundleError
-from jobs.plan.cost import NEWEST, Cost, CostModel, Source, learn_from, read_history
-from tests.factories import CUDAGRAPHS, cell, header, passing, write_bundle
+from jobs.plan.cost import NEWEST, Cost, CostModel, MemoryPlan, Source, learn_from, read_history
+from tests.factories import CUDAGRAPHS, DEFAULT, cell, header, passing, write_bundle
 
 HELD = {"measure": 2.0, "tune": 10.0, "device": 3.0}
 
@@ -62,3 +62,22 @@ def test_a_folders_history_is_its_newest_bundles(tmp_path):
     assert read_history(tmp_path / "nowhere") == []
     with pytest.raises(BundleError, match="is not a bundle"):
         learn_from(tmp_path / "broken.jsonl")
+
+
+def test_a_check_is_planned_with_what_it_took_under_its_config_or_else_any():
+    plan = MemoryPlan(80e9, lambda *_: None)
+
+    def learn(config, gigabytes):
+        sizes = {"stage_bytes": {"correctness": gigabytes * 1e9}}
+        plan.learn(passing(cell("large", config, device="cuda"), details=sizes))
+
+    def known():
+        return [plan.checks(cell("large", config, device="cuda")) for config in (DEFAULT, CUDAGRAPHS)]
+
+    assert known() == [None, None]
+    learn(CUDAGRAPHS, 50)  # with a graph's pool
+    assert known() == [pytest.approx(55.256e9)] * 2
+    learn(DEFAULT, 40)
+    assert known() == [pytest.approx(44.256e9), pytest.approx(55.256e9)]
+    learn(DEFAULT, 75)
+    assert known()[0] is None, "all of the memory is no promise"
