@@ -117,11 +117,13 @@ class RequestedOptions:
     def from_json(cls, data: Mapping[str, Any], budget_s: float = float("inf")) -> RequestedOptions:
         """The inverse of `to_json`, with this attempt's budget; raises `KeyError` or `TypeError` for another object.
 
-        Folders of compiled programs and candidates are left out: these are loaded and run, and a header may be anybody's.
+        What a scheduler sets for each cell is left out, folders of compiled programs and candidates above all: these are loaded
+        and run, and a header may be anybody's.
         """
         known = {item.name for item in fields(ExecutionOptions)}
         execution = {name: value for name, value in data["pace"].items() if name in known}
-        settings = replace(Settings.from_json(data["settings"]), compiled="", candidates="")
+        settings = Settings.from_json(data["settings"])
+        settings = replace(settings, compiled="", candidates="", candidate_cores=(), is_checked=False)
         return cls(settings, ExecutionOptions(**execution | {"budget_s": budget_s}))
 
 

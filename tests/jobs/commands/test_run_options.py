@@ -63,9 +63,9 @@ def test_options_of_a_bundle_from_before_there_was_one_are_read():
     del asked["settings"]["trace"]
     assert RequestedOptions.from_json(asked).settings.trace == ""
     # Compiled programs are run: no folder of them is taken from a header.
-    asked["settings"] |= {"compiled": "/anywhere", "candidates": "/anywhere"}
-    read = RequestedOptions.from_json(asked).settings
-    assert (read.compiled, read.candidates) == ("", "")
+    folders = {"compiled": "/anywhere", "candidates": "/anywhere"}
+    asked["settings"] |= folders | {"trace": "traces", "candidate_cores": [10**6], "is_checked": True}
+    assert RequestedOptions.from_json(asked).settings == settings
 
 
 def test_what_run_says_to_do_next_finds_something(tmp_path):
