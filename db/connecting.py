@@ -91,24 +91,27 @@ def _joined(parts: Iterable[Sequence[Sequence[Any]]], columns: Iterable[ColumnEl
     arrays: list[list[Values]] = [[np.empty(0, _stored(kind))] for kind in types.values()]
     for rows in parts:
         for of_column, values, kind in zip(arrays, zip(*rows, strict=True), types.values(), strict=True):
-            of_column.append(np.array(values, _stored(kind)))
+            try:
+                of_column.append(np.array(values, _stored(kind)))
+            except TypeError:  # a whole number is NULL
+                of_column.append(np.array(values, object))
     joined = map(np.concatenate, arrays)
     typed = {name: _typed(values, kind) for (name, kind), values in zip(types.items(), joined, strict=True)}
     return pd.DataFrame(typed, copy=False)
 
 
 def _stored(kind: TypeEngine[Any]) -> type:
-    return np.float64 if isinstance(kind, Double) else object
+    if isinstance(kind, Double):
+        return np.float64
+    return object if isinstance(kind, Text | MaskedText) else np.int64
 
 
 def _typed(values: Values, kind: TypeEngine[Any]) -> Any:
     import pandas as pd
 
-    if isinstance(kind, Double):
+    if values.dtype != object:
         return values
-    if isinstance(kind, Text | MaskedText):
-        return pd.array(values, dtype="str")
-    return pd.array(values, dtype="Int64") if None in values.tolist() else values.astype(np.int64)
+    return pd.array(values, dtype="str" if isinstance(kind, Text | MaskedText) else "Int64")
 
 
 @dataclass(slots=True)
