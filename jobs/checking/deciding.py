@@ -62,6 +62,8 @@ def need(row: CellComparison, timed: int, compiled: int, is_acting: bool, alike:
         return Need.TIME if row.outcome is Outcome.INCONCLUSIVE else Need.NOTHING
     if (is_acting or not has_same_code(row)) and _is_time_open(row, timed, alike):
         return Need.TIME
+    if row.outcome is Outcome.REGRESSED and _runs_worse(row):
+        return Need.NOTHING  # whatever becomes of its compile time
     if lacks_compile_time(row.base) or lacks_compile_time(row.new):
         return Need.COMPARE_COMPILING if compiled <= _CONFIRMED else Need.NOTHING
     return Need.COMPILE if any(_is_open(row, name, compiled) for name in OF_COMPILING) else Need.NOTHING
@@ -99,6 +101,12 @@ def _is_time_open(row: CellComparison, timed: int, alike: int) -> bool:
         enough = _PATIENCE if all(map(_is_near_limit, changed)) else _CONFIRMED
         return bool(changed) and timed + alike < enough and not _is_beyond_modes(row)
     return timed < _PATIENCE or any(one.more_runs != float("inf") for one in judged)
+
+
+def _runs_worse(row: CellComparison) -> bool:
+    """Return whether a cell got slower or larger."""
+    running = [row.judged[name] for name in (*_OF_RUNNING, "compiled_peak_bytes") if name in row.judged]
+    return any(one.verdict is Outcome.REGRESSED for one in running)
 
 
 def _is_near_limit(judged: Judged) -> bool:

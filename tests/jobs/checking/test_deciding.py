@@ -64,6 +64,9 @@ UNKNOWN, UNKNOWN_LARGE = ("inconclusive", 0.1, None), ("inconclusive", 0.3, None
         (row("regressed", code_changed=False, compile_cold_s=SLOWER), 0, 1, Need.COMPILE),
         (row("regressed", code_changed=False, compile_cold_s=SLOWER), 0, CONFIRMED_COMPILING, Need.NOTHING),
         (row("regressed", compiled_ms=SAME, compile_cold_s=SLOWER), 1, 0, Need.COMPILE),
+        # One that runs slower is decided, though its compile time is open; one that runs faster is not.
+        (row("regressed", compiled_ms=SLOWER, compile_cold_s=OPEN), 2, 1, Need.NOTHING),
+        (row("improved", compiled_ms=("improved", -0.1, 0.0), compile_cold_s=OPEN), 2, 1, Need.COMPILE),
         # What fails on one side is tried once more in the way in which it failed.
         (row("broke", ("pass", "fail_to_compile")), 0, 1, Need.COMPILE),
         (row("broke", ("pass", "fail_accuracy")), 1, 1, Need.TIME),
