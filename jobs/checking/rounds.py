@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
@@ -55,6 +55,8 @@ _ENOUGH_CORES = 8
 _FEW_ANSWERS = 8
 #: Seconds after the budget in which turns that are under way may still end.
 _GRACE_S = 30.0
+#: What both sides of a cell take, as a multiple of one: the second one begins when the first has compiled.
+_BOTH_SIDES = 1.7
 #: Workers that wait, until a cell is decided, for the other sides of the cells that began first, and how many are at work then.
 #: Without them all workers of an H100's host began with the base of a cell each, and the first verdict came after 110 s.
 _KEPT, _AT_WORK = 2, 6
@@ -134,6 +136,8 @@ class Check:
     _times_rest: bool = False
     #: By side and cell_id the programs whose outputs passed.
     _passed: set[tuple[str, str]] = field(default_factory=set)
+    #: Seconds of a worker that one side of a cell takes, as far as earlier runs tell.
+    _takes_s: Callable[[Cell], float] = lambda _: 0.0
     _told: dict[str, Outcome] = field(default_factory=dict)
     #: The last line on all cells: how many were decided, and its other counts.
     _told_of_all: tuple[int, str] = (0, "")
@@ -184,6 +188,7 @@ class Check:
         """Take answers of the census and outcomes of the GPU as they come, and start what is next."""
         testbed = self.base.testbeds[0]
         model = CostModel.of_history(read_history(self.storage.out))
+        self._takes_s = lambda cell: model.estimate(cell).worker_s
         scheduler = scheduler_for(testbed, [], self.settings, {}, memory_of(model))
         pool, meter = Pool([scheduler], self.left_s, tell), meter_of(testbed)
         self._stack.enter_context(off_quiet_cores([testbed.slot]))
@@ -394,10 +399,8 @@ class Check:
         """Return the next cell to measure and what for; None where there is none now. `is_asking`: the census goes on.
 
         `is_new_too`: one that waits for all others, or of which nothing was measured, may begin. Cells that began go through
-        their first rounds. Of new ones those that have other code are timed, in the order in which the census found them, then
-        those whose code is not known are compiled. What is open after that waits for all others. At the end some cells of
-        equal code are compiled, for their compile time. Before the census has answered anything the cell that it will answer for
-        first begins, where there are cores for that: if it has other code, its first side has compiled then.
+        their first rounds. What is open after that waits for all new ones whose sides can both end in time. At the end some
+        cells of equal code are compiled, for their compile time.
         """
         needs, busy = self.needs(), self._under_way.keys() | self._unjudged
         known = [cell for cell in self.cells if cell.cell_id in needs and not busy & {cell.cell_id, *self._alike(cell)}]
@@ -410,9 +413,26 @@ class Check:
             return Need.TIME, (confirming or young)[0]
         if not is_new_too:
             return None
-        order = {cell_id: number for number, cell_id in enumerate(self.answers)}
         unreached = [cell for cell in self._unreached() if cell.cell_id not in busy]
-        unreached.sort(key=lambda cell: order.get(cell.cell_id, len(order)))
+        if new := self._choose_new([cell for cell in unreached if not self._is_late(cell)], is_asking):
+            return new
+        for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
+            if by_need[word]:
+                return word, min(by_need[word], key=self._had)
+        if new := self._choose_new(unreached, is_asking):
+            return new
+        sample = self.same_code[:_SAMPLE] if self.compares_compiling and not is_asking else []
+        return next(((Need.COMPILE, cell) for cell in self._not_measured(sample) if cell.cell_id not in busy), None)
+
+    def _choose_new(self, unreached: Sequence[Cell], is_asking: bool) -> tuple[Need, Cell] | None:
+        """Return the next of these cells, of which nothing was measured.
+
+        Those that have other code are timed, in the order in which the census found them, then those whose code is not known
+        are compiled. Before the census has answered anything the cell that it will answer for first begins, where there are cores
+        for that: if it has other code, its first side has compiled then.
+        """
+        order = {cell_id: number for number, cell_id in enumerate(self.answers)}
+        unreached = sorted(unreached, key=lambda cell: order.get(cell.cell_id, len(order)))
         is_timed = self.acting or (self._times_rest and not is_asking)
         if other := [cell for cell in unreached if is_timed or self._is_same(cell) is False]:
             return Need.TIME, other[0]
@@ -422,11 +442,12 @@ class Check:
         early = [cell for cell in unreached if is_accelerator(cell.device)]
         if early and not (self.answers or self._under_way) and has_cores_for_all():
             return Need.TIME, min(early, key=soonest)
-        for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
-            if by_need[word]:
-                return word, min(by_need[word], key=self._had)
-        sample = self.same_code[:_SAMPLE] if self.compares_compiling and not is_asking else []
-        return next(((Need.COMPILE, cell) for cell in self._not_measured(sample) if cell.cell_id not in busy), None)
+        return None
+
+    def _is_late(self, cell: Cell) -> bool:
+        """Return whether both sides of a cell take longer than there is time: what others measure meanwhile may decide them."""
+        takes_s: float = _BOTH_SIDES * self._takes_s(cell)
+        return takes_s > self.left_s + _GRACE_S
 
     def _alike(self, cell: Cell) -> list[str]:
         """Return the ids of the model's cells under other configs where these may show the change of the cell once more."""
