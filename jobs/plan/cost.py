@@ -34,6 +34,8 @@ from collector.vocabulary import KEPT_BYTES, NOT_APPLICABLE, Cell, Config, Measu
 #: Seconds of a worker for a cell of which nothing is known: about what one process a cell took in this project's first
 #: session, templates without autotuning on an H200.
 DEFAULT_WORKER_S = 25.0
+#: Seconds of a worker from which on a cell is one of the longest: four of the default night are, and end it on two GPUs.
+_LONG_S = 400.0
 #: Bundles that a folder's history goes back.
 NEWEST = 20
 
@@ -235,6 +237,16 @@ def shipped_costs() -> CostModel:
         )
         for row in rows
     )
+
+
+def is_long(cell: Cell) -> bool:
+    """Return whether a cell took minutes when this version was made.
+
+    It does not depend on earlier nights: how its candidates are compiled is part of what its tuning takes, and must be the same
+    in each.
+    """
+    known = shipped_costs().estimate(cell)
+    return known.source is Source.MEASURED and known.worker_s > _LONG_S
 
 
 def is_whole(measurement: Measurement) -> bool:

@@ -50,8 +50,6 @@ _STICKY = 1.1
 _MIXED = 1.02
 #: The part of a plan's time within which its long cells start: the short ones after it fill the gaps at the end.
 _LONG_WITHIN = 0.8
-#: The part of each worker's time that makes a cell one of the longest.
-_LONG_PART = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +105,6 @@ def longest_first(cells: Sequence[Cell], model: CostModel, workers: int, budget_
         return list(cells)
     mixed = _longest_of_each_first(_mixed(ordered, model), model)
     return mixed if predict(mixed, model, workers).total_s <= _MIXED * total_s else ordered
-
-
-def longest(cells: Iterable[Cell], model: CostModel, workers: int) -> frozenset[str]:
-    """Return by `cell_id` the cells that take so much of what each worker takes in all that a night may end with them."""
-    seconds = {cell.cell_id: model.estimate(cell).worker_s for cell in cells}
-    limit_s = _LONG_PART * sum(seconds.values()) / workers
-    return frozenset(cell_id for cell_id, worker_s in seconds.items() if worker_s > limit_s)
 
 
 def shares(

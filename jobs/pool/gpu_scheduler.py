@@ -40,7 +40,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -57,7 +57,7 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.usage_errors import ExpectedError
 from collector.vocabulary import Cell, Stage, Status
-from jobs.plan.cost import CONTEXT_BYTES, MemoryOf, MemoryPlan
+from jobs.plan.cost import CONTEXT_BYTES, MemoryOf, MemoryPlan, is_long
 from jobs.plan.spared_cells import tuning_key
 from jobs.pool.usage import DisturbanceCheck
 
@@ -179,8 +179,7 @@ class GpuScheduler:
     """Measures cells on one device; `turn` yields outcomes in the order in which they come.
 
     `known_code` has by `cell_id` the code that a cell need not be measured with (`Settings.known_code`). What cells choose is in
-    the folder `choices`, else in one that ends with the run. `longest` are the cells, by `cell_id`, whose candidates are compiled
-    on the cores of other workers, too. `neighbours` stand still whenever all other cells do.
+    the folder `choices`, else in one that ends with the run. `neighbours` stand still whenever all other cells do.
     """
 
     #: Purposes for which all other cells stand still; a benchmark tries other ones.
@@ -197,7 +196,6 @@ class GpuScheduler:
         launcher: Launcher | None = None,
         known_code: Mapping[str, str] = MappingProxyType({}),
         choices: Path | None = None,
-        longest: Collection[str] = (),
     ) -> None:
         self._slot = slot
         self._environ = {**environ, **slot.variables}
@@ -213,7 +211,6 @@ class GpuScheduler:
         #: What jobs measured whose program is kept, and those of them that wait for another process to take the latencies.
         self._measured: dict[Job, Outcome] = {}
         self._disturbed: set[Job] = set()
-        self._longest = longest
         server = Server(self._environ, preload, slot.cores[0], launcher)
         self._waiting = [
             Job(cell, self._settings_of(cell, settings, known_code.get(cell.cell_id, ""), str(number)), server)
@@ -264,8 +261,8 @@ class GpuScheduler:
 
     def _candidate_cores(self, cell: Cell) -> tuple[int, ...]:
         """Return the cores of all workers for one of the longest cells: a night may end with it, while others have none to do."""
-        is_long = cell.cell_id in self._longest and len(self._slot.cores) > 1
-        return tuple(core for cores in self._slot.cores for core in cores) if is_long else ()
+        is_one_of_many = is_long(cell) and len(self._slot.cores) > 1
+        return tuple(core for cores in self._slot.cores for core in cores) if is_one_of_many else ()
 
     @property
     def busy(self) -> bool:

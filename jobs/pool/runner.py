@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -161,8 +161,7 @@ def make_header(
 class DeviceRun:
     """What one device does in a run: where, its work, the bundle that takes the outcomes, and what is known by `cell_id`.
 
-    `carried` are recorded as they are, before anything is measured. Of the `longest` cells, by `cell_id`, candidates of
-    autotuning are compiled on more than a core.
+    `carried` are recorded as they are, before anything is measured.
     """
 
     testbed: Testbed
@@ -170,7 +169,6 @@ class DeviceRun:
     writer: BundleWriter
     known: Mapping[str, Known] = field(default_factory=dict)
     carried: Sequence[Outcome] = ()
-    longest: Collection[str] = ()
 
     @property
     def choices(self) -> Path:
@@ -228,7 +226,7 @@ def _measure(
     lost = None
     meters = [meter_of(run.testbed) for run in runs]
     schedulers = [
-        scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of, run.known, run.choices, run.longest)
+        scheduler_for(run.testbed, run.work.cells, settings, variables, memory_of, run.known, run.choices)
         for run in runs
     ]
     left = [{cell.cell_id for cell in run.work.cells} for run in runs]
@@ -296,7 +294,6 @@ def scheduler_for(
     memory_of: MemoryOf = lambda *_: None,
     known: Mapping[str, Known] = MappingProxyType({}),
     choices: Path | None = None,
-    longest: Collection[str] = (),
 ) -> GpuScheduler:
     """The scheduler of a device's cells; nothing is started yet."""
     return GpuScheduler(
@@ -309,7 +306,6 @@ def scheduler_for(
         testbed.launcher,
         {cell_id: item.code for cell_id, item in known.items()},
         choices,
-        longest,
     )
 
 

@@ -20,7 +20,7 @@ from jobs.output.tables import say
 from jobs.output.terminal import one_line, several
 from jobs.plan.cost import CostModel, MemoryOf, learn_from, read_history
 from jobs.plan.planning import NothingToDoError, Plan
-from jobs.plan.shards import longest, longest_first, shares
+from jobs.plan.shards import longest_first, shares
 from jobs.plan.spared_cells import SAME_CODE_AS, Known, known_cells, plan_work
 from jobs.pool.resuming import Unfinished
 from jobs.pool.runner import DeviceRun, make_header, measure_devices, new_run_id, now
@@ -229,8 +229,7 @@ def _measure(
     for (header, attempt), run in zip(headers, runs, strict=True):
         _announce(console, header, run, attempt)
         cells = longest_first(run.work.cells, model, execution.workers or 1, execution.budget_s)
-        long = longest(cells, model, execution.workers or 1)
-        ordered.append(replace(run, work=replace(run.work, cells=cells), longest=long))
+        ordered.append(replace(run, work=replace(run.work, cells=cells)))
     for line in left_out:
         console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
     total = sum(run.work.total + len(run.carried) for run in runs)

@@ -19,7 +19,7 @@ from db.queries.sides import resolve_side
 from jobs.cli import app
 from jobs.plan.cost import CostModel
 from jobs.plan.planning import Plan, load_plan, read_plan
-from jobs.plan.shards import cut, group_of, longest, longest_first, predict, shares, write_plans
+from jobs.plan.shards import cut, group_of, longest_first, predict, shares, write_plans
 from tests.factories import CONFIGS, CUDAGRAPHS, DEFAULT, cell, header, night, passing, write_bundle
 
 SECONDS = st.lists(st.integers(0, 300), min_size=1, max_size=25)
@@ -44,12 +44,6 @@ def test_long_cells_are_spread_over_the_night_and_the_short_ones_end_it():
     assert sorted(ordered) == list(range(48))
     assert max(later - place for place, later in pairwise(long)) <= 6
     assert 24 <= long[-1] <= 40
-
-
-def test_a_cell_that_takes_most_of_a_workers_time_is_one_of_the_longest():
-    cells, model = planned([700, 650, 500] + [50] * 43)  # 4,000 s, of which each of four workers has 1,000
-    assert longest(cells, model, 4) == {cells[0].cell_id, cells[1].cell_id}
-    assert longest(cells, model, 1) == longest([], model, 4) == frozenset()
 
 
 @given(SECONDS, st.integers(1, 6), st.randoms())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -11,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.settings import Settings
-from collector.vocabulary import Stage, Status
+from collector.vocabulary import Cell, Config, Phase, Stage, Status
 from jobs.plan.cost import CONTEXT_BYTES
 from jobs.pool import gpu_scheduler, usage
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
-from tests.jobs.virtual import Script, Step, World, virtual_cell
+from tests.jobs.virtual import Script, Step, World
 
 GB = 10**9
 PURPOSES = ("device", "device", "tune", "tune", "profile", "measure", "choose", "still")
@@ -210,9 +211,10 @@ def test_cells_that_compile_a_second_time_share_no_candidates(is_warm):
 
 @pytest.mark.parametrize(("workers", "cores"), [(3, (0, 1, 2)), (1, ())])
 def test_the_longest_cells_compile_candidates_on_the_cores_of_others(workers, cores):
-    cells = [virtual_cell(number) for number in (1, 2)]
-    scheduler = GpuScheduler(cells, Settings(), device_slot(workers), {}, longest={cells[0].cell_id})
-    assert [job.settings.candidate_cores for job in scheduler._waiting] == [cores, ()]
+    unet = Cell("modern", "unet", Phase.INFERENCE, "bfloat16", "cuda", 4, Config(template="max_autotune"))
+    cells = [unet, replace(unet, config=Config(template="triton")), replace(unet, model="a model that nobody knows")]
+    scheduler = GpuScheduler(cells, Settings(), device_slot(workers), {})
+    assert [job.settings.candidate_cores for job in scheduler._waiting] == [cores, (), ()]
 
 
 @pytest.mark.parametrize(
