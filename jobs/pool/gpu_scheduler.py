@@ -523,8 +523,8 @@ class GpuScheduler:
     def _in_check(self, process: CellProcess, asked: float) -> float:
         """Return what a cell asks for, or in its check what that is known to take.
 
-        For a reference, or several tries at one, it asks by what eager takes: for up to twice of what it then takes. Cells that
-        kept copies of their outputs, and waited for so much memory, stood in each other's way for two minutes.
+        For a reference it asks by what eager takes, and where that does not do for twice and four times as much, which may be
+        more than it then takes. Cells that keep copies of their outputs, and wait for so much, stand in each other's way.
         """
         known = self._memory.checks(process.cell) if process.stage is Stage.CORRECTNESS else None
         return asked if known is None else max(known, process.keeps)

@@ -239,9 +239,8 @@ class DecodeStep(nn.Module):  # type: ignore[misc]
             # As in transformers: otherwise a changed input keeps cudagraphs from being recorded.
             torch._dynamo.mark_static_address(buffer)
         for layer in self._layers:
-            if isinstance(
-                getattr(layer, "keys", None), torch.Tensor
-            ):  # where the library makes the positions that it writes to
+            # There the library makes the positions that it writes to.
+            if isinstance(getattr(layer, "keys", None), torch.Tensor):
                 layer.device = layer.keys.device
 
     def _held(self) -> Iterator[tuple[str, MutableMapping[Any, Any], Any]]:
