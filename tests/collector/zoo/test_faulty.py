@@ -15,6 +15,7 @@ from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Launcher, Preload
 from collector.process.orphans import processes_with_token
 from collector.settings import Settings
+from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Phase, Stage, Status
 from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
 from jobs.pool.runner import Pool
@@ -87,6 +88,7 @@ def measured(cells, folder, timeout_s=20, **changes):
     traces = str(folder.parent / "traces")
     settings = Settings(rounds=5, warmups=1, sample_limit_s=5, timeout_s=timeout_s, trace=traces, **changes)
     tokens = Tokens()
+    resolve_config(cells[0].config, "cpu")  # imports torch, which makes a folder for caches then
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
         patch.setattr(Launcher, "start", tokens.note(Launcher.start))
