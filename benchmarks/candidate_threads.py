@@ -59,20 +59,11 @@ def main(rounds: int) -> None:
         path.write_text(_SOURCE, encoding="utf-8")
         product = runpy.run_path(str(path))["product"]
         triton = importlib.import_module("triton")
-        compiler, backends = (
-            importlib.import_module("triton.compiler"),
-            importlib.import_module("triton.backends.compiler"),
-        )
-        target = backends.GPUTarget("cuda", 90, 32)
-        pointers, sizes = (
-            dict.fromkeys(("one", "two", "made"), "*bf16"),
-            ("M", "N", "K", "one_m", "one_k", "two_k", "two_n"),
-        )
-        signature = (
-            pointers
-            | dict.fromkeys((*sizes, "made_m", "made_n"), "i32")
-            | dict.fromkeys(("BM", "BN", "BK"), "constexpr")
-        )
+        compiler = importlib.import_module("triton.compiler")
+        target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
+        signature = dict.fromkeys(("one", "two", "made"), "*bf16")
+        signature |= dict.fromkeys(["M", "N", "K", "one_m", "one_k", "two_k", "two_n", "made_m", "made_n"], "i32")
+        signature |= dict.fromkeys(("BM", "BN", "BK"), "constexpr")
 
         def compiled(candidate: tuple[int, ...]) -> None:
             source = compiler.ASTSource(product, signature, dict(zip(("BM", "BN", "BK"), candidate, strict=False)))
