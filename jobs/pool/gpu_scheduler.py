@@ -24,7 +24,8 @@ Memory is promised, not measured (`jobs.plan.cost`): a cell starts where its pea
 beside what the others keep between their calls; it then waits until what it needs fits beside what the others keep or were
 promised. A cell that ran out of what it was promised before it knew its needs starts again with more, one that ran out of
 memory beside others is measured again alone. Of one that was disturbed the latencies are taken again while all others stand
-still (`jobs.pool.usage`): in a new process, which finds what the first one compiled.
+still (`jobs.pool.usage`): in a new process, which finds what the first one compiled. Repeats that do not
+help are given up.
 
 On an accelerator the first cell of a model tunes, and the others that tune alike take its choices
 (`collector.measure.tuning`): they start when it has compiled. Each run chooses anew, so two runs of one commit show how much
@@ -376,7 +377,8 @@ class GpuScheduler:
 
     def _judge(self, job: Job, outcome: Outcome) -> None:
         """Have what was disturbed measured again, this job or an earlier one, and keep the programs that are needed for it."""
-        again = self._disturbance[job.server].judge(outcome.measurement, job)
+        disturbance = self._disturbance[job.server]
+        again = disturbance.judge(outcome.measurement, job)
         if outcome.timed:
             self._measured[job] = replace(outcome, code={}, texts={})
         else:
@@ -387,6 +389,10 @@ class GpuScheduler:
                 self._forget_program(one)
         self._in_quiet.update(again)
         self._waiting += again
+        for one in filter(disturbance.is_spared, list(self._waiting)):
+            self._waiting.remove(one)
+            self._disturbed.discard(one)
+            self._forget_program(one)
 
     def _forget_program(self, job: Job) -> None:
         """Remove what a job has compiled, where that is kept for this run alone."""

@@ -14,12 +14,16 @@ from typing import Any, Generic, Self, TypeVar
 from collector.machine.yardstick import BUSY, SLOW_HOST
 from collector.vocabulary import Cell, Measurement
 
+_HOST_WAS_SLOW = "the host was slow: the eager latency is off from the same model's elsewhere in this run"
 #: How far two processes' eager runs of one model may be apart, and what else was wrong. Device times repeat within 2 %;
 #: another process on the GPU doubles them.
 _OFF = {
     "eager_kernel_ms": (1.05, "the eager device time is off from the same model's elsewhere in this run"),
-    "eager_ms": (SLOW_HOST, "the host was slow: the eager latency is off from the same model's elsewhere in this run"),
+    "eager_ms": (SLOW_HOST, _HOST_WAS_SLOW),
 }
+#: After so many repeats that were slow again, and twice as many as came out right, no more are made: what slows the host is no
+#: cell of this run.
+_IN_VAIN = 4
 
 #: A call cannot take less time than the device is busy with it. The clock of a GPU drifts by less than this between the two
 #: passes: of 805 cells on H100s and H200s four are beyond it, and their probes took 13 to 50 % longer than on an idle GPU.
@@ -42,6 +46,10 @@ class DisturbanceCheck(Generic[Job]):
     idle_ms: float = 0.0
     _fastest: dict[tuple[str, Group], tuple[float, Job]] = field(default_factory=dict)
     _repeated: set[Job] = field(default_factory=set)
+    #: Jobs whose measurement is marked for a slow host; and how many repeats came out right, and how many slow again.
+    _marked: set[Job] = field(default_factory=set)
+    _right: int = 0
+    _slow_again: int = 0
 
     def eager_ms(self, cell: Cell) -> float:
         """Return the least eager latency of the cell's model so far; 0 where there was none, and on a CPU."""
@@ -51,6 +59,10 @@ class DisturbanceCheck(Generic[Job]):
     def may_be_repeated(self, job: Job) -> bool:
         """Return whether a later measurement may show that this one was disturbed: others are compared with the fastest alone."""
         return job not in self._repeated and any(job == fastest for _, fastest in self._fastest.values())
+
+    def is_spared(self, job: Job) -> bool:
+        """Return whether a measurement that is marked for a slow host stays as it is, since repeats do not help here."""
+        return job in self._marked and self._slow_again >= max(_IN_VAIN, 2 * self._right)
 
     def judge(self, measurement: Measurement, job: Job) -> list[Job]:
         """The jobs to do again alone, now that the measurement of this one is known; each at most once.
@@ -69,9 +81,19 @@ class DisturbanceCheck(Generic[Job]):
         if reason := reason or suspects.get(job, ""):
             measurement.details["disturbed"] = reason
             suspects = {job: reason}
-        again = [suspect for suspect in suspects if suspect not in self._repeated]
+        self._count(job, reason)
+        again = [one for one in suspects if one not in self._repeated and not self.is_spared(one)]
         self._repeated.update(again)
         return again
+
+    def _count(self, job: Job, reason: str) -> None:
+        """Count how a repeat came out, and keep which jobs are marked for a slow host."""
+        is_slow = reason == _HOST_WAS_SLOW
+        if job in self._repeated:
+            self._slow_again += is_slow
+            self._right += not reason
+        elif is_slow:
+            self._marked.add(job)
 
     def _slower_of_two(self, measurement: Measurement, job: Job) -> dict[Job, str]:
         """This job or the model's fastest so far, whichever is slower, if the eager runs of the two are too far apart."""

@@ -271,6 +271,20 @@ def test_what_a_later_cell_shows_to_be_disturbed_finds_its_program_too():
     assert (again["compile_cold_s"], again["compiled_ms"]) == (5.0, 0.5)
 
 
+def test_what_a_repeat_does_not_help_stays_as_it_is():
+    def eager(ms):
+        return {"eager_ms": ms, "eager_kernel_ms": 0.5}, {}
+
+    steps = [Step("work", 5.0), Step("measure", 1.0, stage=Stage.TIMING)]
+    slow = [Script(steps, found=[eager(3.0), eager(2.0)]) for _ in range(12)]
+    with patch.object(usage, "_group", lambda _: "one model"):
+        world = World([Script(steps, found=[eager(1.0)]), *slow], device_slot(1))
+        outcomes = [outcome.measurement for outcome in world.run()]
+    assert sum("repeated" in one.details for one in outcomes) == 4
+    assert sum("disturbed" in one.details for one in outcomes) == 12 + 4
+    assert not world.scheduler._folder.exists()
+
+
 def test_cells_of_more_than_half_of_the_memory_go_among_others():
     sizes = {Stage.LOAD_MODEL: 6, Stage.EAGER: 12, Stage.COMPILE: 12, Stage.CORRECTNESS: 50}
 

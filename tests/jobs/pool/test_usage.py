@@ -165,3 +165,25 @@ def test_a_slow_host_shows_in_eager_alone_and_its_process_is_repeated():
     slow.metrics["eager_ms"] = 4.1
     assert judge(check, slow) == [slow.cell]
     assert slow.details["disturbed"].startswith("the host was slow")
+
+
+@pytest.mark.parametrize(("right", "is_given_up"), [(0, True), (2, True), (3, False)])
+def test_repeats_for_a_slow_host_are_given_up_where_they_do_not_help(right, is_given_up):
+    def timed(config, eager_ms):
+        measured = probed(config, eager_ms=1.0)
+        measured.metrics["eager_ms"] = eager_ms
+        return measured
+
+    check = DisturbanceCheck()
+    judge(check, timed("fast", 3.0))
+    slow = [timed(str(number), 5.0) for number in range(8)]
+    assert [judge(check, one) for one in slow] == [[one.cell] for one in slow]
+    for number in range(right):
+        judge(check, timed(str(number), 3.1))
+    for number in range(right, right + 4):
+        assert not check.is_spared(slow[7].cell)
+        judge(check, timed(str(number), 4.0))
+    assert check.is_spared(slow[7].cell) is is_given_up
+    assert bool(judge(check, timed("one more", 5.0))) is not is_given_up
+    faster = timed("fastest", 2.0)
+    assert [cell.config.name for cell in judge(check, faster)] == ["fast"], "it is not marked, so it must be repeated"
