@@ -6,7 +6,6 @@ The answer of a check is the comparison of its sides, and how it came about.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import time
 from collections import Counter
@@ -26,7 +25,6 @@ from analysis.reports.facts import Report, build_report
 from analysis.reports.markdown_report import code
 from analysis.rerun import NOTHING_AGAIN, as_check
 from collector.census.gpu_models import CensusError
-from collector.device import GPU
 from collector.output_file import write_output
 from collector.vocabulary import Cell
 from db.engine import open_store
@@ -53,7 +51,7 @@ from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example
 from jobs.output.comparison_tables import show_comparison
 from jobs.output.tables import console, say
 from jobs.output.terminal import tell, the_first
-from jobs.pool.device_slots import holding_for, list_gpus
+from jobs.pool.device_slots import holding_for
 from jobs.pool.session import require_cells, storing
 from jobs.requested_options import (
     RequestedOptions,
@@ -224,8 +222,6 @@ def _with_commands(report: Report, check: Check) -> Report:
 
 #: Rows of the table of cells.
 _ROWS = 20
-#: Cells at once on a GPU, for each core, unless --workers says otherwise: they wait for the GPU for a good part of their time.
-_WORKERS_PER_CORE = 0.75
 #: Samples of a latency, unless --samples says otherwise. Two processes of a program differ by more than is known better
 #: with the 30 of a night, and the GPU is what a check waits for.
 _ROUNDS = 15
@@ -295,7 +291,7 @@ def check_command(
         raise click.UsageError("name two refs, BASE and NEW, or an option with --against")
     context.with_resource(holding_for(selection.device, requested.execution.gpus))  # for all rounds
     began = time.monotonic()
-    requested = _with_defaults(context, requested, selection.device)
+    requested = _with_defaults(context, requested)
     refs = (base, base) if against else (base, new)
     overlays = make_overlays(refs, repo, source, label, requested)
     from_base, from_new = (Path(of_side.execution.overlay) for _, of_side in overlays)
@@ -354,16 +350,11 @@ def _census(
     return CodeCensus((base, new), check.settings, is_alike, on_new, started)
 
 
-def _with_defaults(context: click.Context, requested: RequestedOptions, device: str | None) -> RequestedOptions:
-    """What is asked for, with the workers and rounds of a check where none were named."""
-    defaults = {name for name in ("workers", "rounds") if context.get_parameter_source(name) is ParameterSource.DEFAULT}
-    if "workers" in defaults:
-        on_gpu = device in (None, GPU) and bool(list_gpus())
-        workers = max(1, int(_WORKERS_PER_CORE * len(os.sched_getaffinity(0)))) if on_gpu else 1
-        requested = replace(requested, execution=replace(requested.execution, workers=workers))
-    if "rounds" in defaults:
-        requested = replace(requested, settings=replace(requested.settings, rounds=_ROUNDS))
-    return requested
+def _with_defaults(context: click.Context, requested: RequestedOptions) -> RequestedOptions:
+    """What is asked for, with the samples of a check where none were named."""
+    if context.get_parameter_source("rounds") is not ParameterSource.DEFAULT:
+        return requested
+    return replace(requested, settings=replace(requested.settings, rounds=_ROUNDS))
 
 
 def _write(report: Report, answer: Answer, form: str, output: Path | None) -> None:
