@@ -36,7 +36,7 @@ from jobs.census.census_pool import Answers, CachedPool, CensusPlace
 from jobs.output.terminal import tell
 from jobs.plan.cost import bundles_below
 from jobs.plan.planning import Plan
-from jobs.plan.spared_cells import SAME_CODE_AS, Known
+from jobs.plan.spared_cells import Known
 from jobs.pool.runner import make_header, now, record
 from jobs.pool.testbeds import Testbed
 from jobs.requested_options import DEFAULT_CACHE, RequestedOptions, RunNames
@@ -447,15 +447,15 @@ def _generated(cells: Sequence[Cell], testbed: Testbed, settings: Settings) -> I
 
 def _carried(cell: Cell, known: Known, environment: Mapping[str, Any], why: str) -> Outcome:
     before = known.measurement
-    program_id, code_id = (before.program_id, before.code_id) if before else (None, None)
     measurement = Measurement(
         cell,
         Status.PASS,
         now(),
         0.0,
-        details={"only": "code", SAME_CODE_AS: known.night, "not_compiled": why},
-        program_id=program_id,
+        details={"only": "code", "not_compiled": why},
+        program_id=before.program_id if before else None,
         environment_id=environment_id(environment),
-        code_id=code_id,
+        code_id=before.code_id if before else None,
     )
+    known.carry_over(measurement)
     return Outcome(measurement, dict(environment), dict(known.program))

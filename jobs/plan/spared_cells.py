@@ -133,6 +133,8 @@ def program_key(config: Config, device: str) -> str:
 
 #: In the details of a measurement that was carried over: the night that measured the cell.
 SAME_CODE_AS = "same_code_as"
+#: How a cell ended that is carried over: whether a model's own eager form can be relied on does not depend on the code.
+_CARRIED = frozenset({Status.PASS, Status.ILL_CONDITIONED})
 #: The folder beside the bundles for what autotuning chose.
 _TUNING = "tuning"
 
@@ -153,6 +155,12 @@ class Known:
     def is_of(self, code_id: str | None, environment: Mapping[str, Any]) -> bool:
         """Whether a measurement with this code in this environment would be known by the same."""
         return self.measurement is not None and self.code == known_by(code_id, self.measurement.program_id, environment)
+
+    def carry_over(self, measurement: Measurement) -> None:
+        """Give a measurement of the code alone the night and the status that this one has."""
+        measurement.details[SAME_CODE_AS] = self.night
+        if self.measurement:
+            measurement.status, measurement.failure = self.measurement.status, self.measurement.failure
 
 
 def carrying_over(requested: RequestedOptions, nights: int, history: Path) -> RequestedOptions:
@@ -188,7 +196,7 @@ def known_cells(folder: Path, header: RunHeader, requested: RequestedOptions) ->
         for cell_id, item in contents.latest().items():
             if "only" in item.details:
                 continue
-            stands = acts_alike and item.status is Status.PASS and "disturbed" not in item.details
+            stands = acts_alike and item.status in _CARRIED and "disturbed" not in item.details
             environment = contents.environments.get(item.environment_id or "")
             code = known_by(item.code_id, item.program_id, environment) if stands and environment else ""
             program = contents.programs.get(item.program_id or "", {})

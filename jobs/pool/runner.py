@@ -26,7 +26,7 @@ from collector.vocabulary import Cell, Measurement
 from jobs import tool_version
 from jobs.ci import job_url
 from jobs.plan.cost import MemoryOf
-from jobs.plan.spared_cells import SAME_CODE_AS, Known, Work, copy_for
+from jobs.plan.spared_cells import Known, Work, copy_for
 from jobs.pool.device_slots import holding_slots, off_quiet_cores
 from jobs.pool.gpu_scheduler import GpuScheduler, Job, LostDeviceError, Server
 from jobs.pool.testbeds import Testbed, preload_for
@@ -240,10 +240,10 @@ def _measure(
             outcomes = stack.enter_context(closing(pool.run()))
             for index, outcome in outcomes:
                 meters[index].took(outcome.measurement)
-                cell_id, details = outcome.measurement.cell.cell_id, outcome.measurement.details
+                cell_id = outcome.measurement.cell.cell_id
                 left[index].discard(cell_id)
-                if details.get("only") and (known := runs[index].known.get(cell_id)):
-                    details[SAME_CODE_AS] = known.night
+                if outcome.measurement.details.get("only") and (known := runs[index].known.get(cell_id)):
+                    known.carry_over(outcome.measurement)
                 duplicates = runs[index].work.duplicates.get(cell_id, ())
                 for measurement in record(runs[index].writer, outcome, duplicates):
                     listen(measurement)

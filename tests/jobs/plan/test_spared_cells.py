@@ -9,7 +9,7 @@ import pytest
 
 from collector.code import known_by
 from collector.settings import Settings
-from collector.vocabulary import Config
+from collector.vocabulary import Config, Failure, Stage, Status
 from jobs.builds.build_options import BuildError
 from jobs.builds.overlay import Wheel, _make
 from jobs.plan.spared_cells import SAME_CODE_AS, Known, carrying_over, known_cells, tuning_key
@@ -57,6 +57,16 @@ def test_a_cell_is_carried_over_for_so_many_nights_and_then_measured_again(tmp_p
     assert bool(known(tmp_path)) is is_known
     fewer = replace(REQUESTED, execution=ExecutionOptions(carried_nights=nights - 1))
     assert known(tmp_path, requested=fewer) == {}
+
+
+def test_a_model_whose_eager_form_is_unsteady_is_carried_over_as_such(tmp_path):
+    failure = Failure(Stage.CORRECTNESS, "IllConditioned", "eager's own outputs jump")
+    write(tmp_path, measured(status=Status.ILL_CONDITIONED, failure=failure))
+    (one,) = known(tmp_path).values()
+    tonight = measured(metrics={}, details={"only": "code"})
+    one.carry_over(tonight)
+    assert (tonight.status, tonight.failure) == (Status.ILL_CONDITIONED, failure)
+    assert tonight.details[SAME_CODE_AS] == "r0"
 
 
 @pytest.mark.parametrize(
