@@ -34,7 +34,6 @@ choices differ.
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import shutil
@@ -430,15 +429,13 @@ class GpuScheduler:
         """Return the place of the first waiting cell that may start, or None.
 
         Room is kept for the first one that has too little, so that others do not take each other's places before it until the
-        end of the night. A cell that keeps no more than a worker's share of the memory starts all the same, since few of them
-        hinder it. What takes more than half of the memory is not waited for: too few cells would fit beside it.
+        end of the night. What takes more than half of the memory is not waited for: too few cells would fit beside it.
         """
         fits, kept_free = self._room_for_more(), 0.0
         for place, job in enumerate(self._waiting):
             if not job.server.is_ready or self._is_tuned_now(job):
                 continue
-            is_small = (self._memory.keeps(job.cell) or math.inf) <= self._slot.memory_bytes / len(self._slot.cores)
-            if fits(job.cell, 0.0 if is_small else kept_free):
+            if fits(job.cell, kept_free):
                 return place
             peak = self._memory.most(job.cell, is_checked=not self._is_large(job.cell))
             if not kept_free and peak <= self._slot.memory_bytes / 2 and not self._waits_for_large(job.cell):

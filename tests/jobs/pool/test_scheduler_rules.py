@@ -218,16 +218,14 @@ def test_the_longest_cells_compile_candidates_on_the_cores_of_others(workers, co
 
 
 @pytest.mark.parametrize(
-    ("usual", "large", "is_early"),
-    [(13, 30, True), (13, 60, False), (9, 30, False)],
-    ids=["others give way", "more than half is not waited for", "a worker's share starts all the same"],
+    ("large", "is_early"), [(30, True), (60, False)], ids=["others give way", "more than half is not waited for"]
 )
-def test_room_is_kept_for_the_first_cell_that_has_too_little(usual, large, is_early):
+def test_room_is_kept_for_the_first_cell_that_has_too_little(large, is_early):
     def other(number):
-        return Script([Step("device", 1.0, usual * GB, usual * GB), Step("work", 5.0 + number % 7)])
+        return Script([Step("device", 1.0, 13 * GB, 13 * GB), Step("work", 5.0 + number % 7)])
 
     big = Script([Step("device", 1.0, large * GB, GB, stage=Stage.LOAD_MODEL), Step("work", 9.0)])
-    sizes = {number: (large if number == 9 else usual) * GB for number in range(1, 60)}
+    sizes = {number: (large if number == 9 else 13) * GB for number in range(1, 60)}
     scripts = [big if number == 9 else other(number) for number in sizes]
     world = World(scripts, device_slot(8, 80), lambda cell, _: sizes[cell.batch_size] / 1.2)
     world.run()
