@@ -154,7 +154,7 @@ def _beside_compile_time(one: CellComparison, metric: str) -> str:
     values = [state.values.get(metric) for state in (one.base, one.new)]
     if max((number for number in values if number is not None), default=0.0) <= METRICS[metric].floor:
         return ""
-    return f"{METRICS[metric].title} {' -> '.join(value(metric, number) for number in values)}"
+    return f"{METRICS[metric].title} {_both_sides(one, metric)}"
 
 
 def undecided_words(one: CellComparison, finding: Finding) -> str:
@@ -214,7 +214,18 @@ def _most_changed(comparison: Comparison, dimension: Dimension, verdict: Outcome
     if verdict not in CHANGES:
         return ""
     found = _of(comparison, dimension, verdict)
-    return _first_of_models((one, percent(finding.change)) for one, finding in found)
+    return _first_of_models((one, _change_words(one, finding)) for one, finding in found)
+
+
+def _change_words(one: CellComparison, finding: Finding) -> str:
+    """`+37.5 %`, or `0 -> 6` where it began at nothing."""
+    if finding.change is not None or finding.metric is None:
+        return percent(finding.change)
+    return _both_sides(one, finding.metric)
+
+
+def _both_sides(one: CellComparison, metric: str) -> str:
+    return " -> ".join(value(metric, state.values.get(metric)) for state in (one.base, one.new))
 
 
 def _first_of_models(values: Iterable[tuple[CellComparison, str]]) -> str:

@@ -2,6 +2,7 @@
 
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import causes
+from analysis.present import dimension_lines
 from tests.analysis.compare.judging import judged, put_run
 from tests.factories import cell, passing
 
@@ -57,6 +58,7 @@ def test_a_count_that_changed_is_named(store, tmp_path):
     assert rows.loc["library not counted", "kernels_generated_verdict"] is None
     compared = compare_named(store, "latest~1", "latest")
     assert [note for note in compared.notes if "(0.94 -> 1.00)" in note and "(0.60 -> 0.75)" in note]
+    assert [line for line in dimension_lines(compared) if "breaks 0 -> 6, falls back 0 -> 1" in line]
     assert "error over its limit" in {one.title for one in causes(store.connect(), compared)}
     for model, (metric, *_, verdict) in CASES.items():
         # Without a verdict nothing is concluded: the times of two nights alone tell too little.
