@@ -21,8 +21,8 @@ _OFF = {
     "eager_kernel_ms": (1.05, "the eager device time is off from the same model's elsewhere in this run"),
     "eager_ms": (SLOW_HOST, _HOST_WAS_SLOW),
 }
-#: After so many repeats that were slow again, and twice as many as came out right, no more are made: what slows the host is no
-#: cell of this run.
+#: After so many repeats that were slow again, and more than twice as many as came out right, no more are made: what slows the
+#: host is no cell of this run.
 _IN_VAIN = 4
 
 #: A call cannot take less time than the device is busy with it. The clock of a GPU drifts by less than this between the two
@@ -62,7 +62,7 @@ class DisturbanceCheck(Generic[Job]):
 
     def is_spared(self, job: Job) -> bool:
         """Return whether a measurement that is marked for a slow host stays as it is, since repeats do not help here."""
-        return job in self._marked and self._slow_again >= max(_IN_VAIN, 2 * self._right)
+        return job in self._marked and self._slow_again >= max(_IN_VAIN, 2 * self._right + 1)
 
     def judge(self, measurement: Measurement, job: Job) -> list[Job]:
         """The jobs to do again alone, now that the measurement of this one is known; each at most once.
