@@ -58,6 +58,9 @@ def test_the_command_keeps_other_cells_and_gives_configs_as_much_memory(tmp_path
     _, known = rows_of(tmp_path / "before", [measured(cell("a"), 60.0), other, measured(cell("c"), 7.0)])
     table.write_text(json.dumps(known))
     paths, rows = rows_of(tmp_path, [measured(cell("a"), 5.0, kept_bytes=70), measured(cell("b"), 6.0)])
+    CliRunner().invoke(first_costs.main, [*map(str, paths), "--only-new"], catch_exceptions=False)
+    assert json.loads(table.read_text()) == sorted([*known, rows[1]], key=lambda row: str(row["cell"]))
+    table.write_text(json.dumps(known))
     said = CliRunner().invoke(first_costs.main, list(map(str, paths)), catch_exceptions=False).output
     assert said == "table.json: 4 cells, 2 of them from these bundles\n"
     found = {(row["cell"]["model"], row["worker_s"]): row for row in json.loads(table.read_text())}
