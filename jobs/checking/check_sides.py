@@ -25,9 +25,8 @@ from collector.device import CPU, GPU, is_accelerator
 from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.usage_errors import ConfigError, ZooError
+from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell, Config, OptionValue, Phase
-from collector.zoo.registry import select
 from collector.zoo.spec import ModelSpec
 from jobs.builds.build_options import SourceOptions
 from jobs.builds.overlay import Wheel
@@ -134,7 +133,7 @@ def serving(*sides: CheckedSide) -> Iterator[list[CheckedSide]]:
 
 #: In the order of importance, one of a kind each. Each compiles in 5 to 20 seconds, in training in 10 to 60; Qwen3,
 #: speech_transformer and yolov3 take more, and so are left out or not trained.
-_MODELS = (
+DEFAULT_MODELS = (
     "huggingface/Qwen3ForCausalLM",  # rotary positions, grouped heads, SwiGLU: what is trained today
     "huggingface/BertForMaskedLM",  # encoder: attention, layer norm, GELU
     "huggingface/T5Small",  # encoder and decoder, relative positions, RMS norm
@@ -157,16 +156,6 @@ INFERENCE = (Config(template="triton"), Config(template="cudagraphs"))
 TRAINING = (Config(template="triton"),)
 #: On a CPU there are no cudagraphs; freezing has constant folding and packed weights.
 CPU_INFERENCE = (Config(template="triton"), Config(template="freezing"))
-
-
-def likely_models(selection: Selection) -> tuple[ModelSpec, ...]:
-    """Return the models of a check on a GPU, as far as they are known before torch is imported; none without a GPU."""
-    if selection.everything or selection.device not in (None, GPU) or not list_gpus():
-        return ()
-    patterns = selection.models if selection.suites or selection.models else _MODELS
-    with suppress(ZooError):  # told by the plan
-        return select(in_suites=selection.suites, patterns=patterns)
-    return ()
 
 
 def planned_check(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:
@@ -192,7 +181,7 @@ def _of_zoo(device: str, selection: Selection, asked: Sequence[Config]) -> Plan:
         chosen, tags = replace(selection, phases=(phase.value,)), list[str]()
         if is_default and on_gpu:
             left_out = (_NOT_TRAINED,) if is_training else ()
-            chosen = replace(chosen, models=tuple(name for name in _MODELS if name not in left_out))
+            chosen = replace(chosen, models=tuple(name for name in DEFAULT_MODELS if name not in left_out))
         elif is_default:
             tags = [CPU_TRAINING_TAG if is_training else CPU_TAG]
         plans.append(selected(device, chosen, asked or (TRAINING if is_training else inference), *tags))
@@ -200,7 +189,7 @@ def _of_zoo(device: str, selection: Selection, asked: Sequence[Config]) -> Plan:
     if not (is_default and on_gpu):
         return plan
     # Training comes last: its check takes long. A model's two inference configs do not tune at the same time.
-    order = {name: number for number, name in enumerate(_MODELS)}
+    order = {name: number for number, name in enumerate(DEFAULT_MODELS)}
 
     def rank(cell: Cell) -> tuple[bool, bool, int]:
         return cell.phase is Phase.TRAINING, cell.config == inference[-1], order[f"{cell.suite}/{cell.model}"]

@@ -34,11 +34,11 @@ from jobs.builds.build_options import SourceOptions, import_commits, overlay_opt
 from jobs.builds.overlay import acting, changes_compiling, differing, saying
 from jobs.census.census_pool import CensusPool
 from jobs.checking.check_sides import (
+    DEFAULT_MODELS,
     CodeCensus,
     OtherOption,
     census_place,
     found_sides,
-    likely_models,
     make_overlays,
     planned_check,
     started_census,
@@ -53,6 +53,7 @@ from jobs.output.tables import console, say
 from jobs.output.terminal import tell, the_first
 from jobs.pool.device_slots import holding_for
 from jobs.pool.session import require_cells, storing
+from jobs.pool.testbeds import likely_models
 from jobs.requested_options import (
     RequestedOptions,
     Selection,
@@ -299,7 +300,7 @@ def check_command(
     at_run_time = against.acting if against else acting(from_base, from_new, files)
     storing(storage.database)  # a folder that cannot be written is known at once
     started = [] if at_run_time else [*map(context.with_resource, started_census(selection.device, overlays, cache))]
-    sides = found_sides(refs, overlays, selection.device, has_cores_for_all(), likely_models(selection))
+    sides = found_sides(refs, overlays, selection.device, has_cores_for_all(), likely_models(selection, DEFAULT_MODELS))
     of_base, of_new = context.with_resource(sides)
     if len(of_base.testbeds) > 1:
         raise click.UsageError("check measures both sides on one GPU: name one with --gpus")

@@ -39,14 +39,14 @@ from jobs.output.terminal import print_json
 from jobs.plan.cost import CostModel, learn_from
 from jobs.plan.dry_run import run_dry
 from jobs.plan.models_file import local_models
-from jobs.plan.planning import Plan, planned_night, planned_run, read_plan
+from jobs.plan.planning import GPU_NIGHT, Plan, planned_night, planned_run, read_plan
 from jobs.plan.shards import MOST_JOBS, check_night, cut, matrix, write_plans
 from jobs.plan.spared_cells import carrying_over
 from jobs.pool.device_slots import holding_for
 from jobs.pool.resuming import Unfinished, bundle_named, find_night
 from jobs.pool.runner import make_header, new_run_id
 from jobs.pool.session import measure_and_store, print_next, print_night, require_cells, resume_and_store
-from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers, probe, testbeds_of
+from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers, likely_models, probe, testbeds_of
 from jobs.requested_options import (
     RequestedOptions,
     RunNames,
@@ -116,7 +116,8 @@ def run_command(
             click.echo(f"inductor-watch: {doubt}", err=True)
     else:
         context.with_resource(holding_for(selection.device, requested.execution.gpus))
-        testbeds = find_testbeds(selection.device, requested.execution, serve=True)
+        models = likely_models(selection, ())
+        testbeds = find_testbeds(selection.device, requested.execution, serve=True, models=models)
         device = testbeds[0].device
         rounds = Rounds(device, [planned_run(device, selection, configs)] * replicates)
     context.with_resource(keeping_servers(testbeds))
@@ -387,7 +388,9 @@ def nightly_command(
         if not dry_run:
             click.get_current_context().with_resource(holding_for(selection.device, execution.gpus))
         # A dry run may plan for a device that is not here.
-        testbeds = [] if dry_run and selection.device else find_testbeds(selection.device, execution, serve=not dry_run)
+        models = () if dry_run or plan_file else likely_models(selection, GPU_NIGHT)
+        is_elsewhere = dry_run and selection.device
+        testbeds = [] if is_elsewhere else find_testbeds(selection.device, execution, not dry_run, models=models)
         click.get_current_context().with_resource(keeping_servers(testbeds))
         plan, names = planned(testbeds[0].device if testbeds else str(selection.device))
         if dry_run:

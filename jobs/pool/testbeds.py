@@ -23,14 +23,14 @@ from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Launcher, Preload
 from collector.usage_errors import ConfigError, ExpectedError, ZooError
 from collector.vocabulary import Cell, Config
-from collector.zoo.registry import find
+from collector.zoo.registry import find, select
 from collector.zoo.spec import ModelSpec
 from jobs.plan.planning import check_config
 from jobs.plan.shards import Group, last_places
 from jobs.pool.device_slots import choose_gpus, list_gpus, make_slots
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.resuming import Unfinished, check_testbed
-from jobs.requested_options import ExecutionOptions
+from jobs.requested_options import ExecutionOptions, Selection
 
 
 class HostError(ExpectedError):
@@ -140,6 +140,20 @@ def preload_of_models(specs: Iterable[ModelSpec], device: str) -> Preload:
     architectures = sorted({str(spec.params["architecture"]) for spec in specs if "architecture" in spec.params})
     classes = tuple(f"transformers:{name}" for name in architectures)
     return Preload(device, (*needs, *builders), classes)
+
+
+def likely_models(selection: Selection, default: Sequence[str]) -> tuple[ModelSpec, ...]:
+    """Return the models of a run on a GPU, as far as they are known before torch is imported; none without a GPU.
+
+    `default` are those of the zoo that it has where nothing is named.
+    """
+    is_named = bool(selection.suites or selection.models)
+    is_known = is_named or not (selection.everything or selection.models_file)
+    if not is_known or selection.device not in (None, GPU) or not list_gpus():
+        return ()
+    with suppress(ZooError):  # told by the plan
+        return select(in_suites=selection.suites, patterns=selection.models if is_named else default)
+    return ()
 
 
 def find_testbeds(

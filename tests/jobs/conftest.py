@@ -29,7 +29,7 @@ class Measured(list):
         self.append((plan, names, settings))
         return ["run"], self.progress
 
-    def find_testbeds(self, device, execution, serve):
+    def find_testbeds(self, device, execution, serve, models=()):
         self.devices.append(device)
         environment = {"device": device or "cpu", "torch": "2.13.0", "torch_git": "a" * 40}
         return [Testbed(DeviceSlot([[0]]), environment, execution)]

@@ -14,7 +14,7 @@ from collector.vocabulary import Measurement, Phase, Status
 from collector.zoo.spec import ModelSpec
 from jobs.census.census_pool import CensusPlace
 from jobs.checking import check_sides as default
-from jobs.checking.check_sides import CodeCensus, OtherOption, likely_models, planned_check
+from jobs.checking.check_sides import CodeCensus, OtherOption, planned_check
 from jobs.requested_options import Selection
 from tests.factories import cell
 
@@ -52,14 +52,6 @@ class PlayedPool:
 
     def go_on(self):
         self.calls.append("go on")
-
-
-def test_the_models_of_a_check_are_known_before_torch_is(monkeypatch):
-    assert likely_models(Selection(device="cpu")) == ()
-    monkeypatch.setattr(default, "list_gpus", lambda: ["a GPU"])
-    assert {str(spec) for spec in likely_models(Selection())} == set(default._MODELS)
-    assert [spec.name for spec in likely_models(Selection(models=("ViTTiny*",)))] == ["ViTTinyForImageClassification"]
-    assert likely_models(Selection(everything=True)) == ()
 
 
 def spelled(plan):

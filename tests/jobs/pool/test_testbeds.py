@@ -18,9 +18,9 @@ from collector.zoo.registry import select
 from jobs.plan.shards import group_of
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.resuming import find_night
-from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers, last_testbeds, preload_for
+from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers, last_testbeds, likely_models, preload_for
 from jobs.pool.testbeds import testbeds_of as find_again
-from jobs.requested_options import ExecutionOptions, RequestedOptions
+from jobs.requested_options import ExecutionOptions, RequestedOptions, Selection
 from tests.factories import cell, header, passing, write_bundle
 from tests.jobs.acting import CORES, PLAYER
 from tests.jobs.pool.test_device_slots import TWO, play_driver
@@ -81,6 +81,18 @@ def test_the_fork_server_of_each_slot_begins_before_the_plan_is_made(two_gpus, s
 
 def indexes(testbeds):
     return [testbed.environment.get("gpu_index") for testbed in testbeds]
+
+
+def test_the_models_of_a_run_are_known_before_torch_is(two_gpus, monkeypatch):
+    def likely(**selection):
+        return [str(spec) for spec in likely_models(Selection(**selection), ["modern/unet"])]
+
+    assert likely() == likely(device="cuda") == ["modern/unet"]
+    assert likely(models=("ViTTiny*",)) == ["huggingface/ViTTinyForImageClassification"]
+    assert likely(device="cpu") == likely(everything=True) == likely(models_file="models.toml") == []
+    assert likely(models=("nothing like it",)) == []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert likely() == []
 
 
 def test_every_gpu_is_a_testbed_of_its_own_and_the_first_is_the_default(two_gpus):
