@@ -58,7 +58,7 @@ def test_a_count_that_changed_is_named(store, tmp_path):
     assert rows.loc["library not counted", "kernels_generated_verdict"] is None
     compared = compare_named(store, "latest~1", "latest")
     assert [note for note in compared.notes if "(0.94 -> 1.00)" in note and "(0.60 -> 0.75)" in note]
-    assert [line for line in dimension_lines(compared) if "breaks 0 -> 6, falls back 0 -> 1" in line]
+    assert [line for line in dimension_lines(compared) if "recompiles 0 -> 8, breaks 0 -> 6, " in line]
     assert "error over its limit" in {one.title for one in causes(store.connect(), compared)}
     for model, (metric, *_, verdict) in CASES.items():
         # Without a verdict nothing is concluded: the times of two nights alone tell too little.
