@@ -243,13 +243,7 @@ def _of(comparison: Comparison, dimension: Dimension, verdict: Outcome) -> list[
         for finding in one.findings
         if (finding.dimension, finding.verdict) == (dimension, verdict)
     ]
-
-    def rank(item: tuple[CellComparison, Finding]) -> tuple[float, float]:
-        one, finding = item
-        # What began at nothing has no ratio: there the larger value is worse.
-        return -finding.size, -one.new.values.get(finding.metric or "", 0.0)
-
-    return sorted(found, key=rank)
+    return sorted(found, key=lambda item: item[0].rank(item[1]))
 
 
 def _model(one: CellComparison) -> str:

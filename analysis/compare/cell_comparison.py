@@ -419,6 +419,12 @@ class CellComparison:
         """The finding that matters most; None where nothing can be said of the cell."""
         return min(self.findings, key=_order, default=None)
 
+    def rank(self, finding: Finding | None) -> tuple[float, float]:
+        """Return the place of a finding, the largest change first; of those that began at nothing the largest value."""
+        if finding is None:
+            return 0.0, 0.0
+        return -finding.size, -self.new.values.get(finding.metric or "", 0.0)
+
     @property
     def changes(self) -> tuple[Finding, ...]:
         """The findings for the worse or the better, those that matter most first."""

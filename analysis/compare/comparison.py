@@ -153,11 +153,7 @@ class Comparison:
         shown = [one for one in self.cells if one.outcome.verdict in order]
         return sorted(
             shown,
-            key=lambda one: (
-                order.index(one.outcome.verdict or one.outcome),
-                -(one.leading.size if one.leading else 0.0),
-                str(one.cell),
-            ),
+            key=lambda one: (order.index(one.outcome.verdict or one.outcome), one.rank(one.leading), str(one.cell)),
         )
 
     def ranked_findings(self, order: Sequence[Outcome] = RANKED) -> list[tuple[CellComparison, Finding]]:
@@ -171,7 +167,7 @@ class Comparison:
             for finding in one.changes or ((one.leading,) if one.leading else ())
             if finding.verdict in order
         ]
-        return sorted(found, key=lambda item: (order.index(item[1].verdict), -item[1].size, str(item[0].cell)))
+        return sorted(found, key=lambda item: (order.index(item[1].verdict), item[0].rank(item[1]), str(item[0].cell)))
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object with stable keys."""
