@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from collector.correctness.comparing import Agreement, checking, compare, identical, without_numbers
+from collector.correctness.comparing import Agreement, checking, compare, held_once, identical, without_numbers
 from collector.correctness.draws import slight, wrong_draws
 from collector.correctness.norms import Asking, asking_rms, asking_rmse, settle
 from collector.correctness.pytorch_accuracy import (
@@ -68,13 +68,15 @@ def check(
     effective: Effective,
     own_tolerance: float | None = None,
     room: Room = Room(),  # noqa: B008 - it is frozen
+    let_go: Callable[[], None] = lambda: None,
 ) -> None:
     """Compares the compiled program's outputs with eager's, from one state and one seed, and notes the result.
 
     Where random numbers matter to the outputs, a second program is compiled that draws as eager does, and compared in place
     of the timed one. The reference draws others, so it is used only for tensors that another seed changes by less than half
     of eager's own error. `own_tolerance` is that of a user's own model (`Tolerance.tol`), if they give one. The caller holds
-    the device; `room` is for the reference.
+    the device; `room` is for the reference. `let_go` is called when the program has made all outputs that are compared, before
+    the reference, which takes most memory.
 
     What the check itself cannot do makes the cell `not_checked`. Raises whatever the model or the compiler raises.
     """
@@ -95,7 +97,7 @@ def check(
         else:
             if own_tolerance is not None:
                 outcome.measurement.details["tolerance"] = own_tolerance
-            _compare(outcome, subject, compiled, effective, runs, own_tolerance, room)
+            _compare(outcome, subject, compiled, effective, runs, own_tolerance, room, let_go)
     except NotCheckedError as error:
         _disagree(outcome, Status.NOT_CHECKED, str(error))
     finally:
@@ -117,6 +119,7 @@ def _compare(
     runs: EagerRuns,
     own_tolerance: float | None,
     room: Room,
+    let_go: Callable[[], None],
 ) -> None:
     eager, seed_errors = runs.outputs, runs.seed_errors
     cell, details = outcome.measurement.cell, outcome.measurement.details
@@ -156,6 +159,8 @@ def _compare(
         subject.state.complete([eager, made])
         subject.state.put_back()  # the reference is a copy of what stands there
     subject.state.let_rest_go()
+    later = None if is_library else _later(subject, compiled, runs, made)
+    let_go()
     found = reference_of(outcome, subject, room)
     _note_verdict(outcome, partial(_verdict, cell, eager, made, found, own_tolerance, room))
     reference = found.outputs
@@ -167,7 +172,7 @@ def _compare(
     )
     judge = _Judge(outcome, subject, room, tolerance, reference, slightly, lacked=found.lacked)
     _note(judge, judge.compare(eager, made), found.by)
-    _conclude(outcome, judge, compiled, runs, (eager, made, steady), is_library)
+    _conclude(judge, eager, steady, later)
 
 
 def _is_judge(
@@ -228,20 +233,13 @@ def _note_verdict(outcome: Outcome, verdict: Callable[[], str]) -> None:
         measurement.details[NO_VERDICT] = f"{type(error).__name__}: {str(error)[:300]}"
 
 
-def _conclude(
-    outcome: Outcome,
-    judge: _Judge,
-    compiled: Callable[[], Any],
-    runs: EagerRuns,
-    snapshots: tuple[Snapshot, Snapshot, Snapshot],
-    is_library: bool,
-) -> None:
-    """Compare what is not random of the timed program, and later calls; `snapshots` are eager's, the program's, and these."""
-    eager, made, steady = snapshots
+def _conclude(judge: _Judge, eager: Snapshot, steady: Snapshot, later: _Later | None) -> None:
+    """Compare what is not random of the timed program, and later calls."""
+    outcome = judge.outcome
     if outcome.measurement.status is Status.PASS and steady:
         judge.conclude(judge.compare({path: eager[path] for path in steady}, steady))
-    if outcome.measurement.status is Status.PASS:
-        judge.conclude(_later(judge, compiled, runs, made, is_library))
+    if outcome.measurement.status is Status.PASS and later:
+        judge.conclude(_agreement_later(judge, eager, later))
     if outcome.measurement.status is Status.PASS and judge.share < LEAST_SHARE:
         _disagree(outcome, Status.ILL_CONDITIONED, judge.not_firm())
 
@@ -441,28 +439,44 @@ def _touched(runs: EagerRuns, made: Snapshot) -> str | None:
     return f"{touched}: the compiled program changes it, eager leaves it alone" if touched else None
 
 
-def _later(judge: _Judge, compiled: Callable[[], Any], runs: EagerRuns, made: Snapshot, is_library: bool) -> Agreement:
-    """Compare the last of several compiled calls in a row.
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """What the last of several calls in a row made, of eager and of the program, or a problem that no values can change."""
 
-    Not asked where each call draws other numbers, of a library, which keeps its own buffers from call to call, and where calls
-    change parameters, which are kept for the first calls only.
+    eager: Snapshot
+    made: Snapshot
+    problem: str | None = None
+
+
+def _later(subject: Subject, compiled: Callable[[], Any], runs: EagerRuns, made: Snapshot) -> _Later | None:
+    """Call the program several times in a row; None where that tells nothing more than its first call.
+
+    So where each call draws other numbers, and where calls change parameters, which are kept for the first calls only. What is
+    as in the first call is held once.
     """
-    subject, agrees = judge.subject, Agreement(None, None, None, 0)
     parameters = {path for path, _ in subject.state.parameters()}
-    if runs.seed_errors or is_library or parameters & runs.written:
-        return agrees
+    if runs.seed_errors or parameters & runs.written:
+        return None
     later = subject.outputs(compiled, calls=IN_A_ROW)
     with checking():
         if problem := _touched(runs, later) or next((_LOST.format(path) for path in subject.state.lost()), None):
-            return replace(agrees, problem=problem)
+            return _Later({}, {}, problem)
         eager = dict(runs.later or runs.outputs)
         subject.state.complete([eager, later])
         if runs.later is None and not identical(made, later):
-            return agrees
+            return None
+        return _Later(eager, held_once(later, made))
+
+
+def _agreement_later(judge: _Judge, first: Snapshot, later: _Later) -> Agreement:
+    """Compare the last of several compiled calls in a row; `first` are the outputs of eager's first one."""
+    if later.problem:
+        agreement = Agreement(later.problem, None, None, 0)
+    else:
         # What another state changes has another reference, which would have to be called as often.
         reference = judge.reference or {}
-        known = {path: exact for path, exact in reference.items() if eager.get(path) is runs.outputs.get(path)}
-    agreement = judge.compare(eager, later, known, IN_A_ROW)
+        known = {path: exact for path, exact in reference.items() if later.eager.get(path) is first.get(path)}
+        agreement = judge.compare(later.eager, later.made, known, IN_A_ROW)
     problem = agreement.problem and f"after {IN_A_ROW} calls in a row: {agreement.problem}"
     return replace(agreement, problem=problem)
 

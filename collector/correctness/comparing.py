@@ -151,6 +151,12 @@ def identical(first: Snapshot, second: Snapshot) -> str | None:
     return next(iter(_changed(first, second)), None)
 
 
+def held_once(later: Snapshot, first: Snapshot) -> Snapshot:
+    """Return a snapshot whose leaves are those of an earlier one wherever they agree bit by bit."""
+    same = same_bits([(first.get(path), leaf) for path, leaf in later.items()])
+    return {path: first[path] if is_same else leaf for (path, leaf), is_same in zip(later.items(), same, strict=True)}
+
+
 def differences(first: Snapshot, second: Snapshot) -> dict[str, float]:
     """The root mean square error of each tensor in which two runs differ; infinite where it is not a number."""
     if first.keys() != second.keys():

@@ -206,8 +206,15 @@ class _Run:
     ) -> None:
         self._enter(Stage.CORRECTNESS)
         room = self._room()
+
+        def let_go() -> None:
+            # The graphs keep as much as activations take. A dynamic program is called once more, at another size.
+            if self.evidence.asks_for_graphs and not sizes:
+                torch.compiler.reset()
+                memory.free_copies(self.device)
+
         with self._holding("device", room.for_calls()):
-            check(self.outcome, subject, compiled, effective, self._own_tolerance(), room)
+            check(self.outcome, subject, compiled, effective, self._own_tolerance(), room, let_go)
             if sizes and self.measurement.status is Status.PASS:
                 sizes.check_other(self.outcome, compiled, effective, room)
 

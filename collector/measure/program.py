@@ -15,8 +15,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
-from collector.correctness.comparing import checking, differences, identical
-from collector.correctness.norms import same_bits
+from collector.correctness.comparing import checking, differences, held_once, identical
 from collector.correctness.snapshot import (
     GRADIENT,
     LOSS,
@@ -339,12 +338,7 @@ class Subject:
     def _later(self, first: Snapshot) -> Snapshot | None:
         later = self.outputs(self.eager, calls=IN_A_ROW)
         with checking():
-            # What is as in the first call is held once.
-            same = same_bits([(first.get(path), leaf) for path, leaf in later.items()])
-            later = {
-                path: first[path] if is_same else leaf
-                for (path, leaf), is_same in zip(later.items(), same, strict=True)
-            }
+            later = held_once(later, first)
             return later if identical(first, later) else None
 
     def twin(self, dtype: torch.dtype | None = None, device: str | None = None) -> Subject:

@@ -38,11 +38,11 @@ def subject_of(
     return Subject(Cell("tests", "tiny", phase, dtype, device, 8, config), Built(model, (x,), {}, loss, targets))
 
 
-def check_of(subject, compiled=None, room=Room()):  # noqa: B008 - it is frozen
+def check_of(subject, compiled=None, room=Room(), **more):  # noqa: B008 - it is frozen
     torch._dynamo.reset()
     effective = resolve_config(subject._cell.config, subject._cell.device)
     outcome = Outcome(Measurement(subject._cell, Status.PASS, "", 0.0))
-    check(outcome, subject, compiled or subject.compiled(effective), effective, None, room)
+    check(outcome, subject, compiled or subject.compiled(effective), effective, None, room, **more)
     return outcome
 
 
@@ -113,6 +113,24 @@ def test_statistics_that_only_eager_moves_fail_after_many_calls_too():
         found = checked(model, Phase.TRAINING, calls_before=50)
         assert found.status is status
         assert status is Status.PASS or "state['norm.running_mean']" in found.failure.message
+
+
+def test_a_program_is_let_go_after_its_last_call_and_before_the_reference():
+    subject, events = subject_of(layer()), []
+
+    def called():
+        events.append("call")
+        return subject.eager()
+
+    @contextmanager
+    def hold(*_):
+        events.append("reference")
+        yield
+
+    outcome = check_of(subject, called, Room(hold), let_go=lambda: events.append("let go"))
+    assert outcome.measurement.status is Status.PASS
+    # The first call, and three in a row.
+    assert events == [*["call"] * 4, "let go", "reference"]
 
 
 def test_a_model_that_remembers_is_compared_from_one_state():

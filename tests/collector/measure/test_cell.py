@@ -161,6 +161,27 @@ def test_a_cell_on_a_gpu_has_its_roof_and_its_lines(template):
     assert {row[0] for row in told["roof"]["kernels"]} & told["kernel_lines"]["kernels"].keys()
 
 
+class Wide(nn.Module):
+    """Keeps 268 MB for its backward pass, with 1 MB of weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 8192), nn.Linear(8192, 4)
+
+    def forward(self, x):
+        return self.last(self.first(x.repeat(1024, 1)).sin())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("template", ["triton", "cudagraphs"])
+def test_the_memory_of_cudagraphs_is_free_once_outputs_are_compared(template):
+    found = measured(Wide, phase=Phase.TRAINING, device="cuda", config=Config(template=template))
+    sizes = found.details["stage_bytes"]
+    assert found.status is Status.PASS, found.failure
+    assert sizes["timing"] > 200e6
+    assert sizes["done"] < 100e6, sizes
+
+
 @pytest.mark.parametrize(("before", "after", "leaked", "calls"), [(100, 90, 0, 0), (100, 164, 8, 51)])
 def test_a_leak_costs_calls_of_its_own_only_where_memory_grew(monkeypatch, before, after, leaked, calls):
     made = []
