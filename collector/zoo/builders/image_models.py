@@ -83,7 +83,7 @@ def build_maskrcnn(batch_size: int, phase: Phase, device: str) -> Built:
     return Built(model, (images, [_objects() for _ in images]), {}, summed_losses)
 
 
-def _make_decided(model: Any, place: str) -> None:
+def _make_decided(model: Any, place: torch.device) -> None:
     """Spreads the scores of both stages.
 
     Fresh scores are all but equal: no class would pass the threshold, and which proposals are kept would hang on the last

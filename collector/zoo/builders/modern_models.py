@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.optim.adamw import adamw
 
 from collector.vocabulary import Phase
+from collector.zoo.builders.conditioning import built_on
 from collector.zoo.builders.outside_models import own_loss_or_mean_squares
 from collector.zoo.spec import Built, is_cpu
 
@@ -26,7 +27,8 @@ def build_unet(batch_size: int, phase: Phase, device: str) -> Built:
     two of each on the way down and three on the way up; pooling instead of convolutions that halve, GELU instead of GEGLU.
     """
     channels, text, heads, side = ((32, 64), 32, 2, 8) if is_cpu(device) else ((320, 640, 1280, 1280), 768, 8, 64)
-    model = UNet(channels, text, heads)
+    with built_on(device):
+        model = UNet(channels, text, heads)
     inputs = (torch.randn(batch_size, _LATENT, side, side), torch.rand(batch_size) * 1000)
     return Built(model, (*inputs, torch.randn(batch_size, _TEXT_TOKENS, text)), {}, own_loss_or_mean_squares)
 
@@ -34,7 +36,8 @@ def build_unet(batch_size: int, phase: Phase, device: str) -> Built:
 def build_dit(batch_size: int, phase: Phase, device: str) -> Built:
     """DiT-B/2 of "Scalable Diffusion Models with Transformers" (Peebles and Xie 2022, table 1), at 256x256 pixels."""
     depth, width, heads, side = (2, 64, 2, 8) if is_cpu(device) else (12, 768, 12, 32)
-    model = DiT(depth, width, heads, side)
+    with built_on(device):
+        model = DiT(depth, width, heads, side)
     inputs = (torch.randn(batch_size, _LATENT, side, side), torch.rand(batch_size) * 1000)
     return Built(model, (*inputs, torch.randint(0, 1000, (batch_size,))), {}, own_loss_or_mean_squares)
 
@@ -176,7 +179,8 @@ class DiT(nn.Module):  # type: ignore[misc]
 def build_int8(batch_size: int, phase: Phase, device: str) -> Built:
     """The gated layers of Llama-3.2-1B (width 2048, inner 8192), sixteen of them, with int8 weights and bfloat16 scales."""
     width, inner, depth = (64, 128, 2) if is_cpu(device) else (2048, 8192, 16)
-    model = nn.Sequential(*(Gated(width, inner) for _ in range(depth)))
+    with built_on(device):
+        model = nn.Sequential(*(Gated(width, inner) for _ in range(depth)))
     return Built(model, (torch.randn(batch_size, width, dtype=torch.bfloat16),), {}, own_loss_or_mean_squares)
 
 
@@ -215,8 +219,10 @@ def build_adamw(batch_size: int, phase: Phase, device: str) -> Built:
     block = [(width,), (width,), (width, 3 * width), (3 * width,), (width, width), (width,), (width,), (width,)]
     block += [(width, 4 * width), (4 * width,), (4 * width, width), (width,)]
     shapes = [(words, width), (places, width), *(block * depth), (width,), (width,)]
-    gradients = [torch.randn(shape) for shape in shapes]
-    return Built(AdamWStep(shapes, not is_cpu(device)), (gradients,), {}, own_loss_or_mean_squares)
+    with built_on(device):
+        gradients = [torch.randn(shape) for shape in shapes]
+        model = AdamWStep(shapes, not is_cpu(device))
+    return Built(model, (gradients,), {}, own_loss_or_mean_squares)
 
 
 class AdamWStep(nn.Module):  # type: ignore[misc]
@@ -271,7 +277,8 @@ def build_dlrm(batch_size: int, phase: Phase, device: str) -> Built:
     rows, width, bottom, top = (
         (100, 8, (16, 8), (16, 1)) if is_cpu(device) else (100_000, 128, (512, 256, 128), (1024, 1024, 512, 256, 1))
     )
-    model = Dlrm(rows, width, bottom, top)
+    with built_on(device):
+        model = Dlrm(rows, width, bottom, top)
     items = torch.randint(0, rows, (_TABLES, batch_size, _ITEMS))
     return Built(model, (torch.randn(batch_size, _DENSE), items), {}, own_loss_or_mean_squares)
 

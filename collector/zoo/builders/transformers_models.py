@@ -12,6 +12,7 @@ from torch import nn
 
 from collector.vocabulary import Phase
 from collector.zoo.builders.conditioning import (
+    built_on,
     calibrate_batch_norms,
     own_loss,
     settle,
@@ -256,11 +257,11 @@ class DecodeStep(nn.Module):  # type: ignore[misc]
 
 
 def _model(architecture: str, config: Mapping[str, Any], device: str) -> Any:
-    """The model on its device, where its weights are drawn: on the host that takes half a minute for each 2B parameters."""
+    """The model on its device, where its weights are drawn."""
     kind = _of_transformers(architecture)
     configuration = kind.config_class(**config)
     silence_config(configuration)
-    with torch.device(settle(nn.Identity(), device)):
+    with built_on(device):
         model = kind(configuration)
     silence_modules(model)
     return model.eval()
