@@ -1,12 +1,12 @@
 """Play recorded nights with today's scheduler in counted time, and say how long that takes.
 
-    python -m benchmarks played_night BUNDLE... [--workers 15] [--memory-gb 79] [--gpus 1]
+    python -m benchmarks played_night BUNDLE... [--workers 15] [--memory-gb 79] [--gpus 1] [--check-part 1.0]
 
 A process of each program that the bundles have is played, from the first bundle that has it: the work that its record leaves
 when what it waited and stood is taken out, what it held the GPU for, and the memory that it kept and needed. Waiting and
 standing come from the scheduler, which is the real one, with the order and the memory of a first night. Repeated measurements
 are not played, nor what cells on other cores cost each other. So it compares schedulers, and is no forecast. With several GPUs
-each plays its share of the models, with as many workers.
+each plays its share of the models, with as many workers. `--check-part 0.5` plays checks that take half of the memory.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ _LEAST_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A measurement and the device memory that a cell of its model keeps while it compiles."""
+    """A measurement, the device memory that a cell of its model keeps while it compiles, and what part its check takes."""
 
     found: Measurement
     keeps: int
+    check_part: float = 1.0
 
     def script(self) -> Script:
         """Return the steps of the process."""
@@ -61,7 +62,7 @@ class Played:
         shared = float(held.get("device", 0.0))
         on_device = max(0.2 * shared, shared - details.get("stopped_s", 0.0))
         spent = self.found.wall_s - details.get("waited_s", 0.0) - sum(alone.values()) - on_device - _START_S
-        work, peak = max(1.0, spent), max(self.keeps, int(sizes.get("correctness", 0)))
+        work, peak = max(1.0, spent), max(self.keeps, int(self.check_part * sizes.get("correctness", 0)))
         later = max(self.keeps, int(sizes.get("done", 0)))  # with a graph's pool
         steps = [
             Step("work", _START_S, stage=Stage.START),
@@ -86,8 +87,8 @@ class Played:
         return Script(steps)
 
 
-def played(measurements: Iterable[Measurement]) -> dict[str, Played]:
-    """Return by cell what can be played: the first whole measurement of each program."""
+def played(measurements: Iterable[Measurement], check_part: float = 1.0) -> dict[str, Played]:
+    """Return by cell what can be played: the first whole measurement of each program, its check with a part of the memory."""
     whole = dict[str, Measurement]()
     for found in measurements:
         is_own = is_whole(found) and SAME_PROGRAM not in found.details and "held_s" in found.details
@@ -97,7 +98,7 @@ def played(measurements: Iterable[Measurement]) -> dict[str, Played]:
     for found in whole.values():
         if (size := kept_bytes(found)) is not None:
             kept[_model(found.cell)] = min(size, kept.get(_model(found.cell), size))
-    return {cell_id: Played(found, int(kept.get(_model(found.cell), 0))) for cell_id, found in whole.items()}
+    return {cell_id: Played(one, int(kept.get(_model(one.cell), 0)), check_part) for cell_id, one in whole.items()}
 
 
 def _model(cell: Cell) -> str:
@@ -111,7 +112,10 @@ def play(found: Mapping[str, Played], cells: Sequence[Cell], workers: int, memor
     of_number, known, tuned = dict(enumerate(cells, 1)), memory_of(costs), gpu_scheduler._tuned_model
 
     def needs(cell: Cell, stage: Stage) -> float | None:
-        return known(of_number[cell.batch_size], stage)
+        of_night = of_number[cell.batch_size]
+        part = found[of_night.cell_id].check_part if stage is Stage.CORRECTNESS else 1.0
+        size = known(of_night, stage)
+        return None if size is None else part * size
 
     def model(cell: Cell) -> Any:
         return tuned(of_number[cell.batch_size])
@@ -128,9 +132,10 @@ def play(found: Mapping[str, Played], cells: Sequence[Cell], workers: int, memor
 @click.option("--workers", default=15, show_default=True, type=click.IntRange(1))
 @click.option("--memory-gb", default=79.0, show_default=True, type=click.FloatRange(1.0))
 @click.option("--gpus", default=1, show_default=True, type=click.IntRange(1))
-def main(bundles: tuple[Path, ...], workers: int, memory_gb: float, gpus: int) -> None:
+@click.option("--check-part", default=1.0, show_default=True, type=click.FloatRange(0.0, 1.0))
+def main(bundles: tuple[Path, ...], workers: int, memory_gb: float, gpus: int, check_part: float) -> None:
     """Play the programs of these bundles."""
-    found = played(one for bundle in bundles for one in read_bundle(bundle).measurements)
+    found = played((one for bundle in bundles for one in read_bundle(bundle).measurements), check_part)
     for cells in shares([one.found.cell for one in found.values()], shipped_costs(), gpus):
         world = play(found, cells, workers, 1e9 * memory_gb)
         busy = sum(end - begin for _, begin, end in world.lives) / (workers * world.now)
