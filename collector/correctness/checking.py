@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -68,15 +68,15 @@ def check(
     effective: Effective,
     own_tolerance: float | None = None,
     room: Room = Room(),  # noqa: B008 - it is frozen
-    let_go: Callable[[], None] = lambda: None,
+    let_go: Callable[[], None] | None = None,
 ) -> None:
     """Compares the compiled program's outputs with eager's, from one state and one seed, and notes the result.
 
     Where random numbers matter to the outputs, a second program is compiled that draws as eager does, and compared in place
     of the timed one. The reference draws others, so it is used only for tensors that another seed changes by less than half
     of eager's own error. `own_tolerance` is that of a user's own model (`Tolerance.tol`), if they give one. The caller holds
-    the device; `room` is for the reference. `let_go` is called when the program has made all outputs that are compared, before
-    the reference, which takes most memory.
+    the device; `room` is for the reference. `let_go` frees the program where it keeps memory: it is called before the reference,
+    which takes most, when all outputs that are compared are made. Other programs make their last ones after it.
 
     What the check itself cannot do makes the cell `not_checked`. Raises whatever the model or the compiler raises.
     """
@@ -119,7 +119,7 @@ def _compare(
     runs: EagerRuns,
     own_tolerance: float | None,
     room: Room,
-    let_go: Callable[[], None],
+    let_go: Callable[[], None] | None,
 ) -> None:
     eager, seed_errors = runs.outputs, runs.seed_errors
     cell, details = outcome.measurement.cell, outcome.measurement.details
@@ -159,8 +159,10 @@ def _compare(
         subject.state.complete([eager, made])
         subject.state.put_back()  # the reference is a copy of what stands there
     subject.state.let_rest_go()
-    later = None if is_library else _later(subject, compiled, runs, made)
-    let_go()
+    later = cache(partial(_later, subject, compiled, runs, made, is_library))
+    if let_go:
+        later()
+        let_go()
     found = reference_of(outcome, subject, room)
     _note_verdict(outcome, partial(_verdict, cell, eager, made, found, own_tolerance, room))
     reference = found.outputs
@@ -233,13 +235,13 @@ def _note_verdict(outcome: Outcome, verdict: Callable[[], str]) -> None:
         measurement.details[NO_VERDICT] = f"{type(error).__name__}: {str(error)[:300]}"
 
 
-def _conclude(judge: _Judge, eager: Snapshot, steady: Snapshot, later: _Later | None) -> None:
+def _conclude(judge: _Judge, eager: Snapshot, steady: Snapshot, later: Callable[[], _Later | None]) -> None:
     """Compare what is not random of the timed program, and later calls."""
     outcome = judge.outcome
     if outcome.measurement.status is Status.PASS and steady:
         judge.conclude(judge.compare({path: eager[path] for path in steady}, steady))
-    if outcome.measurement.status is Status.PASS and later:
-        judge.conclude(_agreement_later(judge, eager, later))
+    if outcome.measurement.status is Status.PASS and (made := later()):
+        judge.conclude(_agreement_later(judge, eager, made))
     if outcome.measurement.status is Status.PASS and judge.share < LEAST_SHARE:
         _disagree(outcome, Status.ILL_CONDITIONED, judge.not_firm())
 
@@ -448,14 +450,16 @@ class _Later:
     problem: str | None = None
 
 
-def _later(subject: Subject, compiled: Callable[[], Any], runs: EagerRuns, made: Snapshot) -> _Later | None:
+def _later(
+    subject: Subject, compiled: Callable[[], Any], runs: EagerRuns, made: Snapshot, is_library: bool
+) -> _Later | None:
     """Call the program several times in a row; None where that tells nothing more than its first call.
 
-    So where each call draws other numbers, and where calls change parameters, which are kept for the first calls only. What is
-    as in the first call is held once.
+    So where each call draws other numbers, of a library, which keeps its own buffers from call to call, and where calls change
+    parameters, which are kept for the first calls only. What is as in the first call is held once.
     """
     parameters = {path for path, _ in subject.state.parameters()}
-    if runs.seed_errors or parameters & runs.written:
+    if runs.seed_errors or is_library or parameters & runs.written:
         return None
     later = subject.outputs(compiled, calls=IN_A_ROW)
     with checking():

@@ -208,13 +208,14 @@ class _Run:
         room = self._room()
 
         def let_go() -> None:
-            # The graphs keep as much as activations take. A dynamic program is called once more, at another size.
-            if self.evidence.asks_for_graphs and not sizes:
-                torch.compiler.reset()
-                memory.free_copies(self.device)
+            torch.compiler.reset()
+            memory.free_copies(self.device)
 
+        # Graphs keep as much as activations take. A dynamic program is called once more, at another size.
+        keeps_memory = self.evidence.asks_for_graphs and not sizes
         with self._holding("device", room.for_calls()):
-            check(self.outcome, subject, compiled, effective, self._own_tolerance(), room, let_go)
+            own = self._own_tolerance()
+            check(self.outcome, subject, compiled, effective, own, room, let_go if keeps_memory else None)
             if sizes and self.measurement.status is Status.PASS:
                 sizes.check_other(self.outcome, compiled, effective, room)
 
