@@ -162,14 +162,14 @@ def test_a_cell_on_a_gpu_has_its_roof_and_its_lines(template):
 
 
 class Wide(nn.Module):
-    """Keeps 268 MB for its backward pass, with 1 MB of weights."""
+    """Keeps 1 GB for its backward pass, with 1 MB of weights."""
 
     def __init__(self):
         super().__init__()
         self.first, self.last = nn.Linear(16, 8192), nn.Linear(8192, 4)
 
     def forward(self, x):
-        return self.last(self.first(x.repeat(1024, 1)).sin())
+        return self.last(self.first(x.repeat(4096, 1)).sin())
 
 
 @pytest.mark.gpu
@@ -178,8 +178,9 @@ def test_the_memory_of_cudagraphs_is_free_once_outputs_are_compared(template):
     found = measured(Wide, phase=Phase.TRAINING, device="cuda", config=Config(template=template))
     sizes = found.details["stage_bytes"]
     assert found.status is Status.PASS, found.failure
-    assert sizes["timing"] > 200e6
-    assert sizes["done"] < 100e6, sizes
+    assert sizes["timing"] > 500e6
+    # Small models of the zoo keep 50 to 150 MB beside their weights: workspaces of libraries.
+    assert sizes["done"] < 300e6, sizes
 
 
 @pytest.mark.parametrize(("before", "after", "leaked", "calls"), [(100, 90, 0, 0), (100, 164, 8, 51)])
