@@ -92,28 +92,24 @@ class Room:
         limit = min((size for size in (self.total, self.for_cells) if size), default=None)
         return needs is not None and limit is not None and needs > _PART * limit
 
-    @property
-    def small(self) -> int | None:
-        """A small part of the device that cells may use, in bytes; None where its memory is not known."""
-        if not self.total:
-            return None
-        return int(min(_SMALL_PART * self.total, _PART * (self.for_cells or self.total)))
+    def is_small(self, needs: int | None) -> bool:
+        """Return whether so many bytes are a small part of the device."""
+        return needs is None or self.total is None or needs <= _SMALL_PART * self.total
 
-    def run(self, needs: int | None, action: Callable[[], T], most: int | None = None) -> T:
+    def run(self, needs: int | None, action: Callable[[], T]) -> T:
         """Run an action with no more than so many bytes, where they run out with twice as many, and at last with four times.
 
-        What an action needs is an estimate, and what is promised counts where that is more. The last try has no limit. With
-        `most` it is tried once, with that many at most. What it made and does not return is freed before the device is given
-        back. Raises what it raises.
+        What an action needs is an estimate, and what is promised counts where that is more. The last try has no limit. What it
+        made and does not return is freed before the device is given back. Raises what it raises.
         """
-        sizes, device = [needs if most is None else most], device_named(self.device)
-        while most is None and needs is not None and len(sizes) < _TRIES and not self.is_too_large(needs := 2 * needs):
+        sizes, device = [needs], device_named(self.device)
+        while needs is not None and len(sizes) < _TRIES and not self.is_too_large(needs := 2 * needs):
             sizes.append(needs)
         for number, size in enumerate(sizes, 1):
             is_last = number == len(sizes)
             with self.hold("device", size):
                 try:
-                    with self._limited(most, None if is_last else size):
+                    with nullcontext() if is_last or size is None else device.limited(partial(self._limit, size)):
                         return action()
                 except Exception as error:
                     oom = classify(error, Stage.CORRECTNESS, device.is_full())[0] is Status.OOM
@@ -124,11 +120,8 @@ class Room:
                     free_copies(device)
         raise AssertionError("unreachable")
 
-    def _limited(self, most: int | None, size: int | None) -> AbstractContextManager[None]:
-        device = device_named(self.device)
-        if most is not None:
-            return device.limited(lambda: most)
-        return nullcontext() if size is None else device.limited(lambda: max(size, self.promised() or 0))
+    def _limit(self, size: int) -> int:
+        return max(size, self.promised() or 0)
 
     def on_host(self, growth: float) -> int | None:
         """Return what a reference on the host's processor needs of the host's memory; None where that is not known."""
@@ -167,29 +160,27 @@ class Reference:
 def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
     """Return the most precise reference that there is room for, and note in the outcome why others were not taken.
 
-    A program in reduced precision has a small one where float64 takes much memory, as it is known before or turns out: attention
-    has no fused kernel in it. Where none has room on the device, the least precise one is made on the host's processor.
+    A program in reduced precision has a small one where float64 takes much memory. Where none has room on the device, the least
+    precise one is made on the host's processor.
     """
     cell, details = outcome.measurement.cell, outcome.measurement.details
     higher = {"float64": torch.float64} | ({"float32": torch.float32} if subject.lowest_dtype != "float32" else {})
     lacked, ran_out, fails, least = "", False, False, list(higher)[-1]
     for name, dtype in higher.items():
         device_named(cell.device).give_back_unused()
-        needs, most = room.for_reference(_growth(subject, dtype)), None if name == least else room.small
-        if needs and most and needs > most:
+        needs = room.for_reference(_growth(subject, dtype))
+        if name != least and not room.is_small(needs):
             details[f"no_{name}"] = f"it would take {_gigabytes(needs)} of device memory: float32 is precise enough"
             continue
         if room.is_too_large(needs):
             details[f"no_{name}"] = lacked = f"it would take {_gigabytes(needs)} of device memory, more than there is"
             continue
         try:
-            made = room.run(needs, partial(_outputs_of_twin, subject, dtype), most)
-            return Reference(name, made, fails_in_float64=fails)
+            return Reference(name, room.run(needs, partial(_outputs_of_twin, subject, dtype)), fails_in_float64=fails)
         except Exception as error:
             details[f"no_{name}"] = reason = _reason(error)
             if classify(error, Stage.CORRECTNESS, device_named(cell.device).is_full())[0] is Status.OOM:
-                details[f"no_room_for_{name}"] = True
-                ran_out = ran_out or most is None  # its own limit would be the same without others
+                details[f"no_room_for_{name}"] = ran_out = True
                 lacked = reason
             else:
                 fails = fails or name == "float64"
