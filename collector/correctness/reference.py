@@ -23,9 +23,10 @@ from collector.vocabulary import BY_COSINE, ON_THE_CPU, Phase, Stage, Status
 
 T = TypeVar("T")
 
-#: Part of a GPU up to which the float64 reference of a program in reduced precision may grow. Above it the reference has
-#: float32, whose rounding is 2^16 times finer than bfloat16's: enough to judge it, and cells beside this one can work on. At a
-#: quarter, cells of a night with 15 workers asked for 10 to 20 GB each and waited for each other.
+#: Part of a GPU up to which the float64 reference of a program in reduced precision may grow, as far as that is estimated. Above
+#: it the reference has float32: its sums are 2^16 times finer than bfloat16's, its products on a GPU 2^3 times, since
+#: TensorFloat-32 is on (`collector.settings`). So cells beside this one can work on: at a quarter, cells of a night with 15
+#: workers asked for 10 to 20 GB each and waited for each other.
 _SMALL_PART = 0.05
 #: Part of what cells may use together up to which a reference is tried at all.
 _PART = 0.95
