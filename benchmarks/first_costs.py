@@ -1,9 +1,10 @@
 """Write what cells took and needed into the table that a first night plans with (`jobs/plan/first_costs.json`).
 
-    python -m benchmarks first_costs BUNDLES... [--only-new]
+    python -m benchmarks first_costs BUNDLES... [--only-new | --only-memory]
 
 A cell that these bundles do not have keeps its row, but for its memory where they have other configs of its model. With
-`--only-new` all rows stay, and cells that have none get one.
+`--only-new` all rows stay, and cells that have none get one. With `--only-memory` rows keep their seconds, which are another
+host's, and none is added.
 Of each cell of a GPU that was measured whole: the seconds of a worker, and the device memory that it reserved to load the model
 and to run it in eager mode; of older bundles, which have no such record, the peak of an eager call. Several measurements of a
 cell count by their median, those with the record before those without it.
@@ -86,14 +87,21 @@ def _model(row: dict[str, Any]) -> dict[str, Any]:
 @click.command()
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--only-new", is_flag=True, help="Add cells that have no row, and change none.")
-def main(bundles: tuple[Path, ...], only_new: bool) -> None:
+@click.option("--only-memory", is_flag=True, help="Renew the memory of the cells that have a row, and nothing else.")
+def main(bundles: tuple[Path, ...], only_new: bool, only_memory: bool) -> None:
     """Write what these bundles show into the table; cells that they do not have keep their rows."""
+    if only_new and only_memory:
+        raise click.UsageError("name --only-new or --only-memory")
     table = {str(Cell.from_json(row["cell"])): row for row in json.loads(TABLE.read_text())}
     found = {str(Cell.from_json(row["cell"])): row for row in rows(map(read_bundle, bundles))}
     if only_new:
         found = {name: row for name, row in found.items() if name not in table}
     else:
-        table = {name: row | _memory_of(row, found.values()) for name, row in table.items()}
+        others = {name: row | _memory_of(row, found.values()) for name, row in table.items()}
+        if only_memory:
+            found = {name: row | _memory_of(row, [found[name]]) for name, row in table.items() if name in found}
+            others = {name: row | {"stage_bytes": others[name]["stage_bytes"]} for name, row in table.items()}
+        table = others
     lines = ",\n".join(json.dumps(row) for _, row in sorted((table | found).items()))
     TABLE.write_text(f"[\n{lines}\n]\n")
     click.echo(f"{TABLE.name}: {len(table | found)} cells, {len(found)} of them from these bundles")

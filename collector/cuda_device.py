@@ -144,6 +144,19 @@ class CudaDevice:
         """Return whether cuBLAS or cuDNN may take TensorFloat-32."""
         return bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
 
+    @contextmanager
+    def exact_products(self) -> Iterator[None]:
+        """Forbid cuBLAS and cuDNN TensorFloat-32 in this context."""
+        backends = torch.backends.cuda.matmul, torch.backends.cudnn
+        before = [backend.allow_tf32 for backend in backends]
+        try:
+            for backend in backends:
+                backend.allow_tf32 = False
+            yield
+        finally:
+            for backend, allowed in zip(backends, before, strict=True):
+                backend.allow_tf32 = allowed
+
     def idle_probe(self, known_ms: float) -> IdleProbe:
         """Return products that are timed by the GPU's own events."""
         return IdleProbe(self, torch.cuda.Event, known_ms)

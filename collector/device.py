@@ -102,6 +102,9 @@ class Device(Protocol):
     def allows_tf32(self) -> bool:
         """Return whether products in float32 may be computed with the mantissa of TensorFloat-32."""
 
+    def exact_products(self) -> AbstractContextManager[None]:
+        """Compute products in float32 with all of its mantissa in this context."""
+
     def idle_probe(self, known_ms: float) -> IdleProbe | None:
         """Return the probe that tells whether others use the device, of which `known_ms` is known; None where there is none."""
 
@@ -161,6 +164,10 @@ class PlainDevice:
     def allows_tf32(self) -> bool:
         """Return False: it multiplies as it is told."""
         return False
+
+    def exact_products(self) -> AbstractContextManager[None]:
+        """Return a context that changes nothing."""
+        return nullcontext()
 
     def idle_probe(self, known_ms: float) -> None:
         """Return None: how long a probe takes on an idle one was never seen."""

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from collector.correctness.snapshot import Snapshot
-from collector.device import device_named
+from collector.device import Device, device_named
 from collector.failures import classify
 from collector.measure.memory import free_copies
 from collector.measure.program import Subject
@@ -24,9 +24,8 @@ from collector.vocabulary import BY_COSINE, ON_THE_CPU, Phase, Stage, Status
 T = TypeVar("T")
 
 #: Part of a GPU up to which the float64 reference of a program in reduced precision may grow, as far as that is estimated. Above
-#: it the reference has float32: its sums are 2^16 times finer than bfloat16's, its products on a GPU 2^3 times, since
-#: TensorFloat-32 is on (`collector.settings`). So cells beside this one can work on: at a quarter, cells of a night with 15
-#: workers asked for 10 to 20 GB each and waited for each other.
+#: it the reference has float32, 2^16 times finer than bfloat16. So cells beside this one can work on: at a quarter, cells of a
+#: night with 15 workers asked for 10 to 20 GB each and waited for each other.
 _SMALL_PART = 0.05
 #: Part of what cells may use together up to which a reference is tried at all.
 _PART = 0.95
@@ -164,11 +163,11 @@ def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
     A program in reduced precision has a small one where float64 takes much memory. Where none has room on the device, the least
     precise one is made on the host's processor.
     """
-    cell, details = outcome.measurement.cell, outcome.measurement.details
+    details, device = outcome.measurement.details, device_named(outcome.measurement.cell.device)
     higher = {"float64": torch.float64} | ({"float32": torch.float32} if subject.lowest_dtype != "float32" else {})
     lacked, ran_out, fails, least = "", False, False, list(higher)[-1]
     for name, dtype in higher.items():
-        device_named(cell.device).give_back_unused()
+        device.give_back_unused()
         needs = room.for_reference(_growth(subject, dtype))
         if name != least and not room.is_small(needs):
             details[f"no_{name}"] = f"it would take {_gigabytes(needs)} of device memory: float32 is precise enough"
@@ -177,16 +176,18 @@ def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
             details[f"no_{name}"] = lacked = f"it would take {_gigabytes(needs)} of device memory, more than there is"
             continue
         try:
-            return Reference(name, room.run(needs, partial(_outputs_of_twin, subject, dtype)), fails_in_float64=fails)
+            return Reference(
+                name, room.run(needs, partial(_outputs_of_twin, subject, dtype, device)), fails_in_float64=fails
+            )
         except Exception as error:
             details[f"no_{name}"] = reason = _reason(error)
-            if classify(error, Stage.CORRECTNESS, device_named(cell.device).is_full())[0] is Status.OOM:
+            if classify(error, Stage.CORRECTNESS, device.is_full())[0] is Status.OOM:
                 details[f"no_room_for_{name}"] = ran_out = True
                 lacked = reason
             else:
                 fails = fails or name == "float64"
         finally:
-            device_named(cell.device).give_back_unused()
+            device.give_back_unused()
     if not lacked:
         return Reference()
     if room.host_memory is not None:
@@ -215,9 +216,10 @@ def _gigabytes(size: int | None) -> str:
     return f"{(size or 0) / 1e9:.1f} GB"
 
 
-def _outputs_of_twin(subject: Subject, dtype: torch.dtype) -> Snapshot:
+def _outputs_of_twin(subject: Subject, dtype: torch.dtype, device: Device) -> Snapshot:
     twin = subject.twin(dtype)
-    return twin.outputs(twin.eager)
+    with device.exact_products():
+        return twin.outputs(twin.eager)
 
 
 def _outputs_on_cpu(subject: Subject, dtype: torch.dtype, room: Room) -> Snapshot:

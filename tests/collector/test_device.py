@@ -103,3 +103,21 @@ def test_a_gpus_allocator_keeps_to_it():
     torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
     with device_named("cuda").limited(lambda: 4 << 30):
         torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+
+
+@pytest.mark.gpu
+def test_exact_products_have_all_of_the_mantissa():
+    one = torch.rand(512, 512, device="cuda") + 1
+    exact, device = one.double() @ one.double(), device_named("cuda")
+    errors = {}
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        errors["coarse"] = ((one @ one).double() / exact - 1).abs().max()
+        with device.exact_products():
+            assert not device.allows_tf32()
+            errors["exact"] = ((one @ one).double() / exact - 1).abs().max()
+        assert device.allows_tf32()
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    assert errors["exact"] < 1e-6 < 1e-5 < errors["coarse"]
