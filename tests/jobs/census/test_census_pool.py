@@ -91,7 +91,7 @@ def test_a_cell_that_fails_or_crashes_takes_no_other_with_it(pool):
     assert "SIGABRT" in by_status[Status.CRASHED].failure.message
 
 
-def test_cells_die_with_their_process_and_the_next_one_gives_way_to_others(pool):
+def test_cells_die_with_their_process_and_the_next_one_takes_their_place(pool):
     pool.workers = 2
     endless, one = cell("net_that_never_ends"), cell()
     found = pool.generate([endless, one], {})
@@ -101,15 +101,19 @@ def test_cells_die_with_their_process_and_the_next_one_gives_way_to_others(pool)
     assert (died.measurement.cell, died.measurement.status) == (endless, Status.CRASHED)
     assert died.measurement.failure.message == "the process of the cell ended with SIGKILL"
     pool.workers = 1
-    pool.give_way()
-    pool.start()
-    pid = pool._process._process.pid
-    assert os.getpriority(os.PRIO_PROCESS, pid) == 10, "it gives way to others"
-    pool.stand()
-    wait_until(lambda: state(pid) == "T")
-    pool.go_on()
     assert taken(pool, one)[one].measurement.status is Status.NOT_CHECKED
-    assert state(pid) != "T"
+
+
+def test_a_process_gives_way_to_others_and_stands_still_while_asked():
+    with CensusPool(CensusPlace(CPU, workers=1), SETTINGS) as pool:
+        pool.give_way()
+        pool.start()
+        pid = pool._process._process.pid
+        assert os.getpriority(os.PRIO_PROCESS, pid) == 10
+        pool.stand()
+        wait_until(lambda: state(pid) == "T")
+        pool.go_on()
+        wait_until(lambda: state(pid) != "T")
 
 
 def test_a_cell_that_takes_too_long_is_given_up(pool):
