@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from analysis.compare.cell_comparison import CellComparison
@@ -221,6 +222,7 @@ def listed_kernels(details: Mapping[str, Any], kind: str) -> Iterator[ListedKern
             yield str(entry[0]), float(entry[1]), float(entry[2])
 
 
+@lru_cache(1 << 16)  # a report asks for each kernel of a program as often as it has kernels that changed
 def stem(name: str) -> str:
     """The name of a kernel without the number that Inductor gives it within a program; a library's name as it is."""
     return match[1] if (match := _NUMBER.match(name)) else name
