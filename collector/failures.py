@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from collector.masking import mask_own
+from collector.masking import excerpt, mask_own
 from collector.usage_errors import ConfigError, NotCheckedError, NotCompiledError, UnavailableError
 from collector.vocabulary import Failure, Measurement, Stage, Status
 
@@ -120,6 +120,11 @@ def classify(error: BaseException, stage: Stage, is_full: bool = False) -> tuple
     )
     # Masked before it is cut: half an address or a token is not recognised.
     return status, Failure(stage, type(error).__qualname__, shortened(str(mask_own(message))), hint)
+
+
+def reason_of(error: BaseException, length: int = 300) -> str:
+    """Return the kind of an error and the beginning of its message, without secrets."""
+    return f"{type(error).__name__}: {excerpt(str(error), length)}"
 
 
 def shortened(message: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 #: The part of a fingerprint's key before the name of a variable.
 ENV = "env."
@@ -151,13 +153,37 @@ def mask_own(value: Any, environ: Mapping[str, str] = os.environ) -> Any:
     return mask(_replace(value, own) if own else value)
 
 
+def excerpt(text: str, length: int) -> str:
+    """Return the beginning of a text as `mask_own` tells it: masked before it is cut, since half a secret is not recognised."""
+    return str(mask_own(text))[:length]
+
+
+def ending(log: bytes, length: int) -> str:
+    """Return about the last `length` characters of a log as `mask_own` tells it.
+
+    Half a secret is not recognised: masked before it is cut, and without what may be the end of one where it begins.
+    """
+    kept = log[-2 * length :]
+    told = str(mask_own(kept.decode("utf-8", "replace")))
+    if len(kept) < len(log):
+        longest = max(map(len, own_secrets()), default=0)
+        told = re.sub(r"^\S*", "", told[longest:]).lstrip()
+    return told[-length:]
+
+
 def own_secrets(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the values that an environment calls secret, the longest first: those of variables that are named so.
 
-    Switches, numbers, paths and plain words are none: they are parts of other texts.
+    Each as it is, and as Python, JSON and an address spell it. Switches, numbers, paths and plain words are none: they are parts
+    of other texts.
     """
-    found = {value for name, value in environ.items() if _is_secret_name(name) and not _is_word(value)}
+    values = [value for name, value in environ.items() if _is_secret_name(name) and not _is_word(value)]
+    found = {spelled for value in values for spelled in _spellings(value)}
     return tuple(sorted(found, key=lambda text: (-len(text), text)))
+
+
+def _spellings(value: str) -> tuple[str, ...]:
+    return value, repr(value)[1:-1], json.dumps(value)[1:-1], quote(value), quote(value, safe="")
 
 
 def _is_word(value: str) -> bool:

@@ -33,6 +33,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
+from collector.masking import ending
 from collector.process.forkserver import die_with
 
 #: Set before torch is imported: nothing is taken from a cache, and nothing is compiled in other processes.
@@ -170,7 +171,7 @@ class CensusProcess:
         os.close(descriptor)
         self._children.remove(child)
         code = os.waitstatus_to_exitcode(status)
-        log = child.log.read_bytes()[-LOG_TAIL:].decode("utf-8", "replace") if child.log.exists() else ""
+        log = ending(child.log.read_bytes(), LOG_TAIL) if child.log.exists() else ""
         if child.is_late:
             found = {"died": "timeout"}
         elif code:

@@ -27,7 +27,7 @@ from collector.correctness.rows import Rows, jumping, part_jumps
 from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides, wrong_form
 from collector.correctness.ties import FEW, LEAST_SHARE, NUDGES, Nudged, Ties, nudge, part_ties
 from collector.device import device_named
-from collector.failures import classify, hint_of_status
+from collector.failures import classify, hint_of_status, reason_of
 from collector.measure.first_call import released_while_compiling
 from collector.measure.program import IN_A_ROW, SEED, EagerRuns, Subject, deterministic_algorithms
 from collector.process.outcome import Outcome
@@ -232,7 +232,7 @@ def _note_verdict(outcome: Outcome, verdict: Callable[[], str]) -> None:
         measurement.details[PYTORCH_CHECK] = found = verdict()
         measurement.metrics[PYTORCH_CHECK] = float(found == Status.PASS)
     except Exception as error:
-        measurement.details[NO_VERDICT] = f"{type(error).__name__}: {str(error)[:300]}"
+        measurement.details[NO_VERDICT] = reason_of(error)
 
 
 def _conclude(judge: _Judge, eager: Snapshot, steady: Snapshot, later: Callable[[], _Later | None]) -> None:
@@ -381,7 +381,7 @@ class _Judge:
         try:
             return self.room.run(self.room.for_reference(1.0), part)
         except Exception as error:
-            self.outcome.measurement.details[_NO_TIES] = f"{type(error).__name__}: {str(error)[:300]}"
+            self.outcome.measurement.details[_NO_TIES] = reason_of(error)
             if classify(error, Stage.CORRECTNESS, device.is_full())[0] is Status.OOM:
                 self.ties_lacked_room = True
             return None

@@ -26,7 +26,7 @@ import torch
 
 from collector.correctness.snapshot import GRADIENT, LOSS, STATE, Opaque, Snapshot
 from collector.device import is_accelerator
-from collector.failures import classify
+from collector.failures import classify, reason_of
 from collector.usage_errors import NotCheckedError
 from collector.vocabulary import Cell, Phase, Stage, Status
 
@@ -227,7 +227,7 @@ def _differs(
         )
     except Exception as error:
         if classify(error, Stage.CORRECTNESS)[0] is Status.OOM or type(error).__name__ == "AcceleratorError":
-            raise NotCheckedError(f"{type(error).__name__}: {str(error)[:_LONGEST]}") from error
+            raise NotCheckedError(reason_of(error, _LONGEST)) from error
         return f"{type(error).__name__}: {str(error).strip()}"
     return None if agrees else " ".join(told) or "cosine similarity below 0.99"
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from collector.correctness.snapshot import Snapshot
 from collector.device import Device, device_named
-from collector.failures import classify
+from collector.failures import classify, reason_of
 from collector.measure.memory import free_copies
 from collector.measure.program import Subject
 from collector.process.outcome import Outcome
@@ -180,7 +180,7 @@ def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
                 name, room.run(needs, partial(_outputs_of_twin, subject, dtype, device)), fails_in_float64=fails
             )
         except Exception as error:
-            details[f"no_{name}"] = reason = _reason(error)
+            details[f"no_{name}"] = reason = reason_of(error)
             if classify(error, Stage.CORRECTNESS, device.is_full())[0] is Status.OOM:
                 details[f"no_room_for_{name}"] = ran_out = True
                 lacked = reason
@@ -194,15 +194,11 @@ def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
         try:
             return Reference(f"{least} {ON_THE_CPU}", _outputs_on_cpu(subject, higher[least], room))
         except Exception as error:
-            details[f"no_{least}_on_cpu"] = reason = _reason(error)
+            details[f"no_{least}_on_cpu"] = reason = reason_of(error)
             lacked = f"{least}: {lacked}; {ON_THE_CPU}: {reason}"
     # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
     outcome.lacked_room |= ran_out
     return Reference(lacked=lacked)
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error)[:300]}"
 
 
 def _growth(subject: Subject, dtype: torch.dtype) -> float:

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
+from collector.masking import excerpt
 from collector.usage_errors import NotCompiledError
 from collector.vocabulary import AHEAD_OF_TIME, Config
 
@@ -58,7 +59,7 @@ class CompilerLog(logging.Handler):
         """Keeps the message if it names a skip."""
         message = record.getMessage()
         if "skipping cudagraphs" in message:
-            self.skips.append(message.strip()[:_LENGTH])
+            self.skips.append(excerpt(message.strip(), _LENGTH))
 
     def attach(self) -> CompilerLog:
         """Listens to the logger on which Inductor reports skips; returns itself."""
@@ -93,7 +94,7 @@ def read(log: CompilerLog) -> tuple[dict[str, float], dict[str, Any]]:
     from torch._dynamo.utils import counters
     from torch._inductor import metrics
 
-    breaks = {str(reason)[:_LENGTH]: count for reason, count in counters["graph_break"].items()}
+    breaks = {excerpt(str(reason), _LENGTH): count for reason, count in counters["graph_break"].items()}
     recompiles, fallbacks = _recompile_reasons(), _fallback_reasons()
     inductor = counters["inductor"]
     values = {
@@ -156,7 +157,7 @@ def _recompile_reasons() -> list[str] | None:
     if entries is None:
         return None
     reasons = [getattr(entry, "recompile_reason", None) for entry in entries]
-    return [str(reason)[:_LENGTH] for reason in reasons if reason]
+    return [excerpt(str(reason), _LENGTH) for reason in reasons if reason]
 
 
 def _fallback_reasons() -> list[str] | None:

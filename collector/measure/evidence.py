@@ -13,6 +13,7 @@ from typing import Any
 
 from collector.code import Code
 from collector.device import device_named
+from collector.failures import reason_of
 from collector.machine.host import Watcher
 from collector.measure import memory, roof, timing
 from collector.measure.energy import NoEnergyError, joules_of
@@ -52,7 +53,7 @@ class Evidence:
         try:
             yield
         except Exception as error:
-            self.details[f"no_{name}"] = f"{type(error).__name__}: {str(error)[:_MESSAGE_LENGTH]}"
+            self.details[f"no_{name}"] = reason_of(error, _MESSAGE_LENGTH)
 
     def take_lines(self, code: Code) -> None:
         """Name the lines of source that kernels come from."""

@@ -36,6 +36,7 @@ from typing import Any
 import torch
 
 from collector.code import KERNEL
+from collector.failures import reason_of
 from collector.measure.candidates import compiled_in
 from collector.measure.timing import counter_from_here
 from collector.process.outcome import Span
@@ -99,7 +100,7 @@ class SharedTuning:
         try:
             return self._keep()
         except _DAMAGE as error:
-            return {"not_kept": f"{type(error).__name__}: {error}"[:300]}
+            return {"not_kept": reason_of(error)}
 
     def _keep(self) -> dict[str, int]:
         chosen, timed = list(_chosen_here()), _read(_operations_file()).get("cache", {})

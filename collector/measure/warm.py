@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from collector.failures import reason_of
 from collector.settings import Settings
 from collector.vocabulary import Cell
 
@@ -58,7 +59,7 @@ def compile_again(cell: Cell, settings: Settings) -> WarmCompile:
         result = json.loads(answer.stdout.splitlines()[-1])
         return WarmCompile(result["seconds"], tuple(result["window"]), result["cache_hits"])
     except (subprocess.SubprocessError, OSError, LookupError, ValueError, TypeError) as error:
-        raise NoWarmCompileError(f"{type(error).__name__}: {error}"[:300]) from error
+        raise NoWarmCompileError(reason_of(error)) from error
 
 
 def _headers() -> str:

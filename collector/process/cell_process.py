@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.failures import HINT_OF_EXIT, hint_of_signal, hint_of_timeout
-from collector.masking import mask_own, shorten
+from collector.masking import ending, mask_own, shorten
 from collector.process.launcher import Launcher, LauncherError
 from collector.process.orphans import PREFIX, VARIABLE, kill_tokens, strays
 from collector.process.outcome import Outcome, union_length
@@ -329,8 +329,7 @@ class CellProcess:
                 del self._log[:-_LOG_KEPT]
 
     def _tail(self) -> str:
-        # Masked before it is cut: half a secret is not recognised.
-        return str(mask_own(bytes(self._log[-2 * _TAIL_KEPT :]).decode("utf-8", "replace")))[-_TAIL_KEPT:]
+        return ending(bytes(self._log), _TAIL_KEPT)
 
     def _write(self, message: Mapping[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError):  # the process has just died; `finished` notices that

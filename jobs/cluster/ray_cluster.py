@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from collector.device import is_accelerator
+from collector.masking import excerpt
 from jobs.pool.child import Request, bundle_files, clean_environment, code_path, run_child
 
 #: Ray sets this to the number of a task's CPUs where nobody has set it; the threads of torch are set by our own workers.
@@ -164,7 +165,7 @@ def connected(address: str | None) -> Iterator[RayCluster]:
         try:
             ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **local)
         except (ConnectionError, RuntimeError, ValueError, AssertionError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+            reason = excerpt((str(error).strip().splitlines() or [type(error).__name__])[0], 300)
             hint = "" if "RAY_AUTH_MODE" in os.environ else "; one that asks for a token needs RAY_AUTH_MODE=token here"
             raise ClusterError(f"no Ray cluster at {address or 'local'}: {reason}{hint}") from error
         try:

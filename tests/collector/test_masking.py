@@ -1,11 +1,25 @@
 """What is told of variables and addresses, and what is not."""
 
+import json
+import re
 import sysconfig
+from urllib.parse import quote
 
 import pytest
 import torch
 
-from collector.masking import hidden_variables, is_recorded, mask, mask_fingerprint, mask_own, may_tell_secret, shorten
+from collector.failures import reason_of
+from collector.masking import (
+    ending,
+    excerpt,
+    hidden_variables,
+    is_recorded,
+    mask,
+    mask_fingerprint,
+    mask_own,
+    may_tell_secret,
+    shorten,
+)
 from collector.process.cell_process import tell_no_paths
 from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status
 from tests.collector.processes import ROOT
@@ -99,6 +113,28 @@ def test_values_that_the_environment_calls_secret_are_masked():
     environ = {"REGISTRY_PASSWORD": "hunter2-x", "USE_TOKEN": "true", "CACHE_AUTH": "inductor", "SSH_KEY": "/root/id"}
     told = mask_own({"a": ["said hunter2-x, true, inductor, /root/id"]}, environ)
     assert told == {"a": ["said ***, true, inductor, /root/id"]}
+
+
+@pytest.mark.parametrize("spell", [repr, json.dumps, quote, lambda value: quote(value, safe=""), str])
+def test_a_secret_is_masked_however_it_is_spelled(spell):
+    secret = """it's\\a"pw/9+9=é"""
+    told = mask_own(f"said {spell(secret)}, and more", {"DB_PASSWORD": secret})
+    assert re.fullmatch(r"""said ['"]?\*\*\*['"]?, and more""", told)
+
+
+@pytest.mark.parametrize("secret", ["Tr0ub4dor-and-3", "with a space-3", "two\nlines-3"])
+@pytest.mark.parametrize("length", range(100, 120))
+def test_the_end_of_a_log_begins_with_no_end_of_a_secret(secret, length, monkeypatch):
+    monkeypatch.setenv("DB_PASSWORD", secret)
+    told = ending(100 * f"{secret}\n".encode(), length)
+    assert set(told) == {"*", "\n"}, told
+    assert ending(f"said {secret}".encode(), length) == "said ***", "nothing was cut"
+
+
+def test_a_text_is_masked_before_it_is_cut(monkeypatch):
+    monkeypatch.setenv("DB_PASSWORD", "Tr0ub4dor-and-3")
+    assert excerpt("said Tr0ub4dor-and-3", 12) == "said ***"
+    assert reason_of(ValueError(f"{290 * 'a'} Tr0ub4dor-and-3")) == f"ValueError: {290 * 'a'} ***"
 
 
 @pytest.mark.parametrize(

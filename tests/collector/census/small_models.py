@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import torch
 from torch import nn
@@ -39,4 +40,5 @@ def net_that_crashes(batch_size):
 
 
 def net_that_fails(batch_size):
+    sys.stderr.write(600 * f"{os.environ['SMALL_TOKEN']}\n")
     raise ValueError(f"no model of {batch_size}")

@@ -31,7 +31,8 @@ def cell(function="net", config="triton", phase="inference", **changes):
 @pytest.fixture(scope="module")
 def pool():
     place = CensusPlace(CPU, workers=1, threads=torch.get_num_threads())
-    with CensusPool(place, SETTINGS) as pool:
+    with pytest.MonkeyPatch.context() as patch, CensusPool(place, SETTINGS) as pool:
+        patch.setenv("SMALL_TOKEN", "zq81Kd-77Plm_xx9-0123456789abcdefQRST")
         yield pool
 
 
@@ -88,6 +89,8 @@ def test_a_cell_that_fails_or_crashes_takes_no_other_with_it(pool):
     by_status = {item.status: item for item in found}
     assert by_status.keys() == {Status.MODEL_FAIL_TO_LOAD, Status.CRASHED, Status.NOT_CHECKED}
     assert "no model of 16" in by_status[Status.MODEL_FAIL_TO_LOAD].failure.message
+    log = by_status[Status.MODEL_FAIL_TO_LOAD].log_tail
+    assert "***" in log and "QRST" not in log, "half a token is none that is recognised"
     assert "SIGABRT" in by_status[Status.CRASHED].failure.message
 
 
