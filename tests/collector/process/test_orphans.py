@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from uuid import uuid4
 
 import pytest
 
@@ -49,7 +50,8 @@ def test_nothing_is_left_of_a_run_that_was_killed(tmp_path, kind, number):
             kill_tokens(tokens)
 
 
-TOKEN = PREFIX + "abcdefgh"
+#: Another suite on this host has another one.
+TOKEN = PREFIX + uuid4().hex[:8]
 
 
 @pytest.fixture
