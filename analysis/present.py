@@ -107,7 +107,7 @@ def describe_side(side: Side) -> str:
     labels = sorted({run.label for run in side.runs if run.label})
     label = f" [{', '.join(labels)}]" if labels else ""
     title = f": {titled}" if (titled := commit_title(side)) else ""
-    return f"{what}, {newest.started_at:%Y-%m-%d %H:%M} UTC, {device}{label}{title}"
+    return f"{what}, {side.started_at:%Y-%m-%d %H:%M} UTC, {device}{label}{title}"
 
 
 def whole_percent(part: int, whole: int) -> int:

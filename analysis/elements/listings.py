@@ -50,7 +50,7 @@ def describe(side: Side, link: Link) -> Markup:
     devices = dict.fromkeys(device_name(run.testbed) or run.testbed_id for run in side.runs)
     titled = commit_title(side)
     title = anchor(link("commit", new=fixed_side(side), base=""), titled) if titled else ""
-    parts = [_title(side), title, f"{moment(side.runs[0].started_at)} UTC", *devices, *labels]
+    parts = [_title(side), title, f"{moment(side.started_at)} UTC", *devices, *labels]
     return joined(" · ", parts)
 
 

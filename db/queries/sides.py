@@ -114,6 +114,11 @@ class Side:
         return tuple(dict.fromkeys(run.release for run in self.runs if run.release))
 
     @property
+    def started_at(self) -> datetime:
+        """When its night began, of several nights the newest one."""
+        return min(run.started_at for run in self.runs if run.night == self.runs[0].night)
+
+    @property
     def title(self) -> str:
         """What a heading shows: `main@0123456789 (run-1)`, `... (night n-1, 4 GPUs)`, `... (2.12.1, 3 runs)`."""
         where = f"{'+'.join(self.branches)}@{'+'.join(sha[:10] for sha in self.commits)}"
