@@ -416,8 +416,10 @@ class CellComparison:
 
     @property
     def leading(self) -> Finding | None:
-        """The finding that matters most; None where nothing can be said of the cell."""
-        return min(self.findings, key=_order, default=None)
+        """The finding that matters most, of an undecided cell one that is; None where nothing can be said of the cell."""
+        is_open = self.outcome is Outcome.INCONCLUSIVE
+        undecided = [finding for finding in self.findings if is_open and finding.verdict is self.outcome]
+        return min(undecided or self.findings, key=_order, default=None)
 
     def rank(self, finding: Finding | None) -> tuple[float, float]:
         """Return the place of a finding, the largest change first; of those that began at nothing the largest value."""

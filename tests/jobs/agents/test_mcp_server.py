@@ -69,7 +69,7 @@ def test_a_regression_is_triaged_from_night_to_kernel_without_a_write(server, fo
     assert compared["causes"][0]["title"] == "fused softmax kernels"
 
     open_ones = server.ask("compare", verdicts=["inconclusive"])["changes"]
-    assert len(open_ones) == 12 and all("ruled out" in one["beside"] for one in open_ones)
+    assert len(open_ones) == 13 and all("ruled out" in one["beside"] for one in open_ones)
 
     cell = server.ask("cell", cell=worst["cell_id"])
     by_metric = {one["metric"]: one for one in cell["judged"]}
