@@ -264,7 +264,8 @@ class Claim:
         """`latency in 24 of 56 models (up to +37.5 %, T5Small)`; `of` is ` of 56 models`, `named` writes a cell."""
         words = f"{self.dimension.value} in {self.models}{of}"
         if self.verdict in (Outcome.BROKE, Outcome.FIXED):
-            return [f"{counted(self.models, 'model')} {self.verdict} (", named(self.most), ")"]
+            more = ", ..." if self.models > 1 else ""
+            return [f"{counted(self.models, 'model')} {self.verdict} (", named(self.most), f"{more})"]
         if self.finding.change is None:
             return [f"{words} (", named(self.most), ")"]
         most = "up to " if self.models > 1 else ""
@@ -281,6 +282,11 @@ def claims(comparison: Comparison) -> list[Claim]:
     return found
 
 
+#: Verdicts of cells that the verdict on the whole counts apart, and those of cells of which nothing was judged.
+_SAID_APART = (Outcome.MISSING, Outcome.FLAKY, Outcome.STILL_FAILING, Outcome.ENVIRONMENT_CHANGED)
+_NOT_JUDGED = (*_SAID_APART, Outcome.INCONCLUSIVE)
+
+
 def sentence_parts(comparison: Comparison, named: Callable[[CellComparison], str] = _model) -> list[str]:
     """Return the verdict on the whole by dimension, in pieces to be joined; `named` writes a cell.
 
@@ -293,19 +299,19 @@ def sentence_parts(comparison: Comparison, named: Callable[[CellComparison], str
     worse, better = ([one for one in found if (one.verdict in WORSE) is is_worse] for is_worse in (True, False))
     changed = _models(one for one in comparison.cells if any(f.verdict in WORSE for f in one.findings))
     undecided = _models(comparison.of(Outcome.INCONCLUSIVE)) - changed
-    missing, flaky = (
-        sum(one.outcome.verdict is word for one in comparison.cells) for word in (Outcome.MISSING, Outcome.FLAKY)
-    )
+    rest = {word: [one for one in comparison.cells if one.outcome.verdict is word] for word in _SAID_APART}
+    judged = _models(one for one in comparison.cells if one.findings and one.outcome.verdict not in _NOT_JUDGED)
+    missing, elsewhere = rest[Outcome.MISSING], rest[Outcome.ENVIRONMENT_CHANGED]
     parts = [*_claimed("New is worse than base", worse, len(measured), named)]
-    if not worse and len(undecided) < len(measured) and not missing:
-        parts.append("Nothing is known to have got worse. " if undecided else "Nothing got worse. ")
+    if not worse and judged - undecided and not missing:
+        parts.append("Nothing is known to have got worse. " if undecided or elsewhere else "Nothing got worse. ")
     parts += _claimed("Better", better, len(measured), named)
     if undecided:
         parts.append(f"Undecided: {len(undecided)} of {counted(len(measured), 'model')}. ")
-    rest = {Outcome.MISSING: missing, Outcome.FLAKY: flaky}
-    parts += [f"{called(word).capitalize()}: {counted(count, 'cell')}. " for word, count in rest.items() if count]
-    if not found and not undecided and not missing:
-        parts.append(f"Unchanged: {counted(len(measured), 'model')}. ")
+    parts += [f"{called(word).capitalize()}: {counted(len(cells), 'cell')}. " for word, cells in rest.items() if cells]
+    unchanged = measured - _models(one for cells in rest.values() for one in cells)
+    if unchanged and not found and not undecided and not missing:
+        parts.append(f"Unchanged: {counted(len(unchanged), 'model')}. ")
     parts[-1] = parts[-1].rstrip()
     return parts
 

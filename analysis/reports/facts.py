@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from analysis.compare.cell_comparison import WALL, CellComparison, Finding, Outcome
+from analysis.compare.cell_comparison import WALL, WORSE, CellComparison, Finding, Outcome
 from analysis.compare.cell_verdicts import MARGIN, decide
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import Comparison, near_limit
@@ -29,7 +29,7 @@ from analysis.compare.side_differences import (
 )
 from analysis.compare.suite_groups import SuiteChange
 from analysis.elements.addresses import cell_link, comparison_link, fixed_side
-from analysis.present import dimension_lines, percent, sentence, value
+from analysis.present import claims, dimension_lines, percent, sentence, value
 from analysis.rerun import NOTHING_AGAIN, Again, cell_of, find_again, repro_as
 from collector.failures import Explanation
 from collector.metrics import METRICS, MIN_EFFECT
@@ -382,7 +382,7 @@ def build_report(
     exit_code, reason = decide(comparison.counts(), FAIL_ON, without_base=comparison.without_base)
     return Report(
         comparison=comparison,
-        sentence=f"Nothing can be said of new against base: {reason}." if exit_code == 3 else sentence(comparison),
+        sentence=_sentence(comparison, exit_code, reason),
         exit_code=exit_code,
         reason=reason,
         link=comparison_link(dashboard, *sides, configs) if dashboard else "",
@@ -392,6 +392,15 @@ def build_report(
         links=links,
         repros=repros,
     )
+
+
+def _sentence(comparison: Comparison, exit_code: int, reason: str) -> str:
+    """Return the verdict on the whole, with the reason where too little was measured to decide."""
+    if exit_code != 3:
+        return sentence(comparison)
+    if any(claim.verdict in WORSE for claim in claims(comparison)):
+        return f"{reason}. {sentence(comparison)}"
+    return f"Nothing can be said of new against base: {reason}."
 
 
 def _repro(comparison: Comparison, one: CellComparison, requests: Mapping[str, Config]) -> str:

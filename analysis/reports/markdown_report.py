@@ -204,12 +204,18 @@ def _address(url: str) -> Markup:
 
 def _headline(report: Report) -> str:
     bad = {word: count for word, count in report.counts.items() if word in ("regressed", "broke", "missing")}
-    if report.exit_code == 3:
+    if report.exit_code == 3 and bad.keys() <= {"missing"}:
         return "nothing to judge"
+    if report.counts.keys() == {"still_failing"}:
+        return "no cell passes on either side"
+    parts = [tally(bad)] if bad else []
     if undecided := report.counts.get("inconclusive"):
-        open_words = f"{counted(undecided, 'cell')} undecided"
-        return f"{tally(bad)}, {open_words}" if bad else open_words
-    return tally(bad) or "nothing got worse"
+        parts.append(f"{counted(undecided, 'cell')} undecided")
+    if elsewhere := report.counts.get("environment_changed"):
+        parts.append(f"{counted(elsewhere, 'cell')} on another testbed")
+    if lacking := report.comparison.without_base[0] if report.exit_code == 3 else 0:
+        parts.append(f"{counted(lacking, 'cell')} without a base")
+    return ", ".join(parts) or "nothing got worse"
 
 
 def _spelled(text: str, at: int) -> str:

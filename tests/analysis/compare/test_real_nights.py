@@ -1,12 +1,17 @@
 """Verdicts, order and sentences of two nights on GPUs that came with the checkout."""
 
+from dataclasses import replace
+
 import pytest
 
 from analysis.compare.cell_comparison import CHANGES, Outcome
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import causes
-from analysis.present import sentence
+from analysis.present import describe_side, sentence
+from analysis.reports.facts import build_report
+from analysis.reports.markdown_report import markdown
 from collector.metrics import Dimension
+from db.queries.cells import EVERYTHING
 from tests.dashboard import stores
 
 #: What convnextv2 keeps where a commit broke the fusion of its kernels.
@@ -52,3 +57,45 @@ def test_two_nights_of_one_commit_are_not_worse(conn):
         if finding.dimension is Dimension.LATENCY
     }
     assert found == {"unchanged", "inconclusive"}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        ((Outcome.ENVIRONMENT_CHANGED,), "Environment changed: 67 cells."),
+        ((Outcome.STILL_FAILING,), "Still failing: 67 cells."),
+        ((Outcome.UNCHANGED,), "Nothing got worse. Unchanged: 28 models."),
+        (
+            (Outcome.UNCHANGED, *[Outcome.ENVIRONMENT_CHANGED] * 2),
+            "Nothing is known to have got worse. Environment changed: 44 cells.",
+        ),
+    ],
+)
+def test_where_nothing_was_judged_nothing_is_said_to_be_fine(conn, outcomes, said):
+    comparison = compare_named(conn, "a", "b")
+    cells = [replace(one, outcome=outcomes[at % len(outcomes)]) for at, one in enumerate(comparison.cells)]
+    assert sentence(replace(comparison, cells=tuple(cells))) == said
+
+
+def test_an_undecided_cell_is_listed_by_what_is_undecided(conn):
+    comparison = compare_named(conn, "b", "c")
+    undecided = comparison.of(Outcome.INCONCLUSIVE)
+    assert {one.leading.verdict for one in undecided} == {Outcome.INCONCLUSIVE}
+    (dlrm,) = (one for one in undecided if (one.cell.model, one.cell.config) == ("dlrm", "triton"))
+    assert dlrm.leading.metric == dlrm.metric == "compile_cold_s"
+
+
+def test_regressions_are_said_although_most_cells_have_no_base(conn):
+    confirming = "20261126-111347-db7a"
+    found = build_report(conn, confirming, "c", EVERYTHING)
+    assert found.exit_code == 3
+    assert markdown(found).startswith("## inductor-watch: 4 regressed, 63 cells without a base\n")
+    assert found.sentence.startswith(
+        "63 of 67 cells of new have no base: name another one; of the others: 4 regressed. New is"
+    )
+
+
+def test_a_night_began_with_its_first_run(conn):
+    base = compare_named(conn, "b", "c").base
+    assert f"{base.runs[0].started_at:%H:%M}" == "11:13", "that which confirmed it"
+    assert "2026-11-26 11:08 UTC" in describe_side(base)
