@@ -78,14 +78,6 @@ def pids_of(stage, number, event, name="-"):
     return [line.pid for line in lines if (line.number, line.event, line.name) == (number, event, name)]
 
 
-def test_who_is_killed_while_it_holds_the_device_frees_it(stage):
-    with when(lambda: pids_of(stage, 1, "tick", "measure")) as killed:
-        outcomes, trace = stage.play(["measure:60", "work:0.1,measure:0.1", "tune:0.1,device:0.1,measure:0.1"], 3)
-    assert len(killed) == 1
-    assert statuses(outcomes) == {1: Status.CRASHED, 2: Status.PASS, 3: Status.PASS}
-    assert Counter(span.name for span in trace.spans) == {"work": 1, "measure": 2, "tune": 1, "device": 1}
-
-
 def test_jobs_of_another_server_share_the_device_and_are_their_own(stage):
     steps = "work:0.1,measure:0.2,work:0.1"
     scheduler = stage.scheduler([acted(steps, 1), acted(steps, 2)], slot(3))
@@ -107,15 +99,10 @@ def test_jobs_of_another_server_share_the_device_and_are_their_own(stage):
     assert not any(one.overlaps(another) for one, another in combinations(spans, 2))
 
 
-@pytest.fixture
-def temp(tmp_path, monkeypatch):
-    (tmp_path / "temp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
-    return tmp_path / "temp"
-
-
 @pytest.mark.parametrize("target", [(Launcher, "start"), (gpu_scheduler, "CellProcess"), (CellProcess, "kill")])
-def test_a_signal_while_a_cell_starts_or_ends_leaves_nothing(target, temp, stage):
+def test_a_signal_while_a_cell_starts_or_ends_leaves_nothing(target, stage, monkeypatch):
+    (temp := stage.folder / "temp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temp))
     owner, name = target
     original, patch = getattr(owner, name), pytest.MonkeyPatch()
 
@@ -152,15 +139,14 @@ def test_an_interrupted_run_says_what_its_cells_did(stage):
 
 
 @pytest.mark.parametrize(
-    ("script", "sees"),
+    ("first", "script", "event", "name"),
     [
-        ("work:0.2,measure:9", ("tune", "ask", "measure")),  # it waits
-        ("work:9", ("measure", "tick", "work")),  # it stands
+        ("tune", "work:0.2,measure:9", "ask", "measure"),  # it waits
+        ("measure", "work:9", "tick", "work"),  # it stands
+        ("work", "measure:60", "tick", "measure"),  # it holds the device
     ],
 )
-def test_who_is_killed_while_it_waits_or_stands_is_missed_by_nobody(script, sees, stage):
-    first, event, name = sees
-
+def test_who_is_killed_is_missed_by_nobody(first, script, event, name, stage):
     def named():
         return pids_of(stage, 1, "tick", first) and pids_of(stage, 2, event, name)
 
@@ -168,4 +154,4 @@ def test_who_is_killed_while_it_waits_or_stands_is_missed_by_nobody(script, sees
         outcomes, trace = stage.play([f"work:0.1,{first}:0.4,device:0.1", script, "work:0.4,tune:0.1,measure:0.1"], 3)
     assert len(killed) == 1
     assert statuses(outcomes) == {1: Status.PASS, 2: Status.CRASHED, 3: Status.PASS}
-    assert trace.of(2, "measure") == []
+    assert [span.number for span in trace.named("measure", "tune") if span.number != 1] == [3, 3]

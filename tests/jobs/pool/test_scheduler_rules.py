@@ -42,11 +42,23 @@ def random_script(rng, size):
     return Script(steps, [first, rng.choice(["pass", "oom"])])
 
 
-def once_each(world):
-    """Every cell has one outcome, and started as often as it is documented."""
+def play(*arguments, **more):
+    """The world in which every cell was played to its one outcome."""
+    world = World(*arguments, **more)
+    world.run()
     counts = Counter(outcome.measurement.cell.batch_size for outcome in world.outcomes)
     assert counts == dict.fromkeys(world.scripts, 1)
+    return world
+
+
+def statuses(world):
     return {outcome.measurement.cell.batch_size: outcome.measurement.status for outcome in world.outcomes}
+
+
+def all_fit(world):
+    """Every cell passed, none was sent back, and no more memory was promised than there is."""
+    assert set(statuses(world).values()) == {Status.PASS}
+    assert (world.overbooked, dict(world.sent_back)) == (0, {})
 
 
 def is_repeated_alone(world, number):
@@ -61,9 +73,8 @@ def test_every_rule_holds_for_random_cells(seed, workers, count, quiet, size):
     rng = random.Random(seed)
     scripts = [random_script(rng, size or 8) for _ in range(count)]
     known = {number: rng.choice([None, 0.0, GB, 4 * GB, 9e10]) for number in range(1, count + 1)}
-    world = World(scripts, device_slot(workers, size, quiet), lambda cell, _: known[cell.batch_size])
-    world.run()
-    found = once_each(world)
+    world = play(scripts, device_slot(workers, size, quiet), lambda cell, _: known[cell.batch_size])
+    found = statuses(world)
     for number, script in world.scripts.items():
         first = script.statuses[0]
         expected = {"crash": Status.CRASHED, "no_room": Status.PASS}.get(first) or Status(first)
@@ -85,9 +96,7 @@ def test_a_fork_server_that_is_lost_in_the_middle_costs_no_outcome(seed, moments
         if world.server.launcher:
             world.server.launcher.lost = True
 
-    world = World(scripts, device_slot(4, 8), events=dict.fromkeys(moments, lose))
-    world.run()
-    once_each(world)
+    play(scripts, device_slot(4, 8), events=dict.fromkeys(moments, lose))
 
 
 @settings(max_examples=6, deadline=None)
@@ -104,11 +113,10 @@ def test_after_the_budget_who_runs_ends_and_no_other_starts(seed, moment):
 
 
 def test_a_lack_of_memory_beside_others_is_measured_again_alone():
-    statuses = [("no_room", "pass"), ("pass",), ("oom",), ("pass",)]
-    scripts = [Script([Step("work", seconds)], one) for seconds, one in zip((1, 2, 3, 1), statuses, strict=True)]
-    world = World(scripts, device_slot(3))
-    world.run()
-    assert once_each(world) == {1: Status.PASS, 2: Status.PASS, 3: Status.OOM, 4: Status.PASS}
+    attempts = {("no_room", "pass"): 1, ("pass",): 2, ("oom",): 3}
+    scripts = [Script([Step("work", seconds)], one) for one, seconds in attempts.items()]
+    world = play([*scripts, Script([Step("work", 1)])], device_slot(3))
+    assert statuses(world) == {1: Status.PASS, 2: Status.PASS, 3: Status.OOM, 4: Status.PASS}
     assert world.attempts == {1: 2, 2: 1, 3: 2, 4: 1}
     assert is_repeated_alone(world, 1) and is_repeated_alone(world, 3)
 
@@ -120,16 +128,10 @@ def device(seconds, needs=0, keeps=0):
 def test_cells_that_can_never_fit_hold_others_up_once_each():
     large = Script([Step("work", 1.0), device(1.0, 200)])
     small = [Script([device(1.0, 1), Step("work", 99.0)]) for _ in range(40)]
-    world = World([large, *small[:20], large, *small[20:]], device_slot(5, 80))
-    world.run()
-    once_each(world)
+    world = play([large, *small[:20], large, *small[20:]], device_slot(5, 80))
     assert world.overbooked == 2
     assert max(waited for number, _, waited in world.waits if number in (1, 22)) < 30 + 2 * 101
     assert world.now < (40 / 5 + 2 * 2) * 101
-
-
-def of_nobody(_cell, _stage):
-    """Nothing is known of any cell."""
 
 
 def unknown(takes, seconds=20.0):
@@ -142,11 +144,10 @@ def unknown(takes, seconds=20.0):
 
 def test_who_needs_more_than_was_promised_starts_again_and_disturbs_nobody():
     sizes = [1, 2, 30, 3, 70, 4, 12, 1, 1, 6, 2, 40, 200]
-    world = World([unknown(size) for size in sizes], device_slot(6, 80), of_nobody)
     told = []
-    world.scheduler.notice = told.append
-    world.run()
-    found = once_each(world)
+    listen = {0.0: lambda world: setattr(world.scheduler, "notice", told.append)}
+    world = play([unknown(size) for size in sizes], device_slot(6, 80), lambda *_: None, listen)
+    found = statuses(world)
     assert found.pop(13) is Status.OOM, "no device holds it"
     assert set(found.values()) == {Status.PASS}
     assert world.overbooked == 0
@@ -160,9 +161,7 @@ def test_cells_that_wait_for_what_others_keep_are_untangled():
     # As on an H100: twelve trainings kept 5 to 16 GB each and waited four minutes for 20 to 30, beside a cell that compiled.
     training = Script([device(1.0, 2, 2), Step("work", 20.0), device(2.0, 3, 7), Step("work", 5.0), device(5.0, 25, 7)])
     compiling = Script([device(1.0, 2, 2), Step("work", 300.0)])
-    world = World([compiling] + [training] * 16, device_slot(12, 76))
-    world.run()
-    once_each(world)
+    world = play([compiling] + [training] * 16, device_slot(12, 76))
     assert world.overbooked == 0
     assert 0 < sum(world.sent_back.values()) < 12
     assert max(end for number, _, end in world.lives if number > 1) < 300
@@ -180,8 +179,7 @@ def starts(world):
 def test_who_began_first_is_given_the_device_first():
     first, timed = Script([Step("work", 4.0), Step("tune", 1.0)]), Script([Step("work", 1.5), Step("measure", 4.5)])
     asks_before = Script([Step("work", 2.0), Step("measure", 1.0)])  # it begins when the second one has ended
-    world = World([first, Script([Step("work", 1.0)]), timed, asks_before], device_slot(3))
-    world.run()
+    world = play([first, Script([Step("work", 1.0)]), timed, asks_before], device_slot(3))
     waited = {number: seconds for number, _, seconds in world.waits}
     assert (waited[1], waited[4]) == pytest.approx((2.0, 4.0), abs=0.2)
 
@@ -189,32 +187,26 @@ def test_who_began_first_is_given_the_device_first():
 def test_the_first_cell_of_a_model_tunes_before_the_others_start():
     script = Script([Step("work", 10.0), Step("measure", 1.0, stage=Stage.TIMING)])
     with of_models(2):
-        world = World([script] * 8, device_slot(8))
-        world.run()
+        world = play([script] * 8, device_slot(8))
     found = starts(world)
     assert [found[1], found[2]] == [0.0, 0.0]
     assert min(found[number] for number in range(3, 9)) == pytest.approx(10.0)
     assert max(found.values()) < 12.0, "all others start together"
     with of_models(1):
-        world = World([script] * 4, device_slot(4), settings=Settings(shared_tuning="choices"))
-        world.run()
+        world = play([script] * 4, device_slot(4), settings=Settings(shared_tuning="choices"))
     assert set(starts(world).values()) == {0.0}, "with a folder of choices nobody waits"
 
 
-@pytest.mark.parametrize("is_warm", [False, True])
-def test_cells_that_compile_a_second_time_share_no_candidates(is_warm):
-    world = World([Script([Step("work", 1.0)])] * 2, device_slot(1), settings=Settings(warm_compile=is_warm))
-    folders = {job.settings.candidates for job in world.scheduler._waiting}
-    assert len(folders) == 1
-    assert folders.isdisjoint({""}) is not is_warm
-
-
-@pytest.mark.parametrize(("workers", "cores"), [(3, (0, 1, 2)), (1, ())])
-def test_the_longest_cells_compile_candidates_on_the_cores_of_others(workers, cores):
+@pytest.mark.parametrize(
+    ("workers", "is_warm", "cores"), [(3, False, (0, 1, 2)), (1, True, ())], ids=["many workers", "compiles twice"]
+)
+def test_cells_share_candidates_and_the_longest_has_the_cores_of_others(workers, is_warm, cores):
     unet = Cell("modern", "unet", Phase.INFERENCE, "bfloat16", "cuda", 4, Config(template="max_autotune"))
     cells = [unet, replace(unet, config=Config(template="triton")), replace(unet, model="a model that nobody knows")]
-    scheduler = GpuScheduler(cells, Settings(), device_slot(workers), {})
-    assert [job.settings.candidate_cores for job in scheduler._waiting] == [cores, (), ()]
+    jobs = GpuScheduler(cells, Settings(warm_compile=is_warm), device_slot(workers), {})._waiting
+    assert [job.settings.candidate_cores for job in jobs] == [cores, (), ()]
+    (folder,) = {job.settings.candidates for job in jobs}
+    assert bool(folder) is not is_warm
 
 
 @pytest.mark.parametrize(
@@ -227,11 +219,14 @@ def test_room_is_kept_for_the_first_cell_that_has_too_little(large, is_early):
     big = Script([Step("device", 1.0, large * GB, GB, stage=Stage.LOAD_MODEL), Step("work", 9.0)])
     sizes = {number: (large if number == 9 else 13) * GB for number in range(1, 60)}
     scripts = [big if number == 9 else other(number) for number in sizes]
-    world = World(scripts, device_slot(8, 80), lambda cell, _: sizes[cell.batch_size] / 1.2)
-    world.run()
+    world = play(scripts, device_slot(8, 80), lambda cell, _: sizes[cell.batch_size] / 1.2)
     found = starts(world)
     assert (found[9] < found[30]) == is_early
-    assert set(once_each(world).values()) == {Status.PASS}
+    assert set(statuses(world).values()) == {Status.PASS}
+
+
+TIMED = [Step("work", 5.0), Step("measure", 1.0, stage=Stage.TIMING)]
+of_one_model = patch.object(usage, "_group", lambda _: "one model")
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -239,10 +234,9 @@ def test_what_was_disturbed_is_timed_again_with_the_program_it_compiled(fails):
     def probed(took_ms, **metrics):
         return metrics, {"idle_probe": {"before_ms": took_ms}}
 
-    steps = [Step("work", 5.0), Step("measure", 1.0, stage=Stage.TIMING)]
     first = probed(9.0, compile_cold_s=5.0, compiled_ms=3.0)
-    again = Script(steps, ("pass", "crash" if fails else "pass", "pass"), [first, probed(1.0, compiled_ms=2.0)] * 2)
-    world = World([Script(steps, found=[probed(1.0, compiled_ms=1.0)]), again], device_slot(1))
+    again = Script(TIMED, ("pass", "crash" if fails else "pass", "pass"), [first, probed(1.0, compiled_ms=2.0)] * 2)
+    world = World([Script(TIMED, found=[probed(1.0, compiled_ms=1.0)]), again], device_slot(1))
     outcomes = world.run()
     assert world.begun[:3] == [(1, False, False), (2, False, False), (2, True, True)]
     assert world.begun[3:] == ([(2, False, False)] if fails else []), "what fails begins anew"
@@ -255,29 +249,25 @@ def test_what_was_disturbed_is_timed_again_with_the_program_it_compiled(fails):
     assert not world.scheduler._folder.exists()
 
 
-def test_what_a_later_cell_shows_to_be_disturbed_finds_its_program_too():
-    def eager(ms, **metrics):
-        return {"eager_ms": ms, "eager_kernel_ms": 0.5, **metrics}, {}
+def eager(ms, **metrics):
+    return {"eager_ms": ms, "eager_kernel_ms": 0.5, **metrics}, {}
 
-    steps = [Step("work", 5.0), Step("measure", 1.0, stage=Stage.TIMING)]
-    slow = Script(steps, found=[eager(3.0, compile_cold_s=5.0, compiled_ms=2.0), eager(1.0, compiled_ms=0.5)])
-    with patch.object(usage, "_group", lambda _: "one model"):
-        world = World([slow, Script(steps, found=[eager(1.0)])], device_slot(1))
-        outcomes = world.run()
+
+@of_one_model
+def test_what_a_later_cell_shows_to_be_disturbed_finds_its_program_too():
+    slow = Script(TIMED, found=[eager(3.0, compile_cold_s=5.0, compiled_ms=2.0), eager(1.0, compiled_ms=0.5)])
+    world = World([slow, Script(TIMED, found=[eager(1.0)])], device_slot(1))
+    outcomes = world.run()
     assert world.begun == [(1, False, False), (2, False, False), (1, True, True)]
     again = outcomes[-1].measurement.metrics
     assert (again["compile_cold_s"], again["compiled_ms"]) == (5.0, 0.5)
 
 
+@of_one_model
 def test_what_a_repeat_does_not_help_stays_as_it_is():
-    def eager(ms):
-        return {"eager_ms": ms, "eager_kernel_ms": 0.5}, {}
-
-    steps = [Step("work", 5.0), Step("measure", 1.0, stage=Stage.TIMING)]
-    slow = [Script(steps, found=[eager(3.0), eager(2.0)]) for _ in range(12)]
-    with patch.object(usage, "_group", lambda _: "one model"):
-        world = World([Script(steps, found=[eager(1.0)]), *slow], device_slot(1))
-        outcomes = [outcome.measurement for outcome in world.run()]
+    slow = [Script(TIMED, found=[eager(3.0), eager(2.0)]) for _ in range(12)]
+    world = World([Script(TIMED, found=[eager(1.0)]), *slow], device_slot(1))
+    outcomes = [outcome.measurement for outcome in world.run()]
     assert sum("repeated" in one.details for one in outcomes) == 4
     assert sum("disturbed" in one.details for one in outcomes) == 12 + 4
     assert not world.scheduler._folder.exists()
@@ -294,10 +284,8 @@ def test_cells_of_more_than_half_of_the_memory_go_among_others():
     check = Step("device", 10.0, 50 * GB, 12 * GB, Stage.CORRECTNESS)
     large = Script([load, Step("work", 30.0), Step("measure", 1.0, 13 * GB, 12 * GB, Stage.TIMING), check])
     small = Script([device(1.0, 1, 1), Step("work", 15.0)])
-    world = World([large] * 3 + [small] * 80, device_slot(12, 75), known)
-    world.run()
-    assert set(once_each(world).values()) == {Status.PASS}
-    assert (world.overbooked, dict(world.sent_back)) == (0, {})
+    world = play([large] * 3 + [small] * 80, device_slot(12, 75), known)
+    all_fit(world)
     lives = sorted((begin, end) for number, begin, end in world.lives if number <= 3)
     assert lives[-1][1] < max(end for number, _, end in world.lives if number > 3), "none of them is left at the end"
 
@@ -307,10 +295,8 @@ def test_cells_that_are_large_only_in_their_check_go_side_by_side():
     sizes = {Stage.LOAD_MODEL: 2, Stage.EAGER: 3, Stage.COMPILE: 3, Stage.CORRECTNESS: 18}
     check = Step("device", 5.0, 18 * GB, 2 * GB, Stage.CORRECTNESS)
     script = Script([Step("device", 1.0, None, 2 * GB, Stage.LOAD_MODEL), Step("work", 60.0), check])
-    world = World([script] * 6, device_slot(6, 24), lambda _, stage: sizes[stage] * GB)
-    world.run()
-    assert set(once_each(world).values()) == {Status.PASS}
-    assert (world.overbooked, dict(world.sent_back)) == (0, {})
+    world = play([script] * 6, device_slot(6, 24), lambda _, stage: sizes[stage] * GB)
+    all_fit(world)
     assert max(end for *_, end in world.lives) < 4 * 66, "one by one they take 6 times 66 s"
 
 
@@ -321,8 +307,6 @@ def test_cells_in_their_checks_ask_for_no_more_than_checks_took():
     ]
     steps = [device(1.0, 2, 2), Step("work", 5.0), check[0], Step("work", 1.0), check[1], check[2]]
     sizes = {Stage.LOAD_MODEL: 2, Stage.EAGER: 3, Stage.COMPILE: 2, Stage.CORRECTNESS: 18}
-    world = World([Script(steps)] * 12, device_slot(6, 60), lambda _, stage: sizes[stage] * GB)
-    world.run()
-    once_each(world)
-    assert (world.overbooked, dict(world.sent_back)) == (0, {})
+    world = play([Script(steps)] * 12, device_slot(6, 60), lambda _, stage: sizes[stage] * GB)
+    all_fit(world)
     assert world.now < 40

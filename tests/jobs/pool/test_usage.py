@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from collector.vocabulary import Cell, Config, Measurement, Phase, Status
+from collector.vocabulary import Config
 from jobs.pool import usage
 from jobs.pool.usage import DisturbanceCheck, UsageMeter
 from tests.factories import cell, passing
@@ -42,10 +42,6 @@ cpu0 100 0 50 300 50 0 0 0 50 0
 cpu1 200 0 50 200 50 0 0 0 0 0
 intr 1 2 3
 """
-
-
-def measured(wall_s, **details):
-    return passing(cell(), wall_s=wall_s, details=details)
 
 
 def seen(meter, monkeypatch, seconds=10.0):
@@ -85,9 +81,9 @@ def test_what_nobody_tells_is_left_out(kernel, monkeypatch):
 
 def test_the_time_of_the_workers_is_divided_into_work_waiting_and_standing(monkeypatch):
     meter = UsageMeter(None, [], 2)
-    meter.took(measured(8.0, waited_s=3.0, stopped_s=1.0))
-    meter.took(measured(6.0, waited_s=1.0, stopped_s=2.0))  # more than it waited: bundles are rounded
-    meter.took(measured(2.0))
+    # The second one stood longer than it waited: bundles are rounded.
+    for wall_s, waited_s, stopped_s in ((8.0, 3.0, 1.0), (6.0, 1.0, 2.0), (2.0, 0.0, 0.0)):
+        meter.took(passing(cell(), wall_s=wall_s, details={"waited_s": waited_s, "stopped_s": stopped_s}))
     found = seen(meter, monkeypatch)
     assert found.standing == pytest.approx(3 / 20, abs=1e-3)
     assert found.waiting == pytest.approx(2 / 20, abs=1e-3)
@@ -98,71 +94,64 @@ def judge(check, measurement):
     return check.judge(measurement, measurement.cell)
 
 
-def probed(config, eager_ms=None, before_ms=3.0, after_ms=3.0, model="m"):
-    cell = Cell("suite", model, Phase.INFERENCE, "bfloat16", "cuda", 4, Config(template=config))
-    metrics = {} if eager_ms is None else {"eager_kernel_ms": eager_ms}
-    details = {"idle_probe": {"before_ms": before_ms, "after_ms": after_ms}}
-    return Measurement(cell, Status.PASS, "2026-11-22T00:00:00+00:00", 1.0, metrics=metrics, details=details)
+def measure(config, kernel_ms=None, *, before_ms=3.0, after_ms=3.0, model="m", **metrics):
+    """A measurement between two probes of the idle device, with the device time of eager and other metrics."""
+    one = cell(model, Config(template=config))
+    metrics |= {} if kernel_ms is None else {"eager_kernel_ms": kernel_ms}
+    return passing(one, metrics=metrics, details={"idle_probe": {"before_ms": before_ms, "after_ms": after_ms}})
+
+
+@pytest.fixture
+def check():
+    """A check that has judged one quiet measurement, with a device time of 10 ms."""
+    found = DisturbanceCheck()
+    assert found.idle_ms == 0.0
+    assert judge(found, measure("triton", 10.0)) == []
+    return found
 
 
 @pytest.mark.parametrize("probes", [{"before_ms": 6.0}, {"after_ms": 6.0}])
-def test_a_long_probe_repeats_the_cell_and_marks_it(probes):
-    check = DisturbanceCheck()
-    assert check.idle_ms == 0.0
-    assert judge(check, probed("triton")) == []
-    assert judge(check, probed("aten", before_ms=4.2, after_ms=4.2)) == [], "a lower clock is no disturbance"
+def test_a_long_probe_repeats_the_cell_and_marks_it(check, probes):
+    assert judge(check, measure("aten", before_ms=4.2, after_ms=4.2)) == [], "a lower clock is no disturbance"
     assert check.idle_ms == 3.0
-    disturbed = probed("cudagraphs", **probes)
+    disturbed = measure("cudagraphs", **probes)
     assert judge(check, disturbed) == [disturbed.cell]
     assert disturbed.details["disturbed"] == "the device was not idle"
-    again = probed("cudagraphs", **probes)
+    again = measure("cudagraphs", **probes)
     assert judge(check, again) == [], "it is repeated once"
     assert again.details["repeated"] and again.details["disturbed"]
-
-
-def test_a_gpu_that_is_held_back_is_named_and_not_taken_for_a_neighbour():
-    check = DisturbanceCheck()
-    judge(check, probed("triton"))
-    hot = probed("cudagraphs", after_ms=26.4)
+    hot = measure("max_autotune", after_ms=26.4)
     hot.details["throttled"] = ["hardware_thermal"]
     assert judge(check, hot) == [hot.cell]
-    assert hot.details["disturbed"] == "the GPU was held back: hardware_thermal"
+    assert hot.details["disturbed"] == "the GPU was held back: hardware_thermal", "no neighbour is blamed"
 
 
-def test_an_eager_device_time_off_from_the_others_repeats_the_slower():
-    check = DisturbanceCheck()
-    judge(check, probed("triton", eager_ms=10.0))
-    slower = probed("cudagraphs", eager_ms=20.0)
+def test_an_eager_device_time_off_from_the_others_repeats_the_slower(check):
+    slower = measure("cudagraphs", 20.0)
     assert judge(check, slower) == [slower.cell]
     assert "eager device time" in slower.details["disturbed"]
-    assert judge(check, probed("aten", eager_ms=10.3)) == []
-    first = probed("triton", eager_ms=20.0, model="other")
+    assert judge(check, measure("aten", 10.3)) == []
+    first = measure("triton", 20.0, model="other")
     assert judge(check, first) == []
-    assert judge(check, probed("cudagraphs", eager_ms=10.0, model="other")) == [first.cell], "a later one is faster"
+    assert judge(check, measure("cudagraphs", 10.0, model="other")) == [first.cell], "a later one is faster"
 
 
-def test_a_device_time_longer_than_its_call_repeats_the_cell():
+def test_a_device_time_longer_than_its_call_repeats_the_cell(check):
     """As probed on an H200 beside others: 3.45 ms of device time in calls of 2.57 ms."""
-    check = DisturbanceCheck()
-    impossible = probed("cudagraphs", eager_ms=2.92)
-    impossible.metrics |= {"eager_ms": 3.79, "compiled_kernel_ms": 3.45, "compiled_ms": 2.57}
+    impossible = measure("cudagraphs", 10.0, eager_ms=10.9, compiled_kernel_ms=3.45, compiled_ms=2.57)
     assert judge(check, impossible) == [impossible.cell]
     assert "longer than the call" in impossible.details["disturbed"]
-    possible = probed("triton", eager_ms=2.92)
-    possible.metrics |= {"eager_ms": 3.79, "compiled_kernel_ms": 2.60, "compiled_ms": 2.57}
-    assert judge(check, possible) == []
+    assert judge(check, measure("aten", 10.0, eager_ms=10.9, compiled_kernel_ms=2.60, compiled_ms=2.57)) == []
 
 
 def test_a_slow_host_shows_in_eager_alone_and_its_process_is_repeated():
     check = DisturbanceCheck()
-    first, second, third = (probed(config, eager_ms=3.0) for config in ("triton", "cudagraphs", "aten"))
-    first.metrics["eager_ms"], second.metrics["eager_ms"], third.metrics["eager_ms"] = 5.2, 3.15, 3.54
+    first, second = measure("triton", 3.0, eager_ms=5.2), measure("cudagraphs", 3.0, eager_ms=3.15)
     assert judge(check, first) == []
     assert judge(check, second) == [first.cell]
     assert "disturbed" not in second.details
-    assert judge(check, third) == []
-    slow = probed("max_autotune", eager_ms=3.0)
-    slow.metrics["eager_ms"] = 4.1
+    assert judge(check, measure("aten", 3.0, eager_ms=3.54)) == []
+    slow = measure("max_autotune", 3.0, eager_ms=4.1)
     assert judge(check, slow) == [slow.cell]
     assert slow.details["disturbed"].startswith("the host was slow")
 
@@ -170,19 +159,15 @@ def test_a_slow_host_shows_in_eager_alone_and_its_process_is_repeated():
 @pytest.mark.parametrize(("right", "is_given_up"), [(0, True), (1, True), (2, False)])
 def test_repeats_for_a_slow_host_are_given_up_where_they_do_not_help(right, is_given_up):
     def timed(config, eager_ms):
-        measured = probed(config, eager_ms=1.0)
-        measured.metrics["eager_ms"] = eager_ms
-        return measured
+        return measure(config, 1.0, eager_ms=eager_ms)
 
     check = DisturbanceCheck()
     judge(check, timed("fast", 3.0))
     slow = [timed(str(number), 5.0) for number in range(8)]
     assert [judge(check, one) for one in slow] == [[one.cell] for one in slow]
-    for number in range(right):
-        judge(check, timed(str(number), 3.1))
-    for number in range(right, right + 4):
+    for number in range(right + 4):
         assert not check.is_spared(slow[7].cell)
-        judge(check, timed(str(number), 4.0))
+        judge(check, timed(str(number), 3.1 if number < right else 4.0))
     assert check.is_spared(slow[7].cell) is is_given_up
     assert bool(judge(check, timed("one more", 5.0))) is not is_given_up
     faster = timed("fastest", 2.0)
