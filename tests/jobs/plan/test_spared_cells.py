@@ -1,20 +1,99 @@
-"""Which cells of a night are carried over: by bundles of earlier nights, and by the files of torch that differ."""
+"""Which cells a night does not measure: further names of one program, and what earlier nights have measured."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collector.code import known_by
+from collector.configs import parse_config
 from collector.settings import Settings
-from collector.vocabulary import Config, Failure, Stage, Status
+from collector.vocabulary import Config, Failure, Phase, Stage, Status
 from jobs.builds.build_options import BuildError
 from jobs.builds.overlay import Wheel, _make
-from jobs.plan.spared_cells import SAME_CODE_AS, Known, carrying_over, known_cells, tuning_key
+from jobs.plan.spared_cells import (
+    SAME_CODE_AS,
+    SAME_PROGRAM,
+    Known,
+    carrying_over,
+    copy_for,
+    find_duplicates,
+    known_cells,
+    plan_work,
+    program_key,
+    tuning_key,
+)
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import ENVIRONMENT, cell, failing, header, passing, write_bundle
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "device", "is_same", "why"),
+    [
+        ("cudagraphs", "reduce-overhead", "cuda", True, "two names"),
+        ("max_autotune", "max-autotune-no-cudagraphs", "cpu", True, "two names"),
+        ("freezing", "default+freezing=true", "cpu", True, "a name and its option"),
+        ("cudagraphs+dynamic=true", "reduce-overhead+dynamic=true", "cuda", True, "two names with an option"),
+        ("triton", "default", "cpu", False, "the A/A pair"),
+        ("triton+dynamic=true", "default+dynamic=true", "cuda", False, "the A/A pair of dynamic shapes"),
+        ("triton", "cudagraphs", "cuda", False, "another program"),
+        ("default", "cudagraphs", "cpu", False, "one program, but only the first is available on a CPU"),
+        ("default", "default+dynamic=false", "cuda", False, "dynamic"),
+        ("default", "default+fullgraph", "cuda", False, "fullgraph"),
+        ("default", "default+compile_threads=1", "cuda", False, "one program, compiled in another time"),
+        ("default", "default+backend=eager", "cpu", False, "another back-end"),
+    ],
+)
+def test_names_of_one_program_are_duplicates_and_what_looks_alike_is_not(one, other, device, is_same, why):
+    assert (program_key(parse_config(one), device) == program_key(parse_config(other), device)) is is_same, why
+
+
+BERT = [cell("bert", Config(mode=name)) for name in ("a1", "b1", "a2", "a3")]
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """Plans the work of cells; modes that begin with one letter are one program."""
+    monkeypatch.setattr("jobs.plan.spared_cells.program_key", lambda config, device: f"{config.mode[0]}{device}")
+    return lambda planned, done=(), again=(): plan_work(planned, {item.cell.cell_id: item for item in done}, again)
+
+
+def test_cells_that_differ_in_more_than_the_config_are_no_duplicates(work):
+    others = [{"model": "gpt2"}, {"phase": Phase.TRAINING}, {"dtype": "amp"}, {"device": "cpu"}, {"batch_size": 9}]
+    assert find_duplicates([BERT[0], *(replace(BERT[2], **change) for change in others)]) == {}
+
+
+def test_a_cell_that_is_measured_again_takes_its_duplicates_along(work):
+    crashed = failing(BERT[0], Status.CRASHED)
+    copy = copy_for(BERT[2], crashed)
+    assert copy.details == {**crashed.details, SAME_PROGRAM: "a1"}
+    assert replace(copy, cell=BERT[0], details=crashed.details) == crashed
+    assert SAME_PROGRAM not in crashed.details
+    done = [crashed, passing(BERT[1]), copy, copy_for(BERT[3], crashed)]
+    found = work(BERT, done, [item.cell.cell_id for item in done if item.status is Status.CRASHED])
+    assert (found.cells, found.copies) == ([BERT[0]], [])
+    assert found.duplicates == {BERT[0].cell_id: BERT[2:]}
+
+
+def test_whatever_is_recorded_the_work_ends_with_every_cell_named_once(work):
+    rng = random.Random(3)
+    planned = [cell(model, Config(mode=f"{letter}{n}")) for n in range(3) for letter in "abc" for model in ("m", "n")]
+    for _ in range(50):
+        whole = work(planned)
+        lines = []
+        for first in whole.cells:
+            found = passing(first)
+            lines += [found, *(copy_for(other, found) for other in whole.duplicates.get(first.cell_id, []))]
+        done = lines[: rng.randint(0, len(lines))]
+        left = work(planned, done)
+        after = [item.cell.cell_id for item in [*done, *left.copies]]
+        after += [item.cell_id for first in left.cells for item in [first, *left.duplicates.get(first.cell_id, [])]]
+        assert sorted(after) == sorted(item.cell_id for item in planned)
+        assert left.total == len(planned) - len(done)
+
 
 CELL = cell()
 #: Seven nights, as by default.
@@ -32,37 +111,30 @@ def carried():
     return measured(metrics={}, samples={}, details={"only": "code", SAME_CODE_AS: "r0"})
 
 
-def write(folder, *nights, **changes):
-    """A night for each measurement, the oldest first: r0, r1, ..."""
+def known(folder, *nights, requested=REQUESTED, **changes):
+    """What is known by these measurements, one a night, the oldest first: r0, r1, ..., and by what the folder has."""
     for number, item in enumerate(nights):
         write_bundle(folder, header(f"r{number}", minutes=number, **ALIKE | changes), [item])
-    return folder
-
-
-def known(folder, tonight=TONIGHT, requested=REQUESTED):
-    return known_cells(folder, tonight, requested)
+    return known_cells(folder, TONIGHT, requested)
 
 
 def test_a_cell_is_known_by_the_newest_night_that_measured_it_whole(tmp_path):
-    write(tmp_path, measured(), carried(), carried())
-    assert known(tmp_path) == {CELL.cell_id: Known("r0", CODE)}
-    write(tmp_path / "later", measured(), measured(code_id="0ther"))
-    assert known(tmp_path / "later")[CELL.cell_id].night == "r1"
-    assert known(tmp_path / "later")[CELL.cell_id].code != CODE
+    assert known(tmp_path, measured(), carried(), carried()) == {CELL.cell_id: Known("r0", CODE)}
+    later = known(tmp_path / "later", measured(), measured(code_id="0ther"))[CELL.cell_id]
+    assert later.night == "r1"
+    assert later.code != CODE
 
 
 @pytest.mark.parametrize(("nights", "is_known"), [(6, True), (7, False)])
 def test_a_cell_is_carried_over_for_so_many_nights_and_then_measured_again(tmp_path, nights, is_known):
-    write(tmp_path, measured(), *[carried()] * nights)
-    assert bool(known(tmp_path)) is is_known
+    assert bool(known(tmp_path, measured(), *[carried()] * nights)) is is_known
     fewer = replace(REQUESTED, execution=ExecutionOptions(carried_nights=nights - 1))
     assert known(tmp_path, requested=fewer) == {}
 
 
 def test_a_model_whose_eager_form_is_unsteady_is_carried_over_as_such(tmp_path):
     failure = Failure(Stage.CORRECTNESS, "IllConditioned", "eager's own outputs jump")
-    write(tmp_path, measured(status=Status.ILL_CONDITIONED, failure=failure))
-    (one,) = known(tmp_path).values()
+    (one,) = known(tmp_path, measured(status=Status.ILL_CONDITIONED, failure=failure)).values()
     tonight = measured(metrics={}, details={"only": "code"})
     one.carry_over(tonight)
     assert (tonight.status, tonight.failure) == (Status.ILL_CONDITIONED, failure)
@@ -79,8 +151,7 @@ def test_a_model_whose_eager_form_is_unsteady_is_carried_over_as_such(tmp_path):
     ],
 )
 def test_what_failed_or_was_disturbed_is_measured_again(tmp_path, newest):
-    write(tmp_path, measured(), newest)
-    assert known(tmp_path) == {}
+    assert known(tmp_path, measured(), newest) == {}
 
 
 @pytest.mark.parametrize(
@@ -96,8 +167,8 @@ def test_what_failed_or_was_disturbed_is_measured_again(tmp_path, newest):
     ],
 )
 def test_a_run_that_is_not_comparable_or_of_this_night_is_not_carried_from(tmp_path, changes):
-    assert known(write(tmp_path / "alike", measured()))
-    assert known(write(tmp_path / "other", measured(), **changes)) == {}
+    assert known(tmp_path / "alike", measured())
+    assert known(tmp_path / "other", measured(), **changes) == {}
 
 
 def overlay(folder, wheel, **files):
@@ -113,13 +184,14 @@ def test_a_commit_is_carried_from_if_no_file_differs_that_acts_at_run_time(tmp_p
         path.write_text(name)
     wheel = Wheel(tmp_path / "wheel", "9", "f" * 40)
     before = overlay(tmp_path / "before", wheel, ir=b"1", runtime__hints=b"1")
-    asked = replace(REQUESTED, execution=ExecutionOptions(carried_nights=7, overlay=before)).to_json()
-    folder = write(tmp_path / "runs", measured(), asked=asked)
+
+    def of(name):
+        return replace(REQUESTED, execution=ExecutionOptions(carried_nights=7, overlay=str(name)))
 
     def is_known(name):
-        execution = ExecutionOptions(carried_nights=7, overlay=str(name))
-        return bool(known(folder, requested=replace(REQUESTED, execution=execution)))
+        return bool(known(tmp_path / "runs", requested=of(name)))
 
+    known(tmp_path / "runs", measured(), asked=of(before).to_json())
     assert is_known(before)
     assert is_known(overlay(tmp_path / "generates", wheel, ir=b"2", runtime__hints=b"1", new=b""))
     assert not is_known(overlay(tmp_path / "acts", wheel, ir=b"1", runtime__hints=b"2"))
@@ -131,16 +203,13 @@ def test_a_commit_is_carried_from_if_no_file_differs_that_acts_at_run_time(tmp_p
     assert not is_known(tmp_path / "generates")
 
 
-def test_tuning_is_shared_beside_the_bundles_unless_a_folder_is_named(tmp_path):
+def test_tuning_is_shared_beside_the_bundles_unless_a_folder_is_named(tmp_path, monkeypatch):
     requested = carrying_over(RequestedOptions(), 3, tmp_path / "runs")
     assert requested.execution.carried_nights == 3
     assert requested.settings.shared_tuning == str(tmp_path / "runs" / "tuning")
     named = carrying_over(RequestedOptions(Settings(shared_tuning="/mine")), 3, tmp_path)
     assert named.settings.shared_tuning == "/mine"
     assert RequestedOptions.from_json(named.to_json()) == named
-
-
-def test_a_working_tree_of_torch_is_refused(tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()
     monkeypatch.setattr(Wheel, "installed", lambda: Wheel(tmp_path, "9", "f" * 40))
     with pytest.raises(BuildError, match=r"working tree .* may change between two nights") as caught:
