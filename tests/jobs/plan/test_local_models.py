@@ -15,10 +15,11 @@ from collector.vocabulary import Cell, Config, Phase, Status
 from db.ingest import ingest_bundle
 from jobs.plan.models_file import check_local, refusal
 from jobs.plan.planning import Plan, read_plan
+from jobs.pool import testbeds
 from jobs.pool.resuming import find_night
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.command_line import call, is_one_line
-from tests.factories import COMMIT_B, failing, header, new_store, passing, write_bundle
+from tests.factories import COMMIT_A, COMMIT_B, failing, header, new_store, passing, write_bundle
 
 #: The definition of a bundle by which measuring it would leave a file behind.
 EVIL = OwnModel("evil", "os:system", {"command": "touch called"})
@@ -29,20 +30,20 @@ def own(model, config=EAGER):
     return Cell("user", model, Phase.INFERENCE, "float32", "cpu", 1, config)
 
 
+def asked_for_evil():
+    asked = RequestedOptions().to_json()
+    asked["settings"]["own_models"] = [EVIL.to_json()]
+    return asked
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A database with two nights of another host, in the second of which everything broke, and their bundles."""
     cells = [own("evil"), own("os:abort"), own("known")]
-    told = {
-        cell.model: {"name": cell.model, "target": "os:system", "arguments": dict(EVIL.arguments)} for cell in cells
-    }
+    environment = {"torch": "2.13.0", "model": {cell.model: EVIL.to_json() | {"name": cell.model} for cell in cells}}
     engine = new_store(tmp_path / "watch.db")
-    asked = RequestedOptions(execution=ExecutionOptions()).to_json()
-    asked["settings"]["own_models"] = [EVIL.to_json()]
-    made = {"r1": passing, "r2": lambda cell: failing(cell, Status.CRASHED)}
-    for number, (name, make) in enumerate(made.items()):
-        head = header(name, minutes=60 * number, commit=COMMIT_B if number else "a" * 40, asked=asked)
-        environment = {"torch": "2.13.0", "model": told}
+    for number, make in enumerate((passing, lambda cell: failing(cell, Status.CRASHED))):
+        head = header(f"r{number}", minutes=60 * number, commit=(COMMIT_A, COMMIT_B)[number], asked=asked_for_evil())
         path = write_bundle(tmp_path / "runs", head, [make(cell) for cell in cells], environment=environment)
         ingest_bundle(engine, path)
     engine.dispose()
@@ -53,9 +54,7 @@ def test_run_again_and_resume_call_no_model_that_only_a_bundle_defines(folder):
     said = "user/evil is a model of your own that nothing here defines, and what a bundle says is not called"
     done = call("run", "--again", "latest~1", "latest", "--db", "watch.db", "--device", "cpu", folder=folder)
     is_one_line(done, 3, said)
-    asked = RequestedOptions().to_json()
-    asked["settings"]["own_models"] = [EVIL.to_json()]
-    write_bundle(folder / "cut", header("r3", asked=asked), [], planned=[own("evil")], closed=False)
+    write_bundle(folder / "cut", header("r3", asked=asked_for_evil()), [], planned=[own("evil")], closed=False)
     is_one_line(call("resume", "--out", "cut", folder=folder), 2, said)
     assert not (folder / "called").exists()
 
@@ -94,7 +93,7 @@ def test_a_config_takes_plain_values_only():
 
 
 def test_resume_uses_no_folder_that_only_a_bundle_names(tmp_path, monkeypatch):
-    cells, places = [Cell("a", "m", Phase.INFERENCE, "float32", "cpu", 1, Config(backend="eager"))], tmp_path / "places"
+    cells, places = [replace(own("m"), suite="a")], tmp_path / "places"
     monkeypatch.chdir(tmp_path)
     for key, name, option in (("pace", "overlay", "--overlays"), ("settings", "trace", "--trace")):
         asked = RequestedOptions().to_json()
@@ -108,14 +107,11 @@ def test_resume_uses_no_folder_that_only_a_bundle_names(tmp_path, monkeypatch):
         assert run.requested.settings.trace or run.requested.execution.overlay
 
 
-def test_another_definition_than_the_bundles_is_not_mixed_in():
+def test_a_plan_must_define_its_models_and_no_other_definition_is_mixed_in(tmp_path):
     local = {"evil": OwnModel("evil", "mine:good")}
     with pytest.raises(ConfigError, match=r"user/evil is another model here .*mine:good here, os:system there"):
         check_local([own("evil")], local, [EVIL])
     check_local([own("evil")], local, [OwnModel("evil", "mine:good", folder="elsewhere")])
-
-
-def test_a_plan_must_define_its_models(tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(Plan([own("os:abort")]).to_json()))
     with pytest.raises(ConfigError, match="name it on the command line"):
@@ -125,8 +121,6 @@ def test_a_plan_must_define_its_models(tmp_path):
 
 
 def test_an_overlay_of_another_user_is_refused(tmp_path, monkeypatch):
-    from jobs.pool import testbeds
-
     (tmp_path / "torch").mkdir()
     execution = ExecutionOptions(overlay=str(tmp_path), source="a commit")
     assert testbeds._overlay_variables(execution)["PYTHONPATH"].startswith(str(tmp_path))

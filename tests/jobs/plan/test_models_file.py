@@ -39,26 +39,23 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def of(**given):
-    return Selection(models_file="models.toml", **given)
+def plan_of(*configs, **given):
+    return planned_night("cpu", Selection(models_file="models.toml", **given), configs)
 
 
-def planned(selection, *configs):
-    return {
-        (cell.model, cell.phase.value, cell.dtype, cell.batch_size, cell.config.name)
-        for cell in planned_night("cpu", selection, configs).cells
-    }
+def spelled(plan):
+    return {(one.model, one.phase.value, one.dtype, one.batch_size, one.config.name) for one in plan.cells}
 
 
 def test_a_file_says_in_which_forms_a_model_is_measured(folder):
-    cells = planned(of())
+    plan = plan_of()
+    cells = spelled(plan)
     forms = {(size, config) for size in (1, 8) for config in ("triton", "cudagraphs+graph_partition=false")}
     assert {cell[1:] for cell in cells if cell[0] == "tiny"} == {
         (phase.value, "as_is", *form) for phase in Phase for form in forms
     }
     others = {("llm.short", "inference", "float32", 4), ("llm.long", "inference", "float32", 0)}
     assert {cell[:4] for cell in cells if cell[0] != "tiny"} == others
-    plan = planned_night("cpu", of(), ())
     assert {cell.suite for cell in plan.cells} == {"user"}
     assert "with_zoo = true" in plan.left_out[0]
     assert plan.own_models[0] == OwnModel("tiny", "my_models:tiny", tolerance=0.02)
@@ -66,31 +63,33 @@ def test_a_file_says_in_which_forms_a_model_is_measured(folder):
 
 
 def test_what_the_command_asks_for_goes_before_the_file(folder):
-    assert planned(of(models=("tiny",), phases=("inference",), dtype="bfloat16", batch_size=3), "freezing") == {
-        ("tiny", "inference", "bfloat16", 3, "freezing")
-    }
-    assert {cell.model for cell in planned_night("cpu", of(models=("llm",)), ()).cells} == {"llm.short", "llm.long"}
-    (cell,) = planned_run("cpu", of(models=("user/llm.s*",)), [Config()]).cells
+    narrow = plan_of("freezing", models=("tiny",), phases=("inference",), dtype="bfloat16", batch_size=3)
+    assert spelled(narrow) == {("tiny", "inference", "bfloat16", 3, "freezing")}
+    assert {cell.model for cell in plan_of(models=("llm",)).cells} == {"llm.short", "llm.long"}
+    short, user = (
+        Selection(models_file="models.toml", **how) for how in ({"models": ("user/llm.s*",)}, {"suites": ("user",)})
+    )
+    (cell,) = planned_run("cpu", short, [Config()]).cells
     assert (cell.model, cell.config) == ("llm.short", Config())
-    checked = [cell for cell in planned_check("cpu", of(suites=("user",)), ()).cells if cell.model == "tiny"]
+    checked = [cell for cell in planned_check("cpu", user, ()).cells if cell.model == "tiny"]
     assert {cell.config.name for cell in checked} == {"triton", "cudagraphs+graph_partition=false"}
 
 
 def test_the_zoo_is_measured_where_it_is_named(folder):
-    both = planned_night("cpu", of(models=("tiny", "T5Small")), ("triton",)).cells
+    both = plan_of("triton", models=("tiny", "T5Small")).cells
     assert {cell.suite for cell in both} == {"user", "huggingface"}
     (folder / "models.toml").write_text(f"with_zoo = true\n{FILE}")
-    assert {"tiny", "GoogleFnet"} <= {cell.model for cell in planned_night("cpu", of(), ("triton",)).cells}
-    assert "T5Small" in {cell.model for cell in planned_night("cpu", of(everything=True), ("triton",)).cells}
+    assert {"tiny", "GoogleFnet"} <= {cell.model for cell in plan_of("triton").cells}
+    assert "T5Small" in {cell.model for cell in plan_of("triton", everything=True).cells}
 
 
 def test_the_definitions_travel_without_the_file(folder):
-    plan = planned_night("cpu", of(models=("llm",)), ("triton",))
+    plan = plan_of("triton", models=("llm",))
     CliRunner().invoke(app, ["plan", "--model", "llm", "--config", "triton", "--shards", "1"], catch_exceptions=False)
     assert load_plan(folder / "plan" / "shard-01.json").own_models == plan.own_models
     (folder / "models.toml").unlink()
     settings = RequestedOptions().settings.with_models(plan.own_models)
-    request = Request(of(), (), RunNames(), RequestedOptions(settings))
+    request = Request(Selection(models_file="models.toml"), (), RunNames(), RequestedOptions(settings))
     assert Request.from_json(request.to_json()) == request
     spelled = Selection(models=(plan.own_models[0].spelled,), batch_size=4)
     again = planned_night("cpu", spelled, ("triton",))

@@ -18,7 +18,7 @@ from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
 from jobs.cli import app
 from jobs.plan.cost import CostModel
-from jobs.plan.planning import Plan, load_plan, read_plan
+from jobs.plan.planning import Plan, read_plan
 from jobs.plan.shards import cut, group_of, longest_first, predict, shares, write_plans
 from tests.factories import CONFIGS, CUDAGRAPHS, DEFAULT, cell, header, night, passing, write_bundle
 
@@ -44,6 +44,13 @@ def test_long_cells_are_spread_over_the_night_and_the_short_ones_end_it():
     assert sorted(ordered) == list(range(48))
     assert max(later - place for place, later in pairwise(long)) <= 6
     assert 24 <= long[-1] <= 40
+
+
+def test_a_budget_that_is_hardly_met_keeps_the_plans_own_order():
+    cells, model = planned([5, 20, 15])
+    assert predict(cells, model, 1).total_s == 40
+    for budget_s, order in ((47, [0, 1, 2]), (48, [1, 0, 2]), (10, [0, 1, 2])):
+        assert names(longest_first(cells, model, 1, budget_s)) == order
 
 
 @given(SECONDS, st.integers(1, 6), st.randoms())
@@ -95,18 +102,6 @@ def test_shards_of_like_cost_hold_each_cell_once_and_no_model_is_in_two():
     assert len({(group_of(item), shard.number) for shard in found for item in shard.cells}) == 12
 
 
-def test_the_files_of_a_night_are_plans_that_name_it(tmp_path):
-    (tmp_path / "shard-09.json").write_text("of a night with more shards")
-    found = cut(PLAN, UNEVEN, 3)
-    write_plans(tmp_path, "n-1", PLAN, found)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", *(f"shard-0{n}.json" for n in (1, 2, 3))]
-    parts = [load_plan(tmp_path / shard.file) for shard in found]
-    whole = load_plan(tmp_path / "plan.json")
-    assert {part.night for part in parts} | {whole.night} == {"n-1"}
-    assert [part.cells for part in parts] == [shard.cells for shard in found]
-    assert whole.cells == PLAN.cells
-
-
 def test_a_night_whose_name_is_no_files_is_refused_and_not_written(tmp_path):
     for name in ("", "a/b", "..", ".hidden", "a\nb", "x" * 300):
         with pytest.raises(ConfigError, match="cannot name a file"):
@@ -124,16 +119,22 @@ SMALL = ("plan", "--device", "cpu", *MODEL_WORDS, "--config", "triton")
 
 
 def test_the_command_line_writes_plans_that_a_night_can_measure(tmp_path):
-    output = tmp_path / "output"
+    output, folder = tmp_path / "output", tmp_path / "plan"
     output.write_text("before=1\n")
-    words = (*SMALL, "--config", "freezing", "--shards", 2, "--github-output", "--out", tmp_path)
+    folder.mkdir()
+    (folder / "shard-09.json").write_text("of a night with more shards")
+    words = (*SMALL, "--config", "freezing", "--shards", 2, "--github-output", "--out", folder)
     done = call(*words, GITHUB_OUTPUT=str(output), GITHUB_RUN_ID="5")
     assert done.exit_code == 0, done.output
     told = dict(line.split("=", 1) for line in output.read_text().splitlines())
     jobs = json.loads(told.pop("matrix"))["include"]
     assert told == {"before": "1", "shards": "2", "cells": "4", "night": "actions-5-1"}
     assert [job["shard"] for job in jobs] == ["01", "02"]
-    assert [read_plan(tmp_path / job["plan"], "cpu").night for job in jobs] == ["actions-5-1"] * 2
+    assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "shard-01.json", "shard-02.json"]
+    whole, *parts = (read_plan(folder / name, "cpu") for name in ("plan.json", *(job["plan"] for job in jobs)))
+    assert {plan.night for plan in (whole, *parts)} == {"actions-5-1"}
+    assert len(whole.cells) == 4
+    assert set(whole.cells) == {item for part in parts for item in part.cells}
 
 
 @pytest.fixture
@@ -187,11 +188,9 @@ def test_a_shard_that_never_arrived_is_missing_until_it_does(tmp_path, merge):
 def test_a_plan_without_a_night_and_outputs_without_a_plan_are_refused(tmp_path):
     place = tmp_path / "plan.json"
     place.write_text(json.dumps({"cells": []}))
-    bundle = night(tmp_path / "runs", "one")
-    done = call("ingest", bundle, "--plan", place, "--db", tmp_path / "w.db")
-    assert "names no night" in str(done.exception)
-    done = call("ingest", bundle, "--github-output", "--db", tmp_path / "w.db")
-    assert done.exit_code == 2
+    words = ("ingest", night(tmp_path / "runs", "one"), "--db", tmp_path / "w.db")
+    assert "names no night" in str(call(*words, "--plan", place).exception)
+    assert call(*words, "--github-output").exit_code == 2
     assert not (tmp_path / "w.db").exists()
 
 
@@ -203,13 +202,5 @@ def test_a_nightly_has_the_name_that_it_is_told_or_that_of_its_plan(tmp_path, me
     for words, environ in [((), {}), (("--night", "told"), {}), ((), {"INDUCTOR_WATCH_NIGHT": "everywhere"})]:
         assert call(*shard, *words, **environ).exit_code == 0
     assert [names.night for _, names, _ in measured] == ["planned", "told", "everywhere"]
-    done = call(*shard, "--night", "a/b")
-    assert isinstance(done.exception, ConfigError)
+    assert isinstance(call(*shard, "--night", "a/b").exception, ConfigError)
     assert len(measured) == 3
-
-
-@pytest.mark.parametrize(("budget_s", "order"), [(47, [0, 1, 2]), (48, [1, 0, 2]), (10, [0, 1, 2])])
-def test_a_budget_that_is_hardly_met_keeps_the_plans_own_order(budget_s, order):
-    cells, model = planned([5, 20, 15])
-    assert predict(cells, model, 1).total_s == 40
-    assert names(longest_first(cells, model, 1, budget_s)) == order
