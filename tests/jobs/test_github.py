@@ -1,4 +1,4 @@
-"""Comments and issues against a stand-in server on a real socket: found again, retried, refused in a line, no token told."""
+"""Comments and issues against a stand-in server on a real socket, and the page of a job: refused in a line, no token told."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import time
 import click
 import pytest
 
+from jobs.ci import job_url
 from jobs.github import MARKER, GitHub, GitHubError, check_pull, check_repo, put_comment
 from tests.jobs.github_server import TOKEN, Failure, github_server
+
+JOB = {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "pytorch/pytorch", "GITHUB_RUN_ID": "168"}
 
 
 @pytest.fixture
@@ -23,8 +26,11 @@ def waits():
 
 
 @pytest.fixture
-def github(server, waits):
-    return GitHub(TOKEN, server.url, timeout_s=5, wait=waits.append)
+def put(server, waits):
+    """Puts a text as our comment on the pull request 7; returns what became of it."""
+    github = GitHub(TOKEN, server.url, timeout_s=5, wait=waits.append)
+    assert TOKEN not in repr(github)
+    return lambda text="one": put_comment(github, "o/r", 7, text)
 
 
 def refused(call, kind=GitHubError):
@@ -37,58 +43,54 @@ def refused(call, kind=GitHubError):
     return said
 
 
-def test_the_first_report_makes_a_comment_and_the_next_ones_edit_it(server, github):
-    assert put_comment(github, "o/r", 7, "one") == ("created", f"{server.url}/c/0")
-    assert put_comment(github, "o/r", 7, "two") == ("updated", f"{server.url}/c/0")
-    assert put_comment(github, "o/r", 7, "two") == ("unchanged", f"{server.url}/c/0")
+def test_the_first_report_makes_a_comment_and_the_next_ones_edit_it(server, put):
+    assert [put("one"), put("two"), put("two")] == [
+        (word, f"{server.url}/c/0") for word in ("created", "updated", "unchanged")
+    ]
     assert [comment["body"] for comment in server.comments] == [f"{MARKER}\ntwo"]
     assert server.count("PATCH") == 1
     assert server.tokens == {f"Bearer {TOKEN}"}
-    assert TOKEN not in repr(github)
 
 
-def test_our_comment_is_found_behind_pages_of_others(server, github):
+def test_our_comment_is_found_behind_pages_of_others(server, put):
     server.page_size = 10
     for number in range(25):
         server.comment(7, f"talk {number}")
-    server.comment(7, f"> {MARKER}\n> quoted")
-    server.comment(8, f"{MARKER}\nof another pull request")
-    server.comment(7, f"{MARKER}\r\nold")
-    assert put_comment(github, "o/r", 7, "new")[0] == "updated"
-    assert [c["body"] for c in server.comments if MARKER in c["body"]] == [
-        f"> {MARKER}\n> quoted",
-        f"{MARKER}\nof another pull request",
-        f"{MARKER}\nnew",
-    ]
+    foreign = [(7, f"> {MARKER}\n> quoted"), (8, f"{MARKER}\nof another pull request")]
+    for number, text in (*foreign, (7, f"{MARKER}\r\nold")):
+        server.comment(number, text)
+    assert put("new")[0] == "updated"
+    ours = [comment["body"] for comment in server.comments if MARKER in comment["body"]]
+    assert ours == [*(text for _, text in foreign), f"{MARKER}\nnew"]
     assert server.count("POST") == 0
 
 
 @pytest.mark.parametrize(("status", "word"), [(503, "503"), (0, "does not answer")])
-def test_a_server_that_fails_once_is_asked_again_and_twice_is_one_line(status, word, server, github, waits):
+def test_a_server_that_fails_once_is_asked_again_and_twice_is_one_line(status, word, server, put, waits):
     server.failures.append(Failure("GET", status, times=2))
-    said = refused(lambda: put_comment(github, "o/r", 7, "one"))
+    said = refused(put)
     assert word in said and "tried twice" in said
     assert (server.comments, waits) == ([], [1.0])
     server.failures.append(Failure("GET", status))
-    assert put_comment(github, "o/r", 7, "one")[0] == "created"
+    assert put()[0] == "created"
     assert waits == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-def test_a_comment_is_never_made_twice_when_the_answer_is_lost(is_done, server, github):
+def test_a_comment_is_never_made_twice_when_the_answer_is_lost(is_done, server, put):
     server.failures.append(Failure("POST", 0, is_done=is_done))
-    refused(lambda: put_comment(github, "o/r", 7, "one"))
-    assert put_comment(github, "o/r", 7, "one")[0] == ("unchanged" if is_done else "created")
+    refused(put)
+    assert put()[0] == ("unchanged" if is_done else "created")
     assert len(server.comments) == 1
 
 
-def test_a_short_rate_limit_is_waited_for_and_a_long_one_is_not(server, github, waits):
+def test_a_short_rate_limit_is_waited_for_and_a_long_one_is_not(server, put, waits):
     reset = int(time.time()) + 3000
     server.failures.append(Failure("GET", 403, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(reset)}))
-    assert "with 403 (try later)" in refused(lambda: put_comment(github, "o/r", 7, "one"))
+    assert "with 403 (try later)" in refused(put)
     assert waits == []
     server.failures.append(Failure("POST", 429, {"Retry-After": "7"}))
-    assert put_comment(github, "o/r", 7, "one")[0] == "created"
+    assert put()[0] == "created"
     assert waits == [7.0]
 
 
@@ -104,9 +106,9 @@ def test_a_short_rate_limit_is_waited_for_and_a_long_one_is_not(server, github, 
         (200, {"Link": '<http://evil.example/x>; rel="next"'}, b"[]", "another host"),
     ],
 )
-def test_a_refusal_or_nonsense_is_one_line_and_not_repeated(status, headers, body, words, server, github, waits):
+def test_a_refusal_or_nonsense_is_one_line_and_not_repeated(status, headers, body, words, server, put, waits):
     server.failures.append(Failure("GET", status, headers, body))
-    assert words in refused(lambda: put_comment(github, "o/r", 7, "one"))
+    assert words in refused(put)
     assert (len(server.seen), waits) == (1, [])
 
 
@@ -123,6 +125,19 @@ def test_a_token_goes_to_a_safe_place_or_nowhere(environ, said):
     assert said in refused(lambda: GitHub.from_environment(environ), click.UsageError)
     found = GitHub.from_environment({"GITHUB_TOKEN": f" {TOKEN} ", "GITHUB_API_URL": "https://ghe.example/api/v3/"})
     assert (found.token, found.base) == (TOKEN, "https://ghe.example/api/v3")
+
+
+@pytest.mark.parametrize(
+    ("environ", "page"),
+    [
+        ({"GITHUB_RUN_ID": "1"}, ""),
+        ({**JOB, "GITHUB_RUN_ATTEMPT": "2"}, "https://github.com/pytorch/pytorch/actions/runs/168/attempts/2"),
+        ({"CI_JOB_URL": "https://gitlab.example/-/jobs/7"}, "https://gitlab.example/-/jobs/7"),
+        ({"BUILD_URL": "https://jenkins.example/job/7/"}, "https://jenkins.example/job/7/"),
+    ],
+)
+def test_services_tell_the_page_of_a_job_in_parts_or_whole(environ, page):
+    assert job_url(environ) == page
 
 
 def test_pull_requests_are_written_as_github_writes_them():

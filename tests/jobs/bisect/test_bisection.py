@@ -16,20 +16,11 @@ from jobs.builds.build_options import BuildError
 NAMES = [f"synthetic-{number:02d}" for number in range(12)]
 
 
-class Memory:
-    """A log that is not written: its `runs_of` and `add_run` are those of the real one."""
+class Memory(BisectionLog):
+    """A log that is in no file."""
 
     def __init__(self):
-        self.runs, self.events = {}, []
-
-    def runs_of(self, name):
-        return list(self.runs.get(name, ()))
-
-    def add_run(self, name, reading):
-        self.runs.setdefault(name, []).append(reading)
-
-    def decide(self, **what):
-        self.events.append(("decided", what))
+        self._runs, self._decided, self.events = {}, [], []
 
     def write(self, event, **fields):
         self.events.append((event, fields))
@@ -89,27 +80,22 @@ def test_the_first_bad_build_is_found_wherever_it_is(first):
 @pytest.mark.parametrize("sd", [0.01, 0.03])
 def test_a_wrong_build_is_named_no_more_often_than_the_risk_allows(sd):
     """150 synthetic bisections of a 10 % change; what is left open is no wrong answer, but must not be the rule."""
-    wrong = opened = 0
-    for seed in range(150):
-        first = 1 + seed % 11
-        found = bisect(Noisy(first, seed=seed, sd=sd))
-        opened += found.word != "found"
-        wrong += found.word == "found" and found.first_bad != NAMES[first]
-    assert wrong / 150 <= RISK
-    assert opened / 150 <= (0.01 if sd == 0.01 else 0.5)
+    answers = [
+        (NAMES[first], bisect(Noisy(first, seed=seed, sd=sd))) for seed in range(150) for first in [1 + seed % 11]
+    ]
+    named = [(right, found.first_bad) for right, found in answers if found.word == "found"]
+    assert sum(right != first_bad for right, first_bad in named) / 150 <= RISK
+    assert 1 - len(named) / 150 <= (0.01 if sd == 0.01 else 0.5)
 
 
 def test_ends_that_are_alike_are_inconclusive_and_end_the_search():
     """100 synthetic pairs of ends without any change."""
-    told_apart = 0
-    for seed in range(100):
-        builds = Noisy(99, seed=seed, sd=0.03)
-        found = bisect(builds)
-        told_apart += found.ends.word is Word.DIFFERENT
-        if found.ends.word is not Word.DIFFERENT:
-            assert found.word == "inconclusive"
-            assert {name for name, _ in builds.calls} == {NAMES[0], NAMES[-1]}
-    assert told_apart / 100 <= RISK
+    searches = [(builds := Noisy(99, seed=seed, sd=0.03), bisect(builds)) for seed in range(100)]
+    alike = [(builds, found) for builds, found in searches if found.ends.word is not Word.DIFFERENT]
+    assert 1 - len(alike) / 100 <= RISK
+    for builds, found in alike:
+        assert found.word == "inconclusive"
+        assert {name for name, _ in builds.calls} == {NAMES[0], NAMES[-1]}
 
 
 @pytest.mark.parametrize("sd", [0.001, 0.02])

@@ -39,8 +39,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def of(**given):
+    return Selection(models_file="models.toml", **given)
+
+
 def plan_of(*configs, **given):
-    return planned_night("cpu", Selection(models_file="models.toml", **given), configs)
+    return planned_night("cpu", of(**given), configs)
 
 
 def spelled(plan):
@@ -66,12 +70,9 @@ def test_what_the_command_asks_for_goes_before_the_file(folder):
     narrow = plan_of("freezing", models=("tiny",), phases=("inference",), dtype="bfloat16", batch_size=3)
     assert spelled(narrow) == {("tiny", "inference", "bfloat16", 3, "freezing")}
     assert {cell.model for cell in plan_of(models=("llm",)).cells} == {"llm.short", "llm.long"}
-    short, user = (
-        Selection(models_file="models.toml", **how) for how in ({"models": ("user/llm.s*",)}, {"suites": ("user",)})
-    )
-    (cell,) = planned_run("cpu", short, [Config()]).cells
+    (cell,) = planned_run("cpu", of(models=("user/llm.s*",)), [Config()]).cells
     assert (cell.model, cell.config) == ("llm.short", Config())
-    checked = [cell for cell in planned_check("cpu", user, ()).cells if cell.model == "tiny"]
+    checked = [cell for cell in planned_check("cpu", of(suites=("user",)), ()).cells if cell.model == "tiny"]
     assert {cell.config.name for cell in checked} == {"triton", "cudagraphs+graph_partition=false"}
 
 
@@ -89,7 +90,7 @@ def test_the_definitions_travel_without_the_file(folder):
     assert load_plan(folder / "plan" / "shard-01.json").own_models == plan.own_models
     (folder / "models.toml").unlink()
     settings = RequestedOptions().settings.with_models(plan.own_models)
-    request = Request(Selection(models_file="models.toml"), (), RunNames(), RequestedOptions(settings))
+    request = Request(of(), (), RunNames(), RequestedOptions(settings))
     assert Request.from_json(request.to_json()) == request
     spelled = Selection(models=(plan.own_models[0].spelled,), batch_size=4)
     again = planned_night("cpu", spelled, ("triton",))
