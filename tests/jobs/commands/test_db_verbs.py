@@ -54,15 +54,12 @@ def test_check_reads_the_folder_of_runs_and_has_a_line_for_each_difference(folde
     assert found["untold"] == ["r0", "r1", "r2"]
 
 
-def test_check_and_rebuild_tell_of_a_bad_file_and_go_on(folder):
+def test_a_bad_file_costs_a_line_and_a_damaged_database_ends_with_4(folder):
     (folder / "runs" / "r0.jsonl").touch()
     done = say("check")
     assert (done.exit_code, "broken: runs/r0.jsonl" in done.stdout, "3 runs" in done.stdout) == (1, True, True)
     done = say("rebuild", "new.db", "runs")
     assert (done.exit_code, "runs/r0.jsonl is not a bundle" in done.stderr, "3 runs" in done.stdout) == (1, True, True)
-
-
-def test_check_of_a_damaged_file_is_an_error_that_ends_with_4(folder):
     with (folder / "inductor-watch.db").open("r+b") as stream:
         stream.seek(20_000)
         stream.write(b"\xa5" * 60_000)
@@ -119,10 +116,8 @@ def test_remove_says_what_goes_asks_and_leaves_the_bundle(folder):
     assert "nearest: r" in str(say("remove", "r22", "--yes").exception)
 
 
-USAGE = {
-    **{"seconds": 549.0, "workers": 15, "cores": 16, "cores_busy": 0.81, "gpu_busy": 0.4},
-    **{"gpu_memory_bytes": 31.4e9, "gpu_memory_most_bytes": 72e9, "working": 0.7, "waiting": 0.2, "standing": 0.1},
-}
+USAGE = {"seconds": 549.0, "workers": 15, "cores": 16, "cores_busy": 0.81, "gpu_busy": 0.4, "gpu_memory_bytes": 31.4e9}
+USAGE |= {"gpu_memory_most_bytes": 72e9, "working": 0.7, "waiting": 0.2, "standing": 0.1}
 WORDS = (
     "549 s: 16 cores 81 % busy, GPU 40 % busy, GPU memory 31 GB in the mean, 72 GB at most; "
     "15 workers 70 % at work, 20 % waiting for the device, 10 % standing still"
@@ -131,21 +126,20 @@ WORDS = (
 
 @pytest.fixture
 def listed(tmp_path):
-    """Lists runs of one cell on a GPU, whose last lines have this use; every second one lacks another cell."""
+    """Lists runs of one cell on a GPU, whose last lines have their use; every second one lacks another cell."""
 
-    def call(*runs, usage=None):
+    def call(*runs):
         engine = new_store(tmp_path / "store.db")
         for number, (run_id, changes) in enumerate(runs):
             testbed = {"gpu": "A GPU", "node": "here", **changes.pop("testbed", {})}
+            usage = changes.pop("usage", None)
             head = header(run_id, minutes=60 * number, testbed=testbed, **changes)
             writer = BundleWriter(tmp_path, head, [cell("a"), cell("b")][: 1 + number % 2])
             writer.measurement(passing(cell("a")))
             ingest_bundle(engine, writer.close("2026-08-02T03:00:00+00:00", usage))
         engine.dispose()
-        lines, found = (
-            CliRunner().invoke(runs_command, [*words, "--db", str(tmp_path / "store.db")]).output
-            for words in ([], ["--json"])
-        )
+        words = ["--db", str(tmp_path / "store.db")]
+        lines, found = (CliRunner().invoke(runs_command, [*words, *more]).output for more in ([], ["--json"]))
         return lines.splitlines(), json.loads(found)
 
     return call
@@ -165,11 +159,8 @@ def test_a_night_is_a_line_and_its_runs_are_below_it(listed):
 
 
 def test_how_a_run_used_its_machine_is_in_bundle_database_list_and_json(listed, tmp_path):
-    lines, (row,) = listed(("r1", {}), usage=USAGE)
-    assert lines[1:] == [f"    used in {WORDS}"]
-    assert row["usage"] == read_bundle(tmp_path / "r1.jsonl.gz").usage == USAGE
-
-
-@pytest.mark.parametrize("foreign", [{"workers": "many"}, {"seconds": 1.0}, {**USAGE, "cores_busy": "much"}])
-def test_a_use_of_another_version_does_not_end_the_list(foreign, listed):
-    assert listed(("r1", {}), usage=foreign)[0][0].startswith("r1  main@")
+    foreign = {"workers": "many"}, {"seconds": 1.0}, {**USAGE, "cores_busy": "much"}  # of another version
+    lines, found = listed(*((f"r{number}", {"usage": usage}) for number, usage in enumerate((USAGE, *foreign))))
+    assert [line[:2] for line in lines if not line.startswith(" ")] == ["r3", "r2", "r1", "r0"]
+    assert lines[-1] == f"    used in {WORDS}"
+    assert found[-1]["usage"] == read_bundle(tmp_path / "r0.jsonl.gz").usage == USAGE

@@ -47,14 +47,9 @@ def folder(tmp_path):
     engine = open_store(tmp_path / "inductor-watch.db", write=True)
     for number, name in enumerate(("n0", "n1"), 1):
         details = {"compiled_kernels": [[f"{SUM}{number}", 2, 0.5]], "autotuned": [[f"{SUM}{number}", 2, EVIL, 0.1]]}
-        cells = [
-            passing(cell(model), minutes=1440 * number, code_id=f"c0de{number}", details=details)
-            for model in ("bert", "t5")
-        ]
-        path = write_bundle(
-            tmp_path, header(name, minutes=1440 * number), cells, codes=[code(number, f"return {number}")]
-        )
-        ingest_bundle(engine, path)
+        cells = [passing(cell(model), code_id=f"c0de{number}", details=details) for model in ("bert", "t5")]
+        head = header(name, minutes=1440 * number)
+        ingest_bundle(engine, write_bundle(tmp_path, head, cells, codes=[code(number, f"return {number}")]))
     engine.dispose()
     return tmp_path
 
@@ -69,9 +64,8 @@ def test_a_script_has_the_kernel_of_both_sides_with_its_launch(folder):
         assert f"def {SUM}{number}(in_ptr0, out_ptr0, n): return {number}" in script
         assert f"time_it('{side}', {side}_kernel, {side}_arguments(), '{SUM}{number}', 0.25)" in script
         assert f"of n{number - 1}, huggingface/bert" in script
-    assert (
-        script.count("tensor((8, 4), (4, 1), torch.bfloat16),\n    tensor((16,), (1,), torch.float32),\n    8,\n]") == 2
-    )
+    arguments = "tensor((8, 4), (4, 1), torch.bfloat16),\n    tensor((16,), (1,), torch.float32),\n    8,\n]"
+    assert script.count(arguments) == 2
     assert "launched 2 x by the wrapper, with 2 sets of arguments" in script
     assert "\nimport os" not in script, "what a bundle says of a kernel stays a comment"
 

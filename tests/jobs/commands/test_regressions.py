@@ -60,12 +60,11 @@ def test_what_regressed_and_broke_is_recorded_once_with_its_base(database):
     assert json.loads(again.output)["opened"] == []
     assert "nothing regressed or broke" in call(database, "open", "r09", "r10").output
     slow, broke = one(database), one(database, "broke")
-    assert (slow["cell"], slow["metric"], slow["state"]) == (SLOW, "compiled_ms", "new")
-    assert (slow["base_run"], slow["onset_run"]) == ("r11", "r12")
+    told = {"cell": SLOW, "metric": "compiled_ms", "state": "new", "base_run": "r11", "onset_run": "r12"}
+    assert slow.items() >= told.items()
     assert slow["new_value"] / slow["base_value"] == pytest.approx(1.1, rel=0.02)
-    assert (broke["cell"], broke["metric"], broke["base_value"]) == (BROKEN, "", None)
-    assert slow["events"][0]["author"] == "ann"
-    assert slow["events"][0]["text"] == "seen in the night"
+    assert broke.items() >= {"cell": BROKEN, "metric": "", "base_value": None}.items()
+    assert slow["events"][0].items() >= {"author": "ann", "text": "seen in the night"}.items()
 
 
 def test_a_record_is_listed_shown_and_set_and_steers_no_terminal(filled):
@@ -84,8 +83,9 @@ def test_a_record_is_listed_shown_and_set_and_steers_no_terminal(filled):
     told = json.loads(call(filled, "show", name, "--json").output)
     assert [event["to_state"] for event in told["events"]][:2] == ["new", "acknowledged"]
     assert told["blame"]["distance"] is None
-    assert call(filled, "set", name, "--owner", "eve", "--link", "https://example.org/1").exit_code == 0
-    assert (one(filled)["owner"], one(filled)["link"]) == ("eve", "https://example.org/1")
+    changes = {"owner": "eve", "link": "https://example.org/1"}
+    assert call(filled, "set", name, "--owner", "eve", "--link", changes["link"]).exit_code == 0
+    assert one(filled).items() >= changes.items()
     assert SLOW in call(filled, "list").output
     assert call(filled, "close", name, "--as", "expected", "--note", "known").output == f"{name}  expected\n"
     assert SLOW not in call(filled, "list").output

@@ -28,6 +28,9 @@ def ran(*words):
 
 
 def test_a_model_of_ones_own_is_planned_without_being_imported(measured):
+    for words in (("--replicates", "0"), ("--precision", "2"), ("--again", "--replicates", "2")):
+        assert ran(*words).exit_code == 2
+    assert measured == []
     assert ran("--backend", "eager", "--batch-size", "3").exit_code == 0
     ((plan, names, settings),) = measured
     (cell,) = plan.cells
@@ -36,7 +39,6 @@ def test_a_model_of_ones_own_is_planned_without_being_imported(measured):
     assert (settings.precision, settings.warm_compile, names.night) == (0.0, False, "")
 
 
-CAREFULLY = ("--precision", "0.01", "--warm-compile")
 SMALL = ("--device", "cpu", "--model", "T5Small", "--config", "triton")
 
 
@@ -50,7 +52,7 @@ def test_run_and_nightly_measure_as_carefully_as_they_are_told(verb, measured, t
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     traces = ("--trace", str(tmp_path / "traces"))  # kept relative to where it was asked for
-    done = called(verb, "--no-store", *SMALL, *CAREFULLY, *traces)
+    done = called(verb, "--no-store", *SMALL, "--precision", "0.01", "--warm-compile", *traces)
     assert done.exit_code == 0, done.output
     ((_, _, settings),) = measured
     assert (settings.precision, settings.warm_compile, settings.trace) == (0.01, True, "../traces")
@@ -81,17 +83,15 @@ def test_what_run_says_to_do_next_finds_something(tmp_path):
         assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("words", [["--replicates", "0"], ["--precision", "2"], ["--again", "--replicates", "2"]])
-def test_impossible_options_are_refused(measured, words):
-    assert ran(*words).exit_code == 2
-    assert measured == []
-
-
 @pytest.fixture
 def nightly(tmp_path, measured):
-    """Calls `nightly`; returns how that ended and the names of the nights that it would have measured."""
+    """Calls `nightly` after so many nights; returns how that ended and the names of those that it would have measured."""
 
-    def call(*words):
+    def call(nights, *words):
+        store = new_store(tmp_path / "store.db")
+        for number in range(nights):
+            ingest_bundle(store, night(tmp_path, f"r{number}", minutes=1440 * number))
+        store.dispose()
         places = ("--out", tmp_path / "runs", "--db", tmp_path / "store.db")
         done = called("nightly", *SMALL, "--branch", "main", *places, *words)
         return done, [names.night for _, names, _ in measured]
@@ -99,28 +99,19 @@ def nightly(tmp_path, measured):
     return call
 
 
-def nights_of(folder, nights):
-    store = new_store(folder / "store.db")
-    for number in range(nights):
-        ingest_bundle(store, night(folder, f"r{number}", minutes=1440 * number))
-    store.dispose()
-
-
 @pytest.mark.parametrize(
     ("nights", "words", "expected"),
     [(6, (), 2), (7, (), 1), (1, ("--replicates", "3"), 3), (1, ("--no-store",), 1), (1, ("--max-hours", "2"), 1)],
 )
-def test_a_branch_of_few_nights_is_measured_twice_unless_it_is_said(nightly, tmp_path, nights, words, expected):
-    nights_of(tmp_path, nights)
-    done, names = nightly(*words)
+def test_a_branch_of_few_nights_is_measured_twice_unless_it_is_said(nightly, nights, words, expected):
+    done, names = nightly(nights, *words)
     assert (done.exit_code, len(names)) == (0, expected), done.output
     assert len(set(names)) == 1  # one night, whatever it is called
     assert all(names) == (expected > 1)
 
 
-def test_cells_that_were_carried_over_are_not_measured_twice(nightly, measured, tmp_path):
-    nights_of(tmp_path, 1)
+def test_cells_that_were_carried_over_are_not_measured_twice(nightly, measured):
     (planned,) = planned_night("cpu", Selection(models=("T5Small",)), ("triton",)).cells
     measured.progress.took(passing(planned, details={"only": "code", SAME_CODE_AS: "r0"}))
-    done, names = nightly("--unchanged-code", "skip")
+    done, names = nightly(1, "--unchanged-code", "skip")
     assert (done.exit_code, len(names)) == (0, 1), done.output
