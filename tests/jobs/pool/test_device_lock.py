@@ -65,13 +65,6 @@ def test_a_second_run_waits_and_goes_on_once_the_first_was_killed():
             assert holder_of("cpu").pid == second.pid
 
 
-def test_a_wait_can_be_interrupted():
-    with holding_for("cpu", None), another() as second:
-        second.stderr.readline()
-        second.send_signal(signal.SIGINT)
-        assert second.wait(10) == 130
-
-
 def test_a_child_uses_what_its_parent_holds():
     with holding_slots([GPU]), another() as other:
         assert other.stdout.readline() == "holds\n", "devices do not wait for each other"
@@ -83,17 +76,15 @@ def test_a_child_uses_what_its_parent_holds():
     assert holder_of("cpu") is holder_of("GPU-5e1d0cf9") is None
 
 
-@pytest.mark.parametrize("trick", ["link", "second name", "fifo"])
+@pytest.mark.parametrize("trick", [os.symlink, os.link, lambda _, lock: os.mkfifo(lock)], ids=["link", "name", "fifo"])
 def test_nothing_is_written_through_a_trick(folder, trick):
     victim, lock = folder / "victim", folder / "inductor-watch-cpu.lock"
     victim.write_text("mine")
-    {
-        "link": lambda: lock.symlink_to(victim),
-        "second name": lambda: os.link(victim, lock),
-        "fifo": lambda: os.mkfifo(lock),
-    }[trick]()
+    trick(victim, lock)
     with holding_for("cpu", None), another() as second:
         assert "waiting" in second.stderr.readline()  # in a folder of this user's own
+        second.send_signal(signal.SIGINT)
+        assert second.wait(10) == 130, "a wait can be interrupted"
     assert victim.read_text() == "mine"
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 
 import pytest
-import torch
+from torch import version
 
 from collector.bundle import read_bundle
 from collector.failures import Explanation
@@ -57,44 +57,32 @@ def overlay(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, overlay):
-    """A database of a run in which some cells failed, of one by another torch and of one without options."""
-    folder = filled(tmp_path_factory.mktemp("failed"), overlay)
-    engine = open_store(folder / "watch.db", write=True)
-    for run_id, asked in (("r2", RequestedOptions().to_json() | {"torch_git": "f" * 40}), ("r3", None)):
-        ingest_bundle(engine, write_bundle(folder / "runs", header(run_id, asked=asked), [failing(WRONG)]))
+    """A database of a run by another torch, of one without options and of one in which some cells failed."""
+    folder = tmp_path_factory.mktemp("failed")
+    execution = ExecutionOptions(workers=2, overlay=str(overlay.folder), source=str(overlay))
+    asked = RequestedOptions(Settings(rounds=5, warmups=1), execution).to_json()
+    wrong = failing(WRONG, Status.FAIL_ACCURACY)
+    measured = [wrong, copy_for(SAME, wrong), failing(OTHER), passing(FINE), failing(EAGER, Status.CRASHED)]
+    engine = new_store(folder / "watch.db")
+    runs = {"r2": ("f" * 40, [failing(WRONG)]), "r3": (None, [failing(WRONG)]), "r1": (version.git_version, measured)}
+    for minutes, (run_id, (torch_git, items)) in enumerate(runs.items()):
+        how = torch_git and asked | {"torch_git": torch_git}
+        ingest_bundle(engine, write_bundle(folder / "runs", header(run_id, minutes=minutes, asked=how), items))
     engine.dispose()
+    (folder / "own.py").write_text(MODEL)
     return folder
 
 
-def filled(tmp_path, overlay):
-    execution = ExecutionOptions(workers=2, overlay=str(overlay.folder), source=str(overlay))
-    asked = RequestedOptions(Settings(rounds=5, warmups=1), execution).to_json()
-    head = header("r1", asked={**asked, "torch_git": torch.version.git_version})
-    wrong = failing(WRONG, Status.FAIL_ACCURACY)
-    measured = [wrong, copy_for(SAME, wrong), failing(OTHER), passing(FINE), failing(EAGER, Status.CRASHED)]
-    path = write_bundle(tmp_path / "runs", head, measured)
-    engine = new_store(tmp_path / "watch.db")
-    ingest_bundle(engine, path)
-    engine.dispose()
-    (tmp_path / "own.py").write_text(MODEL)
-    return tmp_path
-
-
 @pytest.fixture
-def explain(overlay):
-    """Calls the verb in a folder with such a database."""
+def explain(folder, overlay):
+    """Calls the verb in the folder of the database."""
     environ = {"INDUCTOR_WATCH_OVERLAYS": str(overlay.folder.parent)}
-
-    def run(folder, *words):
-        path = os.pathsep.join([str(folder), *sys.path])
-        return call("explain", *words, "--db", "watch.db", folder=folder, PYTHONPATH=path, **environ)
-
-    return run
+    path = os.pathsep.join([str(folder), *sys.path])
+    return lambda *words: call("explain", *words, "--db", "watch.db", folder=folder, PYTHONPATH=path, **environ)
 
 
-def test_the_fault_of_a_commit_is_named_and_kept(tmp_path, overlay, explain):
-    folder = filled(tmp_path, overlay)
-    done = explain(folder, "latest", "user/own:gate", "--config", "triton", "--json")
+def test_the_fault_of_a_commit_is_named_and_kept(folder, explain):
+    done = explain("latest", "user/own:gate", "--config", "triton", "--json")
     assert done.returncode == 0, tell(done)
     line = "torch's compiler bisector names: aot_eager_decomp_partition, decomposition, aten.hardsigmoid.default"
     explained = json.loads(done.stdout)["explained"]
@@ -105,11 +93,13 @@ def test_the_fault_of_a_commit_is_named_and_kept(tmp_path, overlay, explain):
             explanation = Explanation.of(details.measurement(conn, "r1", WRONG.cell_id).details)
         assert explanation.to_json() == explained
         assert str(explanation) == line
-    contents = read_bundle(next((folder / "runs").glob("*.gz")))
+    contents = read_bundle(folder / "runs" / "r1.jsonl.gz")
     named = {item.cell for item in contents.latest().values() if Explanation.of(item.details)}
     assert named == {WRONG, SAME}
     assert contents.finished_at
-    assert not find_night(folder / "runs", None)  # nothing for `resume`
+    assert not find_night(folder / "runs", "r1")  # nothing for `resume`
+    assert Explanation.of({"explained": {"backend": "inductor", "of a newer version": 1}}) == Explanation("inductor")
+    assert Explanation.of({}) is None
 
 
 @pytest.mark.parametrize(
@@ -123,10 +113,5 @@ def test_the_fault_of_a_commit_is_named_and_kept(tmp_path, overlay, explain):
         (["r3", "own:gate"], "lacks"),
     ],
 )
-def test_what_cannot_be_explained_is_refused_in_one_line(folder, explain, words, said):
-    is_one_line(explain(folder, *words), 2, said)
-
-
-def test_an_explanation_of_a_newer_version_is_read():
-    assert Explanation.of({"explained": {"backend": "inductor", "of a newer version": 1}}) == Explanation("inductor")
-    assert Explanation.of({}) is None
+def test_what_cannot_be_explained_is_refused_in_one_line(explain, words, said):
+    is_one_line(explain(*words), 2, said)

@@ -39,12 +39,6 @@ def left(found):
     return found.work(found.contents).cells
 
 
-def test_a_run_remembers_how_it_was_asked_for_but_not_its_budget(tmp_path):
-    bundle(tmp_path, closed=False)
-    resumed = replace(find_run(tmp_path, "r1"), budget_s=5.0)
-    assert resumed.requested == RequestedOptions(REQUESTED.settings, ExecutionOptions(3, 5.0))
-
-
 @pytest.mark.parametrize(("measured", "closed"), [(1, False), (2, True), (3, False), (3, True)])
 def test_what_was_measured_is_not_measured_again(measured, closed, tmp_path):
     path = bundle(tmp_path, measured=CELLS[:measured], closed=closed)
@@ -54,18 +48,13 @@ def test_what_was_measured_is_not_measured_again(measured, closed, tmp_path):
         assert found is None or left(found) == CELLS[measured:]
 
 
-@pytest.mark.parametrize(
-    ("details", "is_left"),
-    [
-        ({"disturbed": "the device was not idle"}, True),
-        ({"disturbed": "the device was not idle", "repeated": "the first measurement was disturbed"}, False),
-        ({}, False),
-    ],
-)
-def test_a_disturbed_cell_whose_second_measurement_is_missing_is_left(details, is_left, tmp_path):
-    bundle(tmp_path, make=lambda which: passing(which, details=details if which == CELLS[1] else {}))
-    found = find_run(tmp_path, "r1")
-    assert (found is not None and left(found) == [CELLS[1]]) is is_left
+def test_a_disturbed_cell_whose_second_measurement_is_missing_is_left(tmp_path):
+    details = {CELLS[1]: {"disturbed": "the device was not idle"}}
+    bundle(tmp_path, make=lambda which: passing(which, details=details.get(which, {})))
+    assert left(find_run(tmp_path, "r1")) == [CELLS[1]]
+    details[CELLS[1]]["repeated"] = "the first measurement was disturbed"
+    bundle(tmp_path / "repeated", make=lambda which: passing(which, details=details.get(which, {})))
+    assert find_run(tmp_path / "repeated", "r1") is None
 
 
 def test_a_run_killed_between_packing_and_removing_is_unfinished(tmp_path):
@@ -123,42 +112,35 @@ def test_another_torch_or_testbed_is_refused_with_both_named(changes, said, tmp_
     check_testbed(found, ENVIRONMENT)
     with pytest.raises(ConfigError) as caught:
         check_testbed(found, {**ENVIRONMENT, **changes})
-    assert "\n" not in str(caught.value)
-    for words in said:
-        assert words in str(caught.value)
+    assert [words for words in (*said, "\n") if words in str(caught.value)] == said
 
 
 @pytest.mark.parametrize(
     "asked", [None, {"settings": {"rounds": 5, "of": "tomorrow"}, "execution": {}}, {"settings": []}]
 )
-def test_a_run_that_does_not_say_how_it_was_asked_for_is_refused(asked, tmp_path):
-    bundle(tmp_path, closed=False, asked=asked)
+def test_a_run_goes_on_as_it_was_asked_for_but_for_its_budget(asked, tmp_path):
+    bundle(tmp_path, closed=False)
+    resumed = replace(find_run(tmp_path, "r1"), budget_s=5.0)
+    assert resumed.requested == RequestedOptions(REQUESTED.settings, ExecutionOptions(3, 5.0))
+    bundle(tmp_path / "odd", closed=False, asked=asked)
     with pytest.raises(ConfigError, match="nightly"):
-        _ = find_run(tmp_path, "r1").requested
-
-
-def night(folder, runs, minutes=0, said_in="header"):
-    """Bundles that share a night, by their names and how many cells each has measured."""
-    name = f"night of {minutes}"
-    said = {"asked": {**ASKED, "night": name}} if said_in == "asked" else {"night": name}
-    for run_id, measured in runs.items():
-        closed = measured == len(CELLS)
-        bundle(folder, run_id, measured=CELLS[:measured], minutes=minutes, closed=closed, **said)
-
-
-def run_ids(found):
-    return [run.contents.header.run_id for run in found]
+        _ = find_run(tmp_path / "odd", "r1").requested
 
 
 def test_all_unfinished_runs_of_the_newest_night_go_on_together(tmp_path):
-    night(tmp_path, {"a": 1, "b": 0}, said_in="asked")  # the first bundles of several GPUs said it elsewhere
-    night(tmp_path, {"f": 1, "e": 3, "d": 0}, 60)
+    early = {"asked": {**ASKED, "night": "first"}}  # the first bundles of several GPUs said it elsewhere
+    late = {"night": "second", "minutes": 60}
+    for night, runs in ((early, {"a": 1, "b": 0}), (late, {"f": 1, "e": 3, "d": 0})):
+        for run_id, measured in runs.items():
+            bundle(tmp_path, run_id, measured=CELLS[:measured], closed=measured == len(CELLS), **night)
     bundle(tmp_path, "older-and-alone", measured=[], minutes=30)
-    assert run_ids(find_night(tmp_path, None)) == ["d", "f"]
-    assert run_ids(find_night(tmp_path, "f")) == ["f"]
-    assert find_night(tmp_path, "e") == []
+
+    def found(name=None):
+        return [run.contents.header.run_id for run in find_night(tmp_path, name)]
+
+    assert (found(), found("f"), found("e")) == (["d", "f"], ["f"], [])
     for run_id in "df":
         (tmp_path / f"{run_id}.jsonl").unlink()
-    assert run_ids(find_night(tmp_path, None)) == ["older-and-alone"]
+    assert found() == ["older-and-alone"]
     (tmp_path / "older-and-alone.jsonl.gz").unlink()
-    assert run_ids(find_night(tmp_path, None)) == ["a", "b"]
+    assert found() == ["a", "b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -41,42 +42,22 @@ def two_gpus(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-class Server:
-    """Stands in for a fork server: what it was started with and told, and whether it was closed."""
-
-    started: list[Server]
-
-    def __init__(self, environ, preload, cores):
-        self.environ, self.preload, self.cores, self.told, self.closed = environ, preload, cores, [], False
-        self.started.append(self)
-
-    def import_also(self, preload):
-        self.told.append(preload)
-
-    def close(self):
-        self.closed = True
-
-
-@pytest.fixture
-def servers(monkeypatch):
-    monkeypatch.setattr(Server, "started", [], raising=False)
-    monkeypatch.setattr("jobs.pool.testbeds.Launcher", Server)
-    return Server.started
-
-
-def test_the_fork_server_of_each_slot_begins_before_the_plan_is_made(two_gpus, servers):
+def test_the_fork_server_of_each_slot_begins_before_the_plan_is_made(two_gpus, monkeypatch):
+    started = []
+    monkeypatch.setattr("jobs.pool.testbeds.Launcher", lambda *how: started.append(how) or Mock(is_kept=False))
     models = select(patterns=["BertForMaskedLM"])
     found = find_testbeds(None, ExecutionOptions(gpus="all"), serve=True, models=models)
-    assert [testbed.launcher for testbed in found] == servers
-    assert [server.environ["CUDA_VISIBLE_DEVICES"] for server in servers] == ["GPU-aaaa", "GPU-bbbb"]
-    assert [server.cores for server in servers] == [testbed.slot.cores[0] for testbed in found]
-    assert {server.preload for server in servers} == {preload_for([cell("BertForMaskedLM")], "cuda")}
+    assert [environ["CUDA_VISIBLE_DEVICES"] for environ, _, _ in started] == ["GPU-aaaa", "GPU-bbbb"]
+    assert [cores for _, _, cores in started] == [testbed.slot.cores[0] for testbed in found]
+    imports = preload_for([cell("BertForMaskedLM")], "cuda")
+    assert {preload for _, preload, _ in started} == {imports}
+    servers = [testbed.launcher for testbed in found]
     for testbed in found:
         testbed.import_for([cell("BertForMaskedLM")])
-    assert [server.told for server in servers] == [[preload_for([cell("BertForMaskedLM")], "cuda")]] * 2
+        testbed.launcher.import_also.assert_called_once_with(imports)
     with keeping_servers(found):
-        assert not any(server.closed for server in servers) and all(server.is_kept for server in servers)
-    assert all(server.closed and not server.is_kept for server in servers)
+        assert not any(server.close.called for server in servers) and all(server.is_kept for server in servers)
+    assert all(server.close.called and not server.is_kept for server in servers)
 
 
 def indexes(testbeds):
@@ -109,35 +90,32 @@ def test_every_gpu_is_a_testbed_of_its_own_and_the_first_is_the_default(two_gpus
         find_testbeds(None, ExecutionOptions(len(CORES), gpus="all"))
 
 
-def begin(folder, testbeds, done, night="n1"):
+def begin(folder, testbeds, done):
     """The bundles of a night on these testbeds, each with the first cells of its plan measured; a closed one is done."""
     for number, (testbed, count) in enumerate(zip(testbeds, done, strict=True)):
         planned = CELLS[2 * number : 2 * number + 2]
         requested = RequestedOptions(Settings(timeout_s=9), testbed.execution)
         asked = requested.to_json() | {"torch_git": testbed.environment["torch_git"]}
         where = extract_testbed(testbed.environment) | Settings().testbed()
-        head = header(f"{night}-{number}", asked=asked, night=night, testbed=where)
+        head = header(f"n1-{number}", asked=asked, night="n1", testbed=where)
         write_bundle(folder, head, [passing(which) for which in planned[:count]], planned=planned, closed=count == 2)
 
 
 def resumed(folder, name=None):
+    """The runs that go on, by name, and where."""
     found = find_night(folder, name)
-    return found, find_again(found)
-
-
-def run_ids(found):
-    return [run.contents.header.run_id for run in found]
+    return {run.contents.header.run_id: run for run in found}, find_again(found)
 
 
 def test_each_run_of_a_night_goes_on_where_it_began(two_gpus, tmp_path):
     began = find_testbeds(None, ExecutionOptions(gpus="1,0", start="spawn"))
     begin(tmp_path / "runs", began, [1, 0])
     found, here = resumed(tmp_path / "runs")
-    assert run_ids(found) == ["n1-0", "n1-1"]
     assert here == began
-    assert [run.work(run.contents).cells for run in found] == [CELLS[1:2], CELLS[2:]]
+    left = {name: run.work(run.contents).cells for name, run in found.items()}
+    assert left == {"n1-0": CELLS[1:2], "n1-1": CELLS[2:]}
     found, here = resumed(tmp_path / "runs", "n1-1")
-    assert (run_ids(found), here) == (["n1-1"], began[1:]), "alone it gets its old part of the cores"
+    assert ([*found], here) == (["n1-1"], began[1:]), "alone it gets its old part of the cores"
 
 
 def test_a_night_whose_gpu_has_gone_or_whose_torch_is_another_is_refused(two_gpus, tmp_path, monkeypatch):
@@ -159,12 +137,8 @@ def test_models_stay_on_the_gpu_of_this_host_that_measured_them_last():
         return BundleContents(head, measurements=[passing(cell(model)) for model in models])
 
     here = [Testbed(DeviceSlot([[]]), {**FACTS, "gpu_index": gpu}, ExecutionOptions()) for gpu in (3, 1)]
-    history = [
-        run(9, "here", 1, "a", "b"),
-        run(8, "there", 3, "c"),
-        run(7, "here", 3, "b", "d"),
-        run(6, "here", 0, "e"),
-    ]
+    history = [run(9, "here", 1, "a", "b"), run(8, "there", 3, "c")]
+    history += [run(7, "here", 3, "b", "d"), run(6, "here", 0, "e")]
     assert last_testbeds(history, here) == {group_of(cell("a")): 1, group_of(cell("b")): 1, group_of(cell("d")): 0}
 
 
