@@ -43,15 +43,12 @@ def player_variables(log: Path, **more: str) -> dict[str, str]:
 
 def played_host(log: Path, **more: Any) -> dict[str, str]:
     """Variables under which the command line plays cells instead of measuring them; `more` are facts of its environment."""
-    facts = {
-        "torch": "2.13.0",
-        "torch_git": "f" * 40,
-        "device": "cpu",
-        "cpu": "A CPU",
-        "cores": 2,
-        "node": "here",
-    } | more
-    variables = {"PYTHONPATH": f"{PLAYER}{os.pathsep}{ROOT}", "PLAY_ENVIRONMENT": json.dumps(facts), "PLAY_HEALTH": ""}
+    facts = {"torch": "2.13.0", "torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 2, "node": "here"}
+    variables = {
+        "PYTHONPATH": f"{PLAYER}{os.pathsep}{ROOT}",
+        "PLAY_HEALTH": "",
+        "PLAY_ENVIRONMENT": json.dumps(facts | more),
+    }
     return player_variables(log, **variables, **{SKIP_VARIABLE: "1"})
 
 
@@ -103,11 +100,11 @@ class Trace:
 
 def read_log(path: Path) -> list[Line]:
     text = path.read_text() if path.exists() else ""
-    words = [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    return [
-        Line(float(moment), int(number), int(pid), event, int(at), name)
-        for moment, number, pid, event, at, name in words
-    ]
+    found = []
+    for line in text[: text.rfind("\n") + 1].splitlines():
+        moment, number, pid, event, at, name = line.split()
+        found.append(Line(float(moment), int(number), int(pid), event, int(at), name))
+    return found
 
 
 def read_trace(path: Path) -> Trace:
@@ -126,15 +123,11 @@ def read_trace(path: Path) -> Trace:
     return trace
 
 
-@dataclass(slots=True)
 class Stage:
     """Where cells play: one log for all that is played on it."""
 
-    folder: Path
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "log"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log = folder, folder / "log"
 
     def scheduler(self, cells: Sequence[Cell], where: DeviceSlot, settings: Settings = PATIENT) -> GpuScheduler:
         """A scheduler of such cells, started without a preloaded server."""

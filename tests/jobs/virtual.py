@@ -57,7 +57,19 @@ class VirtualLauncher:
         self.lost = True
 
 
-class VirtualCell:
+class VirtualProcess:
+    """A process that may have to stand still."""
+
+    stopped = False
+
+    def stand(self) -> None:
+        self.stopped = True
+
+    def go_on(self) -> None:
+        self.stopped = False
+
+
+class VirtualCell(VirtualProcess):
     def __init__(self, world: World, cell: Cell, settings: Settings, cores: Sequence[int]) -> None:
         self.world, self.cell, self.cores = world, cell, list(cores)
         program = Path(settings.compiled, "program")
@@ -129,12 +141,6 @@ class VirtualCell:
         self.is_short = promised is not None and step.takes > promised
         self.left_s = _TINY_S if self.is_short else self.left_s
 
-    def stand(self) -> None:
-        self.stopped = True
-
-    def go_on(self) -> None:
-        self.stopped = False
-
     def move(self, cores: Sequence[int]) -> None:
         self.cores = list(cores)
 
@@ -189,15 +195,9 @@ class World:
         cells = [virtual_cell(number) for number in self.scripts]
         self.scheduler = GpuScheduler(cells, settings, slot, {}, None, memory_of)
         (self.server,) = self.scheduler._servers
-        #: Whether the neighbour of the cells stands still.
-        self.neighbour_stands = False
-        self.scheduler.neighbours = [self]
-
-    def stand(self) -> None:
-        self.neighbour_stands = True
-
-    def go_on(self) -> None:
-        self.neighbour_stands = False
+        #: What stands still beside the cells, as the census does.
+        self.neighbour = VirtualProcess()
+        self.scheduler.neighbours = [self.neighbour]
 
     def run(self) -> list[Outcome]:
 
@@ -257,7 +257,7 @@ class World:
         assert len(alone) <= 1, "one at a time has the device for itself"
         if not alone:
             assert not any(one.stopped for one in active), "nobody stands still for nobody"
-            assert not self.neighbour_stands
+            assert not self.neighbour.stopped
             return
         (one,) = alone
         assert not one.stopped
@@ -267,9 +267,9 @@ class World:
         repeated = self.scheduler._jobs[one] in self.scheduler._in_quiet
         if one.purpose in ("choose", "still") or not quiet or repeated:
             assert not any(other.runs for other in others)
-            assert self.neighbour_stands
+            assert self.neighbour.stopped
         else:
-            assert not self.neighbour_stands, "it goes on beside a measurement"
+            assert not self.neighbour.stopped, "it goes on beside a measurement"
             assert not any(other.stopped for other in others if not other.holds), "who compiles goes on"
         assert not quiet or one.cores == list(quiet)
         assert not any(other.cores == list(quiet) for other in others if quiet)

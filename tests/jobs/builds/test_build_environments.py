@@ -14,6 +14,7 @@ from packaging.version import Version
 from jobs.builds.build_environments import Listing, last_message, list_builds
 from jobs.builds.build_options import BuildError, BuildOptions, parse_build
 from jobs.cli import main
+from tests.command_line import ROOT
 from tests.jobs.builds.fake_builds import make_wheel
 
 
@@ -23,14 +24,11 @@ def test_what_is_no_version_never_reaches_an_installer(text):
         parse_build(text)
 
 
-def test_a_date_is_the_index_s_or_that_of_a_nightly_s_version():
+def test_an_index_lists_builds_and_their_dates(tmp_path, monkeypatch):
     listing = Listing(("2.9.1",), {"2.9.1": "2025-11-12T15:20:15Z"})
     assert listing.date_of(Version("2.9.1")) == listing.date_of(Version("2.9.1+cpu")) == "2025-11-12T15:20:15Z"
     assert listing.date_of(Version("2.10.0")) is None
     assert Listing().date_of(Version("2.14.0.dev20261101+cpu")) == "2026-11-01"
-
-
-def test_without_an_index_no_build_is_listed(tmp_path, monkeypatch):
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     with pytest.raises(BuildError, match="see --index-url"):
         list_builds(["--no-index", "--find-links", str(tmp_path)])
@@ -42,22 +40,17 @@ def test_without_an_index_no_build_is_listed(tmp_path, monkeypatch):
 
 
 def test_an_installed_program_is_copied_away_from_the_torch_beside_it(tmp_path):
-    packages, root = tmp_path / "site-packages", Path(__file__).resolve().parents[3]
+    packages = tmp_path / "site-packages"
     for room in ("collector", "jobs", "db", "analysis"):
-        shutil.copytree(root / room, packages / room, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / room, packages / room, ignore=shutil.ignore_patterns("__pycache__"))
     (packages / "torch").mkdir()
     code = (
         "import os, sys; from jobs.pool.child import code_path; first = code_path()['PYTHONPATH'].split(os.pathsep)[0];"
         "from importlib.metadata import distribution; sys.path.insert(0, first);"
         "print(first); print(sorted(os.listdir(first))); print(distribution('inductor-watch').locate_file(''))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(packages)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    environ = {**os.environ, "PYTHONPATH": str(packages)}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, cwd=tmp_path, capture_output=True, text=True)
     first, listed, found = done.stdout.splitlines()
     assert "site-packages" not in first
     assert found.rstrip("/") == first
@@ -101,7 +94,7 @@ def test_a_child_imports_only_what_its_environment_has():
         "sys.meta_path.insert(0, Blocked())\n"
         "import jobs.pool.child, jobs.pool.session, jobs.pool.testbeds, jobs.pool.resuming, jobs.plan.planning\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 

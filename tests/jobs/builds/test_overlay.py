@@ -63,12 +63,8 @@ def read(overlay, name):
 
 
 def test_files_that_differ_come_from_git_and_all_others_are_the_wheels(tmp_path, repo, wheel):
-    changed = {
-        "torch/_inductor/config.py": "fuse = False\n",
-        "torch/_inductor/new/a.py": "new",
-        "test/test_torch.py": "x",
-    }
-    sha = commit(repo, {**changed, "torch/_inductor/old.py": None}, "less")
+    changed = {f"{INDUCTOR}/config.py": "fuse = False\n", f"{INDUCTOR}/new/a.py": "new", f"{INDUCTOR}/old.py": None}
+    sha = commit(repo, {**changed, "test/test_torch.py": "x"}, "less")
     overlay = made(tmp_path, wheel, f"{repo}@less")
     assert (overlay.commit, overlay.branch, overlay.title) == (sha, "less", "On less")
     assert (overlay.files, overlay.left_out, overlay.wheel_commit) == (3, 0, wheel.commit)
@@ -83,10 +79,9 @@ def test_files_that_differ_come_from_git_and_all_others_are_the_wheels(tmp_path,
 def test_equal_content_is_one_overlay_and_a_half_made_one_is_none(tmp_path, repo, wheel, monkeypatch):
     commit(repo, {"torch/_inductor/config.py": "fuse = 1\n"}, "one")
     commit(repo, {"test/test_torch.py": "y"}, "two")
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
         patched.setattr(Path, "write_bytes", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            made(tmp_path, wheel, f"{repo}@one")
+        made(tmp_path, wheel, f"{repo}@one")
     assert not list((tmp_path / "overlays").iterdir())
     assert made(tmp_path, wheel, f"{repo}@one").folder == made(tmp_path, wheel, f"{repo}@two").folder
 
@@ -170,11 +165,9 @@ def test_backfill_measures_the_commits_of_a_range_that_need_no_build(tmp_path, p
     filled = call("backfill", *words, *source, folder=tmp_path, **played)
     assert filled.returncode == 0, tell(filled)
     fused, native = (run_git(pytorch, "rev-parse", ref) for ref in ("main~2", "main"))
-    lines = filled.stdout.splitlines()
-    assert f"commit {native[:12]}: skipped" in lines[-1]
-    assert "torch/csrc/a.cpp differ" in lines[-1]
-    assert lines[-2].startswith(f"torch 9.1 @{fused[:10]} 20")
-    assert ": 1 pass; " in lines[-2]
+    measured, skipped = filled.stdout.splitlines()[-2:]
+    assert f"commit {native[:12]}: skipped" in skipped and "torch/csrc/a.cpp differ" in skipped
+    assert measured.startswith(f"torch 9.1 @{fused[:10]} 20") and ": 1 pass; " in measured
     (bundle,) = (tmp_path / "filled").glob("commit-*/*-1/*.gz")
     header = read_bundle(bundle).header
     assert (header.branch, header.commit, header.commit_title) == ("main", fused, "Fuse less (#1001)")
@@ -199,9 +192,8 @@ def test_a_resumed_run_of_a_source_compiles_with_its_inductor(tmp_path, pytorch)
     assert done.returncode == 0, tell(done)
     (bundle,) = (folder / "runs").glob("*.gz")
     contents = read_bundle(bundle)
-    sha = run_git(pytorch, "rev-parse", "less")
-    assert (contents.header.branch, contents.header.commit) == ("less", sha)
-    assert contents.header.commit_title == "On less"
+    sha, head = run_git(pytorch, "rev-parse", "less"), contents.header
+    assert (head.branch, head.commit, head.commit_title) == ("less", sha, "On less")
     assert {program["max_fusion_size"] for program in contents.programs.values()} == {63}
     (measurement,) = contents.measurements
     # The key of Inductor's cache has a hash of its files: the process that compiles again has imported the same ones.
@@ -221,11 +213,8 @@ def test_of_a_source_for_backfill_the_newest_commits_are_taken(pytorch):
     assert titles("main", last=2) == ["Say what it is (#1002)", "Count (#1003)"]
     assert titles("main", "torch/_inductor", last=1) == ["Fuse less (#1001)"]
     assert titles("wheel..main", last=2) == titles("main", last=2)
-    for ref, said in {
-        ".": "backfill measures commits",
-        "..main": "write REPO@REF",
-        "main..wheel": "did not land",
-    }.items():
+    wrong = {".": "backfill measures commits", "..main": "write REPO@REF", "main..wheel": "did not land"}
+    for ref, said in wrong.items():
         with pytest.raises(Exception, match=said):
             titles(ref)
 
@@ -297,12 +286,11 @@ def sides(tmp_path):
     """Writes torch and torch with these changes into two folders; returns them and what differs."""
 
     def write(changed):
-        for side, files in {"base": FILES, "new": FILES | changed}.items():
-            for name in (name for name, text in files.items() if text is not None):
-                path = tmp_path / side / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(files[name])
         base, new = tmp_path / "base", tmp_path / "new"
+        for side, files in ((base, FILES), (new, FILES | changed)):
+            for name in (name for name, text in files.items() if text is not None):
+                (side / name).parent.mkdir(parents=True, exist_ok=True)
+                (side / name).write_text(files[name])
         files = differing(base, new, Wheel(base, "9.1", ""))
         assert differing(new, base, Wheel(base, "9.1", "")) == files
         return base, new, files
