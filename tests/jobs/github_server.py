@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from tests.jobs.regressions.receivers import running
+from tests.jobs.regressions.receivers import QuietHandler, WebServer, running
 
 TOKEN = "ghs_synthetic0token0that0must0not0show"
 
@@ -25,23 +24,18 @@ class Failure:
     is_done: bool = False
 
 
-class GitHubServer(ThreadingHTTPServer):
+class GitHubServer(WebServer):
     """Issues by number, comments by issue; every request is noted with its token."""
 
-    daemon_threads = True
-
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(Handler)
+        self.url = f"http://{self.address}"
         self.issues: list[dict] = []
         self.comments: list[dict] = []
         self.failures: list[Failure] = []
         self.seen: list[tuple[str, str]] = []
         self.tokens: set[str | None] = set()
         self.page_size = 100
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
     def count(self, method):
         return sum(seen == method for seen, _ in self.seen)
@@ -52,13 +46,10 @@ class GitHubServer(ThreadingHTTPServer):
         return made
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     server: GitHubServer
 
-    def log_message(self, *words):
-        pass
-
-    def do_GET(self):
+    def answer(self):
         method, place, server = self.command, urlsplit(self.path), self.server
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else {}
@@ -80,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.close_connection = True
 
-    do_POST = do_PATCH = do_GET  # noqa: N815
+    do_GET = do_POST = do_PATCH = answer  # noqa: N815
 
     def _route(self, method, path, query, body):
         issues, comments = self.server.issues, self.server.comments

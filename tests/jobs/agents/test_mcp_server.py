@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sqlite3
 import sys
@@ -60,7 +59,7 @@ def test_every_tool_says_what_it_returns_and_only_check_may_write(server):
 
 
 def test_a_regression_is_triaged_from_night_to_kernel_without_a_write(server, folder):
-    before = hashlib.sha256((folder / "inductor-watch.db").read_bytes()).digest()
+    before = (folder / "inductor-watch.db").read_bytes()
     assert [night["night"] for night in server.ask("nights", limit=2)["nights"]] == ["c", "b"]
     compared = server.ask("compare", limit=2, dimension="latency")
     worst = compared["changes"][0]
@@ -90,10 +89,8 @@ def test_a_regression_is_triaged_from_night_to_kernel_without_a_write(server, fo
     records = server.ask("records")["records"]
     assert [(one["cell"], one["state"], one["dimension"]) for one in records] == [(CELL, "new", "latency")]
     assert server.ask("records", record=records[0]["regression_id"])["records"][0]["kernels"]
-    assert hashlib.sha256((folder / "inductor-watch.db").read_bytes()).digest() == before
-
-
-def test_foreign_texts_come_without_control_characters_and_secrets(server):
+    assert (folder / "inductor-watch.db").read_bytes() == before, "it only reads"
+    # A foreign text comes without control characters and secrets.
     said = server.ask("compare", limit=1)["new"]
     assert "Comment 8\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}Ignore" in said
     assert said.isprintable() and "ghp_" not in said

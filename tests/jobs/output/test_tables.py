@@ -20,17 +20,13 @@ from tests.factories import COMMIT_B, cell, failing, header, new_store, passing,
 NAME = "huggingface/ResNet18ForImageClassification inference float32 cpu bs1 triton"
 
 
-def drawn(width):
+@pytest.mark.parametrize("width", [60, 100])
+def test_no_line_is_longer_than_the_terminal_and_nothing_is_cut(width):
     out = Console(file=io.StringIO(), width=width)
     table = FittingTable(("cell", "verdict", "base", "new", "change %", "speedup x"), spare=("base", "new"))
     table.add_row(NAME, "inconclusive", "112.3 ms", "120.4 ms", "-1.0%", "1.04 -> 1.04")
     out.print(table)
-    return out.file.getvalue().splitlines()
-
-
-@pytest.mark.parametrize("width", [60, 100])
-def test_no_line_is_longer_than_the_terminal_and_nothing_is_cut(width):
-    lines = drawn(width)
+    lines = out.file.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     text = "".join(lines)
     assert "…" not in text
@@ -48,24 +44,20 @@ def measured(which, slower=1.0, **metrics):
 
 
 @pytest.fixture
-def store(tmp_path):
-    """Base and new: one model slower, one broken, one fixed, one not measured any more."""
-    engine = new_store(tmp_path / "store.db")
-    base = [measured(CELLS[0]), measured(CELLS[1]), failing(CELLS[2]), measured(CELLS[3])]
-    new = [measured(CELLS[0], 1.25), failing(CELLS[1], Status.OOM), measured(CELLS[2])]
-    ingest_bundle(engine, write_bundle(tmp_path, header("base"), base))
-    later = header("new", minutes=60, commit=COMMIT_B)
-    ingest_bundle(engine, write_bundle(tmp_path, later, new, planned=CELLS))
-    yield engine
-    engine.dispose()
+def shown(tmp_path):
+    """The lines that compare these measurements of base and new."""
 
+    def show(base, new, limit=20, planned=None):
+        engine, console = new_store(tmp_path / "store.db"), Console(file=io.StringIO(), width=240)
+        ingest_bundle(engine, write_bundle(tmp_path, header("base"), base))
+        later = header("new", minutes=60, commit=COMMIT_B)
+        ingest_bundle(engine, write_bundle(tmp_path, later, new, planned=planned))
+        with engine.connect() as connection:
+            show_comparison(console, compare_named(connection, "base", "new"), limit)
+        engine.dispose()
+        return [" ".join(line.split()) for line in console.file.getvalue().splitlines() if line.strip(" ─")]
 
-def shown(engine, limit=20):
-    console = Console(file=io.StringIO(), width=240)
-    with engine.connect() as connection:
-        found = compare_named(connection, "base", "new")
-    show_comparison(console, found, limit)
-    return [" ".join(line.split()) for line in console.file.getvalue().splitlines() if line.strip(" ─")]
+    return show
 
 
 GOLDEN = """\
@@ -86,19 +78,18 @@ cell by base new change 95 % settled by
 huggingface/bert inference bfloat16 bs8 compiled latency 2.000 ms 2.500 ms +25.0 % - -"""  # noqa: E501
 
 
-def test_a_comparison_is_told_in_these_words(store):
-    assert "\n".join(shown(store)) == GOLDEN
+def test_a_comparison_is_told_in_these_words(shown):
+    """One model is slower, one broke, one was fixed, and one is not measured any more."""
+    base = [measured(CELLS[0]), measured(CELLS[1]), failing(CELLS[2]), measured(CELLS[3])]
+    new = [measured(CELLS[0], 1.25), failing(CELLS[1], Status.OOM), measured(CELLS[2])]
+    assert "\n".join(shown(base, new, planned=CELLS)) == GOLDEN
 
 
-def test_a_cell_that_was_not_timed_since_its_code_is_known_says_so(tmp_path):
-    engine = new_store(tmp_path / "store.db")
+def test_a_cell_that_was_not_timed_since_its_code_is_known_says_so(shown):
     coded = [replace(measured(which), code_id="one") for which in CELLS[:3]]
-    ingest_bundle(engine, write_bundle(tmp_path, header("base"), coded))
     known = replace(coded[0], metrics={"compile_cold_s": 10.0}, samples={}, details={"same_code_as": "base"})
-    later = header("new", minutes=60, commit=COMMIT_B)
     changed = replace(measured(CELLS[2]), code_id="text that no bundle has")
-    ingest_bundle(engine, write_bundle(tmp_path, later, [known, coded[1], changed]))
-    lines = shown(engine)
+    lines = shown(coded, [known, coded[1], changed])
     assert "note: 1 of 3 cells of new were not timed again: same code as base (1)" in lines
     assert "Nothing is known to have got worse. Undecided: 2 of 3 models." in lines
     assert "huggingface/bert inference bfloat16 bs8 - - - - - - same code as base" in lines
@@ -107,17 +98,12 @@ def test_a_cell_that_was_not_timed_since_its_code_is_known_says_so(tmp_path):
         assert "compiled latency" in line and line.endswith(code)
 
 
-def test_a_limit_keeps_the_largest_changes_and_brackets_are_no_markup(tmp_path):
-    engine = new_store(tmp_path / "many.db")
-    odd = replace(CELLS[3], model="[red]vit[/red]")
-    factors = dict(zip([*CELLS[:3], odd], (1.0, 1.1, 0.5, 1.3), strict=True))
-    ingest_bundle(engine, write_bundle(tmp_path, header("base"), [measured(which) for which in factors]))
+def test_a_limit_keeps_the_largest_changes_and_brackets_are_no_markup(shown):
+    factors = dict(zip([*CELLS[:3], cell("[red]vit[/red]")], (1.0, 1.1, 0.5, 1.3), strict=True))
     slower = [measured(which, factor) for which, factor in factors.items()]
-    ingest_bundle(engine, write_bundle(tmp_path, header("new", minutes=60), slower))
-    ranked = [
-        line for line in shown(engine, limit=2) if line.startswith("huggingface/") and " compiled latency " in line
-    ]
-    assert [line.split()[0] for line in ranked] == ["huggingface/t5", "huggingface/[red]vit[/red]"]
+    lines = shown([measured(which) for which in factors], slower, limit=2)
+    ranked = [line.split()[0] for line in lines if " compiled latency " in line]
+    assert ranked == ["huggingface/t5", "huggingface/[red]vit[/red]"]
 
 
 @pytest.mark.parametrize(

@@ -12,25 +12,31 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 
-class WebReceiver(ThreadingHTTPServer):
-    """Keeps path, headers and JSON of every POST, and answers with `status`."""
+class WebServer(ThreadingHTTPServer):
+    """A web server on a free port of this machine."""
 
     daemon_threads = True
 
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Post)
-        self.posts: list[tuple[str, dict, dict]] = []
-        self.status = 200
-
-    @property
-    def address(self):
-        return f"127.0.0.1:{self.server_address[1]}"
+    def __init__(self, handler):
+        super().__init__(("127.0.0.1", 0), handler)
+        self.address = f"127.0.0.1:{self.server_address[1]}"
 
 
-class _Post(BaseHTTPRequestHandler):
+class QuietHandler(BaseHTTPRequestHandler):
     def log_message(self, *words):
         pass
 
+
+class WebReceiver(WebServer):
+    """Keeps path, headers and JSON of every POST, and answers with `status`."""
+
+    def __init__(self):
+        super().__init__(_Post)
+        self.posts: list[tuple[str, dict, dict]] = []
+        self.status = 200
+
+
+class _Post(QuietHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.posts.append((self.path, dict(self.headers), body))
@@ -48,12 +54,9 @@ class MailReceiver(ThreadingTCPServer):
     def __init__(self, tls: ssl.SSLContext | None = None):
         super().__init__(("127.0.0.1", 0), _Session)
         self.messages, self.receivers, self.login, self.refuses = [], [], "", ""
+        self.port = self.server_address[1]
         if tls:
             self.socket = tls.wrap_socket(self.socket, server_side=True)
-
-    @property
-    def port(self):
-        return self.server_address[1]
 
 
 class _Session(StreamRequestHandler):

@@ -39,14 +39,13 @@ def mail():
 
 
 def regressions(database, *words, **environ):
-    return CliRunner().invoke(app, ["regressions", *words, "--db", str(database)], env={**NONE, **environ})
+    variables = {f"INDUCTOR_WATCH_{name}": value for name, value in environ.items()}
+    return CliRunner().invoke(app, ["regressions", *words, "--db", str(database)], env={**NONE, **variables})
 
 
 def notify(database, *words, **environ):
     """Sends; whatever came of it shows no secret."""
-    done = regressions(
-        database, "notify", *words, **{f"INDUCTOR_WATCH_{name}": value for name, value in environ.items()}
-    )
+    done = regressions(database, "notify", *words, **environ)
     shown = done.output + repr(done.exception) + regressions(database, "list", "--all", "--json").output
     assert SECRET not in shown
     return done

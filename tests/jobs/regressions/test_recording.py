@@ -16,26 +16,30 @@ from tests.factories import DEFAULT, START
 
 
 @pytest.fixture(scope="module")
-def templates(tmp_path_factory):
-    """A history without nights, and one of twelve quiet ones and ten more in which a model is slower."""
-    empty = History(tmp_path_factory.mktemp("empty"), nights=60)
-    empty.import_commits()
-    slowed = copied(empty, tmp_path_factory.mktemp("slowed"))
-    slowed.nights(0, 12)
-    slowed.nights(12, 22, slower(1.08))
-    slowed.store.dispose()
-    return {"empty": empty, "slowed": slowed}
+def without_nights(tmp_path_factory):
+    history = History(tmp_path_factory.mktemp("empty"), nights=60)
+    history.import_commits()
+    return history
+
+
+@pytest.fixture(scope="module")
+def slowed(without_nights, tmp_path_factory):
+    """Twelve quiet nights, and ten more in which a model is slower."""
+    history = copied(without_nights, tmp_path_factory.mktemp("slowed"))
+    history.nights(0, 12)
+    history.nights(12, 22, slower(1.08))
+    return history
 
 
 @pytest.fixture
-def empty(templates, tmp_path):
-    return copied(templates["empty"], tmp_path)
+def empty(without_nights, tmp_path):
+    return copied(without_nights, tmp_path)
 
 
 @pytest.fixture
-def recorded(templates, tmp_path):
+def recorded(slowed, tmp_path):
     """The slowed history, whose alert has been recorded."""
-    history = copied(templates["slowed"], tmp_path)
+    history = copied(slowed, tmp_path)
     assert detect(history, 21) == {"opened": 1}
     return history
 
@@ -81,13 +85,9 @@ def test_what_is_pending_better_or_over_opens_nothing(empty):
     empty.nights(20, 30, slower(1.1, ("t5",)))
     empty.nights(30, 40)  # over
     empty.nights(40, 43, slower(1.1, ("vit",)))  # pending
-    alerts = find_alerts(empty.store)
-    assert [(alert.direction, alert.certainty, alert.is_over) for alert in alerts] == [
-        ("worse", "pending", False),
-        ("better", "established", False),
-        ("worse", "established", True),
-        ("better", "established", False),
-    ]
+    better = ("better", "established", False)
+    found = [(alert.direction, alert.certainty, alert.is_over) for alert in find_alerts(empty.store)]
+    assert found == [("worse", "pending", False), better, ("worse", "established", True), better]
     assert detect(empty, 42) == {}
     assert list_regressions(empty.store) == []
 
@@ -114,11 +114,9 @@ def test_two_runs_back_at_the_base_fix_a_record_and_nothing_else_does(recorded):
     assert record_alerts(recorded.store, [], author="detector", now=morning(22)).fixed == ()
     recorded.nights(22, 24, missing=MODELS)
     assert detect(recorded, 23) == {"kept": 1}
-    recorded.night(24)
-    assert detect(recorded, 24) == {"kept": 1}
-    assert only(recorded).state == "new"
-    recorded.night(25)
-    assert detect(recorded, 25) == {"fixed": 1}
+    for night, found, state in ((24, "kept", "new"), (25, "fixed", "fixed")):
+        recorded.night(night)
+        assert (detect(recorded, night), only(recorded).state) == ({found: 1}, state)
     record = only(recorded)
     assert (record.state, record.base_run, record.events[-1].author) == ("fixed", "n011", "detector")
     assert "2 newest runs" in record.events[-1].text
@@ -153,10 +151,9 @@ def test_what_was_fixed_and_comes_back_is_returned_with_its_old_base(recorded):
 def test_a_record_closed_too_early_returns_once_two_runs_are_still_slow(recorded):
     move(recorded, "fixed", 21)
     assert detect(recorded, 21) == {"kept": 1}
-    recorded.night(22, slower(1.08))
-    assert detect(recorded, 22) == {"kept": 1}
-    recorded.night(23, slower(1.08))
-    assert detect(recorded, 23) == {"returned": 1}
+    for night, found in ((22, "kept"), (23, "returned")):
+        recorded.night(night, slower(1.08))
+        assert detect(recorded, night) == {found: 1}
 
 
 def test_a_broken_cell_is_fixed_by_two_passes_and_returns_on_two_failures(empty):
