@@ -24,7 +24,7 @@ from db.queries.details import measurement
 from db.store_errors import StoreError
 from db.stored_values import clean
 from tests.chaos.world import CELLS, cli, rng, tries
-from tests.factories import COMMIT_A, COMMIT_B, LABEL, cell, failing, header, new_store, passing, write_bundle
+from tests.factories import COMMIT_A, COMMIT_B, LABEL, cell, failing, header, new_store, night, passing, write_bundle
 
 __all__ = ["rng"]
 NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -110,12 +110,10 @@ MODELS = {f"Synthetic{letter}ForTest": 1.25 + number / 8 for number, letter in e
 ORIGIN = {"branch": "main", "commit": COMMIT_A, "date": "2026-08-01T02:00:00+00:00", "label": LABEL}
 STEM = "inductor_no_cudagraphs_huggingface_amp_inference_cuda"
 HEAD = "dev,name,batch_size,speedup,abs_latency,compilation_latency,compression_ratio,eager_peak_mem,dynamo_peak_mem"
+BENCHMARK = {"name": "TorchInductor", "mode": "inference", "dtype": "bfloat16"}
 RECORDS = [
     {
-        "benchmark": {
-            **{"name": "TorchInductor", "mode": "inference", "dtype": "bfloat16"},
-            "extra_info": {"device": "cuda", "batch_size": 8},
-        },
+        "benchmark": {**BENCHMARK, "extra_info": {"device": "cuda", "batch_size": 8}},
         "model": {"name": name, "type": "OSS model", "backend": "inductor", "origins": ["huggingface"]},
         "metric": {"name": "speedup", "type": "OSS model", "benchmark_values": [speedup]},
     }
@@ -214,7 +212,7 @@ def test_a_hostile_name_is_kept_and_does_not_steer_the_terminal(field, tmp_path,
         text, head, items = named(field, NAMES[name])
         (folder / "odd.jsonl").write_text(text)
         engine = new_store(folder / "x.db")
-        ingest_bundle(engine, write_bundle(folder, header("plain"), [passing(cell("bert")), passing(cell("gpt2"))]))
+        ingest_bundle(engine, night(folder, "plain", cells=[cell("bert"), cell("gpt2")]))
         assert ingest_bundle(engine, folder / "odd.jsonl").new == 2
         check_kept(engine, head, items)
         engine.dispose()

@@ -9,6 +9,7 @@ import random
 import sqlite3
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from db.nights import list_runs
 from db.store_errors import StoreError
 from jobs import cli as program
 from tests.db.answers import answers
-from tests.factories import CUDAGRAPHS, DEFAULT, failing, header, matrix, new_store, passing, write_bundle
+from tests.factories import COMMIT_B, CUDAGRAPHS, DEFAULT, failing, header, matrix, new_store, passing, write_bundle
 
 #: `make chaos` sets it to a seed: each test then tries often. Without it each tries a few times, always in the same way.
 SEED = os.environ.get("INDUCTOR_WATCH_CHAOS", "")
@@ -101,9 +102,7 @@ def three_runs(folder, rounds=9):
     third = [passing(item, minutes=121, seed=2, rounds=rounds) for item in CELLS[:2]]
     return [
         write_bundle(folder, header("r0"), [passing(item, rounds=rounds) for item in CELLS]),
-        write_bundle(
-            folder, header("r1", minutes=60, commit="b2" * 20), [*second, failing(CELLS[0], minutes=62)], closed=True
-        ),
+        write_bundle(folder, header("r1", minutes=60, commit=COMMIT_B), [*second, failing(CELLS[0], minutes=62)]),
         write_bundle(folder, header("r2", minutes=120), third, planned=CELLS, closed=False),
     ]
 
@@ -139,19 +138,17 @@ class Reference:
 
     def check(self, store):
         engine = open_store(store, write=False)
-        try:
-            assert answers(engine) == self.answers
-        finally:
-            engine.dispose()
+        found = answers(engine)
+        engine.dispose()
+        assert found == self.answers
         check_sound(store)
 
 
 def check_sound(store):
     """A SQLite file passes its integrity check; a server looks after its own."""
     if "://" not in store:
-        connection = sqlite3.connect(store)
-        assert [row[0] for row in connection.execute("PRAGMA integrity_check")] == ["ok"]
-        connection.close()
+        with closing(sqlite3.connect(store)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def fresh(folder, data=None):

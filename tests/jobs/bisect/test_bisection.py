@@ -53,8 +53,7 @@ class Host(Noisy):
 
     def __call__(self, name, number):
         plain = super().__call__(name, number)
-        host = self.pace.get(name, 1.0)
-        own = self.eager.get(name, 1.0)
+        host, own = self.pace.get(name, 1.0), self.eager.get(name, 1.0)
         eager = 20 * host * own * float(np.exp(self.sd * self.rng.standard_normal()))
         kernels = 5 * own * float(np.exp(0.001 * self.rng.standard_normal()))
         return Reading("pass", plain.value * host, name, "", eager=eager, eager_kernel=kernels)
@@ -73,8 +72,9 @@ def bisect(builds, log=None, judge=None, least=3, most=12):
 def test_the_first_bad_build_is_found_wherever_it_is(first):
     found = bisect(Noisy(first, seed=first, sd=0.005))
     assert (found.word, found.last_good, found.first_bad) == ("found", NAMES[first - 1], NAMES[first])
-    assert found.step.figures["change"] == pytest.approx(np.log(1.1), abs=0.015)
-    assert found.step.figures["low"] < found.step.figures["change"] < found.step.figures["high"]
+    low, change, high = (found.step.figures[name] for name in ("low", "change", "high"))
+    assert low < change < high
+    assert change == pytest.approx(np.log(1.1), abs=0.015)
 
 
 @pytest.mark.parametrize("sd", [0.01, 0.03])
@@ -204,11 +204,13 @@ def test_a_bisection_that_was_stopped_goes_on_with_what_it_has(tmp_path):
     def measure(name, number):
         return values.setdefault((name, number), whole(name, number))
 
+    def events():
+        return [json.loads(line)["event"] for line in path.read_text().splitlines()]
+
     first = bisect(measure, BisectionLog(path, asked))
-    lines = path.read_text().splitlines()
-    events = [json.loads(line) for line in lines]
-    assert [events[0]["event"], events[-1]["event"]] == ["asked", "answer"]
-    assert {"run", "decided"} <= {event["event"] for event in events}
+    lines, told = path.read_text().splitlines(), events()
+    assert [told[0], told[-1]] == ["asked", "answer"]
+    assert {"run", "decided"} <= set(told)
 
     for cut in (1, 4, len(lines) // 2, len(lines) - 1):
         path.write_text("\n".join(lines[:cut]) + '\n{"event": "run", "bui')
@@ -219,11 +221,8 @@ def test_a_bisection_that_was_stopped_goes_on_with_what_it_has(tmp_path):
             return values[name, number]
 
         assert bisect(recall, BisectionLog(path, asked)).to_json() == first.to_json()
-        kept = sum(event["event"] == "run" for event in events[:cut])
-        assert len(again) == len(values) - kept
-        assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == [
-            event["event"] for event in events
-        ]
+        assert len(again) == len(values) - told[:cut].count("run")
+        assert events() == told
 
 
 def test_a_log_of_something_else_is_refused(tmp_path):

@@ -16,12 +16,7 @@ def test_equal_programs_are_generated_once():
     names = ("triton", "default", "cudagraphs", "reduce-overhead", "triton+dynamic", "default+backend=eager")
     cells = [cell(config=parse_config(name)) for name in names]
     groups = [[one.config.name for one in group] for group in share([*cells, cells[0]])]
-    assert groups == [
-        ["triton", "default"],
-        ["cudagraphs", "reduce-overhead"],
-        ["triton+dynamic"],
-        ["default+backend=eager"],
-    ]
+    assert groups == [list(names[:2]), list(names[2:4]), ["triton+dynamic"], ["default+backend=eager"]]
 
 
 def test_answers_and_differing_cells_are_read_back(tmp_path):
@@ -57,10 +52,8 @@ def taken(model, code_id, known=True, environment=SOFTWARE, questions=()):
 
 def test_cells_are_counted_by_how_they_agree(bundle):
     agreement = Agreement(read_truth(str(bundle), "no.db"))
-    words = [
-        agreement.took(one)
-        for one in (taken("bert", "c0de"), taken("gpt2", "0ther"), taken("t5", "c0de"), taken("gpt2", "beef", False))
-    ]
+    known = [taken("bert", "c0de"), taken("gpt2", "0ther"), taken("t5", "c0de")]
+    words = [agreement.took(one) for one in (*known, taken("gpt2", "beef", False))]
     assert words == [EQUAL, "DIFFERS", "not in the night", ""]
     assert (agreement.cells, agreement.known, agreement.equal, agreement.not_measured) == (4, 3, 1, 1)
     assert list(agreement.differing) == [cell("gpt2").cell_id]
@@ -70,9 +63,8 @@ def test_cells_are_counted_by_how_they_agree(bundle):
 
 def test_code_of_the_same_software_alone_is_compared(bundle, tmp_path):
     truth = read_truth(str(bundle), "no.db")
-    assert (
-        Agreement(truth).took(taken("bert", "c0de", environment={**SOFTWARE, "triton": "3.8.0"})) == "not in the night"
-    )
+    other = taken("bert", "c0de", environment={**SOFTWARE, "triton": "3.8.0"})
+    assert Agreement(truth).took(other) == "not in the night"
     # A commit that changes no file is the installed torch.
     assert truth.codes({**SOFTWARE, "source": "0 files of 0123456789 over 70d99e998b"})
     assert not truth.codes({**SOFTWARE, "source": "1 files of 0123456789 over 70d99e998b"})

@@ -25,9 +25,8 @@ from tests.jobs.checking.test_check_sides import PlayedPool
 
 CELLS = [cell(f"model{number}") for number in range(12)]
 SETTINGS = Settings()
-TESTBED = Testbed(
-    DeviceSlot([[0]]), {"device": "cuda", "gpu": "NVIDIA H200", "torch": "2.13"}, ExecutionOptions(start="spawn")
-)
+H200 = {"device": "cuda", "gpu": "NVIDIA H200", "torch": "2.13"}
+TESTBED = Testbed(DeviceSlot([[0]]), H200, ExecutionOptions(start="spawn"))
 
 
 def known(says_same, **environment):
@@ -71,8 +70,7 @@ def carried(found):
 def test_cells_of_the_same_files_are_carried_without_a_census(census):
     asked = census()
     found = list(unchanged_cells(CELLS, known(says_same=True), TESTBED, SETTINGS))
-    assert carried(found) == [one.model for one in CELLS]
-    assert asked == []
+    assert (carried(found), asked) == ([one.model for one in CELLS], [])
     measurement = found[0].measurement
     assert (measurement.status, measurement.metrics, measurement.code_id) == (Status.PASS, {}, "code of model0")
     assert (measurement.details["only"], measurement.details[SAME_CODE_AS]) == ("code", "n1")

@@ -46,8 +46,8 @@ def nights(tmp_path_factory):
         make_run(store, folder, number, sd=0.012)
     make_run(store, folder, 12, sd=0.012, slower={MODELS[4]: {"compiled_ms": 1.4}, MODELS[7]: failing})
     make_run(store, folder, 13, sd=0.012, testbed=OTHER_TESTBED)
-    empty = write_bundle(folder, header("r14", minutes=840), [], planned=[cell(model) for model in MODELS])
-    ingest_bundle(store, empty)
+    planned = [cell(model) for model in MODELS]
+    ingest_bundle(store, write_bundle(folder, header("r14", minutes=840), [], planned=planned))
     store.dispose()
     return str(folder / "store.db")
 
@@ -63,17 +63,17 @@ def test_inconclusive_cells_want_what_their_verdict_says(nights):
     again, counts = report.again, report.counts
     assert counts["inconclusive"] >= 20
     assert len(again.cells) + again.too_noisy == sum(counts[word] for word in ("inconclusive", "regressed", "broke"))
-    runs = {item.name: (item.runs, item.why) for item in again.cells}
-    assert runs[f"huggingface/{MODELS[4]} inference bfloat16 cuda bs8 default"] == (1, "regressed")
-    assert runs[f"huggingface/{MODELS[7]} inference bfloat16 cuda bs8 default"] == (1, "broke")
+    runs = {item.cell.model: (item.runs, item.why) for item in again.cells}
+    assert (runs[MODELS[4]], runs[MODELS[7]]) == ((1, "regressed"), (1, "broke"))
     told = {item["cell_id"]: item for item in report.to_json()["cells"]}
     for item in again.cells:
         judged = told[item.cell.cell_id]
         if item.why == "inconclusive":
             latency = next(one["metric"] for one in judged["findings"] if one["dimension"] == "latency")
             assert item.runs == max(1, judged["judged"][latency]["more_runs"])
-    assert again.runs == max(item.runs for item in again.cells) > 1
-    assert [item.runs for item in again.cells] == sorted((item.runs for item in again.cells), reverse=True)
+    counts = [item.runs for item in again.cells]
+    assert counts == sorted(counts, reverse=True)
+    assert again.runs == counts[0] > 1
 
 
 def test_no_run_settles_another_testbed_or_what_was_never_measured(nights):
@@ -138,13 +138,12 @@ def test_sides_are_measured_again_exactly_where_the_report_says(nights, measured
 
 def test_a_machine_that_can_settle_nothing_is_told_before_it_measures(nights, measured, any_model):
     plans = plans_again(["r11", "r12"], nights, None, 1)
-    environment = {"device": "cuda", "torch": "2.99.0", "torch_git": "f" * 40}
-    doubts = plans.doubts([SimpleNamespace(environment=environment)], None)
-    assert [line.split(":")[0] for line in doubts] == [
+    here = [SimpleNamespace(environment={"device": "cuda", "torch": "2.99.0", "torch_git": "f" * 40})]
+    assert [line.split(":")[0] for line in plans.doubts(here, None)] == [
         "the installed torch is ffffffffffff, not a commit of either side",
         "this machine is another testbed than that of either side",
     ]
-    assert len(plans.doubts([SimpleNamespace(environment=environment)], f"{12:040x}")) == 1
+    assert len(plans.doubts(here, f"{12:040x}")) == 1
 
 
 def test_nothing_to_measure_again_is_exit_code_3_with_the_reason(nights, measured, any_model, tmp_path):

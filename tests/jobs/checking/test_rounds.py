@@ -169,7 +169,7 @@ class AtOnce(ThreadPoolExecutor):
 def checked(tmp_path, monkeypatch):
     """Makes a check of so many of `CELLS` whose measurements are played."""
 
-    def make(played, acting=(), seconds=600.0, census=None, workers=8, count=8):
+    def make(played, acting=(), seconds=600.0, census=None, workers=8, count=8, compares_compiling=True):
         played.workers = workers
         monkeypatch.setattr(rounds, "scheduler_for", lambda *_: played)
         monkeypatch.setattr(rounds, "Pool", lambda *_: played)
@@ -188,7 +188,9 @@ def checked(tmp_path, monkeypatch):
             sides.append(CheckedSide(word, word, names, [Testbed(where, environment, execution)]))
         storage = Storage(tmp_path / "runs", False, database)
         settings = Settings(shared_tuning=str(tmp_path / "tuning"))
-        return Check(*sides, CELLS[:count], settings, storage, time.monotonic() + seconds, acting, census)
+        check = Check(*sides, CELLS[:count], settings, storage, time.monotonic() + seconds, acting, census)
+        check.compares_compiling = compares_compiling
+        return check
 
     return make
 
@@ -251,8 +253,7 @@ def test_an_undecided_shorter_compile_time_fails_nothing(checked):
 
 def test_wrong_results_and_more_graph_breaks_fail(checked):
     played = Played(other=("model1", "model4"), wrong=("model1",), breaks={"model4": 6.0})
-    check = checked(played, census=PlayedCensus(other=("model1", "model4")), count=5)
-    check.compares_compiling = False
+    check = checked(played, census=PlayedCensus(other=("model1", "model4")), count=5, compares_compiling=False)
     check.run()
     assert played.of("1", "time") == ["base", "new", "new", "base"], "it is not flaky"
     timed = [job.settings.is_checked for job in played.jobs if job.cell.model == "model1"]
@@ -276,8 +277,9 @@ def test_an_interruption_keeps_what_one_side_has_measured(checked):
 def test_what_the_census_decides_is_not_measured(checked, capsys):
     other = ("model3",)
     played = Played(slower={"model3": 1.1}, other=other)
-    check = checked(played, census=PlayedCensus(other=other, unknown=("model1", "model2")), count=5)
-    check.compares_compiling = False
+    check = checked(
+        played, census=PlayedCensus(other=other, unknown=("model1", "model2")), count=5, compares_compiling=False
+    )
     check.run()
     order = [(what, model) for _, what, model in played.turns]
     assert order.index(("time", "3")) < order.index(("compile", "1")) < order.index(("compile", "2"))
@@ -392,8 +394,7 @@ def test_other_code_is_timed_beside_the_census_on_its_share_of_the_cores(checked
     seen = []
     ends_when = lambda one: seen.append((census.is_over, len(one.turns)))  # noqa: E731
     played = Played(slower={"model0": 1.2}, other=("model0",), ends_when=ends_when)
-    check = checked(played, census=census, count=5)
-    check.compares_compiling = False
+    check = checked(played, census=census, count=5, compares_compiling=False)
     check.run()
     assert max(turns for is_over, turns in seen if not is_over) >= 4
     assert played.neighbours == [census]
@@ -401,13 +402,14 @@ def test_other_code_is_timed_beside_the_census_on_its_share_of_the_cores(checked
     assert answer(check)[0].counts == {"regressed": 1, "unchanged": 4}
 
 
-def early(checked, monkeypatch, other):
-    """A check on many cores whose census takes its time, and the turns that began before its first answer."""
+@pytest.mark.parametrize("other", ["model0", "model1"])
+def test_the_first_cell_begins_before_the_census_has_answered(checked, monkeypatch, other):
+    """On many cores, where the census takes its time; its other side is not begun for equal code."""
     monkeypatch.setattr(rounds, "has_cores_for_all", lambda: True)
     begun = []
-    played = Played(slower=dict.fromkeys(other, 1.2), other=other)
+    played = Played(slower={other: 1.2}, other=(other,))
     monkeypatch.setattr(played, "turn", lambda: iter(()))  # nothing ends before
-    check = checked(played, census=PlayedCensus(other=other, pauses=3), count=3)
+    check = checked(played, census=PlayedCensus(other=(other,), pauses=3), count=3, compares_compiling=False)
     monkeypatch.setattr(played, "stage_of", lambda _: Stage.TIMING if check.answers else Stage.COMPILE)
     take = check._take_answer
 
@@ -417,30 +419,17 @@ def early(checked, monkeypatch, other):
         monkeypatch.setattr(played, "turn", lambda: Played.turn(played))
 
     monkeypatch.setattr(check, "_take_answer", took)
-    check.compares_compiling = False
     check.run()
     assert begun[0] == [("base", "time", "0")]
-    return played, answer(check)[0].counts
-
-
-def test_the_first_cell_begins_before_the_census_has_answered(checked, monkeypatch):
-    played, counts = early(checked, monkeypatch, ("model0",))
-    assert played.turns[:2] == [("base", "time", "0"), ("new", "time", "0")]
-    assert counts == {"regressed": 1, "unchanged": 2}
-
-
-def test_the_other_side_of_the_first_cell_is_not_begun_for_equal_code(checked, monkeypatch):
-    played, counts = early(checked, monkeypatch, ("model1",))
-    assert played.of("0", "time") == ["base"]
-    assert counts == {"regressed": 1, "unchanged": 2}
+    assert played.of("0", "time")[:2] == (["base", "new"] if other == "model0" else ["base"])
+    assert answer(check)[0].counts == {"regressed": 1, "unchanged": 2}
 
 
 def test_the_census_ends_where_most_cells_have_other_code(checked, monkeypatch, capsys):
     monkeypatch.setattr(rounds, "_FEW_ANSWERS", 3)
     names = [item.model for item in CELLS]
     played, census = Played(slower={"model1": 1.2}, other=names), PlayedCensus(other=names[1:])
-    check = checked(played, census=census, count=5)
-    check.compares_compiling = False
+    check = checked(played, census=census, count=5, compares_compiling=False)
     check.run()
     assert (len(check.answers), census.is_over) == (3, False)
     assert played.kinds() == {("time", model) for model in "1234"}, "without compiling on its own before"
