@@ -44,9 +44,8 @@ def refused(call, kind=GitHubError):
 
 
 def test_the_first_report_makes_a_comment_and_the_next_ones_edit_it(server, put):
-    assert [put("one"), put("two"), put("two")] == [
-        (word, f"{server.url}/c/0") for word in ("created", "updated", "unchanged")
-    ]
+    words = [(word, f"{server.url}/c/0") for word in ("created", "updated", "unchanged")]
+    assert [put("one"), put("two"), put("two")] == words
     assert [comment["body"] for comment in server.comments] == [f"{MARKER}\ntwo"]
     assert server.count("PATCH") == 1
     assert server.tokens == {f"Bearer {TOKEN}"}

@@ -168,10 +168,7 @@ def virtual_cell(number: int) -> Cell:
 
 
 class World:
-    """One device and its cells; `run` plays them to the end.
-
-    `events` happen at a moment, such as the loss of the fork server; what is in `from_then_on` happens before every later turn.
-    """
+    """One device and its cells; `run` plays them to the end. `events` happen at a moment, such as the loss of the fork server."""
 
     def __init__(
         self,
@@ -179,7 +176,6 @@ class World:
         slot: DeviceSlot,
         memory_of: Callable[[Cell, Stage], float | None] = lambda *_: 0.0,
         events: Mapping[float, Callable[[World], None]] | None = None,
-        from_then_on: Mapping[float, Callable[[World], None]] | None = None,
         settings: Settings = Settings(),  # noqa: B008 - it is frozen
     ) -> None:
         self.scripts = dict(enumerate(scripts, 1))
@@ -191,7 +187,7 @@ class World:
         self.sent_back = Counter[int]()
         #: Of each process the cell's number, whether it finds a program, and whether that is known to be right.
         self.begun: list[tuple[int, bool, bool]] = []
-        self._events, self._from_then_on = sorted((events or {}).items()), dict(from_then_on or {})
+        self._events = sorted((events or {}).items())
         cells = [virtual_cell(number) for number in self.scripts]
         self.scheduler = GpuScheduler(cells, settings, slot, {}, None, memory_of)
         (self.server,) = self.scheduler._servers
@@ -218,9 +214,6 @@ class World:
                 while self.scheduler.busy:
                     while self._events and self._events[0][0] <= self.now:
                         self._events.pop(0)[1](self)
-                    for moment, happen in self._from_then_on.items():
-                        if self.now >= moment:
-                            happen(self)
                     self.scheduler.start_waiting()
                     self._check()
                     still_s = 0.0 if self._advance() else still_s + 0.1

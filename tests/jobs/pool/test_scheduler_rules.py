@@ -104,8 +104,12 @@ def test_a_fork_server_that_is_lost_in_the_middle_costs_no_outcome(seed, moments
 def test_after_the_budget_who_runs_ends_and_no_other_starts(seed, moment):
     rng = random.Random(seed)
     scripts = [random_script(rng, 8) for _ in range(12)]
-    # The pool gives up in every turn from then on.
-    world = World(scripts, device_slot(4, 8), from_then_on={moment: lambda world: world.scheduler.give_up()})
+
+    def begin_to_give_up(world):  # as the pool does in every turn from then on
+        start = world.scheduler.start_waiting
+        world.scheduler.start_waiting = lambda: world.scheduler.give_up() or start()
+
+    world = World(scripts, device_slot(4, 8), events={moment: begin_to_give_up})
     world.run()
     counts = Counter(outcome.measurement.cell.batch_size for outcome in world.outcomes)
     assert set(counts.values()) <= {1}
