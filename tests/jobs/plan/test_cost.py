@@ -108,7 +108,7 @@ def told(history, hours):
     return found.to_json(), text.getvalue()
 
 
-def test_a_forecast_adds_up_what_the_cells_cost_and_is_scaled_by_measured_nights():
+def test_a_forecast_adds_up_costs_and_is_scaled_by_measured_nights():
     found, text = told(HISTORY, 1)
     assert (found["planned"], found["cells"], found["models"], found["configs"]) == (4, 4, 2, 2)
     assert found["left_out"] == ["c: needs timm, not installed"]
