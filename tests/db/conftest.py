@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -43,6 +45,19 @@ def store(request: pytest.FixtureRequest, location: str) -> Iterator[Engine]:
     engine = open_store(location, write=True) if is_file else request.getfixturevalue("postgres").engine(location)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Engine]]:
+    """A way to open stores, for reading unless told otherwise, that are closed after the test."""
+    with ExitStack() as stack:
+
+        def opened(place: Path | str, *, write: bool = False, **options: Any) -> Engine:
+            engine = open_store(place, write=write, **options)
+            stack.callback(engine.dispose)
+            return engine
+
+        yield opened
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -27,12 +27,11 @@ ROLE = """
 
 
 @pytest.fixture
-def filled(postgres_url, tmp_path):
-    engine = open_store(postgres_url, write=True)
+def filled(postgres_url, tmp_path, opened):
+    engine = opened(postgres_url, write=True)
     for number in range(2):
         ingest_bundle(engine, night(tmp_path, f"r{number}", minutes=number, cells=[cell()]))
-    yield engine
-    engine.dispose()
+    return engine
 
 
 @pytest.fixture
@@ -46,24 +45,21 @@ def role(postgres, filled):
     postgres.say("DROP ROLE dash", database)
 
 
-def test_a_user_who_may_only_select_reads_everything_and_writes_nothing(filled, role, tmp_path):
-    reader = open_store(role, write=False)
+def test_a_user_who_may_only_select_reads_everything_and_writes_nothing(filled, role, tmp_path, opened):
+    # Not even where the program itself would let it.
+    reader, other = opened(role), opened(role, write=True)
     assert answers(reader) == answers(filled)
     assert list_regressions(reader) == []
-    # Not even where the program itself would let it.
-    other = open_store(role, write=True)
     for engine, said in ((reader, "read-only"), (other, "permission denied")):
         for statement in ("DELETE FROM runs", "UPDATE meta SET value = '9'", "CREATE TABLE mine (x integer)"):
             with engine.connect() as conn, pytest.raises(DBAPIError, match=said):
                 conn.execute(text(statement))
-    reader.dispose()
     with pytest.raises(StoreError, match=r"permission denied.*docs/store\.md"):
         ingest_bundle(other, night(tmp_path, "r9"))
-    other.dispose()
 
 
-def test_a_reader_is_read_only_whoever_the_user_is(filled, postgres_url, tmp_path):
-    reader = open_store(f"{postgres_url}&options=-c%20statement_timeout%3D12345", write=False)
+def test_a_reader_is_read_only_whoever_the_user_is(filled, postgres_url, tmp_path, opened):
+    reader = opened(f"{postgres_url}&options=-c%20statement_timeout%3D12345")
     with reader.connect() as conn:
         assert conn.execute(text("SHOW statement_timeout")).scalar() == "12345ms"
         assert conn.execute(text("SHOW default_transaction_read_only")).scalar() == "on"
@@ -74,18 +70,16 @@ def test_a_reader_is_read_only_whoever_the_user_is(filled, postgres_url, tmp_pat
     ):
         with pytest.raises(StoreError, match="opened read-only"):
             write()
-    reader.dispose()
 
 
-def test_a_user_who_may_store_needs_no_right_to_change_the_schema(postgres, filled, role, tmp_path):
+def test_a_user_who_may_store_needs_no_right_to_change_the_schema(postgres, filled, role, tmp_path, opened):
     database = filled.url.database
     postgres.say("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO dash", database)
     postgres.say("GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO dash", database)
-    engine = open_store(role, write=True)
+    engine = opened(role, write=True)
     assert ingest_bundle(engine, night(tmp_path, "r9", minutes=9, branch="new", cells=[cell("new")])).new == 1
     with engine.connect() as conn, pytest.raises(DBAPIError, match="must be owner"):
         conn.execute(text("DROP TABLE regression_events"))
-    engine.dispose()
 
 
 def test_no_such_database_user_or_server_is_one_line_that_says_what_to_do(postgres):
@@ -96,30 +90,24 @@ def test_no_such_database_user_or_server_is_one_line_that_says_what_to_do(postgr
         assert any(word in message for word in ("is the server up", "no such host", "does not answer"))
 
 
-def test_a_wrong_password_is_one_line_without_it(postgres, role):
+def test_a_wrong_password_is_one_line_without_it(postgres, role, opened):
     hba = postgres.folder / "data" / "pg_hba.conf"
     before = hba.read_text()
     try:
         hba.write_text(f"local all dash scram-sha-256\n{before}")
         postgres.say("SELECT pg_reload_conf()")
-        wait_for_a_password(role)
+        until = time.monotonic() + 30
+        with suppress(StoreError):
+            while time.monotonic() < until:  # the server reads its files when it comes to it
+                open_store(role, write=False).dispose()
         assert "correct the user or password" in refusal(role.replace("dash@", "dash:secret-wrong@"))
         assert "PGPASSWORD" in refusal(role)
-        right = open_store(role.replace("dash@", "dash:secret-of-dash@"), write=False)
+        right = opened(role.replace("dash@", "dash:secret-of-dash@"))
         assert queries.revision(right) == 2
         assert "secret" not in str(right.url)
-        right.dispose()
     finally:
         hba.write_text(before)
         postgres.say("SELECT pg_reload_conf()")
-
-
-def wait_for_a_password(url):
-    """The server reads its files when it comes to it."""
-    until = time.monotonic() + 30
-    with suppress(StoreError):
-        while time.monotonic() < until:
-            open_store(url, write=False).dispose()
 
 
 def test_an_empty_database_and_that_of_another_program_are_told_apart(postgres):
@@ -131,34 +119,28 @@ def test_an_empty_database_and_that_of_another_program_are_told_apart(postgres):
     postgres.drop(url)
 
 
-def test_one_writer_at_a_time_and_the_other_waits_no_longer_than_it_should(filled, postgres_url, tmp_path, monkeypatch):
+def test_one_writer_at_a_time_and_the_other_waits_only_so_long(filled, postgres_url, tmp_path, monkeypatch, opened):
     monkeypatch.setattr("db.engine._PATIENCE_S", 1)
-    other = open_store(postgres_url, write=True)
+    other = opened(postgres_url, write=True)
     with filled.begin() as conn:
         conn.execute(text("SELECT value FROM meta FOR UPDATE"))
         with pytest.raises(StoreError, match="another program is writing"):
             ingest_bundle(other, night(tmp_path, "r8", minutes=8))
     assert ingest_bundle(other, tmp_path / "r8.jsonl.gz").new == 9
-    other.dispose()
 
 
-def test_a_reader_sees_one_state_in_all_queries_of_a_transaction(filled, postgres_url, tmp_path):
-    reader = open_store(postgres_url, write=False)
+def test_a_reader_sees_one_state_and_outlives_its_connection(filled, postgres, postgres_url, tmp_path, opened):
+    reader = opened(postgres_url)
     with reader.connect() as conn:
         assert queries.revision(conn) == 2
         ingest_bundle(filled, night(tmp_path, "r8", minutes=8))
         assert queries.revision(conn) == 2
         assert len(queries.list_runs(conn)) == 2
     assert queries.revision(reader) == 3
-    reader.dispose()
-
-
-def test_a_connection_that_the_server_ended_is_one_line_and_the_next_works(filled, postgres, postgres_url):
-    reader = open_store(postgres_url, write=False)
+    # A connection that the server ended is one line, and the next one works.
     with reader.connect() as conn:
         number = conn.execute(text("SELECT pg_backend_pid()")).scalar()
         postgres.say(f"SELECT pg_terminate_backend({number})")
         with pytest.raises(StoreError, match="the server closed the connection"):
             queries.revision(conn)
-    assert queries.revision(reader) == 2
-    reader.dispose()
+    assert queries.revision(reader) == 3

@@ -6,7 +6,6 @@ from contextlib import closing
 import pytest
 from sqlalchemy import text
 
-from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.maintenance.consistency import check_bundles, check_store, damage_of
 from tests.chaos.world import cli
@@ -32,11 +31,6 @@ def bundles(folder):
     return sorted(folder.glob("*.jsonl*"))
 
 
-def change(engine, statement):
-    with engine.begin() as conn:
-        conn.execute(text(statement))
-
-
 def test_a_database_agrees_with_itself_and_with_its_bundles(filled, tmp_path):
     assert check_store(filled) == []
     told = check_bundles(filled, bundles(tmp_path))
@@ -48,32 +42,13 @@ def test_a_database_agrees_with_itself_and_with_its_bundles(filled, tmp_path):
 @pytest.mark.parametrize(
     ("statement", "kind", "said"),
     [
+        # What contradicts itself.
         ("UPDATE runs SET measured = 5 WHERE run_id = 'r1'", "different", "says 5 measured: its rows 3"),
         ("UPDATE measurements SET compiled_ms = 2 * compiled_ms", "different", "the summary of"),
         ("UPDATE meta SET value = 'many'", "broken", "no number"),
         ("UPDATE samples SET number_format = NULL WHERE metric = 'eager_ms'", "broken", "eager_ms cannot be read"),
         ("UPDATE samples SET count = 3 WHERE metric = 'eager_ms'", "broken", "eager_ms cannot be read"),
-    ],
-)
-def test_what_contradicts_itself_is_found(filled, statement, kind, said):
-    change(filled, statement)
-    found = check_store(filled)
-    assert any(item.kind == kind and said in item.text for item in found), found
-
-
-def test_rows_that_refer_to_nothing_are_found_in_a_file(full):
-    with closing(sqlite3.connect(full)) as other:  # another program, that minds no references
-        other.execute("DELETE FROM environments")
-        other.commit()
-    engine = open_store(full, write=True)
-    assert any("refer to no row of environments" in item.text for item in check_store(engine))
-    engine.dispose()
-
-
-@IN_A_FILE
-@pytest.mark.parametrize(
-    ("statement", "kind", "said"),
-    [
+        # What differs from the bundles.
         ("DELETE FROM runs WHERE run_id = 'r1'", "missing", "run r1 is not in the database"),
         ("DELETE FROM measurements WHERE replicate = 1", "missing", "(replicate 1): measurement is not in"),
         ("DELETE FROM samples WHERE metric = 'eager_ms'", "missing", "(eager_ms): samples is not in the database"),
@@ -84,10 +59,22 @@ def test_rows_that_refer_to_nothing_are_found_in_a_file(full):
         ("UPDATE measurements SET eager_ms = eager_ms * 0.999999999", "different", "differs in eager_ms"),
     ],
 )
-def test_what_differs_from_the_bundles_is_found(filled, tmp_path, statement, kind, said):
-    change(filled, statement)
-    found = check_bundles(filled, bundles(tmp_path)).findings
-    assert any(item.kind == kind and said in item.text for item in found), found
+def test_what_contradicts_itself_or_the_bundles_is_found(filled, tmp_path, statement, kind, said):
+    with filled.begin() as conn:
+        conn.execute(text(statement))
+
+    def findings():
+        yield from check_store(filled)
+        yield from check_bundles(filled, bundles(tmp_path)).findings
+
+    assert any(item.kind == kind and said in item.text for item in findings())
+
+
+def test_rows_that_refer_to_nothing_are_found_in_a_file(full, opened):
+    with closing(sqlite3.connect(full)) as other:  # another program, that minds no references
+        other.execute("DELETE FROM environments")
+        other.commit()
+    assert any("refer to no row of environments" in item.text for item in check_store(opened(full)))
 
 
 def test_what_no_bundle_tells_is_extra_within_a_run_and_untold_as_a_run(filled, tmp_path):

@@ -24,7 +24,7 @@ from tests.factories import COMMIT_A, COMMIT_B, cell, night, passing
 OLD_STORES = Path(__file__).parents[1] / "data"
 
 
-def test_a_metric_that_is_newer_than_the_database_gets_its_column(store, location, tmp_path):
+def test_a_metric_that_is_newer_than_the_database_gets_its_column(store, location, tmp_path, opened):
     ingest_bundle(store, night(tmp_path, "r1"))
     before = answers(store)
     with store.begin() as conn:
@@ -33,11 +33,9 @@ def test_a_metric_that_is_newer_than_the_database_gets_its_column(store, locatio
             conn.execute(text(f"ALTER TABLE {column}"))
     with pytest.raises(StoreError, match="inductor-watch db upgrade"):
         open_store(location, write=False)
-    open_store(location, write=True).dispose()
-    reader = open_store(location, write=False)
-    assert {**answers(reader), "history": None} == {**before, "history": None}
+    opened(location, write=True)
+    assert {**answers(opened(location)), "history": None} == {**before, "history": None}
     assert ingest_bundle(store, night(tmp_path, "r2", minutes=60)).new == 9
-    reader.dispose()
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +49,16 @@ def new_answers(tmp_path_factory):
 
 
 @pytest.mark.parametrize("frozen", sorted(OLD_STORES.glob("store_*.sql.gz")), ids=lambda path: path.name)
-def test_a_store_of_a_version_is_upgraded_and_answers_as_a_new_one(frozen, new_answers, tmp_path):
+def test_a_store_of_a_version_is_upgraded_and_answers_as_a_new_one(frozen, new_answers, tmp_path, opened):
     """`scripts/frozen_store.py` made it: from bundles that are still there, with a record that only a store has."""
     path = tmp_path / "frozen.db"
     with closing(sqlite3.connect(path)) as conn:
         conn.executescript(gzip.decompress(frozen.read_bytes()).decode())
-    upgraded = open_store(path, write=True)
+    upgraded = opened(path, write=True)
     assert answers(upgraded) == new_answers
     (record,) = list_regressions(upgraded)
     assert (record.base_run, record.onset_run, record.events[0].author) == (BASE, NEW, "ann")
     assert "seen by hand" in record.events[0].text
-    upgraded.dispose()
 
 
 def test_a_failing_creation_leaves_nothing_behind(tmp_path):
@@ -83,7 +80,7 @@ def old_store(request, tmp_path):
 
 
 @pytest.mark.parametrize("old_store", ["0003", "0006"], indirect=True)
-def test_a_rebuild_keeps_what_people_wrote_in_an_older_database(old_store, tmp_path):
+def test_a_rebuild_keeps_what_people_wrote_in_an_older_database(old_store, tmp_path, opened):
     bundles = [
         night(tmp_path, name, minutes=minutes, commit=commit, cells=[cell()])
         for name, commit, minutes in (("r1", COMMIT_A, 0), ("r2", COMMIT_B, 60))
@@ -92,12 +89,12 @@ def test_a_rebuild_keeps_what_people_wrote_in_an_older_database(old_store, tmp_p
         with pytest.raises(StoreError, match=r"schema 000[36], from before this program: .*db rebuild NEW_DB") as told:
             open_store(old_store, write=write)
         assert f"--db {old_store}`" in str(told.value)
-    old = open_store(old_store, write=False, older=True)
+    old = opened(old_store, older=True)
     is_first = migrate.current(old) == "0003"
     report = rebuild(tmp_path / "new.db", bundles, old)
     assert (report.runs, report.measurements, report.regressions, report.lost) == (2, 2, 1, ())
     assert report.notes == (("2026-08-03 ann on run r1: the fan was broken",) if is_first else ())
-    new = open_store(tmp_path / "new.db", write=False)
+    new = opened(tmp_path / "new.db")
     (found,) = list_regressions(new)
     assert (found.cell_id, found.state, found.base_run, found.onset_run) == (cell().cell_id, "acknowledged", "r1", "r2")
     events = [(event.author, event.to_state, event.text) for event in found.events]
@@ -109,7 +106,6 @@ def test_a_rebuild_keeps_what_people_wrote_in_an_older_database(old_store, tmp_p
             assert line == [(COMMIT_A, 2000.0), (COMMIT_B, 2001.0)]
             assert conn.execute(select(Tag.name, Tag.sha)).all() == [("v1", COMMIT_A)]
             assert conn.execute(select(CommitLink.kind)).scalars().all() == ["reverts"]
-    new.dispose()
 
 
 def test_compile_times_of_an_older_database_hold_no_tuning_afterwards(store, location, tmp_path):
@@ -135,43 +131,31 @@ def test_compile_times_of_an_older_database_hold_no_tuning_afterwards(store, loc
     assert stored(store) == now
 
 
-def test_a_rebuild_reads_a_database_that_was_not_upgraded(store, location, tmp_path):
-    bundle = night(tmp_path, "r1", minutes=0, commit=COMMIT_A, cells=[cell()])
+def test_a_rebuild_reads_a_database_that_was_not_upgraded(store, location, tmp_path, opened):
+    bundle = night(tmp_path, "r1", cells=[cell()])
     ingest_bundle(store, bundle)
     with store.begin() as conn:
         conn.execute(insert(Tag).values(repo="pytorch/pytorch", name="v1", sha=COMMIT_A))
         conn.execute(text("DROP VIEW results"))
         conn.execute(text("ALTER TABLE measurements DROP COLUMN fallbacks"))
         conn.execute(text("UPDATE alembic_version SET version_num = '0007'"))
-    old = open_store(location, write=False, older=True)
-    assert rebuild(tmp_path / "new.db", [bundle], old).lost == ()
-    old.dispose()
-    new = open_store(tmp_path / "new.db", write=False)
-    with new.connect() as conn:
+    assert rebuild(tmp_path / "new.db", [bundle], opened(location, older=True)).lost == ()
+    with opened(tmp_path / "new.db").connect() as conn:
         assert conn.execute(select(Tag.name, Tag.sha)).all() == [("v1", COMMIT_A)]
-    new.dispose()
-    with store.connect() as conn:
-        assert migrate.current(conn) == "0007"
-    engine = open_store(location, write=True)
-    assert migrate.current(engine) == migrate.VERSIONS[-1]
-    with engine.connect() as conn:
+    assert migrate.current(store) == "0007"
+    with opened(location, write=True).connect() as conn:
+        assert migrate.current(conn) == migrate.VERSIONS[-1]
         assert not migrate.missing_columns(conn)
-    engine.dispose()
 
 
-def test_a_server_that_sorts_by_another_language_gives_the_same_order(postgres):
-    url = postgres.blank("TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'")
-    engine = open_store(url, write=True)
-    with engine.begin() as conn:
+def test_another_language_sorts_alike_and_another_encoding_is_refused(postgres, opened):
+    other = postgres.blank("TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'")
+    with opened(other, write=True).begin() as conn:
         conn.execute(text("INSERT INTO models (suite, name) VALUES ('s', 'b'), ('s', 'B'), ('s', 'a-b'), ('s', 'aa')"))
         found = conn.execute(text("SELECT name FROM models ORDER BY name")).scalars().all()
     assert found == sorted(found) == ["B", "a-b", "aa", "b"]
-    engine.dispose()
-    postgres.drop(url)
-
-
-def test_a_server_database_of_another_encoding_is_refused(postgres):
-    url = postgres.blank("TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    latin = postgres.blank("TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
     with pytest.raises(StoreError, match=r"LATIN1.*createdb --encoding=UTF8"):
-        open_store(url, write=True)
-    postgres.drop(url)
+        open_store(latin, write=True)
+    for url in (other, latin):
+        postgres.drop(url)
