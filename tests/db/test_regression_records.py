@@ -6,17 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import update
 
+from db import regression_records as records
 from db.ingest import ingest_bundle
 from db.queries.cells import revision
-from db.regression_records import (
-    Finding,
-    change_state,
-    find_regression,
-    list_regressions,
-    note_regression,
-    open_regression,
-    regression,
-)
+from db.regression_records import Finding, change_state, find_regression, list_regressions, open_regression
 from db.schema import Regression
 from db.store_errors import RecordError
 from tests.factories import COMMIT_A, COMMIT_B, TESTBED, cell, night
@@ -63,7 +56,7 @@ def test_a_record_tells_its_history_in_the_order_of_writing(nights):
     states = ["confirmed", "acknowledged", "fixed", "returned", "expected"]
     for number, state in enumerate(states):
         change_state(nights, name, state, at=AT - timedelta(hours=number), author="bob", text=state.upper())
-    found = regression(nights, name)
+    found = records.regression(nights, name)
     assert [event.to_state for event in found.events] == ["new", *states]
     assert [event.from_state for event in found.events] == [None, "new", *states[:-1]]
     assert "one of new, confirmed" in says(change_state, nights, name, "gone\n", at=AT, author=WHO)
@@ -90,18 +83,20 @@ def test_what_does_not_belong_together_is_refused_and_nothing_is_written(nights,
 def test_a_note_an_owner_and_a_link_stand_in_the_history_and_move_nothing(nights):
     name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
     change_state(nights, name, "fixed", at=AT + timedelta(hours=1), author="bob")
-    found = note_regression(nights, name, at=AT + timedelta(days=1), author="bob", text="seen again", owner="carl")
+    found = records.note_regression(
+        nights, name, at=AT + timedelta(days=1), author="bob", text="seen again", owner="carl"
+    )
     assert (found.state, found.owner, found.link) == ("fixed", "carl", "")
     assert found.state_since == AT + timedelta(hours=1)
     event = found.events[-1]
     assert (event.from_state, event.to_state) == ("fixed", "fixed")
     assert (event.author, event.text) == ("bob", "seen again; owner: carl")
     before = revision(nights)
-    assert note_regression(nights, name, at=AT, author="bob", owner="carl") == found
+    assert records.note_regression(nights, name, at=AT, author="bob", owner="carl") == found
     assert revision(nights) == before
     told = {"at": AT, "author": "bob"}
-    assert "a note needs a text, an owner or a link" in says(note_regression, nights, name, text=" ", **told)
-    assert "no regression" in says(note_regression, nights, "nothing", text="x", **told)
+    assert "a note needs a text, an owner or a link" in says(records.note_regression, nights, name, text=" ", **told)
+    assert "no regression" in says(records.note_regression, nights, "nothing", text="x", **told)
 
 
 def test_a_record_is_found_by_a_beginning_of_its_name_that_is_its_own(nights):
@@ -122,6 +117,6 @@ def test_a_link_that_is_no_address_is_refused_wherever_it_comes_from(nights):
     assert "https://" in says(open_regression, nights, SLOWER, **told)
     name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
     assert "https://" in says(change_state, nights, name, "acknowledged", **told)
-    assert "https://" in says(note_regression, nights, name, **told | {"link": "https://x/1 2"})
-    found = regression(nights, name)
+    assert "https://" in says(records.note_regression, nights, name, **told | {"link": "https://x/1 2"})
+    found = records.regression(nights, name)
     assert (found.link, found.state, len(found.events)) == ("", "new", 1)

@@ -25,7 +25,6 @@ from tests.factories import (
     COMMIT_B,
     COMMIT_C,
     START,
-    TESTBED,
     cell,
     failing,
     header,
@@ -51,7 +50,7 @@ def nights(store, tmp_path):
         made = [passing(item, minutes=minutes + 1) for item in CELLS[:3]]
         made += [failing(item, Status.FAIL_TO_RUN, minutes=minutes + 1) for item in CELLS[3:]]
         ingest_bundle(store, write_bundle(tmp_path, header(run_id, minutes=minutes), made))
-    ingest_bundle(store, night(tmp_path, "aside", minutes=1, cells=CELLS, testbed=TESTBED | {"cores": 8}))
+    ingest_bundle(store, night(tmp_path, "aside", minutes=1, cells=CELLS, testbed={"cores": 8}))
     return store
 
 

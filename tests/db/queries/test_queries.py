@@ -14,20 +14,7 @@ from db.queries.side_rows import drop_promises, taken_on
 from db.schema import ConfigRow, Planned, Run
 from db.store_errors import FilterError, SideError, StoreError
 from tests.db import reads as queries
-from tests.factories import (
-    COMMIT_A,
-    COMMIT_B,
-    CONFIGS,
-    LABEL,
-    TESTBED,
-    cell,
-    failing,
-    header,
-    matrix,
-    night,
-    passing,
-    write_bundle,
-)
+from tests.factories import COMMIT_A, COMMIT_B, CONFIGS, cell, failing, header, matrix, night, passing, write_bundle
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +35,8 @@ def test_runs_are_listed_newest_first_with_their_counts(nights):
     assert [run.run_id for run in runs] == ["n3", "n2", "n1"]
     assert [(run.planned, run.measured, run.missing) for run in runs] == [(9, 9, 0), (9, 6, 3), (9, 9, 0)]
     assert runs[1].statuses == {"pass": 3, "fail_to_compile": 3}
-    assert (runs[0].label, runs[0].testbed, runs[0].bundle) == (LABEL, TESTBED, "n3.jsonl.gz")
+    head = header("n3")
+    assert (runs[0].label, runs[0].testbed, runs[0].bundle) == (head.label, head.testbed, "n3.jsonl.gz")
     assert queries.branches(nights) == ["slow", "main"]
     gone = cell("gpt2").cell_id
     assert (queries.measurement(nights, "n2", gone), queries.evidence(nights, "n2", gone)) == (None, ({}, None))
@@ -111,12 +99,10 @@ def test_history_of_a_suite_agrees_with_the_rows(nights):
 
 
 def test_an_empty_store_answers_everything(store):
-    assert queries.list_runs(store) == []
-    assert queries.branches(store) == []
     for side in ("latest", "main"):
         with pytest.raises(SideError, match="inductor-watch nightly"):
             queries.resolve_side(store, side)
-    assert queries.axes(store).suites == ()
+    assert (queries.list_runs(store), queries.branches(store), queries.axes(store).suites) == ([], [], ())
     assert queries.revision(store) == 0
     assert queries.suite_history(store).empty
     assert queries.model_history(store, "huggingface", "bert").empty
@@ -205,35 +191,27 @@ def test_histories_and_sides_are_found_through_an_index(store, tmp_path):
 A, B, C = (cell(model) for model in "abc")
 
 
-def promise(store, folder, *cells, run_id="n-absent", **changes):
-    ingest_bundle(store, write_bundle(folder, header(run_id, night="n", **changes), [], planned=cells))
-
-
 def count(store, table):
     with store.connect() as conn:
         return conn.execute(select(func.count()).select_from(table)).scalar_one()
 
 
-def test_a_night_took_on_what_its_runs_planned_or_measured(store, tmp_path):
+def test_a_night_takes_on_what_its_runs_plan_until_a_promise_is_dropped(store, tmp_path):
     ingest_bundle(store, write_bundle(tmp_path, header("one", night="n"), [passing(A)], planned=[A, B]))
     ingest_bundle(store, night(tmp_path, "other", cells=[C]))
-    promise(store, tmp_path, C)
+    promised = header("n-absent", night="n")
+    ingest_bundle(store, write_bundle(tmp_path, promised, [], planned=[C, B]))
     found = taken_on(store, "n", besides="n-absent")
     assert [run.run_id for run in found.runs] == ["one"]
     assert found.cells == {A.cell_id, B.cell_id}
     assert taken_on(store, "n", besides="").cells == {A.cell_id, B.cell_id, C.cell_id}
     assert taken_on(store, "nowhere", besides="").runs == ()
-
-
-def test_promises_that_no_longer_hold_go_with_all_that_hangs_on_them(store, tmp_path):
-    promise(store, tmp_path, A, B)
-    assert not drop_promises(store, "n-absent", unless=[B.cell_id, A.cell_id])
-    assert count(store, Planned) == 2
-    assert drop_promises(store, "n-absent", unless=[A.cell_id])
-    assert (count(store, Run), count(store, Planned)) == (0, 0)
+    # A promise goes with all that hangs on it once it no longer holds; a run with measurements never does.
+    assert not drop_promises(store, "n-absent", unless=[B.cell_id, C.cell_id])
+    assert (count(store, Run), count(store, Planned)) == (3, 3)
+    assert drop_promises(store, "n-absent", unless=[C.cell_id])
+    assert (count(store, Run), count(store, Planned)) == (2, 1)
     assert not drop_promises(store, "n-absent", unless=[])
-    # A run with measurements is never dropped.
-    ingest_bundle(store, night(tmp_path / "measured", "n-absent", cells=[A]))
     with pytest.raises(StoreError, match="has measurements"):
-        drop_promises(store, "n-absent", unless=[])
-    assert count(store, Run) == 1
+        drop_promises(store, "one", unless=[])
+    assert count(store, Run) == 2

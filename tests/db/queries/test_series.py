@@ -8,32 +8,21 @@ from sqlalchemy import update
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.nights import list_runs
+from db.queries import series
 from db.queries.cells import cell_names
-from db.queries.series import (
-    environments_of,
-    passing_values,
-    programs_of,
-    runs_in_order,
-    series_runs,
-    series_values,
-    surroundings,
-)
+from db.queries.series import runs_in_order, series_runs
 from db.schema import Commit
 from tests.factories import ENVIRONMENT, cell, failing, header, night, passing, write_bundle
 
 SHAS = [f"{number:040x}" for number in range(6)]
 
 
-def place(store, sha, position):
-    with store.begin() as conn:
-        conn.execute(update(Commit).where(Commit.sha == sha).values(position=position))
-
-
 def test_runs_are_in_the_order_of_the_repository_unplaced_ones_last(store, tmp_path):
     for number, sha in enumerate([3, 1, 2, 4, 0]):
         ingest_bundle(store, night(tmp_path, f"r{number}", minutes=number, commit=SHAS[sha], cells=[cell()]))
-    for sha, position in ((SHAS[3], 30), (SHAS[1], 10), (SHAS[4], 40), (SHAS[0], 0)):
-        place(store, sha, position)
+    with store.begin() as conn:
+        for sha, position in ((SHAS[3], 30), (SHAS[1], 10), (SHAS[4], 40), (SHAS[0], 0)):
+            conn.execute(update(Commit).where(Commit.sha == sha).values(position=position))
     # r2 (not placed) started when place 30 had been measured; r3 is of place 40.
     assert [run.run_id for run in series_runs(store)] == ["r4", "r1", "r0", "r2", "r3"]
     ingest_bundle(store, night(tmp_path, "aside", minutes=9, commit=SHAS[5], cells=[cell()], branch="feature"))
@@ -59,7 +48,7 @@ def test_values_statuses_and_surroundings_are_told_by_number(store, tmp_path):
     ingest_bundle(store, write_bundle(tmp_path, header("r0"), made, planned=[*(one.cell for one in made), cell("new")]))
     (run,) = series_runs(store)
     names = cell_names(store)
-    rows = np.concatenate(list(series_values(store, [run.key], ("compiled_ms", "compiled_peak_bytes"))))
+    rows = np.concatenate(list(series.series_values(store, [run.key], ("compiled_ms", "compiled_peak_bytes"))))
     models = names.loc[rows[:, 1].astype(int), "model"]
     found = dict(zip(models, rows.tolist(), strict=True))
     assert set(found) == {"bert", "gpt2", "vit", "t5"}
@@ -67,16 +56,16 @@ def test_values_statuses_and_surroundings_are_told_by_number(store, tmp_path):
     assert [found[model][2] for model in ("bert", "gpt2", "t5")] == [1, 0, 1]
     assert np.isnan(found["vit"][2])
     assert found["t5"][3] == 5.0
-    passed = passing_values(store, [run.key], "compiled_ms")
+    passed = series.passing_values(store, [run.key], "compiled_ms")
     assert {names.loc[int(row[1]), "model"]: row[2] for row in passed} == {m: found[m][3] for m in ("bert", "t5")}
     assert np.isnan([found["t5"][4], found["gpt2"][3]]).all()
     key = int(found["gpt2"][1])
-    around = surroundings(store, [(run.key, key), (run.key, 10**6)])
+    around = series.surroundings(store, [(run.key, key), (run.key, 10**6)])
     assert list(around) == [(run.key, key)]
     one = around[run.key, key]
     assert (one.status, one.environment) == ("fail_to_compile", run.environment)
-    assert environments_of(store, [one.environment, None]) == {one.environment: ENVIRONMENT}
-    assert programs_of(store, [one.program])[one.program]["backend"] == "inductor"
+    assert series.environments_of(store, [one.environment, None]) == {one.environment: ENVIRONMENT}
+    assert series.programs_of(store, [one.program])[one.program]["backend"] == "inductor"
 
 
 def test_released_builds_come_by_the_dates_of_their_bundles(store, tmp_path):

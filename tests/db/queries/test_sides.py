@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,6 @@ def runs(shared, tmp_path_factory):
     return fill(shared, tmp_path_factory.mktemp("runs"))
 
 
-@pytest.fixture
-def more_runs(store, tmp_path):
-    return fill(store, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("text", "kind", "expected"),
     [
@@ -54,13 +50,9 @@ def test_a_text_stands_for_its_runs_newest_first(runs, text, kind, expected):
 
 
 def test_a_pull_request_a_day_and_a_device_name_a_side(store, tmp_path):
-    h100, h200 = ({"gpu": f"NVIDIA {name}"} for name in ("H100 80GB", "H200"))
-    one = {"commit_title": "Faster (#154667)", "testbed": h100, "night": "one"}
-    for run_id, minutes, more in (
-        ("first", 1200, one),
-        ("second", 1430, one),
-        ("third", 1440, {"commit": COMMIT_C, "commit_title": "Not #154667 (#1546671)", "testbed": h200}),
-    ):
+    one = {"commit_title": "Faster (#154667)", "testbed": {"gpu": "NVIDIA H100 80GB"}, "night": "one"}
+    other = {"commit_title": "Not #154667 (#1546671)", "testbed": {"gpu": "NVIDIA H200"}, "commit": COMMIT_C}
+    for run_id, minutes, more in (("first", 1200, one), ("second", 1430, one), ("third", 1440, other)):
         ingest_bundle(store, night(tmp_path, run_id, minutes=minutes, cells=[cell()], **more))
     # A day is one night, although its second run started after midnight.
     for text in ("#154667", "2026-08-01", "H100"):
@@ -99,24 +91,14 @@ def test_a_text_that_stands_for_nothing_or_too_much_says_why(runs, text, said):
         (f"{COMMIT_B[:8]}-run", {"commit": COMMIT_C}, COMMIT_B[:7], "could be"),
     ],
 )
-def test_a_commit_that_another_run_makes_ambiguous_names_both(more_runs, tmp_path, run_id, changes, text, said):
-    ingest_bundle(more_runs, night(tmp_path, run_id, cells=[cell()], **changes))
-    assert said in refusal(more_runs, text)
+def test_a_commit_that_another_run_makes_ambiguous_names_both(store, tmp_path, run_id, changes, text, said):
+    ingest_bundle(fill(store, tmp_path), night(tmp_path, run_id, cells=[cell()], **changes))
+    assert said in refusal(store, text)
 
 
 def test_odd_texts_match_nothing_and_break_nothing(runs):
-    for text in (
-        "%",
-        "_ight-1",
-        "",
-        "night-1' OR '1'='1",
-        "a\nb",
-        "nul\x00",
-        "lone \ud800",
-        "latest~-1",
-        "main@",
-        "@x",
-    ):
+    unreadable = ["", "a\nb", "nul\x00", "lone \ud800"]
+    for text in ["%", "_ight-1", "night-1' OR '1'='1", "latest~-1", "main@", "@x", *unreadable]:
         refusal(runs, text)
 
 
@@ -177,24 +159,27 @@ def test_a_release_of_torch_stands_for_its_commit(tmp_path):
         resolve_side(store, "2.9.2")
 
 
-def test_a_census_is_no_night_to_compare_with(more_runs, tmp_path):
+def test_a_census_is_no_night_to_compare_with(store, tmp_path):
     """Its cells have no latencies: only its own name means it."""
     census = night(tmp_path, "census-1", minutes=900, branch="main", commit=COMMIT_B, cells=[cell()], trigger=CENSUS)
-    ingest_bundle(more_runs, census)
-    assert resolve_side(more_runs, "latest").run_ids == ("try-2",)
-    for name in ("main", COMMIT_B, COMMIT_B[:8], f"main@{COMMIT_B[:8]}"):
-        assert resolve_side(more_runs, name).run_ids == ("night-2",)
-    assert resolve_side(more_runs, "census-1").run_ids == ("census-1",)
-    assert "census-1" not in {item.night for item in list_nights(more_runs)}
-    assert "census-1" in {item.night for item in list_nights(more_runs, with_census=True)}
-    assert "census-1" not in {run.run_id for run in series_runs(more_runs)}
-    assert "census-1" not in set(model_history(more_runs, "huggingface", "bert")["run_id"])
+    ingest_bundle(fill(store, tmp_path), census)
+    meant = {"latest": "try-2", "census-1": "census-1"}
+    meant |= dict.fromkeys(("main", COMMIT_B, COMMIT_B[:8], f"main@{COMMIT_B[:8]}"), "night-2")
+    assert {name: resolve_side(store, name).run_ids for name in meant} == {name: (run,) for name, run in meant.items()}
+    assert "census-1" not in {item.night for item in list_nights(store)}
+    assert "census-1" in {item.night for item in list_nights(store, with_census=True)}
+    assert "census-1" not in {run.run_id for run in series_runs(store)}
+    assert "census-1" not in set(model_history(store, "huggingface", "bert")["run_id"])
 
 
 # Tags as names of commits
 
 
 UNKNOWN = "d4" * 20
+
+
+#: Two runs of a release, which is on no line that is imported, and one of main.
+RELEASES = [("first", "release/2.9", COMMIT_C), ("second", "release/2.9", COMMIT_C), ("night", "main", COMMIT_A)]
 
 
 def imported(store, tags):
@@ -204,9 +189,7 @@ def imported(store, tags):
 
 @pytest.fixture
 def releases(store, tmp_path):
-    """Two runs of a release, which is on no line that is imported, and one of main."""
-    told = [("first", "release/2.9", COMMIT_C), ("second", "release/2.9", COMMIT_C), ("night", "main", COMMIT_A)]
-    return fill(store, tmp_path, told)
+    return fill(store, tmp_path, RELEASES)
 
 
 def test_a_tag_stands_for_all_runs_of_its_commit(releases):
@@ -215,13 +198,12 @@ def test_a_tag_stands_for_all_runs_of_its_commit(releases):
     assert (side.kind, side.text, side.run_ids) == ("tag", "v2.9.1", ("second", "first"))
     assert resolve_side(releases, "v2.8.0").run_ids == ("night",)
     assert resolve_side(releases, "release/2.9@v2.9.1").run_ids == ("second", "first")
-    with pytest.raises(SideError, match=r"main has no runs of commit v2\.9\.1"):
-        resolve_side(releases, "main@v2.9.1")
 
 
 @pytest.mark.parametrize(
     ("tags", "text", "said"),
     [
+        ({"v2.9.1": COMMIT_C}, "main@v2.9.1", r"main has no runs of commit v2\.9\.1"),
         ({"v2.9.1": COMMIT_C}, "v2.9.2", r"no night, run, branch, tag, .* is called 'v2\.9\.2'.*v2\.9\.1"),
         ({"v2.8.0": UNKNOWN}, "v2.8.0", r"the tag v2\.8\.0 is pytorch/pytorch@d4d4d4d4d4, which no run .* measured"),
         ({"main": COMMIT_C}, "main", "also a tag: write main@a1a1a1a1a1 for the branch, or c3c3c3c3c3 for"),
@@ -229,9 +211,7 @@ def test_a_tag_stands_for_all_runs_of_its_commit(releases):
 )
 def test_a_name_that_is_unknown_unmeasured_or_ambiguous_is_one_line(releases, tags, text, said):
     imported(releases, tags)
-    with pytest.raises(SideError, match=said) as told:
-        resolve_side(releases, text)
-    assert "\n" not in str(told.value)
+    assert re.search(said, refusal(releases, text))
 
 
 def test_a_tag_that_moved_moves_and_bots_tags_want_a_commit_that_is_known(releases):
@@ -248,7 +228,8 @@ def test_a_tag_that_moved_moves_and_bots_tags_want_a_commit_that_is_known(releas
 
 
 NIGHTLY, ADHOC = {"trigger": "nightly"}, {"trigger": "adhoc"}
-OTHER = {**TESTBED, "gpu_index": 1}
+OTHER = {"night": "n", "testbed": {**TESTBED, "gpu_index": 1}}
+ON_A, ON_B = {"branch": "a"}, {"branch": "b"}
 
 
 def store_nights(store, folder, *told):
@@ -268,21 +249,11 @@ BASES = {
         {"one": "night", "again": "one"},
     ),
     "what a base planned on another testbed does not count": (
-        [
-            ("here", "abc"),
-            ("gpu0", "a", {"night": "n"}),
-            ("gpu1", "bc", {"night": "n", "testbed": OTHER}),
-            ("new", "abc"),
-        ],
+        [("here", "abc"), ("gpu0", "a", {"night": "n"}), ("gpu1", "bc", OTHER), ("new", "abc")],
         {"new": "here"},
     ),
     "a night of the same branch goes first": (
-        [
-            ("old", "abc", {"branch": "a"}),
-            ("main", "abc"),
-            ("new", "abc", {"branch": "a"}),
-            ("b", "abc", {"branch": "b"}),
-        ],
+        [("old", "abc", ON_A), ("main", "abc"), ("new", "abc", ON_A), ("b", "abc", ON_B)],
         {"new": "old", "b": "new"},
     ),
 }
