@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Engine, make_url
+from sqlalchemy import URL, make_url
 
 from db.engine import open_store
-from db.schema import Base, SchemaVersion
 
 #: The superuser of the server; a test that wants others creates them.
 ADMIN = "watch"
@@ -45,17 +44,6 @@ _SETTINGS = {
 }
 _SET_PARENT_DEATH_SIGNAL = 1
 
-#: What a test may have changed besides rows: then its database is not used again.
-_SHAPE = (
-    "SELECT md5(string_agg(table_name || '.' || column_name || data_type, ',' ORDER BY table_name, column_name))"
-    " || (SELECT count(*) FROM pg_indexes WHERE schemaname = 'public')"
-    " || (SELECT version_num FROM alembic_version)"
-    " FROM information_schema.columns WHERE table_schema = 'public'"
-)
-_FILLED = [table.name for table in reversed(Base.metadata.sorted_tables) if table is not SchemaVersion.__table__]
-_EMPTY = ";".join(f'DELETE FROM "{name}"' for name in _FILLED)  # noqa: S608
-_FIRST_ROW = "INSERT INTO meta (key, value) VALUES ('revision', '0')"
-
 
 class NoServerError(Exception):
     """Why no server can be started here, in one line."""
@@ -68,9 +56,7 @@ class Server:
     folder: Path
     process: subprocess.Popen[bytes]
     _names: Iterator[int] = field(default_factory=count)
-    _idle: list[str] = field(default_factory=list)
-    _shape: str = ""
-    _engines: dict[str, Engine] = field(default_factory=dict)
+    _has_template: bool = False
     _admin: Any = None
 
     def url(self, database: str, user: str = ADMIN, password: str | None = None) -> str:
@@ -89,44 +75,18 @@ class Server:
             return _first(conn, statement)
 
     def blank(self, options: str = "") -> str:
-        """The URL of a new database without any table."""
-        name = f"blank{next(self._names)}"
+        """The URL of a new database, without any table unless the options name a template."""
+        name = f"test{next(self._names)}"
         self.say(f'CREATE DATABASE "{name}" {options}')
         return self.url(name)
 
     def migrated(self) -> str:
-        """The URL of an empty store: one that another test has done with, or a copy of one that was migrated once."""
-        if self._idle:
-            return self._idle.pop()
-        if not self._shape:
+        """The URL of an empty store: a copy of one that was migrated once."""
+        if not self._has_template:
             self.say(f'CREATE DATABASE "{_TEMPLATE}"')
             open_store(self.url(_TEMPLATE), write=True).dispose()
-            self._shape = self.say(_SHAPE, _TEMPLATE)
-        name = f"test{next(self._names)}"
-        self.say(f'CREATE DATABASE "{name}" TEMPLATE "{_TEMPLATE}"')
-        return self.url(name)
-
-    def engine(self, url: str) -> Engine:
-        """The store at a URL, open for writing: one for all tests that get this database, since it remembers its statements."""
-        if url not in self._engines:
-            self._engines[url] = open_store(url, write=True)
-        return self._engines[url]
-
-    def give_back(self, url: str) -> None:
-        """Ends what a test had of a database, and empties it for the next one or, where that cannot be, drops it."""
-        import psycopg
-
-        name = str(make_url(url).database)
-        busy = f"FROM pg_stat_activity WHERE datname = '{name}' AND state <> 'idle'"
-        self.say(f"SELECT count(pg_terminate_backend(pid)) {busy}")
-        with suppress(psycopg.Error), psycopg.connect(url, options="-c lock_timeout=5s") as conn:
-            conn.execute(_EMPTY.encode())  # a third of what a new database costs
-            conn.execute(_FIRST_ROW)
-            if conn.execute(_SHAPE).fetchone() == (self._shape,):
-                self._idle.append(url)
-        if url not in self._idle:
-            self.drop(url)
-            self._engines.pop(url, None)
+            self._has_template = True
+        return self.blank(f'TEMPLATE "{_TEMPLATE}" STRATEGY file_copy')
 
     def drop(self, url: str) -> None:
         """Removes a database, whoever is connected to it."""
@@ -239,4 +199,4 @@ def postgres_url(postgres: Server) -> Iterator[str]:
     """The URL of an empty store on the server."""
     url = postgres.migrated()
     yield url
-    postgres.give_back(url)
+    postgres.drop(url)

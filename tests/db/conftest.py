@@ -29,22 +29,16 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """A store that a module fills once; its tests only read it."""
     if request.param == "sqlite":
         engine = new_store(tmp_path_factory.mktemp("shared") / "store.db")
-        yield engine
-        engine.dispose()
-        return
-    server: Server = request.getfixturevalue("postgres")
-    url = server.migrated()
-    yield server.engine(url)
-    server.give_back(url)
+    else:
+        engine = open_store(request.getfixturevalue("postgres").migrated(), write=True)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest, location: str) -> Iterator[Engine]:
+def store(location: str, opened: Callable[..., Engine]) -> Engine:
     """An empty store, open for writing; its bundles may go to the test's own folder."""
-    is_file = "://" not in location
-    engine = open_store(location, write=True) if is_file else request.getfixturevalue("postgres").engine(location)
-    yield engine
-    engine.dispose()
+    return opened(location, write=True)
 
 
 @pytest.fixture
