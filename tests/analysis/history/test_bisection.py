@@ -10,14 +10,10 @@ from analysis.history.bisection import RISK, Word, compare_ends, find_side, leve
 GOOD, BAD = [0.0, 0.01, -0.01], [0.2, 0.21, 0.19]
 
 
-@pytest.mark.parametrize(("least", "most", "found"), [(3, 12, [3, 5, 8, 12]), (2, 2, [2]), (1, 1, [1])])
-def test_a_build_is_looked_at_after_half_as_many_more_each_time(least, most, found):
-    assert looks(least, most) == found
+def test_looks_come_after_half_as_many_more_each_time_and_share_the_risk():
+    assert [looks(*ends) for ends in ((3, 12), (2, 2), (1, 1))] == [[3, 5, 8, 12], [2], [1]]
     with pytest.raises(ValueError, match="at least two runs"):
         looks(1, 5)
-
-
-def test_the_risk_is_shared_among_all_looks_of_all_decisions():
     assert level_of(2, 1) == pytest.approx(RISK / 2)
     assert level_of(16, 4) == pytest.approx(RISK / (5 * 4))
     assert level_of(17, 4) < level_of(16, 4)
@@ -30,9 +26,7 @@ def test_ends_that_differ_are_told_with_the_change_and_its_interval():
     # Two means of three with s = 0.01 and 4 degrees of freedom: 2.776 x 0.01 x sqrt(2/3).
     assert (found.low, found.high) == pytest.approx((0.2 - 0.02267, 0.2 + 0.02267), abs=1e-4)
     assert found.p < 1e-4
-
-
-def test_a_change_that_is_real_and_does_not_matter_makes_no_difference():
+    # A change that is real and does not matter makes no difference.
     assert compare_ends(GOOD, BAD, 0.01, 0.3, {}).word is Word.SAME
     assert compare_ends([0.0, 0.5, -0.5], [0.2, 0.7, -0.3], 0.01, 0.02, {}).word is Word.OPEN
     assert compare_ends(GOOD, [0.001, 0.009, -0.01], 0.01, 0.05, {}).word is Word.SAME
@@ -47,19 +41,19 @@ def test_runs_of_builds_between_tell_of_the_noise_and_not_of_the_level():
     assert quiet.high - quiet.low < compare_ends(GOOD, BAD, 0.01, 0.02, {}).high - 0.2 + 0.0227
 
 
-@pytest.mark.parametrize(
-    ("values", "word"),
-    [
-        ([0.01, 0.0, 0.0], Word.GOOD),
-        ([0.2, 0.19, 0.2], Word.BAD),
-        ([0.1, 0.11, 0.09], Word.OPEN),
-        ([-0.5, -0.51, -0.5], Word.GOOD),
-    ],
-)
-def test_a_build_is_on_the_side_of_the_middle_that_it_is_past(values, word):
-    assert find_side(values, GOOD, BAD, 0.01, {}).word is word
-    better = find_side([-value for value in values], [-one for one in GOOD], [-one for one in BAD], 0.01, {})
-    assert better.word is word
+SIDES = {
+    Word.GOOD: ([0.01, 0.0, 0.0], [-0.5, -0.51, -0.5]),
+    Word.BAD: ([0.2, 0.19, 0.2],),
+    Word.OPEN: ([0.1, 0.11, 0.09],),
+}
+
+
+@pytest.mark.parametrize(("word", "builds"), SIDES.items())
+def test_a_build_is_on_the_side_of_the_middle_that_it_is_past(word, builds):
+    for values in builds:
+        assert find_side(values, GOOD, BAD, 0.01, {}).word is word
+        turned = ([-one for one in runs] for runs in (values, GOOD, BAD))
+        assert find_side(*turned, 0.01, {}).word is word
 
 
 @pytest.mark.parametrize("heavy", [False, True])

@@ -80,16 +80,13 @@ def test_the_slope_is_that_of_the_data_where_there_is_much():
     assert found.spread[0] == pytest.approx(x.var() * 200, rel=0.01)
 
 
-@pytest.mark.parametrize(("true", "limit"), [(1.6, 1), (-0.4, 0)])
-def test_a_slope_stays_within_zero_and_one(true, limit):
-    x = RNG.normal(0, 0.2, 50)
-    found = fit(x, true * x)
-    assert found.slope[0] == limit
-    assert found.left[0] == pytest.approx((true - limit) ** 2 * float(((x - x.mean()) ** 2).sum()))
-
-
-def test_without_a_move_it_is_what_is_usual_and_little_is_known_of_it():
-    y = RNG.normal(0, 0.01, 6)
+def test_a_slope_stays_within_zero_and_one_and_is_the_usual_without_a_move():
+    x, y = RNG.normal(0, 0.2, 50), RNG.normal(0, 0.01, 6)
+    for true, limit in ((1.6, 1), (-0.4, 0)):
+        found = fit(x, true * x)
+        assert found.slope[0] == limit
+        assert found.left[0] == pytest.approx((true - limit) ** 2 * float(((x - x.mean()) ** 2).sum()))
+    # Little is known of the usual one.
     found = fit(np.zeros(6), y)
     assert found.slope[0] == run_noise.USUAL
     assert found.spread[0] == run_noise.WORTH
@@ -114,19 +111,14 @@ def test_the_prior_of_simulated_cells_is_found_again(prior_df, typical):
     assert found.variance == pytest.approx(typical, rel=0.03)
 
 
-def test_equal_variances_leave_nothing_beyond_chance():
+def test_equal_variances_leave_nothing_beyond_chance_and_too_few_have_no_prior():
     found = run_noise.fit_prior([1e-4] * 20, [6] * 20)
     assert found.df == np.inf
     own, df = run_noise.moderate([9.0, np.nan], [3, 0], found)
     assert own.tolist() == [found.variance] * 2
     assert np.isinf(df).all()
-
-
-@pytest.mark.parametrize(
-    ("variances", "dfs"), [([1e-4] * 4, [3] * 4), ([np.nan] * 9, [3] * 9), ([0.0] * 9, [3] * 9), ([1e-4] * 9, [0] * 9)]
-)
-def test_too_few_cells_that_know_anything_have_no_prior(variances, dfs):
-    assert run_noise.fit_prior(variances, dfs) is None
+    for variance, df, cells_of in ((1e-4, 3, 4), (np.nan, 3, 9), (0.0, 3, 9), (1e-4, 0, 9)):
+        assert run_noise.fit_prior([variance] * cells_of, [df] * cells_of) is None
 
 
 def test_a_cell_is_pulled_towards_its_siblings_by_what_it_does_not_know():

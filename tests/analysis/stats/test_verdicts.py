@@ -6,17 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from analysis.stats import verdicts
 from analysis.stats.averages import geomean, robust_sigma
 from analysis.stats.run_noise import fit_prior, moderate
-from analysis.stats.verdicts import (
-    Verdict,
-    difference,
-    false_discovery_rates,
-    further_runs,
-    geomean_interval,
-    judge,
-    sums_interval,
-)
+from analysis.stats.verdicts import Verdict, difference, false_discovery_rates, further_runs, geomean_interval, judge
 from tests.analysis.stats.test_run_noise import within
 
 
@@ -61,13 +54,13 @@ def test_real_slowdowns_are_found_and_called_what_they_are():
     history, base, new = nights(600, 4, seed=5, sd=0.005)
     new[:60] += np.log1p(0.05)
     new[60:90] -= np.log1p(0.05)
-    _, verdicts = judged(history, base, new)
-    assert np.mean(verdicts[:60] == Verdict.REGRESSED) > 0.95
-    assert np.mean(verdicts[60:90] == Verdict.IMPROVED) > 0.95
+    _, found = judged(history, base, new)
+    assert np.mean(found[:60] == Verdict.REGRESSED) > 0.95
+    assert np.mean(found[60:90] == Verdict.IMPROVED) > 0.95
     # Of what is called a change one in twenty may be none, by the very promise of the false discovery rate.
-    called = np.isin(verdicts, [Verdict.REGRESSED, Verdict.IMPROVED])
+    called = np.isin(found, [Verdict.REGRESSED, Verdict.IMPROVED])
     assert called[90:].sum() <= 0.05 * called.sum()
-    assert np.mean(verdicts[90:] == Verdict.UNCHANGED) > 0.9
+    assert np.mean(found[90:] == Verdict.UNCHANGED) > 0.9
 
 
 def one(change, sd, base=1, new=1, df=20.0):
@@ -137,12 +130,10 @@ def test_cells_of_one_model_are_one_witness():
     once = geomean_interval([0.9, 1.0, 1.1, 1.2, 1.3], names(5))
     assert geomean_interval([0.9, 1.0, 1.1, 1.2, 1.3] * 4, names(5) * 4) == once
     assert geomean_interval([1.1] * 50, [f"model{number % 4}" for number in range(50)]) is None
-
-
-@pytest.mark.parametrize("count", [0, 4])
-def test_of_a_handful_nothing_is_said(count):
-    assert geomean_interval([1.1] * count, names(count)) is None
-    assert sums_interval([1.0, math.nan] * count, [1.1, 1.0] * count, names(2 * count)) is None
+    # Of a handful nothing is said.
+    for few in (0, 4):
+        assert geomean_interval([1.1] * few, names(few)) is None
+        assert verdicts.sums_interval([1.0, math.nan] * few, [1.1, 1.0] * few, names(2 * few)) is None
 
 
 @pytest.mark.parametrize("count", [5, 150])
@@ -152,19 +143,13 @@ def test_the_ends_are_quantiles_of_resampled_averages(count):
     # Models by name are drawn in the order of their names, so as numbers they are in that of the entries.
     drawn = np.random.default_rng(20_260_801).integers(0, count, (1000, count))
     expected = np.quantile(new[drawn].sum(axis=1) / base[drawn].sum(axis=1), (0.025, 0.975))
-    found = sums_interval(base, new, np.arange(count))
+    found = verdicts.sums_interval(base, new, np.arange(count))
     assert (found.low, found.high) == pytest.approx(tuple(expected), rel=1e-12)
 
 
-# Averages
-
-
-def test_the_unmeasured_is_left_out_and_what_has_no_logarithm_refused():
+def test_averages_leave_out_the_unmeasured_and_refuse_what_has_no_logarithm():
     assert geomean([2.0, None, 8.0, math.nan]) == pytest.approx(4)
     for bad in (0.0, math.inf):
         with pytest.raises(ValueError, match="positive"):
             geomean([1.0, bad])
-
-
-def test_the_robust_sigma_of_known_values():
     assert robust_sigma([1, 1, 2, 2, 4, 6, 9]) == pytest.approx(1.4826)
