@@ -1,7 +1,7 @@
 """Trends, runs and the page about the numbers, on stores of synthetic runs."""
 
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,14 +29,11 @@ def test_runs_tell_what_is_missing_and_when_a_night_was_cut(open_app, tmp_path):
     assert "complete" in said
 
 
-def nights(*days, branch="main"):
-    return [
-        SimpleNamespace(started_at=datetime(2026, 7, day, 3, tzinfo=UTC), runs=(SimpleNamespace(branch=branch),))
-        for day in days
-    ]
-
-
 def test_days_without_a_night_are_told_where_one_is_due_each_day():
+    def nights(*days, branch="main"):
+        runs = (SimpleNamespace(branch=branch),)
+        return [SimpleNamespace(started_at=datetime(2026, 7, day, 3, tzinfo=UTC), runs=runs) for day in days]
+
     found = silent_days(nights(1, 2, 3, 4, 7, 8), "main", date(2026, 7, 10))
     assert found == [date(2026, 7, 9), date(2026, 7, 6), date(2026, 7, 5)]
     for days, branch in (((), "main"), ((1, 5, 9, 13, 20), "main"), ((1, 2, 3, 4), "other")):
@@ -55,27 +52,14 @@ def test_coverage_counts_what_was_planned_and_never_shows_a_zero_for_it():
 
 
 def history(values, models=3, config="triton", night=None):
-    began = datetime(2026, 7, 1, tzinfo=UTC)
-    return pd.DataFrame(
-        {
-            "run_id": [f"r{place}" for place in range(len(values))],
-            "started_at": [began + timedelta(days=place) for place in range(len(values))],
-            "commit": [f"{place:040x}" for place in range(len(values))],
-            "suite": "timm",
-            "config": config,
-            "branch": "main",
-            "line": config,
-            "night": [night or f"n{place}" for place in range(len(values))],
-            "point": [night or f"n{place}" for place in range(len(values))],
-            "run": range(len(values)),
-            "order": range(len(values)),
-            "label": "07-01",
-            "commit_title": "",
-            "repo": "pytorch/pytorch",
-            "speedup": values,
-            "n_speedup": models,
-        }
-    )
+    """The rows of one line of the history, a run a day."""
+    places = range(len(values))
+    rows = pd.DataFrame({"run": places, "order": places, "speedup": values, "n_speedup": models})
+    rows["started_at"] = pd.date_range("2026-07-01", periods=len(values), tz="UTC")
+    rows["run_id"], rows["commit"] = [f"r{place}" for place in places], [f"{place:040x}" for place in places]
+    rows["night"] = rows["point"] = [night or f"n{place}" for place in places]
+    rows["config"] = rows["line"] = config
+    return rows.assign(suite="timm", branch="main", label="07-01", commit_title="", repo="pytorch/pytorch")
 
 
 def test_of_many_runs_the_newest_are_drawn(monkeypatch):
@@ -118,32 +102,19 @@ def test_models_that_come_and_go_do_not_move_a_line():
 def branches(tmp_path_factory):
     """Three nights of main and two of a release, each with a commit of its own."""
     folder = tmp_path_factory.mktemp("branches")
-    cells = [which for which in stores.cells() if which.suite == "timm" and which.phase.value == "inference"]
-    bundles = [
-        stores.run(
-            folder,
-            f"{branch}-{index}",
-            index + place / 1440,
-            which=cells,
-            seed=index,
-            branch=branch,
-            commit=stores.SHAS[index],
-        )
-        for place, (branch, nights_of) in enumerate((("release", 2), ("main", 3)))
-        for index in range(nights_of)
-    ]
+    bundles, timm = [], [which for which in stores.cells() if which.suite == "timm"]
+    for place, (branch, count) in enumerate((("release", 2), ("main", 3))):
+        for index in range(count):
+            head = {"which": timm, "seed": index, "branch": branch, "commit": stores.SHAS[index]}
+            bundles.append(stores.run(folder, f"{branch}-{index}", index + place / 1440, **head))
     return stores.store(folder / "store.db", bundles)
-
-
-def charts_of(app):
-    return [json.loads(chart.proto.spec) for chart in app.get("vega_lite_chart")]
 
 
 def test_two_branches_are_lines_of_their_own_in_charts_table_and_address(open_app, branches):
     app = open_app(branches, "trends", branch=["main", "release"], config=["default"])
     said = plain(app)
     assert "Highlighted lines" in said and "timm, defaultmain" in said and "timm, defaultrelease" in said
-    (chart,) = charts_of(app)
+    (chart,) = (json.loads(drawn.proto.spec) for drawn in app.get("vega_lite_chart"))
     told = next(layer["encoding"] for layer in chart["layer"] if "strokeDash" in layer["encoding"])
     assert told["strokeDash"]["scale"]["domain"] == told["shape"]["scale"]["domain"] == ["main", "release"]
     assert told["color"]["scale"]["domain"] == ["default, main", "default, release"]

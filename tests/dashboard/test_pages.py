@@ -19,10 +19,8 @@ def test_overview_says_in_words_and_figures_what_changed(open_app, two_nights):
     counted = re.search(r"24 cells: ([^.]*)\.", said)[1]
     assert sum(map(int, re.findall(r"\d+", re.sub(r"\(.*?\)", "", counted)))) == 24
     assert stores.LABEL in said
-    assert [heading.value for heading in unfolded(app, "averages").header] == [
-        "Inference, bfloat16, cuda",
-        "Training, amp, cuda",
-    ]
+    headings = [heading.value for heading in unfolded(app, "averages").header]
+    assert headings == ["Inference, bfloat16, cuda", "Training, amp, cuda"]
     said = plain(app)
     assert "75\u202f% 3/4" in said and "1 failed" in said
     assert "BackendCompilerFailed in compile: no kernel fits" in said
@@ -32,10 +30,8 @@ def test_overview_says_in_words_and_figures_what_changed(open_app, two_nights):
     body = text_of(app)
     assert body.count("<caption>") == body.count("<table>") >= 10
     assert '<th scope="col">huggingface</th>' in body and '<th scope="row">cudagraphs</th>' in body
-    assert (
-        'href="./compare?device=cuda&amp;phase=inference&amp;dtype=bfloat16&amp;suite=timm&amp;config=default"' in body
-    )
-    assert "outcome=regressed" in body
+    query = "device=cuda&amp;phase=inference&amp;dtype=bfloat16&amp;suite=timm&amp;config=default"
+    assert f'href="./compare?{query}"' in body and "outcome=regressed" in body
     rates, *_ = [part for part in body.split("<table>") if "<caption>Pass rate" in part]
     assert "1 broke, 1 fixed" in rates and 'class="c worse"' in rates
 
@@ -71,27 +67,17 @@ def test_compare_puts_what_broke_first_and_then_the_largest_change(open_app, two
     assert link.startswith("./model?") and "model=huggingface/opt" in link and "config=cudagraphs" in link
 
 
-def test_compare_sorts_all_rows_by_what_is_picked(open_app, two_nights):
-    def first(sort):
-        return cells_of(open_app(two_nights, "compare", sort=sort))
+def test_compare_sorts_and_filters_all_rows_by_what_is_picked(open_app, two_nights):
+    def models(**query):
+        return cells_of(open_app(two_nights, "compare", **query))["model"].str.split().str[0].tolist()
 
-    assert first("compiled_ms")["model"][0].startswith("gpt2")
-    assert first("-compiled_ms")["model"][0].split()[0] != "gpt2"
-    names = first("model")["model"].str.split().str[0].tolist()
+    assert models(sort="compiled_ms")[0] == "gpt2" != models(sort="-compiled_ms")[0]
+    names = models(sort="model")
     assert names == sorted(names) and len(names) == 24
     assert "sort &#39;loudness&#39;, which is not known" in text_of(open_app(two_nights, "compare", sort="loudness"))
-
-
-@pytest.mark.parametrize(
-    ("query", "count"),
-    [
-        ({"configs": ["cudagraphs", "default"], "config": "cudagraphs"}, 8),
-        ({"outcome": ["broke", "fixed"]}, 2),
-        ({"phase": "training", "outcome": "regressed"}, 3),
-    ],
-)
-def test_compare_filters_by_what_the_address_says(open_app, two_nights, query, count):
-    assert len(cells_of(open_app(two_nights, "compare", **query))) == count
+    assert len(models(configs=["cudagraphs", "default"], config="cudagraphs")) == 8
+    assert len(models(outcome=["broke", "fixed"])) == 2
+    assert models(phase="training", outcome="regressed") == ["gpt2"] * 3
 
 
 def test_model_explains_a_slowdown_in_the_order_of_the_questions(open_app, two_nights):
@@ -157,9 +143,7 @@ def test_a_pass_rate_is_coloured_by_what_broke_and_not_by_what_is_new(open_app, 
 def test_a_config_of_another_setting_opens_that_setting_or_links_to_it(open_app, tmp_path):
     cells = [cell("t5", CONFIGS[0]), cell("t5", CONFIGS[1], phase=Phase.TRAINING, dtype="amp")]
     other = CONFIGS[1].name
-    path = stores.store(
-        tmp_path / "s.db", [stores.night(tmp_path, "n", minutes=0.0, cells=cells, make=stores.measure(1))]
-    )
+    path = stores.store(tmp_path / "s.db", [stores.run(tmp_path, "n", which=cells)])
     query = {"model": "huggingface/t5", "config": other}
     opened = text_of(open_app(path, "model", **query))
     assert "not known here" not in opened and "another setting" not in opened

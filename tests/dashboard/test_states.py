@@ -98,7 +98,11 @@ def test_filters_that_leave_nothing(open_app, tmp_path):
 
 
 def test_a_filter_shows_the_newest_night_that_has_a_cell_under_it(open_app, tmp_path):
-    store = stores.store(tmp_path / "gaps.db", _nights_of(tmp_path, "bf16", "f32", "bf16", "f32", "bf16"))
+    bundles = [
+        night(tmp_path, f"n{at}", minutes=60 * at, commit=f"c{at}".ljust(40, "0"), cells=[cell(dtype=dtype)])
+        for at, dtype in enumerate(["bfloat16", "float32"] * 2 + ["bfloat16"])
+    ]
+    store = stores.store(tmp_path / "gaps.db", bundles)
     said = text_of(open_app(store, dtype="float32"))
     assert "The latest night does not have a cell under these filters" in said
     assert ">c300000000</a> (n3)" in said
@@ -111,21 +115,10 @@ def test_a_filter_shows_the_newest_night_that_has_a_cell_under_it(open_app, tmp_
 
 
 def test_a_model_that_new_lacks_links_to_a_night_that_has_it(open_app, tmp_path):
-    made = [
-        night(tmp_path, name, cells=[cell(model)], minutes=place)
-        for place, (name, model) in enumerate([("n0", "gone"), ("n1", "other")])
-    ]
+    made = [night(tmp_path, f"n{at}", cells=[cell(model)], minutes=at) for at, model in enumerate(("gone", "other"))]
     store = stores.store(tmp_path / "gone.db", made)
     said = text_of(open_app(store, page="model", model="huggingface/gone", new="n1"))
     assert "did not plan this model" in said
     assert 'new=n0&amp;model=huggingface/gone"' in said
     assert "New is the newest night that does" in text_of(open_app(store, page="model", model="gone"))
     assert "There is no such model" in text_of(open_app(store, page="model", model="gon"))
-
-
-def _nights_of(folder, *kinds):
-    dtypes = {"bf16": "bfloat16", "f32": "float32"}
-    return [
-        night(folder, f"n{place}", cells=[cell(dtype=dtypes[kind])], minutes=60 * place, commit=f"c{place}" + "0" * 38)
-        for place, kind in enumerate(kinds)
-    ]

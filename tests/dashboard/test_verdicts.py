@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from analysis.elements import overview_tables
@@ -54,7 +55,9 @@ def test_the_sentence_says_what_would_settle_most(judged):
         assert f"({said} more runs" in overview_tables.compared_sentence(replace(judged, cells=undecided), url.link)
 
 
-def test_the_csv_has_everything(judged):
+def test_the_csv_has_everything_and_starts_no_formula(judged):
+    written = compare_page.csv(pd.DataFrame({"model": ["=1+1", "bert"], "speedup": [-1.0, None]})).decode()
+    assert written.splitlines() == ["model,speedup", "'=1+1,-1.0", "bert,"]
     head = compare_page.csv(judged.to_frame()).decode().partition("\n")[0].split(",")
     parts = ("verdict", "change", "low", "high", "q", "more_runs")
     assert {f"{metric}_{part}" for metric in MIN_EFFECT for part in parts} <= set(head)
@@ -67,13 +70,13 @@ def table_of(*compared):
     return compare_page.compared(compared, compared, [LEAK, WARM], lambda _: "")
 
 
-def leaking(before, after, verdict):
-    values = {LEAK: before}, {LEAK: after}
-    return cells.compared(verdict, LEAK, [cells.of(LEAK, verdict)], values=values)
-
-
 def test_a_leak_shows_as_bytes_with_the_look_of_its_verdict():
-    shown = table_of(leaking(0.0, 2048.0, "regressed"), leaking(0.0, 0.0, "unchanged"))
+    shown = table_of(
+        *(
+            cells.compared(verdict, LEAK, [cells.of(LEAK, verdict)], values=({LEAK: 0.0}, {LEAK: leaked}))
+            for leaked, verdict in ((2048.0, "regressed"), (0.0, "unchanged"))
+        )
+    )
     assert [field.css for field in shown["leak per call"]] == ["n worse", "n"]
     assert shown["leak per call"][0].content.endswith("<br>+2,048")
     assert "regressed<br>" in shown["outcome"][0].content and "leak per call" in shown["outcome"][0].content
