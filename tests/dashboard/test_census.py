@@ -29,18 +29,11 @@ def census(folder, name, codes, minutes, device="H100", **head):
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory):
     folder = tmp_path_factory.mktemp("census")
-    found = [
-        census(
-            folder,
-            f"c{number}",
-            codes,
-            10 - number,  # the newest commit was taken first
-            commit=stores.SHAS[number],
-            commit_title=f"Commit {number} {stores.HOSTILE}",
-            commit_date=at(1440 * number),
-        )
-        for number, codes in enumerate(CODES)
-    ]
+    found = []
+    for number, codes in enumerate(CODES):
+        head = {"commit": stores.SHAS[number], "commit_title": f"Commit {number} {stores.HOSTILE}"}
+        head["commit_date"] = at(1440 * number)
+        found.append(census(folder, f"c{number}", codes, 10 - number, **head))  # the newest commit was taken first
     return folder, [*found, census(folder, "other", ("c0de2",), 20, "A100", commit=stores.SHAS[3])]
 
 
@@ -62,7 +55,6 @@ def test_commits_are_down_and_a_mark_is_where_code_changed(open_app, store):
     assert len(table_of(app, "Code for A100")) == 2
     assert stores.HOSTILE not in text_of(app)
     # A mark leads to the kernels that differ.
-
     (link,) = re.findall(r'href="./census[?]([^"]*)"', text_of(app))
     query = dict(part.split("=") for part in link.replace("&amp;", "&").split("&"))
     assert query == {"base": "c0", "new": "c1", "cell": CELLS["gpt2"].cell_id}
@@ -73,13 +65,10 @@ def test_commits_are_down_and_a_mark_is_where_code_changed(open_app, store):
     assert "nothing here reads" not in plain(app)
 
 
-def test_other_pages_lead_to_the_census_where_there_is_no_night(open_app, bundles):
+def test_other_pages_lead_to_the_census_where_there_is_no_night(open_app, bundles, two_nights):
     folder, found = bundles
     path = stores.store(folder / "leads.db", found)
     said = plain(open_app(path, "overview"))
     assert "No nights yet" in said and "No runs yet" not in said
     assert len(table_of(open_app(path, "census"), "Code for H100")) == 4
-
-
-def test_a_store_without_a_census_says_so(open_app, two_nights):
     assert "No census" in plain(open_app(two_nights, "census"))

@@ -15,12 +15,8 @@ def moved(tmp_path_factory):
     for index, gpus in enumerate((2, 2, 3)):
         for gpu in range(gpus):
             mine = [which for which in stores.cells() if models.index(which.model) % gpus == gpu]
-            head = {
-                "night": f"on{gpus}-{index}",
-                "testbed": {**TESTBED, "gpu_index": gpu},
-                "commit": stores.SHAS[index],
-            }
-            head |= {"which": mine, "seed": index, "slower": ("gpt2",) if index else ()}
+            head = {"testbed": {**TESTBED, "gpu_index": gpu}, "commit": stores.SHAS[index], "seed": index}
+            head |= {"night": f"on{gpus}-{index}", "which": mine, "slower": ("gpt2",) if index else ()}
             bundles.append(stores.run(folder, f"on{gpus}-{index}-gpu{gpu}", index, **head))
     return stores.store(folder / "store.db", bundles)
 
@@ -32,12 +28,8 @@ def test_nights_are_compared_as_a_whole_and_picked_before_their_runs(open_app, m
     labels = app.selectbox(key="new_widget").options
     assert labels[:2] == ["latest night", "branch main: its newest commit"]
     names = [name.rpartition(" · ")[2] for name in labels[2:]]
-    assert names[:3] == ["on3-2", "on2-1", "on2-0"]
-    assert names[3:] == [
-        f"{night}-gpu{gpu}"
-        for night, gpus in (("on3-2", 3), ("on2-1", 2), ("on2-0", 2))
-        for gpu in reversed(range(gpus))
-    ]
+    gpus = {"on3-2": 3, "on2-1": 2, "on2-0": 2}
+    assert names == [*gpus, *(f"{night}-gpu{gpu}" for night in gpus for gpu in reversed(range(gpus[night])))]
     assert "3 x Synthetic GPU" in labels[2]
     app.selectbox(key="base_widget").select("on2-0")
     ran(app)
@@ -45,11 +37,13 @@ def test_nights_are_compared_as_a_whole_and_picked_before_their_runs(open_app, m
 
 
 def test_a_night_on_other_gpus_alone_is_no_base_unless_asked_for(open_app, tmp_path):
-    def one(run_id, minutes, gpu):
-        testbed = {"gpu_index": gpu}
-        return stores.night(tmp_path, run_id, minutes=minutes, cells=[cell()], testbed=testbed, night=f"{run_id}-night")
-
-    store = stores.store(tmp_path / "store.db", [one("first", 0, 0), one("second", 60, 1)])
+    bundles = [
+        stores.night(
+            tmp_path, name, minutes=60 * gpu, cells=[cell()], testbed={"gpu_index": gpu}, night=f"{name}-night"
+        )
+        for gpu, name in enumerate(("first", "second"))
+    ]
+    store = stores.store(tmp_path / "store.db", bundles)
     assert "No earlier night on this testbed" in plain(open_app(store))
     assert "1 of 1 cuda cells" in plain(open_app(store, base="first"))
 

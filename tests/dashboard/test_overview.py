@@ -13,7 +13,6 @@ from db.engine import open_store
 from db.regression_records import Finding, open_regression
 from tests.dashboard import stores
 from tests.dashboard.conftest import alts, text_of, unfolded
-from tests.factories import cell
 
 AT = datetime(2026, 8, 2, 8, tzinfo=UTC)
 
@@ -35,9 +34,8 @@ def test_figures_what_broke_and_the_way_to_two_configs(open_app, three_nights):
     (at_once,) = [element.value.replace("\\", "") for element in app.markdown]
     (verdict,) = re.findall(r'<p class="iw-verdict">(.*?)</p>', said)
     assert html.unescape(re.sub(r"<[^>]+>", "", verdict)) == at_once, "it comes before what a browser loads for it"
-    assert any(
-        re.match(r"Changes with 95 % intervals, \d+ of \d+: gpt2 .* from \+", fold.label) for fold in app.expander
-    )
+    changes = re.compile(r"Changes with 95 % intervals, \d+ of \d+: gpt2 .* from \+")
+    assert any(changes.match(fold.label) for fold in app.expander)
     lines = alts(app)
     assert len(lines) == 4 and all(" over 3 nights" in words for words in lines)
     assert all(words.partition(" over ")[2] in said for words in lines), "the words stand beside the line"
@@ -57,9 +55,8 @@ def test_newest_open_records_lead_to_their_page(open_app, tmp_path):
     path = stores.fill(tmp_path / "store.db")
     engine = open_store(path, write=True)
     names = []
-    for place, model in enumerate(("gpt2", "bert", "t5", "opt", "resnet50", "vit_base")):
-        suite = "timm" if model in ("resnet50", "vit_base") else "huggingface"
-        which = cell(model, suite=suite)
+    inference = {which.model: which for which in stores.cells() if which.dtype == "bfloat16"}
+    for place, which in enumerate(inference.values()):
         finding = Finding(which.cell_id, "night-0", "night-1", "regressed", "compiled_ms", 10.0, 12.0)
         names.append(open_regression(engine, finding, at=AT.replace(hour=place), author="ann").regression_id)
     engine.dispose()

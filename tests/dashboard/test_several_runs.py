@@ -26,10 +26,8 @@ def numbers(text):
     return [float(number) for number in re.findall(r"[-+]?\d+\.?\d*", text.replace("\N{MINUS SIGN}", "-"))]
 
 
-TITLES = {
-    **{"compiled latency": "compiled_ms", "device time": "compiled_kernel_ms", "cold compile": "compile_cold_s"},
-    **{"peak memory": "compiled_peak_bytes", "speedup": "speedup"},
-}
+TITLES = {"compiled latency": "compiled_ms", "device time": "compiled_kernel_ms", "cold compile": "compile_cold_s"}
+TITLES |= {"peak memory": "compiled_peak_bytes", "speedup": "speedup"}
 
 
 def test_compare_and_model_show_the_same_values_and_changes(open_app, store):

@@ -2,15 +2,8 @@
 
 import pytest
 
-from analysis.compare.cost_parts import (
-    AFTER_COMPILING,
-    host_parts,
-    host_words,
-    memory_words,
-    pass_times,
-    peak_parts,
-    saved_parts,
-)
+from analysis.compare import cost_parts
+from analysis.compare.cost_parts import host_parts, host_words, memory_words, pass_times
 from analysis.elements.program_tables import memory_tables
 from collector.measure import memory
 
@@ -39,7 +32,7 @@ def by_name(phases):
 
 def test_a_pass_has_no_time_of_those_that_it_calls_and_all_add_up():
     found = by_name(TRAINING)
-    while_compiling = sum(taken for name, taken in found.items() if name not in AFTER_COMPILING)
+    while_compiling = sum(taken for name, taken in found.items() if name not in cost_parts.AFTER_COMPILING)
     assert while_compiling == pytest.approx(TRAINING["dynamo"] + TRAINING["backward"])
     # Within the functions of FlexAttention the passes on the joint graph are counted twice.
     flex = by_name({"dynamo": 4.72, "aot_autograd": 4.1, "joint_graph_passes": 1.25, "inductor": 3.06})
@@ -109,15 +102,11 @@ def test_the_tensors_that_came_or_went_are_named(base, new, words):
 def test_what_a_side_may_have_and_does_not_list_is_no_change():
     short = ["add", [64], "float32", 1, 256]
     rest = ["(other)", None, "", 7, 900]
-    parts = saved_parts(saved(2, short), saved(3, ["relu", [512], "float32", 1, 2048], rest))
-    assert [(part.name, part.change) for part in parts] == [
-        ("[128, 96, 56, 56] float32", EACH),
-        ("[512] float32", 2048),
-    ]
-    assert peak_parts(peak(["a", 1]), {"peak_lines": "none"}) == []
+    parts = cost_parts.saved_parts(saved(2, short), saved(3, ["relu", [512], "float32", 1, 2048], rest))
+    assert {part.name: part.change for part in parts} == {"[128, 96, 56, 56] float32": EACH, "[512] float32": 2048}
+    assert cost_parts.peak_parts(peak(["a", 1]), {"peak_lines": "none"}) == []
 
-
-def test_memory_of_a_cuda_graph_is_told_in_a_sentence():
+    # Memory of a CUDA graph is told in a sentence.
     details = {"peak_lines": [[memory.BEFORE, 0, 130]]}
     (shown,) = memory_tables(details, details)
     assert "a CUDA graph keeps its memory" in shown and "<table" not in shown

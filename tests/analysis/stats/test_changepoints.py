@@ -41,10 +41,12 @@ def test_short_constant_empty_and_drifting_series_have_none():
 
 @pytest.mark.parametrize("size", [5, -50, 1e6])
 @pytest.mark.parametrize("at", [0, 30, 59])
-def test_a_single_spike_is_none(size, at):
+def test_a_single_spike_is_none_and_hides_none(size, at):
     values = 100 + _noise(60)
     values[at] += size
     assert detect(values) == []
+    values[40:] += 5
+    assert detect(values) == [40]
 
 
 @pytest.mark.parametrize(("correlation", "nights", "limit"), [(0.0, 30, 1), (0.0, 200, 1), (0.5, 200, 30)])
