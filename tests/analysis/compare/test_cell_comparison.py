@@ -27,13 +27,8 @@ def by_dimension(found):
 
 
 def test_a_cell_may_be_faster_and_larger():
-    found = by_dimension(
-        judged(
-            compiled_ms=("improved", -0.62, 0.05),
-            compiled_peak_bytes=("regressed", 1.15, 0.01),
-            compile_cold_s=("regressed", 1.91, 0.2),
-        )
-    )
+    values = {"compiled_peak_bytes": ("regressed", 1.15, 0.01), "compile_cold_s": ("regressed", 1.91, 0.2)}
+    found = by_dimension(judged(compiled_ms=("improved", -0.62, 0.05), **values))
     assert {dimension: finding.verdict for dimension, finding in found.items()} == {
         Dimension.CORRECTNESS: Outcome.UNCHANGED,
         Dimension.LATENCY: Outcome.IMPROVED,
@@ -86,29 +81,23 @@ def test_a_cell_that_does_not_pass_twice_has_its_status_alone(status):
 # Which cells of a night are measured again
 
 
-@pytest.mark.parametrize(
-    ("outcome", "more_runs", "expected"),
-    [
-        *((outcome, None, True) for outcome in ("regressed", "improved", "broke", "flaky")),
-        ("inconclusive", 1.0, True),
-        *(("inconclusive", runs, False) for runs in (2.0, float("inf"), None)),  # None: nothing is known of the noise
-        ("unchanged", 1.0, False),
-        ("still_failing", None, False),
-    ],
-)
-def test_what_changed_or_one_more_run_decides_is_due(outcome, more_runs, expected):
-    assert is_due(outcome, more_runs) is expected
+def test_what_changed_or_one_more_run_decides_is_due():
+    assert all(is_due(outcome, None) for outcome in ("regressed", "improved", "broke", "flaky"))
+    assert is_due("inconclusive", 1.0)
+    unsettled = [("inconclusive", runs) for runs in (2.0, float("inf"), None)]  # None: nothing is known of the noise
+    assert not any(is_due(*one) for one in [*unsettled, ("unchanged", 1.0), ("still_failing", None)])
 
 
 @pytest.mark.parametrize(
-    ("moved", "model_changed", "confirmed", "expected"),
+    ("differs", "confirmed", "expected"),
     [
-        (False, False, MOST_CONFIRMATIONS - 1, True),
-        (False, False, MOST_CONFIRMATIONS, False),
-        (True, False, 0, False),
-        (False, True, 0, False),
+        ("", MOST_CONFIRMATIONS - 1, True),
+        ("", MOST_CONFIRMATIONS, False),
+        ("testbed", 0, False),
+        ("model", 0, False),
     ],
 )
-def test_a_cell_is_due_so_often_and_where_a_run_can_settle_it(moved, model_changed, confirmed, expected):
-    one = replace(compared("broke", statuses=("pass", "fail_to_run"), moved=moved), model_changed=model_changed)
+def test_a_cell_is_due_so_often_and_where_a_run_can_settle_it(differs, confirmed, expected):
+    broke = compared("broke", statuses=("pass", "fail_to_run"), moved=differs == "testbed")
+    one = replace(broke, model_changed=differs == "model")
     assert due_cells(SimpleNamespace(cells=(one,)), {one.cell.cell_id: confirmed}) == [one] * expected

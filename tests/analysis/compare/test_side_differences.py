@@ -39,37 +39,31 @@ MUL = Kernel("triton_poi_fused_mul_1", "c" * 16)
 SUM_2 = renamed(SUM, "triton_red_fused_sum_2")
 
 
-@pytest.mark.parametrize(
-    ("graphs", "whats", "words"),
-    [
+def test_kernels_are_matched_by_text_and_then_by_name():
+    other = replace(SUM, text_id="d")
+    for graphs, whats, words in (
         ([[ADD, MUL, SUM_2]], {ADD: "", MUL: "added", SUM_2: ""}, "1 kernel changed"),
-        ([[replace(SUM, text_id="d")]], {replace(SUM, text_id="d"): "changed", ADD: "removed"}, "2 kernels changed"),
+        ([[other]], {other: "changed", ADD: "removed"}, "2 kernels changed"),
         ([[ADD], [SUM, ADD]], {ADD: "", SUM: ""}, "wrapper changed"),
-    ],
-    ids=["one more", "another text", "called otherwise"],
-)
-def test_kernels_are_matched_by_text_and_then_by_name(graphs, whats, words):
-    found = changes(code("one", [ADD, SUM]), code("two", *graphs))
-    assert {pair.name: pair.what for pair in found.pairs} == {one.name: what for one, what in whats.items()}
-    assert found.words == words
-
-
-def test_of_two_kernels_of_one_name_neither_is_the_changed_one():
+    ):
+        found = changes(code("one", [ADD, SUM]), code("two", *graphs))
+        assert {pair.name: pair.what for pair in found.pairs} == {one.name: what for one, what in whats.items()}
+        assert found.words == words
+    # Of two kernels of one name neither is the changed one.
     new = [ADD, MUL, replace(SUM_2, text_id="d"), replace(SUM_2, name="triton_red_fused_sum_3", text_id="e")]
     found = changes(code("one", [ADD, SUM]), code("two", new))
     assert sorted(pair.what for pair in found.pairs) == ["", "added", "added", "added", "removed"]
 
 
 def test_a_kernel_that_explains_a_loss_is_named_with_its_share():
-    slow = Kernel("triton_red_fused_sum_2", "d" * 16)
-    base, new = (
-        code("one", [ADD, SUM]),
-        code("two", [Kernel("triton_poi_fused_mul_0", "c" * 16), renamed(ADD, "triton_poi_fused_add_1"), slow]),
+    slow, mul, add = (
+        replace(SUM_2, text_id="d" * 16),
+        replace(MUL, name="triton_poi_fused_mul_0"),
+        "triton_poi_fused_add_1",
     )
+    base, new = code("one", [ADD, SUM]), code("two", [mul, renamed(ADD, add), slow])
     before = details((ADD.name, 1, 1.0), (SUM.name, 2, 1.0), (MM, 1, 3.0))
-    after = details(
-        ("triton_poi_fused_mul_0", 1, 0.04), ("triton_poi_fused_add_1", 1, 1.0), (slow.name, 2, 1.21), (MM, 1, 3.0)
-    )
+    after = details((mul.name, 1, 0.04), (add, 1, 1.0), (slow.name, 2, 1.21), (MM, 1, 3.0))
     part, came = explained(before, after, changes(base, new))
     assert part.text == "triton_red_fused_sum_2 +0.21 ms, 84 % of the loss (changed)"
     assert came.text == "triton_poi_fused_mul_0 +0.04 ms, 16 % of the loss (added)"

@@ -77,15 +77,12 @@ def test_json_has_every_cell_with_its_verdict_and_what_is_beside_it(nights):
 LINES = ["```sh", "1. x", "# h", "- x", "www.evil.example", "\x1b[2J\u202e"]
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, *LINES])
-def test_no_text_means_anything_in_markdown(text):
-    shown = prose(text)
-    assert not re.search(r"[<|`*\[\]\\@#!~]|^[-+>]|^\d+[.)]|://|www\.", re.sub(r"&#\d+;", "", shown))
-    assert code(text).count("<") == 2
-    assert "@" not in re.sub(r"&#\d+;", "", code(text))
-
-
-def test_a_fence_is_longer_than_what_it_holds():
+def test_no_text_means_anything_in_markdown_and_a_fence_is_longer_than_its_text():
+    for text in (*HOSTILE, *LINES):
+        shown = prose(text)
+        assert not re.search(r"[<|`*\[\]\\@#!~]|^[-+>]|^\d+[.)]|://|www\.", re.sub(r"&#\d+;", "", shown))
+        assert code(text).count("<") == 2
+        assert "@" not in re.sub(r"&#\d+;", "", code(text))
     assert fence(["a ``` b ```` c"], "sh") == "`````sh\na ``` b ```` c\n`````"
     assert prose("by @octocat, see #12") == "by &#64;&#8203;octocat, see &#35;&#8203;12"
     assert fence(["x\x1b\r", "y"]) == "```\nx\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\ny\n```"
@@ -166,20 +163,18 @@ def test_a_report_too_long_has_fewer_rows_and_a_cut_closes_its_fence(nights):
     assert len(short.encode()) < len(whole.encode())
     assert "... and 4 more, which `--format json` has" in short
     assert "... and" not in whole
+    # What fits in no other way is cut with a sentence.
+    for limit in (900, 2000):
+        text = markdown(report_of(nights), limit=limit)
+        assert len(text.encode()) <= limit
+        assert "This report was cut here to fit" in text
+        assert text.count("<details>") == text.count("</details>")
+        assert len(re.findall(r"(?m)^```", text)) % 2 == 0
     # A cut closes the fence that was open.
     text = "<details><summary>x</summary>\n\n````sh\n```\n" + "line\n" * 100 + "````\n</details>"
     lines = cut(text, 400).splitlines()
     assert lines.index("````") < lines.index("</details>")
     assert cut("short", 400) == "short"
-
-
-@pytest.mark.parametrize("limit", [900, 2000])
-def test_what_fits_in_no_other_way_is_cut_with_a_sentence(nights, limit):
-    text = markdown(report_of(nights), limit=limit)
-    assert len(text.encode()) <= limit
-    assert "This report was cut here to fit" in text
-    assert text.count("<details>") == text.count("</details>")
-    assert len(re.findall(r"(?m)^```", text)) % 2 == 0
 
 
 def test_a_file_is_written_whole_and_an_unwritable_one_is_one_line(nights, tmp_path):

@@ -10,7 +10,7 @@ from db.queries.cells import EVERYTHING
 from tests.analysis.compare.judging import put_run
 from tests.analysis.compare.test_cell_verdicts import MODELS
 from tests.analysis.reports.conftest import DASHBOARD, HOSTILE, call, report_of
-from tests.factories import CONFIGS, cell, passing
+from tests.factories import CONFIGS, matrix, passing
 
 SVG = "{http://www.w3.org/2000/svg}"
 TAGS = {"svg", "rect", "g", "path", "line", "text", "tspan"}
@@ -78,12 +78,8 @@ def test_what_is_missing_for_a_picture_is_one_line(nights, tmp_path, monkeypatch
 
 def test_two_configs_of_one_side_are_a_report_too(store, tmp_path):
     """Two nights of one commit, in which the models are slower under the second config."""
-    names = CONFIGS[0].name, CONFIGS[1].name
-    made = [
-        passing(cell(model, config), slower=1.3 if config is CONFIGS[1] else 1.0)
-        for model in MODELS[:6]
-        for config in CONFIGS
-    ]
+    (names, cells) = (CONFIGS[0].name, CONFIGS[1].name), matrix(MODELS[:6])
+    made = [passing(which, slower=1.3 if which.config is CONFIGS[1] else 1.0) for which in cells]
     for minutes, name in enumerate("ab"):
         put_run(store, tmp_path, name, made, minutes=60 * minutes)
     with store.connect() as conn:
