@@ -32,16 +32,16 @@ def test_every_value_of_a_measurement_comes_back(store, tmp_path):
     assert (found.program_id, found.environment_id) == (sent.program_id, sent.environment_id)
     samples = queries.samples(store, "r1", sent.cell.cell_id)
     assert {name: list(values) for name, values in samples.items()} == sent.samples
-
-
-def test_a_failure_keeps_its_reason_and_unmeasured_values_are_null(store, tmp_path):
-    ingest_bundle(store, write_bundle(tmp_path, header("r1"), [failing(cell(), metrics={"graph_breaks": 0.0})]))
-    info = queries.measurement(store, "r1", cell().cell_id)
+    # A failure keeps its reason, and unmeasured values are NULL.
+    broken = failing(cell("t5"), metrics={"graph_breaks": 0.0})
+    ingest_bundle(store, write_bundle(tmp_path, header("r2"), [broken]))
+    info = queries.measurement(store, "r2", broken.cell.cell_id)
     assert (info.stage, info.exception) == ("compile", "BackendCompilerFailed")
     assert (info.message, info.hint) == ("no kernel fits", "set fullgraph=False")
+    assert info.metrics == {"graph_breaks": 0.0}
     with store.connect() as conn:
-        found = conn.execute(text("SELECT compiled_ms, speedup, graph_breaks, cosine FROM measurements")).one()
-    assert tuple(found) == (None, None, 0.0, None)
+        query = text("SELECT compiled_ms, speedup, cosine FROM results WHERE run_id = 'r2'")
+        assert tuple(conn.execute(query).one()) == (None, None, None)
 
 
 def test_unknown_and_infinite_metrics_do_not_pose_as_measured(store, tmp_path):
@@ -101,23 +101,17 @@ def test_an_unusable_first_line_is_one_line_of_error(store, tmp_path, change):
     assert queries.list_runs(store) == []
 
 
-def test_a_row_no_database_can_hold_is_reported_and_the_rest_kept(store, tmp_path):
+def test_what_no_database_can_hold_is_reported_and_the_rest_kept(store, tmp_path):
     twice = {"x\x00": [1.0], "x\N{REPLACEMENT CHARACTER}": [2.0]}  # one name, once a database can keep it
     lines = [passing(cell("huge", batch_size=2**70)), passing(cell("odd"), replicate=-1)]
-    lines += [passing(cell("good"), samples=twice)]
-    report = ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
-    assert report.new == 1
-    assert len(report.damage) == 3  # the huge cell was planned as well
-    assert all("left out" in line for line in report.damage)
-
-
-def test_an_unreadable_start_is_reported_and_the_measurement_kept(store, tmp_path):
+    lines += [passing(cell("good"), samples=twice), passing(cell("soon"), started_at="soon", details={})]
     head = header("r1", started_at="2026-08-01T04:30:00+02:30")
-    report = ingest_bundle(store, write_bundle(tmp_path, head, [passing(cell(), started_at="soon", details={})]))
-    assert (report.new, len(report.damage)) == (1, 1)
-    assert queries.evidence(store, "r1", cell().cell_id) == ({}, None)
+    report = ingest_bundle(store, write_bundle(tmp_path, head, lines))
+    assert (report.new, len(report.damage)) == (2, 4)  # the huge cell was planned as well
+    assert sum("left out" in line for line in report.damage) == 3
+    assert queries.evidence(store, "r1", cell("soon").cell_id) == ({}, None)
     (run,) = queries.list_runs(store)
-    assert queries.measurement(store, "r1", cell().cell_id).started_at == run.started_at
+    assert queries.measurement(store, "r1", cell("soon").cell_id).started_at == run.started_at
     assert run.started_at.isoformat() == at(0)
 
 
@@ -136,14 +130,11 @@ def after(held_by):
     return {"surroundings": {"before": {"clocks_held_by": ["power_cap"]}, "after": {"clocks_held_by": held_by}}}
 
 
-def test_the_reasons_are_those_right_after_the_rounds():
+def test_the_reasons_right_after_the_rounds_are_a_column_like_a_metric(store, tmp_path):
     assert throttled_by(after([])) == ()  # held back by what ran before it, and not any more
     assert throttled_by(after(["power_cap", "hardware_thermal"])) == ("hardware_thermal", "power_cap")
-    for details in ({}, {"surroundings": {"after": {"load1": 1.0}}}, after("x")):
-        assert throttled_by(details) is None
-
-
-def test_the_reasons_are_a_plain_column_and_can_be_asked_for_like_a_metric(store, tmp_path):
+    for untold in ({}, {"surroundings": {"after": {"load1": 1.0}}}, after("x")):
+        assert throttled_by(untold) is None
     details = {"a": after(["power_cap", "software_thermal"]), "b": after(["idle"]), "c": {}}
     lines = [passing(cell(model), details=found) for model, found in details.items()]
     ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
@@ -157,10 +148,7 @@ def test_the_reasons_are_a_plain_column_and_can_be_asked_for_like_a_metric(store
 # Samples as they are packed for the store
 
 
-NUMBERS = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=40)
-
-
-@given(NUMBERS)
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=40))
 def test_samples_come_back_bit_for_bit(values):
     assert np.array_equal(unpack(*pack(values)), np.array(values, dtype=float), equal_nan=True)
 
@@ -172,24 +160,19 @@ def test_the_stored_spread_is_robust_and_relative(values):
     assert relative_spread([0.0, 0.0, 1.0]) is None
 
 
-@pytest.mark.parametrize(
-    ("number_format", "data", "values"),
-    [
-        ("<f4", np.array([0.5, 3.0], "<f4").tobytes(), [0.5, 3.0]),
-        ("<f8", np.array([0.1]).tobytes(), [0.1]),
-        ("<u4e-6", np.array([1_500_000, 0, 250], "<u4").view(np.uint8).reshape(-1, 4).T.tobytes(), [1.5, 1.50025]),
-    ],
-)
-def test_the_formats_of_older_rows_are_read(number_format, data, values):
-    assert unpack(number_format, zlib.compress(data)).tolist() == values
+def test_the_formats_of_older_rows_are_read():
+    millionths = np.array([1_500_000, 0, 250], "<u4").view(np.uint8).reshape(-1, 4).T
+    for number_format, data, values in (
+        ("<f4", np.array([0.5, 3.0], "<f4"), [0.5, 3.0]),
+        ("<f8", np.array([0.1]), [0.1]),
+        ("<u4e-6", millionths, [1.5, 1.50025]),
+    ):
+        assert unpack(number_format, zlib.compress(data.tobytes())).tolist() == values
 
 
-@pytest.mark.parametrize(
-    "value",
-    [{"a": [1, 2.5, None, True, "x"]}, {"a\x00": "nul \x00"}, {"a": "\ud800"}, {"a": ["ü", math.nan, math.inf]}],
-)
-def test_json_is_cleaned_only_where_there_is_something_to_clean(value):
-    assert clean_compact(value) == compact(clean_json(value))
+def test_json_is_cleaned_only_where_there_is_something_to_clean():
+    for value in ([1, 2.5, None, True, "x"], {"a\x00": "nul \x00"}, "\ud800", ["ü", math.nan, math.inf]):
+        assert clean_compact({"a": value}) == compact(clean_json({"a": value}))
 
 
 # A bundle cut or scratched anywhere

@@ -83,8 +83,7 @@ def test_what_confirms_a_night_is_of_it_and_moves_it_to_no_other_place(store, tm
 # Clocks that are wrong and names that are taken
 
 
-YEAR = 365 * 24 * 60
-DAY = 24 * 60
+DAY, YEAR = 24 * 60, 365 * 24 * 60
 
 
 def test_a_run_that_is_older_than_the_newest_is_said_to_be(store, tmp_path):
@@ -112,20 +111,18 @@ def test_another_host_and_a_backfill_may_end_later_than_they_began(store, tmp_pa
     assert bool(order_note(store, resolve_side(store, "latest"))) is is_said
 
 
-def test_another_run_of_the_same_name_is_refused(store, tmp_path):
-    ingest_bundle(store, night(tmp_path / "a", "r1", cells=[cell()]))
-    with pytest.raises(StoreError, match="a run id of its own"):
-        ingest_bundle(store, night(tmp_path / "c", "r1", commit="e" * 40))
-    with pytest.raises(OtherRunError, match=r"started 2026-08-01 02:00:00 UTC, this one .*db remove r1"):
-        ingest_bundle(store, night(tmp_path / "b", "r1", minutes=1, cells=[cell()]))
-    assert revision(store) == 1
-
-
-def test_a_replaced_value_is_told_with_the_one_that_replaces_it(store, tmp_path):
+def test_another_run_of_a_name_is_refused_and_a_replaced_value_is_told(store, tmp_path):
     item = passing(cell())
     other = replace(item, metrics={**item.metrics, "compiled_ms": 60.0})
     item.metrics["compiled_ms"] = 7.1
     ingest_bundle(store, write_bundle(tmp_path / "a", header("r1"), [item]))
+    for error, changes, said in (
+        (StoreError, {"commit": "e" * 40}, "a run id of its own"),
+        (OtherRunError, {"minutes": 1}, r"started 2026-08-01 02:00:00 UTC, this one .*db remove r1"),
+    ):
+        with pytest.raises(error, match=said):
+            ingest_bundle(store, night(tmp_path / said[:4], "r1", cells=[cell()], **changes))
+    assert revision(store) == 1
     name = "huggingface/bert inference bfloat16 cuda bs8 default"
     assert ingest_bundle(store, write_bundle(tmp_path / "b", header("r1"), [other])).replaced == (
         f"{name}: compiled_ms 7.1 stored, 60 in this bundle; the stored value stays",

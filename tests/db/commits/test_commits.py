@@ -65,26 +65,21 @@ def test_it_does_not_matter_in_how_many_imports_a_line_came(store, tmp_path):
     other.dispose()
 
 
-STORY = [("landing", False, 0), ("revert", False, 1), ("landing", True, 2), ("revert", False, 3)]
-
-
-def test_a_revert_of_a_revert_lands_again_and_the_next_takes_back_again(store):
-    title, told = "A (#1)", ["A (#1)"]
-    for place in range(4):
-        title = f'Revert "{title}"'
-        told.append((title, reverts(place)))
-    store_commits(store, REPO, line(*told))
-    assert story(store, 1) == [*STORY, ("landing", True, 4)]
-
-
 def test_links_go_both_ways_and_a_revert_without_a_sha_means_the_last(store):
+    """A revert of a revert lands again, and the next takes back again."""
+    steps = [("landing", False, 0), ("revert", False, 1), ("landing", True, 2), ("revert", False, 3)]
     store_commits(store, REPO, line("A (#1)", ('Revert "A (#1)"', reverts(0)), "A (#1)", 'Revert "A (#1)" (#2)'))
     last, again, revert, first = list_commits(store)
     assert (revert.reverts, first.reverted_by) == ((first.sha,), (revert.sha,))
     assert (again.relands, first.relanded_by) == ((first.sha,), (again.sha,))
     assert last.reverts == (again.sha,)
-    assert story(store, 1) == STORY
-    assert story(store, 2) == [("landing", False, 3)]
+    assert (story(store, 1), story(store, 2)) == (steps, [("landing", False, 3)])
+    title, told = "A (#1)", ["A (#1)"]
+    for place in range(4):
+        title = f'Revert "{title}"'
+        told.append((title, reverts(place)))
+    store_commits(store, REPO, line(*told), replace=True)
+    assert story(store, 1) == [*steps, ("landing", True, 4)]
 
 
 def test_links_to_the_future_or_to_several_commits_are_counted(store):

@@ -1,7 +1,5 @@
 """PyTorch's names and flags as configs; the expected ones are what test.sh sets (docs/formats.md)."""
 
-import pytest
-
 from collector.hud_configs import HUD_CONFIGS
 from collector.vocabulary import BATCH_MARKED, Config, Status
 from db.importing.pytorch_names import config_of, meaning_of
@@ -23,18 +21,14 @@ def test_every_config_of_the_nightly_has_its_own_request():
     wanted = {one.words: one.config for one in HUD_CONFIGS.values()} | NIGHTLY
     assert {name: config_of(name, None, {}) for name in wanted} == wanted
 
-
-FLAGS = {
-    "inductor_dynamic": {"disable_cudagraphs": False, "dynamic_shapes": True, "dynamic_batch_only": True},
-    "inductor_aot_inductor": {"disable_cudagraphs": True, "export_aot_inductor": True},
-    "inductor_deterministic_perf": {"disable_cudagraphs": True, "deterministic": True},
-}
-
-
-@pytest.mark.parametrize("name", FLAGS)
-def test_name_and_flags_ask_for_what_the_name_alone_asks_for(name):
+    # The flags beside a name ask for what the name alone asks for.
     flags = {"freezing": False, "dynamic_shapes": False, "inductor_compile_mode": None, "nopython": False}
-    assert config_of(name, "inductor", flags | FLAGS[name]) == NIGHTLY[name]
+    for name, own in {
+        "inductor_dynamic": {"disable_cudagraphs": False, "dynamic_shapes": True, "dynamic_batch_only": True},
+        "inductor_aot_inductor": {"disable_cudagraphs": True, "export_aot_inductor": True},
+        "inductor_deterministic_perf": {"disable_cudagraphs": True, "deterministic": True},
+    }.items():
+        assert config_of(name, "inductor", flags | own) == NIGHTLY[name]
 
 
 def test_flags_win_and_what_inductor_has_no_option_for_keeps_configs_apart():
@@ -52,9 +46,9 @@ def test_flags_win_and_what_inductor_has_no_option_for_keeps_configs_apart():
     assert found == Config(template="cudagraphs", overrides={"harness.config": "sparkling_new"})
 
 
-@pytest.mark.parametrize("odd", ["passed_somehow", "0.5", "\N{ROCKET}", "", "passe", "PASS"])
-def test_a_word_that_nobody_knows_is_never_a_pass(odd):
-    found = meaning_of(odd)
-    assert not found.is_known and found.status is not Status.PASS
+def test_a_word_that_nobody_knows_is_never_a_pass():
+    for odd in ("passed_somehow", "0.5", "\N{ROCKET}", "", "passe", "PASS"):
+        found = meaning_of(odd)
+        assert not found.is_known and found.status is not Status.PASS
     assert meaning_of("fail_to_run_at_batch_32").status is Status.FAIL_TO_RUN
     assert meaning_of(Status.CRASHED.value).status is Status.CRASHED

@@ -20,19 +20,7 @@ from db.schema import Evidence, Samples
 from db.store_errors import StoreError
 from tests.db import reads as queries
 from tests.db.answers import answers
-from tests.factories import (
-    COMMIT_A,
-    COMMIT_B,
-    COMMIT_C,
-    START,
-    cell,
-    failing,
-    header,
-    matrix,
-    night,
-    passing,
-    write_bundle,
-)
+from tests.factories import COMMIT_A, COMMIT_B, START, cell, failing, header, matrix, night, passing, write_bundle
 
 NOW = START + timedelta(days=100)
 CELLS = matrix(["bert", "gpt2"])
@@ -142,17 +130,13 @@ def test_without_a_known_base_the_whole_series_is_held(nights):
     assert kept(nights) == dict.fromkeys(("old", "recent", "newest"), (6, 2, 6, 1, 0))
 
 
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-def test_ages_that_make_no_sense_are_refused(nights):
+def test_ages_that_make_no_sense_are_refused_and_a_vacuum_gives_room_back(nights):
     before = kept(nights)
     for ages in (Ages(days(90), days(30)), Ages(days(1), days(30), days(10)), Ages(days(-1), None)):
         with pytest.raises(StoreError) as caught:
             prune(nights, ages, NOW)
         assert "\n" not in str(caught.value)
     assert kept(nights) == before
-
-
-def test_a_vacuum_gives_room_back(nights, location):
     prune(nights, Ages(days(0), days(0), days(0)), NOW)
     vacuum(nights)
     assert queries.list_runs(nights) == []
@@ -179,18 +163,18 @@ def test_a_run_is_removed_whole_and_comes_back_with_its_bundle(nights, tmp_path)
 
 
 AT = datetime(2026, 8, 3, tzinfo=UTC)
-REPO = "pytorch/pytorch"
+REPO, REVERT = "pytorch/pytorch", "e5" * 20
 
 
 @pytest.fixture
 def old(store, tmp_path):
     """A database with all that no bundle holds: a line of commits, a revert, a branch's start, a regression."""
     side = {"minutes": 60, "commit": COMMIT_B, "branch": "side", "branch_start": COMMIT_A}
-    for name, changes in {"r1": {}, "r2": side, "r3": {"minutes": 90, "commit": COMMIT_C}}.items():
+    for name, changes in {"r1": {}, "r2": side, "r3": {"minutes": 90, "commit": REVERT}}.items():
         ingest_bundle(store, night(tmp_path / "runs", name, **changes))
     ingest_bundle(store, write_bundle(tmp_path / "runs" / "again", header("r1", attempt=2), [failing(cell())]))
     told = [(COMMIT_A, "Faster (#1)", ""), ("d" * 40, "In no run (#2)", "")]
-    told.append((COMMIT_C, 'Revert "Faster (#1)"', f"This reverts commit {COMMIT_A}."))
+    told.append((REVERT, 'Revert "Faster (#1)"', f"This reverts commit {COMMIT_A}."))
     line = [LandedCommit(at, sha, 1000.0 + at, 2000.0 + at, *words) for at, (sha, *words) in enumerate(told)]
     store_commits(store, REPO, line)
     finding = Finding(cell().cell_id, "r1", "r3", "slower", "speedup", 2.0, 1.5)
