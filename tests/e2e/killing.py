@@ -68,15 +68,9 @@ class Storm:
         """Starts the command line in a session of its own; what it prints goes to `log`."""
         environ = {**os.environ, "PYTHONPATH": str(ROOT), **self._environ}
         environ |= {"TMPDIR": str(self._tmp), _VARIABLE: self._token}
+        command, how = [sys.executable, "-m", "jobs.cli", *words], {"cwd": self.folder, "start_new_session": True}
         with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "jobs.cli", *words],
-                cwd=self.folder,
-                env=environ,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            return subprocess.Popen(command, env=environ, stdout=log, stderr=log, **how)
 
     def log(self) -> str:
         return (self.folder / "log").read_text()

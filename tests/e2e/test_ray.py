@@ -83,15 +83,9 @@ PLANNER = {**facts_of("planner"), "INDUCTOR_WATCH_WORKERS": "1"}
 
 def start(address, folder, *words, **environ):
     command = [sys.executable, "-m", "jobs.cli", "nightly", "--executor", "ray", "--address", address, *map(str, words)]
+    how = {"cwd": folder, "env": {**os.environ, **OPEN, **environ}, "start_new_session": True}
     with (folder / "said").open("w") as said, (folder / "errors").open("w") as errors:
-        return subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**os.environ, **OPEN, **environ},
-            stdout=said,
-            stderr=errors,
-            start_new_session=True,
-        )
+        return subprocess.Popen(command, stdout=said, stderr=errors, **how)
 
 
 def wait_for(process, folder, happened, seconds=600):

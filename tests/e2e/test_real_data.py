@@ -73,8 +73,7 @@ def test_a_chart_is_saved_by_keyboard_alone(page, tmp_path):
 
 @pytest.mark.skipif(not os.environ.get(SCREENSHOTS), reason=f"{SCREENSHOTS} names no folder to keep pictures in")
 def test_the_pictures_of_the_readme(chromium, tmp_path):
-    store = stores.shipped(tmp_path / "store.db")
-    with serving(store, tmp_path) as address:
+    with serving(stores.shipped(tmp_path / "store.db"), tmp_path) as address:
         for scheme in ("light", "dark"):
             look = {"viewport": {"width": 1280, "height": 900}, "color_scheme": scheme}
             with watched(chromium, base_url=address, **look) as page:

@@ -3,7 +3,8 @@
 A key press that picks or opens something counts as a click, typing does not.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -11,7 +12,7 @@ from collector.vocabulary import Config
 from tests.command_line import ROOT, call, tell
 from tests.dashboard import stores
 from tests.e2e.conftest import serving, settled, watched
-from tests.factories import CUDAGRAPHS, DEFAULT, cell, night, passing
+from tests.factories import CUDAGRAPHS, DEFAULT, cell, header, matrix, passing, write_bundle
 
 pytestmark = pytest.mark.slow  # `make browser` runs them
 
@@ -68,71 +69,69 @@ class Visitor:
 
 
 @pytest.fixture
-def visitor(page) -> Iterator[Visitor]:
-    somebody = Visitor(page)
-    yield somebody
-    assert 1 <= somebody.clicks <= MOST
+def visit(chromium) -> Iterator[Callable[..., Visitor]]:
+    """A way to send somebody to a server, who is to come to an end within so many clicks."""
+    with ExitStack() as stack:
+        visitors = []
+
+        def visit(address: str, place: str = "/") -> Visitor:
+            visitors.append(Visitor(stack.enter_context(watched(chromium, base_url=address)), place))
+            return visitors[-1]
+
+        yield visit
+        assert all(1 <= somebody.clicks <= MOST for somebody in visitors)
 
 
-def test_1_which_models_regressed_between_two_torch_versions(chromium, real_server):
-    with watched(chromium, base_url=real_server) as opened:
-        visitor = Visitor(opened)
-        visitor.pick("base", "2.13.0")
-        visitor.pick("new", "2.11.0")
-        visitor.click(visitor.page.get_by_test_id("stMain").get_by_role("link", name=" regressed"))
-        assert "outcome=regressed" in opened.url and "base=2.13.0" in opened.url
-        rows = opened.locator(".iw tbody tr")
-        assert rows.count() > 5
-        assert all("%" in text and "regressed" in text for text in rows.all_inner_texts())
-        assert visitor.clicks == MOST
+@pytest.fixture
+def visitor(visit, server) -> Visitor:
+    return visit(server)
 
 
-def test_2_graph_partition_off_and_on_for_speech_transformer(chromium, tmp_path):
+def test_1_which_models_regressed_between_two_torch_versions(visit, real_server):
+    visitor = visit(real_server)
+    visitor.pick("base", "2.13.0")
+    visitor.pick("new", "2.11.0")
+    visitor.click(visitor.page.get_by_test_id("stMain").get_by_role("link", name=" regressed"))
+    assert "outcome=regressed" in visitor.page.url and "base=2.13.0" in visitor.page.url
+    rows = visitor.page.locator(".iw tbody tr").all_inner_texts()
+    assert len(rows) > 5
+    assert all("%" in text and "regressed" in text for text in rows)
+
+
+def test_2_graph_partition_off_and_on_for_speech_transformer(visit, tmp_path):
     store = stores.store(tmp_path / "store.db", sorted((ROOT / "data" / "partition").glob("*.jsonl*")))
-    with serving(store, tmp_path) as address, watched(chromium, base_url=address) as opened:
-        visitor = Visitor(opened)
+    with serving(store, tmp_path) as address:
+        visitor = visit(address)
         visitor.click(visitor.menu("Compare"))
-        visitor.click(opened.get_by_role("radio", name="two configs"))
+        visitor.click(visitor.page.get_by_role("radio", name="two configs"))
         visitor.see("cudagraphs+graph_partition=false against cudagraphs+graph_partition=true")
         visitor.pick("q", "speech")
-        (row,) = opened.locator(".iw tbody tr").all_inner_texts()
+        (row,) = visitor.page.locator(".iw tbody tr").all_inner_texts()
         assert row.startswith("speech_transformer")
         assert "5.608\u202fms→2.129\u202fms" in row
-        assert opened.locator(".iw tbody [title*='mean of 3 / 3 runs']").count()
-        assert visitor.clicks == MOST
+        assert visitor.page.locator(".iw tbody [title*='mean of 3 / 3 runs']").count()
 
 
-def test_3_three_months_of_t5small_under_cudagraphs_and_the_worst_point(chromium, tmp_path):
-    worst, elsewhere = 60, 40
-    bundles = [
-        night(
-            tmp_path,
-            f"night-{number}",
-            minutes=1440.0 * number,
-            cells=[cell(model, config) for model in ("T5Small", "bert") for config in (CUDAGRAPHS, DEFAULT)],
-            make=lambda which, number=number: passing(
-                which,
-                minutes=1440.0 * number + 1,
-                slower={(worst, CUDAGRAPHS): 1.3, (elsewhere, DEFAULT): 1.6}.get((number, which.config), 1.0),
-                seed=number,
-            ),
-            commit=f"{number:040x}",
-        )
-        for number in range(90)
-    ]
-    with (
-        serving(stores.store(tmp_path / "store.db", bundles), tmp_path) as address,
-        watched(chromium, base_url=address) as opened,
-    ):
-        visitor = Visitor(opened)
+def test_3_three_months_of_t5small_under_cudagraphs_and_the_worst_point(visit, tmp_path):
+    worst = 60
+    slower = {(worst, CUDAGRAPHS): 1.3, (40, DEFAULT): 1.6}
+    bundles = []
+    for number in range(90):
+        made = [
+            passing(which, minutes=1440 * number + 1, slower=slower.get((number, which.config), 1.0), seed=number)
+            for which in matrix(["T5Small", "bert"], [CUDAGRAPHS, DEFAULT])
+        ]
+        head = header(f"night-{number}", minutes=1440 * number, commit=f"{number:040x}")
+        bundles.append(write_bundle(tmp_path, head, made))
+    with serving(stores.store(tmp_path / "store.db", bundles), tmp_path) as address:
+        visitor = visit(address)
         visitor.click(visitor.menu("Model"))
         visitor.pick("model", "T5Small")
         visitor.see("90 runs on new's testbed")
-        visitor.click(opened.locator("p", has_text="Worst ").get_by_role("link"))
-        assert "T5Small" in opened.url and "config=cudagraphs" in opened.url and f"new=night-{worst}" in opened.url
-        assert visitor.clicks == MOST
-        opened.goto("/trends")
-        opened.locator('[data-testid="stVegaLiteChart"]').first.wait_for(state="attached")
+        visitor.click(visitor.page.locator("p", has_text="Worst ").get_by_role("link"))
+        assert all(part in visitor.page.url for part in ("T5Small", "config=cudagraphs", f"new=night-{worst}"))
+        visitor.page.goto("/trends")
+        visitor.page.locator('[data-testid="stVegaLiteChart"]').first.wait_for(state="attached")
         visitor.see("90 nights")
 
 
@@ -208,19 +207,11 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES, ids=["html", "markdown", "address", "long"])
 def test_8_hostile_names_are_shown_as_they_are_and_their_links_work(chromium, tmp_path, name):
-    names = {"branch": name, "label": name, "commit_title": name}
-    bundles = [
-        night(
-            tmp_path,
-            f"night-{number}",
-            minutes=60 * number,
-            cells=[cell(name), cell(name, Config(overrides={"x": name}))],
-            commit=sha,
-            make=lambda which, number=number: passing(which, minutes=60 * number + 1, slower=1 + 2 * number),
-            **names,
-        )
-        for number, sha in enumerate(stores.SHAS[:2])
-    ]
+    bundles, cells = [], [cell(name), cell(name, Config(overrides={"x": name}))]
+    for number, sha in enumerate(stores.SHAS[:2]):
+        made = [passing(which, minutes=60 * number + 1, slower=1 + 2 * number) for which in cells]
+        names = {"branch": name, "label": name, "commit_title": name, "commit": sha}
+        bundles.append(write_bundle(tmp_path, header(f"night-{number}", minutes=60 * number, **names), made))
     store = stores.store(tmp_path / "store.db", bundles)
     opened_records = call("regressions", "open", "night-0", "night-1", "--db", store, folder=tmp_path)
     assert opened_records.returncode == 0, tell(opened_records)
@@ -269,34 +260,29 @@ def nights_server(tmp_path_factory) -> Iterator[str]:
         yield address
 
 
-def test_10_which_models_use_more_memory(chromium, nights_server):
-    with watched(chromium, base_url=nights_server) as opened:
-        visitor = Visitor(opened)
-        visitor.click(opened.locator("li", has_text="memory:").get_by_role("link", name="10 regressed"))
-        rows = opened.locator(".iw tbody tr").all_inner_texts()
-        assert len(rows) == 10 and rows[0].split()[0] == "convnextv2_nano.fcmae_ft_in22k_in1k"
-        assert {"mobilevit_s", "nfnet_l0"} <= {row.split()[0] for row in rows}
-        assert "735\u202fMB→1.58\u202fGB" in rows[0] and "+115.5" in rows[0]
-        assert visitor.clicks <= MOST
+def test_10_which_models_use_more_memory(visit, nights_server):
+    visitor = visit(nights_server)
+    visitor.click(visitor.page.locator("li", has_text="memory:").get_by_role("link", name="10 regressed"))
+    rows = visitor.page.locator(".iw tbody tr").all_inner_texts()
+    assert len(rows) == 10 and rows[0].split()[0] == "convnextv2_nano.fcmae_ft_in22k_in1k"
+    assert {"mobilevit_s", "nfnet_l0"} <= {row.split()[0] for row in rows}
+    assert "735\u202fMB→1.58\u202fGB" in rows[0] and "+115.5" in rows[0]
 
 
-def test_11_which_models_compile_longer_and_in_which_pass(chromium, real_server):
-    with watched(chromium, base_url=real_server) as opened:
-        visitor = Visitor(opened, "/?base=2.13.0&new=2.11.0")
-        visitor.click(opened.locator("li", has_text="compile:").get_by_role("link", name="10 regressed"))
-        assert opened.locator(".iw tbody tr").count() == 10
-        visitor.click(opened.locator(".iw tbody th a"))
-        visitor.see("Compile time by pass")
-        (of_inductor,) = opened.locator("tr", has=opened.get_by_text("inductor", exact=True)).all_inner_texts()
-        assert "+7.29" in of_inductor and "regressed" in of_inductor
-        assert visitor.clicks <= MOST
+def test_11_which_models_compile_longer_and_in_which_pass(visit, real_server):
+    visitor = visit(real_server, "/?base=2.13.0&new=2.11.0")
+    visitor.click(visitor.page.locator("li", has_text="compile:").get_by_role("link", name="10 regressed"))
+    assert visitor.page.locator(".iw tbody tr").count() == 10
+    visitor.click(visitor.page.locator(".iw tbody th a"))
+    visitor.see("Compile time by pass")
+    inductor = visitor.page.get_by_text("inductor", exact=True)
+    (row,) = visitor.page.locator("tr", has=inductor).all_inner_texts()
+    assert "+7.29" in row and "regressed" in row
 
 
-def test_12_what_a_commit_changed(chromium, nights_server):
-    with watched(chromium, base_url=nights_server) as opened:
-        visitor = Visitor(opened)
-        visitor.click(visitor.link("[inductor] Comment 8 in lowering.py"))
-        assert opened.locator("h1").inner_text() == "Commit"
-        visitor.see("Fused softmax kernels: 16 changes")
-        visitor.see("Peak memory: 8 changes")
-        assert visitor.clicks <= MOST
+def test_12_what_a_commit_changed(visit, nights_server):
+    visitor = visit(nights_server)
+    visitor.click(visitor.link("[inductor] Comment 8 in lowering.py"))
+    assert visitor.page.locator("h1").inner_text() == "Commit"
+    visitor.see("Fused softmax kernels: 16 changes")
+    visitor.see("Peak memory: 8 changes")

@@ -256,10 +256,6 @@ def _download(host: Host, given: Mapping[str, Any]) -> str | None:
     return None if found or "name" not in given else f"no artefact {pattern}"
 
 
-def _upload_pages(host: Host, given: Mapping[str, Any]) -> str | None:
-    return _upload(host, {"if-no-files-found": "error", **given})
-
-
 def _deploy_pages(host: Host, given: Mapping[str, Any]) -> str | None:
     artifact = host.service.artifact(host.contexts["github"]["run_id"], given["artifact_name"])
     if not artifact.is_dir():
@@ -275,6 +271,6 @@ _ACTIONS = {
     "actions/cache/save": _save,
     "actions/upload-artifact": _upload,
     "actions/download-artifact": _download,
-    "actions/upload-pages-artifact": _upload_pages,
+    "actions/upload-pages-artifact": lambda host, given: _upload(host, {"if-no-files-found": "error", **given}),
     "actions/deploy-pages": _deploy_pages,
 }
