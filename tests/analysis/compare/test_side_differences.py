@@ -56,11 +56,8 @@ def test_kernels_are_matched_by_text_and_then_by_name():
 
 
 def test_a_kernel_that_explains_a_loss_is_named_with_its_share():
-    slow, mul, add = (
-        replace(SUM_2, text_id="d" * 16),
-        replace(MUL, name="triton_poi_fused_mul_0"),
-        "triton_poi_fused_add_1",
-    )
+    slow, mul = replace(SUM_2, text_id="d" * 16), replace(MUL, name="triton_poi_fused_mul_0")
+    add = "triton_poi_fused_add_1"
     base, new = code("one", [ADD, SUM]), code("two", [mul, renamed(ADD, add), slow])
     before = details((ADD.name, 1, 1.0), (SUM.name, 2, 1.0), (MM, 1, 3.0))
     after = details((mul.name, 1, 0.04), (add, 1, 1.0), (slow.name, 2, 1.21), (MM, 1, 3.0))

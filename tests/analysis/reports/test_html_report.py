@@ -78,8 +78,8 @@ def test_what_is_missing_for_a_picture_is_one_line(nights, tmp_path, monkeypatch
 
 def test_two_configs_of_one_side_are_a_report_too(store, tmp_path):
     """Two nights of one commit, in which the models are slower under the second config."""
-    (names, cells) = (CONFIGS[0].name, CONFIGS[1].name), matrix(MODELS[:6])
-    made = [passing(which, slower=1.3 if which.config is CONFIGS[1] else 1.0) for which in cells]
+    names = CONFIGS[0].name, CONFIGS[1].name
+    made = [passing(which, slower=1.3 if which.config is CONFIGS[1] else 1.0) for which in matrix(MODELS[:6])]
     for minutes, name in enumerate("ab"):
         put_run(store, tmp_path, name, made, minutes=60 * minutes)
     with store.connect() as conn:
