@@ -54,31 +54,23 @@ def test_the_command_keeps_other_cells_and_gives_configs_as_much_memory(tmp_path
     table = tmp_path / "table.json"
     monkeypatch.setattr(first_costs, "TABLE", table)
     (tmp_path / "before").mkdir()
-    other = measured(cell("a", CUDAGRAPHS), 50.0, {"correctness": 90000})
+    other = measured(cell("a", CUDAGRAPHS), 50.0, {"correctness": 90000}, kept_bytes=11)
     _, known = rows_of(tmp_path / "before", [measured(cell("a"), 60.0), other, measured(cell("c"), 7.0)])
-    table.write_text(json.dumps(known))
-    paths, rows = rows_of(tmp_path, [measured(cell("a"), 5.0, kept_bytes=70), measured(cell("b"), 6.0)])
-    CliRunner().invoke(first_costs.main, [*map(str, paths), "--only-new"], catch_exceptions=False)
-    assert json.loads(table.read_text()) == sorted([*known, rows[1]], key=lambda row: str(row["cell"]))
-    table.write_text(json.dumps(known))
-    said = CliRunner().invoke(first_costs.main, list(map(str, paths)), catch_exceptions=False).output
-    assert said == "table.json: 4 cells, 2 of them from these bundles\n"
-    found = {(row["cell"]["model"], row["worker_s"]): row for row in json.loads(table.read_text())}
-    assert [found["a", 5.0], found["b", 6.0], found["c", 7.0]] == [*rows, known[-1]]
-    assert (found["a", 50.0]["stage_bytes"], found["a", 50.0]["kept_bytes"]) == (SIZES, 70)
-
-
-def test_memory_alone_is_renewed_where_the_seconds_are_of_another_host(tmp_path, monkeypatch):
-    table = tmp_path / "table.json"
-    monkeypatch.setattr(first_costs, "TABLE", table)
-    (tmp_path / "before").mkdir()
-    graphs = measured(cell("a", CUDAGRAPHS), 50.0, {"correctness": 54}, kept_bytes=11)
-    _, known = rows_of(tmp_path / "before", [measured(cell("a"), 60.0), graphs, measured(cell("c"), 7.0)])
-    table.write_text(json.dumps(known))
     less = {"load_model": 500, "eager": 800, "correctness": 43}
-    paths, _ = rows_of(tmp_path, [measured(cell("a"), 5.0, less, kept_bytes=6), measured(cell("b"), 6.0)])
-    CliRunner().invoke(first_costs.main, [*map(str, paths), "--only-memory"], catch_exceptions=False)
-    found = [(row["worker_s"], row["stage_bytes"], row.get("kept_bytes")) for row in json.loads(table.read_text())]
-    assert sorted(found, key=lambda row: row[0]) == [(7.0, SIZES, None), (50.0, less, 11), (60.0, less, 6)]
-    both = CliRunner().invoke(first_costs.main, [*map(str, paths), "--only-memory", "--only-new"])
-    assert (both.exit_code, both.output.splitlines()[-1]) == (2, "Error: name --only-new or --only-memory")
+    paths, rows = rows_of(tmp_path, [measured(cell("a"), 5.0, less, kept_bytes=70), measured(cell("b"), 6.0)])
+
+    def renewed(*options):
+        table.write_text(json.dumps(known))
+        done = CliRunner().invoke(first_costs.main, [*map(str, paths), *options])
+        return json.loads(table.read_text()), done.output.splitlines()[-1]
+
+    assert renewed("--only-new")[0] == sorted([*known, rows[1]], key=lambda row: str(row["cell"]))
+    new, said = renewed()
+    assert said == "table.json: 4 cells, 2 of them from these bundles"
+    found = {(row["cell"]["model"], row["worker_s"]): row for row in new}
+    assert [found["a", 5.0], found["b", 6.0], found["c", 7.0]] == [*rows, known[-1]]
+    assert (found["a", 50.0]["stage_bytes"], found["a", 50.0]["kept_bytes"]) == (less, 70)
+    # Memory alone is renewed where the seconds are of another host.
+    memory = sorted((row["worker_s"], row.get("kept_bytes")) for row in renewed("--only-memory")[0])
+    assert memory[1:] == [(50.0, 11), (60.0, 70)] and memory[0][0] == 7.0
+    assert renewed("--only-memory", "--only-new")[1] == "Error: name --only-new or --only-memory"

@@ -31,10 +31,7 @@ def test_a_model_keeps_what_its_config_without_a_pool_keeps():
     sizes = {"compile": 9e9, "done": 2e9}
     whole = played([found("a", stage_bytes=sizes, kept_bytes=9e9), found("a", CUDAGRAPHS, kept_bytes=8e9)])
     assert {one.keeps for one in whole.values()} == {2_000_000_000}
-
-
-def test_checks_may_be_played_with_a_part_of_their_memory():
-    # Half of the most stays between the calls of a check.
+    # Half of the most stays between the calls of a check, of which a part may be played.
     for part, kept in [(1.0, 4.5e9), (0.5, 2.25e9)]:
         (one,) = played([found("a", stage_bytes={"correctness": 9e9})], part).values()
         assert max(step.keeps for step in one.script().steps) == kept

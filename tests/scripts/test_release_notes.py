@@ -28,29 +28,18 @@ LOG = """# Changelog
 """
 
 
-def test_the_section_of_the_version_and_no_other_is_told():
+def test_the_section_of_the_version_is_told_and_a_release_without_it_refused():
     assert notes("1.2.0", LOG, PROJECT) == "### Added\n\n- this\n"
+    with pytest.raises(ValueError, match=r"pyproject.toml says 1.2.0"):
+        notes("1.3.0", LOG, PROJECT)
+    with pytest.raises(ValueError, match="has no section"):
+        notes("1.2.0", LOG.replace("### Added\n\n- this\n", ""), PROJECT)
 
 
-@pytest.mark.parametrize(
-    ("version", "log", "said"),
-    [
-        ("1.3.0", LOG, "pyproject.toml says 1.2.0"),
-        ("1.2.0", LOG.replace("### Added\n\n- this\n", ""), "has no section"),
-    ],
-)
-def test_a_release_without_its_notes_is_refused(version, log, said):
-    with pytest.raises(ValueError, match=said):
-        notes(version, log, PROJECT)
-
-
-def test_the_version_of_the_repository_can_be_released():
+def test_the_repository_can_be_released_and_keeps_a_store_of_each_version():
     project, log = ((ROOT / name).read_text() for name in ("pyproject.toml", "CHANGELOG.md"))
     assert notes(tomllib.loads(project)["project"]["version"], log, project)
-
-
-def test_each_released_version_has_a_kept_store():
-    released = re.findall(r"^## \[(\d+\.\d+)\.\d+\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    released = re.findall(r"^## \[(\d+\.\d+)\.\d+\]", log, re.MULTILINE)
     kept = {path.name for path in (ROOT / "tests" / "db" / "data").glob("store_*.sql.gz")}
     assert released
     assert kept >= {f"store_{version}.sql.gz" for version in released}
