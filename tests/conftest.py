@@ -51,13 +51,8 @@ def _make_compiler(home: Path, path: str) -> str:
     for name in ("compiler", "compiled"):
         (home / name).mkdir()
     script = home / "compiler" / "g++"
-    words = [
-        sys.executable,
-        "-IS",
-        str(Path(__file__).with_name("compiler_cache.py")),
-        compiler,
-        str(home / "compiled"),
-    ]
+    program = Path(__file__).with_name("compiler_cache.py")
+    words = [sys.executable, "-IS", str(program), compiler, str(home / "compiled")]
     script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     script.chmod(0o755)
     return str(script.parent)

@@ -127,15 +127,11 @@ def start(settings: Mapping[str, str] | None = None) -> Server:
         "listen_addresses": "",
         "unix_socket_directories": folder,
     }
+    command = [binaries / "postgres", "-D", data, *(f"--{name}={value}" for name, value in chosen.items())]
     with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [binaries / "postgres", "-D", data, *(f"--{name}={value}" for name, value in chosen.items())],
-            cwd=folder,
-            stdout=stream,
-            stderr=stream,
-            preexec_fn=_die_with_parent,  # nothing else runs in the child before it becomes postgres
-            **who,
-        )
+        # Nothing else runs in the child before it becomes postgres.
+        how = {"cwd": folder, "preexec_fn": _die_with_parent, **who}
+        process = subprocess.Popen(command, stdout=stream, stderr=stream, **how)
     return _ready(Server(folder, process))
 
 

@@ -43,18 +43,11 @@ def test_the_report_knows_filters_and_links(two_nights):
 
 
 def test_a_line_loses_no_place_and_breaks_where_a_chain_ends_or_at_a_zero():
-    rows = pd.DataFrame(
-        {
-            "place": [0, 1, 2, 3] * 2,
-            "date": pd.date_range("2026-08-01", periods=4, tz="UTC").tolist() * 2,
-            "line": ["a.b[c]"] * 4 + ["grey"] * 4,
-            "value": [0.0, 2.0, 2.0, 3.0, 1.0, 1.0, 1.0, 1.0],
-            "chain": [1, 1, 1, 2, 1, 1, 1, 1],
-            "branch": "main",
-            "night": ["n0", "n1", "n2", "n3"] * 2,
-        }
-    )
-    rows = rows.assign(text=[f"{value} ms" for value in rows["value"]])
+    values = {"value": [0.0, 2.0, 2.0, 3.0, *[1.0] * 4], "chain": [1, 1, 1, 2, *[1] * 4]}
+    rows = pd.DataFrame({"place": [0, 1, 2, 3] * 2, "line": ["a.b[c]"] * 4 + ["grey"] * 4, **values})
+    rows["date"] = pd.date_range("2026-08-01", periods=4, tz="UTC").tolist() * 2
+    rows["night"], rows["text"] = [f"n{at}" for at in rows["place"]], [f"{value} ms" for value in rows["value"]]
+    rows = rows.assign(branch="main")
     facts = pd.DataFrame({"night": ["n0", "n1", "n2", "n3"]}, index=range(4))
     words = {"title": "latency", "pick": "night", "colors": charts.COLORS["light"]}
     for log, expected in ((False, [0.0, 2.0, 2.0, None, 3.0]), (True, [None, 2.0, 2.0, None, 3.0])):

@@ -23,12 +23,10 @@ HIDDEN = "PYTORCH_GITHUB_TOKEN, TORCH_HUB_PASSWORD, TORCH_INDEX_URL, TRITON_REGI
 @pytest.fixture
 def old_bundle(tmp_path):
     """A bundle as older versions wrote it, with secrets in its label, environment, message and log."""
-    said = {"environment_id": "0123456789ab", "log_tail": "cloning LOG"}
-    item = failing(cell(), **said)
+    item = failing(cell(), environment_id="0123456789ab", log_tail="cloning LOG")
     item.failure.message = "cannot reach MESSAGE"
-    path = write_bundle(
-        tmp_path, header("r1", label="LABEL", ci_url="URL"), [item], environment=VARIABLES, closed=False
-    )
+    head = header("r1", label="LABEL", ci_url="URL")
+    path = write_bundle(tmp_path, head, [item], environment=VARIABLES, closed=False)
     lines = path.read_text()
     assert "SECRET" not in lines  # what is written today
     for word in ("LABEL", "URL", "cannot reach MESSAGE", "cloning LOG"):

@@ -55,9 +55,8 @@ def test_two_nights_without_verdicts_are_joined_and_a_sort_is_numeric(page, site
     assert page.locator("#compare tbody tr").count() == 18
     page.get_by_role("button", name="device time").click()
     column = page.locator("#compare thead th", has_text="device time").evaluate("head => head.cellIndex")
-    changes = page.locator(f"#compare tbody tr > :nth-child({column + 1})").evaluate_all(
-        "of => of.map(e => +e.dataset.value)"
-    )
+    cells = page.locator(f"#compare tbody tr > :nth-child({column + 1})")
+    changes = cells.evaluate_all("of => of.map(e => +e.dataset.value)")
     assert changes == sorted(changes) and len(set(changes)) > 1
     page.get_by_label("Filter by text").fill("gpt2")
     page.get_by_label("Filter by text").press("Enter")
@@ -66,9 +65,8 @@ def test_two_nights_without_verdicts_are_joined_and_a_sort_is_numeric(page, site
 
 
 def test_addresses_of_the_dashboard_lead_to_their_pages(page, site):
-    page.goto(
-        f"{site}model?model=huggingface/gpt2&setting=inference,bfloat16,cuda,8&config=cudagraphs&base=night-0&new=night-1"
-    )
+    query = "setting=inference,bfloat16,cuda,8&config=cudagraphs&base=night-0&new=night-1"
+    page.goto(f"{site}model?model=huggingface/gpt2&{query}")
     page.wait_for_url(re.compile(r"/model/huggingface/gpt2/\?base=night-0&new=night-1#c-\w+"))
     page.locator("#asked table").wait_for()
     assert page.locator("details.cell:target").get_attribute("open") is not None

@@ -26,15 +26,10 @@ def make_run(store, folder, number, *, slower=None, sd=0.002, commit=None, code=
         if callable(change):
             made.append(change(cell(model)))
             continue
-        noise = {name: math.exp(rng.normal(0, sd)) for name in ("wall", "kernel", "compile")}
-        metrics = {
-            "eager_ms": 4.0 * level,
-            "compiled_ms": 2.0 * level * noise["wall"],
-            "eager_kernel_ms": 3.0 * level,
-            "compiled_kernel_ms": 1.5 * level * noise["kernel"],
-            "compile_cold_s": 10.0 * noise["compile"],
-            "compiled_peak_bytes": 1e9,
-        }
+        wall, kernel, compiling = (math.exp(rng.normal(0, sd)) for _ in range(3))
+        metrics = {"eager_ms": 4.0 * level, "compiled_ms": 2.0 * level * wall, "compile_cold_s": 10.0 * compiling}
+        metrics |= {"eager_kernel_ms": 3.0 * level, "compiled_kernel_ms": 1.5 * level * kernel}
+        metrics["compiled_peak_bytes"] = 1e9
         metrics = {name: value * change.get(name, 1.0) for name, value in metrics.items() if change.get(name, 1)}
         metrics |= beside or {}
         found = passing(cell(model), minutes=60 * number + 1, samples={}, metrics=metrics)

@@ -43,18 +43,14 @@ def measured(model, metric, counts, number, **more):
 
 def test_a_count_that_changed_is_named(store, tmp_path):
     for number in (0, 1):
-        made = [
-            one
-            for model, (metric, *sides, _) in CASES.items()
-            for one in measured(model, metric, sides[number], number)
-        ]
+        made = []
+        for model, (metric, *sides, _) in CASES.items():
+            made += measured(model, metric, sides[number], number)
         made += measured("library not counted", "kernels_generated", (17.0, 0.0)[number], number, kernels_extern=None)
         put_run(store, tmp_path, f"r{number}", made, minutes=100 * number, commit=f"{number:040x}")
     _, rows = judged(store)
     found = {model: rows.loc[model, f"{metric}_verdict"] for model, (metric, *_) in CASES.items()}
-    assert {model: word and str(word) for model, word in found.items()} == {
-        model: case[3] for model, case in CASES.items()
-    }
+    assert {model: word and str(word) for model, word in found.items()} == {model: CASES[model][3] for model in CASES}
     assert rows.loc["library not counted", "kernels_generated_verdict"] is None
     compared = compare_named(store, "latest~1", "latest")
     assert [note for note in compared.notes if "(0.94 -> 1.00)" in note and "(0.60 -> 0.75)" in note]

@@ -22,12 +22,9 @@ def make_run(store, folder, number, leaks=None, changed=None, without=()):
     rng = np.random.default_rng(number)
     made = []
     for model in MODELS:
-        metrics = {
-            "compiled_ms": 2.0 * math.exp(rng.normal(0, 0.002)),
-            "compile_warm_s": 3.0 * math.exp(rng.normal(0, 0.01)),
-            "compile_instructions": round(5e9 * math.exp(rng.normal(0, 0.001))),
-            LEAK: (leaks or {}).get(model, 0.0),
-        }
+        wall, warm, count = (math.exp(rng.normal(0, sd)) for sd in (0.002, 0.01, 0.001))
+        metrics = {"compiled_ms": 2.0 * wall, "compile_warm_s": 3.0 * warm, "compile_instructions": round(5e9 * count)}
+        metrics[LEAK] = (leaks or {}).get(model, 0.0)
         metric, factor, _ = (changed or {}).get(model, ("compiled_ms", 1, ""))
         metrics[metric] *= factor
         metrics = {name: value for name, value in metrics.items() if name not in without}

@@ -28,11 +28,10 @@ def make_nights(store, folder, nights, commit=None, level=lambda number: 1.0, pr
     """Nights of twelve models under one config, all of one commit if it is told; `level` multiplies their latencies."""
     rng = np.random.default_rng(1)
     for number in range(nights):
-        values = [level(number) * math.exp(rng.normal(0, 0.01)) for _ in MODELS]
-        made = [
-            measured(cell(model), 60 * number + 1, ms, program_id=program(number))
-            for model, ms in zip(MODELS, values, strict=True)
-        ]
+        made = []
+        for model in MODELS:
+            value = level(number) * math.exp(rng.normal(0, 0.01))
+            made.append(measured(cell(model), 60 * number + 1, value, program_id=program(number)))
         put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit or f"{number:040x}")
 
 
@@ -57,11 +56,9 @@ def test_what_runs_one_program_is_its_own_repeat_and_a_copy_is_none(store, tmp_p
     """Two names for one program, measured each: an A/A pair. Two names that share a measurement: nothing."""
     made = []
     for number, model in enumerate(MODELS):
-        twins = [cell(model, config) for config in (DEFAULT, CUDAGRAPHS)]
-        values = (1.0, 1.02) if number < 6 else (1.0, 1.0)
-        for at, (twin, value) in enumerate(zip(twins, values, strict=True)):
-            started = 1 + (at if number < 6 else 0)
-            made.append(measured(twin, started, value, program_id="p" * 12))
+        started, value = (2, 1.02) if number < 6 else (1, 1.0)
+        made.append(measured(cell(model, DEFAULT), 1, 1.0, program_id="p" * 12))
+        made.append(measured(cell(model, CUDAGRAPHS), started, value, program_id="p" * 12))
     put_run(store, tmp_path, "r1", made)
     found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
     assert found.repeats == 6

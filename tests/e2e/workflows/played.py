@@ -42,11 +42,8 @@ def _measured(cell: Cell, minutes: float, slower: str) -> Measurement:
     rng = random.Random(f"{cell.cell_id}/{minutes}")
     model, _, factor = slower.partition("=")
     level = 1 + int(short_hash(cell.model), 16) % 7
-    medians = {
-        "eager_ms": 4.0 * level,
-        "compiled_ms": 2.0 * level * (float(factor) if model == cell.model else 1),
-        "compile_cold_s": 10.0,
-    }
+    slow = float(factor) if model == cell.model else 1
+    medians = {"eager_ms": 4.0 * level, "compiled_ms": 2.0 * level * slow, "compile_cold_s": 10.0}
     metrics = {name: median * math.exp(rng.gauss(0, NOISE)) for name, median in medians.items()}
     return passing(cell, minutes=minutes + 1, samples={}, metrics=metrics | {"compiled_peak_bytes": 1e9})
 
