@@ -44,11 +44,8 @@ def test_an_unknown_commit_is_told_and_stays_in_its_box(open_app, two_nights):
 
 
 def test_a_side_that_measured_nothing(open_app, tmp_path):
-    bundles = [
-        night(tmp_path, "full", cells=stores.cells(), make=stores.measure(1)),
-        stores.write_bundle(tmp_path, stores.header("bare", minutes=60), [], planned=stores.cells()),
-    ]
-    store = stores.store(tmp_path / "bare.db", bundles)
+    bare = stores.write_bundle(tmp_path, stores.header("bare", minutes=60), [], planned=stores.cells())
+    store = stores.store(tmp_path / "bare.db", [stores.run(tmp_path, "full"), bare])
     for page in ("", "compare", "model"):
         said = text_of(open_app(store, page, base="full", new="bare"))
         assert "missing" in said

@@ -14,10 +14,6 @@ from tests.factories import TESTBED, cell, failing, passing
 CELLS = [cell("bert"), cell("gpt2"), cell("resnet", suite="timm")]
 
 
-def measured(which, speedup):
-    return passing(which, metrics={"speedup": speedup, "compiled_ms": 1.0}) if speedup else failing(which)
-
-
 @pytest.fixture
 def nights(store, tmp_path):
     """Three nights of main, one of another branch and one on another machine between them; where 0 is, nothing compiled."""
@@ -25,7 +21,10 @@ def nights(store, tmp_path):
     told = [("one", (2.0, 8.0, 4.0), {}), ("elsewhere", (9.0, 9.0, 9.0), elsewhere), ("aside", (9.0, 9.0, 9.0), aside)]
     told += [("two", (0, 8.0, 2.0), {}), ("three", (2.0, 2.0, 2.0), {})]
     for place, (name, speedups, changes) in enumerate(told):
-        made = [measured(which, speedup) for which, speedup in zip(CELLS, speedups, strict=True)]
+        made = [
+            passing(which, metrics={"speedup": speedup, "compiled_ms": 1.0}) if speedup else failing(which)
+            for which, speedup in zip(CELLS, speedups, strict=True)
+        ]
         put_run(store, tmp_path, name, made, minutes=60 * place, **changes)
     return list_nights(store)
 

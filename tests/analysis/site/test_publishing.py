@@ -128,9 +128,7 @@ def test_a_folder_with_other_files_is_left_alone(filled, tmp_path):
 
 
 def test_a_model_shows_what_differs_in_its_code(coded, tmp_path):  # noqa: F811
-    engine = open_store(coded, write=False)
-    publish(engine, tmp_path / "site")
-    engine.dispose()
+    publish(open_store(coded, write=False), tmp_path / "site")
     page = (tmp_path / "site/model/huggingface/gpt2/index.html").read_text(encoding="utf-8")
     assert '<span class="went">-XBLOCK = 64</span>' in page and '<span class="came">+XBLOCK = 8</span>' in page
     assert "2 kernels changed: 1 added, 1 changed; 1 unchanged." in page

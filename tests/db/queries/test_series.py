@@ -69,12 +69,14 @@ def test_values_statuses_and_surroundings_are_told_by_number(store, tmp_path):
 
 
 def test_released_builds_come_by_the_dates_of_their_bundles(store, tmp_path):
+    def put(name, minutes, number, date):
+        told = {"commit": SHAS[number], "commit_date": date, "branch": "releases"}
+        ingest_bundle(store, night(tmp_path, name, minutes=minutes, cells=[cell()], **told))
+
     days = {3: "2025-10-15", 1: "2025-08-06", 2: "2026-01-21"}  # measured in this order
     for minutes, (number, day) in enumerate(days.items()):
         for run in (1, 2):
-            told = {"commit": SHAS[number], "commit_date": f"{day}T12:00:00+00:00", "branch": "releases"}
-            ingest_bundle(store, night(tmp_path, f"b{number}-{run}", minutes=2 * minutes + run, cells=[cell()], **told))
+            put(f"b{number}-{run}", 2 * minutes + run, number, f"{day}T12:00:00+00:00")
     assert [run.run_id for run in series_runs(store)] == ["b1-1", "b1-2", "b3-1", "b3-2", "b2-1", "b2-2"]
-    undated = {"commit": SHAS[4], "commit_date": None, "branch": "releases"}
-    ingest_bundle(store, night(tmp_path, "b4", minutes=1.5, cells=[cell()], **undated))
+    put("b4", 1.5, 4, None)
     assert [run.run_id for run in series_runs(store)] == ["b3-1", "b4", "b3-2", "b1-1", "b1-2", "b2-1", "b2-2"]
