@@ -14,7 +14,7 @@ from db.queries.cells import EVERYTHING
 from tests.dashboard.conftest import buttons, text_of, unfolded
 
 
-def test_a_comparison_is_offered_as_a_report_and_pictures_where_there_is_a_renderer(open_app, two_nights, monkeypatch):
+def test_a_report_is_offered_and_pictures_where_there_is_a_renderer(open_app, two_nights, monkeypatch):
     app = open_app(two_nights, "compare")
     assert buttons(app) == ["CSV"], "nothing is drawn before it is asked for"
     found = buttons(unfolded(app, "downloads"))

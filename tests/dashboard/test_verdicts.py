@@ -71,12 +71,10 @@ def table_of(*compared):
 
 
 def test_a_leak_shows_as_bytes_with_the_look_of_its_verdict():
-    shown = table_of(
-        *(
-            cells.compared(verdict, LEAK, [cells.of(LEAK, verdict)], values=({LEAK: 0.0}, {LEAK: leaked}))
-            for leaked, verdict in ((2048.0, "regressed"), (0.0, "unchanged"))
-        )
-    )
+    def leaking(leaked, verdict):
+        return cells.compared(verdict, LEAK, [cells.of(LEAK, verdict)], values=({LEAK: 0.0}, {LEAK: leaked}))
+
+    shown = table_of(leaking(2048.0, "regressed"), leaking(0.0, "unchanged"))
     assert [field.css for field in shown["leak per call"]] == ["n worse", "n"]
     assert shown["leak per call"][0].content.endswith("<br>+2,048")
     assert "regressed<br>" in shown["outcome"][0].content and "leak per call" in shown["outcome"][0].content

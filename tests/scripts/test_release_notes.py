@@ -28,7 +28,7 @@ LOG = """# Changelog
 """
 
 
-def test_the_section_of_the_version_is_told_and_a_release_without_it_refused():
+def test_the_section_of_the_version_is_told_or_the_release_refused():
     assert notes("1.2.0", LOG, PROJECT) == "### Added\n\n- this\n"
     with pytest.raises(ValueError, match=r"pyproject.toml says 1.2.0"):
         notes("1.3.0", LOG, PROJECT)

@@ -159,7 +159,7 @@ def test_cells_of_a_night_that_moved_to_another_gpu_are_counted(store, put):
     assert compare(store, base, base).notes == ("base and new are the same runs",)
 
 
-def test_open_runs_are_one_note_and_one_that_measured_nothing_does_not_fail(store, put):
+def test_open_runs_are_one_note_and_a_run_without_cells_does_not_fail(store, put):
     for index in range(3):
         put([passing(cell(f"m{index}"))], night="n", closed=index == 1)
     (note,) = summarise(store, resolve_side(store, "n")).notes

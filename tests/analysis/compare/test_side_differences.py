@@ -148,7 +148,7 @@ def test_cells_of_two_censuses_are_told_apart_by_their_code(store, tmp_path):
     assert (latency.dimension, latency.verdict) == ("latency", "unchanged")
 
 
-def test_a_loss_after_a_carried_night_is_explained_by_the_run_that_timed_its_code(store, tmp_path):
+def test_a_loss_after_a_carried_night_is_explained_by_who_timed_its_code(store, tmp_path):
     """The first night has a run of each code, the second was not timed again, and in the third there is other code."""
     timed = [measured("bert", code, details=details((SUM.name, 2, ms))) for code, ms in (("two", 9.0), ("one", 1.0))]
     known = measured("bert", "one", {"compile_cold_s": 10.0}, details={"only": "code", "same_code_as": "nightly"})

@@ -56,7 +56,7 @@ def test_a_short_tail_is_pending_and_one_night_is_nothing(quiet):
     assert change.levels.now == change.levels.after == pytest.approx(2.2, rel=0.005)
 
 
-def test_a_young_shift_along_with_eager_is_the_hosts_and_a_large_step_is_pending(quiet):
+def test_a_shift_along_with_eager_is_the_hosts_and_a_step_is_pending(quiet):
     quiet.nights(12, 20)
     quiet.nights(20, 23, slower(1.1, metrics=("compiled_ms", "eager_ms")))
     assert judge_history(quiet.store).changes == ()

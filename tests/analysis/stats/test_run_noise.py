@@ -111,7 +111,7 @@ def test_the_prior_of_simulated_cells_is_found_again(prior_df, typical):
     assert found.variance == pytest.approx(typical, rel=0.03)
 
 
-def test_equal_variances_leave_nothing_beyond_chance_and_too_few_have_no_prior():
+def test_equal_variances_are_chance_and_too_few_cells_have_no_prior():
     found = run_noise.fit_prior([1e-4] * 20, [6] * 20)
     assert found.df == np.inf
     own, df = run_noise.moderate([9.0, np.nan], [3, 0], found)

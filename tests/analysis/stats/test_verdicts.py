@@ -147,7 +147,7 @@ def test_the_ends_are_quantiles_of_resampled_averages(count):
     assert (found.low, found.high) == pytest.approx(tuple(expected), rel=1e-12)
 
 
-def test_averages_leave_out_the_unmeasured_and_refuse_what_has_no_logarithm():
+def test_averages_leave_out_the_unmeasured_and_refuse_what_has_no_log():
     assert geomean([2.0, None, 8.0, math.nan]) == pytest.approx(4)
     for bad in (0.0, math.inf):
         with pytest.raises(ValueError, match="positive"):

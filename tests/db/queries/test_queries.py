@@ -43,7 +43,7 @@ def test_runs_are_listed_newest_first_with_their_counts(nights):
 
 
 @pytest.mark.parametrize("shared", ["sqlite"], indirect=True)
-def test_a_pattern_stands_for_the_names_that_it_matches_or_the_nearest_is_named(nights):
+def test_a_pattern_stands_for_its_names_or_the_nearest_is_named(nights):
     for wanted, names in (
         (CellFilter(models=("[bg]*", "bert")), CellFilter(models=("bert", "gpt2"))),
         (CellFilter(suites=("hugging*",), configs=("cuda*",)), CellFilter(("huggingface",), configs=("cudagraphs",))),
