@@ -36,11 +36,7 @@ def test_the_options_of_the_run_stand_behind_those_of_the_cell(measured, used, w
     assert (words in command) if words else "--source" not in command and "--optimizer" not in command
 
 
-def test_switches_and_optimizers_are_those_of_the_collector():
-    assert asdict(BackendFlags()) == SWITCHES
-    assert ("none", *STEPPED_BY) == OPTIMIZERS
-
-
-def test_a_check_chooses_commits_and_tuning_itself():
+def test_a_check_chooses_tuning_itself_and_options_are_the_collectors():
+    assert (asdict(BackendFlags()), ("none", *STEPPED_BY)) == (SWITCHES, OPTIMIZERS)
     check = as_check(repro_as(cell("bert"), run(tuning="shared"), {"source": "8 files"}), "inductor-watch check a b")
     assert check == repro_as(cell("bert"), run(), {}).replace("inductor-watch run", "inductor-watch check a b")

@@ -1,7 +1,5 @@
 """Links to the host of the code, and addresses of the HUD as pages of ours."""
 
-import pytest
-
 from analysis.elements import addresses
 from analysis.elements.addresses import translate
 from tests.dashboard import stores
@@ -70,18 +68,14 @@ def test_what_is_no_repository_no_sha_or_only_in_a_local_clone_is_no_link():
     addresses.LOCAL.set(frozenset())
 
 
-@pytest.mark.parametrize(
-    ("written", "leads"),
-    [
-        ("https://github.com/pytorch/pytorch/issues/5", "/issues/5"),
-        ("https://github.com/pytorch/pytorch/pull/77", "/pull/77"),
-        ("https://github.com/evil/pytorch/issues/5", ""),
-        ("https://github.com.evil.example/pytorch/pytorch/issues/5", ""),
-        ("https://github.com/pytorch/pytorch/issues/5?x=<script>", ""),
-        ("javascript:alert(1)", ""),
-    ],
-)
-def test_a_record_s_link_is_one_where_it_means_its_own_repository(written, leads):
-    found = addresses.reference("pytorch/pytorch", written)
-    assert (f'href="https://github.com/pytorch/pytorch{leads}"' in found) if leads else "<a" not in found
-    assert "<script>" not in found
+def test_a_record_s_link_is_one_where_it_means_its_own_repository():
+    for own in ("https://github.com/pytorch/pytorch/issues/5", "https://github.com/pytorch/pytorch/pull/77"):
+        assert f'href="{own}"' in addresses.reference("pytorch/pytorch", own)
+    for other in (
+        "https://github.com/evil/pytorch/issues/5",
+        "https://github.com.evil.example/pytorch/pytorch/issues/5",
+        "https://github.com/pytorch/pytorch/issues/5?x=<script>",
+        "javascript:alert(1)",
+    ):
+        found = addresses.reference("pytorch/pytorch", other)
+        assert "<a" not in found and "<script>" not in found

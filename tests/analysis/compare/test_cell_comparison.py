@@ -72,10 +72,10 @@ def test_another_machine_or_library_is_no_change():
     assert by_dimension(other)[Dimension.LATENCY].verdict is Outcome.INCONCLUSIVE
 
 
-@pytest.mark.parametrize("status", ["broke", "fixed", "still_failing", "flaky", "missing"])
-def test_a_cell_that_does_not_pass_twice_has_its_status_alone(status):
-    (found,) = judged(status, compiled_ms=("regressed", 0.3, 0.1))
-    assert (found.dimension, found.verdict) == (Dimension.CORRECTNESS, Outcome(status))
+def test_a_cell_that_does_not_pass_twice_has_its_status_alone():
+    for status in ("broke", "fixed", "still_failing", "flaky", "missing"):
+        (found,) = judged(status, compiled_ms=("regressed", 0.3, 0.1))
+        assert (found.dimension, found.verdict) == (Dimension.CORRECTNESS, Outcome(status))
 
 
 # Which cells of a night are measured again

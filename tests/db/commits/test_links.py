@@ -1,54 +1,43 @@
 """Pull requests, reverts and relands as they stand in messages."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db.commits.links import read_message, read_subject
 
 
-@pytest.mark.parametrize(
-    ("subject", "number"),
-    [
-        ("[inductor] dont reuse buffers if it affects peak (#145883) (#159530)", 159530),
-        ("Merge pull request #77 from somebody/branch", 77),
-        ("Fix #1234 in the scheduler", None),
-        ("Too long for any column (#99999999999)", None),
-    ],
-)
-def test_the_pull_request_is_the_last_number_at_the_end(subject, number):
-    assert read_subject(subject).pr_number == number
+def test_the_pull_request_is_the_last_number_at_the_end():
+    numbers = {
+        "[inductor] dont reuse buffers if it affects peak (#145883) (#159530)": 159530,
+        "Merge pull request #77 from somebody/branch": 77,
+        "Fix #1234 in the scheduler": None,
+        "Too long for any column (#99999999999)": None,
+    }
+    assert {subject: read_subject(subject).pr_number for subject in numbers} == numbers
 
 
-@pytest.mark.parametrize(
-    ("subject", "kind", "quoted"),
-    [
-        ("Reverting order of loops (#12)", "plain", None),
-        ('Back out "Make it faster (#12)" (#13)', "revert", 12),
-        ('Reapply "Make it faster (#12)"', "reland", 12),
-        ("[inductor][Re-land] Make it faster (#13)", "reland", None),
-        ('Revert "Revert "Make it faster (#12)""', "reland", 12),
-        ('Revert "Reapply "Make it faster (#12)""', "revert", 12),
-    ],
-)
-def test_a_subject_says_what_it_does_to_the_one_it_quotes(subject, kind, quoted):
-    read = read_subject(subject)
-    assert (read.kind, read.quoted_pr) == (kind, quoted)
+def test_a_subject_says_what_it_does_to_the_one_it_quotes():
+    kinds = {
+        "Reverting order of loops (#12)": ("plain", None),
+        'Back out "Make it faster (#12)" (#13)': ("revert", 12),
+        'Reapply "Make it faster (#12)"': ("reland", 12),
+        "[inductor][Re-land] Make it faster (#13)": ("reland", None),
+        'Revert "Revert "Make it faster (#12)""': ("reland", 12),
+        'Revert "Reapply "Make it faster (#12)""': ("revert", 12),
+    }
+    assert {one: (read_subject(one).kind, read_subject(one).quoted_pr) for one in kinds} == kinds
 
 
-@pytest.mark.parametrize(
-    ("message", "shas"),
-    [
-        ("Original commit changeset: aec3ef1008", ("aec3ef1008",)),
-        ("this reverts commit AEC3EF1008AEC3EF1008AEC3EF1008AEC3EF1008.", ("aec3ef1008" * 4,)),
-        ("This reverts commits aec3ef1, 1234567 and 89abcdef.", ("aec3ef1", "1234567", "89abcdef")),
-        ("This reverts commit 1234567, reversing\nchanges made to 89abcdef.", ("1234567",)),
-        ("This reverts commit abc123.", ()),
-        ("[HUD commit link](aec3ef1008)", ()),
-    ],
-)
-def test_shas_are_those_that_are_said_to_be_reverted(message, shas):
-    assert read_message('Back out "x"', message).reverts == shas
+def test_shas_are_those_that_are_said_to_be_reverted():
+    shas = {
+        "Original commit changeset: aec3ef1008": ("aec3ef1008",),
+        "this reverts commit AEC3EF1008AEC3EF1008AEC3EF1008AEC3EF1008.": ("aec3ef1008" * 4,),
+        "This reverts commits aec3ef1, 1234567 and 89abcdef.": ("aec3ef1", "1234567", "89abcdef"),
+        "This reverts commit 1234567, reversing\nchanges made to 89abcdef.": ("1234567",),
+        "This reverts commit abc123.": (),
+        "[HUD commit link](aec3ef1008)": (),
+    }
+    assert {message: read_message('Back out "x"', message).reverts for message in shas} == shas
 
 
 def test_a_text_says_what_it_lands_again():

@@ -30,16 +30,13 @@ def settled(told, asked):
     return header
 
 
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
+def test_the_record_tells_what_the_caller_does_not():
+    for asked, expected in (
         (Provenance("x/y", "mine", "b2" * 20, DATE), ("x/y", "mine", "b2" * 20, DATE)),  # the caller wins
         (Provenance(branch="mine"), ("me/fork", "mine", "a1" * 20, "2026-07-01T00:00:00+00:00")),
-    ],
-)
-def test_the_record_tells_what_the_caller_does_not(asked, expected):
-    header = settled(TOLD, asked)
-    assert (header.repo, header.branch, header.commit, header.started_at) == expected
+    ):
+        header = settled(TOLD, asked)
+        assert (header.repo, header.branch, header.commit, header.started_at) == expected
 
 
 def test_the_repository_tells_what_nobody_else_does(repository):
