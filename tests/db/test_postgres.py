@@ -82,7 +82,13 @@ def test_a_user_who_may_store_needs_no_right_to_change_the_schema(postgres, fill
         conn.execute(text("DROP TABLE regression_events"))
 
 
-def test_no_such_database_user_or_server_is_one_line_that_says_what_to_do(postgres):
+def test_what_is_no_store_on_a_server_is_one_line_that_says_what_to_do(postgres):
+    url = postgres.blank()
+    assert "is empty" in refusal(url)
+    postgres.say("CREATE TABLE songs (name text)", url.partition("?")[0].rpartition("/")[2])
+    for write in (False, True):
+        assert "another program" in refusal(url, write=write)
+    postgres.drop(url)
     assert "create it: createdb nowhere" in refusal(postgres.url("nowhere", password="secret"))
     assert "create it: createuser nobody-here" in refusal(postgres.url("postgres", "nobody-here", "secret"))
     for host in ("localhost:1", "no-such-host.invalid"):
@@ -108,15 +114,6 @@ def test_a_wrong_password_is_one_line_without_it(postgres, role, opened):
     finally:
         hba.write_text(before)
         postgres.say("SELECT pg_reload_conf()")
-
-
-def test_an_empty_database_and_that_of_another_program_are_told_apart(postgres):
-    url = postgres.blank()
-    assert "is empty" in refusal(url)
-    postgres.say("CREATE TABLE songs (name text)", url.partition("?")[0].rpartition("/")[2])
-    assert "another program" in refusal(url)
-    assert "another program" in refusal(url, write=True)
-    postgres.drop(url)
 
 
 def test_one_writer_at_a_time_and_the_other_waits_only_so_long(filled, postgres_url, tmp_path, monkeypatch, opened):

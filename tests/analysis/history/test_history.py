@@ -134,18 +134,15 @@ def creeping(number):
     return lambda model, name: math.exp(0.0008 * number) if model == "bert" and name == "compiled_ms" else 1.0
 
 
-def drifts(history, pin, **more):
-    with history.store.connect() as conn:
-        return slow_drift(conn, resolve_side(conn, pin), **more)
-
-
 def test_a_slow_drift_without_any_step_is_found_against_a_pin(tmp_path):
     history = History(tmp_path, nights=80)
     history.import_commits()
     for number in range(80):
         history.night(number, creeping(number), sd=0.02)
     assert judge_history(history.store).changes == ()
-    found = drifts(history, "n003")
+    with history.store.connect() as conn:
+        found = slow_drift(conn, resolve_side(conn, "n003"))
+        unpinned = slow_drift(conn)
     assert found.series == len(MODELS) * len(MEASURED)
     (drift,) = found.drifts
     assert (drift.metric, drift.direction) == ("compiled_ms", "worse")
@@ -153,13 +150,13 @@ def test_a_slow_drift_without_any_step_is_found_against_a_pin(tmp_path):
     assert drift.levels.steps == 1
     assert drift.levels.ratio == pytest.approx(drift.levels.drift)
     assert (drift.pinned.commit, drift.newest.commit) == (history.commit(3), history.commit(79))
-    with history.store.connect() as conn:  # without a pin
-        assert [(one.metric, one.direction) for one in slow_drift(conn).drifts] == [("compiled_ms", "worse")]
+    assert [(one.metric, one.direction) for one in unpinned.drifts] == [("compiled_ms", "worse")]
 
 
 def test_a_release_on_another_branch_is_a_pin_as_well(history):
     history.nights(0, 6, branch="release/2.13")
     history.nights(6, 20, slower(1.05))
-    (drift,) = drifts(history, "n002", branch="main").drifts
+    with history.store.connect() as conn:
+        (drift,) = slow_drift(conn, resolve_side(conn, "n002"), branch="main").drifts
     assert (drift.branch, drift.levels.steps) == ("main", 1)
     assert drift.levels.ratio == pytest.approx(1.05, abs=0.004)

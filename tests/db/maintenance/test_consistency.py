@@ -27,13 +27,9 @@ def filled(store, tmp_path):
 IN_A_FILE = pytest.mark.parametrize("location", ["sqlite"], indirect=True)
 
 
-def bundles(folder):
-    return sorted(folder.glob("*.jsonl*"))
-
-
 def test_a_database_agrees_with_itself_and_with_its_bundles(filled, tmp_path):
     assert check_store(filled) == []
-    told = check_bundles(filled, bundles(tmp_path))
+    told = check_bundles(filled, sorted(tmp_path.glob("*.jsonl*")))
     assert (told.findings, told.untold, told.damage) == ((), (), ())
     assert (told.runs, told.measurements, told.thinned) == (2, 13, 0)
 
@@ -65,7 +61,7 @@ def test_what_contradicts_itself_or_the_bundles_is_found(filled, tmp_path, state
 
     def findings():
         yield from check_store(filled)
-        yield from check_bundles(filled, bundles(tmp_path)).findings
+        yield from check_bundles(filled, sorted(tmp_path.glob("*.jsonl*"))).findings
 
     assert any(item.kind == kind and said in item.text for item in findings())
 
