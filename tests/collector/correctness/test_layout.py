@@ -51,48 +51,38 @@ def test_forms_that_are_kept_pass(forms, backend, own_cache):
     found = checked(either(lambda m, x: [form(m, x) for form in forms]), config=Config(backend=backend))
     assert (found.status, found.failure) == (Status.PASS, None)
     assert "other_strides" not in found.details
+    # A list of fx is a list.
+    assert wrong_form(layout_of({"a": [1]}, []), layout_of({"a": immutable_list([1])}, [])) is None
 
 
 def test_other_strides_are_told_and_are_no_failure():
     found = checked(either(TURNED, STRAIGHT))
     assert (found.status, found.failure) == (Status.PASS, None)
     assert found.details["other_strides"] == {"output": "(64, 1) instead of (1, 32)"}
-
-
-def test_strides_of_dimensions_with_one_index_and_lists_of_fx_mean_nothing():
     one, two = torch.ones(1, 5), torch.ones(5, 2)[:, 0].reshape(1, 5)
-    assert other_strides(layout_of(torch.ones(5, 1), []), layout_of(torch.ones(1, 5).t(), [])) == {}
     assert other_strides(layout_of(one, []), layout_of(two, [])) == {"output": "(2,) instead of (1,)"}
-    # A list of fx is a list.
-    assert wrong_form(layout_of({"a": [1]}, []), layout_of({"a": immutable_list([1])}, [])) is None
+    assert other_strides(layout_of(torch.ones(5, 1), []), layout_of(torch.ones(1, 5).t(), [])) == {}, "of one index"
 
 
-def stale(subject):
-    """A program that is right in its first call from a state, and then goes on from what it remembers."""
-
-    def call():
+def test_calls_after_the_first_from_a_state_are_compared():
+    def stale():
+        """Be right in the first call from a state, and then go on from what is remembered."""
         fresh = bool((subject.model.cache == 0).all())
         made = subject.eager()
         return made if fresh else made * 0.5
 
-    return call
-
-
-def test_calls_after_the_first_from_a_state_are_compared():
     subject = subject_of(caches())
     assert outcome_of(subject, subject.eager).failure is None
-    found = outcome_of(subject, stale(subject))
+    found = outcome_of(subject, stale)
     assert found.status is Status.FAIL_ACCURACY
     assert found.failure.message.startswith("after 3 calls in a row: output: ")
 
 
 @pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (1.1, Status.FAIL_ACCURACY)])
 def test_outputs_of_the_timed_program_that_are_not_random_are_compared(factor, status, monkeypatch):
+    def drop(_, x, factor=1.0):
+        return x * factor, nn.functional.dropout(x, 0.5)
+
     monkeypatch.setattr(checking, "_drawing_as_eager", lambda subject, *_: subject.eager)
-    found = checked(
-        Does(
-            lambda _, x: (x * 1.0, nn.functional.dropout(x, 0.5)),
-            lambda _, x: (x * factor, nn.functional.dropout(x, 0.5)),
-        )
-    )
+    found = checked(Does(drop, lambda _, x: drop(_, x, factor)))
     assert found.status is status and found.details["random_outputs"]

@@ -96,11 +96,13 @@ def widely(model, x, wide):
 
 
 def test_an_index_that_rounding_decides_is_set_aside():
-    def checked_with(off):
-        def largest(model, x):
-            return widely(model, x, torch.float64).argmax(-1) + off
+    def largest(model, x):
+        return model.linear(x).argmax(-1)
 
-        model = Does(lambda model, x: model.linear(x).argmax(-1), largest, linear=nn.Linear(32, 50))
+    def checked_with(off):
+        model = Does(
+            largest, lambda model, x: widely(model, x, torch.float64).argmax(-1) + off, linear=nn.Linear(32, 50)
+        )
         return checked(model, dtype="bfloat16", inputs=torch.randn(400, 32))
 
     right, wrong = checked_with(0), checked_with(1)
@@ -239,28 +241,28 @@ def test_what_agrees_in_each_row_that_jumps_is_parted(far, by):
     eager, made = {"output": noisy(exact, 5), "loss": torch.ones(())}, {"output": noisy(exact, far, by), "loss": 2.0}
     reference = {"output": exact, "loss": torch.ones((), dtype=torch.float64)}
     parted = part_jumps(eager, made, reference, jumping(eager, reference))
-    shapes = {snapshot["output"].shape for snapshot in (parted.eager, parted.compiled, parted.reference)}
-    assert shapes == {(63, 32)}
-    assert parted.eager["output"].dtype is torch.float32 and parted.reference["output"].dtype is torch.float64
-    assert (parted.eager["output"] - parted.reference["output"]).abs().max() < 1e-3, "the row that jumps is not in it"
+    ours, theirs, wide = (snapshot["output"] for snapshot in (parted.eager, parted.compiled, parted.reference))
+    assert ours.shape == theirs.shape == wide.shape == (63, 32)
+    assert (ours.dtype, wide.dtype) == (torch.float32, torch.float64)
+    assert (ours - wide).abs().max() < 1e-3, "the row that jumps is not in it"
     # A row that jumps in the compiled program alone stays, for the usual rules.
-    assert ((parted.compiled["output"] - parted.reference["output"]).abs().max() > 0.05) == (far == 9)
+    assert ((theirs - wide).abs().max() > 0.05) == (far == 9)
     assert parted.eager["loss"] is eager["loss"]
 
 
 def test_what_is_further_off_than_eager_in_a_row_that_jumps_is_not_parted():
+    def parted(eager, made, exact):
+        eager, reference = {"output": eager}, {"output": exact}
+        return part_jumps(eager, {"output": made}, reference, jumping(eager, reference))
+
     torch.manual_seed(0)
     exact = torch.randn(64, 32, dtype=torch.float64)
-    eager, reference = {"output": noisy(exact, 5)}, {"output": exact}
-    found = jumping(eager, reference)
-    assert part_jumps(eager, {"output": noisy(exact, 5, 0.4)}, reference, found) is None
-    assert part_jumps(eager, {"output": noisy(exact)[:, :16]}, reference, found) is None
     overflown = noisy(exact)
     overflown[5, 0] = math.inf
-    eager = {"output": overflown}
-    assert part_jumps(eager, {"output": noisy(exact)}, reference, jumping(eager, reference)) is None
-    indices, others = {"output": torch.arange(9)}, {"output": torch.arange(9).flip(0)}
-    assert part_jumps(indices, indices, others, jumping(indices, others)) is None
+    assert parted(noisy(exact, 5), noisy(exact, 5, 0.4), exact) is None
+    assert parted(noisy(exact, 5), noisy(exact)[:, :16], exact) is None
+    assert parted(overflown, noisy(exact), exact) is None
+    assert parted(torch.arange(9), torch.arange(9), torch.arange(9).flip(0)) is None
 
 
 @pytest.mark.parametrize(("error", "runs", "status"), [(0.0, 0, Status.PASS), (0.02, 1, Status.FAIL_ACCURACY)])

@@ -8,14 +8,20 @@ from collector.vocabulary import Phase, Status
 from tests.collector.correctness.test_checking import Does, outcome_of, subject_of
 
 
-def scoring(factor=1.0):
-    """A model that returns a loss and scores; compiled, the scores are off by a factor and the loss is right."""
+def factored(function):
+    """A model that calls a function with a factor where it is compiled, and with 1 in eager."""
 
-    def score(model, x, factor=1.0):
-        scores = model.linear(x)
-        return {"loss": scores.float().square().mean(), "scores": scores * factor}
+    def make(factor=1.0):
+        return Does(function, lambda model, x: function(model, x, factor), linear=nn.Linear(32, 16))
 
-    return Does(score, lambda model, x: score(model, x, factor), linear=nn.Linear(32, 16))
+    return make
+
+
+@factored
+def scoring(model, x, factor=1.0):
+    """Returns a right loss, and scores that are off by the factor."""
+    scores = model.linear(x)
+    return {"loss": scores.float().square().mean(), "scores": scores * factor}
 
 
 def loss_of(out, _):
@@ -50,24 +56,21 @@ class Gradient(torch.autograd.Function):
         return grad * ctx.factor, None
 
 
-def inputs(factor):
-    """A model that, compiled, multiplies the gradient of its input by a factor."""
-
-    def square(model, x, factor=1.0):
-        return model.linear(Gradient.apply(x, factor)).square()
-
-    return Does(square, lambda model, x: square(model, x, factor), linear=nn.Linear(32, 16))
+@factored
+def squaring(model, x, factor=1.0):
+    """Multiplies the gradient of its input by the factor."""
+    return model.linear(Gradient.apply(x, factor)).square()
 
 
 @pytest.mark.parametrize(
     ("factor", "status", "dtype"), [(1.0, Status.PASS, "bfloat16"), (3.0, Status.FAIL_ACCURACY, "float32")]
 )
 def test_the_gradient_of_an_input_that_asks_for_one_is_compared(factor, status, dtype):
-    found = stepped(inputs(factor), torch.randn(64, 32, requires_grad=True), dtype)
+    found = stepped(squaring(factor), torch.randn(64, 32, requires_grad=True), dtype)
     assert found.status is status
     assert status is Status.PASS or found.failure.message.startswith("grad['input 0']")
     assert found.details["checked_by"] == "float64" or status is not Status.PASS
-    assert stepped(inputs(factor), dtype=dtype).status is Status.PASS, "an input that asks for no gradient"
+    assert stepped(squaring(factor), dtype=dtype).status is Status.PASS, "an input that asks for no gradient"
 
 
 def test_outputs_cost_no_gradient_and_nothing_is_kept_between_steps():
