@@ -18,33 +18,13 @@ from collector.templates import resolve_config
 from collector.vocabulary import Config, Measurement, Phase, Stage, Status
 from collector.zoo.spec import begin_device_use
 from tests.collector.hosts import ListeningHost
-from tests.collector.measure.tiny_cells import (
-    CELL,
-    EAGER_BACKEND,
-    FEW,
-    INDUCTOR,
-    Breaks,
-    builder,
-    measured,
-    tiny,
-)
+from tests.collector.measure.tiny_cells import CELL, EAGER_BACKEND, FEW, INDUCTOR, Breaks, builder, measured, tiny
 
 #: What a CPU measures of a pass.
 ON_A_CPU = {
     *("eager_ms", "compiled_ms", "speedup", "compile_cold_s", "eager_peak_bytes", "compiled_peak_bytes", "compression"),
     *("graphs", "graph_breaks", "recompiles", "kernels_generated", "kernels_extern", "yardstick_host_ms"),
 }
-
-
-class OwnForward(nn.Module):
-    """A model whose kernels come from lines of its own: Dynamo keeps no stack of what `nn.Sequential` calls."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(16, 32), nn.Linear(32, 4)
-
-    def forward(self, x):
-        return self.last(nn.functional.gelu(self.first(x)))
 
 
 class Raises(nn.Module):
@@ -93,15 +73,11 @@ def test_a_pass_tells_its_surroundings_lines_phases_and_identity(passing):
     assert Measurement.from_json(written) == found
 
 
-def fail(*_):
-    raise KeyError("another form")
-
-
 def test_a_training_step_compiled_before_is_timed_and_has_no_compile_time(own_cache, tmp_path, monkeypatch):
     one, settings = replace(CELL, config=INDUCTOR, phase=Phase.TRAINING), replace(FEW, compiled=str(tmp_path))
     tuning = SimpleNamespace(lay_in=lambda: (tmp_path / "tuned").touch(), keep=dict)
     monkeypatch.setattr("collector.measure.cell.shared_where_asked", lambda *_: tuning)
-    monkeypatch.setattr("collector.measure.evidence.kernel_lines", fail)
+    monkeypatch.setattr("collector.measure.evidence.kernel_lines", lambda *_: {}["another form"])
     compiling, finding = (measure(one, builder(tiny), settings) for _ in range(2))
     first, later = compiling.measurement, finding.measurement
     assert (first.status, first.failure, later.status) == (Status.PASS, None, Status.PASS)
@@ -130,23 +106,29 @@ def test_rounds_go_on_until_the_precision_or_ten_times_as_many():
     assert set(found.details["precision"]) == set(found.details["drift"]) == {"eager_ms", "compiled_ms"}
 
 
-def test_a_form_that_waits_for_launches_is_flagged():
-    run = _Run(CELL, FEW, Alone())
+@pytest.mark.parametrize("launches", [2.0, 0.0])
+def test_waiting_for_launches_is_flagged_and_what_runs_outside_of_graphs_counts(launches):
+    run, outside = _Run(CELL, FEW, Alone()), [("index_put", 3.0, 0.2)]
+    run.evidence.take_graph_use(GraphUse(launches, 0.75, 3.0, outside))
+    known = {"kernels_outside_graphs": 3.0} if launches else {}
+    assert run.metrics == {"cudagraph_launches": launches, "cudagraph_share": 0.75} | known
+    assert run.details.get("outside_kernels") == (outside if launches else None)
     run.metrics |= {"eager_ms": 10.0, "eager_kernel_ms": 4.0, "compiled_ms": 2.0, "compiled_kernel_ms": 1.9}
     run.evidence.take_busy_shares()
     assert run.details["busy_share"] == {"eager": 0.4, "compiled": 0.95}
     assert run.details["launch_bound"] == ["eager"]
-
-
-@pytest.mark.parametrize("launches", [2.0, 0.0])
-def test_what_runs_outside_of_cudagraphs_counts_where_there_are_some(launches):
-    run = _Run(CELL, FEW, Alone())
-    outside = [("index_put", 3.0, 0.2)]
-    run.evidence.take_graph_use(GraphUse(launches, 0.75, 3.0, outside))
-    known = {"kernels_outside_graphs": 3.0} if launches else {}
-    assert run.metrics == {"cudagraph_launches": launches, "cudagraph_share": 0.75} | known
     assert run.metrics.keys() <= METRICS.keys()
-    assert run.details.get("outside_kernels") == (outside if launches else None)
+
+
+class OwnForward(nn.Module):
+    """A model whose kernels come from lines of its own: Dynamo keeps no stack of what `nn.Sequential` calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 32), nn.Linear(32, 4)
+
+    def forward(self, x):
+        return self.last(nn.functional.gelu(self.first(x)))
 
 
 @pytest.mark.gpu
@@ -155,7 +137,6 @@ def test_a_cell_on_a_gpu_has_its_roof_and_its_lines(template):
     found = measured(OwnForward, device="cuda", config=Config(template=template))
     names = ("roof", "no_roof", "kernel_lines", "stage_s", "compiled_kernels")
     told = {name: found.details.get(name) for name in names}
-    print(f"{found.metrics.get('roof_share')} {told}")  # noqa: T201
     assert 0 < found.metrics["roof_share"] <= 1, told
     assert any(name.startswith("triton_") for name in told["kernel_lines"]["kernels"])
     assert {row[0] for row in told["roof"]["kernels"]} & told["kernel_lines"]["kernels"].keys()
@@ -184,28 +165,26 @@ def test_the_memory_of_cudagraphs_is_free_once_outputs_are_compared(template):
 
 
 @pytest.mark.parametrize(("before", "after", "leaked", "calls"), [(100, 90, 0, 0), (100, 164, 8, 51)])
-def test_a_leak_costs_calls_of_its_own_only_where_memory_grew(monkeypatch, before, after, leaked, calls):
-    made = []
-    run = _Run(CELL, FEW, Alone())
-    kept = ("synchronize", "give_back_unused", "reserved")
-    run.device = SimpleNamespace(**{name: getattr(run.device, name) for name in kept})
-    run.device.allocated = lambda: after + 8 * len(made)
+def test_a_leak_costs_calls_of_its_own_only_where_memory_grew(before, after, leaked, calls):
+    made, run = [], _Run(CELL, FEW, Alone())
+    kept = {name: getattr(run.device, name) for name in ("synchronize", "give_back_unused", "reserved")}
+    run.device = SimpleNamespace(**kept, allocated=lambda: after + 8 * len(made))
     run._take_leak(lambda: made.append(1), before, after)
-    assert run.metrics == {"leak_bytes_per_call": leaked}
-    assert len(made) == calls
+    assert (run.metrics, len(made)) == ({"leak_bytes_per_call": leaked}, calls)
 
 
 def test_each_fault_has_its_stage_and_a_wrong_output_is_timed_all_the_same():
-    found = measured(WrongWhenCompiled)
-    assert (found.status, found.failure.stage) == (Status.FAIL_ACCURACY, Stage.CORRECTNESS)
-    assert len(found.samples["compiled_ms"]) == FEW.rounds
-    found = measured(Raises)
-    assert (found.status, found.failure.stage) == (Status.EAGER_FAIL, Stage.EAGER)
-    assert (found.failure.exception, found.failure.message) == ("ValueError", "no forward for a batch of 4")
-    assert "compiled_ms" not in found.metrics
-    found = measured(Breaks, config=Config(backend="eager", fullgraph=True))
-    assert (found.status, found.failure.stage) == (Status.FAIL_TO_COMPILE, Stage.COMPILE)
-    assert "speedup" not in found.metrics
+    def ended(make, status, stage, config=EAGER_BACKEND):
+        found = measured(make, config=config)
+        assert (found.status, found.failure.stage) == (status, stage)
+        return found
+
+    wrong = ended(WrongWhenCompiled, Status.FAIL_ACCURACY, Stage.CORRECTNESS)
+    assert len(wrong.samples["compiled_ms"]) == FEW.rounds
+    raised = ended(Raises, Status.EAGER_FAIL, Stage.EAGER)
+    assert (raised.failure.exception, raised.failure.message) == ("ValueError", "no forward for a batch of 4")
+    broken = ended(Breaks, Status.FAIL_TO_COMPILE, Stage.COMPILE, Config(backend="eager", fullgraph=True))
+    assert "compiled_ms" not in raised.metrics and "speedup" not in broken.metrics
 
 
 class TellsItsDtype(nn.Linear):
@@ -224,21 +203,19 @@ def test_autocast_computes_in_its_dtype_and_keeps_the_parameters(dtype, paramete
 
 
 @pytest.mark.parametrize(
-    ("config", "phase", "status"),
+    ("template", "phase", "status"),
     [
-        (Config(template="tritn"), Phase.INFERENCE, Status.CONFIG_ERROR),
-        (Config(template="freezing"), Phase.TRAINING, Status.CONFIG_ERROR),
-        (Config(template="cudagraphs"), Phase.INFERENCE, Status.UNAVAILABLE),
+        ("tritn", Phase.INFERENCE, Status.CONFIG_ERROR),
+        ("freezing", Phase.TRAINING, Status.CONFIG_ERROR),
+        ("cudagraphs", Phase.INFERENCE, Status.UNAVAILABLE),
     ],
 )
-def test_what_cannot_be_asked_ends_before_a_model_is_built(config, phase, status):
+def test_what_cannot_be_asked_ends_before_a_model_is_built(template, phase, status):
     def build(batch_size, phase, device):
         raise AssertionError("a model was built")
 
-    found = measure(replace(CELL, config=config, phase=phase), build, FEW).measurement
-    assert found.status is status
-    assert found.failure.stage is Stage.RESOLVE_CONFIG
-    assert found.metrics == {}
+    found = measure(replace(CELL, config=Config(template=template), phase=phase), build, FEW).measurement
+    assert (found.status, found.failure.stage, found.metrics) == (status, Stage.RESOLVE_CONFIG, {})
 
 
 @pytest.mark.parametrize("announces", [False, True])

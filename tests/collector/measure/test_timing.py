@@ -9,17 +9,7 @@ import pytest
 import torch
 
 from collector.measure import timing
-from collector.measure.timing import (
-    busy_ms,
-    call_time,
-    counted,
-    drift,
-    graph_use,
-    interleaved,
-    quieter,
-    relative_half_width,
-    settle,
-)
+from collector.measure.timing import busy_ms, drift, graph_use, interleaved, quieter, relative_half_width
 
 
 @pytest.fixture
@@ -43,7 +33,7 @@ def took(monkeypatch):
     ("compiled", "rounds"), [([0.004, 0.002, 0.001, 0.001, 0.001], 5), ([0.2], 1), ([0.001, 0.002] * 100, 32)]
 )
 def test_calls_go_on_until_three_agree_or_the_time_is_spent(took, compiled, rounds):
-    assert settle(took([0.0001]), took(compiled), "cpu") == rounds
+    assert timing.settle(took([0.0001]), took(compiled), "cpu") == rounds
 
 
 @pytest.mark.parametrize(
@@ -62,15 +52,12 @@ def test_there_are_as_many_rounds_as_asked_or_as_the_precision_needs(took, eager
     assert len(interleaved((took(eager), took(compiled)), "cpu", *limits)[0].ms) == rounds
 
 
-def test_a_call_may_be_left_out_of_rounds_and_is_spread_over_all_of_them(took):
+def test_a_call_may_be_left_out_of_rounds_and_waits_for_the_device(took, monkeypatch):
     eager, compiled = interleaved((took([0.001, 0.003, 0.005]), took([0.001])), "cpu", 5, 60, every=(2, 1))
-    assert (len(eager.ms), len(compiled.ms)) == (3, 5)
-
-
-def test_a_call_has_returned_before_the_device_has_ended(took, monkeypatch):
+    assert (len(eager.ms), len(compiled.ms)) == (3, 5), "those left out are spread over all rounds"
     finish = took([0.0, 0.004])
     monkeypatch.setattr(timing, "device_named", lambda _: SimpleNamespace(synchronize=finish))
-    assert call_time(took([0.001]), "cuda") == pytest.approx((0.005, 0.001))
+    assert timing.call_time(took([0.001]), "cuda") == pytest.approx((0.005, 0.001)), "it returns before that"
 
 
 def test_the_interval_covers_the_median_nineteen_times_in_twenty():
@@ -99,9 +86,9 @@ def test_the_count_comes_with_what_was_returned_unless_it_is_forbidden(monkeypat
     module.start, module.end = lambda: start, lambda number: end
     monkeypatch.setitem(sys.modules, "torch._C._instruction_counter", module)
     monkeypatch.setattr("torch._C._instruction_counter", module, raising=False)
-    assert counted(lambda: 2.5) == (2.5, count)
+    assert timing.counted(lambda: 2.5) == (2.5, count)
     with pytest.raises(ZeroDivisionError):  # what is counted may fail
-        counted(lambda: 1 / 0)
+        timing.counted(lambda: 1 / 0)
 
 
 MS = 1e6
@@ -109,9 +96,9 @@ MS = 1e6
 
 def calls_of(*lengths):
     """Two kernels a call, one after the other, each call 100 ms after the one before."""
-    return [
-        (number * 100 * MS + at, length * MS / 2) for number, length in enumerate(lengths) for at in (0, length * MS)
-    ]
+    starts = [number * 100 * MS for number in range(len(lengths))]
+    pairs = zip(starts, lengths, strict=True)
+    return [(start + at, length * MS / 2) for start, length in pairs for at in (0, length * MS)]
 
 
 @pytest.mark.parametrize(

@@ -73,29 +73,17 @@ def test_the_first_process_decides_for_the_second(process, kept):
     second = process(2)
     assert looked_up()["num_warps"] == 4
     assert {name: count for name, count in second.keep().items() if count} == {"kernels_found": 1}
-
-
-def test_a_kernel_is_found_under_another_number_and_wrapper(process, kept):
-    process(2)
+    # The kernel is found under another number and wrapper.
     assert looked_up(SOURCE.replace("add_3", "add_12"))["num_warps"] == 4
     assert looked_up(SOURCE.replace("store_cubin': False", "store_cubin': True"))["num_warps"] == 4
     assert looked_up(SOURCE.replace("num_load': 1", "num_load': 2")) is None
-
-
-def test_the_choice_is_there_when_this_process_loads_a_candidate(process, kept):
-    process(2)
-    file = PyCodeCache.load(SOURCE).__file__
+    process(3)
+    file = PyCodeCache.load(SOURCE).__file__  # as a process does with a candidate
     assert AutotuneCache.create(META, file, "four")._read()["num_warps"] == 4
-
-
-def test_who_finds_a_program_keeps_to_its_choices(process):
-    process(1, lays_in=False)
-    tune(warps=8)
-    process(2)
-    tune(warps=4)
-    process(2).keep()
     process(1)
-    assert looked_up()["num_warps"] == 8, "and not the 4 that were shared meanwhile"
+    tune(warps=8)
+    process(1)
+    assert looked_up()["num_warps"] == 8, "a program that is found keeps to its choices, not to the shared 4"
 
 
 def test_the_choice_is_there_before_a_compile_worker_looks(process, kept, monkeypatch):
@@ -182,24 +170,19 @@ class Launcher:
         self.config = SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=warps, num_stages=1)
 
 
-def test_a_laid_choice_of_coordinate_descent_is_not_tuned_again(autotuner):
-    tuner, same = autotuner(), Launcher()
-    assert tuner.coordinate_descent_tuning(same, 1) is same
-    other = Launcher(8)  # Inductor has not taken the choice
-    assert tuner.coordinate_descent_tuning(other, 1) == ("tuned", other, (1,))
-    for name in ("/cache/ab/other.py", "/cache/ab/unknown.py", None):
-        tuner.filename = name
-        assert tuner.coordinate_descent_tuning(same) == ("tuned", same, ())
-
-
-def test_a_laid_choice_is_not_timed_beside_variants_of_it(autotuner):
+def test_a_laid_choice_is_neither_tuned_again_nor_timed_beside_variants(autotuner):
     chosen, variant = Launcher(), Launcher(8)
     tuner = autotuner(variant, chosen)
+    assert tuner.coordinate_descent_tuning(chosen, 1) is chosen
+    assert tuner.coordinate_descent_tuning(variant, 1) == ("tuned", variant, (1,)), "Inductor has not taken the choice"
     assert tuner.benchmark_all_configs(1) == {chosen: 0.0}
     assert autotuner(variant, chosen, candidates="five").benchmark_all_configs(1) == ("timed", (1,))
     for name, launchers in (("/cache/ab/other.py", [variant]), ("/cache/ab/unknown.py", [variant, chosen])):
         tuner.filename, tuner.launchers = name, launchers
         assert tuner.benchmark_all_configs(1) == ("timed", (1,))
+        assert tuner.coordinate_descent_tuning(chosen) == ("tuned", chosen, ())
+    tuner.filename = None
+    assert tuner.coordinate_descent_tuning(chosen) == ("tuned", chosen, ())
 
 
 def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(process, kept, monkeypatch):
@@ -213,9 +196,6 @@ def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(proces
         patch.delattr(CacheBase, "get_local_cache_path")
         again.lay_in()
         assert list(again.keep()) == ["not_kept"]
-
-
-def test_a_damaged_file_counts_as_empty(process, kept):
     kept.write_text("{")
-    process(2)
-    assert looked_up() is None
+    process(3)
+    assert looked_up() is None, "a damaged file counts as empty"
