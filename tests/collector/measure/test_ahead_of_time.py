@@ -82,10 +82,6 @@ def test_what_it_cannot_do_is_refused_in_the_plan_and_in_the_cell(config, said):
     assert (found.status, "compiles no gradients" in found.failure.message) == (Status.CONFIG_ERROR, True)
 
 
-def broken(exported, **options):
-    raise RuntimeError("no such archive")
-
-
 @pytest.mark.parametrize(
     ("make", "exception", "said", "logged"),
     [
@@ -94,6 +90,9 @@ def broken(exported, **options):
     ],
 )
 def test_what_cannot_be_made_fails_to_compile_with_the_reason(monkeypatch, capfd, make, exception, said, logged):
+    def broken(exported, **options):
+        raise RuntimeError("no such archive")
+
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", broken)
     found = measured(make, config=AHEAD)
     assert (found.status, found.failure.stage) == (Status.FAIL_TO_COMPILE, Stage.COMPILE)

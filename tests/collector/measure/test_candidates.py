@@ -38,6 +38,18 @@ def select(monkeypatch):
         yield module
 
 
+def in_threads(work, count=1):
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def join(threads):
+    for thread in threads:
+        thread.join(20)
+
+
 def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(select, monkeypatch, tmp_path):
     main_thread, ends, at_once = MainThread(), [], []
 
@@ -56,16 +68,6 @@ def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(select, 
         patch.setattr(os, "getpid", lambda: 1)
         assert others_in(tmp_path / "candidates") == 1
     assert wait.precompile_key == "a key"
-
-    def in_threads(work, count=1):
-        threads = [threading.Thread(target=work) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        return threads
-
-    def join(threads):
-        for thread in threads:
-            thread.join(5)
 
     threads = in_threads(candidate.precompile, 3)
     time.sleep(0.2)
@@ -103,12 +105,8 @@ def test_on_cores_of_others_two_candidates_are_compiled_at_once(select, monkeypa
     monkeypatch.setattr(select.TritonTemplateCaller, "precompile", compiled)
     compile_candidates_beside(main_thread)
     assert select.get_num_workers() == 2
-    threads = [threading.Thread(target=select.TritonTemplateCaller().precompile) for _ in range(4)]
     with main_thread.waits():
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
+        join(in_threads(select.TritonTemplateCaller().precompile, 4))
     assert found == [cores] * 4
 
 

@@ -52,16 +52,14 @@ def test_what_a_call_leaves_in_buffers_is_among_its_outputs():
     state = ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "cache")
     gradients = {"grad['norm.weight']", "grad['norm.bias']"}
     assert set(found) == {"loss", "output[0]"} | gradients | {f"state['{name}']" for name in state}
-    assert found["state['norm.num_batches_tracked']"] == 1
     for _ in range(5):
         of.eager()
     again = of.outputs(of.eager)  # starts where the first did, whatever ran between
     assert torch.equal(again["state['norm.running_mean']"], found["state['norm.running_mean']"])
-    assert again["state['norm.num_batches_tracked']"] == 1
     twin = of.twin(torch.float64)
     wider = twin.outputs(twin.eager)
     assert wider["state['norm.running_mean']"].dtype is torch.float64
-    assert wider["state['norm.num_batches_tracked']"] == 1
+    assert [one["state['norm.num_batches_tracked']"] for one in (found, again, wider)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(("optimizer", "moves"), [("none", False), ("adam", True)])
@@ -116,9 +114,11 @@ def rmse(value, exact):
     return settle([asking_rmse(value, exact)])[0]
 
 
-@pytest.mark.parametrize(("factor", "dtype"), [(1e-7, "float16"), (1e3, "float16"), (1e-7, "amp")])
+@pytest.mark.parametrize(("factor", "dtype"), [(1.0, "float16"), (1e-7, "float16"), (1e3, "float16"), (1e-7, "amp")])
 def test_gradients_compared_in_float16_neither_vanish_nor_overflow(factor, dtype):
     of = small_loss(factor, dtype)
+    of.eager()
+    timed = of.model[0].weight.grad.clone()
     compiled = of.compiled(resolve_config(Config(backend="aot_eager"), "cpu"))
     runs, twin = of.eager_runs(), of.twin(torch.float64)
     made, exact = of.outputs(compiled), twin.outputs(twin.eager)
@@ -127,15 +127,8 @@ def test_gradients_compared_in_float16_neither_vanish_nor_overflow(factor, dtype
     for name in gradients:
         size = rmse(exact[name], torch.zeros_like(exact[name]))
         assert max(rmse(found[name], exact[name]) for found in (runs.outputs, made)) < 0.05 * size, name
-
-
-def test_a_timed_step_begins_its_backward_pass_with_one():
-    of = small_loss(1.0, "float16")
     of.eager()
-    plain = of.model[0].weight.grad.clone()
-    of.eager_runs()
-    of.eager()
-    assert torch.equal(of.model[0].weight.grad, plain)
+    assert torch.equal(of.model[0].weight.grad.nan_to_num(), timed.nan_to_num()), "a timed step is never scaled"
 
 
 @pytest.mark.parametrize(("dtype", "scales"), [(torch.float16, True), (torch.bfloat16, False)])

@@ -110,6 +110,10 @@ def test_a_choice_counts_once_and_also_where_it_fails():
         tuner.coordinate_descent_tuning()
     tuner.benchmark_all_configs()  # after the first call: nobody records
     assert union_length(tuning.spans) == pytest.approx(1)
+    spans, window = [(5.0, 6.0), (0.0, 2.0), (1.5, 3.0), (9.0, 12.0)], (1.0, 10.0)
+    assert merged(spans, window) == [(1.0, 3.0), (5.0, 6.0), (9.0, 10.0)], "they are cut to the call"
+    assert gaps(spans, window) == [(3.0, 5.0), (6.0, 9.0)], "this is left of the compilation"
+    assert gaps([], window) == [window]
 
 
 @pytest.mark.usefixtures("inductor")
@@ -138,13 +142,6 @@ def test_of_a_kernel_all_configurations_but_one_are_candidates(configurations, s
     assert spent_s(other.result) == 0.0
 
 
-def test_spans_are_cut_to_the_call_and_leave_the_compilation():
-    spans, window = [(5.0, 6.0), (0.0, 2.0), (1.5, 3.0), (9.0, 12.0)], (1.0, 10.0)
-    assert merged(spans, window) == [(1.0, 3.0), (5.0, 6.0), (9.0, 10.0)]
-    assert gaps(spans, window) == [(3.0, 5.0), (6.0, 9.0)]
-    assert gaps([], window) == [window]
-
-
 class Products(nn.Module):
     def forward(self, x, y):
         return torch.softmax(x @ y, -1)
@@ -167,9 +164,7 @@ def test_who_tunes_compiles_as_long_as_who_finds_the_choices(device, tmp_path, m
     new, nothing = (one.details["shared_tuning"]["operations_new"] for one in (tuned, found))
     assert new > 0 == nothing
     # On a GPU what is fused behind a product is timed once more, which no torch keeps.
-    assert tuned.metrics["tuning_s"] > (2 if device == "cpu" else 1) * found.metrics["tuning_s"]
-    assert tuned.metrics["tuning_s"] > 1
+    assert tuned.metrics["tuning_s"] > max(1, (2 if device == "cpu" else 1) * found.metrics["tuning_s"])
     assert 0.5 < tuned.metrics["compile_cold_s"] / found.metrics["compile_cold_s"] < 2
     whole_s = sum(union_length(outcomes[0].compile_windows[name]) for name in ("compile_cold_s", "tuning_s"))
-    spent_s = tuned.metrics["compile_cold_s"] + tuned.metrics["tuning_s"]
-    assert spent_s == pytest.approx(whole_s, rel=0.05)
+    assert tuned.metrics["compile_cold_s"] + tuned.metrics["tuning_s"] == pytest.approx(whole_s, rel=0.05)
