@@ -1,15 +1,17 @@
-"""Configs as people type them, and the command that measures a cell again."""
+"""Configs as people type them, settings of torch's back-ends, and the command that measures a cell again."""
 
 import base64
 import json
 import shlex
 
 import pytest
+import torch
 from click.testing import CliRunner
 from hypothesis import given, settings
 
 from collector.configs import parse_config
 from collector.own_models import repro_command
+from collector.settings import BackendFlags, Settings
 from collector.usage_errors import ConfigError
 from collector.vocabulary import BATCH_MARKED, MARKED, Cell, Config, Phase
 from jobs.commands.available import templates_command
@@ -129,3 +131,30 @@ def test_templates_names_the_source_of_each_hud_config():
     rows = {row["name"]: row for row in json.loads(done.stdout) if row["name"].startswith("hud:")}
     assert rows["hud:max_autotune"]["options"] == {"max_autotune": True, "triton.cudagraphs": True}
     assert all(".ci/pytorch/test.sh" in row["note"] and parse_config(row["config"]) for row in rows.values())
+
+
+def switches():
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    allowed = cuda.fp16_bf16_reduction_math_sdp_allowed()
+    return cuda.matmul.allow_tf32, cudnn.allow_tf32, allowed, cudnn.benchmark
+
+
+def test_flags_are_applied_and_the_default_is_that_of_pytorchs_runner():
+    before = switches()
+    words = ["tf32_matmul=off", "tf32_cudnn=off", "reduced_math_attention=off", "cudnn_benchmark=on"]
+    try:
+        BackendFlags().apply()
+        assert switches() == (True, True, True, False)
+        BackendFlags.parse(words).apply()
+        assert switches() == (False, False, False, True)
+    finally:
+        BackendFlags(*before).apply()
+
+
+def test_settings_with_flags_are_read_back():
+    settings = Settings(flags=BackendFlags.parse(["cudnn_benchmark=on"]), optimizer="adam")
+    assert Settings.from_json(settings.to_json()) == settings
+    assert Settings.from_json({"rounds": 5}).flags == BackendFlags()
+    for word in ("tf32=on", "tf32_matmul", "tf32_matmul=true"):
+        with pytest.raises(ValueError, match="write NAME=on or NAME=off with one of tf32_matmul"):
+            BackendFlags.parse([word])

@@ -1,11 +1,13 @@
-"""The shared words survive JSON unchanged, and their ids depend on what they say alone."""
+"""The shared words survive JSON unchanged, their ids depend on what they say alone, and a page explains the metrics."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 
+from collector.measure import counters
 from collector.vocabulary import (
     INPUT_BATCH,
     OWN_BATCH,
@@ -18,6 +20,8 @@ from collector.vocabulary import (
     canonical_json,
     short_hash,
 )
+from scripts.metrics_page import with_tables
+from tests.collector.processes import ROOT
 from tests.collector.words import configs
 from tests.factories import cell, failing, passing
 
@@ -77,3 +81,16 @@ def test_equal_values_have_equal_texts_and_nan_has_none():
     assert short_hash({"a": 1, "b": 2}) == short_hash({"b": 2, "a": 1})
     with pytest.raises(ValueError, match="JSON"):
         canonical_json(float("nan"))
+
+
+PAGE = (ROOT / "docs/metrics.md").read_text()
+
+
+def test_the_page_is_made_of_the_table_of_metrics():
+    """`python -m scripts.metrics_page` writes it."""
+    assert with_tables(PAGE) == PAGE
+
+
+def test_the_page_explains_every_phase_of_compiling_and_no_other():
+    section = PAGE.partition("### Phases")[2].partition("\n## ")[0].partition("\n### ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(counters._PHASES.values())

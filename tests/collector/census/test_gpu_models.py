@@ -1,11 +1,13 @@
-"""The GPUs of a census, what only they can decide, the names of torch that it needs, and its preloaded runtime."""
+"""The GPUs of a census, what only they can decide, its names of torch, its preloaded runtime, and its fake modules."""
 
 import os
 
 import pytest
 import torch
+from torch import nn
 
 from collector.census import gpu_models
+from collector.census.generating import _Moving
 from collector.census.gpu_models import (
     ASSUMED,
     GPU_MODELS,
@@ -128,3 +130,15 @@ def test_what_keeps_a_runtime_from_being_built_is_one_line(compiler, monkeypatch
         said("needs torch's wheel for CUDA")
     monkeypatch.setenv("PATH", str(compiler / "nothing"))
     said("needs a C compiler and there is none: install")
+
+
+def test_a_shared_weight_stays_shared():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    model.register_buffer("steps", torch.zeros(2))
+    _Moving().apply(model, lambda tensor: tensor.double())
+    assert model[1].weight is model[0].weight
+    assert {tensor.dtype for tensor in (*model.parameters(), *model.buffers())} == {torch.float64}
+    weight = model[0].weight
+    _Moving().apply(model, lambda tensor: tensor)
+    assert model[0].weight is weight
