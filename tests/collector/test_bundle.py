@@ -7,41 +7,29 @@ import pytest
 
 from collector.bundle import FORMAT, BundleWriter, read_bundle
 from collector.usage_errors import BundleError
-from collector.vocabulary import Cell, Config, Phase
 from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
 
 CELLS = [cell("bert"), cell("gpt2")]
 
 
-@pytest.fixture
-def closed(tmp_path):
-    return write_bundle(tmp_path, header("r1"), [passing(CELLS[0]), failing(CELLS[1])])
+def test_all_that_was_written_is_read_back_from_one_compressed_file(tmp_path):
+    measured = [passing(CELLS[0]), failing(CELLS[1])]
+    path = write_bundle(tmp_path, header("r1"), measured)
+    found = read_bundle(path)
+    assert (found.header, found.planned, found.measurements) == (header("r1"), CELLS, measured)
+    assert (list(found.environments.values()), len(found.programs)) == ([ENVIRONMENT], 1)
+    assert (found.finished_at, found.damage) == (at(600), [])
+    assert [path.name for path in tmp_path.iterdir()] == ["r1.jsonl.gz"]
+    records = [json.loads(line)["record"] for line in gzip.decompress(path.read_bytes()).splitlines()]
+    items = ["environment", "program", "measurement", "measurement"]  # what both share is written once
+    assert records == ["run", "planned", "planned", *items, "end"]
+    assert write_bundle(tmp_path / "again", header("r1"), measured).read_bytes() == path.read_bytes()
 
 
 @pytest.fixture
 def open_one(tmp_path):
     measured = [passing(CELLS[0], rounds=2, details={}), failing(CELLS[1])]
     return write_bundle(tmp_path, header("r1"), measured, closed=False)
-
-
-def test_all_that_was_written_is_read_back(closed):
-    found = read_bundle(closed)
-    assert found.header == header("r1")
-    assert found.planned == CELLS
-    assert found.measurements == [passing(CELLS[0]), failing(CELLS[1])]
-    assert list(found.environments.values()) == [ENVIRONMENT]
-    assert len(found.programs) == 1
-    assert found.finished_at == at(600)
-    assert found.damage == []
-
-
-def test_closing_leaves_one_compressed_file_equal_for_equal_runs(closed, tmp_path):
-    assert [path.name for path in tmp_path.iterdir()] == ["r1.jsonl.gz"]
-    records = [json.loads(line)["record"] for line in gzip.decompress(closed.read_bytes()).splitlines()]
-    items = ["environment", "program", "measurement", "measurement"]  # what both share is written once
-    assert records == ["run", "planned", "planned", *items, "end"]
-    again = write_bundle(tmp_path / "again", header("r1"), [passing(CELLS[0]), failing(CELLS[1])])
-    assert again.read_bytes() == closed.read_bytes()
 
 
 def test_a_bundle_cut_at_any_byte_gives_its_whole_lines(open_one, tmp_path):
@@ -80,86 +68,79 @@ def test_a_broken_compressed_bundle_is_damaged_and_keeps_its_lines(tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        b"not json",
-        b"[1, 2]",
-        b'{"record": "surprise"}',
+        *(b"not json", b"[1, 2]", b'{"record": "surprise"}', b"\xff\xfe", b"[" * 200_000),
         b'{"record": "planned", "cell": {"suite": "x"}}',
-        b"\xff\xfe",
-        b"[" * 200_000,
         b'{"record": "measurement", "cell": {"suite": "s", "model": "m", "phase": "inference", "dtype": "amp", '
         b'"device": "cpu", "batch_size": 1e999, "config": {}}, "status": "pass", "started_at": "", "wall_s": 1}',
     ],
 )
 def test_a_line_that_is_no_record_is_damage_and_the_rest_is_read(open_one, line):
-    lines = open_one.read_bytes().splitlines()
-    open_one.write_bytes(b"\n".join([*lines[:1], line, *lines[1:]]) + b"\n")
+    first, *lines = open_one.read_bytes().splitlines()
+    open_one.write_bytes(b"\n".join([first, line, *lines]) + b"\n")
     found = read_bundle(open_one)
     assert len(found.measurements) == 2
-    assert len(found.damage) == 1
-    assert found.damage[0].startswith("line 2 is not a record")
+    (damage,) = found.damage
+    assert damage.startswith("line 2 is not a record")
 
 
 @pytest.mark.parametrize(
     ("version", "device", "dtype", "now"),
     [
-        *((1, "cuda", "amp", "amp_bfloat16"), (1, "cuda", "amp_float16", "amp"), (1, "cpu", "amp", "amp")),
-        (2, "cuda", "amp", "amp"),
+        *((1, "cuda", "amp", "amp_bfloat16"), (1, "cuda", "amp_float16", "amp")),
+        *((1, "cpu", "amp", "amp"), (2, "cuda", "amp", "amp")),
     ],
 )
 def test_amp_of_the_first_format_keeps_its_meaning(tmp_path, version, device, dtype, now):
-    planned = {"record": "planned", "cell": Cell("s", "m", Phase.TRAINING, dtype, device, 1, Config()).to_json()}
+    planned = {"record": "planned", "cell": cell(dtype=dtype, device=device).to_json()}
     first = {"record": "run", "format": version, **header("r1").to_json()}
     path = tmp_path / "old.jsonl"
     path.write_text(f"{json.dumps(first)}\n{json.dumps(planned)}\n")
     assert [cell.dtype for cell in read_bundle(path).planned] == [now]
 
 
-NOW = {"compile_cold_s": 9.0, "tuning_s": 1.0}
+COLD, NOW = {"compile_cold_s": 9.0}, {"compile_cold_s": 9.0, "tuning_s": 1.0}
+WHILE_COMPILING, WHILE_RUNNING = {"autotune_while_compiling": 1e-4}, {"autotune_while_running": 0.3}
+
+
+def read_back(folder, metrics, **details):
+    """The measurement of a bundle whose only cell has these metrics and details."""
+    item = passing(CELLS[0], samples={}, metrics=dict(metrics), details=details)
+    return read_bundle(write_bundle(folder, header("r1"), [item])).measurements[0]
 
 
 @pytest.mark.parametrize(
     ("metrics", "phases", "now", "detail"),
     [
-        ({"compile_cold_s": 9.0}, {"dynamo": 9.0}, {"compile_cold_s": 9.0, "tuning_s": 0.0}, None),
-        ({"compile_cold_s": 9.0}, {"autotune_while_compiling": 1e-4}, {"compile_cold_s": 9.0, "tuning_s": 0.0}, None),
-        ({"compile_cold_s": 9.0, "compile_instructions": 5.0}, {"autotune_while_running": 0.3}, {}, 9.0),
-        ({"compiled_ms": 2.0}, {"autotune_while_running": 0.3}, {"compiled_ms": 2.0}, None),  # with shared results
-        (NOW, {"autotune_while_running": 0.3}, NOW, None),
+        (COLD, {"dynamo": 9.0}, COLD | {"tuning_s": 0.0}, None),
+        (COLD, WHILE_COMPILING, COLD | {"tuning_s": 0.0}, None),
+        (COLD | {"compile_instructions": 5.0}, WHILE_RUNNING, {}, 9.0),
+        ({"compiled_ms": 2.0}, WHILE_RUNNING, {"compiled_ms": 2.0}, None),  # with shared results
+        (NOW, WHILE_RUNNING, NOW, None),
     ],
 )
 def test_a_compile_time_that_holds_tuning_is_none(tmp_path, metrics, phases, now, detail):
-    details = {"compile_cpu_s": 8.0, "compile_phases_s": phases}
-    path = write_bundle(tmp_path, header("r1"), [passing(CELLS[0], samples={}, metrics=metrics, details=details)])
-    (found,) = read_bundle(path).measurements
+    found = read_back(tmp_path, metrics, compile_cpu_s=8.0, compile_phases_s=phases)
     assert (found.metrics, found.details.get("compile_with_tuning_s")) == (now, detail)
+
+
+TUNED = {"kernels_found": 0, "kernels_tuned": 4, "operations_found": 0}
 
 
 @pytest.mark.parametrize(
     ("shared", "is_judged"),
     [
-        ({"kernels_found": 0, "kernels_tuned": 4, "operations_found": 0}, True),
-        ({"kernels_found": 0, "kernels_tuned": 0, "operations_found": 3}, False),
-        ({"kernels_found": 0, "kernels_tuned": 4, "operations_found": 0, "candidates_of": 1}, False),
+        (TUNED, True),
         ({"not_kept": "OSError: full"}, True),
+        (TUNED | {"kernels_tuned": 0, "operations_found": 3}, False),
+        (TUNED | {"candidates_of": 1}, False),
     ],
 )
 def test_a_cell_that_took_choices_of_another_has_no_tuning_time(tmp_path, shared, is_judged):
-    details = {"shared_tuning": dict(shared)}
-    path = write_bundle(tmp_path, header("r1"), [passing(CELLS[0], samples={}, metrics=dict(NOW), details=details)])
-    (found,) = read_bundle(path).measurements
-    assert found.metrics.get("tuning_s") == (1.0 if is_judged else None)
-    assert found.metrics["compile_cold_s"] == 9.0
-    assert found.details["shared_tuning"].get("spent_s") == (None if is_judged else 1.0)
-
-
-def test_a_cell_that_took_choices_keeps_its_compile_time_in_a_copy(tmp_path):
-    details = {"compile_cpu_s": 8.0, "compile_phases_s": {"autotune_while_running": 0.3}}
-    details["shared_tuning"] = {"kernels_found": 2}
-    path = write_bundle(tmp_path, header("r1"), [passing(CELLS[0], samples={}, metrics=dict(NOW), details=details)])
-    for again in ("r2", "r3"):
-        (found,) = read_bundle(path).measurements
-        assert (found.metrics, found.details["shared_tuning"]["spent_s"]) == ({"compile_cold_s": 9.0}, 1.0)
-        path = write_bundle(tmp_path, header(again), [found])
+    found = read_back(tmp_path, NOW, compile_phases_s=WHILE_RUNNING, shared_tuning=dict(shared))
+    for again in ("copied", "copied again"):
+        assert found.metrics == (NOW if is_judged else COLD)
+        assert found.details["shared_tuning"].get("spent_s") == (None if is_judged else 1.0)
+        found = read_back(tmp_path / again, found.metrics, **found.details)
 
 
 def test_a_measurement_is_on_disk_before_the_next(tmp_path):

@@ -40,7 +40,7 @@ def get_args():
 GRAPH = Graph("w" * 16, (Kernel("triton_poi_0", POI),))
 
 
-def test_each_call_has_the_layouts_that_it_gets():
+def test_each_call_has_the_layouts_that_it_gets_in_a_wrapper_of_python():
     product, kernel, attention, convolution, unknown = calls_of(GRAPH, {GRAPH.wrapper: WRAPPER})
     assert (product.name, product.text_id, product.out) == ("mm", "", TensorLayout("buf0", (16, 6), (8, 1), "float16"))
     assert (product.handle, product.label, kernel.handle) == ("extern_kernels.mm:1", "mm [16, 5] [5, 6]", "")
@@ -50,9 +50,6 @@ def test_each_call_has_the_layouts_that_it_gets():
     assert (attention.arguments[3:], attention.out.size) == ((0.0, True), (1, 2))
     assert (convolution.out.size, convolution.keywords) == ((7, 7), {"stride": (1, 1), "bias": None})
     assert unknown.arguments == (None, None), "nothing is run, and what is not known is None"
-
-
-@pytest.mark.parametrize("texts", [{}, {GRAPH.wrapper: "#include <torch/csrc/inductor/cpp_wrapper.h>\nint x;"}])
-def test_a_wrapper_that_is_no_python_is_told(texts):
-    with pytest.raises(ValueError, match="the wrapper cannot be read"):
-        calls_of(GRAPH, texts)
+    for texts in [{}, {GRAPH.wrapper: "#include <torch/csrc/inductor/cpp_wrapper.h>\nint x;"}]:
+        with pytest.raises(ValueError, match="the wrapper cannot be read"):
+            calls_of(GRAPH, texts)

@@ -21,21 +21,18 @@ def allocator(monkeypatch):
     return found
 
 
-def test_a_limit_ends_with_its_context_and_tells_an_allocation_that_failed(allocator):
+def test_a_limit_ends_with_its_context_and_not_every_cell_has_one(allocator):
     with device_named("cuda").limited(lambda: 20):
         assert allocator.parts == [0.25]
     assert allocator.parts == [0.25, 1.0]
     limited = device_named("cuda").limited(lambda: 20)
     with pytest.raises(torch.OutOfMemoryError, match="failed within the 0"), limited:
         allocator.failures += 1
-    assert allocator.parts[-1] == 1.0
-
-
-@pytest.mark.parametrize(("device", "size"), [("cpu", 20), ("cuda", None)])
-def test_a_cpu_and_a_cell_without_a_promise_have_no_limit(device, size, allocator):
-    with device_named(device).limited(lambda: size):
-        allocator.failures += 1
-    assert allocator.parts == []
+    assert allocator.parts == [0.25, 1.0] * 2
+    for device, size in (("cpu", 20), ("cuda", None)):
+        with device_named(device).limited(lambda size=size: size):
+            allocator.failures += 1
+    assert len(allocator.parts) == 4, "a CPU and a cell without a promise have no limit"
 
 
 def test_the_peak_of_a_processor_counts_shared_weights_once():
@@ -66,15 +63,12 @@ def test_a_gpu_in_use_tells_what_torch_counts_and_is_asked_nothing_before(name, 
     assert done[-1] == "empty_cache"
 
 
-def test_a_fingerprint_has_the_gpu(monkeypatch):
+def test_facts_name_the_gpu_and_a_device_that_is_not_here_has_none(monkeypatch):
     named = {"name": "H100", "total_memory": 80, "major": 9, "minor": 0, "multi_processor_count": 132, "uuid": "ab-1"}
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**named))
     found = device_named("cuda").facts()
     assert (found["gpu"], found["gpu_memory_bytes"], found["capability"]) == ("H100", 80, "9.0")
     assert device_named("cuda").uuid() == "GPU-ab-1"
-
-
-def test_a_device_that_is_unknown_or_not_here_is_refused_by_name():
     with pytest.raises(ValueError, match="hpu is no device that can be measured: cuda, xpu, mps, cpu"):
         device_named("hpu")
     for name in ("xpu", "mps"):

@@ -95,13 +95,10 @@ def test_what_is_no_lack_of_memory_is_none_on_a_full_device_either(message):
     assert status_of(RuntimeError(message), Stage.TIMING, is_full=True) is Status.FAIL_TO_RUN
 
 
-def test_what_the_collector_itself_says_is_taken_at_its_word():
+def test_the_collectors_own_errors_have_their_status_all_else_its_stage():
     kinds = (UnavailableError, ConfigError, NotCheckedError, NotCompiledError)
     wanted = [Status.UNAVAILABLE, Status.CONFIG_ERROR, Status.NOT_CHECKED, Status.NOT_COMPILED]
     assert [status_of(kind("out of memory")) for kind in kinds] == wanted
-
-
-def test_all_else_is_named_by_its_stage():
     for stage in (Stage.START, Stage.LOAD_MODEL):
         assert status_of(ValueError("no"), stage) is Status.MODEL_FAIL_TO_LOAD
     assert status_of(ValueError("no"), Stage.RESOLVE_CONFIG) is Status.CONFIG_ERROR

@@ -103,13 +103,10 @@ def test_words_that_only_resemble_secrets_stay_as_they_are(text):
     assert mask(text) == text
 
 
-def test_a_value_is_masked_by_the_name_that_a_structure_gives_it():
+def test_a_value_is_masked_by_its_name_in_a_structure_or_the_environment():
     assert mask_fingerprint({"performance.api_key": "SECRET", "torch": "2"})["performance.api_key"] == "***"
     named = {"api_key": "SECRET", "key": "kept", "n": {"password": None}}
     assert mask(named) == named | {"api_key": "***"}
-
-
-def test_values_that_the_environment_calls_secret_are_masked():
     environ = {"REGISTRY_PASSWORD": "hunter2-x", "USE_TOKEN": "true", "CACHE_AUTH": "inductor", "SSH_KEY": "/root/id"}
     told = mask_own({"a": ["said hunter2-x, true, inductor, /root/id"]}, environ)
     assert told == {"a": ["said ***, true, inductor, /root/id"]}

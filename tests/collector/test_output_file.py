@@ -19,7 +19,7 @@ from tests.collector.processes import ROOT
 from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
 
 
-def test_a_new_file_and_an_old_one_are_written_whole(tmp_path):
+def test_a_new_file_and_an_old_one_are_written_whole_and_a_link_stays(tmp_path):
     target = tmp_path / "report.md"
     write_output(target, "one")
     assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("one", 0o644)  # what the suite's umask leaves
@@ -27,11 +27,8 @@ def test_a_new_file_and_an_old_one_are_written_whole(tmp_path):
     write_output(target, b"two")
     assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("two", 0o640)
     assert list(tmp_path.iterdir()) == [target]
-
-
-def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
-    (tmp_path / "far").mkdir()
     (tmp_path / "link").symlink_to("far/x")
+    (tmp_path / "far").mkdir()
     for text in ("new", "newer"):
         write_output(tmp_path / "link", text)
         assert (tmp_path / "link").is_symlink()
@@ -51,42 +48,31 @@ def test_a_fifo_behind_a_link_stays_and_is_written_to(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_without_force_nothing_is_written_over_not_even_what_came_since(tmp_path):
-    target = tmp_path / "x"
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
+    target, fifo, link = tmp_path / "x", tmp_path / "fifo", tmp_path / "link"
+    os.mkfifo(fifo)
+    link.symlink_to("link")
 
     def take(stream):
         stream.write(b"mine")
         target.write_text("theirs")
 
-    with pytest.raises(FileExistsError):
-        write_output(target, take, force=False)
-    os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(FileExistsError):
-        write_output(tmp_path / "fifo", "x", force=False)
-    assert target.read_text() == "theirs"
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_a_writer_that_fails_leaves_the_old_file(tmp_path):
-    (tmp_path / "x").write_text("old")
-
     def fail(stream):
         stream.write(b"half")
         raise OSError(28, "No space left on device")
 
+    with pytest.raises(FileExistsError):
+        write_output(target, take, force=False)
+    with pytest.raises(FileExistsError):
+        write_output(fifo, "x", force=False)
     with pytest.raises(OSError, match="space"):
-        write_output(tmp_path / "x", fail)
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x", "old")]
-
-
-def test_links_in_a_circle_and_a_missing_folder_are_errors(tmp_path):
-    (tmp_path / "a").symlink_to("b")
-    (tmp_path / "b").symlink_to("a")
+        write_output(target, fail)
     with pytest.raises(OSError, match="symbolic links"):
-        write_output(tmp_path / "a", "x")
-    assert (tmp_path / "a").is_symlink()
+        write_output(link, "x")
     with pytest.raises(FileNotFoundError, match="its folder does not exist"):
         write_output(tmp_path / "no" / "x", "x")
+    assert (target.read_text(), link.is_symlink()) == ("theirs", True)
+    assert sorted(tmp_path.iterdir()) == [fifo, link, target]
 
 
 CELLS = [cell(f"m{number}") for number in range(4)]
@@ -121,14 +107,18 @@ def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(open_one, tmp_pa
     head = [i + 1 for i, byte in enumerate(whole) if byte == 10][len(CELLS)]
     boundaries = {i + step for i, byte in enumerate(whole) if byte == 10 and i >= head for step in (0, 1, 2)}
     lengths = {*random.Random(7).sample(range(head, len(whole)), 20), *boundaries, head, len(whole)}
-    for length in (length for length in lengths if length <= len(whole)):
+    for length in sorted(length for length in lengths if length <= len(whole)):
         folder = tmp_path / str(length)
         folder.mkdir()
         (folder / "r1.jsonl").write_bytes(whole[:length])
-        found = read_bundle(finish(folder / "r1.jsonl"))
+        found = read_bundle(path := finish(folder / "r1.jsonl"))
         assert sorted(item.cell.model for item in found.measurements) == [which.model for which in CELLS], length
         assert (found.damage, found.planned, found.attempt, found.finished_at) == ([], CELLS, 2, at(60))
         assert [path.name for path in folder.iterdir()] == ["r1.jsonl.gz"]
+    after = gzip.decompress(path.read_bytes()).removeprefix(whole)
+    # What was written before is not written again: environment and program are those of the cells that were measured.
+    kinds = [json.loads(line)["record"] for line in after.splitlines()]
+    assert kinds == ["resumed", "measurement", "measurement", "end"]
 
 
 def test_a_run_cut_again_and_again_loses_nothing_and_doubles_nothing(tmp_path):
@@ -153,15 +143,6 @@ def test_a_run_cut_again_and_again_loses_nothing_and_doubles_nothing(tmp_path):
     assert kills > 5
     assert sorted(item.cell.cell_id for item in found.measurements) == sorted(which.cell_id for which in many)
     assert (found.damage, found.attempt) == ([], kills + 2)
-
-
-def test_what_was_written_before_is_not_written_again(open_one):
-    before = open_one.read_bytes()
-    after = gzip.decompress(finish(open_one).read_bytes())
-    assert after.startswith(before)
-    kinds = [json.loads(line)["record"] for line in after[len(before) :].splitlines()]
-    # Both new cells share the environment that is there; the program is one that is there as well.
-    assert kinds == ["resumed", "measurement", "measurement", "end"]
 
 
 def test_a_closed_run_is_taken_up_and_the_retried_cell_counts(tmp_path):
@@ -244,16 +225,6 @@ def test_what_cannot_be_taken_up_is_refused_in_one_line_and_left_as_it_is(name, 
     assert [path.read_bytes() for path in tmp_path.iterdir()] == ([content] if content is not None else [])
 
 
-@pytest.mark.parametrize("closed", [False, True])
-def test_a_second_run_of_one_name_is_refused(closed, tmp_path):
-    path = write_bundle(tmp_path, header("r1"), [passing(CELLS[0])], closed=closed)
-    before = path.read_bytes()
-    with pytest.raises(FileExistsError):
-        BundleWriter(tmp_path, header("r1"), CELLS)
-    assert path.read_bytes() == before
-    assert check_bundle(path).run_id == "r1"
-
-
 def bomb(folder, line, count):
     """A gzipped bundle of one run whose lines after the first are all the same."""
     path = folder / "bomb.jsonl.gz"
@@ -265,17 +236,14 @@ def bomb(folder, line, count):
     return path
 
 
-def test_a_bundle_that_unpacks_to_more_than_any_is_refused_in_one_line(tmp_path, monkeypatch):
+def test_a_bundle_that_unpacks_to_too_much_or_is_all_damage_costs_little(tmp_path, monkeypatch):
     monkeypatch.setattr("collector.output_file.LARGEST", 3 << 20)
     path = bomb(tmp_path, b" " * (1 << 20) + b"\n", 4)
     assert check_bundle(path).run_id == "r1"
     with pytest.raises(BundleError, match="larger than any bundle"):
         read_bundle(path)
     assert path.stat().st_size < 50_000
-
-
-def test_of_much_damage_the_first_lines_are_told_and_the_rest_is_counted(tmp_path):
-    found = read_bundle(bomb(tmp_path, b"{}\n", 1000))
+    found = read_bundle(bomb(tmp_path / "damage", b"{}\n", 1000))
     assert len(found.damage) == 101
     assert found.damage[0].startswith("line 2 is not a record")
     assert found.damage[-1] == "900 more things are wrong with it"
@@ -288,10 +256,20 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path, make):
         read_bundle(tmp_path / "r1.jsonl")
 
 
+def test_a_second_run_of_one_name_is_refused(tmp_path):
+    for closed in (False, True):
+        folder = tmp_path / str(closed)
+        path = write_bundle(folder, header("r1"), [passing(CELLS[0])], closed=closed)
+        before = path.read_bytes()
+        with pytest.raises(FileExistsError):
+            BundleWriter(folder, header("r1"), CELLS)
+        assert path.read_bytes() == before
+        assert check_bundle(path).run_id == "r1"
+
+
 @pytest.mark.parametrize("run_id", ["../up", "..", "", "a\\b", ".hidden", "a\x00b", "\u00e9" * 101, "a\u202eb"])
 def test_a_run_id_that_is_no_file_name_is_refused_and_nothing_is_made(run_id, tmp_path):
     with pytest.raises(BundleError, match=r"cannot name a file: choose at most 200 bytes") as caught:
         BundleWriter(tmp_path / "runs", header(run_id), [cell()])
-    assert str(caught.value).isprintable()
-    assert str(caught.value).isascii()
+    assert str(caught.value).isprintable() and str(caught.value).isascii()
     assert list(tmp_path.iterdir()) == []

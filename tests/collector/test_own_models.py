@@ -60,16 +60,10 @@ def test_a_model_is_another_one_by_its_code_or_arguments_alone(package):
     longer = OwnModel("tiny.short", "own_pkg.models:tiny", {"seq": 9})
     assert identity_in(described("user", "tiny.short", [longer]), "tiny.short") != same
     assert (described("timm", "tiny.short"), identity_in({}, "tiny.short")) == ({}, None)
-
-
-def test_a_difference_of_environments_says_whether_the_model_changed():
     assert names_another_model("model.tiny.short.version", ("content 1",), ("content 2",))
     assert names_another_model("model.tiny.arguments.seq", (), ("9",))
     assert not names_another_model("model.tiny.version", (), ("content 2",))  # measured before versions were known
     assert not names_another_model("model.tiny.tolerance", ("0.1",), ("0.2",))
-
-
-def test_settings_carry_models_and_older_bundles_have_none():
     settings = Settings().with_models([MODEL])
     assert Settings.from_json(settings.to_json()) == settings
     assert settings.with_models([MODEL]).own_models == (MODEL,)

@@ -102,21 +102,6 @@ HERE = version_of(torch.__version__)
 OLD, NEW = OLD_SECTION + "op_allowlist_regex", NEW_SECTION + "op_allowlist_regex"
 
 
-def test_options_are_there_when_the_table_says_and_name_a_successor():
-    for option, since in CAME.items():
-        assert any(key.startswith(option) for key in KNOWN) == (since <= HERE)
-    for option, (since, instead) in STOPPED.items():
-        assert since > HERE or instead in why_ignored(option, HERE)
-        assert since > HERE or instead in why_unknown(option, HERE)
-
-
-def test_the_section_that_moved_is_read_under_its_living_name():
-    assert living_name(OLD, {OLD, NEW}) == living_name(NEW, {OLD, NEW}) == NEW
-    assert living_name(NEW, {OLD}) == living_name(OLD, {OLD}) == OLD
-    if HERE >= SPLIT:
-        assert resolve(overrides={OLD: "pingpong"}).options == {NEW: "pingpong"}
-
-
 def test_an_option_of_another_torch_says_since_when():
     assert "2.8" in why_ignored("graph_partition", (2, 7))
     assert why_ignored("graph_partition", (2, 8)) is None
@@ -131,6 +116,15 @@ def test_an_option_that_is_gone_names_the_way_out():
         resolve(overrides={"force_disable_caches": True})
 
 
-def test_an_option_that_torch_ignores_is_told_with_the_effective_config():
+def test_what_this_torch_knows_is_told_from_the_table():
+    for option, since in CAME.items():
+        assert any(key.startswith(option) for key in KNOWN) == (since <= HERE)
+    for option, (since, instead) in STOPPED.items():
+        assert since > HERE or instead in why_ignored(option, HERE)
+        assert since > HERE or instead in why_unknown(option, HERE)
+    assert living_name(OLD, {OLD, NEW}) == living_name(NEW, {OLD, NEW}) == NEW
+    assert living_name(NEW, {OLD}) == living_name(OLD, {OLD}) == OLD
+    if HERE >= SPLIT:
+        assert resolve(overrides={OLD: "pingpong"}).options == {NEW: "pingpong"}
     found = resolve(overrides={"autotune_fallback_to_aten": True, "max_autotune": True})
     assert set(found.ignored) == ({"autotune_fallback_to_aten"} if HERE >= (2, 8) else set())

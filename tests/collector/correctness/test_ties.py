@@ -173,7 +173,7 @@ def test_large_outputs_of_all_runs_are_made_again_and_not_held_together(room, ru
     assert runs == 1 or max(most) <= 4
 
 
-def test_what_is_known_of_eager_judges_later_calls_without_another_run():
+def test_runs_of_eager_are_kept_for_later_calls_and_may_be_few():
     runs = []
     outputs, reference, run = jumping_runs(runs.append)
     nudged = Nudged.of(outputs, reference, ("output",), run, len(NUDGES))
@@ -183,9 +183,6 @@ def test_what_is_known_of_eager_judges_later_calls_without_another_run():
     assert nudged.knows(outputs, ("output",))
     assert not nudged.knows({"output": outputs["output"].clone()}, ("output",)), "calls in a row have changed it"
     assert not nudged.knows(outputs, ("output", "other"))
-
-
-def test_a_frequent_tie_is_known_after_few_runs_and_a_rare_one_after_all():
     runs = []
     outputs, reference, run = jumping_runs(
         runs.append, lambda number: 0 if number % 4 == 0 else 1 if number == FEW + 1 else slice(0)

@@ -55,14 +55,11 @@ def found(tmp_path_factory):
     return json.loads(subprocess.check_output(command, env=variables, cwd=ROOT, text=True))
 
 
-def test_the_testbed_has_what_the_pool_told_and_what_a_worker_has(found):
+def test_a_testbed_has_what_the_pool_told_and_what_changes_a_number(found):
     testbed = extract_testbed(found)
     assert testbed.pop("cpu")
     pool = {"gpu_index": 3, "gpus": 8, "workers": 4, "start": "fork", "node": NODE}
     assert testbed == pool | {"device": "cpu", "cores": 1, "torch_threads": 1}
-
-
-def test_only_variables_that_change_a_number_are_told(found):
     assert {key: found.get(f"env.{key}") for key in TOLD} == TOLD
     text = json.dumps(found)
     for name in UNTOLD:

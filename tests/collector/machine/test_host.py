@@ -15,14 +15,11 @@ ASK = (
 )
 
 
-def test_each_worker_gets_as_many_neighbours_and_each_has_one():
+def test_cores_are_shared_out_and_a_process_keeps_to_its_own():
     assert share_out([0, 1, 2, 3], 2) == [[0, 1], [2, 3]]
     assert share_out([4, 7, 9], 2) == [[4], [7]]
     with pytest.raises(ValueError, match="3 workers need at least 3 cores, there are 2"):
         share_out([0, 1], 3)
-
-
-def test_a_process_keeps_to_its_cores_and_to_all_without_any():
     here = sorted(os.sched_getaffinity(0))
     for given, kept in ((str(here[-1]), here[-1:]), ("", here)):
         environ = {**os.environ, VARIABLE: given}
@@ -100,7 +97,7 @@ def read(monkeypatch):
     return reading
 
 
-def test_a_gpu_tells_what_its_driver_knows_and_no_more(read):
+def test_a_gpu_tells_what_its_driver_knows_and_no_more(read, monkeypatch):
     found = read(FakeNvml())
     assert found.pop("load1") >= 0
     assert found == {
@@ -116,17 +113,11 @@ def test_a_gpu_tells_what_its_driver_knows_and_no_more(read):
     for nvml in (None, FakeNvml("nvmlInit"), FakeNvml("nvmlDeviceGetHandleByUUID")):
         assert set(read(nvml)) == {"load1"}
     assert set(read("no library", None)) == {"load1"}  # on a CPU
-
-
-def test_the_energy_counter_is_read_where_there_is_one(monkeypatch):
     read = []
     for nvml in (FakeNvml(), FakeNvml("nvmlDeviceGetTotalEnergyConsumption"), None):
         monkeypatch.setitem(sys.modules, "pynvml", nvml)
         read.append(Watcher("GPU-1").energy_mj)
     assert (read[0](), *read[1:]) == (987_654_321, None, None)
-
-
-def test_throttled_is_what_slows_and_not_what_is_set():
     readings = [{"clocks_held_by": ["idle", "application_clocks"]}, {"load1": 1.0}, {"clocks_held_by": ["power_cap"]}]
     assert throttled(readings) == ["power_cap"]
     assert throttled(readings[:2]) == []

@@ -36,7 +36,7 @@ def autotuner(monkeypatch):
     return Autotuner
 
 
-def test_the_fastest_configuration_of_a_kernel_is_kept(autotuner):
+def test_the_fastest_configuration_and_the_winner_are_kept(autotuner, monkeypatch):
     started, better = Launcher("XBLOCK: 64"), Launcher("XBLOCK: 32")
     assert autotuner({}).coordinate_descent_tuning(started, 1) is started
     assert autotuner({}).benchmark_all_configs() == {}  # what cannot be recorded breaks nothing
@@ -48,9 +48,6 @@ def test_the_fastest_configuration_of_a_kernel_is_kept(autotuner):
         ["triton_poi_fused_0", 0, "XBLOCK: 32 (coordinate descent)", None],
         ["triton_poi_fused_0", 3, "XBLOCK: 128", 0.25],
     ]
-
-
-def test_the_winner_of_an_operation_is_kept(monkeypatch):
     monkeypatch.setattr(autotuning, "_choices", [])
     timings = {Candidate("triton_mm_3", "BLOCK_M=64"): 0.2, Candidate("mm", ""): 0.1, Candidate("no", ""): float("inf")}
     autotuning.note_operation(timings, "mm", [], list(timings), None)
@@ -61,9 +58,6 @@ def test_the_winner_of_an_operation_is_kept(monkeypatch):
         monkeypatch.setattr(autotuning, "_choices", [("mm", 3, chosen, ms)])
         is_same = autotuning.results()["autotuned_id"] == found["autotuned_id"]
         assert is_same == (chosen == "mm"), "equal choices have equal hashes whatever they took"
-
-
-def test_torch_tells_of_the_operations_it_tunes(monkeypatch):
     from torch._inductor import select_algorithm
 
     monkeypatch.setattr(autotuning, "_listening", False)

@@ -99,14 +99,6 @@ ARRAYS = """
 """
 
 
-def test_arrays_of_a_cpp_wrapper_are_known_by_their_values():
-    second = "    static constexpr int64_t int_array_2[] = {8192L, 768L};\n"
-    shared = ARRAYS.replace(second, "").replace("int_array_2", "int_array_1").replace("int_array_3", "int_array_2")
-    assert code_of(shared)[0].code_id == code_of(ARRAYS)[0].code_id
-    other = ARRAYS.replace(second, second.replace("8192", "4096"))
-    assert code_of(other)[0].code_id != code_of(ARRAYS)[0].code_id
-
-
 CPP = """
 cpp_fused_add_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''
 #include <torch/csrc/inductor/cpp_prefix.h>
@@ -125,7 +117,12 @@ def call(args):
 """
 
 
-def test_directives_of_cpp_are_no_comments():
+def test_arrays_and_directives_of_cpp_are_known_by_what_they_say():
+    second = "    static constexpr int64_t int_array_2[] = {8192L, 768L};\n"
+    shared = ARRAYS.replace(second, "").replace("int_array_2", "int_array_1").replace("int_array_3", "int_array_2")
+    assert code_of(shared)[0].code_id == code_of(ARRAYS)[0].code_id
+    other = ARRAYS.replace(second, second.replace("8192", "4096"))
+    assert code_of(other)[0].code_id != code_of(ARRAYS)[0].code_id
     code = code_of(CPP)[0]
     assert [kernel.name for kernel in code.kernels] == ["cpp_fused_add_0"]
     assert code.kernels[0].source == "Source Nodes: [y], Original ATen: [aten.add]"
@@ -213,13 +210,10 @@ def found_lines(records, *labels):
     return {name: [told["lines"][number] for number in numbers] for name, numbers in told.get("kernels", {}).items()}
 
 
-def test_each_kernel_has_the_innermost_lines_outside_of_torch():
+def test_a_kernel_has_its_innermost_lines_and_a_librarys_call_its_sizes():
     assert found_lines([json.dumps({"triton_0:1": [BERT, OWN]}), "no JSON"]) == {"triton_0": [DENSE, RELU]}
     assert found_lines([json.dumps({"triton_0:1": [TORCH], "triton_0:2": [OWN, OWN]})]) == {"triton_0": [GELU, RELU]}
     assert found_lines(["[1]"]) == {}
-
-
-def test_a_librarys_call_is_known_by_its_sizes_in_the_graph_that_has_it():
     forward = json.dumps({"extern_kernels.mm:1": [OWN], "triton_0:2": [TORCH], "extern_kernels.mm:3": [BERT]})
     backward = json.dumps({"extern_kernels.mm:1": [TORCH], "triton_1:2": [OWN]})
     labels = [{"extern_kernels.mm:1": "mm [2]", "extern_kernels.mm:3": "mm [4]"}, {"extern_kernels.mm:1": "mm [8]"}]

@@ -60,7 +60,7 @@ def test_a_call_may_be_left_out_of_rounds_and_waits_for_the_device(took, monkeyp
     assert timing.call_time(took([0.001]), "cuda") == pytest.approx((0.005, 0.001)), "it returns before that"
 
 
-def test_the_interval_covers_the_median_nineteen_times_in_twenty():
+def test_intervals_cover_the_median_and_a_level_that_moves_is_seen():
     drawn = random.Random(7)
     inside = 0
     for _ in range(2000):
@@ -71,9 +71,6 @@ def test_the_interval_covers_the_median_nineteen_times_in_twenty():
         assert width == pytest.approx((high - low) / 2 / middle)
         inside += low <= 1 <= high
     assert inside / 2000 == pytest.approx(0.957, abs=0.015)  # P(10 <= Binomial(30, 1/2) <= 20)
-
-
-def test_too_few_samples_give_no_interval_and_a_level_that_moves_is_seen():
     for samples, expected in (([1.0] * 5, None), ([0.0] * 10, None), ([2.0] * 6, 0)):
         assert relative_half_width(samples) == drift(samples) == expected
     assert drift([1.0] * 10 + [1.05] * 10 + [1.1] * 10) == pytest.approx(0.1)
@@ -101,18 +98,6 @@ def calls_of(*lengths):
     return [(start + at, length * MS / 2) for start, length in pairs for at in (0, length * MS)]
 
 
-@pytest.mark.parametrize(
-    ("kernels", "calls", "ms"),
-    [
-        (calls_of(2, 2, 9, 2, 2), 5, 2.0),  # another process made one longer
-        ([(0, 2 * MS), (MS, 2 * MS), (50 * MS, 2 * MS), (51 * MS, 2 * MS)], 2, 3.0),  # kernels that overlap
-        ([*calls_of(2, 2), (300 * MS, MS)], 2, 2.5),  # other numbers of kernels
-    ],
-)
-def test_the_device_time_of_a_call_is_that_of_the_usual_call(kernels, calls, ms):
-    assert busy_ms(kernels, calls) == pytest.approx(ms)
-
-
 def profiled(*events):
     """A profile of events: a name, a correlation, nanoseconds, and whether it is one of the GPU."""
 
@@ -126,7 +111,13 @@ def profiled(*events):
     return SimpleNamespace(profiler=SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: made)))
 
 
-def test_the_pass_with_the_shorter_device_time_counts():
+def test_the_quieter_pass_counts_and_the_usual_call_in_it():
+    for kernels, calls, ms in [
+        (calls_of(2, 2, 9, 2, 2), 5, 2.0),  # another process made one longer
+        ([(0, 2 * MS), (MS, 2 * MS), (50 * MS, 2 * MS), (51 * MS, 2 * MS)], 2, 3.0),  # kernels that overlap
+        ([*calls_of(2, 2), (300 * MS, MS)], 2, 2.5),  # other numbers of kernels
+    ]:
+        assert busy_ms(kernels, calls) == pytest.approx(ms)
     long, short, empty = profiled(("gemm", 1, 900)), profiled(("gemm", 1, 300)), profiled()
     assert quieter([long, short], 1) is quieter([short, long], 1) is short
     assert quieter([empty, long], 1) is long

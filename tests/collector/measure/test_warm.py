@@ -36,7 +36,7 @@ def answering(monkeypatch, text="", error=None):
     return requests
 
 
-def test_the_process_is_told_the_cell_its_settings_and_its_imports(monkeypatch, tmp_path):
+def test_the_process_is_told_what_it_needs_and_no_result_is_a_line(monkeypatch, tmp_path):
     generated, without_spec = types.ModuleType("torch._generated_program"), types.ModuleType("torch._no_spec")
     generated.__spec__ = types.SimpleNamespace(origin=str(tmp_path / "gone.py"))
     for module in (generated, without_spec):
@@ -49,14 +49,11 @@ def test_the_process_is_told_the_cell_its_settings_and_its_imports(monkeypatch, 
     assert (Cell.from_json(request["cell"]), Settings.from_json(request["settings"])) == (CELL, settings)
     assert torch.__name__ in request["modules"]
     assert not {generated.__name__, without_spec.__name__} & set(request["modules"])
-
-
-@pytest.mark.parametrize(("text", "error"), [("", None), ("{}\n", None), ("", subprocess.TimeoutExpired("python", 30))])
-def test_what_gives_no_result_is_told_in_a_line(monkeypatch, text, error):
-    answering(monkeypatch, text, error)
-    with pytest.raises(NoWarmCompileError) as failed:
-        compile_again(CELL, Settings(timeout_s=30))
-    assert "\n" not in str(failed.value)
+    for text, error in [("", None), ("{}\n", None), ("", subprocess.TimeoutExpired("python", 30))]:
+        answering(monkeypatch, text, error)
+        with pytest.raises(NoWarmCompileError) as failed:
+            compile_again(CELL, Settings(timeout_s=30))
+        assert "\n" not in str(failed.value)
 
 
 def test_the_first_call_of_the_same_step_is_timed_less_a_later_one(monkeypatch):

@@ -71,13 +71,6 @@ def test_a_process_keeps_to_its_cores_and_to_all_without_a_wish(script):
     assert script(code).result() == here
 
 
-@pytest.mark.parametrize(("ending", "expected"), [("os._exit(7)", 7), ("os.kill(os.getpid(), 35)", -35)])
-def test_how_a_process_ended_is_told_and_what_it_printed_is_kept(script, ending, expected):
-    found = script(f"import os; print('last words', flush=True); {ending}")
-    assert found.code() == expected
-    assert found.read() == "last words\n"
-
-
 #: Starts a program with no environment in a session of its own, by way of a process that ends at once; prints its number.
 STRAY = """
 import os, subprocess, sys, time
@@ -118,7 +111,11 @@ def test_a_process_holds_no_pipe_of_another(script):
     assert os.read(first.output, 1) == b""  # the end; BlockingIOError if anyone still held it
 
 
-def test_what_keeps_a_process_from_starting_is_in_its_output(script):
+def test_how_a_process_ended_or_failed_to_start_is_told_with_its_output(script):
+    for ending, expected in [("os._exit(7)", 7), ("os.kill(os.getpid(), 35)", -35)]:
+        found = script(f"import os; print('last words', flush=True); {ending}")
+        assert found.code() == expected
+        assert found.read() == "last words\n"
     found = script(SLEEP, cores=[100_000])
     assert found.code() == 70
     assert "sched_setaffinity" in found.read()

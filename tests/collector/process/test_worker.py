@@ -91,33 +91,27 @@ def test_what_is_held_can_be_given_back_for_some_time(pipe):
     assert pipe.messages == [], "nothing was held"
 
 
-@pytest.mark.parametrize("inner", [("device", 1), ("tune", 9)])
-def test_an_exception_gives_every_hold_back(inner, pipe):
-    with pytest.raises(ZeroDivisionError), pipe.host.exclusive("device", 5), pipe.host.exclusive(*inner):
-        raise ZeroDivisionError
-    told = pipe.messages
-    assert told[-1] == done()
-    assert [*map(tuple, told)].count(("done", "bytes")) == [*map(tuple, told)].count(("ask", "bytes"))
-    with pipe.host.exclusive("tune", 1):
-        pass
-    assert pipe.messages == [ask("tune", 1), done()], "nothing of the earlier ones is left"
-
-
-def test_a_cell_whose_parent_has_gone_ends():
+def test_an_exception_gives_every_hold_back_and_a_lost_parent_ends_all(pipe):
+    for inner in [("device", 1), ("tune", 9)]:
+        with pytest.raises(ZeroDivisionError), pipe.host.exclusive("device", 5), pipe.host.exclusive(*inner):
+            raise ZeroDivisionError
+        told = pipe.messages
+        assert told[-1] == done()
+        assert [*map(tuple, told)].count(("done", "bytes")) == [*map(tuple, told)].count(("ask", "bytes"))
+        with pipe.host.exclusive("tune", 1):
+            pass
+        assert pipe.messages == [ask("tune", 1), done()], "nothing of the earlier ones is left"
     pipe = Pipe(answers=1)
     with pytest.raises(SystemExit, match="has ended"), pipe.host.exclusive("device"), pipe.host.exclusive("tune"):
         raise AssertionError("nobody has given it the device")
 
 
-def test_stages_and_everything_else_are_lines_of_strict_json(pipe):
+def test_all_is_strict_json_and_a_crash_leaves_no_core_file(pipe):
     pipe.host.stage(Stage.EAGER)
     assert pipe.messages == [{"stage": "eager"}]
     with pytest.raises(ValueError, match="JSON"):
         pipe.host.send({"value": float("nan")})
     assert pipe.messages == []
-
-
-def test_a_crash_leaves_no_core_file():
     code = "import resource as limits; from collector.process.worker import write_no_core as call; call(); "
     code += "print(limits.getrlimit(limits.RLIMIT_CORE))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

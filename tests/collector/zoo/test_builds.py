@@ -103,7 +103,7 @@ def test_speech_is_heard_without_its_padding_and_without_later_characters(build)
     assert not torch.allclose(before[0, -1], after[0, -1])
 
 
-def test_dead_gains_are_drawn_anew_and_the_rest_is_left_alone():
+def test_gains_and_norms_and_dropout_are_made_ready():
     model = nn.ModuleDict({"branch": nn.BatchNorm2d(64), "layer": nn.Linear(4, 4), "other": nn.Linear(4, 4)})
     nn.init.zeros_(model["branch"].weight)
     nn.init.constant_(model["other"].weight, 1e-6)
@@ -113,9 +113,6 @@ def test_dead_gains_are_drawn_anew_and_the_rest_is_left_alone():
     assert model["other"].weight.abs().max() > 1e-3
     assert torch.equal(model["layer"].weight, kept)
     assert not model["branch"].bias.any()
-
-
-def test_calibrated_batch_norms_normalise_in_eval_mode():
     torch.manual_seed(0)
     deep = nn.Sequential(
         *(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(9))
@@ -126,9 +123,6 @@ def test_calibrated_batch_norms_normalise_in_eval_mode():
     assert not any(module.training for module in deep.modules())
     assert deep[0][1].momentum == 0.1
     assert deep(images).std() > 0.3 > 3 * dead
-
-
-def test_what_drops_something_is_silenced_and_drops_nothing_in_any_dtype():
     model = nn.ModuleList([nn.Dropout(0.5), nn.Dropout2d(0.0), nn.PReLU(), nn.Identity()])
     model[3].drop_prob = 0.1
     conditioning.silence_modules(model)

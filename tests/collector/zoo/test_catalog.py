@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 MODELS = all_models()
 
 
-def test_a_spec_is_complete_and_says_why_it_is_not_measured_on_a_cpu():
+def test_a_spec_is_complete_and_says_what_it_does_not_support():
     assert len(set(map(str, MODELS))) == len(MODELS)
     for spec in MODELS:
         assert spec.input_note, spec
@@ -27,9 +27,6 @@ def test_a_spec_is_complete_and_says_why_it_is_not_measured_on_a_cpu():
         if not spec.supports(Phase.INFERENCE, "cpu"):
             with pytest.raises(ZooError, match=r"not measured on cpu in inference: .*CPU"):
                 spec.batch_size(Phase.INFERENCE, "cpu")
-
-
-def test_an_unmeasured_phase_is_named_and_support_knows_the_dtypes():
     spec = ModelSpec("s", "m", "a:b", {Phase.INFERENCE: {"cuda": 1}}, "")
     assert not spec.supports(Phase.TRAINING, "cuda")
     with pytest.raises(ZooError, match="s/m is not measured in training, only in inference"):

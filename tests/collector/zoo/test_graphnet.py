@@ -68,7 +68,7 @@ def samples(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_samples_are_selected_by_suite_or_name_and_executed_by_neither(samples):
+def test_samples_are_selected_by_suite_or_name_or_list_and_not_executed(samples, tmp_path):
     (spec,) = select(in_suites=["graphnet"])
     assert spec.dtypes[0] == "as_is"
     assert (spec.suite, spec.name, spec.phases) == ("graphnet", "made_up/tiny-1.0", (Phase.INFERENCE,))
@@ -77,9 +77,6 @@ def test_samples_are_selected_by_suite_or_name_and_executed_by_neither(samples):
     assert select() == all_models()
     assert set(read_metas(samples / "made_up" / "tiny-1.0" / "weight_meta.py")) >= {"s0"}
     assert not list(samples.rglob("*executed"))
-
-
-def test_a_list_of_samples_is_read_from_a_file(samples, tmp_path):
     file = tmp_path / "list.txt"
     file.write_text("# two of one\nsamples/made_up/tiny-1.0\n\nmade_up/tiny-1.0\n")
     (spec,) = select(patterns=[f"graphnet/@{file}"])
@@ -136,7 +133,7 @@ def test_without_a_folder_the_suite_says_what_it_needs(monkeypatch, tmp_path):
         find("graphnet", "a")
 
 
-def test_weights_are_bound_and_inputs_are_drawn_as_recorded(samples):
+def test_a_sample_has_its_weights_and_is_measured_like_any_other_model(samples):
     torch.manual_seed(0)
     built = build(1, Phase.INFERENCE, "cpu", "made_up/tiny-1.0")
     weights, buffers = dict(built.model.named_parameters()), dict(built.model.named_buffers())
@@ -149,23 +146,17 @@ def test_weights_are_bound_and_inputs_are_drawn_as_recorded(samples):
     assert x.std().item() == pytest.approx(1.0, abs=0.3)  # a fifth of the recorded deviation
     assert set(ids.tolist()) <= {3, 4}
     assert built.model(*built.args)[0].shape == (2, 6)
-
-
-def test_a_sample_is_measured_like_any_other_model(samples):
     found = measured(find("graphnet", "made_up/tiny-1.0"), Config(backend="eager"))
     assert found.cell.dtype == "as_is"
 
 
-def test_a_record_that_is_none_is_refused(tmp_path):
+def test_records_are_values_cut_off_or_refused(tmp_path):
     path, unnamed = tmp_path / "weight_meta.py", "class A:\n    shape = [1]"
     called = "class A:\n    name = 'a'\n    data = open('x')"
     for text, said in ((unnamed, "has no name"), (called, "no literal"), ("class A(", "cannot be read")):
         path.write_text(text)
         with pytest.raises(ZooError, match=said):
             read_metas(path)
-
-
-def test_values_are_cut_off_and_a_nan_is_none():
     assert value_of(Meta("a", (9,), mean=1e6)).unique().tolist() == [100]
     assert value_of(Meta("a", (99,), mean=float("nan"))).abs().max() < 0.1
     assert value_of(Meta("a", (99,), mean=5.0, std=1.0, min_val=5, max_val=6)).aminmax().min == 5

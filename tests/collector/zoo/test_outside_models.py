@@ -61,16 +61,13 @@ def made(name, batch_size=5, phase=Phase.TRAINING):
     return build(batch_size, phase, "cpu", f"{TARGET}:{name}")
 
 
-def test_a_module_and_a_function_name_a_model_and_nothing_else_does():
+def test_a_module_and_a_function_name_a_model_without_an_import(own):
     for name in ("models:tiny", "a.b_c.d1:_make", "_x:y"):
         assert is_user_model(name)
         assert (find(SUITE, name).suite, find(SUITE, name).name) == ("user", name)
     for name in ("tiny", "a:b:c", "a.:b", ":b", "../a:b", "a:b()", "1a:b"):
         with pytest.raises(ZooError, match="module:function"):
             find(SUITE, name)
-
-
-def test_own_models_are_taken_beside_others_without_an_import(own):
     found = select(patterns=[f"{TARGET}:plain", "alexnet", "my:two", "my:two"])
     assert [spec.name for spec in found] == [f"{TARGET}:plain", "my:two", "alexnet"]
     assert found[0] == find(SUITE, f"{TARGET}:plain")

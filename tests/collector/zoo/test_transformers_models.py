@@ -35,14 +35,11 @@ def test_a_step_gives_the_scores_of_the_whole_text_at_two_positions(monkeypatch,
     torch.testing.assert_close(second[:, 0], whole[:, -1], rtol=1e-3, atol=1e-4)
 
 
-def test_a_step_takes_its_cache_to_another_device(build):
+def test_steps_and_prefills_take_their_cache_along(build):
     built = build("llm/gemma-2-2b.decode")
     moved, [position], token = deepcopy(built.model).to("meta"), built.args, built.kwargs["input_ids"]
     with torch.no_grad():
         assert moved(position.to("meta"), input_ids=token.to("meta")).device.type == "meta"
-
-
-def test_a_prefill_returns_its_cache_and_trains_without_one(build):
     built = build("llm/Qwen3.5-0.8B.prefill")
     with torch.no_grad():
         made = built.model(*built.args)
@@ -51,9 +48,6 @@ def test_a_prefill_returns_its_cache_and_trains_without_one(build):
     made = built.model(**built.kwargs)
     assert built.loss(made, None).item() > 0
     assert not {"cache", "past_key_values"}.intersection(made)
-
-
-def test_whisper_decodes_from_what_it_heard(build):
     built = build("llm/whisper-large-v3-turbo.decode")
     with torch.no_grad():
         scores = built.model(*built.args, **built.kwargs)
