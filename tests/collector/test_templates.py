@@ -102,21 +102,13 @@ HERE = version_of(torch.__version__)
 OLD, NEW = OLD_SECTION + "op_allowlist_regex", NEW_SECTION + "op_allowlist_regex"
 
 
-def test_an_option_of_another_torch_says_since_when():
-    assert "2.8" in why_ignored("graph_partition", (2, 7))
-    assert why_ignored("graph_partition", (2, 8)) is None
-    assert why_unknown("cudagraph_policy", (2, 11)) == "it is new in torch 2.12"
-    assert why_unknown("cudagraph_policy", (2, 12)) is None
-    assert why_unknown(NEW, (2, 10)) == "it is new in torch 2.11"
-
-
 @pytest.mark.skipif(HERE < (2, 9), reason="it still is an option")
 def test_an_option_that_is_gone_names_the_way_out():
     with pytest.raises(ConfigError, match="TORCHINDUCTOR_FORCE_DISABLE_CACHES=1"):
         resolve(overrides={"force_disable_caches": True})
 
 
-def test_what_this_torch_knows_is_told_from_the_table():
+def test_what_this_and_another_torch_know_is_told_from_the_table():
     for option, since in CAME.items():
         assert any(key.startswith(option) for key in KNOWN) == (since <= HERE)
     for option, (since, instead) in STOPPED.items():
@@ -128,3 +120,8 @@ def test_what_this_torch_knows_is_told_from_the_table():
         assert resolve(overrides={OLD: "pingpong"}).options == {NEW: "pingpong"}
     found = resolve(overrides={"autotune_fallback_to_aten": True, "max_autotune": True})
     assert set(found.ignored) == ({"autotune_fallback_to_aten"} if HERE >= (2, 8) else set())
+    assert "2.8" in why_ignored("graph_partition", (2, 7))
+    assert why_ignored("graph_partition", (2, 8)) is None
+    assert why_unknown("cudagraph_policy", (2, 11)) == "it is new in torch 2.12"
+    assert why_unknown("cudagraph_policy", (2, 12)) is None
+    assert why_unknown(NEW, (2, 10)) == "it is new in torch 2.11"

@@ -136,7 +136,7 @@ def test_a_program_that_keeps_memory_is_let_go_before_the_reference(keeps_memory
     assert events == ["call", *([*in_a_row, "let go", "reference"] if keeps_memory else ["reference", *in_a_row])]
 
 
-def test_a_model_that_remembers_is_compared_from_one_state_with_its_buffers():
+def test_a_model_that_remembers_is_compared_from_one_state():
     found = checked(caches(), calls_before=3)
     assert (found.status, found.failure, found.details["tensors_compared"]) == (Status.PASS, None, 2)
     x = torch.randn(64, 32)

@@ -59,7 +59,7 @@ def test_other_numbers_from_one_distribution_pass(model, seed):
     assert compared(model, seed=seed) is None
 
 
-def test_another_share_or_size_or_mean_or_spread_fails_and_another_shape_not():
+def test_another_share_size_mean_or_spread_fails_and_another_shape_not():
     assert "of the values are zero, in eager" in compared(drops(), drops(probability=0.65))
     assert "random in eager, and the same under" in compared(ADDS, nn.Identity())
     assert "the mean of random values" in compared(ADDS, adds(lambda x: torch.randn_like(x) + 0.3))

@@ -121,7 +121,7 @@ def test_values_that_are_no_tensors_are_compared_unless_they_are_unknown():
     assert checked(returns(Sealed(), factor=1.5)).status is Status.FAIL_ACCURACY
 
 
-def test_an_error_of_the_check_itself_is_not_checked_and_one_of_the_device_stays(monkeypatch):
+def test_an_error_of_the_check_is_not_checked_one_of_the_device_stays(monkeypatch):
     def fail(*_):
         raise errors.pop()
 

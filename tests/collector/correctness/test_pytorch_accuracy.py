@@ -41,7 +41,7 @@ def test_both_verdicts_are_kept(model, status, theirs):
     assert found.metrics["accuracy_pytorch"] == (theirs == "pass")
 
 
-def test_of_training_most_runners_compare_no_outputs_and_small_ones_loosely():
+def test_of_training_runners_compare_no_outputs_and_small_ones_loosely():
     def verdict(suite, model, *outputs):
         return pytorch_verdict(cell(suite, model, Phase.TRAINING, "float32"), *outputs)
 

@@ -107,7 +107,7 @@ def test_rounds_go_on_until_the_precision_or_ten_times_as_many():
 
 
 @pytest.mark.parametrize("launches", [2.0, 0.0])
-def test_waiting_for_launches_is_flagged_and_what_runs_outside_of_graphs_counts(launches):
+def test_waiting_for_launches_and_kernels_outside_of_graphs_are_told(launches):
     run, outside = _Run(CELL, FEW, Alone()), [("index_put", 3.0, 0.2)]
     run.evidence.take_graph_use(GraphUse(launches, 0.75, 3.0, outside))
     known = {"kernels_outside_graphs": 3.0} if launches else {}

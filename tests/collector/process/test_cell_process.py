@@ -5,18 +5,20 @@ import os
 import signal
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.cell_process import CellProcess
-from collector.process.launcher import Launcher, LauncherError
+from collector.process.launcher import Launcher, LauncherError, Preload
 from collector.process.orphans import LENGTH, PLACEHOLDER, VARIABLE, processes_with_token, strays
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Measurement, Stage, Status
-from tests.collector.processes import LONG, cell, dead, state, wait_until
+from tests.collector.processes import LONG, ROOT, cell, dead, state, wait_until
 
 #: Hangs in the middle of its start, before torch is imported, as a cell would that never comes back.
 HANGING = "import time; time.sleep(600)"
@@ -173,6 +175,40 @@ def test_what_a_cell_stood_is_taken_out_of_compiling_and_of_tuning(running):
     running._subtract_standing(Outcome(found, compile_windows=windows | {"compile_warm_s": [(200.1, 201.0)]}))
     assert found.metrics == {"compile_cold_s": 1.0, "tuning_s": 1.0, "compile_warm_s": pytest.approx(0.6)}
     assert found.details == {"stood_s": 1.0, "stood_tuning_s": 1.0, "stood_warm_s": 0.15}
+
+
+@pytest.mark.slow
+def test_cells_of_one_server_compile_cold_and_like_a_fresh_one():
+    # No probing of the CPU's instructions, which would take ten seconds of the test's time.
+    environ = {**os.environ, SKIP_VARIABLE: "1", "PYTHONPATH": str(ROOT)}
+
+    def answered(process):
+        process.pump()
+        if process.asks:
+            process.grant()
+        return process.finished
+
+    def measured(launcher):
+        process = CellProcess(cell(), Settings(rounds=5, timeout_s=200), launcher, environ)
+        try:
+            wait_until(lambda: answered(process), 200)
+        finally:
+            found = process.close().measurement
+        assert list(processes_with_token(process._token)) == []
+        assert found.status is Status.PASS, (found.failure, found.log_tail)
+        assert (found.metrics["graphs"], found.details["held_s"].keys()) == (1, {"device", "measure"})
+        assert found.metrics["compile_cold_s"] > 0.5
+        return found
+
+    with closing(Launcher(environ, Preload("cpu", ["transformers"]))) as forking, closing(Launcher(environ)) as fresh:
+        wait_until(lambda: forking.is_ready, 200)
+        first, second, spawned = map(measured, (forking, forking, fresh))
+    assert (first.program_id, first.environment_id) == (second.program_id, second.environment_id)
+    # A cache that the first one left would make the second compile in a fraction of the time.
+    assert second.metrics["compile_cold_s"] > 0.4 * first.metrics["compile_cold_s"]
+    assert spawned.program_id == first.program_id
+    for name in ("graphs", "graph_breaks", "kernels_generated", "eager_peak_bytes", "compiled_peak_bytes"):
+        assert spawned.metrics.get(name) == first.metrics.get(name), name
 
 
 def test_a_cell_whose_server_died_is_closed_and_another_cannot_start(temp):
