@@ -37,40 +37,27 @@ class WrongWhenCompiled(nn.Module):
         return x + 1 if torch.compiler.is_compiling() else x
 
 
-@pytest.fixture(scope="module")
-def passing(tmp_path_factory):
-    """One real compilation with Inductor: inference with a graph break."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        return measure(replace(CELL, config=INDUCTOR), builder(Breaks), FEW)
-
-
-def test_a_pass_has_every_metric_of_a_cpu_and_no_other(passing):
-    found = passing.measurement
+def test_a_pass_has_its_metrics_its_surroundings_its_lines_and_identity(own_cache):
+    outcome = measure(replace(CELL, config=INDUCTOR), builder(Breaks), FEW)
+    found, metrics, details = outcome.measurement, outcome.measurement.metrics, outcome.measurement.details
     assert (found.status, found.failure) == (Status.PASS, None)
-    assert ON_A_CPU <= set(found.metrics) <= METRICS.keys()
-    assert not {"eager_kernel_ms", "compiled_kernel_ms", "device_speedup", "leak_bytes_per_call"} & found.metrics.keys()
-    assert all(math.isfinite(value) for value in found.metrics.values())
-    assert found.metrics["compile_cold_s"] > 0
-    assert (found.metrics["graph_breaks"], found.metrics["graphs"]) == (1, 2)
-    assert found.metrics["speedup"] == found.metrics["eager_ms"] / found.metrics["compiled_ms"]
+    assert ON_A_CPU <= set(metrics) <= METRICS.keys()
+    assert not {"eager_kernel_ms", "compiled_kernel_ms", "device_speedup", "leak_bytes_per_call"} & metrics.keys()
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert metrics["compile_cold_s"] > 0
+    assert (metrics["graph_breaks"], metrics["graphs"]) == (1, 2)
+    assert metrics["speedup"] == metrics["eager_ms"] / metrics["compiled_ms"]
     assert {name: len(values) for name, values in found.samples.items()} == {"eager_ms": 3, "compiled_ms": 5}
-
-
-def test_a_pass_tells_its_surroundings_lines_phases_and_identity(passing):
-    found, details = passing.measurement, passing.measurement.details
     assert set(details["surroundings"]) == {"before", "after"}
     assert "asked for by the test" in str(details["graph_break_reasons"])
-    lines = details["kernel_lines"]
+    lines, phases, fusion = details["kernel_lines"], details["compile_phases_s"], details["fusion"]
     assert any(name.startswith("cpp_fused") for name in lines["kernels"])
     assert all(line.startswith(("tests/collector/", "torch/nn/")) for line in lines["lines"]), lines
-    phases, fusion = details["compile_phases_s"], details["fusion"]
     assert 0 < phases["inductor"] <= phases["aot_autograd"] <= phases["dynamo"] <= found.wall_s
-    assert fusion["nodes_before"] >= fusion["kernels"] == found.metrics["kernels_generated"]
-    assert (passing.environment["torch"], passing.environment["device"]) == (torch.__version__, "cpu")
-    assert "freezing" in passing.program and found.program_id and found.environment_id
-    written = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    assert Measurement.from_json(written) == found
+    assert fusion["nodes_before"] >= fusion["kernels"] == metrics["kernels_generated"]
+    assert (outcome.environment["torch"], outcome.environment["device"]) == (torch.__version__, "cpu")
+    assert "freezing" in outcome.program and found.program_id and found.environment_id
+    assert Measurement.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
 
 
 def test_a_training_step_compiled_before_is_timed_and_has_no_compile_time(own_cache, tmp_path, monkeypatch):

@@ -111,7 +111,7 @@ def spans(start, *, guards=10_000, wait=0):
     return [Span(name, thread, start + int(1e3 * begin), start + int(1e3 * end)) for name, thread, begin, end in made]
 
 
-def test_the_parts_of_a_call_exclude_what_they_call_and_add_up():
+def test_the_parts_of_a_call_add_up_also_in_a_real_profile():
     found = host_time(spans(5, wait=5))
     assert found == HostTime(
         95.0,
@@ -127,9 +127,6 @@ def test_the_parts_of_a_call_exclude_what_they_call_and_add_up():
     calls = [*spans(0, guards=1_000), *spans(10**6, guards=2_000, wait=1), *spans(2 * 10**6, guards=3_000, wait=3)]
     assert host_time(reversed(calls)).parts["guards"] == 2.0, "the median call"
     assert host_time(calls[1:2]) is None
-
-
-def test_a_real_profile_has_the_layers_of_torch():
     program = torch.compile(lambda x: torch.relu(x @ x).sum(0), backend="aot_eager")
     x = torch.randn(4, 4)
     program(x)
