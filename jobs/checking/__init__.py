@@ -1,1 +1,1 @@
-"""`inductor-watch check`: two commits of a clone, compiled, compared by their code, and timed in turn where it differs."""
+"""`inductor-watch check`: compile two commits of a clone, compare their code, and time cells in turns where it differs."""

@@ -1,7 +1,8 @@
-"""The two sides of a check, what it measures of them, and their code by the census.
+"""The two sides of a check: their testbeds, their cells, and their code by the census.
 
-Both sides are generated side by side, what is answered soonest first, and a cell is answered as soon as both have its code.
-What was generated before from the same files is not generated again: the base of another check costs nothing.
+The census generates the code of both sides in parallel, starting with the cells that it answers soonest, and answers for a
+cell as soon as both sides have its code. Code that an earlier census generated from the same files is not generated again, so
+the base of another check costs nothing.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ TRIGGER = "check"
 
 @dataclass(frozen=True, slots=True)
 class CheckedSide:
-    """`base` or `new`, and the ref, empty for the installed torch.
+    """One side of a check: `word` is `base` or `new`, and `ref` is empty for the installed torch.
 
-    All of its runs are one night, which names it, so that both may be of one commit.
+    All runs of a side form one night, whose name identifies the side, so that both sides may be of one commit.
     """
 
     word: str
@@ -67,16 +68,16 @@ class CheckedSide:
 
     @property
     def night(self) -> str:
-        """What `compare` and `report` call this side."""
+        """The name of this side for `compare` and `report`."""
         return self.names.night
 
 
 def make_overlays(
     refs: tuple[str, str], repo: Path, source: SourceOptions, label: str, requested: RequestedOptions
 ) -> list[tuple[RunNames, RequestedOptions]]:
-    """What the runs of both refs are called and asked to do; an empty ref is the installed torch.
+    """Make the overlays of both refs, and return the names and the requested options of each ref's runs.
 
-    Raises what `make_overlay` raises.
+    An empty ref is the installed torch. Raises what `make_overlay` raises.
     """
     began = new_run_id()
     return [
@@ -97,7 +98,7 @@ def found_sides(
 ) -> Iterator[tuple[CheckedSide, CheckedSide]]:
     """Find the testbeds of both sides at the same time: each imports torch in a process of its own.
 
-    This process plans with the base's torch. With `serve` the fork servers begin to import meanwhile, what these `models` need;
+    This process plans with the base's torch. With `serve` the fork servers start meanwhile and import what these `models` need;
     they end with the context. Raises what `find_testbeds` raises.
     """
     words = ("base", "new")
@@ -131,8 +132,8 @@ def serving(*sides: CheckedSide) -> Iterator[list[CheckedSide]]:
         yield served
 
 
-#: In the order of importance, one of a kind each. Each compiles in 5 to 20 seconds, in training in 10 to 60; Qwen3,
-#: speech_transformer and yolov3 take more, and so are left out or not trained.
+#: The default models on a GPU, one of each kind, the most important first. Each compiles in 5 to 20 seconds for inference and in
+#: 10 to 60 for training. Qwen3, speech_transformer and yolov3 take longer, so they are left out or not trained.
 DEFAULT_MODELS = (
     "huggingface/Qwen3ForCausalLM",  # rotary positions, grouped heads, SwiGLU: what is trained today
     "huggingface/BertForMaskedLM",  # encoder: attention, layer norm, GELU
@@ -147,21 +148,23 @@ DEFAULT_MODELS = (
     "torchvision/squeezenet1_1",  # concatenation
     "timm/visformer_small",  # convolutions and attention in one
 )
-#: Its 28 layers compile for 80 seconds in training.
+#: The default model that is not trained: its 28 layers take 80 seconds to compile for training.
 _NOT_TRAINED = "huggingface/Qwen3ForCausalLM"
-#: Plain code generation, and the same in cudagraphs: the latency is then that of the kernels, without the noise of launches,
-#: and changes that lose a cudagraph are seen. Tuning configs cost minutes and change with their templates only.
+#: The default configs of inference: plain code generation, without and with cudagraphs. With cudagraphs the latency is that of
+#: the kernels, without the noise of launches, and a change that loses a cudagraph shows. Configs with autotuning are left out:
+#: they take minutes, and their results change with the kernel templates only.
 INFERENCE = (Config(template="triton"), Config(template="cudagraphs"))
-#: A training step has the partitioner and the backward's kernels, most of them reductions, which inference never compiles.
+#: A training step adds the partitioner and the backward's kernels, most of them reductions, which inference never compiles.
 TRAINING = (Config(template="triton"),)
-#: On a CPU there are no cudagraphs; freezing has constant folding and packed weights.
+#: The default configs of inference on a CPU, which has no cudagraphs; freezing adds constant folding and packed weights.
 CPU_INFERENCE = (Config(template="triton"), Config(template="freezing"))
 
 
 def planned_check(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:
-    """The cells of a check, the most important first: what the options select, else the user's own models or the default.
+    """Return the plan of a check, its most important cells first.
 
-    The whole zoo is measured under the night's configs. Raises what `selected` and `divide` raise.
+    It has the cells that the options select, else those of the user's own models, else of the default models. The whole zoo
+    is measured under the night's configs. Raises what `selected` and `divide` raise.
     """
     asked = tuple(map(parse_config, configs))
     if selection.everything:
@@ -172,7 +175,7 @@ def planned_check(device: str, selection: Selection, configs: tuple[str, ...]) -
 
 
 def _of_zoo(device: str, selection: Selection, asked: Sequence[Config]) -> Plan:
-    """What is selected of the zoo, where no model or suite is named the default models, phase by phase."""
+    """Return the plan of the selected zoo models, phase by phase; of the default models if no model or suite is named."""
     on_gpu, is_default = is_accelerator(device), not (selection.suites or selection.models)
     inference = INFERENCE if on_gpu else CPU_INFERENCE
     plans = []
@@ -202,13 +205,13 @@ _ACTING = re.compile(
     r"cudagraph|autotune|tuning|compile_threads|worker|cache|debug|trace|profile|memory|stream|align|quiesce|deterministic|"
     r"^(triton|cpp|cuda|cutlass|rocm|halide|aot_inductor)\."
 )
-#: Of these the ones whose effect is in the code.
+#: Options that match `_ACTING` although their effect shows in the generated code.
 _IN_CODE = ("triton.multi_kernel", "triton.persistent_reductions", "triton.prefer_nd_tiling", "triton.max_tiles")
 
 
 @dataclass(frozen=True, slots=True)
 class OtherOption:
-    """What `--against` names: options by name, and whether new freezes."""
+    """The options that `--against` gives the new side: Inductor's by name, and `freezing`, None to keep base's."""
 
     text: str
     overrides: Mapping[str, OptionValue] = field(default_factory=dict)
@@ -230,14 +233,14 @@ class OtherOption:
         return [f"option {name}" for name in self.overrides if _ACTING.search(name) and name not in _IN_CODE]
 
     def config(self, config: Config) -> Config:
-        """Return a config with the options."""
+        """Return `config` with these options."""
         freezing = config.freezing if self.freezing is None else self.freezing
         return replace(config, overrides={**config.overrides, **self.overrides}, freezing=freezing)
 
     def cells(self, cells: Sequence[Cell]) -> dict[str, Cell]:
-        """Return the cells of new by the `cell_id` of those of base.
+        """Return the cell of new for each of these cells of base, by the `cell_id` of base's cell.
 
-        Raises `ConfigError` where torch does not know an option, or where no config of base is without it.
+        Raises `ConfigError` if torch does not know an option, or if one of base's configs has these options already.
         """
         found = {cell.cell_id: replace(cell, config=self.config(cell.config)) for cell in cells}
         for config in {cell.config.config_id: cell.config for cell in found.values()}.values():
@@ -249,7 +252,7 @@ class OtherOption:
 
 @dataclass(frozen=True, slots=True)
 class CodeAnswer:
-    """What the census says of one cell: the outcome on base and on new."""
+    """The answer of the census for one cell: its outcome on base and its outcome on new."""
 
     cell: Cell
     base: Outcome
@@ -257,18 +260,18 @@ class CodeAnswer:
 
     @property
     def is_same(self) -> bool | None:
-        """Whether both sides get the same code; None where that of a side is not known."""
+        """Return whether both sides get the same code; None if the code of a side is not known."""
         sides = [CensusCell(outcome.measurement) for outcome in (self.base, self.new)]
         return sides[0].code_id == sides[1].code_id if all(one.is_known for one in sides) else None
 
     @property
     def reason(self) -> str:
-        """Why the code of a side is not known; empty where both are."""
+        """The reason why the code of a side is not known; empty if both codes are known."""
         sides = [CensusCell(outcome.measurement) for outcome in (self.base, self.new)]
         return next((one.reason or one.measurement.status for one in sides if not one.is_known), "")
 
     def taken_now(self) -> CodeAnswer:
-        """Return the answer as one of this moment, which counts before what was measured until now."""
+        """Return the answer dated now, so that it takes precedence over every earlier measurement."""
         moment = now()
         base, new = (
             replace(one, measurement=replace(one.measurement, started_at=moment)) for one in (self.base, self.new)
@@ -279,9 +282,9 @@ class CodeAnswer:
 def census_place(
     device: str, gpu: str | None, slot: DeviceSlot, execution: ExecutionOptions, cache: Path, threads: int = 1
 ) -> CensusPlace:
-    """Return where the code of a side is generated for a device. Raises `CensusError` for a GPU that is not known.
+    """Return the place where a side's code for a device is generated. Raises `CensusError` if the census does not know the GPU.
 
-    `threads` are those of a cell: C++ is written for so many, a GPU's code is not.
+    `threads` is the number of threads of a cell: C++ code is written for that number, a GPU's code is not.
     """
     word = device_word(device, gpu)
     if not word:
@@ -294,30 +297,30 @@ def census_place(
 def started_census(
     device: str | None, overlays: Sequence[tuple[RunNames, RequestedOptions]], cache: Path
 ) -> list[CensusPool]:
-    """Start the census of both sides while nothing is known of this machine but the name of its GPU, which says enough.
+    """Start the census of both sides before their testbeds are found: the name of the GPU is enough for that.
 
-    Their processes import torch beside all others that do. Return nothing where there is no such GPU: a CPU has too few
-    cores for that.
+    The census processes import torch while other processes import it, too. Return an empty list if there is no GPU that the
+    census knows: beside a check on a CPU there are too few cores.
     """
     gpus = list_gpus() if device in (None, GPU) else []
     pools = []
-    with suppress(CensusError):  # told where the census is asked
+    with suppress(CensusError):  # reported when the census is asked for code
         for _, requested in overlays:
             execution = requested.execution
             for gpu in choose_gpus(gpus, execution.gpus)[:1]:
                 (slot, *_) = make_slots([gpu], execution.workers, execution.start)
                 pool = CensusPool(census_place(GPU, gpu.name, slot, execution, cache), requested.settings)
-                pool.give_way()  # cells wait for the fork servers, and nobody for all of the census
+                pool.give_way()  # measuring needs the fork servers, but never the whole census
                 pool.start()
                 pools.append(pool)
     return pools
 
 
 class CodeCensus:
-    """The census of both sides of a check, by what GPU nights taught it.
+    """The census of both sides of a check, with the answers that it learned from GPU nights.
 
-    `is_alike`: their files say the same, so that what was generated for one side is found for the other. `on_new` are the
-    cells of new by the `cell_id` of those of base, where they have other configs. `started` are processes that started before.
+    `is_alike`: the files of both sides are equivalent, so code generated for one side is found for the other. `on_new` has
+    new's cells by the `cell_id` of base's cells where they have other configs. `started` are pools whose processes run already.
     """
 
     def __init__(
@@ -336,23 +339,24 @@ class CodeCensus:
         self._stands = self._gives_way = False
 
     def stand(self) -> None:
-        """Stop working: a cell needs the machine for itself."""
+        """Pause the census: a cell needs the machine for itself."""
         if not self._stands:
             self._stands = True
             for pool in self._pools:
                 pool.stand()
 
     def go_on(self) -> None:
-        """Work again."""
+        """Resume the census after `stand`."""
         if self._stands:
             self._stands = False
             for pool in self._pools:
                 pool.go_on()
 
     def leave(self, cores: int) -> None:
-        """Leave so many cores to the cells that are measured, which go first from the first time on that there are some.
+        """Leave this number of cores to the measured cells by generating fewer cells side by side.
 
-        Both sides go on with one cell at least.
+        From the first time that cells are measured, the census yields to them on shared cores. Both sides go on with at least
+        one cell.
         """
         left = sum(place.workers for place in self._places) // 2 - cores
         for pool in self._pools:
@@ -362,10 +366,10 @@ class CodeCensus:
         self._gives_way = self._gives_way or bool(cores and self._pools)
 
     def ask(self, cells: Sequence[Cell], until: float = float("inf")) -> Generator[CodeAnswer | None]:
-        """Yield the answer for each cell as it comes, until a moment of `time.monotonic`; those that were kept first.
+        """Yield the answer for each cell as it comes, cached answers first, until a time of `time.monotonic`.
 
-        Where none has come yet it yields None. What is answered soonest is asked for first. A cell whose code differed from
-        that of a GPU is not asked for. Raises `CensusError` where no census can be taken.
+        Yields None while no answer has come. Cells that are answered soonest are asked for first. A cell whose code differed
+        from a GPU's is not asked for. Raises `CensusError` if no census can be taken.
         """
         differing = self._memory.differing
         cells = sorted(cells, key=soonest)
@@ -394,7 +398,7 @@ class CodeCensus:
     def _outcomes(
         self, leaders: Sequence[Sequence[Cell]], until: float, stack: ExitStack
     ) -> Iterator[tuple[int, Outcome] | None]:
-        """Yield the number of a side and an outcome, None where none has come; the processes of both sides end with `stack`."""
+        """Yield the number of a side and an outcome, None while none has come; `stack` ends the processes of both sides."""
         answers = self._memory.answers
         missing: list[list[Cell]] = []
         for side, (place, cells) in enumerate(zip(self._places, leaders, strict=True)):
@@ -430,7 +434,7 @@ class CodeCensus:
                 yield from ((1, same) for same in CachedPool(self._places[1], self._settings).find([cell], answers))
 
     def _started_at(self, place: CensusPlace) -> CensusPool | None:
-        """Take the pool at a place that was started before."""
+        """Remove the started pool of a place from the list and return it; None if there is none."""
         found = next((pool for pool in self._started if pool.place == place), None)
         if found:
             self._started.remove(found)
@@ -438,9 +442,9 @@ class CodeCensus:
 
 
 class SideRecord:
-    """A bundle of a side, which plans the given cells: of what a census generated, or of one turn of each cell.
+    """A bundle of one side, which plans the given cells: with the outcomes of a census, or with one turn of each cell.
 
-    It begins with its first outcome; `path` is None before that.
+    The bundle is created at the first outcome.
     """
 
     def __init__(
@@ -452,7 +456,7 @@ class SideRecord:
 
     @property
     def path(self) -> Path | None:
-        """The bundle while it is written to."""
+        """The path of the open bundle; None before the first outcome and after `close`."""
         return self._writer.path if self._writer else None
 
     def add(self, outcome: Outcome) -> None:
@@ -469,7 +473,7 @@ class SideRecord:
         record(self._writer, outcome)
 
     def close(self) -> Path | None:
-        """Close the bundle and return its path; None where nothing was recorded."""
+        """Close the bundle and return its path; None if nothing was recorded."""
         writer, self._writer = self._writer, None
         return writer.close(now()) if writer else None
 
@@ -488,19 +492,19 @@ def _generate(
         put((side, error))
 
 
-#: Suites by how soon their library is imported, the others last.
+#: Suites in the order in which their libraries are imported soonest; all other suites come last.
 _SOONEST = ("user", "torchvision", "timm")
 
 
 def soonest(cell: Cell) -> tuple[bool, bool, int]:
-    """Return the order in which a census answers soonest; cells that are alike keep the order of importance."""
-    is_last = cell.config == INFERENCE[-1]  # its model's first config comes before it
+    """Return a sort key that puts cells first which a census answers soonest; cells with equal keys keep their order."""
+    is_last = cell.config == INFERENCE[-1]  # the first config of the model comes before it
     suite = _SOONEST.index(cell.suite) if cell.suite in _SOONEST else len(_SOONEST)
     return cell.phase is Phase.TRAINING, is_last, suite
 
 
 def _named(outcome: Outcome, cell: Cell) -> Outcome:
-    """Return the outcome of a program under the name of another cell of it."""
+    """Return an outcome as that of `cell`, a cell with the same program."""
     if cell == outcome.measurement.cell:
         return outcome
     return replace(outcome, measurement=copy_for(cell, outcome.measurement))

@@ -1,10 +1,10 @@
-"""Measures again what a comparison left open: `nightly --confirm` what a night says has changed, and `run --again`.
+"""Repeat measurements that a comparison left open: `nightly --confirm` repeats the changed cells of a night, and `run --again`.
 
-A night is compared with its base (`db.queries.sides`). The cells that changed, and those that one more run would decide,
-are measured again in new processes, first those of base, where its torch is at hand, then those of new. They are runs of the
-two nights, with a trigger of their own, so that every later comparison has them. What is due is read from the store each time:
-a confirmation that was cut short goes on where it was. `run --again` takes a file of `report --again-plan`, or two sides, and
-makes a plan for each run that is needed.
+A night is compared with its base (`db.queries.sides`). The cells that changed, and the cells that one more run would decide,
+are measured again in new processes, first on base, if its torch is at hand, then on new. The new runs belong to the two nights,
+with a trigger of their own, so every later comparison includes them. The due cells are read from the store each time, so a
+confirmation that was interrupted goes on where it stopped. `run --again` takes a file of `report --again-plan`, or two sides,
+and makes a plan for each run that is needed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Rounds:
 
     @property
     def next_step(self) -> str:
-        """How to look at what was measured: a commit takes every run of it, a night its own only."""
+        """The command that shows the results: naming a commit includes all of its runs, naming a night only its own."""
         names = ["BRANCH@BASE", "BRANCH@NEW"]
         if self.sides:
             if set(self.sides[0].commits) & set(self.sides[1].commits):
@@ -70,7 +70,7 @@ class Rounds:
         return f"look at it with all runs of each commit: inductor-watch report {' '.join(names)}"
 
     def doubts(self, testbeds: Sequence[Testbed], commit: str | None) -> list[str]:
-        """Why what this machine measures would settle nothing, a line each."""
+        """Return the reasons why measurements on this machine would settle nothing, one line each."""
         if self.sides is None:
             return []
         from jobs.pool.runner import make_header
@@ -98,14 +98,14 @@ def plans_again(
     most: int,
     local: Mapping[str, OwnModel] = MappingProxyType({}),
 ) -> Rounds:
-    """The plans that a file or two sides ask for: every cell in as many runs as it needs, `most` at the most.
+    """Return the plans that a file or two sides ask for: each cell in as many runs as it needs, at most `most`.
 
     Of a user's own models only the `local` ones are called (`jobs.plan.models_file`).
 
     Raises:
         ConfigError: the file holds no plan, or one for another device.
         SideError: a text names no side.
-        NothingToDoError: nothing that further runs would settle can be measured here.
+        NothingToDoError: no cell that further runs would settle can be measured here.
     """
     if len(named) == 1:
         try:
@@ -146,7 +146,7 @@ def plans_again(
 
 
 def rounds(plan: Plan, most: int) -> list[Plan]:
-    """A plan for each run, `most` at the most: the first has every cell, later ones those that need as many runs."""
+    """Return a plan for each run, at most `most`: the first has every cell, a later one the cells that need as many runs."""
     needed = {cell: plan.runs.get(cell.cell_id, 1) for cell in plan.cells}
     plans = []
     for number in range(min(most, max(needed.values(), default=0))):
@@ -156,7 +156,7 @@ def rounds(plan: Plan, most: int) -> list[Plan]:
 
 
 def check_arguments(named: Sequence[str], again: bool, is_selected: bool) -> None:
-    """Raises `click.UsageError` where `--again` and what it is to measure do not go together."""
+    """Raise `click.UsageError` if names without `--again`, too many names, or a selection of cells beside it are given."""
     if named and not again:
         raise click.UsageError(
             f"unexpected argument {named[0]!r}: name models with --model; a file or two sides need --again"
@@ -171,7 +171,7 @@ def check_arguments(named: Sequence[str], again: bool, is_selected: bool) -> Non
 
 
 def _of_sides(base: str, new: str, database: str) -> tuple[Again, tuple[Side, Side]]:
-    """What to measure again of two sides, and the sides."""
+    """Return the cells of two sides that are to be measured again, and the two sides."""
     from analysis.compare.compare_sides import compare_named
     from analysis.rerun import find_again
     from db.engine import open_store
@@ -183,13 +183,13 @@ def _of_sides(base: str, new: str, database: str) -> tuple[Again, tuple[Side, Si
     return again, (comparison.base, comparison.new)
 
 
-#: A confirmation may take so long after a shorter night, too.
+#: Seconds that a confirmation may take even if the night itself took less.
 _SHORT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is left to confirm of a night: both sides, and by `cell_id` the testbed's id on which a cell is measured again."""
+    """The cells of a night left to confirm: both sides, and by `cell_id` the id of the testbed that measures the cell again."""
 
     base: Side
     new: Side
@@ -197,11 +197,11 @@ class Due:
 
 
 class NoBaseNightError(Exception):
-    """A night that cannot be confirmed; the text says why."""
+    """An error for a night that has no base, so that it cannot be confirmed; its text says why."""
 
 
 def find_due(database: str, night: str) -> Due:
-    """Return what of a stored night is to be measured again. Raises `NoBaseNightError` where no earlier night is its base."""
+    """Return the due cells of a stored night. Raises `NoBaseNightError` if no earlier night can be its base."""
     with open_store(database, write=False).connect() as connection:
         name = previous_night(connection, night)
         if not name:
@@ -212,14 +212,14 @@ def find_due(database: str, night: str) -> Due:
 
 
 def _due_of(database: str, run_id: str) -> Due:
-    """Return what is due of the night of a run, which the store may call otherwise than its bundle does."""
+    """Return the due cells of the night of a run. The store names the night, since the bundle may use another name."""
     with open_store(database, write=False).connect() as connection:
         (night,) = resolve_side(connection, run_id).nights
     return find_due(database, night)
 
 
 def _confirmed(connection: Connection, side: Side) -> dict[str, int]:
-    """How often each cell of a side was measured again, by `cell_id`."""
+    """Return how many runs measured each cell of a side again, by `cell_id`."""
     again = [run.key for run in side.runs if run.trigger == CONFIRM]
     row = measurements.c
     query = select(CellRow.cell_id, func.count(row.run.distinct())).join(CellRow, CellRow.id == row.cell)
@@ -231,8 +231,9 @@ def _confirmed(connection: Connection, side: Side) -> dict[str, int]:
 class Confirming:
     """A confirmation under way.
 
-    `runs` are the night's bundles, one a testbed, and `testbeds` those that measured them, in the same order. `overlays` are
-    the folders in which this machine lays commits over its torch. No cell starts after `budget_s` seconds.
+    `runs` are the night's bundles, one for each testbed, and `testbeds` the testbeds that measured them, in the same order.
+    `overlays` are the folders that hold this machine's overlays, commits laid over its torch. No cell starts after `budget_s`
+    seconds.
     """
 
     runs: Sequence[BundleContents]
@@ -245,9 +246,10 @@ class Confirming:
     _servers: ExitStack = field(default_factory=ExitStack, init=False)
 
     def run(self) -> str:
-        """Measure again until nothing is due, and return in a line what that was and what it took; empty where nothing was due.
+        """Measure the due cells until none is left, and return a line with their number and the time; empty if none was due.
 
-        It takes no longer than the night itself did, or ten minutes. Raises `NoBaseNightError` where the night has no base.
+        It takes at most as long as the night itself, or ten minutes if that is longer. Raises `NoBaseNightError` if the night
+        has no base.
         """
         with ExitStack() as self._servers:
             return self._run()
@@ -283,7 +285,7 @@ class Confirming:
         return words + (f"; {counted(left, 'cell')} not in time, see `resume`" if left else "")
 
     def _parts(self, due: Due) -> list[list[Cell]]:
-        """The due cells of each testbed."""
+        """Return the due cells of each testbed, in the order of `runs`."""
         testbed_of_run = {run.run_id: run.testbed_id for run in due.new.runs}
         return [
             [cell for cell in run.planned if due.testbed_of.get(cell.cell_id) == testbed_of_run[run.header.run_id]]
@@ -294,14 +296,14 @@ class Confirming:
         return _due_of(self.database, self.runs[0].header.run_id)
 
     def _night_s(self) -> float:
-        """How long the cells of the night occupied its workers, by the testbed on which that was longest."""
+        """Return the seconds for which the night's cells occupied each worker, on the testbed with the most."""
         return max(
             sum(item.wall_s for item in run.measurements) / (testbed.execution.workers or 1)
             for run, testbed in zip(self.runs, self.testbeds, strict=True)
         )
 
     def _measure(self, side: Side, testbeds: Sequence[Testbed], parts: list[list[Cell]], budget_s: float) -> set[str]:
-        """Measure the cells of a side once; returns those measured, by `cell_id`."""
+        """Measure the cells of a side once, and return the `cell_id` of each cell that was measured."""
         of = [
             (replace(testbed, execution=replace(testbed.execution, budget_s=budget_s, carried_nights=0)), part)
             for testbed, part in zip(testbeds, parts, strict=True)
@@ -326,7 +328,7 @@ class Confirming:
         return progress.measured
 
     def _base_testbeds(self, base: Side) -> tuple[Sequence[Testbed], str]:
-        """The testbeds with the torch that base was measured with, none where it is not at hand; and which sides are measured."""
+        """Return the testbeds with base's torch, none if it is not at hand, and words that say which sides are measured."""
         try:
             contents = self._contents(base)
         except BundleError:
@@ -347,26 +349,26 @@ class Confirming:
             self._servers.enter_context(keeping_servers(at_once))
             of_gpu = {testbed.environment.get("gpu_index"): testbed for testbed in at_once}
             found = [of_gpu[testbed.environment.get("gpu_index")] for testbed in self.testbeds]
-        # A library or a variable may differ: then base would be measured as something else.
+        # If a library or a variable differs, the runs would not be comparable with base's.
         if not any(environment_id(testbed.environment) in contents.environments for testbed in found):
             return (), "new side only: base ran in another environment"
         return found, "both sides"
 
     def _contents(self, base: Side) -> BundleContents:
-        """The bundle of the newest run of base. Raises `BundleError` where there is none."""
+        """Return the bundle of base's newest run, preferably no confirmation. Raises `BundleError` if it is not in the folder."""
         run = next((run for run in base.runs if run.trigger != CONFIRM), base.runs[0])
         plain, packed = both_paths(path_of(self.out, run.run_id))
         return read_bundle(plain if plain.exists() else packed)
 
 
 def find_confirmable(folder: Path, name: str | None, resumed: Sequence[Unfinished]) -> list[Unfinished]:
-    """Return the runs, the newest of each testbed, of the night that `resume` confirms; empty where it was not asked to.
+    """Return the newest run of each testbed of the night that `resume` confirms; empty if that night has no `--confirm`.
 
-    It is the night of the resumed runs or of `name`, else the newest one: a resumed run may itself confirm a night.
+    It is the night of the resumed runs or of `name`, else the newest night. A run that is itself a confirmation is skipped.
 
     Raises:
         ConfigError: no run of this name in the folder.
-        BundleError: what the path names is no bundle.
+        BundleError: the path names a file that is no bundle.
     """
     named = [bundle_named(folder, str(run.path)) for run in resumed] or ([bundle_named(folder, name)] if name else [])
     of_nights = (header for header in map(check_bundle, [*named, *newest_first(folder)]) if header.trigger != CONFIRM)
@@ -389,7 +391,7 @@ def confirm(
     *,
     is_asked: bool = False,
 ) -> None:
-    """Confirm the night of which these are bundles, and say in a line what that took; why nothing, where it was asked for."""
+    """Confirm the night of these bundles and print a line about it; with `is_asked` also if nothing could be confirmed."""
     contents, out, overlays = [run.contents for run in runs], runs[0].path.parent, runs[0].overlays
     try:
         line = Confirming(contents, testbeds, settings, out, database, overlays, budget_s).run()
@@ -401,7 +403,7 @@ def confirm(
 
 
 def is_any_due(runs: Sequence[Unfinished], database: str) -> bool:
-    """Return whether a stored night has cells to measure again."""
+    """Return whether the night of these runs has due cells; False if the store lacks the night or its base."""
     try:
         return bool(_due_of(database, runs[0].contents.header.run_id).testbed_of)
     except (NoBaseNightError, SideError, StoreError):  # the night may be in another store

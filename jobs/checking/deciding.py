@@ -1,4 +1,4 @@
-"""What a cell of a check needs next: to be compiled, to be timed, or nothing, since it is decided."""
+"""The next step of a cell of a check: compile it, time it, or nothing, since it is decided."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from db.queries.side_rows import CellState
 
 #: Compilations of each side after which a compile time that is still open stays open.
 MOST_COMPILES = 6
-#: Compile times of a pass have their host's load in common, so a change of them needs more rounds before it counts.
+#: All compile times of a pass share the load of their host, so a change of them needs more rounds before it counts.
 CONFIRMED_COMPILING = 4
-#: A change counts when so many rounds show it: the first one may be chance.
+#: Rounds that must show a change before it counts: the first round may be chance.
 _CONFIRMED = 2
-#: A change of this size needs no second round where the clock of the host shows half of it: the device time of some processes of
-#: a program is 4 % above that of the others (docs/statistics.md, second modes), and this is twice as much.
+#: A change of device time of this size needs no second round if the latency by the host's clock shows half of it. In some
+#: processes the device time of a program is 4 % longer than in the rest (docs/statistics.md, second modes), half of this size.
 _BEYOND_MODES = math.log(1.08)
-#: A change below so many times what matters needs as many rounds as a noisy cell: others' measurements move it, by way of the
-#: noise and of the machine's drift, and it was told as regressed on an H100 (2.0 %) and taken back later (1.9 %).
+#: A change below this multiple of the smallest effect needs as many rounds as a noisy cell. Measurements of other cells move it,
+#: because they change the noise estimate and the drift of the machine: on an H100 a cell was reported as regressed (2.0 %), and
+#: the report was taken back later (1.9 %).
 _NEAR = 1.25
-#: Rounds after which a cell that is too noisy for the rest of the budget is given up: earlier its noise is not known well.
+#: Rounds after which a cell is given up if it is too noisy to be decided within the budget: its noise is not known well before.
 _PATIENCE = 4
 
-#: A change of compile time is what noise looks like if it is less than this part of half its interval, unless it is large.
+#: A change of compile time is taken for noise if it is less than this fraction of half its interval, unless it is large.
 #: Two passes of one commit on an H200, eight workers each, differed by up to 22 %, and by 31 % beside another GPU's work.
 _SUSPICIOUS, _LARGE = 0.6, math.log(1.25)
 
@@ -34,7 +35,7 @@ _OF_RUNNING = ("compiled_ms", "compiled_kernel_ms")
 
 
 class Need(StrEnum):
-    """What is to be done with a cell."""
+    """The next step of a cell."""
 
     NOTHING = "nothing"
     COMPILE = "compile"
@@ -43,50 +44,50 @@ class Need(StrEnum):
     COMPARE_COMPILING = "compare compiling"
 
 
-#: What a cell may need that has its verdict.
+#: The possible needs of a cell that has its verdict.
 SETTLED = (Need.NOTHING, Need.COMPARE_COMPILING)
 
 
 def need(row: CellComparison, timed: int, compiled: int, is_acting: bool, alike: int = 0) -> Need:
-    """Return what a cell needs after it was timed in `timed` rounds and compiled in `compiled` ones.
+    """Return the next step of a cell after `timed` rounds of timing and `compiled` rounds of compiling.
 
-    `is_acting`: files differ that act at run time, so equal code proves nothing. `alike` rounds of the model under other configs
-    show the same dimensions changed in the same directions.
+    `is_acting`: files differ that act at run time, so equal code proves nothing. `alike` is the number of rounds of the model
+    under other configs in which the same dimensions changed in the same directions.
     """
     if row.outcome in (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY):
         if (timed or compiled) >= _CONFIRMED:
             return Need.NOTHING
         return Need.TIME if timed else Need.COMPILE
     if not row.passes:
-        # Where only the code is known, and is another one, nothing was measured.
+        # Inconclusive without a measurement: only the code is known, and it differs.
         return Need.TIME if row.outcome is Outcome.INCONCLUSIVE else Need.NOTHING
     if (is_acting or not has_same_code(row)) and _is_time_open(row, timed, alike):
         return Need.TIME
     if row.outcome is Outcome.REGRESSED and _runs_worse(row):
-        return Need.NOTHING  # whatever becomes of its compile time
+        return Need.NOTHING  # its compile time would not change the verdict
     if lacks_compile_time(row.base) or lacks_compile_time(row.new):
         return Need.COMPARE_COMPILING if compiled <= _CONFIRMED else Need.NOTHING
     return Need.COMPILE if any(_is_open(row, name, compiled) for name in OF_COMPILING) else Need.NOTHING
 
 
 def has_same_code(row: CellComparison) -> bool:
-    """Whether both sides generated the same code. Not known counts as no."""
+    """Return whether both sides generated the same code; False if that is not known."""
     return row.code_changed is False
 
 
 def change_of_model(row: CellComparison) -> object:
-    """Return what the rows of a model have in common that changed alike in each dimension; of another row it is its own."""
+    """Return a key that rows of a model share if they changed alike in each dimension; an unchanged row has its own key."""
     changes = frozenset((one.dimension, one.verdict) for one in row.changes)
     return (row.cell.axes, changes) if row.outcome in CHANGES and changes else row.cell.cell_id
 
 
 def is_unconfirmed(row: CellComparison, rounds: int) -> bool:
-    """Whether the verdict is of a compile time, and too few rounds show it."""
+    """Return whether the verdict is about compiling, and too few rounds show it."""
     return row.metric in OF_COMPILING and rounds < CONFIRMED_COMPILING
 
 
 def lacks_compile_time(state: CellState) -> bool:
-    """Whether a side has compiled, but only while it tuned, which is no compile time (`collector.measure.cell`)."""
+    """Return whether a side has no compile time: a process that runs autotuning records none (`collector.measure.cell`)."""
     return "compile_cold_s" not in state.values
 
 
@@ -110,13 +111,13 @@ def _runs_worse(row: CellComparison) -> bool:
 
 
 def _is_near_limit(judged: Judged) -> bool:
-    """Return whether a metric changed by little more than what matters."""
+    """Return whether a metric changed by little more than its smallest effect."""
     limit, change = MIN_EFFECT.get(judged.metric), judged.shown
     return limit is not None and change is not None and abs(change) < _NEAR * limit
 
 
 def _is_beyond_modes(row: CellComparison) -> bool:
-    """Return whether the device time is off by more than a second mode, also at the end of its interval near zero."""
+    """Return whether even the end of the device time's interval nearest to zero is more than a second mode explains."""
     wall, device = (row.judged.get(name) for name in _OF_RUNNING)
     if not wall or not device or device.verdict not in CHANGES:
         return False
@@ -128,7 +129,7 @@ def _is_beyond_modes(row: CellComparison) -> bool:
 
 
 def _is_open(row: CellComparison, name: str, rounds: int) -> bool:
-    """Whether a metric of compiling differs by what matters, and another compilation may show that it is no chance."""
+    """Return whether a metric of compiling differs by more than its smallest effect and more rounds may confirm that."""
     judged = row.judged.get(name)
     if judged is None or judged.change is None or abs(judged.change) <= MIN_EFFECT[name]:
         return False

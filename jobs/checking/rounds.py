@@ -1,7 +1,7 @@
-"""The course of a check: ask for the code of both sides, and time in turn what is open, until all is decided.
+"""The course of a check: ask the census for the code of both sides, and time open cells in turns until all are decided.
 
-Where the census knows the code of a cell (`jobs.checking.check_sides`), equal code decides it at once, and other code is timed
-before the cells of which it is not known; those are compiled on both sides first. The census goes on meanwhile.
+If the census knows the code of a cell (`jobs.checking.check_sides`), equal code decides the cell at once, and a cell whose code
+differs is timed before the cells whose code is not known, which are compiled on both sides first. The census goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from jobs.pool.runner import Pool, meter_of, scheduler_for, server_for
 from jobs.pool.session import Store, describe, memory_of, storing
 from jobs.pool.testbeds import cell_variables
 
-#: After so many rounds a cell that is still open waits until the others have had as many.
+#: Rounds after which a cell that is still open waits until all other cells have had as many.
 _DEEP = 2
-#: So many cells of equal code are compiled for their compile time, where that may have changed: the most important ones.
+#: The number of cells of equal code, the most important ones, that are compiled for their compile time if it may have changed.
 _SAMPLE = 4
-#: Cores from which on the fork servers import beside the census. Where there are fewer they would hold it up, and may never be
-#: needed: they begin when a cell has other code.
+#: The fork servers import beside the census on a machine with at least so many cores. With fewer cores they would slow down the
+#: census, and may never be needed: they begin when the code of a cell differs.
 _ENOUGH_CORES = 8
-#: Answers of the census after which it ends where most of them are other code: compiling both sides tells as much, and measures
+#: Answers after which the census ends if most of them say that the code differs: compiling both sides says as much, and measures,
 #: too.
 _FEW_ANSWERS = 8
 #: Seconds after the budget in which turns that are under way may still end.
 _GRACE_S = 30.0
-#: What both sides of a cell take, as a multiple of one: the second one begins when the first has compiled.
+#: The time of both sides of a cell as a multiple of one side's: the second side begins when the first one has compiled.
 _BOTH_SIDES = 1.7
-#: Workers that wait, until a cell is decided, for the other sides of the cells that began first, and how many are at work then.
+#: Workers kept free for the second sides of the cells that began first, until a cell is decided, and how many must be at work.
 #: Without them all workers of an H100's host began with the base of a cell each, and the first verdict came after 110 s.
 _KEPT, _AT_WORK = 2, 6
 #: Stages of a cell that has compiled.
@@ -73,9 +73,9 @@ def has_cores_for_all() -> bool:
 
 @dataclass(eq=False, slots=True)
 class _Round:
-    """A round of a cell under way: the sides whose turn is still to come, the jobs of those that began, and who has measured.
+    """A round of a cell under way: the sides still to begin, the jobs of the other sides, and the names of the sides measured.
 
-    The second side begins when the first one has compiled: it finds what autotuning chose.
+    The second side begins when the first one has compiled, so that it finds the choices of autotuning.
     """
 
     need: Need
@@ -86,7 +86,7 @@ class _Round:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the cell is timed and not only compiled."""
+        """Return whether the cell is timed, not only compiled."""
         return self.need is Need.TIME
 
 
@@ -97,12 +97,12 @@ class Check:
     Census and GPU work at the same time: a cell goes to the GPU as soon as its code is known to differ, or cannot be known.
     There its two sides go together, round after round, until it is decided, before more cells begin than there are workers.
 
-    `acting` are the files that differ and act at run time. Without any, cells of equal code are not timed. `deadline` is of
-    `time.monotonic`. With a `census` the code of the cells is asked for first; `answers` are what it said. `other` is an
-    option of Inductor that new has, where the sides differ by that. `compares_compiling`: compile times may differ, so that of
-    some cells of equal code is measured at the end. `timed` and `compiled` count the rounds in which a cell was timed, and
-    those in which it was compiled and not found compiled, on both sides. `rows` are the comparison's after what was stored last,
-    all by cell_id of base.
+    `acting` are the files that differ and act at run time. Without any, cells of equal code are not timed. `deadline` is a time
+    of `time.monotonic`. With a `census` the code of the cells is asked for first; `answers` are its answers. `other` has the
+    options of Inductor in which new differs from base, if the sides differ by options. `compares_compiling`: compile times may
+    differ, so the compile time of some cells of equal code is measured at the end. `timed` counts the rounds in which both sides
+    timed a cell, `compiled` the rounds in which they compiled it and did not find it compiled. `rows` are the rows of the
+    comparison after the last outcomes were stored. All keys are the `cell_id` of base's cell.
     """
 
     base: CheckedSide
@@ -132,11 +132,11 @@ class Check:
     _stack: ExitStack = field(default_factory=ExitStack)
     _launchers: ExitStack = field(default_factory=ExitStack)
     _programs: str = ""
-    #: The census has ended early: what it was not asked for is timed like other code.
+    #: The census has ended early: cells without an answer are timed as if their code differed.
     _times_rest: bool = False
     #: By side and cell_id the programs whose outputs passed.
     _passed: set[tuple[str, str]] = field(default_factory=set)
-    #: Seconds of a worker that one side of a cell takes, as far as earlier runs tell.
+    #: Seconds that one side of a cell occupies a worker, estimated from earlier runs.
     _takes_s: Callable[[Cell], float] = lambda _: 0.0
     _told: dict[str, Outcome] = field(default_factory=dict)
     #: The last line on all cells: how many were decided, and its other counts.
@@ -144,7 +144,7 @@ class Check:
 
     @cached_property
     def on_new(self) -> dict[str, Cell]:
-        """The cells of new by the cell_id of those of base, where an option is the other side; else empty."""
+        """New's cells by the `cell_id` of base's cells, if the sides differ by options; else empty."""
         return self.other.cells(self.cells) if self.other else {}
 
     @cached_property
@@ -176,7 +176,7 @@ class Check:
         return self.deadline - time.monotonic()
 
     def run(self) -> None:
-        """Measures until every cell is decided or the time is over. What an interruption or a lost GPU leaves is stored, too."""
+        """Measure until every cell is decided or the time is over; store everything, also after an interruption or a lost GPU."""
         with _to_stderr():
             try:
                 with TemporaryDirectory(prefix=PREFIX) as self._programs, ExitStack() as self._stack:
@@ -185,7 +185,7 @@ class Check:
                 self._store_all()
 
     def _work(self) -> None:
-        """Take answers of the census and outcomes of the GPU as they come, and start what is next."""
+        """Take the answers of the census and the outcomes of the GPU as they come, and start the next turns."""
         testbed = self.base.testbeds[0]
         model = CostModel.of_history(read_history(self.storage.out))
         self._takes_s = lambda cell: model.estimate(cell).worker_s
@@ -214,7 +214,7 @@ class Check:
     def _outcomes(
         self, pool: Pool, scheduler: GpuScheduler, asking: Iterator[bool], store: ThreadPoolExecutor
     ) -> Iterator[tuple[int, Job, MeasuredOutcome]]:
-        """Yield the outcomes as they come; what is next starts before, and what was yielded is stored and judged meanwhile."""
+        """Yield the outcomes as they come. Meanwhile start the next turns, and store and judge the outcomes yielded before."""
         judging: Future[tuple[dict[str, CellComparison], set[str]]] | None = None
         while self.left_s > -_GRACE_S:
             if judging and judging.done():
@@ -232,7 +232,7 @@ class Check:
 
     @property
     def same_code(self) -> list[Cell]:
-        """The cells that the census decided: both sides get the same code, and nothing acts beside it."""
+        """The cells that the census decided: both sides get the same code, and no other file that acts at run time differs."""
         return [] if self.acting else [cell for cell in self.cells if self._is_same(cell) is True]
 
     def _is_same(self, cell: Cell) -> bool | None:
@@ -242,7 +242,7 @@ class Check:
     def _ask_census(self) -> Generator[bool]:
         """Take the answers of the census that are there, and yield as long as there may be more.
 
-        A census that cannot be taken is told in a line.
+        If no census can be taken, a line reports it.
         """
         if self.census is None:
             return
@@ -284,7 +284,7 @@ class Check:
             tell(f"other code: {answer.cell}" if answer.is_same is False else f"{answer.cell}: {answer.reason}")
 
     def _serve(self) -> None:
-        """Start the processes from which cells are forked, if they do not run yet; they import what all cells need."""
+        """Start the fork servers of both sides, if they do not run yet; they import what all cells need."""
         if self._servers:
             return
         for side in self._launchers.enter_context(serving(self.base, self.new)):
@@ -303,21 +303,21 @@ class Check:
         return SideRecord(side, planned, self.settings, self.storage.out, is_census)
 
     def _record_of(self, side: CheckedSide, number: int) -> SideRecord:
-        """Return the record for a turn of a cell, by how many it had before. The first one plans all cells."""
+        """Return the record for a cell's next turn on a side after `number` turns. The first record plans all cells."""
         records = self._turns[side.word]
         if number == len(records):
             records.append(self._new_record(side, is_first=not records))
         return records[number]
 
     def _store_all(self) -> None:
-        """Store what was measured, and what the census said, also of cells with other code that nothing has measured."""
+        """Store the measurements and the answers of the census, also for cells whose code differs and that were not measured."""
         put = self._put
         for kept in (*self._turns["base"], *self._turns["new"]):
             if path := kept.close():
                 put(path)
                 tell(f"bundle {path}")
         for path in filter(None, (kept.path for kept in self._codes.values())):
-            put(path)  # a side of which nothing else was recorded is a side all the same
+            put(path)  # a side may have no other bundle, and is compared all the same
         self.judge()
         for cell_id, answer in self.answers.items():
             row = self.rows.get(cell_id)
@@ -325,14 +325,14 @@ class Check:
             if answer.is_same is False and statuses == {None}:
                 self._record_code(answer)
             elif answer.is_same and len(statuses) > 1 and {None, Status.NOT_CHECKED} & statuses:
-                self._record_code(answer.taken_now())  # what one side has measured compares with nothing
+                self._record_code(answer.taken_now())  # the measurement of one side alone can be compared with nothing
         for kept in self._codes.values():
             if path := kept.close():
                 put(path)
                 tell(f"bundle {path}")
 
     def needs(self) -> dict[str, Need]:
-        """What each cell of `rows` needs next, by its cell_id."""
+        """Return the next step of each cell of `rows`, by `cell_id`."""
         shown = Counter[object]()
         for cell_id, row in self.rows.items():
             shown[change_of_model(row)] += self.timed[cell_id]
@@ -353,13 +353,13 @@ class Check:
         return len(is_open | {cell.cell_id for cell in self._unreached()})
 
     def _start_next(self, scheduler: GpuScheduler, is_asking: bool) -> None:
-        """Give the free workers their next turns: first of the cells under way, then of further ones."""
+        """Give the free workers their next turns: first the second sides of cells under way, then further cells."""
         if self.left_s <= 0:
             return
         for one in self._under_way.values():
             if one.sides and scheduler.free_workers > 0 and self._has_compiled(one, scheduler):
                 self._begin_turn(one, scheduler)
-        # A worker is kept for each cell whose verdict is on its way, since it may go on.
+        # A worker is kept for each cell that is being judged, since it may need another round.
         while scheduler.free_workers > 0 and (
             chosen := self._choose(
                 is_asking, is_new_too=scheduler.free_workers > len(self._unjudged) + self._kept_workers()
@@ -378,7 +378,7 @@ class Check:
             self.census.leave(scheduler.busy_cores)
 
     def _kept_workers(self) -> int:
-        """Return how many workers are kept from new cells for the other sides of those under way, until one is decided."""
+        """Return how many workers are kept free for the second sides of cells under way; 0 once a cell is decided."""
         waiting = sum(bool(one.sides) for one in self._under_way.values())
         at_work = sum(len(one.jobs) - len(one.measured) for one in self._under_way.values())
         if at_work < _AT_WORK or not set(SETTLED).isdisjoint(self.needs().values()):
@@ -386,21 +386,21 @@ class Check:
         return min(_KEPT, waiting)
 
     def _had(self, cell: Cell) -> int:
-        """Return how many turns a cell had on the side that had more."""
+        """Return how many turns a cell had, on the side with more turns."""
         return max(self._taken[word, cell.cell_id] for word in ("base", "new"))
 
     def _has_compiled(self, one: _Round, scheduler: GpuScheduler) -> bool:
-        """Return whether the side whose turn came first has compiled, or is done."""
+        """Return whether the side that began a round has compiled, or is done."""
         return all(
             self._sides_of[job][0].word in one.measured or scheduler.stage_of(job) in _COMPILED for job in one.jobs
         )
 
     def _choose(self, is_asking: bool, is_new_too: bool) -> tuple[Need, Cell] | None:
-        """Return the next cell to measure and what for; None where there is none now. `is_asking`: the census goes on.
+        """Return the next cell to measure, and its need; None if there is none now. `is_asking`: the census goes on.
 
-        `is_new_too`: one that waits for all others, or of which nothing was measured, may begin. Cells that began go through
-        their first rounds. What is open after that waits for all new ones whose sides can both end in time. At the end some
-        cells of equal code are compiled, for their compile time.
+        Cells that began go through their first rounds first. Cells that are open after these rounds wait for all new cells whose
+        two sides can end in time. At the end some cells of equal code are compiled, for their compile time. Without `is_new_too`
+        only cells in their first rounds may begin.
         """
         needs, busy = self.needs(), self._under_way.keys() | self._unjudged
         known = [cell for cell in self.cells if cell.cell_id in needs and not busy & {cell.cell_id, *self._alike(cell)}]
@@ -425,11 +425,11 @@ class Check:
         return next(((Need.COMPILE, cell) for cell in self._not_measured(sample) if cell.cell_id not in busy), None)
 
     def _choose_new(self, unreached: Sequence[Cell], is_asking: bool) -> tuple[Need, Cell] | None:
-        """Return the next of these cells, of which nothing was measured.
+        """Return the next of these cells, none of which was measured before, and its need; None if none may begin now.
 
-        Those that have other code are timed, in the order in which the census found them, then those whose code is not known
-        are compiled. Before the census has answered anything the cell that it will answer for first begins, where there are cores
-        for that: if it has other code, its first side has compiled then.
+        Cells whose code differs are timed, in the order of the census's answers, then cells whose code is not known are compiled.
+        Before the first answer of the census, the cell that it will answer first is begun if there are cores for that: if the
+        code of that cell differs, its first side has compiled by then.
         """
         order = {cell_id: number for number, cell_id in enumerate(self.answers)}
         unreached = sorted(unreached, key=lambda cell: order.get(cell.cell_id, len(order)))
@@ -438,25 +438,25 @@ class Check:
             return Need.TIME, other[0]
         if unknown := [cell for cell in unreached if cell.cell_id in order or not is_asking]:
             return Need.COMPILE, unknown[0]
-        # On a CPU the census stands still for whatever is measured.
+        # On a CPU the census pauses whenever a cell is measured.
         early = [cell for cell in unreached if is_accelerator(cell.device)]
         if early and not (self.answers or self._under_way) and has_cores_for_all():
             return Need.TIME, min(early, key=soonest)
         return None
 
     def _is_late(self, cell: Cell) -> bool:
-        """Return whether both sides of a cell take longer than there is time: what others measure meanwhile may decide them."""
+        """Return whether both sides of a cell take longer than the time left, in which other cells may still be decided."""
         takes_s: float = _BOTH_SIDES * self._takes_s(cell)
         return takes_s > self.left_s + _GRACE_S
 
     def _alike(self, cell: Cell) -> list[str]:
-        """Return the ids of the model's cells under other configs where these may show the change of the cell once more."""
+        """Return the ids of the model's cells under other configs, which may confirm the cell's change; empty if it has none."""
         if self.rows[cell.cell_id].outcome not in CHANGES:
             return []
         return [other.cell_id for other in self.cells if other != cell and replace(other, config=cell.config) == cell]
 
     def _unreached(self) -> list[Cell]:
-        """The cells that are not decided by their code and that no round has measured on both sides."""
+        """Return the cells that are not decided by their code and that no round has measured on both sides."""
         decided = set(self.same_code)
         return [cell for cell in self._not_measured(self.cells) if cell not in decided]
 
@@ -464,9 +464,9 @@ class Check:
         return [cell for cell in cells if cell.cell_id not in self.timed.keys() | self.compiled.keys()]
 
     def _begin_turn(self, one: _Round, scheduler: GpuScheduler) -> None:
-        """Have the next side of a round measure its cell in a new process.
+        """Start the next side of a round: it measures its cell in a new process.
 
-        It finds the program that an earlier process of its side has kept, unless compiling is what is to be measured again.
+        The process finds the program that an earlier process of its side has kept, unless compiling is to be measured again.
         """
         self._serve()
         side, cell_id = one.sides.pop(0), one.cell.cell_id
@@ -481,7 +481,7 @@ class Check:
         scheduler.add(job)
 
     def _took(self, job: Job, outcome: MeasuredOutcome) -> None:
-        """Record an outcome. A job whose measurement was disturbed has another one later."""
+        """Record an outcome of a job. A job whose measurement was disturbed gets another outcome later."""
         side, kept = self._sides_of[job]
         kept.add(outcome)
         self._unstored.add(kept)
@@ -503,17 +503,17 @@ class Check:
         self.timed[cell_id] += one.is_timed
 
     def _on(self, side: CheckedSide, cell: Cell) -> Cell:
-        """Return a cell of base as a side has it."""
+        """Return the cell of a side that corresponds to a cell of base."""
         return self.on_new.get(cell.cell_id, cell) if side.word == "new" else cell
 
     @property
     def against(self) -> dict[str, str]:
-        """Which config of new is compared with which of base, by config_id; empty where both have the same."""
+        """The `config_id` of new that each `config_id` of base is compared with; empty if both sides have the same configs."""
         cells = ((cell, self.on_new.get(cell.cell_id)) for cell in self.cells)
         return {cell.config.config_id: other.config.config_id for cell, other in cells if other}
 
     def judge(self) -> None:
-        """Compares and judges what the store has of both sides. Without a run of each there is nothing to compare."""
+        """Compare and judge the stored runs of both sides. Keep the old rows if a side has no run yet."""
         self.rows = self._compare() or self.rows
 
     def _compare(self) -> dict[str, CellComparison]:
@@ -524,22 +524,22 @@ class Check:
         return {}
 
     def _store_new(self, records: Iterable[SideRecord], cells: set[str]) -> tuple[dict[str, CellComparison], set[str]]:
-        """Store records that are still written to, and compare: in a thread, since the device waits for nobody.
+        """Store records that are still written to, and compare both sides. Runs in a thread, so that the device need not wait.
 
-        Return the rows, in which the last rounds of these cells are.
+        Return the rows, and `cells`, whose last rounds are in these rows.
         """
         for path in filter(None, (kept.path for kept in records)):
             self._put(path)
         return self._compare(), cells
 
     def _take_rows(self, rows: Mapping[str, CellComparison], cells: set[str]) -> None:
-        """Tell the partial answer: a line for each cell that is decided or changed, and how many are decided."""
+        """Take new rows, and print a line for each cell that is newly decided, and one that counts the decided cells."""
         self.rows = dict(rows) or self.rows
         self._unjudged -= cells
         needs = self.needs()
         for cell_id, row in self.rows.items():
             if cell_id in self._unjudged or cell_id in self._under_way:
-                continue  # of its last round one side may be missing here
+                continue  # these rows may lack one side of its last round
             is_decided = needs[cell_id] in SETTLED and (self.timed[cell_id] or self.compiled[cell_id])
             if is_decided and self._told.get(cell_id) is not row.outcome:
                 self._told[cell_id] = row.outcome
@@ -552,7 +552,7 @@ class Check:
         same |= {cell.cell_id for cell in self.same_code}
         decided, parts = len(self.cells) - still, [f"{counts[word]} {word}" for word in _TOLD]
         words = ", ".join([*parts, f"same code in {len(same)} of {counted(len(self.cells), 'cell')}"])
-        # What others measure moves the noise, and may open a cell again for a moment: that alone is no news.
+        # Measurements of other cells change the noise estimate, and may reopen a cell for a moment: that alone is not reported.
         told, told_words = self._told_of_all
         if decided > told or words != told_words:
             self._told_of_all = decided, words
@@ -560,7 +560,7 @@ class Check:
 
 
 def _change(row: CellComparison) -> str:
-    """`, device time +4.1 %`: each change, what matters most first, of a count both values; else empty."""
+    """Return the changes as `, device time +4.1 %`, the most important first, counts with both values; empty if none."""
     parts = [""]
     for finding in row.changes:
         name = finding.metric or ""
@@ -574,6 +574,6 @@ def _change(row: CellComparison) -> str:
 
 @contextmanager
 def _to_stderr() -> Iterator[None]:
-    """What measuring prints is progress here; standard output is for the answer."""
+    """Redirect standard output to standard error: measuring prints progress, and standard output is for the answer."""
     with redirect_stdout(sys.stderr):
         yield
