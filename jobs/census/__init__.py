@@ -1,1 +1,1 @@
-"""Takes a census: many cells in the processes of `collector.census`, into a bundle and compared with a night."""
+"""Take a census: generate many cells in processes of `collector.census`, record them in a bundle, compare it with a night."""

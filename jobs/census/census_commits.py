@@ -21,10 +21,10 @@ from jobs.requested_options import RequestedOptions, RunNames
 
 @dataclass(frozen=True, slots=True)
 class CommitCensus:
-    """One commit: its cells by `cell_id`, those whose code it changed, and how many were generated for it in `seconds`.
+    """The census of one commit: its cells by `cell_id`, the cells whose code it changed, and the number of cells generated.
 
-    `acting` are the files that it changed and that act when a compiled program runs, whatever its code. `problem` says why it
-    has no census of its own: it needs a build.
+    The census took `seconds`. `acting` are the files that the commit changed and that act when a compiled program runs, whatever
+    its code. `problem` says why the commit has no census: it needs a build.
     """
 
     sha: str
@@ -49,7 +49,7 @@ class CommitCensus:
         return f"{len(self.changed)} of {known} cells changed ({how})" + (f": {names}" if names else "") + acts
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         return {
             "commit": self.sha,
             "title": self.title,
@@ -65,14 +65,14 @@ class CommitCensus:
 
 @dataclass(frozen=True, slots=True)
 class CommitRange:
-    """The commits of a clone from the one before the first to the last, `GOOD..BAD`, along the first parents of BAD."""
+    """The commits `GOOD..BAD` of a clone along the first parents of BAD, oldest first; GOOD is the first of `commits`."""
 
     repository: Path
     commits: Sequence[str]
 
     @classmethod
     def parse(cls, repository: Path, text: str) -> CommitRange:
-        """Return the range of a text. Raises `ConfigError` for another form, and `GitError` where there is no such way."""
+        """Return the range of a text. Raises `ConfigError` for another form, and `GitError` if GOOD did not land before BAD."""
         good, dots, bad = text.partition("..")
         if not dots or not good or not bad or bad.startswith("."):
             raise ConfigError(f"{text!r} is no range of commits: write GOOD..BAD")
@@ -90,9 +90,10 @@ def take_censuses(
     memory: CensusMemory,
     folder: Path,
 ) -> Iterator[CommitCensus]:
-    """Yield each commit as it is done, oldest first; each has a bundle of its own in `folder`.
+    """Yield the census of each commit as it is done, oldest first; each has a bundle of its own in `folder`.
 
-    A cell is generated for a commit only if a file differs that it was generated from. Raises what `CachedPool.generate` raises.
+    A cell is generated for a commit only if a file differs that its code was generated from. Raises what `CachedPool.generate`
+    raises.
     """
     titles = {
         commit.sha: commit.subject for commit in Repository(commits.repository).commits(enumerate(commits.commits))

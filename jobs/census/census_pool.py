@@ -1,10 +1,10 @@
-"""Generates the cells of a census side by side, and keeps each outcome for the next time.
+"""Generate the cells of a census side by side, and cache each outcome.
 
-Code is kept by the content of what it was generated from, so that a commit that changes none of it costs nothing. A census
-process reports which files of torch it imported. Code is kept under what these files say, comments and layout left
-out, beside everything else that it depends on: the wheel, the other libraries, the device, the settings that decide about
-code, this program's own collector, the cell, a user's own model and the answers to the cell's questions. A file that was not
-imported cannot become important by itself: another one has to import it.
+The cache key is a digest of everything that the code was generated from, so a commit that changes none of it costs nothing. A
+census process reports which files of torch it imported. The key contains these files, with comments and layout left out, and
+everything else that the code depends on: the wheel, the other libraries, the device, the settings that affect the code, this
+program's own collector, the cell, a user's own model and the answers to the cell's questions. A file that was not imported
+matters only once another file imports it, and that file then has changed.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from jobs.builds.overlay import Wheel
 from jobs.pool.runner import now
 from jobs.requested_options import DEFAULT_CACHE
 
-#: Answers to the questions of a cell: by key the answer and where it is from (`collector.census.gpu_models`).
+#: Answers to the questions of a cell: by key the answer and its source (`collector.census.gpu_models`).
 Answers = Mapping[str, tuple[bool, str]]
-#: The priority of a process that leaves a core to others where they share it (nice): it gets a tenth.
+#: The nice value of a process that yields to other processes on a shared core: it gets a tenth of the core.
 _LAST = 10
 
 
 @dataclass(frozen=True, slots=True)
 class CensusPlace:
-    """For which device and from which Python files code is generated; `overlay` and `source` as in `ExecutionOptions`.
+    """The device that code is generated for, and the Python files that generate it, as `ExecutionOptions` names them.
 
-    `threads` is how many torch uses where the code runs: it writes C++ for so many. `workers` cells are generated side by
-    side, on `cores`, or any.
+    `threads` is the number of threads that torch uses where the code runs: C++ code is written for that number. `workers`
+    cells are generated side by side, on `cores`, or on any core if it is empty.
     """
 
     device_name: str
@@ -68,11 +68,11 @@ class CensusPlace:
 
     @property
     def device(self) -> str:
-        """The device of the cells, the GPUs' or `cpu`."""
+        """The device of the cells: `cuda` for every GPU, or `cpu`."""
         return CPU if self.device_name == CPU else GPU
 
     def variables(self) -> dict[str, str]:
-        """Return the environment of a census process. Raises `CensusError` where the GPU's runtime cannot be built."""
+        """Return the environment variables of a census process. Raises `CensusError` if the GPU's runtime cannot be built."""
         variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if self.overlay:
             rest = os.environ.get("PYTHONPATH")
@@ -84,10 +84,10 @@ class CensusPlace:
 
 
 class CensusPool:
-    """The process of a census at one place, which starts at the first cells; use it as a context.
+    """The process of a census at one place, which starts with the first cells; a context manager that ends it.
 
     `workers` cells are generated side by side; the number may change meanwhile. `imported` are the files of torch that were
-    imported so far, by their paths beside the package.
+    imported so far, as paths that begin with `torch/`.
     """
 
     def __init__(self, place: CensusPlace, settings: Settings) -> None:
@@ -105,34 +105,34 @@ class CensusPool:
         self.close()
 
     def take_over(self, settings: Settings, workers: int) -> CensusPool:
-        """Return the pool for a run with these settings, of which nothing was known when the process started."""
+        """Set the settings and the workers of a pool whose process started before they were known, and return the pool."""
         self._settings, self.workers = settings, workers
         return self
 
     def close(self) -> None:
-        """End the process, also while cells are generated: no further one is."""
+        """End the process, even while cells are generated; no further cell is generated."""
         self._is_over = True
         if self._process:
             self._process.end()
 
     def start(self) -> None:
-        """Start the process, which begins to import. Raises `CensusError` where the GPU's runtime cannot be built."""
+        """Start the process, which begins to import. Raises `CensusError` if the GPU's runtime cannot be built."""
         self._process = _Process(self.place)
         if self._gives_way:
             self._process.give_way()
 
     def give_way(self) -> None:
-        """Let other processes go first from now on where they share a core."""
+        """Yield to other processes on shared cores from now on."""
         self._gives_way = True
         if self._process:
             self._process.give_way()
 
     def stand(self) -> None:
-        """Stop the process and its cells for a while."""
+        """Pause the process and its cells until `go_on`."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let the process and its cells go on."""
+        """Resume the process and its cells after `stand`."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
@@ -142,7 +142,7 @@ class CensusPool:
     def generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
         """Yield the outcome of each cell as it comes. `answers` are by `cell_id`.
 
-        Raises `CensusError` where torch does not allow a census, or where the GPU's runtime cannot be built.
+        Raises `CensusError` if torch does not allow a census, or if the GPU's runtime cannot be built.
         """
         waiting = deque(cells)
         under_way: dict[int, tuple[Cell, str]] = {}
@@ -159,8 +159,8 @@ class CensusPool:
             message = process.receive()
             self.imported |= process.files
             if message and message.get("number") not in under_way:
-                continue  # of a census that nobody waits for any more
-            if not message and not self._is_over:  # all that it was at went with it
+                continue  # a cell of an earlier call, whose caller no longer waits
+            if not message and not self._is_over:  # the process ended, and with it all cells under way
                 how, self._process = process.ended(), None
                 process.end()
                 died = [_died(cell, began, how, self._settings.timeout_s) for cell, began in under_way.values()]
@@ -181,7 +181,7 @@ class CensusPool:
 
 
 class _Process:
-    """The process of a census at a place, with a group of its own, in which its cells are, too."""
+    """The process of a census at a place; it and the processes of its cells form a process group."""
 
     def __init__(self, place: CensusPlace) -> None:
         self.files: set[str] = set()
@@ -189,7 +189,7 @@ class _Process:
         reader, writer = os.pipe()
         theirs, ours = os.pipe()
         words = ["--report", str(writer), "--device-name", place.device_name, "--threads", str(place.threads)]
-        # The child appends through a description of its own: reading here moves no position there.
+        # The child appends through a file description of its own, so reading here does not move its position.
         self._log = tempfile.NamedTemporaryFile(prefix="inductor-watch-census-", suffix=".log")  # noqa: SIM115
         try:
             with open(self._log.name, "ab") as log:  # noqa: PTH123
@@ -221,14 +221,14 @@ class _Process:
         self._is_ready = True
 
     def ask(self, number: int, cell: Cell, settings: Settings, answers: Answers) -> None:
-        """Ask for a cell; `receive` returns what becomes of it."""
+        """Request the code of a cell; `receive` returns its outcome later."""
         request = {"cell": cell.to_json(), "settings": settings.to_json(), "answers": dict(answers)}
         with suppress(BrokenPipeError):  # it has ended: `receive` says so
             self._requests.write(json.dumps({"number": number, **request}) + "\n")
             self._requests.flush()
 
     def receive(self) -> dict[str, Any]:
-        """Return the next message; empty where the process has ended."""
+        """Return the next message of the process; empty if the process has ended."""
         for line in self._report:
             try:
                 message = json.loads(line)
@@ -245,12 +245,12 @@ class _Process:
                 os.killpg(self._process.pid, number)
 
     def give_way(self) -> None:
-        """Let other processes go first from now on."""
+        """Yield to other processes from now on."""
         with suppress(OSError):
             os.setpriority(os.PRIO_PGRP, self._process.pid, _LAST)
 
     def ended(self) -> str:
-        """Return how the process ended."""
+        """Wait for the process and return how it ended: a signal's name or the exit code."""
         code = self._process.wait()
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
@@ -259,7 +259,7 @@ class _Process:
         self.signal(signal.SIGKILL)
         self._process.wait()
         for stream in (self._requests, self._report, self._log):
-            with suppress(OSError):  # a request that nobody reads any more
+            with suppress(OSError):  # a buffered request that the ended process no longer reads
                 stream.close()
 
     def _last_line(self) -> str:
@@ -275,12 +275,12 @@ def _died(cell: Cell, began: str, how: str, timeout_s: float) -> Outcome:
     return Outcome(Measurement(cell, status, began, timeout_s if is_slow else 0.0, failure=failure))
 
 
-#: What is kept of a cell: what its code depends on is known. A cell that died may do better next time.
+#: The statuses of outcomes that are cached: they depend on the cache key alone. A cell that died may succeed next time.
 _KEPT = (Status.NOT_CHECKED, Status.UNAVAILABLE, Status.FAIL_TO_COMPILE, Status.FAIL_TO_RUN)
 
 
 class CensusCache:
-    """The kept outcomes for one place. `is_used` is False where nothing can be kept: torch is a working tree."""
+    """The cached outcomes of one place. `is_used` is False if nothing can be cached because torch is a working tree."""
 
     def __init__(self, place: CensusPlace, settings: Settings) -> None:
         self._wheel, self._place = Wheel.installed(), place
@@ -295,7 +295,7 @@ class CensusCache:
         self._digest = ""
 
     def find(self, cell: Cell, answers: Answers) -> Outcome | None:
-        """Return the outcome of a cell if it was generated from the same files before."""
+        """Return the cached outcome of a cell if it was generated from the same files; else None."""
         if not self.is_used or not self._sources():
             return None
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -307,7 +307,7 @@ class CensusCache:
         return None
 
     def keep(self, outcome: Outcome, answers: Answers, imported: Iterable[str]) -> None:
-        """Keep an outcome; `imported` are all files of torch that were imported for any cell so far."""
+        """Cache an outcome; `imported` are all files of torch that were imported for any cell so far."""
         if not self.is_used or outcome.measurement.status not in _KEPT:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -316,7 +316,7 @@ class CensusCache:
         write_output(self._path(outcome.measurement.cell, answers), packed)
 
     def _add_imported(self, imported: set[str]) -> None:
-        """Add to the list of imported files, to which the census of another commit may add meanwhile."""
+        """Add files to the stored list of imported files, under a lock: the census of another commit may add files meanwhile."""
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             kept, self._imported = self._imported, None
@@ -333,21 +333,21 @@ class CensusCache:
         return self._folder / f"{name}.json.gz"
 
     def _model(self, cell: Cell) -> dict[str, Any]:
-        """Return what defines a user's own model; empty for another one, which this program defines."""
+        """Return the description of a user's own model; empty for a model of the zoo, which this program defines."""
         key = cell.suite, cell.model
         if key not in self._models:
             self._models[key] = described(*key, self._settings.own_models)
         return self._models[key]
 
     def _sources(self) -> str:
-        """Return a digest of the imported files as the place has them; empty where none is known yet."""
+        """Return a digest of the imported files as this place has them; empty if no imported file is known yet."""
         if not self._digest and (imported := self._read_imported()):
             own = {name: meaning for name in sorted(imported) if (meaning := self._own_meaning(name))}
             self._digest = short_hash(own, 20)
         return self._digest
 
     def _own_meaning(self, name: str) -> str:
-        """Return what a file says; empty where the wheel's says the same."""
+        """Return the `_meaning` of a file in the overlay; empty if the wheel's file has an equal one."""
         if not self._place.overlay:
             return ""
         own, of_wheel = Path(self._place.overlay, name), self._wheel.folder / name
@@ -363,16 +363,16 @@ class CensusCache:
         return self._imported
 
     def _rename_source(self, outcome: Outcome) -> None:
-        """Name the source of this place in an outcome that was generated from another one with the same files."""
+        """Set this place's source in a cached outcome, which another source with the same files may have generated."""
         data = {key: value for key, value in outcome.environment.items() if key != NAME_OF_SOURCE}
         outcome.environment = data | ({NAME_OF_SOURCE: self._place.source} if self._place.source else {})
         outcome.measurement.environment_id = environment_id(outcome.environment)
 
 
 class CachedPool:
-    """The processes of a census at one place, and what was generated there before; use it as a context.
+    """The process of a census at one place, and its cache of outcomes; a context manager that ends the process.
 
-    `started` is the pool of the same place where its process was started before.
+    `started` is a pool of the same place whose process was started before.
     """
 
     def __init__(self, place: CensusPlace, settings: Settings, started: CensusPool | None = None) -> None:
@@ -387,12 +387,12 @@ class CachedPool:
 
     @property
     def keeps(self) -> bool:
-        """Whether what is generated is kept: not where torch is a working tree."""
+        """Return whether outcomes are cached; False if torch is a working tree."""
         return self._cache.is_used
 
     @property
     def workers(self) -> int:
-        """How many cells are generated side by side."""
+        """The number of cells that are generated side by side."""
         return self._pool.workers
 
     @workers.setter
@@ -400,31 +400,31 @@ class CachedPool:
         self._pool.workers = number
 
     def give_way(self) -> None:
-        """Let other processes go first from now on where they share a core."""
+        """Yield to other processes on shared cores from now on."""
         self._pool.give_way()
 
     def stand(self) -> None:
-        """Stop the processes for a while."""
+        """Pause the process and its cells until `go_on`."""
         self._pool.stand()
 
     def go_on(self) -> None:
-        """Let the processes go on."""
+        """Resume the process and its cells after `stand`."""
         self._pool.go_on()
 
     def find(self, cells: Iterable[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
-        """Yield the outcomes of the cells that were generated before from the same files."""
+        """Yield the cached outcomes of the cells that were generated from the same files before."""
         found = (self._cache.find(cell, answers.get(cell.cell_id, {})) for cell in cells)
         return (outcome for outcome in found if outcome)
 
     def generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
-        """Yield the outcome of each cell as it comes, and keep it. Raises what `CensusPool.generate` raises."""
+        """Yield the outcome of each cell as it comes, and cache it. Raises what `CensusPool.generate` raises."""
         for outcome in self._pool.generate(cells, answers) if cells else ():
             self._cache.keep(outcome, answers.get(outcome.measurement.cell.cell_id, {}), self._pool.imported)
             yield outcome
 
 
 def _meaning(path: Path) -> str:
-    """Return a digest that is equal for Python sources that differ in comments and layout only."""
+    """Return a digest of a file. Python sources that differ only in comments and layout have the same digest."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -437,7 +437,7 @@ def _meaning(path: Path) -> str:
 
 @cache
 def _collector_digest() -> str:
-    """Return a digest of this program's collector: its models and its census decide about the code, too."""
+    """Return a digest of this program's collector, whose models and census affect the code, too."""
     folder = Path(str(collector.__file__)).parent
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".c"))
     return short_hash({str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})

@@ -1,10 +1,11 @@
-"""A census as a run: its bundle, what is said of each cell, and what nights on a GPU taught it.
+"""A census as a run: its bundle, its outcome for each cell, and the answers that it learned from nights on a GPU.
 
-What they taught is a file beside the cache, one for each device and torch. Without it each question has the same assumed answer.
+The learned answers are a file beside the cache, one for each device and version of torch. Without this file each question has
+the same assumed answer.
 
-A night asks which of its cells need not even be compiled: their code is the same as in the night that measured them whole. It
-is the same where all Python files of torch say the same. Else the census generates it, on the cores that the cells would
-compile on. Of those cells one in ten is compiled all the same, so that a night says whether compiling takes longer.
+A night asks which of its cells need not even be compiled, because their code is the same as in the night that measured them
+completely. The code is the same if all Python files of torch say the same. Else the census generates the code, on the cores that
+would compile the cells. Of these cells one in ten is compiled all the same, so that a night shows whether compiling takes longer.
 """
 
 from __future__ import annotations
@@ -41,37 +42,37 @@ from jobs.pool.runner import make_header, now, record
 from jobs.pool.testbeds import Testbed
 from jobs.requested_options import DEFAULT_CACHE, RequestedOptions, RunNames
 
-#: What of the environment is the testbed of a census: code does not depend on the host that generates it.
+#: Keys of the environment that form the testbed of a census: code does not depend on the host that generates it.
 _TESTBED = ("device", "gpu", CENSUS)
-#: Times that a cell is generated with other answers, at most.
+#: The most times that a cell is generated again with other answers.
 _MOST_TRIES = 15
 
 
 @dataclass(frozen=True, slots=True)
 class CensusCell:
-    """What a census knows of one cell, and the environment that its code is from."""
+    """The measurement of one cell by a census, and the environment that generated the code."""
 
     measurement: Measurement
     environment: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def cell(self) -> Cell:
-        """The cell."""
+        """The cell of the measurement."""
         return self.measurement.cell
 
     @property
     def code_id(self) -> str | None:
-        """The code, also where it is not known to be the GPU's; None where none was generated."""
+        """The `code_id`, even if the GPU may get other code; None if no code was generated."""
         return self.measurement.code_id
 
     @property
     def is_known(self) -> bool:
-        """Whether the code is what the device itself would get, given the answers to the questions."""
+        """Return whether the device itself would get this code, given the answers to the questions."""
         return bool(self._facts.get("known"))
 
     @property
     def is_cached(self) -> bool:
-        """Whether it was generated before from the same files."""
+        """Return whether the code was taken from the cache: an earlier census generated it from the same files."""
         return bool(self._facts.get("cached"))
 
     @property
@@ -81,7 +82,7 @@ class CensusCell:
 
     @property
     def reason(self) -> str:
-        """Why there is no known code; empty where there is."""
+        """The reason why there is no known code; empty if there is known code."""
         failure = self.measurement.failure
         return f"{failure.message.splitlines()[0]}" if failure and failure.message else ""
 
@@ -99,7 +100,7 @@ class CensusCell:
         return self.reason if status is Status.UNAVAILABLE else f"{status}: {self.reason}"
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         cell = self.cell
         return {
             "suite": cell.suite,
@@ -118,10 +119,10 @@ class CensusCell:
 
 
 class CensusRun:
-    """A census of some cells into a bundle of its own; use it as a context, which closes the bundle.
+    """A census of some cells with a bundle of its own; a context manager that closes the bundle.
 
-    Cells that are one program are generated once, and what was generated before from the same files is not generated again.
-    `path` is the bundle; None as long as there is no outcome.
+    Cells that are one program are generated once, and code that was generated from the same files before is not generated again.
+    `path` is the path of the bundle; None until there is an outcome.
     """
 
     def __init__(
@@ -145,16 +146,17 @@ class CensusRun:
             self._writer.abandon()
 
     def take(self, answers: Mapping[str, Answers]) -> Iterator[CensusCell]:
-        """Yield each cell as it comes, once it is in the bundle. Raises what `CachedPool.generate` raises."""
+        """Yield each cell as it comes, after recording it in the bundle. Raises what `CachedPool.generate` raises."""
         for outcome in self._generate(self._cells, answers):
             yield from self._record(outcome)
 
     def correct(
         self, cells: Mapping[str, CensusCell], source: str, codes: Mapping[str, set[str]]
     ) -> Iterator[CensusCell]:
-        """Yield the cells, by `cell_id`, that have one of their codes under other answers to their questions.
+        """Yield the cells that get one of their `codes` under other answers to their questions.
 
-        `source` is where such answers are from. The bundle gets the new outcome of these cells and of no other.
+        `cells` and `codes` are by `cell_id`. `source` is recorded as the source of the other answers. The bundle gets the new
+        outcomes of the yielded cells only.
         """
         generated = [cells[cell_id] for cell_id in self._others if cell_id in cells]
         tries = {one.cell.cell_id: other_answers(one.questions, source) for one in generated}
@@ -185,7 +187,7 @@ class CensusRun:
 
 
 def other_answers(questions: Sequence[Mapping[str, Any]], source: str) -> Iterator[Answers]:
-    """Yield other answers to the questions of a cell, those that change the fewest first."""
+    """Yield other answers to the questions of a cell, from the fewest changed answers to more, at most `_MOST_TRIES` times."""
     asked = {question["key"]: bool(question["answer"]) for question in questions if question["kind"] == PAD_MM}
     flips = (chosen for count in range(1, len(asked) + 1) for chosen in combinations(asked, count))
     for chosen in islice(flips, _MOST_TRIES):
@@ -193,13 +195,13 @@ def other_answers(questions: Sequence[Mapping[str, Any]], source: str) -> Iterat
 
 
 def census_header(environment: Mapping[str, Any], names: RunNames, requested: RequestedOptions) -> RunHeader:
-    """Return the first record of a census: its trigger says what it is, and its testbed is the device that it is for."""
+    """Return the header of a census's bundle. Its trigger is `CENSUS`, its testbed is the device that the code is for."""
     header = make_header(environment, replace(names, trigger=CENSUS), requested)
     return replace(header, testbed={key: environment[key] for key in _TESTBED if key in environment})
 
 
 def share(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Return the cells in groups that are one program: the first of a group is generated for all."""
+    """Group the cells that are one program, and return the groups; the first cell of a group is generated for all of it."""
     groups: dict[object, list[Cell]] = {}
     for cell in {cell.cell_id: cell for cell in cells}.values():
         groups.setdefault(_program(cell), []).append(cell)
@@ -212,14 +214,14 @@ def _program(cell: Cell) -> tuple[Any, ...]:
         return (*subject, cell.config.config_id)
     try:
         program = resolve_config(cell.config, cell.device).program_id
-    except ConfigError:  # it fails in its own cell
+    except ConfigError:  # the error is reported when the cell is generated
         program = cell.config.config_id
     return (*subject, program, cell.config.dynamic, cell.config.fullgraph)
 
 
 @dataclass(slots=True)
 class CensusMemory:
-    """By `cell_id` the answers of GPU nights, and the night from which the code of a cell differs."""
+    """The answers learned from GPU nights, and the night that had other code than the census, both by `cell_id`."""
 
     path: Path
     answers: dict[str, dict[str, tuple[bool, str]]] = field(default_factory=dict)
@@ -227,7 +229,7 @@ class CensusMemory:
 
     @classmethod
     def read(cls, place: CensusPlace, torch_version: str) -> CensusMemory:
-        """Return what is known of a device under a version of torch; a file that cannot be read says nothing."""
+        """Return the memory for a device under a version of torch; empty if its file cannot be read."""
         name = f"{place.device_name}-torch-{torch_version}.json"
         memory = cls(place.cache.expanduser() / name)
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -252,7 +254,7 @@ class CensusMemory:
     def learn(
         self, night: str, corrected: Iterable[CensusCell], equal: Iterable[str], differing: Iterable[str]
     ) -> None:
-        """Keep what a comparison with a night showed: corrected cells with their answers, and cells by `cell_id`."""
+        """Store the results of a comparison with a night: the answers of corrected cells, and equal and differing `cell_id`s."""
         for one in corrected:
             answers = {question["key"]: (bool(question["answer"]), night) for question in one.questions}
             self.answers[one.cell.cell_id] = answers
@@ -263,15 +265,15 @@ class CensusMemory:
         write_output(self.path, json.dumps({"answers": self.answers, "differing": self.differing}, indent=1) + "\n")
 
 
-#: What of the environments of a census and a night must be equal for their code to be compared.
+#: Keys of the environment that must be equal in a census and a night if their code is to be compared.
 _SOFTWARE = ("torch", "torch_git", "triton", "transformers", "timm", "torchvision", "gpu")
-#: The word for a cell whose code is that of the night.
+#: The word for a cell whose code equals the code of the night.
 EQUAL = "equal"
 
 
 @dataclass(frozen=True, slots=True)
 class CodeTruth:
-    """By `cell_id` the cells and codes of some measured runs; a cell may have several codes where a clock decided."""
+    """The cells of some measured runs, by `cell_id`, and their codes; a cell has several codes if timings decided about it."""
 
     name: str
     runs: Sequence[BundleContents]
@@ -279,25 +281,25 @@ class CodeTruth:
 
     @classmethod
     def of_runs(cls, name: str, runs: Sequence[BundleContents]) -> CodeTruth:
-        """Return what these runs measured, without runs that are a census themselves."""
+        """Return the measured code of these runs, leaving out runs that are a census themselves."""
         measured = [run for run in runs if run.header.trigger != CENSUS]
         cells = {item.cell.cell_id: item.cell for run in measured for item in run.measurements if item.code_id}
         return cls(name, measured, cells)
 
     @property
     def device_name(self) -> str:
-        """The device of the runs as `--device-name` takes it; empty where the census does not know it."""
+        """The device of the runs as `--device-name` takes it; empty if the census does not know it."""
         words = (device_word(str(run.header.testbed.get("device")), run.header.testbed.get("gpu")) for run in self.runs)
         return next(filter(None, words), "")
 
     @property
     def threads(self) -> int | None:
-        """How many threads torch had in these runs; None where that is not recorded."""
+        """The number of threads that torch had in these runs; None if it is not recorded."""
         counts = [data.get("torch_threads") for run in self.runs for data in run.environments.values()]
         return next((count for count in counts if isinstance(count, int)), None)
 
     def codes(self, environment: Mapping[str, Any]) -> dict[str, set[str]]:
-        """Return by `cell_id` the codes that were generated by the software of this environment."""
+        """Return, by `cell_id`, the codes of the runs whose software is the same as in this environment."""
         found: dict[str, set[str]] = {}
         for run in self.runs:
             alike = {key for key, data in run.environments.items() if _software(data) == _software(environment)}
@@ -308,9 +310,9 @@ class CodeTruth:
 
 
 def read_truth(text: str, database: str) -> CodeTruth:
-    """Return the code of a bundle, of the bundles below a folder, or of a night in the database.
+    """Return the measured code of a bundle, of the bundles below a folder, or of a night in the database.
 
-    Raises `BundleError` for a file that is no bundle, and `SideError` for a night that the database has not.
+    Raises `BundleError` for a file that is no bundle, and `SideError` for a night that is not in the database.
     """
     path = Path(text)
     if path.is_dir():
@@ -328,7 +330,7 @@ def read_truth(text: str, database: str) -> CodeTruth:
 
 @dataclass(slots=True)
 class Agreement:
-    """How the cells of a census agree with a night. `asked` counts cells with a question that only a GPU answers."""
+    """The agreement of a census with a night, in numbers of cells. `asked` are cells with a question that only a GPU answers."""
 
     truth: CodeTruth
     codes: dict[str, set[str]] = field(default_factory=dict)
@@ -340,7 +342,7 @@ class Agreement:
     differing: dict[str, CensusCell] = field(default_factory=dict)
 
     def took(self, one: CensusCell) -> str:
-        """Count a cell; returns the word for it."""
+        """Count a cell, and return the word for its agreement; empty if its code is not known."""
         if not self.codes:
             self.codes = self.truth.codes(one.environment)
         codes = self.codes.get(one.cell.cell_id)
@@ -359,33 +361,33 @@ class Agreement:
         return "DIFFERS"
 
     def correct(self, one: CensusCell) -> None:
-        """Count a cell as equal that differed under other answers."""
+        """Count a cell that differed as equal: it has the night's code under other answers."""
         del self.differing[one.cell.cell_id]
         self.equal += 1
 
     @property
     def compared(self) -> int:
-        """Known cells that the night has, too."""
+        """The number of cells with known code that the night has, too."""
         return self.equal + len(self.differing)
 
 
 def _software(environment: Mapping[str, Any]) -> tuple[Any, ...]:
     source = environment.get("source") or ""
-    # A commit that changes no file of torch is the installed torch.
+    # A source that changes no file of torch is the installed torch.
     return (*(environment.get(key) for key in _SOFTWARE), "" if source.startswith("0 files") else source)
 
 
-#: Of the cells whose code the census knows, every so many is compiled.
+#: Of the cells whose code the census would generate, one in so many is compiled instead.
 _COMPILED = 10
 
 
 def unchanged_cells(
     cells: Sequence[Cell], known: Mapping[str, Known], testbed: Testbed, settings: Settings
 ) -> Iterator[Outcome]:
-    """Yield what is recorded of each cell that is carried over without being compiled.
+    """Yield the outcome to record for each cell that is carried over without being compiled.
 
-    `known` are the measurements of earlier nights by `cell_id`. Only a cell whose measurement would have the same program and
-    environment is carried over.
+    `known` are the measurements of earlier nights by `cell_id`. Only a cell whose measurement would have the same code,
+    program and environment is carried over.
     """
     beside = _environments(testbed, settings)
     environments: dict[str, dict[str, Any]] = {}
@@ -413,10 +415,10 @@ def unchanged_cells(
 
 
 def _environments(testbed: Testbed, settings: Settings) -> list[dict[str, Any]]:
-    """Return the environments that cells may find, but for what their model adds.
+    """Return the environments that cells may run in, without the entries that a model adds.
 
-    Where the compiler takes the CPU's flags they are told so, by their server or by the run (`collector.machine.toolchain`):
-    that shows when the first one is measured, and not before.
+    If the compiler accepts the CPU's flags, the server or the run sets `SKIP_VARIABLE` for the cells
+    (`collector.machine.toolchain`). Whether it does is known only when the first cell is measured, so both cases are returned.
     """
     of_server = {f"{ENV}{name}": value for name, value in FORKABLE.items() if is_recorded(name)}
     beside = testbed.environment | settings.testbed() | (of_server if testbed.execution.start == "fork" else {})
@@ -425,7 +427,7 @@ def _environments(testbed: Testbed, settings: Settings) -> list[dict[str, Any]]:
 
 
 def _generated(cells: Sequence[Cell], testbed: Testbed, settings: Settings) -> Iterator[Outcome]:
-    """Yield the code of cells as the census knows it; nothing, with a line, where it cannot be taken."""
+    """Yield the outcome of the census for each cell; if no census can be taken, print a line and stop."""
     word = device_word(testbed.device, testbed.environment.get("gpu"))
     if not cells or not word:
         return
