@@ -1,4 +1,4 @@
-"""What happens around measuring: plan, pool, nightly, and the command line."""
+"""Everything around measuring: plans, the pool of workers, nights, and the command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def tool_version() -> str:
-    """The installed version of this program."""
+    """Return the installed version of this program; `0` if it is not installed."""
     try:
         return version("inductor-watch")
     except PackageNotFoundError:

@@ -1,1 +1,1 @@
-"""Runs a plan on the devices of one host."""
+"""Run a plan on the devices of one host."""

@@ -1,4 +1,4 @@
-"""Measures in a child process: with the Python of another torch build, or on a node of a cluster.
+"""Measure in a child process: with the Python of another torch build, or on a node of a cluster.
 
 The parent writes a `Request` as one line of JSON to the standard input of `python -m jobs.pool.child` and keeps that open.
 When it closes, because the parent ended or was killed, the child ends as if it had been interrupted, and its cells with it.
@@ -48,18 +48,18 @@ _PACKAGES = ("collector", "jobs", "db", "analysis")
 
 
 class ChildError(click.ClickException):
-    """A child process could not measure; the text is one line that says why."""
+    """An error for a child process that could not measure; its text is one line that says why."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A run: its cells, its names, how it measures, and the folder for its bundles.
+    """A run that a child measures: its cells, its names, its options, and the folder for its bundles.
 
-    `selection` and `configs` are as the user typed them, since their meaning depends on the torch that measures; `cells`
-    are measured instead where there are any. The child refuses where its torch or its inductor-watch differ from
-    `torch_git` and `tool`, unless these are empty. No cell starts after `until` (seconds since the epoch).
+    `selection` and `configs` are as the user typed them, since their meaning depends on the torch that measures; `cells`, if
+    there are any, are measured instead. The child refuses if its torch or its inductor-watch differs from `torch_git` or
+    `tool`, unless these are empty. No cell starts after `until` (seconds since the epoch).
     """
 
     selection: Selection
@@ -74,7 +74,7 @@ class Request:
 
     @property
     def key(self) -> str:
-        """Six hexadecimal digits that name what is measured and how, whatever the build, the names and the folder."""
+        """Six hexadecimal digits for selection, configs and options, equal whatever the build, the names and the folder are."""
         data = self.to_json()
         return short_hash([data[name] for name in ("selection", "configs", "settings", "pace")])[:6]
 
@@ -84,7 +84,7 @@ class Request:
         return float("inf") if self.until is None else max(0.0, self.until - time.time())
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; `from_json` reads it back. The budget is not in it: `until` is."""
+        """Return a JSON object that `from_json` reads back. It has `until` and no budget."""
         return {
             "selection": self.selection.to_json(),
             "configs": list(self.configs),
@@ -99,7 +99,7 @@ class Request:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Request:
-        """The inverse of `to_json`."""
+        """Return the request that `to_json` wrote."""
         return cls(
             Selection.from_json(data["selection"]),
             tuple(data["configs"]),
@@ -113,15 +113,15 @@ class Request:
         )
 
     def called(self, **names: Any) -> Request:
-        """The same under other names: fields of `RunNames`."""
+        """Return the request with other names, given as fields of `RunNames`."""
         return replace(self, names=replace(self.names, **names))
 
 
 def measure_in(python: Path, request: Request, folder: Path, log: Path | None = None) -> list[BundleContents]:
-    """Measures a request with another Python into a folder of its own, and returns its bundles.
+    """Measure a request with another Python into a folder of its own, and return its bundles.
 
-    A folder whose bundles are complete is not measured again; an unfinished run in it is continued. What the child prints
-    goes to `log`, else to standard error.
+    A folder whose bundles are complete is not measured again; an unfinished run in it is continued. The child prints
+    to `log`, else to standard error.
 
     Raises:
         ChildError: the child failed; the text has its last line.
@@ -143,7 +143,7 @@ def measure_in(python: Path, request: Request, folder: Path, log: Path | None = 
 
 
 def complete_bundles(folder: Path) -> list[BundleContents]:
-    """The bundles of a folder if each is closed and has an outcome for every planned cell, else none."""
+    """Return the bundles of a folder if each is closed and has an outcome for every planned cell, else an empty list."""
     if any(folder.glob("*.jsonl")):
         return []
     try:
@@ -155,14 +155,14 @@ def complete_bundles(folder: Path) -> list[BundleContents]:
 
 
 def bundle_files(folder: Path) -> list[Path]:
-    """The closed bundles of a folder."""
+    """Return the paths of the closed bundles of a folder, in the order of their names."""
     return sorted(folder.glob("*.jsonl.gz"))
 
 
 def run_child(
     python: Path, request: Request, environ: Mapping[str, str], log: IO[str] | None = None
 ) -> tuple[int, str]:
-    """Measures a request in a child and waits for it; returns its exit code and the last line of its standard error.
+    """Measure a request in a child and wait for it; return its exit code and the last line of its standard error.
 
     Raises:
         ChildError: the interpreter cannot be started.
@@ -195,19 +195,19 @@ def run_child(
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment variables without what belongs to its own Python, with `extra` added."""
+    """Return this process's environment variables without those of its own Python, with `extra` added."""
     kept = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
     return kept | _QUIET | dict(extra or {})
 
 
 def code_path() -> dict[str, str]:
-    """PYTHONPATH with this program first: other environments have torch and the models, but not this program."""
+    """Return PYTHONPATH with this program first: other environments have torch and the models, but not this program."""
     rest = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([str(_code_folder()), *([rest] if rest else [])])}
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Makes a child end its cells and itself, by closing its standard input; kills it if that takes too long."""
+    """End a child and its cells by closing its standard input; kill it if that takes too long."""
     assert child.stdin is not None  # noqa: S101 - it is a pipe
     with suppress(BrokenPipeError):
         child.stdin.close()
@@ -220,7 +220,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 @cache
 def _code_folder() -> Path:
-    """A folder that holds this program and no torch. An installed program is copied for as long as this process lives."""
+    """Return a folder that holds this program and no torch: for an installed program, a copy that ends with this process."""
     root = Path(__file__).resolve().parents[2]
     if not (root / "torch").exists() and not root.name.endswith("-packages"):
         return root
@@ -235,7 +235,7 @@ def _code_folder() -> Path:
 
 
 def measure(request: Request) -> None:
-    """Measures the request's cells, or what is left of them, in this process.
+    """Measure the cells of the request, or the cells that are left of it, in this process.
 
     Raises:
         ConfigError: this host has another torch, another inductor-watch, or lacks the library of a model.
@@ -286,9 +286,9 @@ def _check_requirements(request: Request, torch_git: str) -> None:
 
 
 def main() -> NoReturn:
-    """Measures the request on standard input and exits with the codes of the command line."""
+    """Measure the request on standard input, and exit with the exit codes of the command line."""
     request = Request.from_json(json.loads(sys.stdin.readline()))
-    # A shell that starts something in the background has it ignore this signal, and its children with it; Ray blocks it.
+    # A shell makes the processes that it starts in the background, and their children, ignore this signal; Ray blocks it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()

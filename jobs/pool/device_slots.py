@@ -1,8 +1,8 @@
 """The GPUs of a host, the cores that belong to each, and a lock for each, so that one run measures on it at a time.
 
-Two runs at once spoil each other's times. A second one says who measures, waits, and goes on when the first one ends, however
-that ends. The locks are files that every user of the host can open, in the folder for temporary files or the one that
-`INDUCTOR_WATCH_LOCKS` names; the kernel drops a lock with its process.
+Two runs at once spoil each other's times. A second run says which process measures, waits, and goes on when the first run
+ends, however it ends. The locks are files that every user of the host can open, in the folder for temporary files or in the
+folder that `INDUCTOR_WATCH_LOCKS` names; the kernel releases a lock when its process ends.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from collector.usage_errors import ConfigError
 from jobs.output.terminal import NothingBegunError, one_line, tell
 from jobs.pool.gpu_scheduler import DeviceSlot
 
-#: The part of a GPU's free memory that cells may plan for; the rest is for what estimates miss.
+#: The part of a GPU's free memory that cells may plan for; the rest allows for errors of the estimates.
 _MEMORY_PART = 0.95
-#: Cores from which on a GPU keeps one free for the cell that measures, with its hyper-threads.
+#: A GPU with at least so many cores keeps one core, with its hyper-threads, free for the cell that measures.
 _ENOUGH_CORES = 6
-#: What a worker takes of the host's memory, forked from a process that has imported everything, and of a GPU's between its
-#: calls: a context, weights, and a part of what one call needs. With 1.5 GB each, 15 workers beside a ballast that left 23 GB
-#: waited for memory in most of their time.
+#: Bytes that a worker takes of the host's memory, when forked from a process that has imported everything, and of a GPU's memory
+#: between its calls: a context, weights, and a part of what one call needs. With 1.5 GB of device memory for each, 15 workers
+#: beside a ballast that left 23 GB waited for memory most of the time.
 _HOST_BYTES, _DEVICE_BYTES = 2e9, 3e9
 _NODES = Path("/sys/devices/system/node")
 _DEVICES = Path("/sys/bus/pci/devices")
@@ -54,7 +54,7 @@ class Gpu:
 
 
 def list_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
-    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves, in its order; empty where there is no driver."""
+    """Return the GPUs that `CUDA_VISIBLE_DEVICES` leaves, in its order; empty if there is no driver."""
     command = ["nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,memory.free,name", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
@@ -64,7 +64,7 @@ def list_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
 
 
 def parse_gpus(text: str) -> list[Gpu]:
-    """The GPUs in nvidia-smi's lines: index, uuid, PCI bus, free memory in MiB or `[N/A]`, name; other lines are left out."""
+    """Return the GPUs in nvidia-smi's lines of index, uuid, PCI bus, free memory in MiB or `[N/A]`, name; skip other lines."""
     gpus = []
     for line in text.splitlines():
         parts = [part.strip() for part in line.split(",")]
@@ -76,9 +76,9 @@ def parse_gpus(text: str) -> list[Gpu]:
 
 
 def visible(gpus: Sequence[Gpu], wanted: str | None) -> list[Gpu]:
-    """Those that a value of `CUDA_VISIBLE_DEVICES` (numbers or the beginnings of UUIDs) names; all without one.
+    """Return the GPUs that a value of `CUDA_VISIBLE_DEVICES` (numbers or beginnings of UUIDs) names; all if it is None.
 
-    As CUDA reads it: what follows the first name of nothing, such as -1, is not there.
+    As in CUDA, the first name that names no GPU, such as -1, ends the list.
     """
     if wanted is None:
         return list(gpus)
@@ -92,7 +92,7 @@ def visible(gpus: Sequence[Gpu], wanted: str | None) -> list[Gpu]:
 
 
 def choose_gpus(gpus: Sequence[Gpu], requested: str | None) -> list[Gpu]:
-    """The first GPU where nothing is requested; `all`; or those of these numbers, separated by commas.
+    """Return the first GPU if nothing is requested, all GPUs for `all`, else the GPUs of these numbers, separated by commas.
 
     Raises:
         ConfigError: a number that no visible GPU has.
@@ -115,8 +115,8 @@ def choose_gpus(gpus: Sequence[Gpu], requested: str | None) -> list[Gpu]:
 def make_slots(gpus: Sequence[Gpu], workers: int | None, start: str) -> list[DeviceSlot]:
     """Return a slot for each GPU, or one for a host without GPUs; each with `workers` workers on cores of their own.
 
-    Without a number there are as many as cores and memory allow on a GPU, one core each, and one on a CPU, whose cores are
-    what is measured. A single worker of a single slot keeps all cores and is not pinned, since no other process competes.
+    Without a number a GPU gets as many workers as cores and memory allow, and a CPU gets one, since its cores are what is
+    measured. A single worker of a single slot keeps all cores and is not pinned, since no other process competes.
 
     Raises:
         ConfigError: more workers than cores.
@@ -141,7 +141,7 @@ def make_slots(gpus: Sequence[Gpu], workers: int | None, start: str) -> list[Dev
 
 
 def most_workers(gpu: Gpu, share: Sequence[int], gpus: int = 1) -> int:
-    """Return how many workers the cores of a GPU's share, its free memory and the host's allow, at least one."""
+    """Return how many workers the cores of a GPU, its free memory, and its part of the host's memory allow, at least one."""
     bounds = [
         len(share) - len(quiet_cores(share)) if len(share) >= _ENOUGH_CORES else len(share) // 2,
         int(_host_bytes() / _HOST_BYTES / gpus),
@@ -157,7 +157,7 @@ def quiet_cores(share: Sequence[int]) -> list[int]:
 
 
 def _host_bytes() -> float:
-    """Return the host's memory."""
+    """Return the bytes of the host's memory; infinity if the kernel does not say."""
     for line in _read(Path("/proc/meminfo")).splitlines():
         if line.startswith("MemTotal:"):
             return float(line.split()[1]) * 1024
@@ -165,7 +165,7 @@ def _host_bytes() -> float:
 
 
 def _share_out(share: Sequence[int], workers: int, gpu: Gpu | None) -> tuple[list[list[int]], Sequence[int]]:
-    """Divide a GPU's cores among its workers; the second part is kept free. Raise `ValueError` for too many workers."""
+    """Return the cores of each worker of a GPU, and the cores that are kept free. Raises `ValueError` for too many workers."""
     quiet = quiet_cores(share) if gpu is not None and len(share) >= _ENOUGH_CORES else []
     if not quiet or workers > len(share) - len(quiet):
         return share_out(share, workers), ()
@@ -175,9 +175,9 @@ def _share_out(share: Sequence[int], workers: int, gpu: Gpu | None) -> tuple[lis
 def divide_cores(
     cores: Sequence[int], nodes: Sequence[int | None], of_node: Mapping[int, Sequence[int]]
 ) -> list[list[int]]:
-    """Equally many cores for each GPU, from its own NUMA node as long as every node can give that many.
+    """Return equally many cores for each GPU, from its own NUMA node if every node has enough of them.
 
-    Where a node is unknown, or too small for its GPUs, all cores are divided evenly. A core that two nodes list is given once.
+    If a node is unknown, or too small for its GPUs, all cores are divided evenly. A core that two nodes list is given once.
     """
     each = len(cores) // len(nodes)
     free, shares = list(cores), []
@@ -192,12 +192,12 @@ def divide_cores(
 
 
 def cores_of_nodes() -> dict[int, list[int]]:
-    """The cores of each NUMA node of this host."""
+    """Return the cores of each NUMA node of this host, by the number of the node."""
     return {int(entry.name[4:]): parse_cores(_read(entry / "cpulist")) for entry in _NODES.glob("node[0-9]*")}
 
 
 def parse_cores(text: str) -> list[int]:
-    """The kernel's list format: `0-3,8,10-11`."""
+    """Return the numbers in a list of cores in the kernel's format, such as `0-3,8,10-11`."""
     cores: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -207,7 +207,7 @@ def parse_cores(text: str) -> list[int]:
 
 
 def _core_order(core: int) -> tuple[int, int]:
-    # Hyper-threads of one core next to each other, so that they go to one worker and not to two.
+    # Hyper-threads of one core are next to each other in this order, so that they go to one worker and not to two.
     siblings = parse_cores(_read(_CPUS / f"cpu{core}" / "topology" / "thread_siblings_list"))
     return (min(siblings, default=core), core)
 
@@ -247,7 +247,7 @@ _held: dict[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a device: the process, since when (seconds since 1970), and the command."""
+    """The holder of a device: its process, the time since when it holds it (seconds since 1970), and its command."""
 
     pid: int
     since: float
@@ -260,7 +260,7 @@ class Holder:
 
 @contextmanager
 def holding_for(device: str | None, gpus: str | None) -> Iterator[None]:
-    """Hold what a run with these options measures on, from before its preparations on: these need processors, too.
+    """Hold the devices of a run with these options, also during its preparations, since these need processors, too.
 
     Raises:
         ConfigError: a GPU that is not there.
@@ -273,16 +273,16 @@ def holding_for(device: str | None, gpus: str | None) -> Iterator[None]:
 
 @contextmanager
 def holding_slots(slots: Iterable[DeviceSlot]) -> Iterator[None]:
-    """Hold the devices of some slots; what this process or its parent holds already needs no wait."""
+    """Hold the devices of some slots. Do not wait for devices that this process or its parent holds already."""
     with _holding(slot.variables.get("CUDA_VISIBLE_DEVICES", _PROCESSOR) for slot in slots):
         yield
 
 
 @contextmanager
 def off_quiet_cores(slots: Iterable[DeviceSlot]) -> Iterator[None]:
-    """Keep this thread, and those that it starts meanwhile, off the cores that are free for the cell that measures.
+    """Keep this thread, and threads that it starts meanwhile, off the cores that are kept free for the cell that measures.
 
-    All other cores are busy, so that the kernel would put it there, and it has most to do while a cell measures.
+    All other cores are busy, so the kernel would move this thread there, and it has most to do while a cell measures.
     """
     own = os.sched_getaffinity(0)
     left = own - {core for slot in slots for core in slot.quiet_cores}
@@ -297,7 +297,7 @@ def off_quiet_cores(slots: Iterable[DeviceSlot]) -> Iterator[None]:
 def _holding(devices: Iterable[str]) -> Iterator[None]:
     before = os.environ.get(HELD_VARIABLE)
     with ExitStack() as stack:
-        # In one order, so that no two runs wait for each other.
+        # All runs take locks in this order, so that no two runs wait for each other.
         for device in sorted(set(devices)):
             stack.enter_context(_one(device))
         mine = [f"{device}={os.getpid()}" for device in _held]
@@ -321,17 +321,17 @@ def _one(device: str) -> Iterator[None]:
         if not _held[device]:
             del _held[device]
         if lock is not None:
-            os.close(lock)  # the lock goes with it
+            os.close(lock)  # this releases the lock
 
 
 def _is_held_by_parent(device: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the process that started this one holds a device for it, and still does."""
+    """Return whether the process that started this one holds a device for this one, still."""
     holder = holder_of(device)
     return holder is not None and f"{device}={holder.pid}" in environ.get(HELD_VARIABLE, "").split()
 
 
 def holder_of(device: str) -> Holder | None:
-    """Return who holds a device now; None where nobody does or the lock does not say."""
+    """Return the current holder of a device; None if it has none or the lock does not say."""
     descriptor = _open(device)
     if descriptor is None:
         return None
@@ -342,7 +342,7 @@ def holder_of(device: str) -> Holder | None:
 
 
 def _acquire(device: str) -> int | None:
-    """Wait for a device and return its open lock; None where the host has no place for locks."""
+    """Wait for a device and return the descriptor of its lock; None if the host has no place for locks."""
     told: Holder | None = None
     is_told = False
     while True:
@@ -374,7 +374,7 @@ def _path(device: str, folder: Path) -> Path:
 
 
 def _folders() -> Iterator[Path]:
-    """Yield where a lock may be: for all users, else for this one alone."""
+    """Yield the folders that may hold a lock: the folder of all users, then a folder of this user alone."""
     folder = Path(os.environ.get(FOLDER_VARIABLE) or _FOLDER)
     yield folder
     own = folder / f"inductor-watch-{os.geteuid()}"
@@ -386,7 +386,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _open(device: str) -> int | None:
-    """Open the lock of a device, made if need be; None where nothing there can be trusted or made."""
+    """Open the lock file of a device, and create it if needed; return None if no file can be trusted or created."""
     for folder in _folders():
         path = _path(device, folder)
         # A link, or a file with a second name, may lead to a file that is not to be written to. Without O_EXCL a kernel may
@@ -410,12 +410,12 @@ def _try(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        pass  # a file system without locks: to measure is worth more than to refuse
+        pass  # a file system without locks: measuring is better than refusing
     return True
 
 
 def _is_still_there(descriptor: int, device: str) -> bool:
-    """Return whether the lock is the one that others would open: a cleaner of temporary files may have removed it."""
+    """Return whether other processes would open the same lock file: a cleaner of temporary files may have removed it."""
     with suppress(OSError):
         about = os.fstat(descriptor)
         return any(

@@ -1,4 +1,4 @@
-"""Which part of the compiler a stored cell fails with: finds the cell, has it explained, keeps the answer in its bundle."""
+"""Find a stored cell that failed and the part of the compiler that it fails with, and store the explanation in its bundle."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from jobs.pool.testbeds import cell_variables, find_testbeds
 
 
 class NotExplainableError(ExpectedError):
-    """There is no cell to explain, or it cannot be explained; the text says why."""
+    """An error for a cell that does not exist or cannot be explained; its text says why."""
 
 
 def failing_cell(source: Source, run: str, cell: str, chosen: CellFilter) -> tuple[str, str]:
-    """The run_id and cell_id of the failing cell of `run` that `cell` (MODEL, SUITE/MODEL or a cell_id) and `chosen` name.
+    """Return the run_id and cell_id of the failed cell of `run` that `cell` (MODEL, SUITE/MODEL or cell_id) and `chosen` name.
 
     Raises:
         SideError, FilterError: the database knows no such run, model or config.
@@ -64,7 +64,7 @@ def _named(rows: pd.DataFrame) -> str:
 
 
 def _without_folders(header: RunHeader) -> RunHeader:
-    """Return the header of a run that would write no traces and share no tuning."""
+    """Return the header with settings that write no traces and share no tuning."""
     asked = header.asked or {}
     settings = asked.get("settings")
     if not isinstance(settings, Mapping):
@@ -75,10 +75,9 @@ def _without_folders(header: RunHeader) -> RunHeader:
 def explain(
     path: Path, cell_id: str, timeout_s: float, local: Mapping[str, OwnModel], overlays: Path | None = None
 ) -> Explanation:
-    """Has torch's compiler bisector explain a cell of a bundle, with the options of its run. Nothing is written.
+    """Explain a failed cell of a bundle with torch's compiler bisector and the options of the cell's run. Write nothing.
 
-    Of a user's own models only the `local` ones are called, and torch is imported from no other folder than those in
-    `overlays`.
+    Of a user's own models only the `local` ones are called. Torch is imported from an overlay only if that is in `overlays`.
 
     Raises:
         ConfigError: the bundle lacks the run's options, or this machine has another torch than measured the cell.
@@ -90,7 +89,7 @@ def explain(
     if cell.config.backend != "inductor":
         raise NotExplainableError(f"{cell}: torch's compiler bisector takes back-end inductor only")
     check_local([cell], local)
-    # Nothing is kept of these compilations: neither traces nor what was tuned.
+    # Nothing is kept of these compilations, neither traces nor tuning results.
     run = Unfinished(
         path,
         replace(contents, planned=[cell], header=_without_folders(contents.header)),
@@ -116,9 +115,9 @@ def explain(
 
 
 def keep(path: Path, cell_id: str, explanation: Explanation) -> Path:
-    """Adds the explanation to the evidence of the cell's measurement, by a further record of it in its bundle.
+    """Add the explanation to the evidence of the cell's measurement, as a further record in its bundle; return its path.
 
-    The other names of its program have it, too. Returns the path of the bundle, which was closed again if it was closed.
+    The other names of the cell's program get the explanation, too. A bundle that was closed is closed again.
     """
     writer, contents = BundleWriter.reopen(path, now())
     for measurement in _of_one_program(contents, cell_id):

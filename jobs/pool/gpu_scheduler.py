@@ -1,35 +1,35 @@
-"""One device and the workers that share it: who may use it, who stands still, what starts next.
+"""One device and the workers that share it: which cells may use it, which cells are stopped, and which cells start next.
 
-What a worker gets is a job: a cell, its settings, and the server that starts its process. A night has one server; the two sides
-of a check have one each, and share the device. Jobs may be added meanwhile.
+A worker gets a job: a cell, its settings, and the server that starts its process. A night has one server; the two sides of a
+check have one each, and share the device. Jobs may be added meanwhile.
 
 Measuring is a small part of a cell; most of it is importing and compiling on the CPU. Each worker has cores of its own.
-A cell asks for the device for one of three purposes, with the bytes of its memory that it needs meanwhile:
+A cell asks for the device for one of these purposes, with the bytes of device memory that it needs meanwhile:
 
-- `device`: to load or run its model. Several cells may at once.
+- `device`: to load or run its model. Several cells may do this at once.
 - `tune`: to let Inductor time the configurations of a kernel.
 - `profile`: to take device times.
 - `measure`: to take latencies.
 - `choose`: to let Inductor time a library's matrix product beside kernels of its own.
 - `still`: to take latencies again that the host's load made longer.
 
-Where a cell holds the device for any but the first, every other cell that holds it is stopped with SIGSTOP. A cell waits
-until a probe shows that the device is idle, since a stopped process leaves kernels queued (`collector.machine.yardstick`). It is
-moved to a core that is kept free for it. For the last two all other cells are stopped, those that compile too: beside their
-compilers Inductor rejected faster library calls (docs/results.md). Where no core is kept free, as on a CPU, that holds for
-each purpose. The time for which a cell was stopped or waited is subtracted
-from its compile time.
+While a cell holds the device for any purpose but `device`, every other cell that holds it is stopped with SIGSTOP. The cell
+waits until a probe shows that the device is idle, since a stopped process leaves kernels queued
+(`collector.machine.yardstick`), and is moved to a core that is kept free for it. For `choose` and `still` all other cells are
+stopped, also the cells that compile: beside their compilers Inductor rejected faster library calls (docs/results.md). If no core
+is kept free, as on a CPU, all other cells are stopped for each purpose but `device`. The time for which a cell was stopped or
+waited is subtracted from its compile time.
 
-Memory is promised, not measured (`jobs.plan.cost`): a cell starts where its peak, and that of each other one, fits
-beside what the others keep between their calls; it then waits until what it needs fits beside what the others keep or were
-promised. A cell that ran out of what it was promised before it knew its needs starts again with more, one that ran out of
-memory beside others is measured again alone. Of one that was disturbed the latencies are taken again while all others stand
-still (`jobs.pool.usage`): in a new process, which finds what the first one compiled. Repeats that do not
-help are given up.
+Memory is promised, not measured (`jobs.plan.cost`). A cell starts if its peak, and the peak of each other cell, fits beside the
+memory that all other cells keep between their calls. Then it waits until the memory that it needs fits beside what the other
+cells keep or were promised. A cell that ran out of its promised memory before it knew its needs starts again with more. A cell
+that ran out of memory beside others is measured again alone. If a cell was disturbed, its latencies are taken again while all
+other cells are stopped (`jobs.pool.usage`), by a new process that finds the program of the first one. Repeats that do not help
+are given up.
 
-On an accelerator the first cell of a model tunes, and the others that tune alike take its choices
-(`collector.measure.tuning`): they start when it has compiled. Each run chooses anew, so two runs of one commit show how much
-choices differ.
+On an accelerator the first cell of a model tunes, and the model's other cells that tune alike take its choices
+(`collector.measure.tuning`): they start when the first cell has compiled. Each run chooses anew, so two runs of one commit show
+how much choices differ.
 """
 
 from __future__ import annotations
@@ -70,26 +70,26 @@ _SURELY_NOT_THE_DEVICE = frozenset(
 #: Fork servers that a scheduler may lose in a run before it gives up.
 _SERVERS = 3
 
-#: What tuning takes beside the weights: the inputs and outputs of one operator, and the buffer that flushes the L2 cache.
+#: Bytes that tuning takes beside the weights: the inputs and outputs of one operator, and the buffer that flushes the L2 cache.
 _TUNING_BYTES = 2e9
 #: Stages in which a cell cannot know its needs itself.
 _UNKNOWN = frozenset({Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL, Stage.EAGER})
 #: Stages in which a cell has not kept its choices for the other cells of its model.
 _BEFORE_TUNED = _UNKNOWN | {Stage.COMPILE}
-#: Purposes for which all other cells stand still, and not only those that use the device.
+#: Purposes for which all other cells are stopped, not only the cells that use the device.
 _ALL_STAND = frozenset({"choose", "still"})
-#: Seconds that a cell waits for memory before it is kept for it.
+#: Seconds that a cell waits for memory before memory is kept free for it.
 _LONG_S = 3.0
-#: Seconds in which nobody holds the device, though some ask for it, before a cell is sent back.
+#: Seconds in which no cell holds the device, though some ask for it, before a cell is sent back.
 _STUCK_S = 15.0
-#: Seconds between two looks through the waiting cells, where none could start: it takes milliseconds, and cells wait meanwhile.
+#: Seconds between two looks through the waiting cells if none could start: a look takes milliseconds, in which cells wait.
 _LOOK_S = 0.1
 #: How often one cell is sent back.
 _MOST_SENT_BACK = 2
-#: Seconds for which cells may have the device alone, one after the other, while another one stands still that loads or runs
-#: its model, and those for which it then goes on. The time that cells have alone is what limits a night of many workers: in
-#: one of 183 programs on 15 workers, played from recorded cells, turns of half a second after each one made it 4 % longer, and
-#: these make no difference.
+#: Seconds for which cells may have the device alone, one after the other, while a cell that loads or runs its model is stopped,
+#: and seconds for which that cell then goes on. The time that cells have the device alone limits a night of many workers: a
+#: night of 183 programs on 15 workers, played from recorded cells, took 4 % longer with turns of half a second after each cell,
+#: and no longer with these values.
 _ALONE_S, _TURN_S = 2.0, 0.2
 
 
@@ -98,17 +98,17 @@ _TunedModel = tuple[str, str, str, str, int, str]
 
 
 class LostDeviceError(ExpectedError):
-    """A GPU stopped answering: what was measured before is good, the rest of the night would fail for its sake."""
+    """An error for a GPU that stopped answering: earlier measurements are good, but all later ones of the night would fail."""
 
     exit_code = 4
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSlot:
-    """A device and the cores that belong to it: one set of cores a worker, each as large as the others.
+    """A device and the cores that belong to it: one set of cores for each worker, all of the same size.
 
-    `variables` are added to the environment of every process, `memory_bytes` is what cells on this device may need
-    together. `quiet_cores` are kept free for the cell that tunes or measures.
+    `variables` are added to the environment of every process, `memory_bytes` is the memory that cells on this device may
+    need together. `quiet_cores` are kept free for the cell that tunes or measures.
     """
 
     cores: Sequence[Sequence[int]]
@@ -118,9 +118,9 @@ class DeviceSlot:
 
 
 class Server:
-    """Starts the processes of cells in one environment: from a fork server with `preload`, or new ones without it.
+    """A server that starts the processes of cells in one environment: forks with `preload`, else new processes.
 
-    A server that is lost is followed by another one, a few times.
+    Its launcher is the process that starts them. A lost launcher is replaced by another one, a few times.
     """
 
     def __init__(
@@ -135,30 +135,30 @@ class Server:
         self._launchers = int(self.launcher is not None)
 
     def prepare(self) -> None:
-        """Start the process that starts the others, if there is none; it imports in the background."""
+        """Start the launcher if there is none; it imports in the background."""
         if self.launcher is None:
             self.launcher = Launcher(self.environ, self._preload, self._cores)
             self._launchers += 1
 
     @property
     def is_ready(self) -> bool:
-        """Whether processes can be started now."""
+        """Return whether processes can be started now."""
         return self.launcher is not None and self.launcher.is_ready
 
     @property
     def is_lost(self) -> bool:
-        """Whether the process that starts the others has ended, and all of them with it."""
+        """Return whether the launcher has ended, and the processes that it started with it."""
         return self.launcher is not None and self.launcher.lost
 
     def require_another(self) -> None:
-        """Raise `LauncherError` if too many were lost to begin again."""
+        """Raise `LauncherError` if too many launchers were lost to start another one."""
         if self._launchers >= _SERVERS:
             raise LauncherError(f"{self._launchers} fork servers were lost in one run: `resume` goes on")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """A cell to measure, how, and the server that starts its process."""
+    """A cell to measure, its settings, and the server that starts its process."""
 
     cell: Cell
     settings: Settings
@@ -166,23 +166,24 @@ class Job:
 
 
 class Neighbour(Protocol):
-    """What works on the same cores beside the cells; both methods may be called again without effect."""
+    """A program that works on the same cores beside the cells; a second call of a method has no effect."""
 
     def stand(self) -> None:
-        """Stop working."""
+        """Pause the work."""
 
     def go_on(self) -> None:
-        """Work again."""
+        """Resume the work."""
 
 
 class GpuScheduler:
-    """Measures cells on one device; `turn` yields outcomes in the order in which they come.
+    """A scheduler that measures cells on one device; `turn` yields outcomes in the order in which they come.
 
-    `known_code` has by `cell_id` the code that a cell need not be measured with (`Settings.known_code`). What cells choose is in
-    the folder `choices`, else in one that ends with the run. `neighbours` stand still whenever all other cells do.
+    `known_code` has, by `cell_id`, the code with which a cell need not be measured (`Settings.known_code`). The choices of tuning
+    are in the folder `choices`, else in a folder that ends with the run. `neighbours` are paused whenever all other cells are
+    stopped.
     """
 
-    #: Purposes for which all other cells stand still; a benchmark tries other ones.
+    #: Purposes for which all other cells are stopped; a benchmark tries other purposes.
     all_stand = _ALL_STAND
 
     def __init__(
@@ -202,13 +203,13 @@ class GpuScheduler:
         #: Holds the folders of the cells. `close` removes it; its name is known before it is made, so that no signal can
         #: come between the two.
         self._folder = Path(tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
-        #: Where the cells of this run share what they chose.
+        #: The folder in which the cells of this run share their choices of tuning.
         self._own_tuning = str(choices or self._folder / "tuning")
-        #: Where they find the candidates that another one has compiled.
+        #: The folder in which they find the candidates that another cell has compiled.
         self._candidates = str(self._folder / "candidates")
-        #: Where each job keeps what it has compiled, since its latencies may be taken again.
+        #: The folder in which each job keeps its compiled program, since its latencies may be taken again.
         self._programs = self._folder / "programs"
-        #: What jobs measured whose program is kept, and those of them that wait for another process to take the latencies.
+        #: The outcomes of jobs whose program is kept, and the jobs among them whose latencies another process is to take again.
         self._measured: dict[Job, Outcome] = {}
         self._disturbed: set[Job] = set()
         server = Server(self._environ, preload, slot.cores[0], launcher)
@@ -217,30 +218,30 @@ class GpuScheduler:
             for number, cell in enumerate(cells)
         ]
         self.neighbours: Sequence[Neighbour] = ()
-        #: The models that a cell of this run has tuned for all.
+        #: The models that a cell of this run has tuned for all of the model's cells.
         self._tuned: set[_TunedModel] = set()
         self._memory = MemoryPlan(slot.memory_bytes, memory_of)
-        #: Is told in a line why a cell is measured again.
+        #: Takes a line that says why a cell is measured again.
         self.notice: Callable[[str], None] = lambda _: None
         self._free = [list(cores) for cores in slot.cores]
         self._active: dict[CellProcess, list[int]] = {}
         self._jobs: dict[CellProcess, Job] = {}
         self._queue: list[CellProcess] = []
         self._holders: set[CellProcess] = set()
-        #: For how long cells had the device alone since those that load or run their models last had their turn; when the last
-        #: of them began or ended; and until when the turn of the others lasts.
+        #: Seconds for which cells had the device alone since the last turn of the cells that load or run their models; the time
+        #: when a cell last began or ended to have it alone; and the time when the turn of the other cells ends.
         self._alone_s, self._alone_at, self._turn_until = 0.0, 0.0, 0.0
         #: When a cell last held the device, as far as this process has seen.
         self._held_at = 0.0
-        #: When waiting cells are looked through again after none of them could start.
+        #: The time of the next look through the waiting cells after none of them could start.
         self._look_again_at = 0.0
         #: How often cells were sent back, to leave their memory to others.
         self._sent_back: Counter[str] = Counter()
         #: Cells that ran out of memory beside others, to be measured again alone.
         self._alone: list[Job] = []
-        #: Cells that were disturbed: all others stand still while they are measured again.
+        #: Cells that were disturbed: all other cells are stopped while they are measured again.
         self._in_quiet: set[Job] = set()
-        #: By server: the eager forms of two sides may differ.
+        #: One check for each server: the eager forms of two sides may differ.
         self._disturbance: defaultdict[Server, DisturbanceCheck[Job]] = defaultdict(DisturbanceCheck)
         self._ran_beside_others: set[CellProcess] = set()
         self._servers = [server]
@@ -260,13 +261,13 @@ class GpuScheduler:
         return replace(kept, known_code=known_code, shared_tuning=tuning, candidate_cores=self._candidate_cores(cell))
 
     def _candidate_cores(self, cell: Cell) -> tuple[int, ...]:
-        """Return the cores of all workers for one of the longest cells: a night may end with it, while others have none to do."""
+        """Return all workers' cores for one of the longest cells, else none: a night may end with it while other workers idle."""
         is_one_of_many = is_long(cell) and len(self._slot.cores) > 1
         return tuple(core for cores in self._slot.cores for core in cores) if is_one_of_many else ()
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything left to do."""
+        """Return whether any job waits or is under way."""
         return bool(self._waiting or self._active or self._alone)
 
     @property
@@ -276,20 +277,20 @@ class GpuScheduler:
 
     @property
     def free_workers(self) -> int:
-        """How many jobs could be added and begin at once, but for want of memory."""
+        """The number of jobs that could be added and begin at once if there is memory for them."""
         return len(self._free) - len(self._waiting) - len(self._alone)
 
     @property
     def busy_cores(self) -> int:
-        """How many cores the workers have that are at work; one whose cores are not its own counts as all of them."""
+        """The number of cores of the workers at work; a worker without cores of its own counts as all cores."""
         return sum(len(cores) or len(os.sched_getaffinity(0)) for cores in self._active.values())
 
     def stage_of(self, job: Job) -> Stage | None:
-        """Return the stage that a job is in; None where it is not under way."""
+        """Return the stage that a job is in; None if it is not under way."""
         return next((process.stage for process, at in self._jobs.items() if at is job), None)
 
     def add(self, job: Job) -> None:
-        """Measure one more cell."""
+        """Add one more job to measure."""
         self._waiting.append(job)
         self._look_again_at = 0.0
         if job.server not in self._servers:
@@ -297,27 +298,27 @@ class GpuScheduler:
 
     @property
     def soon_s(self) -> float:
-        """Seconds until something is due that no descriptor announces."""
+        """Seconds until the next look at events that no descriptor announces."""
         return 0.01 if self._queue else 0.1
 
     def prepare(self) -> None:
-        """Starts the processes that start the others; they import in the background."""
+        """Start the launchers of the waiting jobs; they import in the background."""
         for job in (*self._waiting, *self._alone):
             job.server.prepare()
 
     def give_up(self) -> None:
-        """Starts no further cell."""
+        """Drop the waiting jobs, so that no further cell starts."""
         self._waiting.clear()
         self._alone.clear()
 
     def start_waiting(self) -> None:
-        """Fills the free workers. Raises `LauncherError` once too many fork servers were lost."""
+        """Start waiting jobs on the free workers. Raises `LauncherError` once too many fork servers were lost."""
         self.prepare()
         while self._free and self._may_start() and (job := self._choose()) is not None:
             try:
                 self._begin(job)
             except LauncherError:
-                # The server died while it was asked: `turn` sees that it is lost and starts another.
+                # The launcher died during the request: `turn` sees that it is lost and starts another one.
                 self._waiting.insert(0, job)
                 return
 
@@ -337,7 +338,7 @@ class GpuScheduler:
             self._ran_beside_others.update(self._active)
 
     def turn(self) -> Iterator[tuple[Job, Outcome]]:
-        """Reads the messages of the cells, ends those that are done, and grants the device to the next."""
+        """Read the messages of the cells, yield the outcomes of cells that are done, and grant the device to the next cells."""
         for server in self._servers:
             if server.is_lost:
                 self._begin_again(server)
@@ -356,7 +357,7 @@ class GpuScheduler:
                     self._waiting.insert(0, job)
                     self.notice(f"{process.cell} needs more memory than it was promised: it starts again with more")
                 elif _lacked_room(outcome) and beside_others:
-                    # Beside others it proves nothing: the memory may have been theirs.
+                    # Beside other cells this proves nothing: they may have taken the memory.
                     self._alone.append(job)
                     self.notice(f"{process.cell} lacked memory beside others: it is measured again alone")
                 elif (whole := self._completed(job, outcome)) is None:
@@ -368,14 +369,14 @@ class GpuScheduler:
         self._untangle()
 
     def _completed(self, job: Job, outcome: Outcome) -> Outcome | None:
-        """Return an outcome, completed by the one whose latencies it takes again; None where the cell must begin anew."""
+        """Return an outcome, merged into the earlier one if it took latencies again; None if the cell must begin anew."""
         if job not in self._disturbed:
             return outcome
         self._disturbed.remove(job)
         return self._measured.pop(job).timed_again(outcome)
 
     def _judge(self, job: Job, outcome: Outcome) -> None:
-        """Have what was disturbed measured again, this job or an earlier one, and keep the programs that are needed for it."""
+        """Queue disturbed jobs again, this job or an earlier one, and keep only the programs that may be needed for that."""
         disturbance = self._disturbance[job.server]
         again = disturbance.judge(outcome.measurement, job)
         if outcome.timed:
@@ -394,15 +395,15 @@ class GpuScheduler:
             self._forget_program(one)
 
     def _forget_program(self, job: Job) -> None:
-        """Remove what a job has compiled, where that is kept for this run alone."""
+        """Remove the compiled program of a job if it is kept for this run alone."""
         self._measured.pop(job, None)
         if Path(job.settings.compiled).parent == self._programs:
             shutil.rmtree(job.settings.compiled, ignore_errors=True)
 
     def close(self) -> None:
-        """Ends every process and removes their folders, also where a signal interrupts it."""
+        """End every process and remove their folders, even if a signal interrupts this method."""
         with ExitStack() as stack:
-            for _ in range(2):  # the second one where the first was interrupted
+            for _ in range(2):  # a second time, in case a signal interrupts the first
                 stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
             for neighbour in self.neighbours:
                 stack.callback(neighbour.go_on)
@@ -426,10 +427,10 @@ class GpuScheduler:
         return None
 
     def _find_startable(self) -> int | None:
-        """Return the place of the first waiting cell that may start, or None.
+        """Return the index of the first waiting job whose cell may start, or None.
 
-        Room is kept for the first one that has too little, so that others do not take each other's places before it until the
-        end of the night. What takes more than half of the memory is not waited for: too few cells would fit beside it.
+        Room is kept for the first cell that does not fit, so that smaller cells do not replace each other before it until the
+        end of the night. No room is kept for a cell that takes more than half of the memory: too few cells would fit beside it.
         """
         fits, kept_free = self._room_for_more(), 0.0
         for place, job in enumerate(self._waiting):
@@ -445,9 +446,10 @@ class GpuScheduler:
     def _is_large(self, cell: Cell) -> bool:
         """Return whether a cell needs more than half of the memory at its peak, as models of a billion weights do in their check.
 
-        Where the check does not fit beside the others, one of them goes on at a time, and until it has compiled it counts with
-        what its calls take. Then no cell starts that does not fit beside its peak, and it waits for as many to leave. Without
-        this such cells start when nobody else is left, and have the GPU for themselves at the end of a night.
+        If the checks of such cells do not fit beside the other cells, only one of them is under way at a time. Until that cell
+        has compiled, it counts with the memory of its calls, without its check. After that no cell starts that does not fit
+        beside its peak, and its check waits until enough cells have ended. Without this rule such cells would start when no other
+        cell is left, and would have the GPU for themselves at the end of a night.
         """
         return self._memory.most(cell) > self._slot.memory_bytes / 2
 
@@ -455,7 +457,7 @@ class GpuScheduler:
         return self._is_large(cell) and any(self._is_large(one.cell) for one in self._active)
 
     def _peak(self, process: CellProcess) -> float:
-        """Return the most memory that an active cell will need, as far as other cells have to leave it now."""
+        """Return the memory that other cells must leave to an active cell now; for an early large cell without its check."""
         is_early = process.stage in _BEFORE_TUNED and self._is_large(process.cell)
         asked = CONTEXT_BYTES + max(
             self._in_check(process, process.most_asked), self._needs(process) if process.asks else 0
@@ -463,19 +465,19 @@ class GpuScheduler:
         return max(self._memory.most(process.cell, is_checked=not is_early), asked)
 
     def _whole_peak(self, process: CellProcess) -> float:
-        """Return the most memory that an active cell will need, its check included."""
+        """Return the peak memory of an active cell, its check included."""
         return max(self._peak(process), self._memory.most(process.cell))
 
     def _is_tuned_now(self, job: Job) -> bool:
-        """Return whether the first cell of a model is tuning, whose choices this one will take."""
+        """Return whether another cell of the model is still tuning, whose choices this job will take."""
         if job.settings.shared_tuning != self._own_tuning or (model := _tuned_model(job.cell)) in self._tuned:
             return False
         return any(_tuned_model(one.cell) == model for one in self._active)
 
     def _room_for_more(self) -> Callable[[Cell, float], bool]:
-        """Return what tells whether the peaks of a cell and of those under way, one at a time, fit beside what the others keep.
+        """Return a function that says whether one more cell fits into the memory, while bytes are kept free for another one.
 
-        So must a number of bytes that is kept free for another one.
+        The peaks of the cell and of each active cell, one at a time, must fit beside the memory that all other cells keep.
         """
         rests = [max(self._rests(one), self._memory.keeps(one.cell) or 0.0) for one in self._active]
         all_rest = sum(rests)
@@ -499,7 +501,7 @@ class GpuScheduler:
         return fits
 
     def _rests(self, process: CellProcess) -> float:
-        """Return the memory that a cell keeps between its calls: before it has loaded its model, what that will take."""
+        """Return the memory that a cell keeps between its calls; before its model is loaded, the memory that loading takes."""
         if not is_accelerator(process.cell.device):
             return 0.0
         is_loaded = process.stage not in (Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL)
@@ -507,7 +509,7 @@ class GpuScheduler:
         return CONTEXT_BYTES + max(process.keeps, weights)
 
     def _free_bytes(self, without: CellProcess | None = None) -> float:
-        """Return the memory that no active cell but `without` has or was promised."""
+        """Return the memory that is neither kept by nor promised to an active cell other than `without`."""
         return self._slot.memory_bytes - sum(self._taken(one) for one in self._active if one is not without)
 
     def _taken(self, process: CellProcess) -> float:
@@ -524,10 +526,10 @@ class GpuScheduler:
         return process.keeps + _TUNING_BYTES
 
     def _in_check(self, process: CellProcess, asked: float) -> float:
-        """Return what a cell asks for, or in its check what that is known to take.
+        """Return the memory that a cell asks for; in its check, the memory that the check is known to take.
 
-        For a reference it asks by what eager takes, and where that does not do for twice and four times as much, which may be
-        more than it then takes. Cells that keep copies of their outputs, and wait for so much, stand in each other's way.
+        For a reference a cell asks for as much as eager takes, and if that is not enough for twice and four times as much, which
+        may be more than it then takes. Cells that keep copies of their outputs and wait for so much would block each other.
         """
         known = self._memory.checks(process.cell) if process.stage is Stage.CORRECTNESS else None
         return asked if known is None else max(known, process.keeps)
@@ -542,10 +544,10 @@ class GpuScheduler:
         return max(self._needs(process), process.keeps) + CONTEXT_BYTES <= self._slot.memory_bytes
 
     def _untangle(self) -> None:
-        """Send a cell back where no one that asks for the device has room beside what the others keep.
+        """Send a cell back if no cell that asks for the device has room beside the memory that the other cells keep.
 
-        It is the last one that began, but for the one that has waited longest: that one gets on as others leave. Where nobody's
-        leaving helps, and all wait, estimates may be too high: the first one tries.
+        Of the waiting cells the one that began last is sent back, but not the one that has waited longest: that cell goes on
+        when others leave. If no cell can be sent back and all cells wait, estimates may be too high: the first one tries.
         """
         now = time.monotonic()
         if self._holders or not self._queue:
@@ -553,7 +555,7 @@ class GpuScheduler:
             return
         all_wait = len(self._queue) == len(self._active)
         if not all_wait and now - self._held_at < _STUCK_S:
-            return  # one that compiles may end
+            return  # a cell that compiles may end
         first = max(filter(self._fits_alone, self._queue), key=lambda process: process.asked_s, default=None)
         others = [
             process
@@ -575,9 +577,10 @@ class GpuScheduler:
         self.notice(f"{cell} has no room beside what others keep of the memory: it starts again later")
 
     def _is_kept_for_another(self, process: CellProcess) -> bool:
-        """Return whether a cell has waited for so long that what it needs is kept for it, and this one does not fit beside it.
+        """Return whether memory is kept free for a cell that has waited long, and this cell does not fit beside it.
 
-        Without that small calls would take each other's place for ever. It must fit beside what all others keep.
+        Without that, small calls would take each other's place for ever. Memory is kept free only for a cell that fits beside
+        the memory that all other cells keep.
         """
         for other in self._queue:
             if other is process or other.asked_s < _LONG_S or self._has_room(other):
@@ -591,9 +594,9 @@ class GpuScheduler:
         return False
 
     def _promised(self, process: CellProcess) -> float | None:
-        """Return the bytes that a cell gets in all where it cannot know its needs; all if it is the only one.
+        """Return the bytes that are promised to a cell that cannot know its needs: all of them if it is the only cell.
 
-        In its check those that it is known to take, so that it does not try with less.
+        In its check a cell gets the bytes that the check is known to take, so that it does not try with less.
         """
         if not is_accelerator(process.cell.device):
             return None
@@ -605,7 +608,7 @@ class GpuScheduler:
         return self._slot.memory_bytes if is_only else max(self._needs(process), process.keeps)
 
     def _may_start(self) -> bool:
-        # A start is work on the very machine that must be still.
+        # Starting a process is work on the machine that must be still.
         return not any(self._stops_all(process, process.purpose) for process in self._holders)
 
     def _check_device(self, outcome: Outcome) -> None:
@@ -622,7 +625,7 @@ class GpuScheduler:
                 raise LostDeviceError(f"the GPU no longer answers ({reason}); it was lost in or before {measured.cell}")
 
     def _begin_again(self, server: Server) -> None:
-        """Begin the jobs of a lost server again under a new one: it took their processes with it."""
+        """Put the jobs of a lost launcher back first in the queue, for a new launcher: their processes ended with the old one."""
         launcher, server.launcher = server.launcher, None
         lost = {process: job for process, job in self._jobs.items() if job.server is server}
         for process in lost:
@@ -638,7 +641,7 @@ class GpuScheduler:
             self._note_end(process)
             if process.purpose != "device" and self._slot.quiet_cores and process in self._active:
                 process.move(self._active[process])
-        # Who began first goes first: the longest cells begin a night, and others wait for their choices.
+        # Cells that began first go first: the longest cells begin a night, and other cells wait for their choices.
         self._queue.sort(key=lambda process: process.began)
         for process in list(self._queue):
             may_use = not self._held_alone() and not self._waits_for_turn(process)
@@ -649,15 +652,15 @@ class GpuScheduler:
             self._resume_all()
 
     def _held_alone(self) -> bool:
-        # Not even a measurement interrupts who tunes: a timing stopped in the middle comes back wrong.
+        # Not even a measurement interrupts a cell that tunes: a timing that is stopped in the middle is wrong.
         return any(process.purpose != "device" for process in self._holders)
 
     def _waits_for_turn(self, process: CellProcess) -> bool:
-        """Return whether a process asks for the device alone in the turn of those that load or run their models."""
+        """Return whether a process asks for the device alone during the turn of the cells that load or run their models."""
         return process.asks != "device" and bool(self._holders) and time.monotonic() < self._turn_until
 
     def _note_end(self, process: CellProcess) -> None:
-        """Begin the turn of those that load or run their models, where one that had the device alone was the last for now."""
+        """Add the time for which a process had the device alone; after `_ALONE_S` begin the turn of the other cells."""
         if process.purpose == "device":
             return
         now = time.monotonic()
@@ -669,14 +672,14 @@ class GpuScheduler:
         if process.asks != "device":
             now = time.monotonic()
             if not self._holders or now - self._alone_at >= _TURN_S:
-                self._alone_s = 0.0  # nobody stands still, or those that do have just had as long as a turn
+                self._alone_s = 0.0  # no cell is stopped, or all have just run for as long as a turn
             self._alone_at = now
             all_stand = self._stops_all(process, process.asks)
             others = [other for other in self._active if other is not process]
             stand_together(other for other in others if all_stand or other.holds)
             for other in others:
                 if not all_stand and not other.holds:
-                    other.go_on()  # what was stopped for the last one need not stand for this one
+                    other.go_on()  # it was stopped for the last holder, and need not be for this one
             for neighbour in self.neighbours:
                 neighbour.stand() if all_stand else neighbour.go_on()
             if self._slot.quiet_cores:
@@ -702,7 +705,7 @@ class GpuScheduler:
     def _end(self, process: CellProcess) -> Outcome:
         if process in self._queue:
             self._queue.remove(process)
-        self._free.append(self._active.pop(process))  # first: what a signal interrupts here, `close` does not repeat
+        self._free.append(self._active.pop(process))  # first, so that `close` does not repeat what a signal interrupts
         self._jobs.pop(process, None)
         outcome = process.close()
         self.held_s.update(process.held_s)
@@ -720,5 +723,5 @@ def _tuned_model(cell: Cell) -> _TunedModel:
 
 
 def _lacked_room(outcome: Outcome) -> bool:
-    """Whether a cell ran out of memory, or was checked less strictly since its float64 reference did."""
+    """Return whether a cell ran out of memory, or was checked less strictly because its float64 reference did."""
     return outcome.measurement.status is Status.OOM or outcome.lacked_room

@@ -1,4 +1,4 @@
-"""Which run is resumed, what is left of it, and whether this machine may resume it."""
+"""The runs to resume, the work that is left of them, and the checks that this machine may resume them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SETTLED = NOT_APPLICABLE | {Status.PASS, Status.CONFIG_ERROR}
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that may have something left to do, and how it is resumed.
+    """A run that may have work left, and the options for resuming it.
 
-    `own_models` are the definitions of this machine: those in the bundle are never called. `overlays` are the folders in
-    which this machine lays commits over its torch, `folders` those that it lets runs write to besides the current one: torch
-    is imported from none other, and nothing is written elsewhere, whatever the bundle names.
+    `own_models` are the definitions of this machine: those in the bundle are never called. `overlays` are the folders that hold
+    this machine's overlays, commits laid over its torch. `folders` are the folders that runs may write to besides the current
+    one. Whatever the bundle names, torch is imported from no other overlay, and nothing is written elsewhere.
     """
 
     path: Path
@@ -41,9 +41,9 @@ class Unfinished:
     folders: tuple[Path, ...] = ()
 
     def work(self, contents: BundleContents) -> Work:
-        """What is left to do of a run when its bundle holds `contents`.
+        """Return the work that is left of the run if its bundle holds `contents`.
 
-        A cell that was disturbed and not yet measured again is (`jobs.pool.usage`), once.
+        It includes, once, each cell that was disturbed (`jobs.pool.usage`) and not measured again.
         """
         done, times = contents.latest(), Counter(measurement.cell.cell_id for measurement in contents.measurements)
         failed = [cell_id for cell_id, measurement in done.items() if measurement.status not in _SETTLED]
@@ -56,7 +56,7 @@ class Unfinished:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to do: every planned cell is measured and the bundle is closed."""
+        """Return whether no work is left: every planned cell is measured and the bundle is closed."""
         if self.contents.finished_at is None or both_paths(self.path)[0].exists():
             return False
         return self.work(self.contents).total == 0
@@ -66,8 +66,8 @@ class Unfinished:
         """The options that the run began with, with this attempt's budget.
 
         Raises:
-            ConfigError: the bundle lacks its options or has those of another version, or a cell of it calls what only the
-                bundle defines, or it names a folder that this machine does not.
+            ConfigError: the bundle lacks its options or has those of another version, or one of its cells calls a model that
+                only the bundle defines, or it names a folder that this machine does not allow.
         """
         try:
             asked = RequestedOptions.from_json(self.contents.header.asked or {}, self.budget_s)
@@ -87,7 +87,7 @@ class Unfinished:
 
 
 def _check_folder(bundle: Path, option: str, folder: str, allowed: Iterable[Path]) -> None:
-    """Raise `ConfigError` for a folder that a bundle names and that is in none of the allowed ones."""
+    """Raise `ConfigError` for a folder that a bundle names and that is not inside an allowed folder."""
     place = Path(folder).resolve()
     if folder and not any(place.is_relative_to(path.expanduser().resolve()) for path in allowed):
         own = place.parent if option == "--overlays" else folder
@@ -98,13 +98,13 @@ def _check_folder(bundle: Path, option: str, folder: str, allowed: Iterable[Path
 
 
 def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> list[Unfinished]:
-    """The run of this name or path, else the newest unfinished one and the others of its night: one a GPU.
+    """Return the run of this name or path, else the newest unfinished run and the others of its night, one for each GPU.
 
     Empty if nothing is left to do.
 
     Raises:
         ConfigError: no such run, or no run at all in the folder.
-        BundleError: what the path names is no bundle.
+        BundleError: the path names a file that is no bundle.
     """
     paths = [bundle_named(folder, name)] if name else newest_first(folder)
     if not paths:
@@ -121,7 +121,7 @@ def find_night(folder: Path, name: str | None, retry_failed: bool = False) -> li
 
 
 def check_testbed(run: Unfinished, environment: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` where this machine or its torch is not the one that the run began on."""
+    """Raise `ConfigError` if this machine or its torch is not the one that the run began on."""
     header = run.contents.header
     check_torch(header, str(environment["torch_git"]))
     here = extract_testbed(environment) | run.requested.settings.testbed()
@@ -134,7 +134,7 @@ def check_testbed(run: Unfinished, environment: Mapping[str, Any]) -> None:
 
 
 def check_torch(header: RunHeader, installed: str) -> None:
-    """Raises `ConfigError` where the installed torch, by its git commit, is not the one that a run measures."""
+    """Raise `ConfigError` if the installed torch, by its git commit, is not the one that a run measures."""
     theirs = str((header.asked or {}).get("torch_git"))
     if theirs != installed:
         raise ConfigError(
@@ -144,7 +144,7 @@ def check_torch(header: RunHeader, installed: str) -> None:
 
 
 def bundle_named(folder: Path, name: str) -> Path:
-    """The bundle of this name or path, the plain one where there are both. Raises `ConfigError` where there is none."""
+    """Return the path of the bundle of this name or path, the plain file if there are both. Raises `ConfigError` without one."""
     as_path = Path(name)
     base = as_path if as_path.name.endswith((".jsonl", ".jsonl.gz")) else folder / f"{name}.jsonl"
     existing = [path for path in both_paths(base) if path.exists()]
@@ -156,7 +156,7 @@ def bundle_named(folder: Path, name: str) -> Path:
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """Return the bundles of a folder, the run that started last first; what is no bundle is left out."""
+    """Return the paths of a folder's bundles, the run that started last first; files that are no bundles are left out."""
     plain = {both_paths(path)[0] for pattern in ("*.jsonl", "*.jsonl.gz") for path in folder.glob(pattern)}
     began: dict[Path, str] = {}
     for path in plain:

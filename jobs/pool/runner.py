@@ -1,4 +1,4 @@
-"""Measures a plan on all devices of a host: every outcome is a line of the bundle, on disk before the next one is taken."""
+"""Measure a plan on all devices of a host: every outcome is a line of the bundle, on disk before the next one is taken."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SILENCE_S = 120.0
 
 
 class Pool:
-    """Runs schedulers side by side; `run` yields (index of the scheduler, outcome) in the order in which they come."""
+    """A group of schedulers that run side by side; `run` yields (index of the scheduler, outcome) as the outcomes come."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Pool:
         self._heard_at = time.monotonic()
 
     def run(self) -> Generator[tuple[int, Outcome]]:
-        """Measures every cell; after the budget's seconds no new one starts. Closing the iterator ends all processes.
+        """Measure every cell and yield its outcome; no cell starts after the budget. Closing the iterator ends all processes.
 
         Raises:
             LauncherError: the processes that start the cells keep dying.
@@ -72,7 +72,7 @@ class Pool:
                 raise
 
     def turn(self) -> Iterator[tuple[int, Job, Outcome]]:
-        """Start what can start, and wait a moment for outcomes: the index of the scheduler, the job and its outcome."""
+        """Start jobs that can start, wait a moment, and yield for each outcome the scheduler's index, the job and the outcome."""
         for scheduler in self._schedulers:
             if time.monotonic() > self._deadline:
                 scheduler.give_up()
@@ -86,7 +86,7 @@ class Pool:
         self._break_silence()
 
     def tell_under_way(self, head: str) -> None:
-        """Tell in a line each what the cells are doing."""
+        """Report the head, and in a line for each cell under way what it is doing."""
         words = [process.describe() for scheduler in self._schedulers for process in scheduler.active]
         for line in (head, *(f"  {line}" for line in words or ["nothing"])):
             self._notice(line)
@@ -113,17 +113,17 @@ Listener = Callable[[Measurement], None]
 
 
 def now() -> str:
-    """This second in UTC, ISO 8601."""
+    """Return the current time in UTC, in seconds, as ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def new_run_id() -> str:
-    """A run's name: the time it starts, and four random digits so that two runners never share one."""
+    """Return a name for a run: the time it starts, and four random hexadecimal digits, so that two runners never share one."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def branch_of(torch_version: str) -> str:
-    """The branch a torch was built from, by its version: 2.13.1+cu130 is of release/2.13, 2.14.0a0+git1234 of main."""
+    """Return the branch of a torch version: release/2.13 for 2.13.1+cu130, main for 2.14.0a0+git1234, nightly for a .dev one."""
     public = torch_version.partition("+")[0]
     if ".dev" in public:
         return "nightly"
@@ -135,7 +135,7 @@ def branch_of(torch_version: str) -> str:
 def make_header(
     environment: Mapping[str, Any], names: RunNames, requested: RequestedOptions | None = None
 ) -> RunHeader:
-    """The first record of a run on this machine; `requested` is what `resume` will need."""
+    """Return the header of a run on this machine; `requested` has the options that `resume` will need."""
     settings = requested.settings if requested else Settings()
     return RunHeader(
         run_id=new_run_id(),
@@ -159,9 +159,9 @@ def make_header(
 
 @dataclass(frozen=True, slots=True)
 class DeviceRun:
-    """What one device does in a run: where, its work, the bundle that takes the outcomes, and what is known by `cell_id`.
+    """The part of one device in a run: its testbed, its work, its bundle, and the known measurements by `cell_id`.
 
-    `carried` are recorded as they are, before anything is measured.
+    The outcomes `carried` are recorded as they are, before any cell is measured.
     """
 
     testbed: Testbed
@@ -172,7 +172,7 @@ class DeviceRun:
 
     @property
     def choices(self) -> Path:
-        """The folder of what its cells chose while they tuned, beside the bundle until nothing is left to `resume`."""
+        """The folder of the choices that its cells made while tuning, beside the bundle until nothing is left to `resume`."""
         return self.writer.path.with_suffix(".choices").absolute()  # a model may change the folder
 
 
@@ -193,12 +193,12 @@ def measure_devices(
     memory_of: MemoryOf = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> Result:
-    """Does the work of all devices side by side and closes their bundles; all have the same execution options.
+    """Do the work of all devices side by side, and close their bundles; all have the same execution options.
 
     `variables` are added to each cell's environment; `memory_of` returns the bytes of device memory that a cell needs in a stage;
-    `notice` is told in a line why a cell is measured again, and what is under way where nothing has ended for some time.
-    What the budget or a lost GPU leaves out stays missing. After an interruption the bundles stay open, with all that was
-    measured, and `notice` is told how each device was used.
+    `notice` takes a line that says why a cell is measured again, or what is under way if nothing has ended for some time.
+    Cells that the budget or a lost GPU leaves out stay missing. After an interruption the bundles stay open, with all
+    measurements until then, and `notice` takes a line on how each device was used.
 
     Raises:
         LauncherError: the processes that start the cells keep dying.
@@ -261,7 +261,7 @@ def _measure(
 
 
 def _record_first(run: DeviceRun, listen: Listener) -> None:
-    """Record what is there before anything is measured."""
+    """Record the environment, the copies and the carried outcomes, before any cell is measured."""
     run.writer.environment(environment_id(run.testbed.environment), run.testbed.environment)
     for copy in run.work.copies:
         run.writer.measurement(copy)
@@ -280,7 +280,7 @@ def meter_of(testbed: Testbed) -> UsageMeter:
 
 
 def server_for(testbed: Testbed, cells: Sequence[Cell], variables: Mapping[str, str]) -> Server:
-    """The server of a testbed that starts the processes of cells; it is the testbed's own if that has one."""
+    """Return a server that starts the processes of a testbed's cells, with the launcher of the testbed if it has one."""
     preload = preload_for(cells, testbed.device) if testbed.execution.start == "fork" else None
     environ = {**os.environ, **variables, **testbed.slot.variables}
     return Server(environ, preload, testbed.slot.cores[0], testbed.launcher)
@@ -295,7 +295,7 @@ def scheduler_for(
     known: Mapping[str, Known] = MappingProxyType({}),
     choices: Path | None = None,
 ) -> GpuScheduler:
-    """The scheduler of a device's cells; nothing is started yet."""
+    """Return the scheduler of a device's cells; nothing is started yet."""
     return GpuScheduler(
         cells,
         settings,
@@ -310,7 +310,7 @@ def scheduler_for(
 
 
 def record(writer: BundleWriter, outcome: Outcome, duplicates: Sequence[Cell] = ()) -> list[Measurement]:
-    """Writes one outcome: its environment, program and code first, if they are new, then the measurement under each name."""
+    """Write one outcome: new environment, program and code first, then the measurement under each name. Return those written."""
     measurement = outcome.measurement
     if outcome.environment and measurement.environment_id:
         writer.environment(measurement.environment_id, outcome.environment)

@@ -1,4 +1,4 @@
-"""A plan from start to end: measure, tell how far it is, close the bundle, store it, show what came out."""
+"""A run from start to end: measure a plan, print the progress, close the bundles, store them, and show the results."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ from jobs.requested_options import RequestedOptions, RunNames
 
 
 class RunProgress:
-    """Counts the cells of a run and prints a line for each."""
+    """The progress of a run: it counts the cells and prints a line for each."""
 
     def __init__(self, console: Console, total: int) -> None:
         self.console, self.total = console, total
         self.counts: Counter[Status] = Counter()
         self._status: dict[str, Status] = {}
-        #: By config and reason the number of cells that are unavailable here.
+        #: The number of cells that are unavailable here, by config and reason.
         self._unavailable: Counter[tuple[str, str]] = Counter()
-        #: By `cell_id` the night from which a cell was carried over.
+        #: The night from which a cell was carried over, by `cell_id`.
         self.carried: dict[str, str] = {}
         self._began = time.monotonic()
 
     @property
     def done(self) -> int:
-        """Cells measured so far."""
+        """The number of cells measured so far."""
         return self.counts.total()
 
     @property
     def measured(self) -> set[str]:
-        """The cells measured so far, by their `cell_id`."""
+        """The `cell_id` of each cell measured so far."""
         return set(self._status)
 
     @property
     def failing(self) -> int:
-        """Cells that were measured and did not pass; what is unavailable here is not counted."""
+        """The number of cells that were measured and did not pass; cells that are unavailable here do not count."""
         return self.done - sum(self.counts[status] for status in (Status.PASS, *NOT_APPLICABLE))
 
     def left_s(self) -> float | None:
-        """Seconds to go at the pace so far; None before the first cell."""
+        """Return the seconds left at the pace so far; None before the first cell."""
         return (time.monotonic() - self._began) / self.done * (self.total - self.done) if self.done else None
 
     def carried_words(self) -> str:
-        """How many cells were measured, and how many were carried over from which nights."""
+        """Return words for how many cells were measured, and how many were carried over from which nights."""
         nights = Counter(self.carried.values())
         measured, others = self.done - nights.total(), len(nights) - 1
         more = f" and {several(others, 'other night')}" if others > 0 else ""
@@ -69,7 +69,7 @@ class RunProgress:
         return f"{several(measured, 'cell')} measured, {nights.total()} carried over{of}"
 
     def took(self, measurement: Measurement) -> None:
-        """Counts one cell and shows it. A cell that is measured again counts once, as it came out last."""
+        """Count one cell and print a line for it. A cell that is measured again counts once, with its last status."""
         if measurement.details.get("repeated") and (before := self._status.get(measurement.cell.cell_id)):
             self.counts[before] -= 1
         self._status[measurement.cell.cell_id] = measurement.status
@@ -85,7 +85,7 @@ class RunProgress:
         say(self.console, f"[{self.done}/{self.total}] {what}")
 
     def _count_unavailable(self, cell: Cell, reason: str) -> None:
-        """Say once for each config why its cells cannot be measured here; `unavailable_words` says how many they were."""
+        """Print once for each config why its cells cannot be measured here; `unavailable_words` gives their number."""
         self._unavailable[cell.config.name, reason] += 1
         if self._unavailable[cell.config.name, reason] == 1:
             say(self.console, f"{cell.config.name} is unavailable here: {one_line(reason)} (told once)")
@@ -99,7 +99,7 @@ class RunProgress:
 
 
 def describe(measurement: Measurement) -> str:
-    """One cell's outcome in a few words: the figures of a pass, the reason of anything else."""
+    """Describe a cell's outcome in a few words: the figures of a pass, the reason of any other status."""
     if measurement.status is not Status.PASS:
         reason = (measurement.failure.message.splitlines() or [""])[0][:140] if measurement.failure else ""
         return f"{measurement.status}: {reason}" if reason else str(measurement.status)
@@ -121,7 +121,7 @@ def describe(measurement: Measurement) -> str:
 
 
 def sizes_words(measurement: Measurement) -> list[str]:
-    """Of a dynamic config: what each size costs beside a static program of that size, and what was compiled again."""
+    """Return words for a dynamic config: the cost of each size beside a static program, and the number of recompiles."""
     if not (sizes := sizes_of(measurement.details)):
         return []
     words = [f"{size}: {size.over_static:.2f}x static" for size in sizes if size.over_static]
@@ -129,7 +129,7 @@ def sizes_words(measurement: Measurement) -> list[str]:
 
 
 def format_s(seconds: float) -> str:
-    """Seconds as people say them: `42 s`, `3 min`, `1 h 20 min`."""
+    """Format seconds as `42 s`, `3 min` or `1 h 20 min`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -149,11 +149,11 @@ def measure_and_store(
     costs: Path | None = None,
     parts: Sequence[Sequence[Cell]] | None = None,
 ) -> tuple[list[str], RunProgress]:
-    """Measures a plan, stores it, and returns the runs' ids (one a testbed) and the progress with its counts.
+    """Measure a plan, store it, and return the ids of the runs (one for each testbed) and the progress with its counts.
 
-    The database is opened before anything is measured, so that a folder that cannot be written is known at once.
-    Without a database the bundles are all there is. `costs` is where to learn what cells take (else `folder`). `parts` are the
-    cells of each testbed, where it matters which of them measures a cell.
+    The database is opened before anything is measured, so that a folder that cannot be written to is known at once. Without
+    a database the bundles are the only result. `costs` is a folder of bundles that show what cells take (else `folder`).
+    `parts` are the cells of each testbed, if it matters which testbed measures a cell.
 
     Raises:
         NothingToDoError: the plan is empty.
@@ -182,7 +182,7 @@ def measure_and_store(
 
 
 def _carried(cells: Sequence[Cell], known: Mapping[str, Known], testbed: Testbed, settings: Settings) -> list[Outcome]:
-    """Return what is recorded of cells that need not even be compiled; none where no cell may start."""
+    """Return the outcomes to record for cells that need not even be compiled; none if no cell may start."""
     if not known or testbed.execution.budget_s <= 0:
         return []
     from jobs.census.census_runs import (
@@ -195,7 +195,7 @@ def _carried(cells: Sequence[Cell], known: Mapping[str, Known], testbed: Testbed
 def resume_and_store(
     unfinished: Sequence[Unfinished], testbeds: Sequence[Testbed], database: str | None
 ) -> tuple[list[str], RunProgress]:
-    """Resumes the runs of a night where they stopped, as `measure_and_store` would have continued them.
+    """Resume the runs of a night where they stopped, as `measure_and_store` would have continued them.
 
     Raises:
         BundleError: another process writes one of the runs.
@@ -223,7 +223,7 @@ def _measure(
     model: CostModel,
     left_out: Sequence[str] = (),
 ) -> tuple[list[str], RunProgress]:
-    """Announces the runs (their headers with the number of the attempt), measures them and stores their bundles."""
+    """Announce the runs (their headers with the number of the attempt), measure them, and store their bundles."""
     console, execution = Console(), runs[0].testbed.execution
     ordered = []
     for (header, attempt), run in zip(headers, runs, strict=True):
@@ -253,7 +253,7 @@ def _measure(
 
 
 def memory_of(model: CostModel) -> MemoryOf:
-    """Return what tells the device memory of a cell in the stages in which it cannot know itself."""
+    """Return a function that estimates a cell's device memory in the stages in which the cell itself cannot know it."""
 
     def known(cell: Cell, stage: Stage) -> float | None:
         cost = model.estimate(cell)
@@ -264,7 +264,7 @@ def memory_of(model: CostModel) -> MemoryOf:
 
 
 def storing(database: str) -> Store:
-    """Opens the store; what is returned puts a bundle into it and says so in a line."""
+    """Open the store, and return a function that puts a bundle into it and returns a message about that."""
     from db.engine import open_store, shown
     from db.ingest import ingest_bundle
 
@@ -279,14 +279,14 @@ def storing(database: str) -> Store:
 
 
 def require_cells(plan: Plan) -> None:
-    """Raises `NothingToDoError`, with the reasons, for an empty plan."""
+    """Raise `NothingToDoError`, with the reasons, for an empty plan."""
     if not plan.cells:
         reasons = "; ".join(plan.left_out[:3]) or "no model matches"
         raise NothingToDoError(f"nothing to measure: {reasons} (see `inductor-watch zoo`)")
 
 
 def _announce(console: Console, header: RunHeader, run: DeviceRun, attempt: int) -> None:
-    """Says what is about to be measured and on what."""
+    """Print which cells are about to be measured, and on which device."""
     environment, duplicates = run.testbed.environment, run.work.named_twice
     total = run.work.total + len(run.carried)
     slot = run.testbed.slot
@@ -307,7 +307,7 @@ def _announce(console: Console, header: RunHeader, run: DeviceRun, attempt: int)
 
 
 def print_night(database: str, run_ids: Sequence[str]) -> None:
-    """The summary table of the night that these runs belong to, as the database has it, and how to look further."""
+    """Print the stored summary table of the night that these runs belong to, and commands to look further."""
     from analysis.compare.compare_sides import summarise
     from db.engine import open_store
     from db.queries.sides import resolve_side
@@ -321,7 +321,7 @@ def print_night(database: str, run_ids: Sequence[str]) -> None:
 
 
 def print_next(database: str, repeats: Sequence[str] = ()) -> None:
-    """The commands that show what was just stored; `repeats` are runs of the same cells."""
+    """Print the commands that show the runs just stored; `repeats` are runs of the same cells."""
     from db.engine import open_store, shown
     from db.nights import list_nights
     from db.queries.sides import base_nights

@@ -1,4 +1,4 @@
-"""What this machine is, and where a run measures: each device slot with the environment that a cell there sees."""
+"""The testbeds of this machine, where a run measures: each device slot with the environment that its cells see."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from jobs.requested_options import ExecutionOptions, Selection
 
 
 class HostError(ExpectedError):
-    """torch cannot be used here; the text says why and what to do."""
+    """An error for a host where torch cannot be used; its text says why and what to do."""
 
 
 def probe(device: str | None, slot: DeviceSlot | None = None) -> dict[str, Any]:
-    """The environment's fingerprint as a cell in a slot sees it; without a device the GPU if there is one, else the CPU.
+    """Return the environment's fingerprint as a cell in a slot sees it; without a device, that of the GPU, else of the CPU.
 
     Raises:
         HostError: torch is not installed, or the device asked for is not there.
@@ -46,7 +46,7 @@ def probe(device: str | None, slot: DeviceSlot | None = None) -> dict[str, Any]:
     command = [sys.executable, "-m", "collector.machine.environment", *([device] if device else [])]
     environ = os.environ | ({**slot.variables, **spell_cores(slot.cores[0])} if slot else {})
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
-    if done.returncode < 0:  # by a signal: a want of memory, or somebody
+    if done.returncode < 0:  # by a signal: for lack of memory, or from a user
         ended = signal.Signals(-done.returncode).name
         raise HostError(f"torch does not start here: {ended} ended the process that looks for it; try again")
     if done.returncode != 0:
@@ -57,7 +57,7 @@ def probe(device: str | None, slot: DeviceSlot | None = None) -> dict[str, Any]:
 
 @cache
 def cell_variables(start: str) -> dict[str, str]:
-    """Environment variables for the cells of a run on this machine; forked cells get them from their server.
+    """Return environment variables for the cells of a run on this machine; forked cells get them from their server.
 
     They matter on a GPU as well: a graph with one scalar on the CPU has a C++ kernel.
     """
@@ -89,13 +89,13 @@ class Testbed:
 
     @property
     def device(self) -> str:
-        """Its name in `collector.device`."""
+        """The name of the device in `collector.device`."""
         return str(self.environment["device"])
 
     def serving(self, worker: int = 0) -> Testbed:
-        """Return the testbed with a fork server, which begins to import; itself where it has one or takes none.
+        """Return the testbed with a fork server, which begins to import; the testbed itself if it has one or does not fork.
 
-        It imports on the cores of one worker, as many as its cells will have.
+        The server imports on the cores of one worker, as many cores as its cells will have.
         """
         if self.launcher or self.execution.start != "fork":
             return self
@@ -103,14 +103,14 @@ class Testbed:
         return replace(self, launcher=Launcher(variables, Preload(self.device), cores))
 
     def import_for(self, cells: Iterable[Cell]) -> None:
-        """Makes the fork server import what these cells need."""
+        """Make the fork server import what these cells need."""
         if self.launcher:
             self.launcher.import_also(preload_for(cells, self.device))
 
 
 @contextmanager
 def keeping_servers(testbeds: Iterable[Testbed]) -> Iterator[None]:
-    """Leave the fork servers of testbeds to the next run, since they take 20 s to import what cells need, and end them last."""
+    """Keep the fork servers of testbeds for several runs, since imports take them 20 s, and end them with the context."""
     launchers = [testbed.launcher for testbed in testbeds if testbed.launcher]
     for launcher in launchers:
         launcher.is_kept = True
@@ -123,7 +123,7 @@ def keeping_servers(testbeds: Iterable[Testbed]) -> Iterator[None]:
 
 
 def preload_for(cells: Iterable[Cell], device: str) -> Preload:
-    """What a fork server imports for a plan: the libraries of its models and the code that builds them, in a fixed order."""
+    """Return the imports of a fork server for a plan: its models' libraries and the code that builds them, in a fixed order."""
     specs: dict[ModelSpec, None] = {}
     for suite, model in dict.fromkeys((cell.suite, cell.model) for cell in cells):
         with suppress(ZooError):  # an unknown model fails in its own cell
@@ -132,7 +132,7 @@ def preload_for(cells: Iterable[Cell], device: str) -> Preload:
 
 
 def preload_of_models(specs: Iterable[ModelSpec], device: str) -> Preload:
-    """Return what a fork server imports for these models."""
+    """Return the imports of a fork server for these models."""
     specs = list(specs)
     needs = sorted({name for spec in specs for name in spec.needs})
     builders = sorted({spec.builder.partition(":")[0] for spec in specs})
@@ -145,13 +145,13 @@ def preload_of_models(specs: Iterable[ModelSpec], device: str) -> Preload:
 def likely_models(selection: Selection, default: Sequence[str]) -> tuple[ModelSpec, ...]:
     """Return the models of a run on a GPU, as far as they are known before torch is imported; none without a GPU.
 
-    `default` are those of the zoo that it has where nothing is named.
+    `default` names the models of the zoo that a run has if the selection names none.
     """
     is_named = bool(selection.suites or selection.models)
     is_known = is_named or not (selection.everything or selection.models_file)
     if not is_known or selection.device not in (None, GPU) or not list_gpus():
         return ()
-    with suppress(ZooError):  # told by the plan
+    with suppress(ZooError):  # the plan reports it
         return select(in_suites=selection.suites, patterns=selection.models if is_named else default)
     return ()
 
@@ -164,13 +164,13 @@ def find_testbeds(
     first_worker: int = 0,
     models: Sequence[ModelSpec] = (),
 ) -> list[Testbed]:
-    """The testbeds of this machine that the options ask for: one a GPU, or the CPU.
+    """Return the testbeds of this machine that the options ask for: one for each GPU, or the CPU.
 
-    Where there are several, the options of each name them all: each has a part of the host's cores, and a run that is
-    resumed alone must get that part again. With `serve` a run follows: the fork servers and this process begin to import
+    If there are several, the options of each name all GPUs: each testbed has a part of the host's cores, and a run that is
+    resumed alone must get that part again. `serve` announces a run: the fork servers and this process begin to import
     while the environments are probed, the servers on the cores of the `first_worker`, at first what `models` need. This
-    process imports torch from the overlay, too, if there is one, to make the plan; without `plans` it does not: of several
-    overlays it can import one.
+    process imports torch from the overlay, too, if there is one, to make the plan. Without `plans` it does not, since it can
+    import only one of several overlays.
 
     Raises:
         HostError: torch is not installed, or the device is not there.
@@ -204,11 +204,11 @@ def find_testbeds(
 
 
 def _overlay_variables(execution: ExecutionOptions) -> dict[str, str]:
-    """Variables with which new processes import torch from the overlay."""
+    """Return variables with which new processes import torch from the overlay. Raises `ConfigError` if it cannot be used."""
     folder = execution.overlay
     if not Path(folder, "torch").is_dir():
         raise ConfigError(f"{folder} is gone, from which torch was imported: `run --source` makes it again")
-    # The bundle of another user may name any folder: torch is imported from those alone that this user made.
+    # The bundle of another user may name any folder: torch is imported only from folders that this user made.
     if Path(folder).stat().st_uid != os.geteuid():
         raise ConfigError(f"{folder} belongs to another user: make it yourself with `run --source`")
     rest = os.environ.get("PYTHONPATH")
@@ -216,9 +216,9 @@ def _overlay_variables(execution: ExecutionOptions) -> dict[str, str]:
 
 
 def testbeds_of(unfinished: Sequence[Unfinished], serve: bool = False) -> list[Testbed]:
-    """The testbed of each unfinished run of a night, in the same order.
+    """Return the testbed of each unfinished run of a night, in the same order.
 
-    Raises `ConfigError` where this machine or its torch is not the one that a run began on, and what `find_testbeds` raises.
+    Raises `ConfigError` if this machine or its torch is not the one that a run began on, and what `find_testbeds` raises.
     """
     options = [run.requested.execution for run in unfinished]
     indexes = [index for execution in options for index in (execution.gpus or "").split(",") if index]
@@ -232,12 +232,12 @@ def testbeds_of(unfinished: Sequence[Unfinished], serve: bool = False) -> list[T
 
 def _testbed_for(run: Unfinished, here: Sequence[Testbed]) -> Testbed:
     index = run.contents.header.testbed.get("gpu_index")
-    # Without its own GPU it gets any; `check_testbed` then refuses it and names both.
+    # A run whose GPU is missing gets another testbed; `check_testbed` then refuses it and names both.
     return next((testbed for testbed in here if testbed.environment.get("gpu_index") == index), here[0])
 
 
 def last_testbeds(history: Iterable[BundleContents], testbeds: Sequence[Testbed]) -> dict[Group, int]:
-    """By group of cells, the testbed that measured it last: two GPUs of a kind differ by a few tenths of a percent."""
+    """Return, by group of cells, the index of the testbed that measured it last: GPUs of a kind differ by tenths of a percent."""
     known = [extract_testbed(testbed.environment) for testbed in testbeds]
     numbers = {(item.get("node"), item.get("gpu_index")): number for number, item in enumerate(known)}
     return last_places(history, lambda testbed: numbers.get((testbed.get("node"), testbed.get("gpu_index"))))

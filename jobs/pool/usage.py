@@ -1,4 +1,4 @@
-"""How a run used its machine, and which of its measurements were disturbed."""
+"""The usage of a machine by a run, and the check for measurements that were disturbed."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from collector.machine.yardstick import BUSY, SLOW_HOST
 from collector.vocabulary import Cell, Measurement
 
 _HOST_WAS_SLOW = "the host was slow: the eager latency is off from the same model's elsewhere in this run"
-#: How far two processes' eager runs of one model may be apart, and what else was wrong. Device times repeat within 2 %;
-#: another process on the GPU doubles them.
+#: The largest ratio of two processes' eager runs of one model, and the reason to report beyond it. Device times repeat within
+#: 2 %; another process on the GPU doubles them.
 _OFF = {
     "eager_kernel_ms": (1.05, "the eager device time is off from the same model's elsewhere in this run"),
     "eager_ms": (SLOW_HOST, _HOST_WAS_SLOW),
 }
-#: After so many repeats that were slow again, and more than twice as many as came out right, no more are made: what slows the
-#: host is no cell of this run.
+#: After so many repeats that were slow again, if they are also more than twice as many as the good repeats, no more repeats are
+#: made: then it is no cell of this run that slows the host.
 _IN_VAIN = 4
 
 #: A call cannot take less time than the device is busy with it. The clock of a GPU drifts by less than this between the two
 #: passes: of 805 cells on H100s and H200s four are beyond it, and their probes took 13 to 50 % longer than on an idle GPU.
 _BEYOND_LATENCY = 1.02
 
-#: What the eager form of a model depends on.
+#: The fields of a cell that the eager form of its model depends on.
 Group = tuple[str, str, str, str, int]
 
 
@@ -38,7 +38,7 @@ Job = TypeVar("Job")
 
 @dataclass
 class DisturbanceCheck(Generic[Job]):
-    """Compares each measurement of a device with the others of the run. A job, whatever it is, is what measures a cell once.
+    """A check that compares each measurement of a device with the others of the run. A job measures a cell once.
 
     `idle_ms` is the shortest probe so far (`collector.machine.yardstick`), 0 before the first.
     """
@@ -46,28 +46,28 @@ class DisturbanceCheck(Generic[Job]):
     idle_ms: float = 0.0
     _fastest: dict[tuple[str, Group], tuple[float, Job]] = field(default_factory=dict)
     _repeated: set[Job] = field(default_factory=set)
-    #: Jobs whose measurement is marked for a slow host; and how many repeats came out right, and how many slow again.
+    #: Jobs whose measurement is marked for a slow host; the number of good repeats, and of repeats that were slow again.
     _marked: set[Job] = field(default_factory=set)
     _right: int = 0
     _slow_again: int = 0
 
     def eager_ms(self, cell: Cell) -> float:
-        """Return the least eager latency of the cell's model so far; 0 where there was none, and on a CPU."""
+        """Return the shortest eager latency of the cell's model so far, in ms; 0 if there was none, and on a CPU."""
         fastest = self._fastest.get(("eager_ms", _group(cell)))
         return fastest[0] if fastest else 0.0
 
     def may_be_repeated(self, job: Job) -> bool:
-        """Return whether a later measurement may show that this one was disturbed: others are compared with the fastest alone."""
+        """Return whether a later measurement may show that this job was disturbed: it is compared with the fastest job only."""
         return job not in self._repeated and any(job == fastest for _, fastest in self._fastest.values())
 
     def is_spared(self, job: Job) -> bool:
-        """Return whether a measurement that is marked for a slow host stays as it is, since repeats do not help here."""
+        """Return whether a job that is marked for a slow host is not repeated, since repeats do not help here."""
         return job in self._marked and self._slow_again >= max(_IN_VAIN, 2 * self._right + 1)
 
     def judge(self, measurement: Measurement, job: Job) -> list[Job]:
-        """The jobs to do again alone, now that the measurement of this one is known; each at most once.
+        """Return the jobs to repeat alone, now that the measurement of `job` is known; each job at most once.
 
-        Marks the measurement: `details["disturbed"]` says what is wrong with it, `details["repeated"]` that it is a
+        Mark the measurement: `details["disturbed"]` says what is wrong with it, `details["repeated"]` that it is a
         cell's second one.
         """
         if job in self._repeated:
@@ -87,7 +87,7 @@ class DisturbanceCheck(Generic[Job]):
         return again
 
     def _count(self, job: Job, reason: str) -> None:
-        """Count how a repeat came out, and keep which jobs are marked for a slow host."""
+        """Count the result of a repeat, or remember a job that is marked for a slow host."""
         is_slow = reason == _HOST_WAS_SLOW
         if job in self._repeated:
             self._slow_again += is_slow
@@ -96,7 +96,7 @@ class DisturbanceCheck(Generic[Job]):
             self._marked.add(job)
 
     def _slower_of_two(self, measurement: Measurement, job: Job) -> dict[Job, str]:
-        """This job or the model's fastest so far, whichever is slower, if the eager runs of the two are too far apart."""
+        """Return the slower one of this job and the model's fastest, with the reason, if their eager runs are too far apart."""
         suspects = dict[Job, str]()
         if "eager_kernel_ms" not in measurement.metrics:
             return suspects  # a CPU, or no device activity
@@ -136,10 +136,10 @@ _LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How one device's part of a run used the machine.
+    """The usage of the machine by one device's part of a run.
 
-    Shares are between 0 and 1, of the cores that belong to the device and of the time of its workers; None is what this
-    machine does not tell. `waiting` is for the device or its memory, `standing` is being stopped for another cell.
+    Shares are between 0 and 1, of the cores that belong to the device and of the time of its workers; None is a share that this
+    machine does not report. `waiting` is for the device or its memory, `standing` is being stopped for another cell.
     """
 
     seconds: float
@@ -154,7 +154,7 @@ class Usage:
     standing: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object with what is known."""
+        """Return a JSON object with the figures that are known."""
         found = {name: value for name, value in asdict(self).items() if value is not None}
         return {name: round(value, 4) if isinstance(value, float) else value for name, value in found.items()}
 
@@ -163,7 +163,7 @@ class Usage:
 
 
 def usage_words(usage: Mapping[str, Any]) -> str:
-    """Return a usage, as `to_json` made it, in a line."""
+    """Return a line that describes a usage in the form of `to_json`."""
     device = [f"GPU {_percent(usage['gpu_busy'])} busy"] if "gpu_busy" in usage else []
     if "gpu_memory_bytes" in usage:
         most = usage["gpu_memory_most_bytes"]
@@ -183,9 +183,10 @@ def _percent(share: float) -> str:
 
 
 class UsageMeter:
-    """Watches a device and its cores from `start` to `usage`, and adds up what the cells say.
+    """A meter of a device and its cores, from its creation to `usage`, which also adds up the times that cells report.
 
-    `gpu` is the UUID of the GPU, `cores` are those of its workers and the ones that are kept free.
+    It watches the GPU inside its context. `gpu` is the UUID of the GPU, `cores` are the cores of its workers and the cores
+    that are kept free.
     """
 
     def __init__(self, gpu: str | None, cores: Sequence[int], workers: int) -> None:
@@ -204,7 +205,7 @@ class UsageMeter:
         self._over.set()
 
     def took(self, measurement: Measurement) -> None:
-        """Add what one cell says of its time."""
+        """Add the times that one cell reports."""
         details = measurement.details
         stopped_s = float(details.get("stopped_s", 0.0))
         self._lived_s += measurement.wall_s
@@ -212,7 +213,7 @@ class UsageMeter:
         self._waited_s += max(0.0, float(details.get("waited_s", 0.0)) - stopped_s)
 
     def usage(self) -> Usage:
-        """Return what was seen until now."""
+        """Return the usage until now."""
         seconds = max(1e-9, time.monotonic() - self._began)
         there_s = seconds * self._workers
         busy, memory = zip(*self._looks, strict=True) if self._looks else ((), ())
@@ -244,7 +245,7 @@ class UsageMeter:
 
 
 def read_cores(cores: Sequence[int]) -> list[tuple[float, float]]:
-    """Return, for each core, its time without work and its time in all, in the kernel's ticks; empty where it does not say."""
+    """Return each core's time without work and its total time, in the kernel's ticks; leave out cores that it does not list."""
     try:
         lines = _STAT.read_text().splitlines()
     except OSError:
@@ -257,7 +258,7 @@ def read_cores(cores: Sequence[int]) -> list[tuple[float, float]]:
 
 
 def busy_share(before: Sequence[tuple[float, float]], after: Sequence[tuple[float, float]]) -> float | None:
-    """Return the share of the time between two readings in which the cores worked; None where no time has passed."""
+    """Return the share of the time between two readings in which the cores worked; None if no time has passed."""
     idle = sum(now - then for (then, _), (now, _) in zip(before, after, strict=False))
     total = sum(now - then for (_, then), (_, now) in zip(before, after, strict=False))
     return 1 - idle / total if total > 0 else None
