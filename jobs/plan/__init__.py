@@ -1,1 +1,1 @@
-"""Which cells to measure, in what order, and what that costs."""
+"""Plans of runs: the cells to measure, their order, and their costs."""

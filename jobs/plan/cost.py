@@ -1,4 +1,4 @@
-"""What a cell costs, learned from bundles: seconds of a worker, seconds of the device, bytes of its memory.
+"""The costs of cells, learned from bundles: seconds of a worker, seconds of the device, and bytes of its memory.
 
 Imports no torch. A worker's seconds are those for which a cell occupied a worker, less the time for which it was stopped
 or waited for the device: more workers can share the rest. The device's seconds are those for which the cell held it, which
@@ -8,8 +8,9 @@ A quantity of a cell that was not measured is estimated from the most similar ce
 under another config, times the ratio of the two configs on the models that have both; else the median of the config in
 that phase; of the phase; of the device. Cells of another device are never used: a CPU says nothing about a GPU.
 
-A cell knows what it needs once its eager form has run. Before that this plan tells; a cell that needs more than it says ends
-with `oom` at its own limit, before anything was compiled, and starts again with twice as much. No neighbour notices.
+A cell knows the memory that it needs once its eager form has run. Before that, `MemoryPlan` estimates it. A cell that needs
+more than the estimate ends with `oom` at its own limit, before anything was compiled, and starts again with twice as much. The
+other cells are not disturbed by that.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from collector.device import is_accelerator
 from collector.usage_errors import BundleError
 from collector.vocabulary import KEPT_BYTES, NOT_APPLICABLE, Cell, Config, Measurement, Phase, Stage, Status
 
-#: Seconds of a worker for a cell of which nothing is known: about what one process a cell took in this project's first
-#: session, templates without autotuning on an H200.
+#: Seconds of a worker for a cell of which nothing is known: about the time that one process for each cell took in this
+#: project's first session, for templates without autotuning on an H200.
 DEFAULT_WORKER_S = 25.0
-#: Seconds of a worker from which on a cell is one of the longest: four of the default night are, and end it on two GPUs.
+#: A cell of more seconds of a worker is one of the longest: four cells of the default night are, and they end it on two GPUs.
 _LONG_S = 400.0
-#: Bundles that a folder's history goes back.
+#: The number of newest bundles that form a folder's history.
 NEWEST = 20
 
-#: Such a cell ended before any work: it costs next to nothing itself and says nothing about another.
+#: Statuses of cells that ended before any work: they cost next to nothing and say nothing about other cells.
 _NO_WORK = (NOT_APPLICABLE | {Status.CONFIG_ERROR}) - {Status.NOT_CHECKED, Status.ILL_CONDITIONED}
 
-#: Device, suite, model, phase: what the configs of a model are compared within.
+#: Device, suite, model, phase: the configs of a model are compared within these.
 ModelKey = tuple[str, str, str, Phase]
-#: Device, phase, config: what a median is taken of where the model itself says nothing.
+#: Device, phase, config: a median over these is the estimate if the model itself was not measured.
 Group = tuple[str, Phase | None, str | None]
 
 
@@ -60,7 +61,7 @@ class Source(StrEnum):
 
 
 class Estimates:
-    """Estimates one quantity in its own unit. A cell measured several times counts once, by its median."""
+    """The estimates of one quantity, in its own unit. A cell measured several times counts once, by its median."""
 
     def __init__(self, values: Iterable[tuple[Cell, float]]) -> None:
         cells: dict[str, Cell] = {}
@@ -85,7 +86,7 @@ class Estimates:
         self._ratio = cache(self._find_ratio)
 
     def estimate(self, cell: Cell) -> tuple[float, Source] | None:
-        """The value for a cell and its source; None where nothing of its device was measured."""
+        """Return the value for a cell and its source; None if no cell of its device was measured."""
         if (value := self._exact.get(cell.cell_id)) is not None:
             return value, Source.MEASURED
         config = cell.config.config_id
@@ -103,7 +104,7 @@ class Estimates:
         return median(scaled) if scaled else None
 
     def _find_ratio(self, device: str, phase: Phase, config: str, other: str) -> float | None:
-        """The ratio of `config` to `other` in this phase, by the models that have both; None where it is not known."""
+        """Return the ratio of `config` to `other` in this phase, by the models that have both; None if it is not known."""
         both = [
             (values[config], values[other])
             for key, values in self._models.items()
@@ -128,13 +129,12 @@ def _groups(device: str, phase: Phase, config: str) -> list[tuple[Source, Group]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one cell takes, in seconds and bytes; None where no bundle has it.
+    """The cost of one cell, in seconds and bytes; a figure that no bundle has is None.
 
-    `worker_s` is without waiting. `device_s` is the time for which it holds the device: `alone_s` of it, to measure
-    and to tune, while no other cell uses it. `load_bytes`, `eager_bytes` and `check_bytes` are the most device memory in these
-    stages, `kept_bytes` the most that it keeps between its calls while it compiles, known only where the model was measured in
-    this phase.
-    `source` is where `worker_s` comes from.
+    `worker_s` is without waiting. `device_s` is the time for which the cell holds the device; for `alone_s` of it, to measure
+    and to tune, no other cell uses the device. `load_bytes`, `eager_bytes` and `check_bytes` are the most device memory in these
+    stages, `kept_bytes` is the most that the cell keeps between its calls while it compiles. Bytes are known only if the model
+    was measured in this phase. `source` is the source of `worker_s`.
     """
 
     worker_s: float
@@ -147,8 +147,11 @@ class Cost:
     kept_bytes: int | None = None
 
     def completed_by(self, other: Cost) -> Cost:
-        """Return this cost with what `other` knows better: what the model itself took, where this is from other models, and
-        anything where this is nothing but the default."""
+        """Return this cost, completed by the figures that `other` knows better.
+
+        Times of `other` are better if they are from the model itself and these are not, or if these are the default. Bytes are
+        taken from `other` if they are None here.
+        """
         better = self.source is Source.DEFAULT or (self.source not in _OF_THE_MODEL and other.source in _OF_THE_MODEL)
         times = other if better else self
         sizes = {name: getattr(other, name) if getattr(self, name) is None else getattr(self, name) for name in _BYTES}
@@ -156,7 +159,7 @@ class Cost:
 
 
 class CostModel:
-    """Estimates cells from measured ones. The same measurements in any order give the same estimates."""
+    """A model that estimates the costs of cells from measured cells. The order of the measurements does not matter."""
 
     def __init__(
         self,
@@ -171,7 +174,7 @@ class CostModel:
 
     @classmethod
     def learn(cls, measurements: Iterable[Measurement], shipped: CostModel | None = None) -> CostModel:
-        """Return a model of these measurements; what they do not tell is as in `shipped`, else the default."""
+        """Return a model of these measurements; costs that they do not show are as in `shipped`, else the default."""
         samples: dict[str, list[tuple[Cell, float]]] = defaultdict(list)
         no_work: dict[str, list[float]] = defaultdict(list)
         for measurement in measurements:
@@ -187,11 +190,11 @@ class CostModel:
 
     @classmethod
     def of_history(cls, history: Iterable[BundleContents]) -> CostModel:
-        """Return a model of all that these bundles measured; what they do not tell is as it was when this version was made."""
+        """Return a model of all measurements in these bundles; costs that they do not show are as in `shipped_costs`."""
         return cls.learn((item for contents in history for item in contents.measurements), shipped_costs())
 
     def estimate(self, cell: Cell) -> Cost:
-        """What the cell will take: as measured, else from the nearest cells, else `DEFAULT_WORKER_S`."""
+        """Return the expected cost of a cell: as measured, else from the nearest cells, else `DEFAULT_WORKER_S`."""
         if cell.cell_id not in self._known:
             self._known[cell.cell_id] = self._estimate(cell)
         return self._known[cell.cell_id]
@@ -202,7 +205,7 @@ class CostModel:
         if source is not Source.MEASURED and cell.cell_id in self._no_work:
             return Cost(self._no_work[cell.cell_id], 0.0, Source.MEASURED, 0.0, 0, 0, 0, 0)
         plain = {name: answer[0] if answer else None for name, answer in estimates.items()}
-        # What other models need of the memory says nothing.
+        # The memory that other models need says nothing about this one.
         sizes = {
             name: int(answer[0]) if (answer := estimates[name]) and answer[1] in _OF_THE_MODEL else None
             for name in _BYTES
@@ -211,21 +214,21 @@ class CostModel:
         return found if self._shipped is None else found.completed_by(self._shipped.estimate(cell))
 
 
-#: Sources that say something of the model itself.
+#: Sources that are about the model itself.
 _OF_THE_MODEL = (Source.MEASURED, Source.MODEL)
-#: The quantities that do not depend on the config, and all bytes: beside a graph's pool a check takes more.
+#: The quantities that do not depend on the config, and all bytes: a check takes more memory beside the pool of a CUDA graph.
 _OF_ALL_CONFIGS = ("load_bytes", "eager_bytes", "kept_bytes")
 _BYTES = (*_OF_ALL_CONFIGS, "check_bytes")
 
 
 def _key(quantity: str, cell: Cell) -> Cell:
-    """Return the cell under which a quantity of this cell is known."""
+    """Return the cell that stands for a quantity of this cell: without its config if the quantity does not depend on it."""
     return replace(cell, config=Config()) if quantity in _OF_ALL_CONFIGS else cell
 
 
 @cache
 def shipped_costs() -> CostModel:
-    """Return what the cells of a default night took on one H100 when this version was made (`benchmarks first_costs`)."""
+    """Return the costs of a default night's cells on one H100 when this version was made (`benchmarks first_costs`)."""
     rows = json.loads(Path(__file__).with_name("first_costs.json").read_text())
     return CostModel.learn(
         Measurement(
@@ -242,8 +245,8 @@ def shipped_costs() -> CostModel:
 def is_long(cell: Cell) -> bool:
     """Return whether a cell took minutes when this version was made.
 
-    It does not depend on earlier nights: how its candidates are compiled is part of what its tuning takes, and must be the same
-    in each.
+    The answer does not depend on earlier nights: it decides how candidates are compiled, which is part of the time of tuning and
+    must be the same in each night.
     """
     known = shipped_costs().estimate(cell)
     return known.source is Source.MEASURED and known.worker_s > _LONG_S
@@ -255,12 +258,12 @@ def is_whole(measurement: Measurement) -> bool:
 
 
 def worker_s(measurement: Measurement) -> float:
-    """Seconds for which a measured cell occupied a worker, without waiting."""
+    """Return the seconds for which a measured cell occupied a worker, without waiting."""
     return max(0.0, measurement.wall_s - (_number(measurement.details.get("waited_s")) or 0.0))
 
 
 def held_s(measurement: Measurement, *purposes: str) -> float | None:
-    """Seconds for which a measured cell held the device, for these purposes or for any; None where it is not recorded."""
+    """Return the seconds for which a measured cell held the device, for these purposes or for any; None if not recorded."""
     held = measurement.details.get("held_s")
     if not isinstance(held, Mapping):
         return None
@@ -270,7 +273,7 @@ def held_s(measurement: Measurement, *purposes: str) -> float | None:
 #: Purposes for which one cell at a time holds the device (`collector.measure.cell.Host`).
 _ALONE = ("tune", "profile", "measure", "choose", "still")
 
-#: What is learned of a cell, each by itself: an older bundle knows its time but not how long it held the device.
+#: The quantities that are learned of a cell, each by itself: an older bundle has its time, but not how long it held the device.
 _QUANTITIES: Mapping[str, Callable[[Measurement], float | None]] = {
     "worker_s": worker_s,
     "device_s": held_s,
@@ -285,11 +288,11 @@ _QUANTITIES: Mapping[str, Callable[[Measurement], float | None]] = {
 
 
 def kept_bytes(measurement: Measurement) -> float | None:
-    """Return the most device memory that a cell kept between its calls while it compiled; None where it is not recorded.
+    """Return the most device memory that a cell kept between its calls while it compiled; None if it is not recorded.
 
-    A check may keep more for some seconds: that belongs to its peak. Cells that are planned with it for all of their life, most
-    of which is compiling, kept each other out. Older bundles have the most that was kept in any stage: there it is no more than
-    what was reserved while the first call ran, and at the end.
+    A check may keep more for some seconds, which counts as part of its peak: when cells were planned with that memory for all of
+    their life, most of which is compiling, they kept each other out. Older bundles have the most memory kept in any stage. For
+    these the memory that was reserved during the first call, and at the end, is an upper limit.
     """
     if (kept := _number(measurement.details.get(KEPT_BYTES))) is None:
         return None
@@ -298,89 +301,89 @@ def kept_bytes(measurement: Measurement) -> float | None:
 
 
 def _stage_bytes(measurement: Measurement, stage: Stage) -> float | None:
-    """Return the most device memory that a cell reserved in a stage; None where its bundle has no such record."""
+    """Return the most device memory that a cell reserved in a stage; None if its bundle has no such record."""
     recorded = measurement.details.get("stage_bytes")
     return _number(recorded.get(stage.value)) if isinstance(recorded, Mapping) else None
 
 
 def learn_from(path: Path) -> CostModel:
-    """The model of the bundles of `read_history`."""
+    """Return the cost model of the bundles of `read_history`."""
     return CostModel.of_history(read_history(path))
 
 
 def read_history(path: Path) -> list[BundleContents]:
-    """A bundle, or the `NEWEST` bundles below a folder that can be read, the newest first; none where there is no such path.
+    """Return a bundle, or the `NEWEST` readable bundles below a folder, the newest first; empty if there is no such path.
 
     Raises:
-        BundleError: `path` is a file and no bundle.
+        BundleError: `path` is a file that is no bundle.
     """
     return [read_bundle(bundle) for bundle in newest_bundles(path)]
 
 
 def newest_bundles(path: Path) -> list[Path]:
-    """The files of `read_history`, the newest first."""
+    """Return the paths of the bundles of `read_history`, the newest first."""
     if not path.is_dir():
         return [path] if path.exists() else []
-    # Imported files were measured by another program, without its costs; a census measures nothing. What confirms a night
-    # measures few of its cells again.
+    # Imported files were measured by another program, without costs; a census measures nothing; a run that confirms a night
+    # measures only few of its cells again.
     measured = [one for one in bundles_below(path) if one[0].trigger not in ("import", CENSUS, CONFIRM)]
     dated = [(header.started_at, bundle) for header, bundle in measured]
     return [bundle for _, bundle in sorted(dated, reverse=True)[:NEWEST]]
 
 
 def bundles_below(folder: Path) -> Iterator[tuple[RunHeader, Path]]:
-    """The bundles below a folder that can be read, with their first lines."""
+    """Yield the header and the path of each readable bundle below a folder."""
     for path in folder.rglob("*.jsonl*"):
         if path.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.xz")):
-            with suppress(BundleError):  # a history that is in part unreadable is still a history
+            with suppress(BundleError):  # unreadable bundles are left out of the history
                 yield check_bundle(path), path
 
 
 def _number(value: Any) -> float | None:
-    """A finite number of a bundle's free-form details, else None."""
+    """Return a value of a bundle's free-form details as a float if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
 
 
-#: What a process takes of a device before it allocates anything: CUDA's context, the kernels of torch and of libraries. On
+#: Bytes of a device that a process takes before it allocates anything: CUDA's context, the kernels of torch and of libraries. On
 #: an H100 with torch 2.11 nvidia-smi shows 0.5 to 0.7 GB.
 CONTEXT_BYTES = 700e6
-#: Part of the device's memory that a model may take where nobody knows, to load and to run in eager mode, and the bytes that this
-#: is at least: on a GPU with 24 GB free a 32nd would have most models of a billion weights start four times.
+#: The part of the device's memory that an unknown model may take, to load and to run in eager mode, and the bytes that it may
+#: take at least: on a GPU with 24 GB free, a 32nd of these would make most models of a billion weights start four times.
 _UNKNOWN_PART = {Stage.LOAD_MODEL: 1 / 32, Stage.EAGER: 1 / 16}
 _LEAST_BYTES = {Stage.LOAD_MODEL: 2e9, Stage.EAGER: 4e9}
-#: By how much a process may need more than another of the same cell: the allocator's fragments, a library's workspace. In four
-#: nights on H100s all 177 cells took the same bytes to load and in eager mode. In two of them, of one version, 159 of 170 cells
-#: took the same in their checks, and 169 within 2 %.
+#: How much more than another process of the same cell a process may need: the allocator's fragments, a library's workspace. In
+#: four nights on H100s all 177 cells took the same bytes to load and in eager mode. In two of them, of one version, 159 of 170
+#: cells took the same in their checks, and 169 within 2 %.
 _MARGIN, _MORE_BYTES = 1.02, 256e6
-#: What a cell asks for at most while it compiles and is timed, as a multiple of what its eager form takes
+#: The most memory that a cell asks for while it compiles and is timed, as a multiple of the memory that its eager form takes
 #: (`collector.measure.cell`).
 _CALLS = 1.5
 #: Stages whose needs are learned as they were recorded.
 _LEARNED = frozenset({Stage.LOAD_MODEL.value, Stage.EAGER.value, Stage.CORRECTNESS.value})
 
-#: Bytes of device memory that a cell needs in a stage, or None if that is not known: to compile, what it keeps between its calls.
+#: Bytes of device memory that a cell needs in a stage, for compiling those that it keeps between its calls; None if not known.
 MemoryOf = Callable[[Cell, Stage], float | None]
 
-#: Of a model: suite, name, phase, dtype, batch size, stage; and the config where the stage differs by it.
+#: Of a model: suite, name, phase, dtype, batch size, stage; and the config if the memory of the stage depends on it.
 _Key = tuple[str, str, str, str, int, Stage, str]
 
 
 class MemoryPlan:
-    """The bytes that cells need in the stages in which they cannot know themselves.
+    """A plan of the bytes that cells need in the stages in which they cannot know their needs.
 
-    `total` is what all cells may have together, `memory_of` tells what earlier runs recorded.
+    `total` is the memory that all cells may have together, `memory_of` returns the bytes that earlier runs recorded.
     """
 
     def __init__(self, total: float, memory_of: MemoryOf) -> None:
-        #: What one cell may have beside its context.
+        #: The bytes that one cell may have beside its context.
         self._most, self._memory_of = max(0.0, total - CONTEXT_BYTES), memory_of
-        #: What cells of this run have shown, by model and stage: earlier runs may have had less.
+        #: The bytes that cells of this run have taken, by model and stage: earlier runs may have taken less.
         self._shown: dict[_Key, float] = {}
 
     def needs(self, cell: Cell, stage: Stage) -> float:
-        """Return the bytes of a cell to load its model, or to run it in eager mode; 0 on a CPU."""
+        """Return the bytes that a cell needs to load its model, or to run it in eager mode; 0 on a CPU."""
         if not is_accelerator(cell.device):
             return 0.0
         stage = stage if stage is Stage.EAGER else Stage.LOAD_MODEL
@@ -388,7 +391,7 @@ class MemoryPlan:
         return self._unknown(stage) if known is None else known
 
     def most(self, cell: Cell, is_checked: bool = True) -> float:
-        """Return the bytes that a cell needs at its peak, as far as that can be known before it runs; or without its check."""
+        """Return the bytes that a cell needs at its peak, or without its check, as far as they are known before it runs."""
         if not is_accelerator(cell.device):
             return 0.0
         calls, check = _CALLS * self.needs(cell, Stage.EAGER), self._known(cell, Stage.CORRECTNESS)
@@ -396,7 +399,7 @@ class MemoryPlan:
         return CONTEXT_BYTES + min(self._most, most)
 
     def _known(self, cell: Cell, stage: Stage) -> float | None:
-        """Return what a cell needs in a stage, if its model was seen in it."""
+        """Return the bytes that a cell needs in a stage; None if its model was not measured in that stage."""
         told = [self._memory_of(cell, stage), self._shown.get(_memory_key(cell, stage))]
         if told == [None, None]:
             told = [self._shown.get(_of_any_config(cell, stage))]
@@ -404,22 +407,22 @@ class MemoryPlan:
         return min(_MARGIN * max(known) + _MORE_BYTES, self._most) if known else None
 
     def checks(self, cell: Cell) -> float | None:
-        """Return the bytes that a cell's check takes; None where its model has not shown that, or where less is left for it."""
+        """Return the bytes that a cell's check takes; None if they are not known, or not less than all that a cell may have."""
         known = self._known(cell, Stage.CORRECTNESS)
         return known if known is not None and known < self._most else None
 
     def keeps(self, cell: Cell) -> float | None:
-        """Return the bytes that a cell keeps between its calls at most; None where its model has not shown that."""
+        """Return the most bytes that a cell keeps between its calls, its context included; None if they are not known."""
         kept = self._known(cell, Stage.COMPILE) if is_accelerator(cell.device) else None
         return None if kept is None else CONTEXT_BYTES + kept
 
     def note(self, cell: Cell, kept: float, asked: float) -> None:
-        """Keep what a cell has kept between its calls and asked for at most, for others of its model."""
+        """Record the bytes that a cell kept between its calls, and the most that it asked for, for other cells of its model."""
         self._show(cell, Stage.COMPILE, kept)
         self._show(cell, Stage.CORRECTNESS, (asked - _MORE_BYTES) / _MARGIN)
 
     def learn(self, measurement: Measurement) -> None:
-        """Keep what a cell took for others of its model."""
+        """Record the bytes that a measured cell took, for other cells of its model."""
         if measurement.status is Status.OOM:
             return
         recorded, cell = measurement.details.get("stage_bytes", {}), measurement.cell
@@ -433,7 +436,7 @@ class MemoryPlan:
             self._shown[key] = max(size, self._shown.get(key, 0.0))
 
     def grow(self, measurement: Measurement, promised: float) -> bool:
-        """Return whether a cell ran out of what it was promised before it knew its needs, and promise twice as much."""
+        """Promise twice as much to a cell that ran out of its promised memory before it knew its needs; return whether it did."""
         failure = measurement.failure
         if measurement.status is not Status.OOM or failure is None or promised >= self._most:
             return False

@@ -1,8 +1,8 @@
-"""`nightly --dry-run`: what a night would take and what would take it, as text or JSON, without measuring.
+"""`nightly --dry-run`: the time that a night would take, and the cells that would take it, as text or JSON.
 
-Predicted times are multiplied by the **slack**, by which measured nights exceeded what the costs of their own cells predict:
-starting and ending processes, workers that wait for the device at the same moment, and the end of a night when not every
-worker has a cell.
+Nothing is measured. Predicted times are multiplied by the **slack**, the factor by which measured nights exceeded the times
+that the costs of their own cells predict: starting and ending processes, workers that wait for the device at the same moment,
+and the end of a night when not every worker has a cell.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jobs.requested_options import ExecutionOptions
 
 HOUR = 3600.0
 _LONGEST = 10
-#: What a night's time is broken down by.
+#: The axes along which a night's time is broken down.
 AXES: Mapping[str, Callable[[Cell], str]] = {
     "config": lambda cell: cell.config.name,
     "phase": lambda cell: cell.phase.value,
@@ -40,16 +40,16 @@ AXES: Mapping[str, Callable[[Cell], str]] = {
 
 
 def backtest(contents: BundleContents) -> tuple[float, float] | None:
-    """Seconds that a run took and those that its cells predict; None where it has too few cells to keep its workers busy."""
+    """Return the seconds that a run took and that its cells predict; None if it has too few cells, or cells carried over."""
     items = [item for item in contents.measurements if SAME_PROGRAM not in item.details]
     if any("only" in item.details for item in items):
-        return None  # a cell that was carried over tells nothing of what it takes to measure it
+        return None  # a cell that was carried over does not show how long measuring it takes
     starts = {item.cell: datetime.fromisoformat(item.started_at).timestamp() for item in items}
     workers = contents.header.testbed.get("workers") or 1
     if len(items) < 2 * workers:
         return None
     took_s = max(starts[item.cell] + item.wall_s for item in items) - min(starts.values())
-    # A bundle has cells in the order in which they ended; they were started in another.
+    # A bundle has cells in the order in which they ended; they were started in another order.
     cells = sorted(starts, key=lambda cell: starts[cell])
     predicted_s = predict(cells, CostModel.learn(items), workers).total_s
     return (took_s, predicted_s) if predicted_s > 0 else None
@@ -57,10 +57,10 @@ def backtest(contents: BundleContents) -> tuple[float, float] | None:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a plan would take. `gpus` has for each GPU its cells, those started before the budget ends, and hours.
+    """The forecast of a plan. For each GPU, `gpus` has its cells, the cells started before the budget ends, and hours.
 
-    `costs` are those of the cells that would be measured: a cell whose program another one has is not measured again.
-    `slack` is the mean of so many measured `nights`, 1 where there is none.
+    `costs` are the costs of the cells that would be measured: a cell with the same program as another is not measured again.
+    `slack` is the mean over the given number of measured `nights`, 1 if there is none.
     """
 
     plan: Plan
@@ -71,7 +71,7 @@ class Forecast:
     costs: list[tuple[Cell, Cost]]
 
     def hours_by(self, axis: str) -> list[tuple[str, int, float]]:
-        """Worker-hours along `config`, `phase` or `suite`: name, cells, hours, the largest first."""
+        """Return worker-hours along `config`, `phase` or `suite`: name, cells and hours, the most hours first."""
         cells: Counter[str] = Counter()
         hours: dict[str, float] = defaultdict(float)
         for cell, cost in self.costs:
@@ -81,11 +81,11 @@ class Forecast:
         return [(name, cells[name], hours[name]) for name in sorted(hours, key=lambda name: (-hours[name], name))]
 
     def longest(self) -> list[tuple[Cell, Cost]]:
-        """The ten cells that occupy a worker longest."""
+        """Return the ten cells that occupy a worker longest, with their costs."""
         return sorted(self.costs, key=lambda item: -item[1].worker_s)[:_LONGEST]
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; the names of numbers have their units."""
+        """Return a JSON object; the names of numbers have their units."""
         budget_s, sources = self.execution.budget_s, Counter(cost.source for _, cost in self.costs)
         measured, default = sources[Source.MEASURED], sources[Source.DEFAULT]
         return {
@@ -115,7 +115,7 @@ class Forecast:
 
 
 def forecast(plan: Plan, history: Sequence[BundleContents], execution: ExecutionOptions, gpus: int = 1) -> Forecast:
-    """What a plan would take on so many GPUs, by the costs and the slack of a history of bundles."""
+    """Return the forecast of a plan on this number of GPUs, by the costs and the slack of a history of bundles."""
     model = CostModel.of_history(history)
     nights = [night for contents in history if (night := backtest(contents))]
     slack = sum(took for took, _ in nights) / sum(predicted for _, predicted in nights) if nights else 1.0
@@ -128,7 +128,7 @@ def _gpu(cells: Sequence[Cell], model: CostModel, execution: ExecutionOptions, s
     budget_s = execution.budget_s / slack
     ordered = longest_first(cells, model, execution.workers or 1, budget_s)
     prediction = predict(ordered, model, execution.workers or 1)
-    # An unavailable cell holds the device for no second, which says nothing about the others.
+    # An unavailable cell holds the device for 0 seconds, which says nothing about other cells.
     is_known = any(model.estimate(cell).device_s for cell in cells)
     return {
         "cells": len(cells),
@@ -142,10 +142,10 @@ def _gpu(cells: Sequence[Cell], model: CostModel, execution: ExecutionOptions, s
 def run_dry(
     plan: Plan, costs: Path | None, out: Path, execution: ExecutionOptions, as_json: bool, gpus: int = 1
 ) -> None:
-    """Prints the forecast by the bundles at `costs`, else by those under `out`.
+    """Print the forecast by the bundles at `costs`, else by the bundles under `out`.
 
     Raises:
-        BundleError: `costs` is no bundle, or a folder without any.
+        BundleError: `costs` is no bundle, or a folder without bundles.
     """
     history = read_history(costs or out)
     if costs is not None and not history:
@@ -158,7 +158,7 @@ def run_dry(
 
 
 def show(out: Console, result: Forecast) -> None:
-    """Prints the forecast for people."""
+    """Print the forecast as text and tables."""
     for line in _lines(result, result.to_json()):
         say(out, line)
     for axis in AXES:

@@ -1,4 +1,4 @@
-"""`models.toml`: a user's own models, and in which forms a night measures each. No module of the user's is imported."""
+"""`models.toml`: a user's own models, and the forms in which a night measures each. No module of the user is imported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from collector.zoo.registry import all_models
 from jobs.output.terminal import one_line, tell
 from jobs.requested_options import Selection
 
-#: The file that is read where none is named.
+#: The file that is read if none is named.
 DEFAULT = "models.toml"
 _TOP = {"models": "tables [models.NAME]", "with_zoo": "true or false"}
 #: A name of a model or a shape; a dot separates the two.
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class WatchedModel:
-    """A model of the file under one shape, and the forms in which it is measured; empty for what a night takes otherwise."""
+    """A model of the file under one shape, and the forms in which it is measured; an empty form is the night's default."""
 
     model: OwnModel
     batch_sizes: tuple[int, ...] = ()
@@ -40,11 +40,11 @@ class WatchedModel:
 
     @property
     def table(self) -> str:
-        """The name of its table."""
+        """The name of the model's table."""
         return self.model.name.partition(".")[0]
 
     def sizes(self, wanted: int | None, default: int) -> tuple[int, ...]:
-        """Return the batch sizes: that of the shape, else the wanted one, else those of the file, else the default."""
+        """Return the batch sizes: the one of the shape, else `wanted`, else the ones of the file, else `default`."""
         of_shape = [self.model.arguments[name] for name in BATCH_ARGUMENTS if name in self.model.arguments]
         if self.model.arguments:
             return (int(of_shape[0] or 1),) if of_shape else (default,)
@@ -61,7 +61,7 @@ class ModelsFile:
 
 
 def read_models_file(path: Path) -> ModelsFile:
-    """Reads and checks a file. Raises `ConfigError` that names file, table and key, and the way out."""
+    """Read and check a file. Raises `ConfigError` that names file, table and key, and says what to write instead."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -80,7 +80,7 @@ def read_models_file(path: Path) -> ModelsFile:
 
 
 def _models(path: Path, name: str, table: Any) -> list[WatchedModel]:
-    """The models of one table: one a shape."""
+    """Return the models of one table, one for each shape."""
     where = f"{path}: [models.{name}]"
     if not isinstance(table, Mapping):
         raise ConfigError(f'{where} is no table: write [models.{name}] with function = "module:function"')
@@ -113,7 +113,7 @@ def _with_shape(where: str, forms: WatchedModel, shape: str, arguments: Mapping[
 
 
 def _places(where: str, path: Path, table: Mapping[str, Any]) -> tuple[str, str]:
-    """The folder of the file and the source, relative to this folder: bundles hold them, and may be given to others."""
+    """Return the folder of the file and the source, relative to the current folder: bundles with them may be published."""
     folder, source = os.path.relpath(path.parent), table.get("source", "")
     if (path.parent / source).is_dir():
         source = os.path.relpath(path.parent / source) if source else ""
@@ -135,7 +135,7 @@ def _config(where: str, text: str) -> Config:
 
 
 def _wrong(key: str, value: Any) -> str:
-    """What is wrong with a value and what to write; of a list, the word that is wrong."""
+    """Return a message that says what is wrong with a value, or with a word of a list, and what to write."""
     known = {"phases": [*Phase], "dtypes": DTYPES}.get(key)
     if known and isinstance(value, list):
         word = next((word for word in value if word not in known), None)
@@ -163,7 +163,7 @@ def _are_shapes(value: Any) -> bool:
     return shapes != [] and plain and all(isinstance(shape, dict) and shape for shape in shapes)
 
 
-#: What each key of a model's table is, for people, and whether a value of it can be used.
+#: For each key of a model's table, a description of its values for messages, and a check of a value.
 KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "function": ('a text, "module:function"', lambda value: isinstance(value, str) and is_user_model(value)),
     "batch_sizes": ("a list of whole numbers from 1, e.g. [1, 8]", _list_of(_is_count)),
@@ -180,7 +180,7 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def local_models(models_file: str, named: Iterable[str] = ()) -> dict[str, OwnModel]:
-    """Return the models of a file and those that a command line names, by name.
+    """Return, by name, the models of a file and the models that a command line names.
 
     Raises:
         ConfigError: the file is wrong.
@@ -194,7 +194,7 @@ def local_models(models_file: str, named: Iterable[str] = ()) -> dict[str, OwnMo
 
 
 def refusal(cell: Cell, local: Mapping[str, OwnModel]) -> str:
-    """Return why a cell that a bundle names is not measured, in one line; empty for one that calls nothing foreign."""
+    """Return why a cell that a bundle names is not measured, in one line; empty if it calls nothing of the bundle's."""
     if reason := unknown_model(cell, local):
         return reason
     if key := program_key(cell.config):
@@ -203,7 +203,7 @@ def refusal(cell: Cell, local: Mapping[str, OwnModel]) -> str:
 
 
 def unknown_model(cell: Cell, local: Mapping[str, OwnModel]) -> str:
-    """Return what to do about a cell of a user's own model that nothing here defines; empty for other cells."""
+    """Return a message about a cell of a user's own model that nothing here defines; empty for other cells."""
     if cell.suite != USER or cell.model in local:
         return ""
     name = one_line(cell.model)
@@ -216,7 +216,7 @@ def unknown_model(cell: Cell, local: Mapping[str, OwnModel]) -> str:
 
 
 def check_local(cells: Iterable[Cell], local: Mapping[str, OwnModel], told: Iterable[OwnModel] = ()) -> None:
-    """Raise `ConfigError` for a cell that calls what only a bundle defines, or for a model defined otherwise in it.
+    """Raise `ConfigError` for a cell whose model or program only a bundle defines, or whose model it defines differently.
 
     `told` are the definitions in the bundle.
     """
@@ -233,15 +233,15 @@ def check_local(cells: Iterable[Cell], local: Mapping[str, OwnModel], told: Iter
 
 
 def _what(model: OwnModel) -> tuple[object, ...]:
-    # A bundle has no secrets.
+    # Secrets are masked in a bundle, so they are masked here, too.
     return model.target, mask_own(dict(model.arguments)), model.tolerance
 
 
 def divide(selection: Selection) -> tuple[list[WatchedModel], Selection | None]:
-    """The user's own models that a selection names, and the selection of the zoo's (None where it names none of those).
+    """Return the user's own models that a selection names, and the selection of zoo models (None if it names none).
 
-    Where nothing is named, the file's models stand for the zoo's, unless the file or the selection wants both. A model that is
-    spelt in full (`OwnModel.spelled`) needs no file. Says on standard error which models of a file are taken.
+    If nothing is named, the file's models replace the zoo's, unless the file or the selection wants both. A model that is
+    spelt in full (`OwnModel.spelled`) needs no file. Prints on standard error which models of a file are taken.
 
     Raises:
         ConfigError: the file is wrong.
@@ -262,14 +262,14 @@ def divide(selection: Selection) -> tuple[list[WatchedModel], Selection | None]:
         return [*spelt, *own], None
     if file and not is_narrowed and not (selection.everything or file.with_zoo):
         return own, None
-    # A model spelt `module:function` needs its suite no more than others.
+    # A model spelt `module:function` is found without its suite, so `user` is left out beside other suites.
     return [*spelt, *own], replace(selection, models_file="", models=left, suites=suites or selection.suites)
 
 
 def _check_left(
     selection: Selection, file: ModelsFile | None, own: Sequence[WatchedModel], left: Iterable[str]
 ) -> None:
-    """Raises `ZooError` for what names no model at all, as the zoo knows nothing of the file's names."""
+    """Raise `ZooError` for a name of no model, or a suite without models: the zoo itself cannot suggest the file's names."""
     if USER in selection.suites and not selection.models and not own:
         raise ZooError(
             "suite user has the models of models.toml, and there is none here: write one with `inductor-watch init`, name it "
@@ -286,7 +286,7 @@ def _check_left(
 
 
 def _is_like(one: WatchedModel, pattern: str) -> bool:
-    """Whether a pattern names a model, with or without its suite; that of several shapes by its name alone, too."""
+    """Return whether a pattern names a model, with or without its suite and with or without the name of its shape."""
     name = one.model.name
     names = (name, name.partition(".")[0])
     return any(fnmatchcase(text, pattern) for known in names for text in (known, f"{USER}/{known}"))
@@ -335,14 +335,14 @@ function = "{target}"
 # In place of batch_sizes, arguments of the function under a name: this makes {name}.short and {name}.long.
 # shapes = {{ short = {{ batch_size = 8, seq = 128 }}, long = {{ batch_size = 1, seq = 2048 }} }}
 """
-#: Its line on batch sizes for a function that is not seen to take one.
+#: The line of the file on batch sizes for a function that does not appear to take one.
 _NO_SIZES = (
     "# batch_sizes = [1, 8]                    # default: what the function makes; it must take batch_size for others"
 )
 
 
 def write_example(path: Path, target: str) -> list[Path]:
-    """Writes the file for this function, and for the example's one its module where there is none; returns both paths.
+    """Write the file for this function, for the example also its module if there is none, and return the written paths.
 
     An existing file is not replaced. Raises `ValueError` for a text that is no module:function.
     """

@@ -1,6 +1,6 @@
-"""From a selection, or a file, to a plan: every cell that a run is expected to measure.
+"""Plans made from a selection or a file: every cell that a run is expected to measure.
 
-The default nights have few models of many kinds; the whole zoo is asked for.
+The default nights have few models of many kinds; the whole zoo is measured on request only.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from collector.zoo.spec import ModelSpec
 from jobs.plan.models_file import WatchedModel, divide, unknown_model
 from jobs.requested_options import Selection
 
-#: On a CPU the other templates are unavailable or, like `aten`, leave the program as it is.
+#: The configs of a night on a CPU, where all other templates are unavailable or, like `aten`, leave the program as it is.
 CPU_CONFIGS = tuple(Config(template=name) for name in ("triton", "cpp_wrapper", "freezing", "max_autotune"))
-#: Templates without autotuning, in which a training night fits.
+#: The configs of a training night, templates without autotuning, so that it ends in one night.
 TRAINING_CONFIGS = tuple(Config(template=name) for name in ("triton", "cudagraphs", "cpp_wrapper"))
-#: The models of a CPU night, and the one that it also trains.
+#: The tags of the models of a CPU night, and of the model that it also trains.
 CPU_TAG, CPU_TRAINING_TAG = "cpu-night", "cpu-training"
-#: The models of a GPU's night: what is compiled today, one of a kind each.
+#: The models of a GPU's night: one model for each kind that is compiled today.
 GPU_NIGHT = (
     "llm/Llama-3.2-1B.prefill",  # rotary positions, grouped heads, SwiGLU; also trained
     "llm/Llama-3.2-1B.decode",  # one token against a static cache: launches and memory
@@ -52,17 +52,17 @@ GPU_NIGHT = (
 
 
 class NothingToDoError(click.ClickException):
-    """Nothing is left to measure, or nothing could be; the text says why."""
+    """An error for a run in which nothing is left to measure, or nothing could be measured; its text says why."""
 
     exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The cells of a run in the order of measuring, and what was left out with the reason, one line each.
+    """The cells of a run in the order of measuring, and a line with the reason for each model that was left out.
 
-    A plan from a file may have the `night` that it is a part of, and how many `runs` each cell needs (by `cell_id`; one where
-    it is not there). `own_models` are the user's own that cells are of.
+    A plan from a file may have the `night` that it is a part of, and how many `runs` each cell needs (by `cell_id`; one if it
+    is not there). `own_models` are the user's own models that the cells measure.
     """
 
     cells: list[Cell]
@@ -72,14 +72,14 @@ class Plan:
     own_models: tuple[OwnModel, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object without the runs; `load_plan` reads it back."""
+        """Return a JSON object, without `runs`, that `load_plan` reads back."""
         optional = {"night": self.night, "own_models": [model.to_json() for model in self.own_models]}
         given = {name: value for name, value in optional.items() if value}
         return {**given, "cells": [cell.to_json() for cell in self.cells], "left_out": self.left_out}
 
 
 def planned_night(device: str, selection: Selection, configs: tuple[str, ...]) -> Plan:
-    """The night of a device: the user's own models that the selection names, and the zoo's.
+    """Return the plan of a night on a device: the user's own models that the selection names, and models of the zoo.
 
     Raises what `selected` and `divide` raise.
     """
@@ -96,9 +96,9 @@ def planned_own(
     asked: Sequence[Config],
     defaults: Mapping[Phase, Sequence[Config]],
 ) -> tuple[Plan, Selection | None]:
-    """The cells of the user's own models that a selection names, and the selection of the zoo's, if it names some.
+    """Return the plan of the user's own models that a selection names, and the selection of zoo models (None without any).
 
-    What the selection asks for goes before what the file says, and this before the defaults. Raises what `divide` raises,
+    Forms of the selection take precedence over forms of the file, and these over the defaults. Raises what `divide` raises,
     and `ConfigError` for a config that the installed torch does not know.
     """
     watched, rest = divide(selection)
@@ -121,7 +121,7 @@ def planned_own(
 
 
 def check_configs(watched: WatchedModel, path: str, device: str) -> None:
-    """Raises `ConfigError` that names file, table and key if the installed torch does not know a config of a model."""
+    """Raise `ConfigError` that names file, table and key if the installed torch does not know a config of a model."""
     for config in watched.configs:
         try:
             check_config(config, device)
@@ -130,7 +130,7 @@ def check_configs(watched: WatchedModel, path: str, device: str) -> None:
 
 
 def planned_run(device: str, selection: Selection, configs: Sequence[Config]) -> Plan:
-    """What a selection names under these configs; the user's own models under those of their file where none is asked for.
+    """Return the plan of a selection under these configs; own models use their file's configs if only the default is asked for.
 
     Raises what `selected` and `divide` raise.
     """
@@ -140,7 +140,7 @@ def planned_run(device: str, selection: Selection, configs: Sequence[Config]) ->
 
 
 def _zoo_night(device: str, selection: Selection, asked: Sequence[Config]) -> Plan:
-    """The models that are named, or the whole zoo, or the default ones, in the forms that are asked for or the default ones.
+    """Return the plan of the named models, the whole zoo or the default models, in the requested or the default forms.
 
     Raises what `selected` raises.
     """
@@ -151,7 +151,7 @@ def _zoo_night(device: str, selection: Selection, asked: Sequence[Config]) -> Pl
         return selected(device, chosen, asked or all_configs(), *tags)
     training = replace(chosen, phases=(Phase.TRAINING.value,))
     if on_cpu:
-        # Training cells are the longest: first, so that no core waits for them at the end.
+        # Training cells are the longest, so they come first: no core waits for them at the end.
         return joined(
             selected(device, training, CPU_CONFIGS[:1], *training_tags), selected(device, chosen, CPU_CONFIGS, *tags)
         )
@@ -159,7 +159,7 @@ def _zoo_night(device: str, selection: Selection, asked: Sequence[Config]) -> Pl
 
 
 def selected(device: str, selection: Selection, configs: Sequence[Config], *tags: str) -> Plan:
-    """Every cell of a selection under every config, phase by phase (inference where none is given), and what is left out.
+    """Return the plan of a selection under every config, phase by phase (inference if none is given), and what is left out.
 
     Raises:
         ZooError: no such suite, model or tag.
@@ -186,16 +186,16 @@ def selected(device: str, selection: Selection, configs: Sequence[Config], *tags
 
 
 def default_dtype(spec: ModelSpec, device: str, phase: Phase) -> str:
-    """What PyTorch's own nights use: bfloat16 for inference and amp for training on a GPU; float32 on a CPU.
+    """Return the dtype of PyTorch's own nights: bfloat16 for inference and amp for training on a GPU; float32 on a CPU.
 
-    A model that does not run so, or that names `as_is` first among its dtypes, has the first of these.
+    A model that does not run in this dtype, or that names `as_is` first among its dtypes, gets its first dtype.
     """
     usual = "float32" if device == "cpu" else "amp" if phase is Phase.TRAINING else "bfloat16"
     return usual if not spec.dtypes or (usual in spec.dtypes and spec.dtypes[0] != AS_IS) else spec.dtypes[0]
 
 
 def joined(*plans: Plan) -> Plan:
-    """Several plans as one; a cell planned twice is measured once."""
+    """Join several plans; a cell planned twice is measured once."""
     cells = {cell.cell_id: cell for plan in plans for cell in plan.cells}
     left_out = dict.fromkeys(line for plan in plans for line in plan.left_out)
     own_models = {model.name: model for plan in plans for model in plan.own_models}
@@ -211,26 +211,27 @@ def _unfit(spec: ModelSpec, phase: Phase, device: str, dtype: str) -> str | None
 
 
 def template_configs() -> list[Config]:
-    """One config a template, in the order of the templates."""
+    """Return one config for each template, in the order of the templates."""
     return [Config(template=name) for name in TEMPLATES]
 
 
 def mode_configs() -> list[Config]:
-    """One config a mode of the installed torch."""
+    """Return one config for each mode of the installed torch."""
     return [Config(mode=name) for name in modes()]
 
 
 def all_configs() -> list[Config]:
-    """The eight templates, and the modes of the installed torch."""
+    """Return the configs of the eight templates and of the modes of the installed torch."""
     return [*template_configs(), *mode_configs()]
 
 
 def read_plan(path: Path, device: str | None) -> Plan:
-    """The plan in a file, as `inductor-watch plan --json` writes it; only its `cells` are needed.
+    """Return the plan in a file, as `inductor-watch plan --json` writes it; only its `cells` are needed.
 
     Raises:
-        ConfigError: no such plan in the file, a cell for another than this `device` (by default that of the first cell), or
-            one that the installed zoo or torch does not know.
+        ConfigError: no such plan in the file, a cell for another device than `device` (by default that of the first cell), a
+            model of the user's own that the plan does not define, or a config that the installed torch does not know.
+        ZooError: the zoo does not know the model of a cell.
     """
     plan = load_plan(path)
     check_plan(plan, str(path), device)
@@ -238,7 +239,7 @@ def read_plan(path: Path, device: str | None) -> Plan:
 
 
 def check_plan(plan: Plan, path: str, device: str | None) -> None:
-    """Raises what `read_plan` raises for the cells of the plan in a file."""
+    """Raise what `read_plan` raises for the cells of a plan; `path` is its file."""
     device = device or (plan.cells[0].device if plan.cells else "cpu")
     defined = {model.name: model for model in plan.own_models}
     for cell in plan.cells:
@@ -254,7 +255,7 @@ def check_plan(plan: Plan, path: str, device: str | None) -> None:
 
 
 def load_plan(path: Path) -> Plan:
-    """The plan in a file as it stands, on a host that may have neither torch nor the models. Raises `ConfigError`."""
+    """Return the plan in a file unchecked: the host may have neither torch nor the models. Raises `ConfigError` for no plan."""
     try:
         data = json.loads(path.read_text())
         cells, own_models = map(Cell.from_json, data["cells"]), map(OwnModel.from_json, data.get("own_models", ()))
@@ -265,7 +266,7 @@ def load_plan(path: Path) -> Plan:
 
 
 def names_cell(selection: Selection, cell: Cell) -> bool:
-    """Whether a selection names a cell that is planned already; what it does not say does not matter.
+    """Return whether a selection names a cell that is planned already; options that it does not set do not matter.
 
     Raises `ZooError` for a name in JSON that is no model.
     """
@@ -281,7 +282,7 @@ def names_cell(selection: Selection, cell: Cell) -> bool:
 
 
 def check_config(config: Config, device: str) -> None:
-    """Raises `ConfigError` if the installed torch does not know a template, a mode, a key or a back-end of the config."""
+    """Raise `ConfigError` if the installed torch does not know a template, a mode, a key or a back-end of the config."""
     if config.is_inductors:
         effective = resolve_config(config, device)
         if config.backend == AHEAD_OF_TIME:

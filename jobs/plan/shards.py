@@ -1,4 +1,4 @@
-"""In what order, and on which GPU, cells are measured, and how a night is cut into shards for several hosts.
+"""The order in which cells are measured, the GPU that measures them, and the shards of a night for several hosts.
 
 Predictions know no process, no clock and no torch. They assume that
 
@@ -6,7 +6,7 @@ Predictions know no process, no clock and no torch. They assume that
 - one cell at a time tunes or measures; on a CPU every other cell stands still meanwhile, on a GPU the others compile on,
 - running the model overlaps with the other cells' work on the CPU completely.
 
-The last is what makes them a lower bound.
+The last assumption makes predictions a lower bound.
 
 Shards are of similar cost. Every shard's file names the night, so that the runs of all shards belong together, whichever
 host measures them and when. A service's own scheduler starts the shards. Cells of shards that never arrived are recorded as
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
     from db.nights import RunInfo
 
 
-#: Suite, model, phase: what stays together on one GPU, since configs of one model are compared with each other.
+#: Suite, model, phase: the cells of such a group stay on one GPU, since configs of one model are compared with each other.
 Group = tuple[str, str, str]
 
-#: A budget counts as met by a prediction with this much to spare.
+#: A prediction is within a budget if the budget is at least this multiple of it.
 _SPARE = 1.2
-#: By how much the longest share may exceed the best division so that groups stay where they were.
+#: The factor by which the longest share may exceed that of the best division so that groups stay on their GPUs.
 _STICKY = 1.1
-#: By how much the predicted time of a plan whose long cells are spread may exceed that with all of them first.
+#: The factor by which the predicted time of a plan with its long cells spread out may exceed that with all of them first.
 _MIXED = 1.02
-#: The part of a plan's time within which its long cells start: the short ones after it fill the gaps at the end.
+#: The part of a plan's time within which its long cells start: the short cells after it fill the gaps at the end.
 _LONG_WITHIN = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a plan takes on one GPU, in seconds, by the work on the CPU and by the time for which cells hold the device.
+    """The predicted seconds of a plan on one GPU, by the work on the CPU and by the time for which cells hold the device.
 
-    `starts` has when each cell starts where the CPU is the limit.
+    `starts` has the second in which each cell starts if the CPU is the limit.
     """
 
     cpu_limited_s: float
@@ -65,22 +65,22 @@ class Prediction:
 
     @property
     def total_s(self) -> float:
-        """From the first cell's start to the last one's end: the larger of the two limits."""
+        """The seconds from the first cell's start to the last cell's end: the larger of the two limits."""
         return max(self.cpu_limited_s, self.device_limited_s)
 
     def started_within(self, budget_s: float) -> int:
-        """How many cells are started within so many seconds; where the device is the limit, each start is later by one factor."""
+        """Return how many cells start within the budget; if the device is the limit, each start is later by the same factor."""
         stretch = self.total_s / self.cpu_limited_s if self.cpu_limited_s else 1.0
         return sum(start * stretch <= budget_s for start in self.starts)
 
 
 def predict(cells: Sequence[Cell], model: CostModel, workers: int) -> Prediction:
-    """What a plan takes in its order."""
+    """Predict the time of a plan that is measured in the order of `cells`."""
     free = [0.0] * workers
     starts, shared_s, device_s, end = [], 0.0, 0.0, 0.0
     for cell in cells:
         cost = model.estimate(cell)
-        # While a cell of a CPU works alone no other cell does: that is added to the time that all share.
+        # On a CPU no other cell works while one works alone: this time is added to the time that all cells share.
         alone = min(cost.alone_s or 0.0, cost.worker_s) if cell.device == "cpu" else 0.0
         start = heapq.heappop(free)
         starts.append(start + shared_s)
@@ -92,12 +92,12 @@ def predict(cells: Sequence[Cell], model: CostModel, workers: int) -> Prediction
 
 
 def longest_first(cells: Sequence[Cell], model: CostModel, workers: int, budget_s: float = float("inf")) -> list[Cell]:
-    """Return the cells with the longest first, so that no worker is left alone with one at the end.
+    """Return the cells with the longest first, so that no worker is left alone with a long cell at the end.
 
-    Among them come the others, so that not all workers are at the longest cells at once, which tune most and wait for
-    each other, and so that an interrupted night has more than its longest cells; unless that makes the whole longer.
-    Of one model the longest is always the first, since it tunes for the others (`jobs.pool.gpu_scheduler`).
-    Where the budget may cut the plan short, its own order is kept: that order says what matters most.
+    Short cells come between the long ones, unless that makes the plan take longer. Then not all workers are at the longest cells
+    at once, which tune most and wait for each other, and an interrupted night has more than its longest cells. The longest
+    cell of a model is the model's first one, since it tunes for the others (`jobs.pool.gpu_scheduler`). If the budget may cut
+    the plan short, the plan's own order is kept: it has the most important cells first.
     """
     ordered = sorted(cells, key=lambda cell: -model.estimate(cell).worker_s)
     total_s = predict(ordered, model, workers).total_s
@@ -110,10 +110,10 @@ def longest_first(cells: Sequence[Cell], model: CostModel, workers: int, budget_
 def shares(
     cells: Sequence[Cell], model: CostModel, gpus: int, sticky: Mapping[Group, int] | None = None
 ) -> list[list[Cell]]:
-    """The plan divided among `gpus` GPUs, each share in the plan's order; all cells of a group are in one share.
+    """Divide a plan among `gpus` GPUs, and return a share for each in the plan's order; a group is in one share as a whole.
 
-    The most expensive group goes first, to the GPU with the least so far. Groups in `sticky` keep the GPU that measured
-    them last, unless the longest share then gets more than a tenth longer.
+    The most expensive group is assigned first, to the GPU with the least work so far. Groups in `sticky` keep the GPU that
+    measured them last, unless the longest share then gets more than a tenth longer.
     """
     costs: dict[Group, float] = defaultdict(float)
     for cell in cells:
@@ -127,14 +127,14 @@ def shares(
 
 
 def group_of(cell: Cell) -> Group:
-    """The group whose cells stay on one GPU."""
+    """Return the group of a cell; all cells of a group stay on one GPU."""
     return cell.suite, cell.model, cell.phase.value
 
 
 def last_places(
     history: Iterable[BundleContents], place_of: Callable[[Mapping[str, Any]], int | None]
 ) -> dict[Group, int]:
-    """By group the place that measured it last, of earlier runs, the newest first; `place_of` tells it from a testbed."""
+    """Return, by group, the place that measured it last. `history` is newest first; `place_of` finds a testbed's place."""
     last: dict[Group, int] = {}
     for run in history:
         if (place := place_of(run.header.testbed)) is not None:
@@ -143,7 +143,7 @@ def last_places(
 
 
 def _mixed(ordered: Sequence[Cell], model: CostModel) -> list[Cell]:
-    """Return the cells with those that take longer than the mean spread over the first four fifths of the plan's time."""
+    """Return the cells with the longer ones (than the mean) spread evenly over the first four fifths of the plan's time."""
     seconds = [model.estimate(cell).worker_s for cell in ordered]
     mean = sum(seconds) / (len(seconds) or 1)
     total_s = {True: sum(took for took in seconds if took > mean) / _LONG_WITHIN}
@@ -156,7 +156,7 @@ def _mixed(ordered: Sequence[Cell], model: CostModel) -> list[Cell]:
 
 
 def _longest_of_each_first(cells: Sequence[Cell], model: CostModel) -> list[Cell]:
-    """Return the cells with those of each group among themselves in order, the longest first, on the group's places."""
+    """Return the cells with each group sorted, the longest cell first, within the places that the group has."""
     of_group: dict[Group, list[Cell]] = defaultdict(list)
     for cell in sorted(cells, key=lambda cell: -model.estimate(cell).worker_s):
         of_group[group_of(cell)].append(cell)
@@ -179,9 +179,9 @@ def _loads(costs: Mapping[Group, float], gpus: int, chosen: Mapping[Group, int])
     return loads
 
 
-#: Jobs that GitHub Actions makes of one matrix ("Usage limits").
+#: The most jobs that GitHub Actions makes of one matrix ("Usage limits").
 MOST_JOBS = 256
-#: The whole night beside its shards.
+#: The file of the whole night, beside the files of its shards.
 WHOLE = "plan.json"
 #: The accelerator of the run that holds the cells of missing shards, also in lists of machines.
 NOBODY = "never arrived"
@@ -189,7 +189,7 @@ NOBODY = "never arrived"
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A part of a night for one host; `worker_s` is what its cells take one worker, in seconds, as far as is known."""
+    """A part of a night for one host; `worker_s` is the estimated time of its cells on one worker, in seconds."""
 
     number: int
     cells: list[Cell]
@@ -197,7 +197,7 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """`01`, `02`, ...: what a job and its artefacts are called."""
+        """The name of its job and artefacts: `01`, `02`, ..."""
         return f"{self.number:02d}"
 
     @property
@@ -207,17 +207,17 @@ class Shard:
 
     @property
     def models(self) -> int:
-        """How many models it measures; one that is measured in two phases counts once for each."""
+        """The number of models that it measures; a model that is measured in two phases counts twice."""
         return len({group_of(cell) for cell in self.cells})
 
     def to_json(self) -> dict[str, Any]:
-        """Its entry of the matrix: short texts and numbers alone."""
+        """Return its entry of the matrix, with short texts and numbers only."""
         minutes = round(self.worker_s / 60, 1)
         return {"shard": self.name, "plan": self.file, "cells": len(self.cells), "worker_minutes": minutes}
 
 
 def cut(plan: Plan, model: CostModel, count: int) -> list[Shard]:
-    """At most `count` shards as even as `jobs.plan.shards.shares` makes them, each in the plan's order.
+    """Cut a plan into at most `count` shards, as even as `shares` makes them, each in the plan's order.
 
     A model in one phase stays in one shard. A duplicate of a program costs nothing, as it is not measured again. The same
     plan and costs give the same shards.
@@ -233,12 +233,12 @@ def cut(plan: Plan, model: CostModel, count: int) -> list[Shard]:
 
 
 def write_plans(folder: Path, night: str, plan: Plan, shards: Sequence[Shard]) -> None:
-    """Writes `shard-01.json`, ... and `plan.json`, which `nightly --plan` and `ingest --plan` read; removes older ones."""
+    """Write `shard-01.json`, ... and `plan.json`, which `nightly --plan` and `ingest --plan` read; remove older shards."""
     plan = replace(plan, night=check_night(night))
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("shard-*.json"):
         old.unlink()
-    # The whole is written last: where it exists, all of its shards do.
+    # The whole night is written last: if its file exists, the files of all shards exist.
     parts = [(shard.file, {"shard": shard.number}, replace(plan, cells=shard.cells, left_out=[])) for shard in shards]
     for name, number, part in [*parts, (WHOLE, {}, plan)]:
         data = {"shards": len(shards), **number, **part.to_json()}
@@ -246,12 +246,12 @@ def write_plans(folder: Path, night: str, plan: Plan, shards: Sequence[Shard]) -
 
 
 def matrix(shards: Sequence[Shard]) -> str:
-    """What `strategy.matrix` takes through `fromJSON`: one line of JSON, a job a shard."""
+    """Return the value of `strategy.matrix` for `fromJSON`: one line of JSON, with a job for each shard."""
     return json.dumps({"include": [shard.to_json() for shard in shards]}, separators=(",", ":"))
 
 
 def check_night(night: str) -> str:
-    """The name, if runs can be grouped and files be called by it. Raises `ConfigError`."""
+    """Return the name of a night. Raises `ConfigError` if it cannot name a file."""
     try:
         path_of(Path(), night)
     except BundleError as error:
@@ -261,7 +261,7 @@ def check_night(night: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A night as it stands: its runs, the cells of the plan that none of them took on, and the night before (or empty)."""
+    """The state of a night: how many runs it has, how many planned cells no run took on, and the night before (or empty)."""
 
     night: str
     runs: int
@@ -278,7 +278,7 @@ class Merged:
 
 
 def load_night(path: Path) -> Plan:
-    """The plan of a night. Raises `ConfigError` if there is none in the file, or it names no night."""
+    """Return the plan of a night from its file. Raises `ConfigError` if the file holds no plan, or a plan without a night."""
     plan = load_plan(path)
     if not plan.night:
         raise ConfigError(f"{path} names no night: `inductor-watch plan --shards N` writes one that does")
@@ -287,9 +287,9 @@ def load_night(path: Path) -> Plan:
 
 
 def merge_night(engine: Engine, plan: Plan, folder: Path) -> Merged:
-    """Records the cells of a night that no stored run has planned or measured, in a bundle in `folder` and in the store.
+    """Record the cells of a night that no stored run has planned or measured, in a bundle in `folder` and in the store.
 
-    A shard may arrive later: the bundle and its run are made anew each time, and removed when nothing is missing any more.
+    A shard may arrive later: the bundle and its run are made anew each time, and removed when no cell is missing any more.
 
     Raises:
         NothingToDoError: no run of the night is stored.

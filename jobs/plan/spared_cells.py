@@ -4,8 +4,9 @@ Cells that differ only in the name of their config, and whose program is the sam
 plan is measured, the others get its outcome. The exception is the A/A pair: template `triton` and mode `default` are one
 program measured twice on purpose, so that every night has a comparison of equals.
 
-Such a cell ends once it is compiled, if it compiled to the same code as in the newest night that measured it whole: its
-measurement has what compiling tells, `only: code`, and the name of that night. All that latencies depend on is compared:
+A cell whose code an earlier night measured ends once it is compiled, if its code is the same as in the newest night that
+measured the cell whole: its measurement has the results of compiling, `only: code`, and the name of that night. Everything that
+latencies depend on is compared:
 
 - testbed and settings (the first line of the bundle), and the version of this program;
 - program and environment (`collector.code`): another wheel, library or variable is another environment;
@@ -28,7 +29,7 @@ from collector.vocabulary import Cell, Config, Measurement, Status, canonical_js
 from jobs.plan.cost import bundles_below
 from jobs.requested_options import RequestedOptions
 
-#: In the details of a measurement that was taken under another name: the name of that config.
+#: A key in the details of a measurement that was taken under another config's name; its value is this name.
 SAME_PROGRAM = "same_program_as"
 #: The half of the A/A pair that is never the duplicate of another config.
 _CONTROL = Config(template="triton")
@@ -36,10 +37,10 @@ _CONTROL = Config(template="triton")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is left of a plan: `cells` to measure, in its order, and duplicates.
+    """The work that is left of a plan: the `cells` to measure, in the plan's order, and their duplicates.
 
-    `duplicates` get the outcome of one of the cells, by its `cell_id`; `copies` are the outcomes of duplicates of what was
-    measured before.
+    `duplicates` are, by the `cell_id` of one of the cells, the cells that get its outcome; `copies` are the outcomes of the
+    duplicates of cells that were measured before.
     """
 
     cells: list[Cell]
@@ -48,17 +49,17 @@ class Work:
 
     @property
     def total(self) -> int:
-        """How many cells will have an outcome when all is done."""
+        """The number of cells that get an outcome by this work."""
         return len(self.cells) + self.named_twice + len(self.copies)
 
     @property
     def named_twice(self) -> int:
-        """How many cells wait for the outcome of another."""
+        """The number of cells that wait for the outcome of another cell."""
         return sum(map(len, self.duplicates.values()))
 
 
 def find_duplicates(planned: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """The duplicates of every cell that is measured for others, by its `cell_id`; it comes before them in the plan."""
+    """Return the duplicates of each cell that is measured for others, by its `cell_id`; it precedes them in the plan."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in {cell.cell_id: cell for cell in planned}.values():
         subject = (cell.suite, cell.model, cell.phase, cell.dtype, cell.device, cell.batch_size)
@@ -69,9 +70,9 @@ def find_duplicates(planned: Sequence[Cell]) -> dict[str, list[Cell]]:
 def plan_work(
     planned: Sequence[Cell], done: Mapping[str, Measurement] | None = None, again: Collection[str] = ()
 ) -> Work:
-    """What is left of a plan when `done` is recorded, by `cell_id`, of which `again` is to be measured once more.
+    """Return the work that is left of a plan when `done` is recorded, by `cell_id`, and the cells in `again` are repeated.
 
-    A duplicate gets the new outcome of its cell, or the recorded one where its copy is lost or out of date.
+    A duplicate gets the new outcome of its cell, or the recorded outcome if the duplicate's copy is lost or out of date.
     """
     done = done or {}
     duplicates = find_duplicates(planned)
@@ -92,56 +93,56 @@ def plan_work(
 
 
 def copy_for(cell: Cell, measured: Measurement) -> Measurement:
-    """The outcome of another cell under the name of `cell`."""
+    """Return the outcome of another cell under the name of `cell`."""
     return replace(measured, cell=cell, details={**measured.details, SAME_PROGRAM: measured.cell.config.name})
 
 
-#: Parts of the names of the options that decide among how many configurations a kernel is tuned.
+#: Parts of the names of the options that set the number of configurations among which a kernel is tuned.
 _OF_TUNING = ("autotune", "coordinate_descent")
 
 
 @cache
 def tuning_key(config: Config, device: str) -> str:
-    """Return what two configs must share for the kernels of one to be tuned among the candidates of the other's.
+    """Return a key that is equal for two configs if their kernels are tuned among the same candidates.
 
-    Which libraries a matrix product may come from is no part of it: that is another choice of the same process.
+    The libraries that a matrix product may come from are no part of it: they are another choice of the same process.
     """
     if not config.is_inductors:
         return ""
     try:
         program = resolve_config(config, device).program
     except ConfigError:
-        return ""  # its cell will say so
+        return ""  # the outcome of the cell will report the error
     names = (name for name in program if any(part in name for part in _OF_TUNING) and not name.endswith("_backends"))
     return canonical_json({name: program[name] for name in names})
 
 
 @cache
 def program_key(config: Config, device: str) -> str:
-    """What two configs must share to be one program on a device, measured in one way.
+    """Return a key that is equal for two configs if they are one program on a device, measured in one way.
 
     Requested options that are no part of the program count too: on a CPU the GPU's options decide whether a config is
     available, and the number of compiling threads decides how long it takes.
     """
     if not config.is_inductors:
-        return config.config_id  # other back-ends take no options: nothing but the name of one says what it does
+        return config.config_id  # other back-ends take no options: only its name tells a back-end from another
     effective = resolve_config(config, device)
     beside = {key: value for key, value in effective.options.items() if key not in effective.program}
     is_control = replace(config, dynamic=None, fullgraph=False) == _CONTROL
     return canonical_json([effective.program_id, beside, config.dynamic, config.fullgraph, is_control])
 
 
-#: In the details of a measurement that was carried over: the night that measured the cell.
+#: A key in the details of a measurement that was carried over; its value is the night that measured the cell.
 SAME_CODE_AS = "same_code_as"
-#: How a cell ended that is carried over: whether a model's own eager form can be relied on does not depend on the code.
+#: The statuses of cells that are carried over. A model is ill-conditioned by its eager form, whatever the generated code is.
 _CARRIED = frozenset({Status.PASS, Status.ILL_CONDITIONED})
-#: The folder beside the bundles for what autotuning chose.
+#: The folder for the choices of autotuning, beside the bundles.
 _TUNING = "tuning"
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The newest whole measurement of a cell: its night, and what it is known by (`collector.code`).
+    """The newest whole measurement of a cell: its night, and the `code` that it is known by (`collector.code.known_by`).
 
     `measurement` and `program` are as the night has them. `says_same`: all Python files of torch say the same as in that night.
     """
@@ -153,18 +154,18 @@ class Known:
     says_same: bool = field(default=False, compare=False)
 
     def is_of(self, code_id: str | None, environment: Mapping[str, Any]) -> bool:
-        """Whether a measurement with this code in this environment would be known by the same."""
+        """Return whether a measurement with this code in this environment would be known by the same `code`."""
         return self.measurement is not None and self.code == known_by(code_id, self.measurement.program_id, environment)
 
     def carry_over(self, measurement: Measurement) -> None:
-        """Give a measurement of the code alone the night and the status that this one has."""
+        """Copy this night and status to a measurement that has the code alone."""
         measurement.details[SAME_CODE_AS] = self.night
         if self.measurement:
             measurement.status, measurement.failure = self.measurement.status, self.measurement.failure
 
 
 def carrying_over(requested: RequestedOptions, nights: int, history: Path) -> RequestedOptions:
-    """The same, so that unchanged cells are carried over for so many nights; with shared tuning beside the bundles.
+    """Return `requested` with carry-over enabled for `nights` nights, and with shared tuning beside the bundles.
 
     Raises:
         BuildError: torch is not installed, or is a working tree, whose files change under the same name.
@@ -188,7 +189,7 @@ def carrying_over(requested: RequestedOptions, nights: int, history: Path) -> Re
 
 
 def known_cells(folder: Path, header: RunHeader, requested: RequestedOptions) -> dict[str, Known]:
-    """By `cell_id` what a run need not measure again, by the bundles below a folder: those of its last nights."""
+    """Return, by `cell_id`, the measurements that a run need not repeat, from its last nights' bundles below a folder."""
     newest: dict[str, Known] = {}
     for path in _last_nights(folder, header, requested.execution.carried_nights):
         contents = read_bundle(path)
@@ -205,7 +206,7 @@ def known_cells(folder: Path, header: RunHeader, requested: RequestedOptions) ->
 
 
 def _last_nights(folder: Path, header: RunHeader, nights: int) -> list[Path]:
-    """The bundles of so many nights before a run, on its branch and testbed and with its settings; the newest first."""
+    """Return the bundles of the last nights before a run on its branch and testbed with its settings, the newest first."""
     found: dict[str, list[tuple[str, Path]]] = {}
     for earlier, path in bundles_below(folder) if nights else ():
         if earlier.started_at <= header.started_at and _is_comparable(earlier, header):
@@ -229,22 +230,22 @@ def _is_comparable(earlier: RunHeader, header: RunHeader) -> bool:
 
 
 def _without_models(settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The settings but for the user's own models: the environment of a cell has its own."""
+    """Return the settings without the user's own models: the environment of each cell has the cell's own model."""
     return {name: value for name, value in (settings or {}).items() if name != "own_models"}
 
 
 def _compare_files(earlier: RunHeader, requested: RequestedOptions) -> tuple[bool, bool]:
     """Return whether the Python files of torch that act at run time are the same, and whether all files say the same.
 
-    Neither is known where an overlay is gone.
+    Both are False if an overlay is gone.
     """
     before, now = (earlier.asked or {}).get("pace", {}).get("overlay", ""), requested.execution.overlay
     if before == now:
-        return True, True  # an overlay is called by its content
+        return True, True  # an overlay is named by its content
     from jobs.builds.overlay import Wheel, acting, differing, saying
 
     try:
-        # No commit has this file: it is the wheel's. This process imports torch from the overlay and cannot ask it.
+        # No commit has version.py: an overlay links to the wheel's. This process imports torch from the overlay and cannot ask.
         wheel = Wheel(Path(before or now, "torch", "version.py").resolve(strict=True).parents[1], "", "")
         base, new = (Path(side).resolve(strict=True) if side else wheel.folder for side in (before, now))
         files = differing(base, new, wheel)
