@@ -1,1 +1,1 @@
-"""Torch builds that are not installed: where they come from, and an environment for each."""
+"""Torch builds that are not installed: their source, and an environment for each."""

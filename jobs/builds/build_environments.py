@@ -1,6 +1,6 @@
-"""Measures one torch after the other, each in an environment of its own. One that fails is reported and skipped.
+"""Measure one torch after the other, each in an environment of its own. A torch that fails is reported and skipped.
 
-An environment is made when it is first needed, kept in a folder, complete or not there at all. Upload times are in the JSON
+An environment is made when it is first needed, and kept in a folder that is complete or absent. Upload times are in the JSON
 form of the index's pages (PEP 691 and 700); an index without it gives no dates.
 """
 
@@ -54,13 +54,13 @@ _PAGE = re.compile(r"^\* (https?://\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The versions on offer; `dates` has, by version, when its first file was uploaded, ISO 8601."""
+    """The versions that an index offers; `dates` has, by version, the upload time of its first file in ISO 8601."""
 
     versions: tuple[str, ...] = ()
     dates: dict[str, str] = field(default_factory=dict)
 
     def date_of(self, build: Version) -> str | None:
-        """When a build was uploaded, or the day in a nightly's version; None where neither is known."""
+        """Return the upload time of a build, or the day in a nightly's version; None if neither is known."""
         if uploaded := self.dates.get(str(build)) or self.dates.get(build.public):
             return uploaded
         try:
@@ -70,7 +70,7 @@ class Listing:
 
 
 def list_builds(words: Sequence[str]) -> Listing:
-    """What the index that these options name offers; raises `BuildError` where pip lists no torch for this machine."""
+    """Return the versions in the index that these options name. Raises `BuildError` if pip lists no torch for this machine."""
     command = [sys.executable, "-m", "pip", "index", "versions", "torch", "--pre", "-vv", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     versions = _VERSIONS.search(done.stdout)
@@ -87,7 +87,7 @@ def list_builds(words: Sequence[str]) -> Listing:
 
 
 def _upload_times(page: str) -> list[tuple[str, str]]:
-    """Version and upload time of each wheel on a page; nothing where the page has no JSON form."""
+    """Return the version and upload time of each wheel on a page; an empty list if the page has no JSON form."""
     try:
         answer = httpx.get(page, headers={"Accept": JSON_PAGE}, follow_redirects=True, timeout=60)
         files = answer.json()["files"] if answer.is_success and JSON_PAGE in answer.headers["Content-Type"] else []
@@ -104,20 +104,20 @@ def _upload_times(page: str) -> list[tuple[str, str]]:
     return dated
 
 
-#: Packages that come with a CUDA build of torch: gigabytes of libraries.
+#: Prefixes of packages that come with a CUDA build of torch: gigabytes of libraries.
 _CUDA = ("nvidia-", "nvidia_", "cuda-toolkit", "cuda-bindings", "cuda_")
 _LONGEST = 300
 
 
 class Installer:
-    """Makes an empty environment and installs into it. Every method raises BuildError with the installer's own message."""
+    """An installer that makes an empty environment and installs into it. Its methods raise `BuildError` with its message."""
 
     def __init__(self, options: BuildOptions) -> None:
         self._options = options
         self._uv = shutil.which("uv")
 
     def create(self, folder: Path) -> Path:
-        """An empty environment of the base Python; returns its interpreter."""
+        """Make an empty environment of the base Python, and return its interpreter."""
         base = str(self._options.base)
         if self._uv:
             command = [self._uv, "venv", "--quiet", "--python", base, str(folder)]
@@ -127,13 +127,13 @@ class Installer:
         return folder / "bin" / "python"
 
     def install(self, python: Path, packages: Sequence[str], *, of_torch: bool = True) -> None:
-        """Installs packages in one go; `of_torch`: they come from the index that was named for torch."""
-        # pip compiles what it installs; without that the first process to import torch would do it.
+        """Install packages with one command; `of_torch`: they come from the index that was named for torch."""
+        # pip compiles installed files to bytecode; without this option the first process to import torch would do it.
         compiled = ["--compile-bytecode"] if self._uv else []
         self._install(python, [*compiled, *self._target(python), *self._options.words(of_torch)], packages)
 
     def brings_cuda(self, python: Path, requirement: str) -> bool:
-        """Whether a build of torch would bring CUDA's libraries; they are not downloaded to find that out."""
+        """Return whether a build of torch would bring CUDA's libraries, without downloading them."""
         words = ["--dry-run", *self._target(python), *self._options.words()]
         if self._uv:
             output = self._install(python, words, [requirement])
@@ -158,7 +158,7 @@ class Installer:
 
 
 def torch_of(python: Path, variables: Mapping[str, str]) -> tuple[str, str]:
-    """Version and git commit of the torch that an interpreter imports. Raises `BuildError` if it imports none."""
+    """Return version and git commit of the torch that an interpreter imports. Raises `BuildError` if it imports none."""
     code = "import json, torch; print(json.dumps([torch.__version__, torch.version.git_version]))"
     output = _run([str(python), "-c", code], "torch does not import", variables, errors=False)
     version, commit = json.loads(output.splitlines()[-1])
@@ -166,7 +166,7 @@ def torch_of(python: Path, variables: Mapping[str, str]) -> tuple[str, str]:
 
 
 def last_message(output: str) -> str:
-    """The line of an installer's output that says what is wrong; of pip's conflicts, the requirements."""
+    """Return the line of an installer's output that says what is wrong; for a conflict of pip, the requirements."""
     _, is_conflict, listed = output.partition("The conflict is caused by:")
     if is_conflict:
         excluding = listed.strip().partition("\n\n")[0].splitlines()
@@ -181,7 +181,7 @@ def last_message(output: str) -> str:
 
 
 def _run(command: Sequence[str], problem: str, variables: Mapping[str, str] | None = None, errors: bool = True) -> str:
-    """The output of a command (with `errors`, of both streams). Raises `BuildError` where it fails."""
+    """Run a command and return its output (with `errors`, of both streams). Raises `BuildError` if it fails."""
     try:
         done = subprocess.run(
             command,
@@ -199,15 +199,15 @@ def _run(command: Sequence[str], problem: str, variables: Mapping[str, str] | No
     return done.stdout + (done.stderr if errors else "")
 
 
-#: Written last: an environment without it is incomplete, and made anew.
+#: The file that is written last: an environment without it is incomplete, and made anew.
 _MARKER = "inductor-watch.json"
-#: What measuring needs: the libraries of the command line, and those of the models where they are installed here.
+#: The packages that measuring needs: for the command line, and for the models if installed here.
 _NEEDED = ("click", "rich", "numpy", "transformers")
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """An environment that can be used: its Python, the torch in it, torch's git commit, and whether it was made just now."""
+    """A complete environment: its Python, the torch in it, torch's git commit, and whether it was made just now."""
 
     python: Path
     torch: str
@@ -218,28 +218,28 @@ class Environment:
 class Environments:
     """The environments below a folder, each named for its build and a hash of all that was requested in it.
 
-    Besides torch each gets `options.packages`, else those of `pins_here`. CUDA builds are refused on a host without a GPU,
-    or as `cuda_builds` says.
+    Besides torch each gets `options.packages`, else the packages of `pins_here`. CUDA builds are refused on a host without a
+    GPU, unless `cuda_builds` says otherwise.
     """
 
     def __init__(self, options: BuildOptions, device: str | None) -> None:
-        # Links in the folder are not resolved: a Python that is called by its real name forgets its environment.
+        # Links in the folder are not resolved: a Python that is called by its resolved path does not find its environment.
         self.folder, self._options = options.envs.absolute(), options
         self._packages = options.packages or tuple(pins_here())
         has_gpu = device in (None, GPU) and bool(list_gpus())
         self._cuda_builds = has_gpu if options.cuda_builds is None else options.cuda_builds
 
     def path_of(self, build: Version) -> Path:
-        """The folder of a build's environment, whether it is there or not."""
+        """Return the folder of a build's environment, which need not exist."""
         options = self._options
         requested = [f"torch=={build}", str(options.base), self._packages, options.words()]
         return self.folder / f"torch-{build}-{short_hash(requested)[:8]}"
 
     def ready(self, build: Version) -> Environment:
-        """The environment of a build, made if it is not there.
+        """Return the environment of a build. Make it first if it does not exist.
 
         Raises:
-            BuildError: torch or another package does not install, or torch does not import. Nothing is left then.
+            BuildError: torch or another package does not install, or torch does not import. The folder is removed then.
         """
         path = self.path_of(build)
         with _locked(path):
@@ -271,17 +271,17 @@ class Environments:
 
 
 def pins_here() -> list[str]:
-    """`name==version` of what measuring needs, as far as it is installed here, and `setuptools`."""
+    """Return `name==version` of each package that measuring needs and that is installed here, and `setuptools`."""
     pins = []
     for name in _NEEDED:
         with suppress(PackageNotFoundError):
             pins.append(f"{name}=={version(name)}")
-    # Older builds import it to compile C++ and say so for Python 3.12 and later only; which version, each says itself.
+    # Older builds import setuptools to compile C++, and require it for Python 3.12 and later only, each its own version.
     return [*pins, "setuptools"]
 
 
 def _read(path: Path) -> Environment | None:
-    """The environment in a folder; None where there is none that is complete."""
+    """Return the environment in a folder; None if there is no complete one."""
     python = path / "bin" / "python"
     with suppress(OSError, ValueError, KeyError, TypeError):
         contents: dict[str, Any] = json.loads((path / _MARKER).read_text())
@@ -292,14 +292,14 @@ def _read(path: Path) -> Environment | None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Waits until no other process makes this environment; the lock of a dead process is free."""
+    """Wait until no other process makes this environment, and lock it; the lock of a dead process is free."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(path.name + ".lock").open("a") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
 
-#: The branch that releases are points of: in their own branches, such as `release/2.9`, a series has one point.
+#: The branches of releases and of nightlies: in a branch of its own, such as `release/2.9`, a release would be the only point.
 RELEASES, NIGHTLIES = "releases", "nightly"
 
 
@@ -313,18 +313,18 @@ class Build:
 
     @property
     def name(self) -> str:
-        """As `torch-2.9.1`."""
+        """The name of the build, such as `torch-2.9.1`."""
         return f"torch-{self.version}"
 
     @property
     def date(self) -> str | None:
-        """When the index got it."""
+        """The time when the build was uploaded to the index."""
         return self.listing.date_of(self.version)
 
     def prepare(self, request: Request, say: Callable[[str], None]) -> tuple[Path, Request, str]:
-        """The Python that measures it, the request of its run, and what is measured, in words. Raises `ChildError`.
+        """Return the Python that measures the build, the request of its run, and words for the torch that is measured.
 
-        Makes the environment if it is not there.
+        Make the environment first if it does not exist. Raises `ChildError`.
         """
         say(f"torch {self.version}: environment {self.environments.path_of(self.version)}")
         start = monotonic()
@@ -338,22 +338,22 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class SourceCommit:
-    """A commit's Python files over the installed torch. The run is of `branch`."""
+    """The Python files of a commit over the installed torch. The run gets the name of `branch`."""
 
     options: SourceOptions
     clone: Path
     sha: str
     branch: str
 
-    date = None  # the run has the commit's own
+    date = None  # the run gets the date of the commit itself
 
     @property
     def name(self) -> str:
-        """As `commit-70d99e998b49`."""
+        """The name of the commit, such as `commit-70d99e998b49`."""
         return f"commit-{self.sha[:12]}"
 
     def prepare(self, request: Request, say: Callable[[str], None]) -> tuple[Path, Request, str]:
-        """As that of a build; makes the overlay if it is not there."""
+        """Return what `Build.prepare` returns, for the commit's overlay. Create the overlay first if it is missing."""
         names = replace(request.names, branch=request.names.branch or self.branch or None)
         options = replace(self.options, source=f"{self.clone}@{self.sha}")
         names, requested = options.applied(names, request.requested)
@@ -362,9 +362,9 @@ class SourceCommit:
 
 
 def commits_of(options: SourceOptions, paths: Sequence[str] = (), last: int | None = None) -> list[SourceCommit]:
-    """The commits that REPO@REF (one commit, or the `last` ones up to it) or REPO@GOOD..BAD means, oldest first.
+    """Return the commits of REPO@REF (one commit, or the `last` commits up to it) or of REPO@GOOD..BAD, oldest first.
 
-    With `paths` those of a range, or the last ones, that touch one of them.
+    With `paths`, a range or the last commits have only commits that touch one of these paths.
 
     Raises:
         BuildError: another form, or no such commits.
@@ -389,9 +389,9 @@ def commits_of(options: SourceOptions, paths: Sequence[str] = (), last: int | No
 
 @dataclass(slots=True)
 class BackfillResult:
-    """The outcome of one candidate: the torch and commit that were measured, statuses counted, or why it was skipped.
+    """The outcome of one candidate: the measured torch and commit, the number of each status, or why it was skipped.
 
-    `build` is the version of a build, `commit-` and a sha for a source. `seconds` is 0 where nothing was left to measure.
+    `build` is the version of a build, or `commit-` and a sha for a source. `seconds` is 0 if nothing was left to measure.
     """
 
     build: str
@@ -404,7 +404,7 @@ class BackfillResult:
     skipped: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with a key for every field."""
+        """Return a JSON object with a key for every field."""
         data = {name: getattr(self, name) for name in self.__slots__}
         return data | {"statuses": dict(self.statuses), "seconds": round(self.seconds, 1)}
 
@@ -419,7 +419,7 @@ class BackfillResult:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What is the same for every candidate: `folder` takes the bundles, a folder a candidate; `store` ingests one."""
+    """The options of all candidates: `folder` gets a folder of bundles for each candidate, `store` ingests a bundle."""
 
     request: Request
     folder: Path
@@ -428,7 +428,7 @@ class Backfill:
     say: Callable[[str], None]
 
     def fill(self, candidate: Build | SourceCommit) -> BackfillResult:
-        """Measures a torch, or says why not. Bundles that are complete are not measured again, but stored again."""
+        """Measure a candidate, or report why it is skipped. Complete bundles are not measured again, but stored again."""
         result = BackfillResult(candidate.name.removeprefix("torch-"), date=candidate.date)
         start = monotonic()
         try:
@@ -440,7 +440,7 @@ class Backfill:
         return result
 
     def _measure(self, candidate: Build | SourceCommit, result: BackfillResult) -> bool:
-        """Makes the runs that are not complete yet; says whether there were any."""
+        """Make the runs that are not complete yet, and return whether there were any."""
         folders = [self.folder / candidate.name / f"{self.request.key}-{run + 1}" for run in range(self.replicates)]
         complete = [complete_bundles(folder) for folder in folders]
         is_done = all(complete)
@@ -455,7 +455,7 @@ class Backfill:
         return not is_done
 
     def _night(self, complete: Sequence[Sequence[BundleContents]]) -> str:
-        """The name that the replicates of a candidate share: that of those which are there already."""
+        """Return the night that the replicates of a candidate share: the night of complete replicates, or a new one."""
         if self.replicates == 1:
             return ""
         names = (contents.header.night for bundles in complete for contents in bundles)

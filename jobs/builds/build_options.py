@@ -1,6 +1,6 @@
-"""Where torch comes from: builds with an environment each, or a commit's Python files over the installed one.
+"""Options for the torch to measure: builds with an environment each, or a commit's Python files over the installed torch.
 
-A build is known by its version (PEP 440): `2.9.1`, `2.13.0+cpu`, `2.14.0.dev20261101`.
+A build is named by its version (PEP 440): `2.9.1`, `2.13.0+cpu`, `2.14.0.dev20261101`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from jobs.requested_options import RequestedOptions, RunNames
 
 
 class BuildError(ChildError):
-    """A torch build cannot be installed or used; the text is one line that says why and, where it helps, what to do."""
+    """An error for a torch build that cannot be installed or used; its text is one line with the reason and maybe the remedy."""
 
 
 def parse_build(text: str) -> Version:
-    """The version in a text, with or without `torch==`; raises `BuildError` where it is none."""
+    """Return the version in a text, with or without `torch==`. Raises `BuildError` for any other text."""
     try:
         version = Version(text.strip().removeprefix("torch").removeprefix("=="))
     except InvalidVersion:
@@ -36,7 +36,7 @@ def parse_build(text: str) -> Version:
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """How environments of torch builds are made; the fields are the names of the options."""
+    """Options for making environments of torch builds; the fields are the names of the options."""
 
     envs: Path = Path("torch-builds")
     python: Path | None = None
@@ -52,7 +52,7 @@ class BuildOptions:
         return self.python or Path(sys.executable)
 
     def words(self, of_torch: bool = True) -> list[str]:
-        """The options of pip or uv that say where packages come from; `--index-url` is for torch only."""
+        """Return the options of pip or uv that say where packages come from; `--index-url` is for torch only."""
         words = ["--index-url", self.index_url] if self.index_url and of_torch else []
         words += [word for place in self.find_links for word in ("--find-links", place)]
         return [*words, *(["--no-index"] if self.no_index else [])]
@@ -60,7 +60,7 @@ class BuildOptions:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Which commit's Python files are laid over the installed torch, if any; the fields are the names of the options."""
+    """Options for laying a commit's Python files over the installed torch; the fields are the names of the options."""
 
     source: str | None = None
     python_only: bool = False
@@ -68,7 +68,7 @@ class SourceOptions:
     overlays: Path = Path("~/.cache/inductor-watch/overlays")
 
     def applied(self, names: RunNames, requested: RequestedOptions) -> tuple[RunNames, RequestedOptions]:
-        """What a run of the source is called and asked to do. Raises what `make_overlay` raises."""
+        """Return the names and options of a run of the source, and make its overlay. Raises what `make_overlay` raises."""
         if not self.source:
             if self.python_only or self.wheel_commit:
                 raise click.UsageError("--python-only and --wheel-commit go with --source")
@@ -88,14 +88,14 @@ class SourceOptions:
         return names, replace(requested, execution=execution)
 
     def import_commits(self, names: RunNames, database: str | None) -> None:
-        """Puts what the blame range of a run of the source needs into the database, if there are both."""
+        """Import the commits that the blame range of the source's run needs, if there are a source and a database."""
         if self.source and database:
             path, _, ref = self.source.rpartition("@")
             import_commits(Path(path), ["HEAD" if ref == "." else ref], names, database)
 
 
 def import_commits(clone: Path, refs: Sequence[str], names: RunNames, database: str) -> None:
-    """Puts what the blame ranges of these commits of a clone need into the database, and says so in a line."""
+    """Import the commits that the blame ranges of these refs need into the database, and print a line about it."""
     from jobs.git_log import Repository, import_around
 
     if line := import_around(database, Repository(clone.expanduser()), names.repo, refs, names.branch or ""):
@@ -120,9 +120,9 @@ _OVERLAYS = (
     ),
     overlays_option,
 )
-#: How commits are measured without a build.
+#: Options for measuring commits without a build.
 overlay_options = as_one("source", SourceOptions, *_OVERLAYS)
-#: The same, and which commit.
+#: `overlay_options` and the option for the commit.
 source_options = as_one(
     "source",
     SourceOptions,

@@ -1,7 +1,7 @@
-"""A PyTorch commit without a build: its Python files laid over the installed wheel, and which of them act at run time.
+"""A PyTorch commit without a build: its Python files laid over the installed wheel, and the files that act at run time.
 
 A wheel knows the commit that it was built from. The files in which that commit and another one differ come from git; all
-others are links into the wheel. So an overlay is made in about a second, and a process that has it first in PYTHONPATH
+other files are links into the wheel. So an overlay is made in about a second, and a process that has it first in PYTHONPATH
 imports the other commit's Python with the wheel's libraries. Neither the wheel nor the working tree is written to.
 
 Equal generated code proves equal speed only where nothing changed that works beside that code: the kernels' launchers,
@@ -31,11 +31,11 @@ from jobs.output.terminal import several, the_first
 
 #: The packages of a wheel whose files come from a repository.
 PACKAGES = ("torch", "functorch")
-#: The wheel's libraries look for CUDA's beside the package.
+#: The folder beside the package in which the wheel's libraries look for CUDA's.
 _CUDA = "nvidia"
-#: Where Python keeps the bytecode of a folder's files.
+#: The folder in which Python keeps the bytecode of a folder's files.
 _BYTECODE = "__pycache__"
-#: What a change of needs a build: sources of libraries, of generated files, and the version of Triton.
+#: Files whose change needs a build: sources of libraries, of generated files, and the version of Triton.
 _BUILT = (
     *(
         "torch/csrc/",
@@ -63,7 +63,7 @@ class Wheel:
 
     @classmethod
     def installed(cls) -> Wheel:
-        """The one of this Python. Does not import torch. Raises `BuildError` where there is none."""
+        """Return the installed torch of this Python, without importing it. Raises `BuildError` if there is none."""
         spec = find_spec("torch")
         if spec is None or spec.origin is None:
             raise BuildError("--source needs an installed torch to lay Python files over: pip install torch")
@@ -74,10 +74,11 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """An overlay in `folder`, and what its runs are called.
+    """An overlay in `folder`, and the names of its runs.
 
     `commit` is the source's; a working tree that differs from its commit adds `-dirty-` and a hash of its content, and has
-    no `date` (ISO 8601). `files` counts the files that differ from the wheel's, `left_out` those that need a build.
+    no `date` (ISO 8601). `files` counts the files that differ from the wheel's, `left_out` those that
+    are left out because they need a build.
     """
 
     folder: Path
@@ -90,7 +91,7 @@ class Overlay:
     left_out: int
 
     def words(self) -> str:
-        """Return `9800ddd936, no file differs from the installed torch` or how many do, as a command says it."""
+        """Return a description for messages, such as `9800ddd936, no file differs from the installed torch`."""
         differ = (
             f"{several(self.files, 'file')} {'differs' if self.files == 1 else 'differ'}"
             if self.files
@@ -100,7 +101,7 @@ class Overlay:
         return f"{self.commit[:10]}{self.commit[40:]}, {differ} from the installed torch{left_out}"
 
     def __str__(self) -> str:
-        """Return what the environment of a run says, which older versions compare with."""
+        """Return the description in the environment of a run. Older versions compare it, so it must not change."""
         left_out = f", without {self.left_out} that need a build" if self.left_out else ""
         commit = self.commit[:10] + self.commit[40:]
         return f"{self.files} files of {commit} over {self.wheel_commit[:10]}{left_out}"
@@ -109,12 +110,12 @@ class Overlay:
 def make_overlay(
     source: str, cache: Path, *, python_only: bool = False, wheel_commit: str = "", wheel: Wheel | None = None
 ) -> Overlay:
-    """The overlay of `REPO@REF`, or of a working tree with `REPO@.`, made in `cache` if it is not there.
+    """Return the overlay of `REPO@REF`, or of a working tree (`REPO@.`). Make it in `cache` if it does not exist.
 
-    `wheel_commit` names a commit that the repository has in place of the one that the wheel (the installed torch) knows.
+    `wheel_commit` names the commit that the wheel (the installed torch) was built from, if the wheel's own is not in the clone.
 
     Raises:
-        BuildError: another form, no torch, or files differ that need a build and `python_only` is not set.
+        BuildError: `source` has another form, there is no torch, or files differ that need a build without `python_only`.
         GitError: no clone, or it lacks the ref or the wheel's commit.
     """
     path, _, ref = source.rpartition("@")
@@ -161,7 +162,7 @@ def _is_laid(name: str, wheel: Wheel) -> bool:
 
 
 def _make(folder: Path, wheel: Wheel, files: Mapping[str, bytes | None]) -> None:
-    """Makes the folder whole or not at all, also where two processes make it."""
+    """Make the folder completely or not at all, even if two processes make it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
     try:
@@ -182,7 +183,7 @@ def _make(folder: Path, wheel: Wheel, files: Mapping[str, bytes | None]) -> None
 
 
 def _lay(original: Path, target: Path, files: Mapping[str, bytes | None]) -> None:
-    """Makes a folder of links to all that is in the original one, but for the files: their contents, None for those gone."""
+    """Make a folder of links to the original's entries, except for `files`: these are written, or left out for None."""
     target.mkdir()
     names = {path.partition("/")[0] for path in files}
     for entry in os.scandir(original) if original.is_dir() else ():
@@ -197,9 +198,9 @@ def _lay(original: Path, target: Path, files: Mapping[str, bytes | None]) -> Non
 
 
 def _link_bytecode(original: Path, target: Path, changed: Collection[str]) -> None:
-    """Link the wheel's bytecode of the files that are linked, else each new process compiles hundreds of them again.
+    """Link the wheel's bytecode of the files that are linked, else each new process compiles hundreds of files again.
 
-    The folder itself is no link: what Python writes there replaces a link, and never writes to the wheel.
+    The folder itself is no link: a file that Python writes there replaces a link, so the wheel is never written to.
     """
     if original.is_dir():
         target.mkdir()
@@ -214,7 +215,7 @@ def _below(folder: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | 
     }
 
 
-#: What decides about the graph and its code, and is not called by the compiled program. Only Python files count: a header
+#: Files that decide about the graph and its code, and are not called by the compiled program. Only Python files count: a header
 #: or a template of another language may be read when a kernel is built.
 _COMPILE_TIME = (
     "torch/_inductor/",
@@ -240,7 +241,7 @@ _COMPILE_TIME = (
     "torch/onnx/",
     "torch/testing/",
 )
-#: What the compiled program calls all the same, although it is in one of those.
+#: Files below `_COMPILE_TIME` that the compiled program calls all the same.
 _RUN_TIME = (
     "torch/_inductor/runtime/",
     "torch/_inductor/package/",
@@ -264,23 +265,23 @@ _RUN_TIME = (
     "torch/_inductor/triton_bundler.py",
     "torch/_inductor/utils.py",  # copies misaligned inputs
 )
-#: Definitions of those files that work at compile time, by the beginnings of their names.
+#: Definitions in files of `_RUN_TIME` that work at compile time only, by the beginnings of their names.
 _COMPILE_TIME_PARTS = {
     "torch/_inductor/compile_fx.py": (
         *("fx_codegen_and_compile", "FxCompile", "run_pre_grad_passes", "partition_fn", "split_const_gm"),
         *("_recursive_", "fake_tensor_prop", "record_original_output_strides", "_check_triton_bf16_support"),
     )
 }
-#: Where a function that no file names is called by nobody, and the files there whose definitions are found by listing them.
+#: The folder in which a function that no file names is never called, and the files there whose definitions are found by listing.
 _BY_NAME, _LISTED = "torch/_inductor/", ("config.py", "autoheuristic/")
-#: Read by people and type checkers only.
+#: Endings of files that only people and type checkers read.
 _NEVER = (".pyi", ".md", ".rst", ".txt")
-#: Options that act without a trace in the code; the others of this file are part of what generates it.
+#: The file of options, and the part of a line that sets an option which acts without a trace in the generated code.
 _OPTIONS, _ACTING_OPTION = "torch/_inductor/config.py", "cudagraph"
 
 
 def differing(base: Path, new: Path, wheel: Wheel | None = None) -> list[str]:
-    """The files of torch that are not the same in two overlays, by their paths in the repository."""
+    """Return the files of torch that differ between two overlays, by their paths in the repository."""
     names: list[str] = []
     for package in PACKAGES:
         # An overlay without a package leaves it to the wheel.
@@ -291,17 +292,17 @@ def differing(base: Path, new: Path, wheel: Wheel | None = None) -> list[str]:
 
 
 def acting(base: Path, new: Path, files: list[str]) -> list[str]:
-    """Those of the files that may change how fast a program runs although its generated code is the same."""
+    """Return the files that may change how fast a program runs although its generated code is the same."""
     return [name for name in files if _acts(name, base, new)]
 
 
 def changes_compiling(base: Path, new: Path, files: list[str]) -> bool:
-    """Whether compile times may differ: some file says something else, and not by what nobody calls alone."""
+    """Return whether compile times may differ: a file differs in more than comments, layout and definitions never called."""
     return any(not _adds_unused(name, base, new) for name in saying(base, new, files))
 
 
 def saying(base: Path, new: Path, files: list[str]) -> list[str]:
-    """Those of the files that say something else, and not in comments and layout alone."""
+    """Return the files that differ in more than comments and layout."""
     return [
         name
         for name in files
@@ -343,12 +344,12 @@ def _acts(name: str, base: Path, new: Path) -> bool:
 
 @lru_cache(64)  # a bisection compares a commit with several others
 def _meaning(source: bytes | None) -> str | None:
-    """A text that is equal for sources that differ in comments and layout only."""
+    """Return a text that is equal for sources that differ in comments and layout only."""
     return None if source is None else repr(_parts(source))
 
 
 def _adds_unused(name: str, base: Path, new: Path) -> bool:
-    """Whether a file differs by functions and plain constants alone that no file of Inductor names, in either overlay."""
+    """Return whether a file differs only by functions and plain constants that no source of torch in either overlay names."""
     if not name.startswith(_BY_NAME) or any(part in name for part in _LISTED):
         return False
     sides = [_statements(_read(folder / name)) for folder in (base, new)]
@@ -362,13 +363,13 @@ def _adds_unused(name: str, base: Path, new: Path) -> bool:
     wanted = [one.encode() for one in sorted(names)]
     word = re.compile(rb"\b(?:" + b"|".join(map(re.escape, wanted)) + rb")\b")
     texts = ((file, path.read_bytes()) for file, path in _sources(base, new))
-    # Few files have any of the names, and to look for a plain text is ten times as fast.
+    # Few files have any of the names, and looking for a plain text is ten times as fast.
     found = Counter(file for file, text in texts if any(one in text for one in wanted) for _ in word.findall(text))
     return found == {name: len(names)}
 
 
 def _sources(*overlays: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the name of each source of torch, and the file; one that overlays have in common once."""
+    """Yield the name and the path of each source of torch; a source that overlays share comes once."""
     seen: set[str] = set()
     for overlay in overlays:
         for folder, _, files in os.walk(overlay / "torch", followlinks=True):
@@ -379,7 +380,7 @@ def _sources(*overlays: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _statements(source: bytes | None) -> list[tuple[str, ast.stmt]] | None:
-    """Return the statements of a module, each with a text that says what it does; None where there is no module."""
+    """Return the statements of a module, each with the dump of its syntax tree; None if there is no valid module."""
     try:
         return None if source is None else [(ast.dump(one), one) for one in ast.parse(source).body]
     except (SyntaxError, ValueError):
@@ -387,7 +388,7 @@ def _statements(source: bytes | None) -> list[tuple[str, ast.stmt]] | None:
 
 
 def _unused_name(one: ast.stmt) -> str:
-    """Return the name of a definition that does nothing by being there; empty for any other statement."""
+    """Return the name of a definition that has no effect until it is used; empty for any other statement."""
     if isinstance(one, ast.FunctionDef) and not one.decorator_list:
         given = (*one.args.defaults, *filter(None, one.args.kw_defaults))
         return one.name if all(isinstance(value, ast.Constant) for value in given) and one.name[:2] != "__" else ""
@@ -398,7 +399,7 @@ def _unused_name(one: ast.stmt) -> str:
 
 
 def _parts(source: bytes | None) -> dict[str, str]:
-    """What each definition of a module says, by its name, and under no name what is outside of them."""
+    """Return the dump of each definition of a module, by its name, and the dump of all other code under an empty name."""
     try:
         body = ast.parse(source or b"").body
     except (SyntaxError, ValueError):
