@@ -1,1 +1,1 @@
-"""Finds the first bad torch build."""
+"""Find the first bad torch build or commit."""

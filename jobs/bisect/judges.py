@@ -1,7 +1,8 @@
-"""What a bisection measures of a build or commit, and what tells good from bad.
+"""The measurements of builds and commits in a bisection, and the judges that tell good from bad.
 
-Builds are measured in environments of their own, commits by an overlay or as a command prepares them. A metric's level tells
-good from bad, or whether the cell passes, or its generated code; of the code alone nothing is measured: the census makes it.
+Builds are measured in environments of their own, commits with an overlay or after a command has prepared them. A judge decides
+by the level of a metric, by whether the cell passes, or by the generated code. For the code alone nothing is measured: the
+census generates it.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from jobs.output.terminal import one_line
 from jobs.pool.child import ChildError, Request, bundle_files, measure_in
 from jobs.requested_options import RequestedOptions, RunNames
 
-#: What is counted, or can be 0: compared as it is. All other metrics are compared by their ln.
+#: Metrics that are counts, or can be 0: their values are compared as they are. All other metrics are compared by their ln.
 COUNTS = frozenset(metric.name for metric in METRICS.values() if metric.is_count) | {LEAK}
-#: The smallest relative change that matters of a metric that is not judged elsewhere, and of a count half of one.
+#: The smallest relative change of a metric without one in `MIN_EFFECT`, and the smallest change of a count, half of one.
 _SMALLEST, _HALF = 0.02, 0.5
 
 #: Metrics that a cell has when it is compiled, without being timed or checked.
@@ -47,16 +48,16 @@ OF_COMPILING = (
     *("compile_cold_s", "compile_instructions", "graphs", "graph_breaks"),
     *("cudagraph_partitions", "kernels_generated", "kernels_extern"),
 )
-#: Metrics that two builds have in common if they generate the same code and run it in the same way.
+#: Metrics that are equal for two builds that generate the same code and run it in the same way.
 OF_RUNNING = ("compiled_ms", "compiled_kernel_ms", "speedup", "device_speedup")
 
-#: What the compiled latency is judged beside.
+#: The metric that is the control of the compiled latency.
 _EAGER = CONTROL[WAITS_FOR_HOST]
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One run of one build; `eager` is the eager latency of the same process, `eager_kernel` its device time, if measured.
+    """One run of one build; `eager` is the eager latency of the same process, `eager_kernel` its device time, in ms, or None.
 
     `code` is the `code_id` of the generated code, if that is known.
     """
@@ -70,13 +71,13 @@ class Reading:
     code: str | None = None
 
     def __str__(self) -> str:
-        """Its status and value, or the code alone where nothing was measured."""
+        """Return status and value, or the code alone if nothing was measured."""
         if self.status == Status.NOT_CHECKED.value and self.code:
             return f"code {self.code}"
         return self.status if self.value is None else f"{self.status} {self.value:.4g}"
 
 
-#: The runs of the other builds, by name: they show the noise.
+#: The runs of all builds that are not being judged, by name: they show the noise.
 Others = Mapping[str, Sequence[Reading]]
 
 
@@ -91,23 +92,23 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class _Control:
-    """Whether the eager latency is the control, and the text about it; empty for a metric without a control."""
+    """The control of a metric: whether it is the eager latency, and the text about that; empty for a metric without one."""
 
     is_used: bool = False
     text: str = ""
 
     def values(self, runs: Sequence[Reading]) -> list[float]:
-        """ln of the eager latency of each run; 0 where it is not the control."""
+        """Return the ln of each run's eager latency; 0 if it is not the control."""
         return [math.log(run.eager) if self.is_used and run.eager else 0.0 for run in runs]
 
     def describe(self, finding: Finding) -> str:
-        """For a person, after the figures."""
+        """Return the text about the control that follows the figures of a finding."""
         moved = f", which moved by {math.expm1(finding.moved):+.1%}" if self.is_used else ""
         return f", {self.text}{moved}" if self.text else ""
 
 
 def _control(groups: Sequence[Sequence[Reading]], others: Iterable[Sequence[Reading]]) -> _Control:
-    """The eager latency, unless a run has none or its device time shows that the groups have several eager programs."""
+    """Return the eager latency as control, unless a run has none or its device time shows that the eager programs differ."""
     if not all(run.eager for runs in (*groups, *others) for run in runs):
         return _Control(text=f"as measured: a run has no {_EAGER}")
     device = [[math.log(run.eager_kernel) for run in runs if run.eager_kernel] for runs in groups]
@@ -120,10 +121,9 @@ def _control(groups: Sequence[Sequence[Reading]], others: Iterable[Sequence[Read
 
 @dataclass(frozen=True, slots=True)
 class MetricJudge:
-    """Judges by the level of a metric; `level` is the p that decides, `smallest` the relative change (or count) that matters.
+    """A judge by a metric's level; `level` is the p that decides, `smallest` the least relative change (or count) that matters.
 
-    The compiled latency is judged beside the eager latency of the same process, as `compare` does: what slows both is the
-    host.
+    The compiled latency is adjusted by the eager latency of the same process, as in `compare`: if both are slower, the host is.
     """
 
     metric: str
@@ -132,11 +132,11 @@ class MetricJudge:
 
     @property
     def is_count(self) -> bool:
-        """Whether values are compared as they are."""
+        """Return whether values are compared as they are."""
         return self.metric in COUNTS
 
     def unfit(self, runs: Sequence[Reading]) -> str | None:
-        """A run that failed, or did not measure the metric."""
+        """Return why these runs cannot be judged: one failed or did not measure the metric. None if they can."""
         for run in runs:
             if run.status != Status.PASS.value:
                 return (
@@ -147,14 +147,14 @@ class MetricJudge:
         return None
 
     def ends(self, good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
-        """Whether the levels differ by what matters."""
+        """Judge whether the levels of the two ends differ by what matters."""
         rows, between, control = self._rows([good, bad], others)
         finding = compare_ends(rows[0], rows[1], self.level, self._least, between)
         text = f"{self._spell(finding)}, p {finding.p:.2g}{control.describe(finding)}"
         return Judged(finding.word, text, self._figures(finding, [*good, *bad], control))
 
     def side(self, runs: Sequence[Reading], good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
-        """On which side of the middle the level is."""
+        """Judge on which side of the middle between the ends the level of these runs is."""
         rows, between, control = self._rows([runs, good, bad], others)
         finding = find_side(rows[0], rows[1], rows[2], self.level, between)
         level, start, end = (float(np.mean(some, axis=0) @ (1.0, -finding.slope)) for some in rows)
@@ -165,7 +165,7 @@ class MetricJudge:
         return Judged(finding.word, text, self._figures(finding, runs, control))
 
     def shown(self, runs: Sequence[Reading]) -> str:
-        """The mean of some runs and how many these are."""
+        """Return the mean of some runs and their number, in words."""
         values = self._values(runs)
         mean = fmean(values) if self.is_count else math.exp(fmean(values))
         unit = METRICS[self.metric].unit
@@ -184,7 +184,7 @@ class MetricJudge:
     def _rows(
         self, groups: Sequence[Sequence[Reading]], others: Others
     ) -> tuple[list[Runs], dict[str, Runs], _Control]:
-        """The groups and the fit ones of the others as values beside the control, and which control that is."""
+        """Return the groups and the other runs that can be judged, as pairs of value and control, and the control itself."""
         fit = {name: runs for name, runs in others.items() if runs and not self.unfit(runs)}
         control = _Control() if self.metric != WAITS_FOR_HOST else _control(groups, fit.values())
 
@@ -211,26 +211,26 @@ class MetricJudge:
 
 @dataclass(frozen=True, slots=True)
 class StatusJudge:
-    """Judges by whether the cell passes: good does in every run, bad does in none. Where runs disagree it is open."""
+    """A judge by whether the cell passes: good in every run, bad in none. If runs disagree, the word is `OPEN`."""
 
     def unfit(self, runs: Sequence[Reading]) -> str | None:
-        """Cells that were not tried say nothing."""
+        """Return why these runs cannot be judged: their cell was not tried. None if they can."""
         untried = {run.status for run in runs} & {Status.SKIPPED.value, Status.UNAVAILABLE.value}
         return f"its cell is {untried.pop()} there" if untried else None
 
     def ends(self, good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
-        """`DIFFERENT` where every run of one end passes and none of the other."""
+        """Judge the ends: `DIFFERENT` if every run of the good end passes and no run of the bad end."""
         words = self._word(good), self._word(bad)
         same = Word.OPEN if Word.OPEN in words else Word.SAME
         word = Word.DIFFERENT if words == (Word.GOOD, Word.BAD) else same
         return Judged(word, f"{self.shown(good)} against {self.shown(bad)}", self._figures([*good, *bad]))
 
     def side(self, runs: Sequence[Reading], good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
-        """The side that all runs agree upon."""
+        """Judge these runs: the side on which all of them agree, else `OPEN`."""
         return Judged(self._word(runs), self.shown(runs), self._figures(runs))
 
     def shown(self, runs: Sequence[Reading]) -> str:
-        """How often each status came."""
+        """Return the number of runs with each status, in words."""
         counts = Counter(run.status for run in runs)
         return ", ".join(f"{number} x {status}" for status, number in counts.items())
 
@@ -244,19 +244,19 @@ class StatusJudge:
 
 @dataclass(frozen=True, slots=True)
 class CodeJudge:
-    """Judges by the generated code, which has no noise: what differs from the code of the good end is bad."""
+    """A judge by the generated code, which has no noise: code that differs from the good end's is bad."""
 
     def unfit(self, runs: Sequence[Reading]) -> str | None:
-        """Return why a run has no code."""
+        """Return why these runs cannot be judged: one has no code. None if they can."""
         return next((f"its cell is {run.status} there" for run in runs if not run.code), None)
 
     def ends(self, good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
-        """Return whether the code of the two ends differs."""
+        """Judge whether the code of the two ends differs."""
         word = Word.SAME if self._code(good) == self._code(bad) else Word.DIFFERENT
         return Judged(word, f"{self.shown(good)} against {self.shown(bad)}", self._figures([*good, *bad]))
 
     def side(self, runs: Sequence[Reading], good: Sequence[Reading], bad: Sequence[Reading], others: Others) -> Judged:
-        """Return the side of a commit: good if it has the code of the good end."""
+        """Judge a commit: good if it has the code of the good end, else bad."""
         word = Word.GOOD if self._code(runs) == self._code(good) else Word.BAD
         return Judged(word, self.shown(runs), self._figures(runs))
 
@@ -271,8 +271,8 @@ class CodeJudge:
         return {"codes": [run.code for run in runs]}
 
 
-#: Decides from runs whether the ends differ (`ends`), on which side of the change a build is (`side`), and why some runs
-#: cannot be judged at all (`unfit`, None if they can); `shown` describes runs in a few words.
+#: A judge decides from runs whether the ends differ (`ends`), on which side of the change a build is (`side`), and why some
+#: runs cannot be judged at all (`unfit`, None if they can); `shown` describes runs in a few words.
 Judge = MetricJudge | StatusJudge | CodeJudge
 
 
@@ -281,7 +281,7 @@ COMMIT_VARIABLE = "INDUCTOR_WATCH_COMMIT"
 
 
 def builds_between(good: str, bad: str, named: Sequence[str], options: BuildOptions) -> list[str]:
-    """The versions from good to bad: the named ones, else those of the index.
+    """Return the versions from good to bad: the named versions, else the versions in the index.
 
     Raises:
         BuildError: good is not older than bad, or the index cannot be read.
@@ -297,7 +297,7 @@ def builds_between(good: str, bad: str, named: Sequence[str], options: BuildOpti
 
 
 def _offered(options: BuildOptions, ends: tuple[Version, Version]) -> list[Version]:
-    """The builds of the index, without pre-releases unless an end is one; one of 2.13.0 and 2.13.0+cpu is enough."""
+    """Return the builds in the index, with pre-releases only if an end is one, and only one of 2.13.0 and 2.13.0+cpu."""
     by_public: dict[str, Version] = {}
     for build in sorted(map(Version, list_builds(options.words()).versions)):
         by_public.setdefault(build.public, build)  # the one without a local version comes first
@@ -309,21 +309,21 @@ def _offered(options: BuildOptions, ends: tuple[Version, Version]) -> list[Versi
 
 
 def commits_between(folder: Path, good: str, bad: str) -> list[str]:
-    """The shas from good to bad, along the first parents of bad. Raises `GitError` where there is no such way."""
+    """Return the shas from good to bad, along the first parents of bad. Raises `GitError` if good did not land before bad."""
     repository = Repository(folder)
     first, last = repository.sha_of(good), repository.sha_of(bad)
     return [first, *repository.landed(first, last)]
 
 
 def compiled_only(request: Request) -> Request:
-    """The same without timing and correctness check."""
+    """Return the request without timing and correctness check."""
     settings = replace(request.requested.settings, code_only=True)
     return replace(request, requested=replace(request.requested, settings=settings))
 
 
 @dataclass(frozen=True, slots=True)
 class TorchBuilds:
-    """Measures torch builds, each in its environment; the bundles go below `folder`."""
+    """A measurer of torch builds, each in its environment; the bundles go below `folder`."""
 
     environments: Environments
     request: Request
@@ -331,7 +331,7 @@ class TorchBuilds:
     folder: Path
 
     def measure(self, name: str, number: int) -> Reading:
-        """Measures run `number` of a build. Raises ChildError where it cannot be installed, or nothing can be measured in it."""
+        """Measure run `number` of a build. Raises `ChildError` if it cannot be installed or measured."""
         build = parse_build(name)
         environment = self.environments.ready(build)
         bundles = self.folder / f"torch-{build}" / str(number)
@@ -340,7 +340,7 @@ class TorchBuilds:
 
 @dataclass(frozen=True, slots=True)
 class Overlays:
-    """Measures commits of a repository by their Python files over the installed torch; the bundles go below `folder`."""
+    """A measurer of commits by their Python files over the installed torch; the bundles go below `folder`."""
 
     repository: Path
     options: SourceOptions
@@ -350,17 +350,19 @@ class Overlays:
     _requests: dict[str, Request] = field(default_factory=dict, init=False)
 
     def measure(self, name: str, number: int) -> Reading:
-        """Measures run `number` of a commit. Raises ChildError where it needs a build, or nothing can be measured."""
+        """Measure run `number` of a commit. Raises `ChildError` if it needs a build or cannot be measured."""
         return self._read(name, self._request(name), str(number))
 
     def same_as(self, name: str, codes: Mapping[str, str | None]) -> str | None:
-        """One of the measured commits (with their code) that a commit behaves as: it has the same Python files of torch, or
-        generates the same code where all files that differ act while compiling only. It is compiled once to find that out.
+        """Return a measured commit that behaves as this commit, or None. `codes` has the code of each measured commit.
+
+        It has the same Python files of torch, or it generates the same code and all files that differ act while compiling only.
+        To find that out, this commit is compiled once.
         """
         own = self._overlay(name)
         if (same := next((other for other in codes if self._overlay(other) == own), None)) is not None:
             return same
-        # Where both ends generate one code, it tells no side.
+        # If both ends generate the same code, the code says nothing about the side.
         if self.metric not in OF_RUNNING or len(set(codes.values())) < 2:
             return None
         overlays = {other: self._overlay(other) for other, code in codes.items() if code}
@@ -386,7 +388,7 @@ class Overlays:
 
 @dataclass(slots=True)
 class Checkouts:
-    """Measures commits of a repository, each after a command has prepared it; the bundles go below `folder`."""
+    """A measurer of commits, each after a command has prepared it; the bundles go below `folder`."""
 
     repository: Path
     command: str
@@ -397,7 +399,7 @@ class Checkouts:
     _prepared: str = field(default="", init=False)
 
     def measure(self, name: str, number: int) -> Reading:
-        """Measures run `number` of a commit, prepared unless it was the last one. Raises ChildError where that fails."""
+        """Measure run `number` of a commit; prepare it first unless it was prepared last. Raises `ChildError` on failure."""
         if self._prepared != name:
             self._prepared = ""
             self._prepare(name)
@@ -429,7 +431,7 @@ class Checkouts:
 
 @dataclass(frozen=True, slots=True)
 class CommitCode:
-    """Generates the code of a cell at commits of a repository, without a GPU; the bundles go below `folder`."""
+    """A generator of a cell's code at commits of a repository, without a GPU; the bundles go below `folder`."""
 
     repository: Path
     options: SourceOptions
@@ -440,7 +442,7 @@ class CommitCode:
     folder: Path
 
     def measure(self, name: str, number: int) -> Reading:
-        """Return the code at a commit. Raises `ChildError` where it needs a build, or where its code is not known."""
+        """Return the code at a commit. Raises `ChildError` if the commit needs a build or its code is not known."""
         source = replace(self.options, source=f"{self.repository}@{name}")
         folder = self.folder / name[:12]
         try:
@@ -455,7 +457,7 @@ class CommitCode:
 
 
 def bisected_cell(cells: Sequence[Cell]) -> Cell:
-    """Return the one cell that is planned. Raises `BuildError` where there are several."""
+    """Return the only planned cell. Raises `BuildError` if there is not exactly one."""
     if len(cells) != 1:
         named = ", ".join(sorted({f"{cell.suite}/{cell.model} {cell.config.name}" for cell in cells})[:4])
         raise BuildError(
@@ -465,10 +467,10 @@ def bisected_cell(cells: Sequence[Cell]) -> Cell:
 
 
 def read_run(python: Path, request: Request, bundles: Path, metric: str, folder: Path) -> Reading:
-    """Measures one cell and reads its outcome; a run that is complete in `bundles` is read again, not measured.
+    """Measure one cell and read its outcome; a run that is complete in `bundles` is read again, not measured.
 
     Raises:
-        ChildError: nothing could be measured, or the request is of several cells.
+        ChildError: nothing could be measured, or the request has several cells.
     """
     folder.mkdir(parents=True, exist_ok=True)
     contents = measure_in(python, request, bundles, folder / "measuring.log")[0]

@@ -1,4 +1,4 @@
-"""The search for the first bad build: which one to measure next, how often, and the log from which a search continues."""
+"""The search for the first bad build: the next build to measure, the number of its runs, and a log to continue from."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from jobs.pool.child import ChildError
 
 #: The file of a search's log, in the folder with the bundles.
 LOG_NAME = "bisect.jsonl"
-#: Measures one run of a build: its name, and the number of the run, from 1 on. Raises ChildError where it cannot.
+#: A function that measures one run of a build, given its name and the number of the run, from 1 on. Raises `ChildError`.
 Measure = Callable[[str, int], Reading]
 
 
-#: Names a build that must behave as the given one, of those in the mapping: each with its code, if that is known. None where
-#: there is none. Raises ChildError where the build cannot be had.
+#: A function that returns a build in the mapping that must behave as the given build, or None. The mapping has the code of each
+#: build, if it is known. Raises `ChildError` if the given build cannot be made.
 SameAs = Callable[[str, Mapping[str, str | None]], str | None]
 
 
 class EndError(click.ClickException):
-    """One of the two ends cannot be judged."""
+    """An error for an end of the range that cannot be judged."""
 
     exit_code = 3
 
 
 class BisectionLog:
-    """A file of JSON lines, each with `event` and `at`; from the runs in it a search comes to the same decisions again."""
+    """A file of JSON lines, each with `event` and `at`; from its runs a search makes the same decisions again."""
 
     def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
-        """Open the log, or begin it with the request. Raise `BuildError` for one with runs of another request, or no log."""
+        """Open the log, or begin it with the request. Raise `BuildError` for runs of another request, or no log."""
         self.path = path
         self._runs: dict[str, list[Reading]] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class BisectionLog:
         if events and events[0].get("asked") != json.loads(json.dumps(asked)):
             if self._runs:
                 raise BuildError(f"{path} is the log of another bisection: name another folder with --out")
-            path.unlink()  # it failed before it measured anything, and was corrected
+            path.unlink()  # it failed before any run, and the user corrected the request
             events = []
         decided = [event for event in events if event["event"] == "decided"]
         self._decided = [{name: value for name, value in event.items() if name != "at"} for event in decided]
@@ -61,22 +61,22 @@ class BisectionLog:
             self.write("asked", asked=asked)
 
     def runs_of(self, name: str) -> list[Reading]:
-        """The runs of a build, in their order."""
+        """Return the runs of a build, in the order in which they were made."""
         return list(self._runs.get(name, ()))
 
     def add_run(self, name: str, reading: Reading) -> None:
-        """Keeps a run."""
+        """Add a run of a build, and write it to the file."""
         self._runs.setdefault(name, []).append(reading)
         self.write("run", build=name, number=len(self._runs[name]), **asdict(reading))
 
     def decide(self, **decision: Any) -> None:
-        """Keeps a decision, once: a search that continues comes to the same ones."""
+        """Write a decision, unless it is in the log: a search that continues makes the same decisions again."""
         if (event := {"event": "decided", **decision}) not in self._decided:
             self._decided.append(event)
             self.write(**event)
 
     def write(self, event: str, **fields: Any) -> None:
-        """Appends one line; it is on disk when this returns."""
+        """Append one line, and return when it is on disk."""
         moment = datetime.now(UTC).isoformat(timespec="seconds")
         with self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"event": event, "at": moment, **fields}) + "\n")
@@ -85,7 +85,7 @@ class BisectionLog:
 
 
 def _read_events(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a log; the incomplete line that a kill left is cut off. Raises `ValueError` for another file."""
+    """Return the events of a log, and cut off an incomplete line that a kill left. Raises `ValueError` for another file."""
     if not path.exists():
         return []
     data = path.read_bytes()
@@ -99,8 +99,8 @@ def _read_events(path: Path) -> list[dict[str, Any]]:
 class Answer:
     """The result of a bisection: `ends` compares the two ends, `step` the nearest decided builds around the change.
 
-    `between` are builds between these that could not be decided, with the reason: then the first bad one is one of them or
-    `first_bad`. `is_open` says that one of them stayed open after all its runs.
+    `between` has the builds between the nearest decided ones that could not be decided, with the reason: then the first bad
+    build is one of them or `first_bad`. `is_open` says that one of them stayed open after all its runs.
     """
 
     ends: Judged
@@ -112,13 +112,13 @@ class Answer:
 
     @property
     def word(self) -> str:
-        """`found`, `range` (builds between could not be measured), or `inconclusive`."""
+        """The answer in a word: `found`, `range` (builds between could not be measured), or `inconclusive`."""
         if self.ends.word is not Word.DIFFERENT or self.is_open:
             return "inconclusive"
         return "range" if self.between else "found"
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
+        """Return a JSON object."""
         return {
             "answer": self.word,
             "last_good": self.last_good,
@@ -133,8 +133,8 @@ class Answer:
 class Bisection:
     """A search over builds (`names`, from the good end to the bad end) by `least` to `most` runs of each.
 
-    `in_turn`: the ends are measured in turn, so that a machine that slows down affects both alike; else each as a whole,
-    where going from one build to another is costly. `same_as` saves the runs of builds that behave as one that is decided.
+    `in_turn`: the ends are measured in turn, so that a machine that slows down affects both alike; else all runs of one end come
+    first, for builds between which switching is costly. `same_as` saves the runs of builds that behave as a decided build.
     """
 
     names: Sequence[str]
@@ -146,16 +146,16 @@ class Bisection:
     most: int
     in_turn: bool = True
     same_as: SameAs | None = None
-    #: The side of each build that is decided, and the measured build that stands for one that is not.
+    #: The side of each decided build, and the measured build that stands for a build that is not measured.
     _sides: dict[str, Word] = field(default_factory=dict)
     _measured: dict[str, str] = field(default_factory=dict)
-    #: How many runs of each build count so far: a log may have more.
+    #: The number of runs of each build that count so far: the log may have more.
     _counted: dict[str, int] = field(default_factory=dict)
     _undecided: dict[str, str] = field(default_factory=dict)
     _open: set[str] = field(default_factory=set)
 
     def run(self) -> Answer:
-        """Bisects. Raises `EndError` where an end cannot be judged, `ChildError` where it cannot be measured."""
+        """Bisect, and return the answer. Raises `EndError` if an end cannot be judged, `ChildError` if it cannot be measured."""
         ends = self._compare_ends()
         self._sides |= {self.names[0]: Word.GOOD, self.names[-1]: Word.BAD}
         low, high = 0, len(self.names) - 1
@@ -172,7 +172,7 @@ class Bisection:
         return answer
 
     def _next(self, low: int, high: int) -> int | None:
-        """The untried build nearest to the middle between the two; None where there is none."""
+        """Return the index of the untried build nearest to the middle between two indices; None if there is none."""
         untried = [at for at in range(low + 1, high) if self.names[at] not in self._undecided]
         return min(untried, key=lambda at: abs(2 * at - low - high), default=None)
 
@@ -192,7 +192,7 @@ class Bisection:
         return judged
 
     def _decide(self, name: str) -> Word:
-        """Measures a build until its side is known; a build that cannot be decided is put aside."""
+        """Measure a build until its side is known, and return the side; a build that cannot be decided is put aside."""
         try:
             if (same := self._same(name)) is not None:
                 return same
@@ -217,11 +217,11 @@ class Bisection:
         return judged.word
 
     def measured(self, name: str) -> str:
-        """The build whose runs stand for this one: itself, unless it was not measured."""
+        """Return the build whose runs stand for a build: the build itself, unless it was not measured."""
         return self._measured.get(name, name)
 
     def _same(self, name: str) -> Word | None:
-        """The side of a build that need not be measured, since a decided one behaves as it does."""
+        """Return the side of a build that behaves as a decided build, so that it need not be measured; else None."""
         codes = {
             other: _one({run.code for run in self._runs(other)}) for other in self._sides if other not in self._measured
         }
@@ -234,7 +234,7 @@ class Bisection:
         return self._sides[name]
 
     def _fill(self, name: str, count: int) -> None:
-        """Measures runs of a build until it has `count`, and checks that they can be judged."""
+        """Measure runs of a build until it has `count`, and raise `EndError` if they cannot be judged."""
         while (made := self._counted.get(name, 0)) < count:
             if len(self.log.runs_of(name)) <= made:
                 reading = self.measure(name, made + 1)
@@ -245,7 +245,7 @@ class Bisection:
                 raise EndError(f"{name} cannot be judged: {why}")
 
     def _others(self, *names: str) -> dict[str, list[Reading]]:
-        """The runs of every other build between the ends."""
+        """Return the runs of each build between the ends, without these builds."""
         left_out = {*map(self.measured, names), *self._measured}
         return {name: self._runs(name) for name in self.names[1:-1] if name not in left_out and self._runs(name)}
 
@@ -255,5 +255,5 @@ class Bisection:
 
 
 def _one(codes: set[str | None]) -> str | None:
-    """The code of all runs of a build; None where it is not known or they differ."""
+    """Return the only code in a set; None if a build's runs have several codes."""
     return codes.pop() if len(codes) == 1 else None
