@@ -1,1 +1,1 @@
-"""The command line, a file per verb."""
+"""The verbs of the command line, related ones in one file."""

@@ -1,4 +1,4 @@
-"""`inductor-watch changepoints`: what changed in the histories, since when, and which commits can be to blame."""
+"""`inductor-watch changepoints`: the changes in the histories, their dates, and the commits that can be to blame."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from jobs.options import POSITIVE, Moment, branch_option, cell_options, db_optio
 from jobs.output.terminal import LONGEST, one_line, print_json, print_lines, the_first
 from jobs.regressions.notices import commit_line
 
-#: Commits of a range, and kernels that are named; all are in `--json`.
+#: The most commits of a range, and kernels, that are printed; `--json` has all.
 _COMMITS, _KERNELS = 20, 3
 
 
 def alert_lines(alert: Alert, cells: int, evidence: Evidence | None = None) -> list[str]:
-    """A heading, the suspects, and the `cells` changes that are worst; `evidence` is that of the first of these."""
+    """Return a heading, the suspects, and the worst `cells` changes; `evidence` is the evidence of the worst change."""
     lines = [_heading(alert), *(f"  {line}" for line in (*_suspects(alert), *_beside(alert)))]
     lines += [f"  {change_line(change)}" for change in alert.worst(cells)]
     lines += [f"    {line}" for line in evidence_lines(evidence)] if evidence else []
@@ -38,7 +38,7 @@ def alert_lines(alert: Alert, cells: int, evidence: Evidence | None = None) -> l
 
 
 def change_line(change: Change) -> str:
-    """`huggingface/bert ... default: compiled_ms 2 ms -> 2.1 ms, +5.0 % (+4.1 .. +5.9 %)`, or what its status became."""
+    """Return `huggingface/bert ... default: compiled_ms 2 ms -> 2.1 ms, +5.0 % (+4.1 .. +5.9 %)`, or the change of a status."""
     marks = {"pending": change.certainty is Certainty.PENDING, "over": change.is_over}
     end = f" [{', '.join(word for word, is_so in marks.items() if is_so)}]" if any(marks.values()) else ""
     if change.levels is None:
@@ -52,7 +52,7 @@ def change_line(change: Change) -> str:
 
 
 def evidence_lines(evidence: Evidence) -> Iterator[str]:
-    """What else differs between the two measurements, a line for each kind."""
+    """Yield a line for each other kind of difference between the two measurements."""
     for name, (before, after) in evidence.counts.items():
         yield f"{name}: {before:g} -> {after:g}"
     if evidence.code:
@@ -69,7 +69,7 @@ def evidence_lines(evidence: Evidence) -> Iterator[str]:
 
 
 def drift_line(drift: Drift) -> str:
-    """How far a series is from its pin, and how much of that no step explains."""
+    """Return a line that says how far a series is from its pin, and how much of that no step explains."""
     levels = drift.levels
     steps = "" if levels.steps == 1 else f", of which steps {percent(levels.steps - 1)}"
     rest = f"drift {percent(levels.drift - 1)} ({interval(levels.low - 1, levels.high - 1)})"
@@ -95,7 +95,7 @@ def _heading(alert: Alert) -> str:
 
 
 def _suspects(alert: Alert) -> list[str]:
-    """The commits after the last good one, or why no commit can be named."""
+    """Return lines with the commits after the last good one, or with the reason why no commit can be named."""
     blame = alert.blame
     if alert.span.is_one_commit:
         return [f"both sides measured {blame.base[:10]}: no commit is to blame"]
@@ -114,7 +114,7 @@ def _suspects(alert: Alert) -> list[str]:
 
 
 def _beside(alert: Alert) -> Iterator[str]:
-    """What changed at the same time and is no commit: environment, options, the machine."""
+    """Yield lines about changes at the same time that are no commit: in the environment, the options or the machine."""
     if alert.environment_changed:
         changed = [f"{one.key}: {_joined(one.base)} -> {_joined(one.new)}" for one in alert.environment]
         yield f"environment or options changed there, too: {the_first(changed)}"

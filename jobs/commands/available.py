@@ -1,4 +1,4 @@
-"""What there is to measure and to measure with: `inductor-watch templates`, `modes`, `zoo`, `doctor` and `init`."""
+"""The models and configs that can be measured here: `inductor-watch templates`, `modes`, `zoo`, `doctor` and `init`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from jobs.requested_options import device_option
 @device_option
 @json_option
 def templates_command(device: str | None, as_json: bool) -> None:
-    """The eight templates and PyTorch's nightly configs: options, config_id, program_id, and what is missing here."""
+    """List the eight templates and PyTorch's nightly configs: options, config_id, program_id, and what is missing here."""
     notes = {name: template.note for name, template in TEMPLATES.items()}
     named = {config.name: config for config in template_configs()}
     for name, hud in HUD_CONFIGS.items():
@@ -43,12 +43,12 @@ def templates_command(device: str | None, as_json: bool) -> None:
 @device_option
 @json_option
 def modes_command(device: str | None, as_json: bool) -> None:
-    """The modes of the installed torch: effective options, config_id and program_id."""
+    """List the modes of the installed torch: effective options, config_id and program_id."""
     _list({config.name: config for config in mode_configs()}, device, as_json, {})
 
 
 def _list(configs: Mapping[str, Config], device: str | None, as_json: bool, notes: Mapping[str, str]) -> None:
-    """Prints each config's ids and changed options; names those that ask for one program, and what is missing here."""
+    """Print each config's ids and changed options, the names of configs with the same program, and what is missing here."""
     device = device or device_here()
     rows = [_config_row(name, config, device, notes.get(name, "")) for name, config in configs.items()]
     if as_json:
@@ -80,7 +80,7 @@ def _config_row(name: str, config: Config, device: str, note: str) -> dict[str, 
 
 
 def _why_unavailable(config: Config, device: str) -> str | None:
-    # Judged for what a template is meant for: a forward pass in the dtype that its kernels take.
+    # A template is checked for its purpose: a forward pass in the dtype that its kernels take.
 
     try:
         configs.check_availability(resolve_config(config, device), device, Phase.INFERENCE, "bfloat16")
@@ -94,7 +94,7 @@ def _why_unavailable(config: Config, device: str) -> str | None:
 @repeatable("model", "models", "Only this model, by name or pattern")
 @json_option
 def zoo_command(suites: tuple[str, ...], models: tuple[str, ...], as_json: bool) -> None:
-    """The models: suite, batch sizes, what each needs and whether that is installed."""
+    """List the models: suite, batch sizes, what each needs and whether that is installed."""
     rows = [
         _model_row(spec) for spec in (select(in_suites=suites, patterns=models) if suites or models else all_models())
     ]
@@ -135,7 +135,7 @@ _Finding = tuple[bool, str, str]
 @click.command(epilog=example("doctor"))
 @json_option
 def doctor_command(as_json: bool) -> None:
-    """What this machine can measure, and what it lacks. Exit code 1 if nothing can be measured."""
+    """Show what this machine can measure, and what it lacks. Exit code 1 if nothing can be measured."""
     findings = [*_torch(), _compiler(), *_templates(), *_suites()]
     if as_json:
         print_json([{"ok": ok, "what": what, "text": text} for ok, what, text in findings])

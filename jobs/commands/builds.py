@@ -1,4 +1,4 @@
-"""`inductor-watch backfill`, `bisect` and `explain`: other builds and commits of torch, and which one is to blame."""
+"""`inductor-watch backfill`, `bisect` and `explain`: measure other builds and commits of torch, and find the one to blame."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def backfill_command(
 
 
 def _import(commits: list[SourceCommit], names: RunNames, database: str) -> None:
-    """Imports the commits of each clone and branch at once: they are measured one after the other."""
+    """Import the commits of each clone and branch at once, before they are measured one after the other."""
     groups: dict[tuple[Path, str], list[str]] = {}
     for commit in commits:
         groups.setdefault((commit.clone, names.branch or commit.branch), []).append(commit.sha)
@@ -178,17 +178,17 @@ def _import(commits: list[SourceCommit], names: RunNames, database: str) -> None
         import_commits(clone, shas, replace(names, branch=branch), database)
 
 
-#: What looks for a cell that broke, instead of one that got slower.
+#: The `--metric` for a cell that broke, instead of one that got slower.
 STATUS = "status"
-#: What looks for a cell that got other code, without a GPU.
+#: The `--metric` for a cell whose generated code changed, found without a GPU.
 CODE = "code"
-#: Options that say nothing of code.
+#: Options that have no effect with `--metric code`.
 _OF_MEASURING = ("smallest", "replicates", "most_runs", "rounds", "shared_tuning")
 _Measured = TorchBuilds | Overlays | Checkouts | CommitCode
 
 
 class InconclusiveError(click.ClickException):
-    """The measurements do not tell; what they do tell has been printed."""
+    """An error for a search that ends without an answer; its measurements have been printed."""
 
     exit_code = 3
 
@@ -375,7 +375,7 @@ def _run_numbers(metric: str, replicates: int, most_runs: int) -> tuple[int, int
     """Return the least and the most runs of each build."""
     if metric == CODE:  # it has no noise
         return 1, 1
-    # Where runs disagree on a status, further ones do not settle it.
+    # If runs disagree on a status, further runs do not settle it.
     return replicates, replicates if metric == STATUS else most_runs
 
 
@@ -387,7 +387,7 @@ def _side(run: Reading, metric: str, out: Path) -> str:
 def _commit_code(
     clone: Path, source: SourceOptions, request: Request, device_name: str, cache: Path, out: Path
 ) -> CommitCode:
-    """Return what generates the code of the one cell that is requested. Raises `NothingToDoError` where there is none."""
+    """Return the generator of the code of the requested cell. Raises `NothingToDoError` if no cell can be generated."""
     place = CensusPlace(device_name, cache=cache)
     place = replace(place, workers=1, threads=place.workers if device_name == CPU else 1)  # as `census` has them
     memory = CensusMemory.read(place, Wheel.installed().version)
@@ -399,7 +399,7 @@ def _commit_code(
 
 
 def _lines(answer: Answer, shas: dict[str, str], sides: Sequence[str], out: Path) -> list[str]:
-    """The answer for a person; `sides` are the sides of `compare` whose runs show it."""
+    """Return the lines of an answer; `sides` are the sides that `compare` takes to show it."""
     if answer.step is None:
         return []
     last, first = answer.last_good, answer.first_bad

@@ -132,7 +132,7 @@ def census_command(
 
 
 def choose_device(named: str | None, device: str | None, truth: CodeTruth | None) -> str:
-    """Return the device name that the options mean. Raises `click.UsageError` where they contradict each other."""
+    """Return the device name that the options mean. Raises `click.UsageError` if they contradict each other."""
     chosen = named or (CPU if device == CPU else truth.device_name if truth else "") or _DEFAULT_DEVICE
     if device and device != (CPU if chosen == CPU else GPU):
         raise click.UsageError(f"--device {device} and --device-name {chosen} contradict each other: leave one out")
@@ -140,10 +140,10 @@ def choose_device(named: str | None, device: str | None, truth: CodeTruth | None
 
 
 def _plan(place: CensusPlace, selection: Selection, configs: tuple[str, ...], truth: CodeTruth | None) -> Plan:
-    """Return the cells that are selected, of all or of the night to compare with.
+    """Return the plan of the selected cells, of all cells or of the night to compare with.
 
-    Of the night's cells those are left out that call what only the night's bundle defines (`jobs.plan.models_file`). Raises
-    `ConfigError` for a config that cannot be read.
+    Cells of the night are left out if they call something that only the night's bundle defines (`jobs.plan.models_file`).
+    Raises `ConfigError` for a config that cannot be read.
     """
     if truth is None:
         return planned_night(place.device, selection, configs)
@@ -163,7 +163,7 @@ def _plan(place: CensusPlace, selection: Selection, configs: tuple[str, ...], tr
 
 
 def _take(run: CensusRun, memory: CensusMemory, agreement: Agreement | None, out: Console, as_json: bool) -> None:
-    """Generate every cell and show it; then ask those that differ again, under other answers."""
+    """Generate every cell and show it; then generate the cells that differ again, under other answers."""
     equal: list[str] = []
     for count, one in enumerate(run.take(memory.answers), start=1):
         word = agreement.took(one) if agreement else ""
@@ -190,7 +190,7 @@ def _show(one: CensusCell, number: str, word: str, out: Console, as_json: bool) 
 def _show_commits(
     found: Iterable[CommitCensus], store: Callable[[Path], str] | None, out: Console, as_json: bool
 ) -> None:
-    """Show and store each commit as it is done, then show a table of those that changed code."""
+    """Show and store each commit as it is done, then show a table of the commits that changed code."""
     table = FittingTable(["commit", "model", "phase", "dtype", "config", "code before", "code"])
     before: dict[str, str | None] = {}
     for one in found:

@@ -1,6 +1,6 @@
-"""`inductor-watch check BASE NEW`: whether a branch is slower, for which models, in minutes and without a build.
+"""`inductor-watch check BASE NEW`: judge in minutes, without a build, whether a branch is slower, and for which models.
 
-The answer of a check is the comparison of its sides, and how it came about.
+The answer of a check has the comparison of its sides and an account of the check itself.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from jobs.requested_options import (
     night_options,
 )
 
-#: Counts whose rise is told in words before all else.
+#: Counts whose rise is reported in words, before anything else.
 _COUNTED = {
     "graph_breaks": "graph breaks",
     "cudagraph_skips": "skipped cudagraphs",
@@ -74,10 +74,10 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a check went: cells by what was done with them, the files that differ, and what the exit code says.
+    """An account of a check: the numbers of cells by what was done with them, the files that differ, and the exit code's reason.
 
-    `census` cells were decided by their generated code before anything was measured. `against` are the options that new has,
-    where the sides differ by these.
+    `census` cells were decided by their generated code before anything was measured. `against` are the options of new, if the
+    sides differ by options.
     """
 
     exit_code: int
@@ -95,7 +95,7 @@ class Answer:
     against: str = ""
 
     def lines(self) -> list[str]:
-        """For a person, a sentence each."""
+        """Return the account for people, one sentence in each line."""
         differ = f"new is base with {self.against}" if self.against else f"files of torch that differ: {self.files}"
         lines = [differ]
         if self.acting:
@@ -112,18 +112,18 @@ class Answer:
         return [*lines, f"check: {self.reason}"]
 
     def markdown(self) -> str:
-        """The same below a report."""
+        """Return the account as a Markdown section below a report."""
         return "\n".join(["", "### How it was checked", "", *(f"- {code(line, 1000)}" for line in self.lines()), ""])
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         return asdict(self) | {"acting": list(self.acting)}
 
 
 def build_answer(
     check: Check, files: Sequence[str], fail_on: frozenset[str], minutes: float, interrupted: bool, dashboard: str = ""
 ) -> tuple[Report, Answer]:
-    """The report on both nights, and how it came about. Raises `SideError` where a side has no run."""
+    """Return the report on both nights and the account of the check. Raises `SideError` if a side has no run."""
     with open_store(check.storage.database, write=False).connect() as connection:
         nights = (check.base.night, check.new.night)
         report = build_report(connection, *nights, EVERYTHING, dashboard, against=check.against)
@@ -151,10 +151,10 @@ def build_answer(
 
 
 def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) -> tuple[int, str]:
-    """The exit code of `gate` and its reason, with three differences.
+    """Return the exit code and the reason as `gate` does, with three differences.
 
-    Cells of equal code, which are unchanged anyhow, decide nothing. A change of compile time in too few rounds fails nothing.
-    A rise of a count is named in words.
+    Cells of equal code, which are unchanged anyway, decide nothing. A change of compile time in too few rounds does not fail the
+    check. A rise of a count is named in words.
     """
     rows = check.rows.values()
     unconfirmed = [
@@ -194,7 +194,7 @@ def _is_longer(row: CellComparison) -> bool:
 
 
 def _more(rows: Iterable[CellComparison], name: str, words: str) -> str:
-    """`2 cells have more graph breaks (0 -> 6)`; empty where none has. The verdict is from `analysis.compare.cell_verdicts`."""
+    """Return `2 cells have more graph breaks (0 -> 6)`, by the verdict of `analysis.compare.cell_verdicts`; empty for no cell."""
     regressed = [row for row in rows if name in row.judged and row.judged[name].verdict is Outcome.REGRESSED]
     worse = [(row.base.values[name], row.new.values[name]) for row in regressed]
     if not worse:
@@ -205,7 +205,7 @@ def _more(rows: Iterable[CellComparison], name: str, words: str) -> str:
 
 
 def _with_commands(report: Report, check: Check) -> Report:
-    """The report with this command in place of `run`, which would measure the installed torch, and base's configs in it."""
+    """Return the report with this command, under base's configs, instead of `run`, which would measure the installed torch."""
     command = shlex.join(["inductor-watch", "check", *check.sides_words])
     configs = {
         check.on_new[cell.cell_id].config.name: cell.config.name for cell in check.cells if cell.cell_id in check.on_new
@@ -223,8 +223,8 @@ def _with_commands(report: Report, check: Check) -> Report:
 
 #: Rows of the table of cells.
 _ROWS = 20
-#: Samples of a latency, unless --samples says otherwise. Two processes of a program differ by more than is known better
-#: with the 30 of a night, and the GPU is what a check waits for.
+#: Samples of a latency, unless --samples says otherwise. A night takes 30, but two processes of a program differ by more than the
+#: precision that more samples gain, and a check mostly waits for the GPU.
 _ROUNDS = 15
 
 
@@ -298,7 +298,7 @@ def check_command(
     from_base, from_new = (Path(of_side.execution.overlay) for _, of_side in overlays)
     files = [] if against else differing(from_base, from_new)
     at_run_time = against.acting if against else acting(from_base, from_new, files)
-    storing(storage.database)  # a folder that cannot be written is known at once
+    storing(storage.database)  # fails now if the folder cannot be written to
     started = [] if at_run_time else [*map(context.with_resource, started_census(selection.device, overlays, cache))]
     sides = found_sides(refs, overlays, selection.device, has_cores_for_all(), likely_models(selection, DEFAULT_MODELS))
     of_base, of_new = context.with_resource(sides)
@@ -308,14 +308,14 @@ def check_command(
     require_cells(plan)
     for side in (of_base, of_new) if base else ():
         import_commits(repo, ["HEAD" if side.ref == "." else side.ref], side.names, storage.database)
-    # Both sides share what autotuning chose: beside the bundles unless the user names a folder.
+    # Both sides share the choices of autotuning, in a folder beside the bundles unless the user names one.
     tuning = requested.settings.shared_tuning or str((storage.out / "tuning").resolve())
     settings = replace(requested.settings, shared_tuning=tuning).with_models(plan.own_models)
     for line in [*plan.left_out, *(f"acts at run time: {name}" for name in at_run_time)]:
         tell(line)
     check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time, other=against)
     check.compares_compiling = against is not None or changes_compiling(from_base, from_new, files)
-    on_new = check.on_new  # an option that torch does not know is known at once
+    on_new = check.on_new  # fails now if torch does not know an option
     if not at_run_time:
         is_alike = not against and not saying(from_base, from_new, files)
         check.census = _census(check, on_new, cache, is_alike, started)
@@ -337,7 +337,7 @@ def check_command(
 def _census(
     check: Check, on_new: Mapping[str, Cell], cache: Path, is_alike: bool, started: Sequence[CensusPool]
 ) -> CodeCensus | None:
-    """The census of both sides; None with a line where this machine's device is not one that it knows."""
+    """Return the census of both sides; print a line and return None if it does not know this machine's device."""
     testbed = check.base.testbeds[0]
     gpu, threads = testbed.environment.get("gpu"), int(testbed.environment.get("torch_threads", 1))
     try:
@@ -352,14 +352,14 @@ def _census(
 
 
 def _with_defaults(context: click.Context, requested: RequestedOptions) -> RequestedOptions:
-    """What is asked for, with the samples of a check where none were named."""
+    """Return the requested options, with the number of samples of a check if the command line names none."""
     if context.get_parameter_source("rounds") is not ParameterSource.DEFAULT:
         return requested
     return replace(requested, settings=replace(requested.settings, rounds=_ROUNDS))
 
 
 def _write(report: Report, answer: Answer, form: str, output: Path | None) -> None:
-    """Prints the answer or writes it to the file, and prints the table then as well."""
+    """Print the answer in its format, or write it to the file and print the table."""
     text = _text(report, answer)
     if form == "markdown":
         drawn = draw(report, "markdown", _ROWS) + answer.markdown()

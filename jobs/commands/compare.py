@@ -1,4 +1,4 @@
-"""`inductor-watch compare`, `gate` and `kernel`: what changed between two sides, whether it may pass, one kernel of both."""
+"""`inductor-watch compare`, `gate` and `kernel`: compare two sides, judge them for CI, and time one kernel of both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from jobs.output.comparison_tables import show_comparison
 from jobs.output.tables import console
 from jobs.output.terminal import print_json, print_lines, tell, the_first
 
-#: What is shown of the cells that a gate failed on; all of them are in `--json`.
+#: The most cells that a failed gate prints; `--json` has all.
 _NAMED = 20
 
 
@@ -63,7 +63,7 @@ def _compare(database: str, base: str, new: str, chosen: CellFilter) -> Comparis
 
 
 def _outcomes(text: str, dimensions: bool) -> frozenset[str]:
-    """Return the words of `--fail-on`. Raises `click.UsageError` for none, or one that is no outcome and no dimension."""
+    """Return the words of `--fail-on`. Raises `click.UsageError` for no word, or a word that is no outcome or dimension."""
     known = [outcome.value for outcome in VERDICTS] + [one.value for one in Dimension if dimensions]
     words = frozenset(word.strip() for word in text.split(",") if word.strip())
     if not words:
@@ -97,7 +97,7 @@ def count_regressed(comparison: Comparison, fail_on: frozenset[str]) -> dict[str
 
 
 def failed_lines(comparison: Comparison, fail_on: frozenset[str]) -> list[str]:
-    """Return a line for each cell that a gate fails on, with what it fails by: statuses, then the largest change first."""
+    """Return a line with the reason for each cell that a gate fails on: statuses first, then the largest changes."""
     lines = []
     for one in comparison.cells:
         bad = sorted(
@@ -186,7 +186,7 @@ def kernel_command(base: str, new: str, name: str, chosen: CellFilter, out: Path
 
 
 def _kernels(conn: Connection, base: str, new: str, name: str, chosen: CellFilter) -> list[StoredKernel]:
-    """Return the kernel of base and of new, or of the one that has it. Raises `NoScriptError` where neither has."""
+    """Return the kernel of each side that has it. Raises `NoScriptError` if neither has it or not one cell is chosen."""
     compared = compare_named(conn, base, new, expand_patterns(conn, chosen))
     cells = [one for one in compared.cells if one.base.code_id or one.new.code_id]
     if len(cells) != 1:

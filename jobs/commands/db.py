@@ -1,4 +1,4 @@
-"""`inductor-watch db`, `runs`, `dashboard` and `mcp`: maintain the database, list what it holds, and serve it."""
+"""`inductor-watch db`, `runs`, `dashboard` and `mcp`: maintain the database, list its runs, and serve it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Age(click.ParamType[timedelta]):
     name = "age"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """The span that the text names."""
+        """Return the span of time that the text names."""
         if match := re.fullmatch(r"(\d{1,5})([hdw])", value):
             return timedelta(**{_UNITS[match[2]]: int(match[1])})
         return self.fail(f"{value!r} is no age: write 90d, 12h or 8w", param, ctx)
@@ -64,7 +64,7 @@ def upgrade(database: str) -> None:
 @db_option
 @json_option
 def info(database: str, as_json: bool) -> None:
-    """Schema, revision of the data, nights, runs and measurements."""
+    """Show the schema, the revision of the data, and the numbers of nights, runs and measurements."""
     engine = open_store(database, write=False)
     runs = list_runs(engine)
     facts = {
@@ -252,7 +252,7 @@ def _show_rebuilt(store: str, report: RebuildReport) -> None:
 @db_option
 @json_option
 def runs_command(branch: str | None, limit: int, database: str, as_json: bool) -> None:
-    """The nights in the database with their runs, newest first."""
+    """List the nights in the database with their runs, newest first."""
     nights = list_nights(open_store(database, write=False), branch=branch, limit=limit, with_census=True)
     if as_json:
         print_json([{name: getattr(run, name) for name in _FIELDS} for night in nights for run in night.runs])
@@ -309,7 +309,7 @@ def _counts(of: NightInfo | RunInfo) -> str:
 @click.option("--port", type=click.IntRange(1, 65535), default=8501, help="The port on which it listens.")
 def dashboard_command(database: str, port: int) -> None:
     """Open the dashboard (the same as `streamlit run dashboard/app.py`)."""
-    # Found, not imported: the dashboard's modules are no part of the command line.
+    # The dashboard is located, not imported: its modules are no part of the command line.
     spec = find_spec("dashboard")
     if spec is None or not spec.submodule_search_locations:
         raise click.ClickException(
@@ -319,7 +319,7 @@ def dashboard_command(database: str, port: int) -> None:
     arguments = [sys.executable, "-m", "streamlit", "run", str(app), "--server.port", str(port)]
     environment = os.environ | {"INDUCTOR_WATCH_DB": database}
     sys.stdout.flush()
-    # This process becomes Streamlit: whatever ends it ends the server, and none is left behind.
+    # This process becomes Streamlit: a signal that ends it ends the server, and no process is left behind.
     os.execve(sys.executable, arguments, environment)  # noqa: S606 - no shell is wanted
 
 

@@ -1,4 +1,4 @@
-"""`inductor-watch ingest`, `import`, `export` and `commits`: what comes into the database and goes out, and histories."""
+"""`inductor-watch ingest`, `import`, `export` and `commits`: fill the database, write sides to files, and read histories."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from jobs.requested_options import label_option
 
 #: Seconds by which the clock of a host that measured may be ahead of this one.
 _SKEW_S = 600
-#: Runs that are older than stored ones of their testbeds and are named one by one.
+#: The most runs older than stored runs of their testbeds that are named one by one.
 _LATE = 3
 
 
@@ -96,7 +96,7 @@ def ingest_command(
                 click.echo(json.dumps({"bundle": str(path), "problem": str(error)}))
             tell(f"inductor-watch: {error}")
     stored = {report.run_id for report in reports.values()}
-    # In one call old bundles may come in any order: that tells nothing of clocks.
+    # Old bundles of one call may come in any order, which says nothing about clocks.
     late = [
         f"{path}: run {one.run_id} {one.out_of_order}"
         for path, one in reports.items()
@@ -129,7 +129,7 @@ def _ingest(engine: Engine, path: Path, as_json: bool) -> IngestReport:
 
 
 def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_json: bool) -> None:
-    """Puts the shards of a night together; the bundle of its missing cells goes into `folder`."""
+    """Merge the shards of a night; the bundle of its missing cells goes into `folder`."""
     merged = merge_night(engine, plan, folder)
     if as_json:
         click.echo(json.dumps({**asdict(merged), "bundle": str(merged.bundle or "")}))
@@ -140,12 +140,12 @@ def _merge(engine: Engine, plan: Plan, folder: Path, github_output: bool, as_jso
 
 
 def _newest_start() -> float:
-    """The latest start of a run that is accepted, in seconds since 1970."""
+    """Return the latest start of a run that is accepted, in seconds since 1970."""
     return time.time() + _SKEW_S
 
 
 def find_bundles(paths: tuple[Path, ...]) -> list[Path]:
-    """The files among the paths, and every bundle below the folders among them; the log of a bisection is none."""
+    """Return the files among the paths, and the bundles below the folders among them, without logs of bisections."""
     files: list[Path] = []
     for path in paths:
         files += sorted(path.rglob("*.jsonl*")) if path.is_dir() else [path]
@@ -278,7 +278,7 @@ _repo_option = click.option("--repo", help="Only this repository [all].")
 
 @click.group(epilog=example("commits import --git pytorch"))
 def commits_command() -> None:
-    """The commits of the repository under watch: import, list, show; where branches started."""
+    """Import, list or show the commits of the repository under watch, or where branches started."""
 
 
 @commits_command.command("import")
@@ -357,7 +357,7 @@ def list_(
     database: str,
     as_json: bool,
 ) -> None:
-    """Imported commits, newest first; a range, a pull request or a search."""
+    """List imported commits, newest first: all, a range, a pull request or the results of a search."""
     if sum(one is not None for one in (since, between, pr, search)) > 1:
         raise click.UsageError("use one of --since, --between, --pr and --search")
     engine = open_store(database, write=False)
@@ -382,7 +382,7 @@ def list_(
 @db_option
 @json_option
 def show(what: str, repo: str | None, database: str, as_json: bool) -> None:
-    """A commit with its links, or the story of a pull request. Digits that are both name the pull request."""
+    """Show a commit with its links, or the story of a pull request. Digits that fit both name the pull request."""
     engine = open_store(database, write=False)
     number = what.removeprefix("#")
     is_number = number.isascii() and number.isdigit() and len(number) < 10 and int(number) > 0
@@ -427,7 +427,7 @@ def branch(name: str | None, start: str | None, repo: str, database: str, as_jso
 
 
 def _show_story(engine: Any, pr: int, repo: str | None, as_json: bool) -> None:
-    """The landings and reverts of a pull request."""
+    """Print the landings and reverts of a pull request."""
     events = landings(engine, pr, repo)
     if as_json:
         print_json([{"kind": one.kind, "again": one.again, **asdict(one.commit)} for one in events])
@@ -442,7 +442,7 @@ def _word(one: Landing) -> str:
 
 
 def _show_commit(entries: Sequence[CommitEntry], as_json: bool, none: str) -> None:
-    """A line a commit, or why there is none."""
+    """Print a line for each commit, or why there is none."""
     if as_json:
         print_json([asdict(entry) for entry in entries])
     else:

@@ -1,4 +1,4 @@
-"""`inductor-watch run`, `resume`, `nightly` and `plan`: measure some cells or the night of this host, or list what it has."""
+"""`inductor-watch run`, `resume`, `nightly` and `plan`: measure some cells or the night of this host, or list its cells."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def run_command(
         device = testbeds[0].device
         rounds = Rounds(device, [planned_run(device, selection, configs)] * replicates)
     context.with_resource(keeping_servers(testbeds))
-    # Runs that repeat each other are one night, so that one name stands for all of them.
+    # Runs that repeat each other form one night, so that one name stands for all of them.
     night = new_run_id() if len(rounds.plans) > 1 else ""
     names = replace(names, trigger="again" if again else "adhoc", night=night)
     source.import_commits(names, storage.target)
@@ -244,7 +244,7 @@ def plan_command(
 
 
 def _divide(plan: Plan, count: int, costs: Path | None, out: Path, night: str, github_output: bool) -> None:
-    """Writes a plan for each of so many hosts and says what each takes."""
+    """Write a plan for each of `count` hosts, and print the cells and the predicted time of each."""
     require_cells(plan)
     model = learn_from(costs) if costs else CostModel.learn([])
     made, night = cut(plan, model, count), night or workflow_night() or new_run_id()
@@ -269,19 +269,19 @@ def _show(plan: Plan) -> None:
     click.echo(f"{len(plan.cells)} cells: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
 
 
-#: While a branch has fewer nights than this in the store, a night is measured twice: its runs show how noisy they are.
+#: While a branch has fewer nights than this in the store, a night is measured twice, so that its runs show the noise.
 _FIRST_NIGHTS = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Carrying:
-    """Whether cells whose code did not change are measured; the fields are the names of the options."""
+    """Options for carrying over cells whose code did not change; the fields are the names of the options."""
 
     unchanged_code: str
     at_least_every: int
 
     def applied(self, requested: RequestedOptions, history: Path) -> RequestedOptions:
-        """What a night is asked to do that carries over from these bundles. Raises what `carrying_over` raises."""
+        """Return the options of a night that carries over cells from these bundles. Raises what `carrying_over` raises."""
         return carrying_over(requested, self.at_least_every, history) if self.unchanged_code == "skip" else requested
 
 
@@ -412,7 +412,7 @@ def nightly_command(
 
 
 def _confirming(requested: RequestedOptions, confirm: bool | None, storage: Storage) -> RequestedOptions:
-    """What a night is asked to do, and whether it confirms what changed. Without a store there is no base."""
+    """Return the options of a night with `confirm` set. Without a store there is no base, so a night confirms nothing."""
     if confirm and storage.no_store:
         raise click.UsageError("--confirm compares with the night before in the database: leave out --no-store")
     is_wanted = confirm is not False and not storage.no_store
@@ -428,7 +428,7 @@ def _confirm(
     left_s: float,
     is_asked: bool,
 ) -> None:
-    """Measures again what the night of these runs, one a testbed, says has changed."""
+    """Measure the changed cells of the night of these runs (one for each testbed) again."""
     paths = [bundle_named(storage.out, run_id) for run_id in run_ids]
     runs = [Unfinished(path, read_bundle(path), overlays=(overlays,)) for path in paths]
     confirm_night(runs, testbeds, settings, storage.database, left_s, is_asked=is_asked)
@@ -443,14 +443,14 @@ def _measure(
     storage: Storage,
     costs: Path | None,
 ) -> list[str]:
-    """Measures the plan that many times, as runs of one night; returns the ids of the last runs."""
+    """Measure the plan `replicates` times, as runs of one night, and return the ids of the last runs."""
     if replicates > 1:
         names = replace(names, night=names.night or new_run_id())
     run_ids: list[str] = []
     progress = None
     for _ in range(replicates):
         if progress and progress.carried:
-            # A second run tells the noise of latencies: cells that were carried over have none.
+            # A second run shows the noise of latencies; cells that were carried over have no latencies.
             plan = replace(plan, cells=[cell for cell in plan.cells if cell.cell_id not in progress.carried])
             if not plan.cells:
                 break
@@ -461,7 +461,7 @@ def _measure(
 
 
 def _replicates(database: str | None, names: RunNames, testbeds: Sequence[Testbed]) -> int:
-    """How often a night is measured by default: twice while the store does not know the branch's noise."""
+    """Return how often a night is measured by default: twice while the store has too few nights to know the branch's noise."""
     if database is None:
         return 1
     branch = make_header(testbeds[0].environment, names).branch

@@ -1,6 +1,6 @@
-"""`inductor-watch regressions`: the records of what got worse, opened by verdicts or people.
+"""`inductor-watch regressions`: the records of regressions, opened by verdicts or people.
 
-A record has a pinned base. A person closes it, or `detect` where two runs in a row are back at the base's level.
+A record has a pinned base. A person closes it, or `detect` if two runs in a row are back at the base's level.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from jobs.regressions.recording import open_from_sides, record_alerts
 
 
 def default_author() -> str:
-    """git's `user.name`, or the user's; `unknown` where there is none."""
+    """Return git's `user.name`, else the name of the user, else `unknown`."""
     return _git_name() or _user() or "unknown"
 
 
@@ -61,9 +61,9 @@ def _user() -> str:
         return ""
 
 
-#: What `close --as` says, and the state that it means.
+#: The words of `close --as`, and the states that they mean.
 _CLOSINGS = {"fixed": "fixed", "expected": "expected", "false-alarm": "false_alarm"}
-#: What a closed record becomes when somebody takes it up again.
+#: The state of a closed record after somebody takes it up again.
 _REOPENED = {"fixed": "returned", "expected": "acknowledged", "false_alarm": "acknowledged"}
 
 _ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
@@ -83,7 +83,7 @@ _moving = together(_ids, _note, _author, _owner, _link, db_option)
 
 @click.group(epilog=example("regressions list"))
 def regressions_command() -> None:
-    """The records of what got worse. ID is a record's name or a unique beginning of it.
+    """List, open, change or publish the records of regressions. ID is a record's name or a unique beginning of it.
 
     A record keeps its base and never closes by itself: a person closes it, or `detect` finds that it is fixed.
     """
@@ -95,7 +95,7 @@ def regressions_command() -> None:
 @db_option
 @json_option
 def list_(with_closed: bool, branch: str | None, database: str, as_json: bool) -> None:
-    """Records by the commit of their onset, newest first, the largest change first; open ones unless --all."""
+    """List the open records (with --all closed ones, too) by the commit of their onset, newest first, largest change first."""
     records = _records(database, branch, with_closed)
     if as_json:
         print_json([info_json(one.info, one.name) for one in records])
@@ -125,7 +125,7 @@ def _records(database: str, branch: str | None, with_closed: bool) -> list[Liste
 @db_option
 @json_option
 def show(name: str, database: str, as_json: bool) -> None:
-    """One record: state, pinned base, onset, the commits in between, history, how to measure it again."""
+    """Show one record: state, pinned base, onset, the commits in between, history, how to measure it again."""
     with open_store(database, write=False).connect() as connection:
         record = record_of(connection, find_regression(connection, name))
     if as_json:
@@ -193,14 +193,14 @@ def open_(base: str, new: str, cells: tuple[str, ...], text: str, author: str, d
 @regressions_command.command()
 @_moving
 def confirm(**options: Any) -> None:
-    """It is real: somebody has measured it again."""
+    """Confirm that records are real: somebody has measured them again."""
     _move(lambda state: "confirmed", **options)
 
 
 @regressions_command.command()
 @_moving
 def ack(**options: Any) -> None:
-    """Somebody knows of it and takes care of it."""
+    """Acknowledge records: somebody knows of them and takes care of them."""
     _move(lambda state: "acknowledged", **options)
 
 
@@ -208,14 +208,14 @@ def ack(**options: Any) -> None:
 @click.option("--as", "reason", required=True, type=click.Choice(list(_CLOSINGS)), help="Why it is closed.")
 @_moving
 def close(reason: str, **options: Any) -> None:
-    """Nobody has to look at it any more: fixed, expected, or a false alarm."""
+    """Close records that nobody has to look at any more: fixed, expected, or a false alarm."""
     _move(lambda state: _CLOSINGS[reason], **options)
 
 
 @regressions_command.command()
 @_moving
 def reopen(**options: Any) -> None:
-    """Take a closed record up again: a fixed one has returned, any other is acknowledged."""
+    """Take closed records up again: a fixed record has returned, any other record is acknowledged."""
     _move(lambda state: _REOPENED.get(state, "returned"), **options)
 
 
@@ -243,7 +243,7 @@ def set_(owner: str | None, link: str | None, **options: Any) -> None:
 
 
 def _move(state_after: Callable[[str], str] | None, ids: tuple[str, ...], database: str, **event: Any) -> None:
-    """Adds an event to all records or none, which moves each to the state after its own; prints the state of each."""
+    """Add an event to all records or none, which moves each record to its next state; print the state of each."""
     event["at"] = datetime.now(UTC)
     done: list[RegressionInfo] = []
     with open_store(database, write=True).begin() as connection:
@@ -265,7 +265,7 @@ def _move(state_after: Callable[[str], str] | None, ids: tuple[str, ...], databa
 @_author
 @db_option
 def publish(repo: str, branch: str | None, dashboard_url: str, dry_run: bool, author: str, database: str) -> None:
-    """One GitHub issue for each alert: the open records of one onset; opened, brought up to date, closed.
+    """Open, update or close a GitHub issue for each alert: the records of one onset.
 
     The records remember the addresses of their issues.
     """

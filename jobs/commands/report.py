@@ -1,4 +1,4 @@
-"""`inductor-watch report` and `publish`: what changed between two sides, and the newest nights as a static site."""
+"""`inductor-watch report` and `publish`: report on two sides, and write the newest nights as a static site."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from jobs.options import (
 
 #: The file that GitHub Actions shows as the summary of a step.
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-#: With less room than this left in a summary there is no report worth the name.
+#: The least room in a summary for which a report is written.
 _LEAST_BYTES = 2000
 
 
 def _check_picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
-    """Raises `click.UsageError` if no picture can be made of that kind, here."""
+    """Return the path. Raises `click.UsageError` if no picture of its kind can be made here."""
     if path is None:
         return None
     if path.suffix.lower() not in (".svg", ".png"):
@@ -51,7 +51,7 @@ def _check_picture(_: click.Context, __: click.Parameter, path: Path | None) -> 
 
 
 def _summary_file(_: click.Context, __: click.Parameter, is_wanted: bool) -> Path | None:
-    """The file of the step's summary. Raises `click.UsageError` outside of GitHub Actions."""
+    """Return the file of the step's summary, None if it is not wanted. Raises `click.UsageError` outside of GitHub Actions."""
     path = os.environ.get(SUMMARY_VARIABLE)
     if is_wanted and not path:
         raise click.UsageError(f"--github-summary: {SUMMARY_VARIABLE} is not set; GitHub Actions sets it in each step")
@@ -59,7 +59,7 @@ def _summary_file(_: click.Context, __: click.Parameter, is_wanted: bool) -> Pat
 
 
 def _comment_writer(_: click.Context, __: click.Parameter, pull: str | None) -> Callable[[str], tuple[str, str]] | None:
-    """What writes a text into our comment on a pull request. Raises `click.UsageError` for a wrong one or without a token."""
+    """Return a function that puts our comment on a pull request. Raises `click.UsageError` for a wrong name or no token."""
     if pull is None:
         return None
 
@@ -67,7 +67,7 @@ def _comment_writer(_: click.Context, __: click.Parameter, pull: str | None) -> 
     return partial(put_comment, GitHub.from_environment(), repo, number)
 
 
-# All that can be wrong with the request is found by these callbacks, before anything is written.
+# These callbacks find everything that can be wrong with the request, before anything is written.
 @click.command(epilog=example("report main my-branch --format html --out report.html"))
 @click.argument("base")
 @click.argument("new")
@@ -157,13 +157,13 @@ def report_command(
 
 
 def _picture(report: Report, chart: str, path: Path) -> bytes:
-    """The chart as the file's name asks for it; empty where it would show nothing."""
+    """Return the chart in the format of the file's name; empty if it would show nothing."""
     drawn = svg(report, chart)
     return png(drawn) if drawn and path.suffix.lower() == ".png" else drawn.encode()
 
 
 def _append_summary(path: Path, report: Report, rows: int) -> None:
-    """Appends what fits into the rest of the step's 1 MiB; GitHub drops a longer summary.
+    """Append as much of the report as fits into the step's 1 MiB; GitHub drops a longer summary.
 
     Raises:
         click.UsageError: earlier commands of the step have left no room.
@@ -179,7 +179,7 @@ def _append_summary(path: Path, report: Report, rows: int) -> None:
 
 
 def draw(report: Report, form: str, rows: int) -> str:
-    """The report as `--format` asks for it, with a line end."""
+    """Return the report in the format of `--format`, with a line end."""
     if form == "json":
         return json.dumps(report.to_json(), indent=2) + "\n"
     if form == "html":
