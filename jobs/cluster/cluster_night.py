@@ -1,4 +1,4 @@
-"""`nightly --executor ray`: the shards of a night, one at a time on each node, and again elsewhere if they are lost.
+"""`nightly --executor ray`: measure the shards of a night, one at a time on each node, and lost ones again elsewhere.
 
 A node that refuses (another torch, a missing library, a GPU that stopped answering) gets no further shard.
 """
@@ -39,11 +39,11 @@ from jobs.pool.session import RunProgress, require_cells, storing
 from jobs.pool.testbeds import probe
 from jobs.requested_options import RequestedOptions, RunNames, Selection
 
-#: How often a cell may be lost with its node before it is given up.
+#: The number of times that a cell may be lost with its node before it is given up.
 _ATTEMPTS = 3
 #: Seconds between two looks at the cluster while no task has a message.
 _LOOK_S = 1.0
-#: Seconds without a node that could measure after which a night ends: a lost node may be replaced meanwhile.
+#: Seconds without a usable node after which a night ends: a lost node may be replaced meanwhile.
 _PATIENCE_S = 60.0
 #: Exit codes of a child that was killed or interrupted, as a shell spells them.
 _KILLED = (INTERRUPTED, 137)
@@ -53,7 +53,7 @@ _KILLED = (INTERRUPTED, 137)
 class Shard:
     """The cells of a task. `home` is the id of the node that measured them last, or empty.
 
-    `node` measures them now, and calls itself `name` once it has begun.
+    `node` is the id of the node that measures them now, `name` the name that this node reports once it has begun.
     """
 
     cells: list[Cell]
@@ -65,10 +65,10 @@ class Shard:
 def cut_shards(
     cells: Sequence[Cell], nodes: Sequence[Node], count: int, history: Sequence[BundleContents]
 ) -> list[Shard]:
-    """About `count` shards, the longest first; the cells of a model in one phase stay together, in the plan's order.
+    """Cut cells into about `count` shards, the longest first; a model's cells in one phase stay together, in the plan's order.
 
-    `history` are earlier runs, the newest first. Where it has nodes of the cluster, a model goes back to the node that
-    measured it last as long as that leaves no node much longer than the others (`jobs.plan.shards.shares`).
+    `history` are earlier runs, the newest first. If nodes of the cluster are in it, a model goes back to the node that measured
+    it last, as long as no node then takes much longer than the others (`jobs.plan.shards.shares`).
     """
     model = CostModel.of_history(history)
     homes = _homes(nodes, history)
@@ -83,7 +83,7 @@ def cut_shards(
 
 
 def _homes(nodes: Sequence[Node], history: Sequence[BundleContents]) -> dict[Group, int]:
-    """The node that measured each group last. Nodes that share a host name cannot be told apart and are left out."""
+    """Return the index of the node that measured each group last, leaving out nodes that share a host name."""
     hosts = Counter(node.host for node in nodes)
     numbers = {node.host: number for number, node in enumerate(nodes) if hosts[node.host] == 1}
     return last_places(history, lambda testbed: numbers.get(str(testbed.get("node", ""))))
@@ -91,7 +91,7 @@ def _homes(nodes: Sequence[Node], history: Sequence[BundleContents]) -> dict[Gro
 
 @dataclass(slots=True)
 class ClusterNight:
-    """Measures the shards of a night and stores their bundles; `left` has the cells without an outcome, by `cell_id`.
+    """A night on a cluster: measures shards and stores their bundles; `left` has the cells without an outcome, by `cell_id`.
 
     `folder` takes the bundles; `store` ingests one and returns a line about it.
     """
@@ -105,16 +105,16 @@ class ClusterNight:
     run_ids: list[str] = field(default_factory=list)
     _queue: list[Shard] = field(default_factory=list)
     _running: dict[Any, Shard] = field(default_factory=dict)
-    #: The nodes that get no further shard, with the reason; empty for those that died.
+    #: The nodes that get no further shard, with the reason, which is empty for nodes that died.
     _unusable: dict[str, str] = field(default_factory=dict)
     _losses: Counter[str] = field(default_factory=Counter)
     _idle_since: float | None = None
 
     def run(self, shards: Sequence[Shard]) -> None:
-        """Measures the shards and returns when none is left, or the time is over.
+        """Measure the shards, and return when none is left or the time is over.
 
         Raises:
-            ClusterError: no node is left that could measure.
+            ClusterError: no usable node is left.
         """
         self._queue = list(shards)
         try:
@@ -129,7 +129,7 @@ class ClusterNight:
             self._cancel(list(self._running))
 
     def say(self, text: str) -> None:
-        """Prints a line."""
+        """Print a line."""
         say(self.progress.console, text)
 
     def _cancel(self, handles: Sequence[Any]) -> None:
@@ -138,7 +138,7 @@ class ClusterNight:
             del self._running[handle]
 
     def _start_tasks(self) -> None:
-        """Starts the next shard on each idle node: one that was measured there last, else one without a usable home."""
+        """Start a shard on each idle node: the next shard whose home is this node, or is not usable."""
         nodes = [node for node in self.cluster.nodes() if node.node_id not in self._unusable]
         usable = usable_nodes(nodes, self._queue[0].cells[0].device) if self._queue else []
         ids, busy = {node.node_id for node in usable}, {shard.node for shard in self._running.values()}
@@ -221,20 +221,20 @@ class ClusterNight:
         self._plan_again(again)
 
     def _plan_again(self, cells: Sequence[Cell]) -> None:
-        """Queues a shard for each model and phase: one that takes its node down is alone next time."""
+        """Queue a shard for each model and phase, so that a model that takes its node down is alone in its shard next time."""
         groups: dict[Group, list[Cell]] = defaultdict(list)
         for cell in cells:
             groups[group_of(cell)].append(cell)
         self._queue += map(Shard, groups.values())
 
 
-#: Shards a node that a night is cut into. With more, less is lost with a node; each imports torch anew.
+#: Shards for each node that a night is cut into. More shards lose less with a node, but each imports torch anew.
 _SHARDS_A_NODE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Executing:
-    """Who measures; the fields are the names of the options."""
+    """The options for the host or cluster that measures; the fields are the names of the options."""
 
     executor: str = "host"
     address: str | None = None
@@ -242,11 +242,11 @@ class Executing:
 
     @property
     def on_cluster(self) -> bool:
-        """Whether the nodes of a cluster measure."""
+        """Return whether the nodes of a cluster measure."""
         return self.executor == "ray"
 
     def check(self, of_a_host: Sequence[str]) -> None:
-        """Raises `click.UsageError` for options without effect under this executor; `of_a_host` are those of one host."""
+        """Raise `click.UsageError` for options without effect under this executor; `of_a_host` are given options of one host."""
         if self.on_cluster and of_a_host:
             raise click.UsageError(f"{of_a_host[0]} is for this host alone: leave it out, or --executor")
         if not self.on_cluster and self.tasks is not None:
@@ -281,15 +281,15 @@ def measure_night(
     costs: Path | None,
     connect: Callable[[str | None], AbstractContextManager[RayCluster]] = connected,
 ) -> list[str]:
-    """Connects, plans for the requested device or the one that the nodes have, and measures; returns the runs' ids.
+    """Connect, plan for the requested device or the device of the nodes, and measure; return the ids of the runs.
 
     A night that has bundles in the folder is continued: its measured cells are not measured again.
 
     Raises:
         click.UsageError: Ray is not installed.
         NothingToDoError: the plan is empty.
-        ClusterError: there is no such cluster, none of its nodes can measure, or cells were lost with their nodes; what was
-            measured is stored.
+        ClusterError: there is no such cluster, none of its nodes can measure, or cells were lost with their nodes; all
+            measurements until then are stored.
     """
     folder, database = storage.out, storage.target
     console = Console(file=sys.stdout)  # what Ray prints goes to standard error meanwhile
@@ -324,7 +324,7 @@ def measure_night(
 
 
 def _measure(night: ClusterNight, plan: Plan, path: Path, tasks: int | None, costs: Path) -> ClusterError | None:
-    """Measures what no bundle of the night has yet; returns why it ended early, if it did."""
+    """Measure the cells that no bundle of the night has yet; return the error that ended this early, if any."""
     nodes = night.cluster.nodes()
     usable = _usable(nodes, plan.cells[0].device)
     history, left = read_history(costs), list(night.left.values())
@@ -341,8 +341,8 @@ def _measure(night: ClusterNight, plan: Plan, path: Path, tasks: int | None, cos
 
 
 def _request(plan: Plan, names: RunNames, requested: RequestedOptions) -> Request:
-    """What all shards share: names, options, the torch and the version of this program, the end of the time."""
-    # Of a node's GPUs a task has those that Ray gave it.
+    """Return the request that all shards share: names, options, the torch and the version of this program, the end time."""
+    # A task sees only the GPUs of its node that Ray gave it.
     gpus = "all" if is_accelerator(plan.cells[0].device) else None
     budget_s = requested.execution.budget_s
     return Request(
@@ -364,7 +364,7 @@ def _usable(nodes: Sequence[Node], device: str) -> list[Node]:
 
 
 def _bundles_of(folder: Path, night: str) -> dict[Path, BundleContents]:
-    """The bundles of a night that are in a folder already."""
+    """Return the bundles of a night that are in a folder already, by their paths."""
     bundles = {}
     for path in bundle_files(folder):
         try:

@@ -1,4 +1,4 @@
-"""All use of Ray: connect to a cluster, list its nodes, start a task on a node, take its messages, cancel it."""
+"""The only module that uses Ray: connect to a cluster, list its nodes, start a task on a node, take messages, cancel it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from collector.device import is_accelerator
 from collector.masking import excerpt
 from jobs.pool.child import Request, bundle_files, clean_environment, code_path, run_child
 
-#: Ray sets this to the number of a task's CPUs where nobody has set it; the threads of torch are set by our own workers.
+#: Ray sets this variable to a task's number of CPUs if it is not set; our own workers set the threads of torch.
 _THREADS = "OMP_NUM_THREADS"
 
 
 def measure_shard(request: str) -> Generator[dict[str, Any]]:
-    """Yields `{"node": NAME, "note": TEXT}` when it begins, then `{"bundles": {NAME: BYTES}, "code": EXIT, "reason": TEXT}`.
+    """Yield `{"node": NAME, "note": TEXT}` at the beginning, then `{"bundles": {NAME: BYTES}, "code": EXIT, "reason": TEXT}`.
 
     `request` is the JSON of a `Request` without its folder.
     """
@@ -40,7 +40,7 @@ def measure_shard(request: str) -> Generator[dict[str, Any]]:
 
 
 def _reset_niceness() -> str:
-    """Takes back the niceness that Ray gives its workers (15 by default); returns a warning where that is not permitted."""
+    """Reset the niceness that Ray gives its workers (15 by default); return a warning if that is not permitted."""
     with suppress(OSError):
         if os.getpriority(os.PRIO_PROCESS, 0) > 0:
             os.setpriority(os.PRIO_PROCESS, 0, 0)
@@ -63,13 +63,13 @@ _ANSWER_S = 5.0
 
 
 class ClusterError(click.ClickException):
-    """There is no cluster, or none of its nodes can measure; the text says why and what to do."""
+    """An error for a missing cluster, or one whose nodes cannot measure; its text says why and what to do."""
 
     exit_code = 4
 
 
 class LostError(Exception):
-    """A task ended without a result: its node, or its worker there, is gone."""
+    """An error for a task that ended without a result: its node, or its worker there, is gone."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,13 +83,13 @@ class Node:
 
 
 def usable_nodes(nodes: Sequence[Node], device: str) -> list[Node]:
-    """The nodes that measure: those with more than half of the GPUs (or CPUs) of the largest node."""
+    """Return the nodes that measure: the nodes with more than half of the GPUs (or CPUs) of the largest node."""
     counts = {node.node_id: node.gpus if is_accelerator(device) else node.cpus for node in nodes}
     return [node for node in nodes if 2 * counts[node.node_id] > max(counts.values())]
 
 
 class RayCluster:
-    """A connected cluster; a task is known by its handle."""
+    """A connected cluster; a task is identified by its handle."""
 
     def __init__(self, ray: Any) -> None:
 
@@ -98,7 +98,7 @@ class RayCluster:
         self._task = ray.remote(num_returns="streaming", max_retries=0)(measure_shard)
 
     def nodes(self) -> list[Node]:
-        """The living nodes, sorted by host name."""
+        """Return the living nodes, sorted by host name."""
         alive = [item for item in self._ray.nodes() if item["Alive"]]
         counts = [[int(item["Resources"].get(name, 0)) for name in ("CPU", "GPU")] for item in alive]
         nodes = [
@@ -107,7 +107,7 @@ class RayCluster:
         return sorted(nodes)
 
     def start(self, node: Node, request: str) -> Any:
-        """Starts `jobs.cluster.ray_cluster.measure_shard` with all of a node's CPUs and GPUs; returns the handle."""
+        """Start `measure_shard` as a task with all of a node's CPUs and GPUs, and return its handle."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         task = self._task.options(
@@ -118,7 +118,7 @@ class RayCluster:
         return task.remote(request)
 
     def ready(self, handles: Sequence[Any], timeout_s: float) -> list[Any]:
-        """The tasks that have a message, after at most `timeout_s` seconds."""
+        """Return the tasks that have a message, after at most `timeout_s` seconds."""
         if not handles:
             time.sleep(timeout_s)
             return []
@@ -126,7 +126,7 @@ class RayCluster:
         return list(ready)
 
     def take(self, handle: Any) -> Mapping[str, Any]:
-        """The next message of a task that is ready. Raises `LostError` if there is none."""
+        """Return the next message of a task that is ready. Raises `LostError` if there is none."""
         try:
             message: Mapping[str, Any] = self._ray.get(next(handle))
         except StopIteration:
@@ -136,16 +136,16 @@ class RayCluster:
         return message
 
     def cancel(self, handle: Any) -> None:
-        """Ends a task and its child process."""
+        """End a task and its child process."""
         self._ray.cancel(handle)
 
 
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[RayCluster]:
-    """A connection to the cluster at an address, or to one of this host alone that ends with it.
+    """Connect to the cluster at an address, or to a local cluster of this host that ends with the context.
 
-    What Ray prints goes to standard error. Nothing is reported to its makers (`RAY_USAGE_STATS_ENABLED=0`), and no dashboard
-    is started.
+    Ray's output goes to standard error. Nothing is reported to Ray's makers (`RAY_USAGE_STATS_ENABLED=0`), and no dashboard is
+    started.
 
     Raises:
         click.UsageError: Ray is not installed.
@@ -175,7 +175,7 @@ def connected(address: str | None) -> Iterator[RayCluster]:
 
 
 def check_address(address: str) -> None:
-    """Raises `ClusterError` if nobody answers at a HOST:PORT, `click.UsageError` for a text that is no address of a node."""
+    """Raise `ClusterError` if nothing answers at a HOST:PORT, `click.UsageError` for a text that is no address of a node."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
