@@ -1,1 +1,1 @@
-"""Records of regressions: opened from alerts, printed, handed on."""
+"""Records of regressions: open them from alerts, print them, and send messages about them."""

@@ -1,10 +1,10 @@
-"""Records of regressions as text, feed and JSON, and messages by Slack, a webhook of one's own or e-mail.
+"""Records of regressions as text, feed and JSON, and messages by Slack, a webhook of the user's own or e-mail.
 
-A record is due on a channel while it is `new` or `returned` and has not been told there since it came into that state. The
-record's own history remembers it, as a note; so a delivery that fails leaves the record due.
+A record is due on a channel while it is `new` or `returned` and no message about it was delivered there since it came into that
+state. A delivery is a note in the record's own history, so a delivery that fails leaves the record due.
 
-Addresses and passwords come from the environment alone. The address of a Slack webhook is a secret, too: an error names
-the host and never the path, the user or what the server said.
+Addresses and passwords come from the environment only. The address of a Slack webhook is a secret, too: an error names the
+host and never the path, the user or the server's answer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PRINTED_COMMITS = 20
 
 
 def change_of(info: RegressionInfo) -> str:
-    """From the pinned value to that of the onset."""
+    """Return the change from the pinned value to the value at the onset, in words."""
     if info.base_value is None or info.new_value is None:
         return NOTHING
     change = percent(info.new_value / info.base_value - 1) if info.base_value > 0 else NOTHING
@@ -48,7 +48,7 @@ def change_of(info: RegressionInfo) -> str:
 
 
 def by_onset(infos: Iterable[RegressionInfo]) -> dict[tuple[str, ...], list[RegressionInfo]]:
-    """Records by what an alert has in common: repository, branch, base and onset."""
+    """Group records by the fields that an alert has in common: repository, branch, base and onset."""
     groups: dict[tuple[str, ...], list[RegressionInfo]] = {}
     for info in infos:
         base, onset = info.base_commit or info.base_run or "", info.onset_commit or info.onset_run or ""
@@ -57,13 +57,13 @@ def by_onset(infos: Iterable[RegressionInfo]) -> dict[tuple[str, ...], list[Regr
 
 
 def record_text(record: Record) -> str:
-    """What `regressions show` prints."""
+    """Return the text that `regressions show` prints."""
     blame = blame_lines(record, _PRINTED_COMMITS)
     return render_text("record.txt.j2", record=record, info=record.info, change=change_of(record.info), blame=blame)
 
 
 def page_of(record: Record, dashboard: str) -> str:
-    """The cell's page with both runs that the record pins; empty without a dashboard, or where a run is gone."""
+    """Return the address of the cell's page with both pinned runs; empty without a dashboard, or if a run is gone."""
     cell, info = record.cell, record.info
     if not (dashboard and cell and info.base_run and info.onset_run):
         return ""
@@ -73,7 +73,7 @@ def page_of(record: Record, dashboard: str) -> str:
 
 
 def blame_lines(record: Record, most: int) -> list[str]:
-    """The commits that the change can come from, oldest first, a line each."""
+    """Return a line for each commit that can have caused the change, oldest first, or why there is none."""
     if record.distance is None:
         return [record.unknown or "not known: a commit of the record is not in the database"]
     if not record.distance:
@@ -84,7 +84,7 @@ def blame_lines(record: Record, most: int) -> list[str]:
 
 
 def commit_line(entry: CommitEntry) -> str:
-    """A commit with its title and pull request, and the commits that revert or reland it."""
+    """Return a line with a commit, its title and pull request, and the commits that revert or reland it."""
     marks = "".join(f"  [{word} {shas}]" for word, shas in entry.links.items())
     title = entry.title or "no title"
     pr = f" (#{entry.pr_number})" if entry.pr_number and f"#{entry.pr_number}" not in title else ""
@@ -92,7 +92,7 @@ def commit_line(entry: CommitEntry) -> str:
 
 
 def record_json(record: Record) -> dict[str, Any]:
-    """An object with stable keys for `json.dumps(..., default=str_of_time)`: the record, cell, repro, commits."""
+    """Return an object with stable keys (its moments are `datetime`s): the record, cell, repro, kernels and commits."""
     return {
         **info_json(record.info, record.name),
         "repro": record.repro,
@@ -106,12 +106,12 @@ def record_json(record: Record) -> dict[str, Any]:
 
 
 def info_json(info: RegressionInfo, name: str) -> dict[str, Any]:
-    """The record alone with its history, and the cell as people write it."""
+    """Return an object with the record alone, its history, and the name of the cell."""
     return {**asdict(info), "dimension": dimension_of(info), "cell": name, "is_open": info.is_open}
 
 
 def atom(records: Sequence[Listed], dashboard: str = "") -> str:
-    """An Atom feed (RFC 4287) of these records, newest change first; with a `dashboard` each entry links to its record there."""
+    """Return an Atom feed (RFC 4287) of records, newest change first; with a `dashboard` each entry links to its record."""
     entries: list[dict[str, Any]] = [
         {
             "info": one.info,
@@ -126,16 +126,16 @@ def atom(records: Sequence[Listed], dashboard: str = "") -> str:
     return render_page("feed.xml.j2", entries=entries, updated=updated, dashboard=dashboard.rstrip("/"))
 
 
-#: States that a person has not answered yet.
+#: States of records that no person has answered yet.
 _UNANSWERED = ("new", "returned")
-#: Records that a message shows; the JSON document has all.
+#: The most records that a message shows; the JSON document has all.
 _ROWS = 20
 _COMMITS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One message: `title` is a line, `text` the whole message, `document` the same for programs."""
+    """One message: `title` is a line, `text` the whole message, `document` its content for programs."""
 
     title: str
     text: str
@@ -144,7 +144,7 @@ class Notice:
 
 
 def due(conn: Connection, channel: str, branch: str | None = None) -> list[RegressionInfo]:
-    """The records that were not told on a channel, the one that was opened last first."""
+    """Return the records that are due on a channel, the record that was opened last first."""
     records = list_regressions(conn, open_only=True, branch=branch)
     return [record for record in records if record.state in _UNANSWERED and not _is_told(record, channel)]
 
@@ -152,7 +152,7 @@ def due(conn: Connection, channel: str, branch: str | None = None) -> list[Regre
 def _is_told(record: RegressionInfo, channel: str) -> bool:
     for event in reversed(record.events):
         if event.from_state != event.to_state:
-            return False  # the step into its state: what was told before was about another one
+            return False  # the step into its state: earlier messages were about an earlier state
         if event.text == _told(channel):
             return True
     return False
@@ -163,7 +163,7 @@ def _told(channel: str) -> str:
 
 
 def remember(engine: Engine, notice: Notice, channel: str, *, at: datetime, author: str) -> None:
-    """Notes in the history of each record that it was told on a channel."""
+    """Note in the history of each record that a message about it was delivered on a channel."""
     with engine.begin() as conn:
         for record in notice.records:
             note_regression(conn, record.regression_id, at=at, author=author, text=_told(channel))
@@ -172,7 +172,7 @@ def remember(engine: Engine, notice: Notice, channel: str, *, at: datetime, auth
 def notice_of(
     conn: Connection, infos: Sequence[RegressionInfo], first: Report | None = None, dashboard: str = ""
 ) -> Notice:
-    """The message about some records; it begins with the sentence and the link of the report `first`."""
+    """Return the message about some records; it begins with the sentence and the link of the report `first`, if any."""
     branches = {info.branch for info in infos}
     where = f" on {next(iter(branches))}" if len(branches) == 1 else ""
     title = one_line(counted(len(infos), "new regression") + where, 200)
@@ -212,14 +212,14 @@ _ADDRESS = re.compile(r"[^@\s<>,\"]+@[^@\s<>,\"]+")
 
 
 class NotDeliveredError(click.ClickException):
-    """A channel did not take a message: one line without secrets. The exit code is that of a failed environment."""
+    """An error for a message that a channel did not take: one line without secrets, and the exit code of a failed environment."""
 
     exit_code = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """A POST of JSON to an address. `is_slack`: the form of Slack's incoming webhooks, which Mattermost takes as well."""
+    """A channel that posts JSON to an address; with `is_slack` as Slack's incoming webhooks take it, and Mattermost's, too."""
 
     name: str
     url: str = field(repr=False)
@@ -227,10 +227,10 @@ class Webhook:
     is_slack: bool = False
 
     def send(self, notice: Notice) -> None:
-        """Delivers a message; redirects are not followed. Raises `NotDeliveredError`."""
+        """Deliver a message without following redirects. Raises `NotDeliveredError`."""
         import httpx
 
-        # Slack reads <, > and & as markup, with which a name could call everybody.
+        # Slack reads <, > and & as markup, with which a name could notify everybody.
         said: dict[str, Any] = {"text": html.escape(notice.text, quote=False), "mrkdwn": False}
         headers = {"User-Agent": "inductor-watch"} | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
         host = urlsplit(self.url).hostname
@@ -250,7 +250,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """E-mail by a server: `smtps` from the first byte, or `smtp` with STARTTLS where the server offers it."""
+    """A channel by e-mail: `smtps` is encrypted from the first byte, `smtp` uses STARTTLS if the server offers it."""
 
     server: SplitResult = field(repr=False)
     sender: str
@@ -258,7 +258,7 @@ class Mail:
     name: str = "e-mail"
 
     def send(self, notice: Notice) -> None:
-        """Delivers a message. A server that takes it for some receivers has taken it. Raises `NotDeliveredError`."""
+        """Deliver a message; it is delivered if the server takes it for some receivers. Raises `NotDeliveredError`."""
         host = self.server.hostname
         try:
             with self._connected() as smtp:
@@ -296,7 +296,7 @@ class Mail:
         return message
 
 
-#: A place that takes messages; `name` is what records remember it by.
+#: A channel that takes messages; records store its `name`.
 Channel = Webhook | Mail
 
 
@@ -310,7 +310,7 @@ def tell_channels(
     at: datetime,
     author: str,
 ) -> Iterator[tuple[str, bool]]:
-    """Tells each channel of the records that are due there. Yields a line for each, and whether it was delivered."""
+    """Send each channel a message about its due records. Yield a line for each channel, and whether delivery succeeded."""
     for channel in channels:
         with engine.connect() as conn:
             records = due(conn, channel.name, branch)
@@ -328,7 +328,7 @@ def tell_channels(
 
 
 def channels_of(environ: Mapping[str, str] = os.environ) -> list[Channel]:
-    """The channels that the environment names; empty where it names none. Raises `click.UsageError`, without values."""
+    """Return the channels that the environment names, maybe none. Raises `click.UsageError`, whose text has no values."""
     given = {name: environ.get(name, "").strip() for name in (SLACK, WEBHOOK, TOKEN, SMTP, SENDER, RECEIVERS)}
     channels: list[Channel] = []
     if given[SLACK]:

@@ -1,4 +1,4 @@
-"""Alerts and comparisons become records: opened once, kept, taken up again, and `fixed` by one stated rule."""
+"""Record alerts and comparisons: records are opened once, kept, taken up again, and `fixed` by one stated rule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Series = tuple[str, str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What became of the records: the regression_ids that were opened, found again, that returned, and that are fixed."""
+    """The result of recording: the regression_ids of records that were opened, found again, returned, and fixed."""
 
     opened: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
@@ -37,25 +37,25 @@ class Recorded:
 
 
 def record_alerts(engine: Engine, alerts: Sequence[Alert], *, author: str, now: datetime | None = None) -> Recorded:
-    """Writes what `analysis.history.alerts.survey` found into the records of the store, all of it or nothing.
+    """Write the alerts that `analysis.history.alerts.survey` found into the records of the store, all of them or nothing.
 
     A record is opened for every cell and metric that got worse in an alert and is worse still, with the last run measured
-    before as its pinned base. Nothing is opened for what is pending, for what got better, where both sides measured one
-    commit, and for what the eager runs of all cells show to be the machine's doing (`Alert.of_machine`). A change is that of a
-    record already there, and adds nothing, where it is of the same series and metric and
+    before as its pinned base. No record is opened for a change that is pending or for the better, if both sides measured one
+    commit, or for a change that the machine caused, as the eager runs of all cells show (`Alert.of_machine`). A change belongs
+    to an existing record, and adds nothing, if series and metric are equal and
 
     - some commit can be to blame for both, or
-    - it goes from the level of the record's base to its worse one again, unless the record is of a status and closed as
-      `expected` or `false_alarm`: what breaks anew is looked at anew.
+    - it goes from the level of the record's base to its worse level again. The exception is a record of a status that is closed
+      as `expected` or `false_alarm`: a cell that breaks again gets a new record.
 
     A record that is `fixed` becomes `returned` once its worse level is back and the two newest runs, both from after the
-    fix, are still there. An open one becomes `fixed` when the two newest runs are back at the base's level
-    (`analysis.history.regression_record.standing`), and by nothing else: that its alert is no longer found fixes nothing. This is
-    looked at for every open record of the store, whatever the alerts. `now` is the moment of the events (UTC), the present
-    one if it is not given.
+    fix, are still there. An open record becomes `fixed` when the two newest runs are back at the base's level
+    (`analysis.history.regression_record.standing`), and in no other way: it is not fixed because its alert is no longer found.
+    This is checked for every open record of the store, whatever the alerts. `now` is the time of the events (UTC), by default
+    the current time.
 
     Raises:
-        RecordError: an alert of another store, whose runs or cells this one does not have.
+        RecordError: an alert is from another store, whose runs or cells this store does not have.
     """
     at = now or datetime.now(UTC)
     with changing(engine) as change:
@@ -70,7 +70,7 @@ def record_alerts(engine: Engine, alerts: Sequence[Alert], *, author: str, now: 
 
 
 def kind_of(metric: str) -> str:
-    """What a change of a metric for the worse is called; `broke` for a status, which is no metric."""
+    """Return the word for a metric's change for the worse; `broke` for a status, which is no metric."""
     return _KINDS.get(METRICS[metric].unit, "worse") if metric else "broke"
 
 
@@ -90,11 +90,11 @@ class _Book:
         for record in records:
             series = (record.repo, record.branch, record.testbed_id, record.cell_id, record.metric)
             self._known.setdefault(series, []).append(record)
-        #: The records by what was done, in the order in which it was, each once.
+        #: The records by the action that was taken, in its order, each record once.
         self._done: dict[str, dict[str, None]] = {"opened": {}, "kept": {}, "returned": {}, "fixed": {}}
 
     def enter(self, change: Change, alert: Alert) -> None:
-        """Finds the record of a change, or opens one; the one that was opened last counts where there are several."""
+        """Find the record of a change, or open one; of several records, take the one that was opened last."""
         series = (change.repo, change.branch, change.testbed_id, change.cell_id, change.metric)
         records = self._known.setdefault(series, [])
         record = next((one for one in records if self._overlaps(one, change)), None)
@@ -107,14 +107,14 @@ class _Book:
             self._done["kept"][record.regression_id] = None
 
     def mark_fixed(self) -> None:
-        """Says of every open record that the two newest runs show to be back that it is fixed."""
+        """Mark every open record as fixed whose two newest runs are back at the level of its base."""
         for records in self._known.values():
             for record in records:
                 if record.state in OPEN and not self._is_new(record) and self._standing(record) is Standing.BACK:
                     self._move(record, "fixed", f"the {RUNS} newest runs are back at the level of the base")
 
     def recorded(self) -> Recorded:
-        """What was done; a record that was found again and then fixed is named as fixed alone."""
+        """Return the actions that were taken; a record that was found again and then fixed counts as fixed only."""
         kept = (name for name in self._done["kept"] if name not in self._done["fixed"])
         return Recorded(**{name: tuple(names) for name, names in {**self._done, "kept": kept}.items()})
 
@@ -122,7 +122,7 @@ class _Book:
         return record.regression_id in (*self._done["opened"], *self._done["returned"])
 
     def _overlaps(self, record: RegressionInfo, change: Change) -> bool:
-        """Whether some commit lies in the ranges of both."""
+        """Return whether some commit is in the range of both the record and the change."""
         base, onset = (
             self._timeline.position(record.repo, record.branch, commit)
             for commit in (record.base_commit, record.onset_commit)
@@ -157,7 +157,7 @@ class _Book:
 
 
 def _is_again(record: RegressionInfo, change: Change) -> bool:
-    """Whether a change goes the way of a record once more, from its better level to its worse one."""
+    """Return whether a change repeats a record's change, from its better level to its worse one."""
     if change.levels is None:
         return record.state not in ("expected", "false_alarm")
     base, new = record.base_value, record.new_value
@@ -167,7 +167,7 @@ def _is_again(record: RegressionInfo, change: Change) -> bool:
 
 
 def _spelled(change: Change) -> str:
-    """`compiled_ms +5.1 % (+4.2 .. +6.0 %) between 0123456789 and 9876543210`."""
+    """Return `compiled_ms +5.1 % (+4.2 .. +6.0 %) between 0123456789 and 9876543210`, or the change of a status."""
     span = f"between {change.span.base.commit[:10]} and {change.span.onset.commit[:10]}"
     aside = "; the environment or the options changed there, too" if change.environment_changed else ""
     if change.levels is None:
@@ -180,7 +180,7 @@ def _spelled(change: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The records as they stand, which of them are new, and what could not be recorded, a line each."""
+    """The current records, the regression_ids of new ones, and a line for each cell that could not be recorded."""
 
     records: tuple[RegressionInfo, ...]
     new: tuple[str, ...]
@@ -190,15 +190,15 @@ class Opened:
 def open_from_sides(
     engine: Engine, base: str, new: str, wanted: Sequence[str], *, at: datetime, author: str, text: str = ""
 ) -> Opened:
-    """Opens a record for each dimension in which a cell regressed or broke, or for the `wanted` cells, all or nothing.
+    """Open a record for each dimension in which a cell regressed or broke, or for the `wanted` cells, all or nothing.
 
-    A wanted cell, by its name or cell_id, is recorded whatever the verdict if it is slower or fails, since a person says so.
-    The run of base is the pinned one. A cell that the sides measured on two branches or testbeds has no record: a wanted
-    one is refused, the others are named.
+    A wanted cell, by its name or cell_id, is recorded whatever the verdict if it is slower or fails, since a person asks for it.
+    The run of base is pinned. A cell that the sides measured on two branches or testbeds gets no record: a wanted cell is
+    refused, all other cells are listed in `left_out`.
 
     Raises:
         SideError: a text names no side.
-        RecordError: no such cell, or a wanted one that did not get worse or cannot be recorded.
+        RecordError: there is no such cell, or a wanted cell did not get worse or cannot be recorded.
     """
     with engine.connect() as conn:
         comparison = compare_named(conn, base, new)
@@ -222,7 +222,7 @@ def open_from_sides(
 
 
 def find_cell(comparison: Comparison, name: str) -> CellComparison:
-    """Return the cell of that name or cell_id. Raises `RecordError` with the nearest names where the sides have none."""
+    """Return the cell of this name or cell_id. Raises `RecordError` with the nearest names if the sides have no such cell."""
     found = next((one for one in comparison.cells if name in (str(one.cell), one.cell.cell_id)), None)
     if found is None:
         names = (str(one.cell) for one in comparison.cells)
@@ -231,7 +231,7 @@ def find_cell(comparison: Comparison, name: str) -> CellComparison:
 
 
 def _findings(one: CellComparison, *, is_wanted: bool) -> Iterator[Finding]:
-    """Yield what got worse in each dimension. Raises `RecordError` for a wanted cell where nothing did or a side is missing."""
+    """Yield a finding for each worse metric. Raises `RecordError` if a side has no run, or a wanted cell has no worse metric."""
     cell_id, base, new = one.cell.cell_id, one.base.run_id, one.new.run_id
     worse = [finding for finding in one.findings if finding.verdict in WORSE]
     if not worse and not is_wanted:
@@ -251,7 +251,7 @@ def _findings(one: CellComparison, *, is_wanted: bool) -> Iterator[Finding]:
 
 
 def _grown_most(one: CellComparison) -> str | None:
-    """Return the metric that grew most beyond the smallest change that matters; None where none did."""
+    """Return the metric that grew most beyond its smallest effect; None if none grew that much."""
     grown = {name: found - 1 - least for name, least in MIN_EFFECT.items() if (found := one.ratio(name)) is not None}
     worst = max(grown, key=lambda name: grown[name], default=None)
     return worst if worst is not None and grown[worst] >= 0 else None
