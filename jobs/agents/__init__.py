@@ -1,1 +1,1 @@
-"""What agents are served over the Model Context Protocol: tools that read a store, and one that measures."""
+"""Tools for agents over the Model Context Protocol: several that read a store, and one that measures."""

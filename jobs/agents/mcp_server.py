@@ -1,6 +1,6 @@
-"""The server of the Model Context Protocol, by the protocol's own library: which tools there are, and how they fail.
+"""The server of the Model Context Protocol, by the protocol's own library: its tools and their errors.
 
-The one tool that measures runs `inductor-watch check` in a process of its own, with what an agent may choose of it.
+The only tool that measures runs `inductor-watch check` in a process of its own, with the options that an agent may choose.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from jobs import tool_version
 from jobs.agents.reading_tools import ROWS, Limit, ReadingTools
 from jobs.agents.tool_results import Checked, FoundChange, first, shown_line
 
-#: A config may name a program as an option, and a model a function to import: neither is an agent's to choose.
+#: A config may name a program as an option, and a model a function to import: an agent may choose neither.
 _NAME = re.compile(r"[\w.*?-]+", re.ASCII)
 #: Seconds that a check has to end its processes once it is told to.
 _PATIENCE_S = 20
@@ -49,14 +49,14 @@ _REFUSED = (
 
 
 class NotCheckedError(ExpectedError):
-    """A check that was refused or did not come to an answer; one line that says why."""
+    """An error for a check that was refused or gave no answer; its text is one line that says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckTool:
-    """`check` with the options that the user gave it; None where the user did not allow to measure.
+    """The tool `check` with the options that the user gave it; None if the user did not allow measuring.
 
-    `running` are the checks that are not over.
+    `running` are the processes of checks that have not ended.
     """
 
     database: str
@@ -119,7 +119,7 @@ class CheckTool:
 
 
 def _check_names(names: Sequence[str], refs: Sequence[str]) -> None:
-    """Raise `NotCheckedError` for a name that is more than a name, or a ref that is an option."""
+    """Raise `NotCheckedError` for a model or config that is not a plain name, or a ref that is an option."""
     wrong = [name for name in names if not _NAME.fullmatch(name)] + [
         ref for ref in refs if ref.startswith("-") or not ref
     ]
@@ -141,7 +141,7 @@ async def _end(process: Process) -> None:
 
 
 def checked(document: Mapping[str, Any], limit: int) -> Checked:
-    """Return what `check --format json` said, the worst changes first."""
+    """Return the result of `check --format json`, the worst changes first."""
     rank = {outcome.value: place for place, outcome in enumerate(ORDER)}
     found = [
         (cell, finding) for cell in document["cells"] for finding in cell["findings"] if finding["verdict"] in rank
@@ -220,7 +220,7 @@ class WatchServer(MCPServer[Any]):
 
 
 def _line_of(error: ToolError) -> str:
-    """Return what a tool said, or which arguments do not fit and why."""
+    """Return the message of a tool's error in one line, or the arguments that do not fit, with the reasons."""
     if isinstance(error.__cause__, ValidationError):
         wrong = error.__cause__.errors(include_url=False)
         return shown_line("; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in wrong))
@@ -240,7 +240,7 @@ def make_server(engine: Engine, check: CheckTool) -> WatchServer:
 
 
 def _expecting(tool: Callable[..., Any], database: str) -> Callable[..., Any]:
-    """Return the tool with what is expected to go wrong as a `ToolError`, and damage of the database among that."""
+    """Return the tool with expected errors, damage of the database included, turned into `ToolError`s."""
 
     def told(error: Exception) -> Exception:
         if isinstance(error, ExpectedError | OSError):

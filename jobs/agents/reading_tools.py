@@ -1,4 +1,4 @@
-"""The tools that read a store: the readers and verdicts of the command line, with a limit on all that is returned."""
+"""The tools that read a store: the readers and verdicts of the command line, with a limit on the size of each answer."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ReadingTools:
     """The tools of one store. Each method is a tool: its docstring and its arguments are what an agent sees of it."""
 
     def __init__(self, engine: Engine) -> None:
-        """`engine` is open for reading."""
+        """Take an engine that is open for reading."""
         self._engine = engine
         self._judged = lru_cache(maxsize=4)(self._compare)
 
@@ -347,7 +347,7 @@ def _judged(one: CellComparison, name: str) -> JudgedValue:
 
 
 def _commands(conn: Connection, comparison: Comparison, one: CellComparison) -> list[str]:
-    """Return what measures a cell again, and where it got worse what records that and what searches for the commit."""
+    """Return the command that measures a cell again; for a worse cell also commands that record it and search the commit."""
     cell = cell_of(conn, one.cell.cell_id)
     repro = stored_repro(conn, cell, one.new.run_id or one.base.run_id) if cell else ""
     worse = [finding for finding in one.findings if finding.verdict in WORSE]
@@ -371,7 +371,7 @@ def _check_branch(conn: Connection, branch: str) -> None:
 
 
 def _stored_cell(conn: Connection, text: str) -> CellName:
-    """Return the cell of that name or cell_id. Raises `FilterError` with the nearest names for none."""
+    """Return the cell of this name or cell_id. Raises `FilterError` with the nearest names if there is none."""
     names = cell_names(conn)
     found = names[(names["cell_id"] == text) | (names["cell"] == text)]
     if found.empty:
@@ -446,7 +446,7 @@ def _difference(row: KernelEvidence) -> KernelDifference:
 
 
 def _named(titles: Collection[str], kernel: str) -> list[str]:
-    """Return the titles of what differs that are of a kernel, or of a wrapper; all of them for none."""
+    """Return the titles that belong to a kernel or the wrapper, all without a name. Raises `FilterError` if none does."""
     found = [title for title in titles if not kernel or kernel in (title, title.partition(" ")[0])]
     if kernel and not found:
         raise FilterError(f"no text of {one_line(kernel, 200)!r} differs{nearest(kernel, titles)}")
@@ -454,7 +454,7 @@ def _named(titles: Collection[str], kernel: str) -> list[str]:
 
 
 def _diff(conn: Connection, titles: Mapping[str, list[SourceText]], max_chars: int, left_out: list[str]) -> str:
-    """Return what differs, the largest changes of time first, cut to so many characters; what has no room is not read."""
+    """Return the diffs of texts, the largest changes of time first, cut to `max_chars`; texts without room are not read."""
     text, cut = "", []
     for title, texts in titles.items():
         if len(text) < max_chars:

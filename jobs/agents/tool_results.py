@@ -1,4 +1,4 @@
-"""The typed results of the tools: each text is masked and shown as on a terminal, each number is finite or absent.
+"""The typed results of the tools: each text has its secrets masked and no control characters, each number is finite or None.
 
 The schemas that a client sees are made of these classes, with their docstrings.
 """
@@ -27,7 +27,7 @@ def shown_line(text: str) -> str:
 
 
 def shown_text(text: str) -> str:
-    """Return a text of several lines, each of them as `shown_line` has it."""
+    """Return a text of several lines, each of them passed through `shown_line`."""
     return "\n".join(map(shown_line, text.split("\n")))
 
 
@@ -37,12 +37,12 @@ def _finite(number: Any) -> Any:
 
 Line = Annotated[str, AfterValidator(shown_line)]
 Text = Annotated[str, AfterValidator(shown_text)]
-#: None is not measured, or not known.
+#: None stands for a number that was not measured, or is not known.
 Number = Annotated[float | None, BeforeValidator(_finite)]
 
 
 def first(rows: Sequence[_T], limit: int, what: str, left_out: list[str]) -> list[_T]:
-    """Return at most `limit` rows, and add to `left_out` how many others there are."""
+    """Return at most `limit` rows, and add the number of all other rows to `left_out`."""
     if len(rows) > limit:
         left_out.append(f"{len(rows) - limit} of {counted(len(rows), what)}")
     return list(rows[:limit])
@@ -73,10 +73,10 @@ class Nights(_Result):
 
 
 class FoundChange(_Result):
-    """What became of a cell in one dimension. Changes are relative: 0.05 is +5 %, `low` to `high` the 95 % interval.
+    """The change of a cell in one dimension. Changes are relative: 0.05 is +5 %, `low` to `high` the 95 % interval.
 
     `base` and `new` are in the metric's unit, as measured. `change` is without the machine's part, so it can differ from new
-    over base. `words` says it for a person, `beside` what stands beside it, or what would decide it.
+    over base. `words` is the change for people, `beside` a remark, or what would decide the cell.
     """
 
     cell: Line
@@ -94,7 +94,7 @@ class FoundChange(_Result):
 
 
 class CauseCount(_Result):
-    """One thing that explains `changes` of the changes; `cells` are the two that changed most."""
+    """A cause that explains `changes` of the changes; `cells` are the two cells that changed most."""
 
     title: Line
     changes: int
@@ -116,7 +116,7 @@ class Compared(_Result):
 
 
 class CellSide(_Result):
-    """A cell's measurement on one side; `status` is None where it was planned and not measured."""
+    """A cell's measurement on one side; `status` is None if the cell was planned and not measured."""
 
     status: str | None
     run: Line | None
@@ -131,7 +131,7 @@ class CellSide(_Result):
 class JudgedValue(_Result):
     """A metric with its verdict. `adjusted` is the change without the machine's part, `low` to `high` its 95 % interval.
 
-    `more_runs` is how many more runs of each side would decide it; None where that is not known, or more than 50.
+    `more_runs` is how many more runs of each side would decide it; None if that is not known, or more than 50.
     """
 
     metric: str
@@ -160,7 +160,7 @@ class PlainValue(_Result):
 class CellResult(_Result):
     """One cell on two sides.
 
-    `evidence` says what the two measurements differ in, `causes` what explains its changes. `commands` are for the user
+    `evidence` lists the differences of the two measurements, `causes` the causes of its changes. `commands` are for the user
     to run: they measure it again, open a record, or search for the commit.
     """
 
@@ -182,7 +182,7 @@ class CellResult(_Result):
 
 
 class HistoryPoint(_Result):
-    """A run of a series: `value` in the metric's unit, None where it was not measured; `status` is None of a missing cell."""
+    """A run of a series: `value` is in the metric's unit, None if not measured; `status` is None for a missing cell."""
 
     run: Line
     commit: Line
@@ -230,7 +230,7 @@ class History(_Result):
 
 
 class KernelTime(_Result):
-    """Kernels of the same operations: launches and milliseconds per call on both sides; `code` says what became of it."""
+    """Kernels of the same operations: launches and milliseconds per call on both sides; `code` says how their code changed."""
 
     name: Line
     base_launches: Number
@@ -244,7 +244,7 @@ class KernelTime(_Result):
 class KernelDifference(_Result):
     """A generated kernel that was added, removed, changed or tuned differently.
 
-    `operations` is what was fused, `source` the lines of the model that it comes from.
+    `operations` are the fused operations, `source` the lines of the model that they come from.
     """
 
     name: Line
@@ -258,7 +258,7 @@ class KernelDifference(_Result):
 
 
 class Kernels(_Result):
-    """What differs in a cell's generated code. `diff` is a unified diff of the texts, base against new, cut to `max_chars`."""
+    """The differences in a cell's generated code. `diff` is a unified diff of the texts, base against new, cut to `max_chars`."""
 
     cell: Line
     sentence: Line
@@ -270,7 +270,7 @@ class Kernels(_Result):
 
 
 class RegressionRecord(_Result):
-    """A record of a regression. `commits`, `kernels` and `repro` are there where one record was asked for."""
+    """A record of a regression. `commits`, `kernels` and `repro` are set if one record was asked for."""
 
     regression_id: Line
     state: Line
@@ -305,7 +305,7 @@ class Records(_Result):
 class Checked(_Result):
     """A check of two refs. Exit code 0: nothing got worse; 1: something did; 3: too little was measured to say.
 
-    `how` says what was done with the cells.
+    `how` lists what was done with the cells.
     """
 
     exit_code: int
