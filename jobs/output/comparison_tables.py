@@ -1,4 +1,4 @@
-"""What is printed of a comparison: suites, changed statuses, the verdict and what changed most; and of a side alone."""
+"""Printed tables of a comparison: suites, changed statuses, the verdict and the largest changes; and of a single side."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _FIGURES = (
     ("compile_cold_s", "cold compile s", 1),
     ("compression", "compression x", 2),
 )
-#: Cells whose status is told in a line each.
+#: Outcomes of cells whose status is printed in a line each.
 _TURNED = (Outcome.BROKE, Outcome.FLAKY, Outcome.FIXED, Outcome.MISSING, Outcome.STILL_FAILING)
 #: Findings of cells that pass on both sides, in the order of their tables.
 _LISTED = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED, Outcome.UNCHANGED)
-#: Missing cells up to this many are named one by one.
+#: Up to so many missing cells are named one by one.
 _NAMED = 20
 
 
 def show_summary(out: Console, summary: SideSummary) -> None:
-    """The table of a single side: pass rate and averages per suite and config, then the cells that did not pass."""
+    """Print the table of a single side: pass rate and averages per suite and config, then the cells that did not pass."""
     say(out, describe_side(summary.side))
     table = FittingTable(("suite", "phase", "config", "pass rate", *(heading for _, heading, _ in _FIGURES)))
     for suite in summary.suites:
@@ -63,7 +63,7 @@ def show_summary(out: Console, summary: SideSummary) -> None:
 
 
 def show_comparison(out: Console, comparison: Comparison, limit: int) -> None:
-    """The verdict, the suites, the cells whose status changed, then each change, what is worse and largest first."""
+    """Print the verdict, the suites, the cells whose status changed, then each change, the worst and largest first."""
     say(out, f"base  {describe_side(comparison.base)}")
     say(out, f"new   {describe_side(comparison.new)}")
     if comparison.counts():
@@ -105,7 +105,7 @@ def show_comparison(out: Console, comparison: Comparison, limit: int) -> None:
 
 def _suites(comparison: Comparison) -> FittingTable:
     headings = ("suite", "phase", "config", "pass rate", "paired", *(heading for _, heading, _ in _FIGURES))
-    # Device time is the steadier one; some suites have none.
+    # Device time is less noisy than latency; some suites have none.
     is_timed = any(suite.figures["device_speedup"].n for suite in comparison.suites)
     noisy = "speedup x" if is_timed else "device speedup x"
     table = FittingTable(headings, spare=("paired", noisy, "compression x", "cold compile s", "pass rate"))
@@ -119,13 +119,13 @@ def _suites(comparison: Comparison) -> FittingTable:
 
 
 def _common(comparison: Comparison) -> str:
-    """What the names of all cells have in common; empty where they differ, or there is one cell."""
+    """Return device and config if all cells have them in common; empty if they differ, or if there is only one cell."""
     names = [(one.cell.device, one.cell.config) for one in comparison.cells]
     return " ".join(names[0]) if len(names) > 1 and len(set(names)) == 1 else ""
 
 
 def _cells(rows: Sequence[tuple[CellComparison, Finding]], verdict: Outcome, *, with_config: bool) -> FittingTable:
-    """A row for each finding, by the metric that tells it best."""
+    """Return a table with a row for each finding, by the metric that shows it best."""
     # Bundles of earlier versions have no code.
     code = ("code",) if any(one.code for one, _ in rows) else ()
     open_ones = ("settled by",) if verdict is Outcome.INCONCLUSIVE else ("beside",)
@@ -185,7 +185,7 @@ def _say_notes(out: Console, notes: Sequence[str]) -> None:
 
 
 def _say_missing(out: Console, missing: Sequence[CellState], words: str) -> None:
-    """A few missing cells by name; of many, as a night out of time leaves them, only how many of each config."""
+    """Print a few missing cells by name, or only their number by config if there are many, as after a night out of time."""
     if len(missing) > _NAMED:
         counts = Counter(state.cell.config for state in missing if state.cell)
         of_configs = ", ".join(f"{config} {count}" for config, count in counts.items())

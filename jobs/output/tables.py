@@ -1,4 +1,4 @@
-"""Tables on a terminal: numbers to the right, texts as they are, no line longer than the terminal is wide."""
+"""Tables on a terminal: numbers to the right, texts without markup, no line longer than the terminal is wide."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from jobs.output.terminal import LONGEST, one_line
 
 #: Columns of numbers whose heading names no unit.
 _NUMBERS = frozenset(("paired", "pass rate", "base", "new", "change", "adjusted", "more runs", "cells", "worker-hours"))
-#: Where there is little room the first column, of names, is broken into lines of this length, and columns of words of that.
+#: With little room, the first column, of names, is broken into lines of the first length, and columns of words of the second.
 _NAMES, _FOLDED = 20, 11
-#: Wider than any table of ours: what goes to a file is not cut.
+#: A width larger than any of our tables, so that output to a file is not cut.
 _UNLIMITED = 400
 
 
 @dataclass
 class FittingTable:
-    """A table that leaves out columns where it finds no room for all, and names them: `spare` ones first, then the last.
+    """A table that leaves out columns for lack of room, and names them: `spare` columns first, then from the last one on.
 
     Columns of numbers (by the unit in their heading) are set to the right. `folded` columns of words are broken into lines
-    where there is little room.
+    if there is little room.
     """
 
     headings: Sequence[str]
@@ -38,11 +38,11 @@ class FittingTable:
     rows: list[list[Text]] = field(default_factory=list)
 
     def add_row(self, *cells: str) -> None:
-        """Appends a row of texts."""
+        """Append a row of texts."""
         self.rows.append([plain(cell) for cell in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draws as many columns as fit."""
+        """Yield the table with as many columns as fit, and a line that names the others."""
         wide = options.update(max_width=10 * _UNLIMITED)
 
         def fits(table: Table) -> bool:
@@ -80,22 +80,22 @@ class FittingTable:
 
 
 def console() -> Console:
-    """A console as wide as the terminal, or as COLUMNS says; what goes to a file or a pipe is not cut."""
+    """Return a console as wide as the terminal, or as COLUMNS says; output to a file or a pipe is not cut."""
     terminal = Console()
     return terminal if terminal.is_terminal or os.environ.get("COLUMNS", "").isdigit() else Console(width=_UNLIMITED)
 
 
 def print_wrapped(line: str, indent: int) -> None:
-    """Prints a line; what is beyond the terminal's width goes on below, indented by so many columns."""
+    """Print a line, wrapped at the terminal's width; the lines below are indented by `indent` columns."""
     below = " " * indent
     click.echo(fill(line, console().width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False))
 
 
 def plain(line: str) -> Text:
-    """A text whose brackets are no markup and whose control characters do not reach the terminal."""
+    """Return a text whose brackets are no markup and whose control characters do not reach the terminal."""
     return Text(one_line(line, LONGEST))
 
 
 def say(out: Console, line: str) -> None:
-    """Print a line as it is, but for secrets; what is longer than the terminal is wide goes on in the next one."""
+    """Print a line with its secrets masked; the terminal wraps a line that is longer than its width."""
     out.print(plain(str(mask(line))), soft_wrap=True)

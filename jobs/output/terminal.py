@@ -1,4 +1,4 @@
-"""What commands print, of errors one line and no traceback. Texts of a bundle or a database are somebody else's."""
+"""Output of commands: one line for an error, no traceback. Texts of a bundle or a database may be anybody's."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from collector.masking import mask, mask_own
 from collector.usage_errors import ExpectedError
 from collector.usage_errors import one_line as one_line
 
-#: Characters of one line; a name of 10 kB fills no screen.
+#: The most characters of one line: a name of 10 kB must not fill the screen.
 LONGEST = 2000
 
 
 def several(count: int, what: str) -> str:
-    """`1 cell`, `2 cells`: `db.store_errors.counted`, for what must not import a database (`jobs.pool.child`)."""
+    """Return `1 cell`, `2 cells`: `db.store_errors.counted` for code that must not import a database (`jobs.pool.child`)."""
     return f"{count} {what}{'s' * (count != 1)}"
 
 
 def the_first(names: Sequence[str], most: int = 5) -> str:
-    """`a, b and 3 more`: at most so many names, and how many others there are."""
+    """Return `a, b and 3 more`: at most `most` names, and the number of the others."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def print_lines(lines: Iterable[str], err: bool = False, most: int | None = None) -> None:
-    """Prints each text as one line; of more than `most` how many others there are."""
+    """Print each text as one line; of more than `most` texts print the first ones and the number of the others."""
     lines = list(lines)
     for line in lines[:most]:
         click.echo(one_line(mask(line), LONGEST), err=err)
@@ -40,16 +40,16 @@ def print_lines(lines: Iterable[str], err: bool = False, most: int | None = None
 
 
 def tell(line: str) -> None:
-    """Prints a line of progress on standard error."""
+    """Print a line of progress on standard error."""
     print_lines([line], err=True)
 
 
 def print_json(document: Any) -> None:
-    """Prints what `--json` asks for; moments are ISO 8601."""
+    """Print a document for `--json`; moments are in ISO 8601."""
     click.echo(json.dumps(document, indent=2, default=datetime.isoformat))
 
 
-#: Exit codes of errors; 2 is also that of Click for wrong usage.
+#: Exit codes of errors; 2 is also Click's code for wrong usage.
 USAGE, INTERNAL = 2, 4
 
 
@@ -58,12 +58,12 @@ class NothingBegunError(KeyboardInterrupt):
 
 
 def is_bug(error: Exception) -> bool:
-    """Whether neither the input nor the machine explains an error."""
+    """Return whether an error is a bug: neither the input nor the machine explains it."""
     return not isinstance(error, (ExpectedError, OSError, click.ClickException, click.Abort, click.exceptions.Exit))
 
 
 def report_error(error: Exception) -> int:
-    """Prints one line for an error and returns its exit code; `INDUCTOR_WATCH_TRACEBACK=1` shows the traceback of a bug."""
+    """Print one line for an error, and return its exit code; `INDUCTOR_WATCH_TRACEBACK=1` shows the traceback of a bug."""
     if isinstance(error, ExpectedError):
         return _say(str(error), error.exit_code)
     if isinstance(error, click.ClickException):
@@ -90,6 +90,6 @@ def _say(text: str, code: int) -> int:
 
 
 def _comes_from_torch(error: Exception) -> bool:
-    """Whether torch, or a library that it needs, raised it: a build for another CUDA or Python is installed."""
+    """Return whether torch, or a library that it needs, raised an error: a build for another CUDA or Python is installed."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(str(frame.f_globals.get("__name__")).partition(".")[0] == "torch" for frame in frames)
