@@ -1,4 +1,4 @@
-"""What a CI service says of the job that this process runs in, and what a step tells the steps after it."""
+"""The facts that a CI service gives about the job of this process, and the outputs that a step hands to later steps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collector.usage_errors import ConfigError
 
 
 def job_url(environ: Mapping[str, str] = os.environ) -> str:
-    """The page of the job, so that a run leads to its log; empty outside a service that tells.
+    """Return the URL of the job's page, so that a run links to its log; empty outside a service that gives it.
 
-    GitHub Actions documents the three parts under "Default environment variables"; GitLab and Jenkins say it whole.
+    GitHub Actions documents the URL's three parts under "Default environment variables"; GitLab and Jenkins give the whole URL.
     """
     server, repo, run = (environ.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
     if server and repo and run:
@@ -22,26 +22,26 @@ def job_url(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def workflow_night(environ: Mapping[str, str] = os.environ) -> str:
-    """A name for the night of this workflow run, the same in each of its jobs; empty outside GitHub Actions.
+    """Return a name for the night of this workflow run, equal in all of its jobs; empty outside GitHub Actions.
 
-    A workflow that is run again from its start is another night, therefore the attempt.
+    The name has the attempt, since a workflow that is run again from its start is another night.
     """
     run, attempt = environ.get("GITHUB_RUN_ID", ""), environ.get("GITHUB_RUN_ATTEMPT", "")
     return f"actions-{run}-{attempt or 1}" if run else ""
 
 
 def write_outputs(values: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> None:
-    """Hands values to the later steps and jobs of a workflow, `name=value` a line in the file `GITHUB_OUTPUT`.
+    """Hand values to the later steps and jobs of a workflow, as lines `name=value` in the file `GITHUB_OUTPUT`.
 
     Raises:
-        ConfigError: no such file is named.
+        ConfigError: `GITHUB_OUTPUT` names no file.
     """
     with outputs_file(environ).open("a", encoding="utf-8") as stream:
         stream.write("".join(f"{name}={text}\n" for name, text in values.items()))
 
 
 def outputs_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where a step's outputs go. Raises `ConfigError` outside a step of GitHub Actions."""
+    """Return the path of a step's outputs. Raises `ConfigError` outside a step of GitHub Actions."""
     path = environ.get("GITHUB_OUTPUT")
     if not path:
         raise ConfigError("GITHUB_OUTPUT names no file: --github-output is for a step of GitHub Actions")

@@ -1,4 +1,4 @@
-"""Reads a repository's history with git: the line of its commits, and which of them go into the database.
+"""Read a repository's history with git: the line of its commits, and the commits that go into the database.
 
 Git runs without hooks, pager and signature checks, and without the variables of this process's own repository. Every name that
 a user gave is turned into a sha or a literal path before it is used.
@@ -24,24 +24,24 @@ from db.commits.links import CommitsReport
 from db.engine import open_store
 from db.store_errors import one_line
 
-#: Candidates for the main line where none is named; the first that exists is taken.
+#: Candidates for the main line if none is named; the first ref that exists is taken.
 MAIN_REFS = ("origin/main", "main", "origin/master", "master", "HEAD")
 
 _GIT = ("git", "--no-pager", "--no-replace-objects", "-c", "log.showSignature=false", "-c", "core.fsmonitor=false")
 _FORMAT = "%H%x00%at%x00%ct%x00%s%x00%B"
 _FIELDS = 5
-#: Commits that are read at once.
+#: The number of commits that are read at once.
 _BATCH = 5000
 #: The latest moment that `db.stored_values` takes, in seconds since 1970.
 _LATEST = 9e9
 
 
 class GitError(ExpectedError):
-    """A repository that cannot be read; the text is one line that says why and what to do."""
+    """An error for a repository that cannot be read; its text is one line that says why and what to do."""
 
 
 class Repository:
-    """A clone, for reading. Every method raises GitError."""
+    """A clone that is only read. Every method raises `GitError`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,20 +50,20 @@ class Repository:
         self._first_line("rev-parse", "--git-dir")
 
     def main_ref(self) -> str:
-        """The ref of the main line."""
+        """Return the ref of the main line."""
         for ref in MAIN_REFS:
             if self._find(ref) is not None:
                 return ref
         raise GitError(f"{_shown(self.path)} has none of {', '.join(MAIN_REFS)}: name the main line with --ref")
 
     def sha_of(self, ref: str) -> str:
-        """The commit that a ref, tag or sha means."""
+        """Resolve a branch, tag or sha to the sha of its commit."""
         if (sha := self._find(ref)) is None:
             raise GitError(f"{_shown(self.path)} has no commit {one_line(ref)!r}: name a branch, tag or sha of it")
         return sha
 
     def branch_of(self, ref: str) -> str:
-        """The branch that a ref names; for another ref the one that is checked out, empty if there is none."""
+        """Return the branch that a ref names; for any other ref the branch that is checked out, empty if there is none."""
         if any(self._find(f"refs/{kind}/{ref}") for kind in ("heads", "remotes")):
             return ref.removeprefix("origin/")
         try:
@@ -72,7 +72,7 @@ class Repository:
             return ""
 
     def working_tree(self) -> str:
-        """The tree of the working tree as it is, with untracked files that are not ignored. The index stays as it is."""
+        """Write the working tree, with untracked files that are not ignored, and return its tree. The index does not change."""
         with tempfile.TemporaryDirectory() as folder:
             index = Path(folder, "index")
             shutil.copyfile(self.path / self._first_line("rev-parse", "--git-path", "index"), index)
@@ -80,13 +80,13 @@ class Repository:
             return self._git("write-tree", GIT_INDEX_FILE=str(index)).decode().strip()
 
     def changed(self, base: str, tree: str) -> dict[str, str | None]:
-        """The files in which two commits or trees differ, with the blob in the second one, None where it has no such file."""
+        """Return the files that differ between two commits or trees, with the second one's blob, or None if it lacks the file."""
         fields = self._git("diff-tree", "-r", "-z", "--no-abbrev", "--no-renames", base, tree).decode().split("\0")[:-1]
         entries = zip(fields[::2], fields[1::2], strict=True)  # ":MODE MODE BLOB BLOB STATUS", path
         return {path: None if entry.endswith("D") else entry.split()[3] for entry, path in entries}
 
     def contents(self, blobs: Sequence[str]) -> list[bytes]:
-        """What blobs hold."""
+        """Return the contents of blobs, in their order."""
         data, contents = self._git("cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs).encode()), []
         for blob in blobs:
             header, _, data = data.partition(b"\n")
@@ -98,7 +98,7 @@ class Repository:
         return contents
 
     def tags(self) -> dict[str, str]:
-        """The commits that tags name, as whole shas by the tag's name; tags of files and trees are left out."""
+        """Return, by the name of each tag, the whole sha of its commit; leave out tags of files and trees."""
         names = self._lines("for-each-ref", "--format=%(refname:lstrip=2)", "refs/tags")
         wanted = b"".join(b"refs/tags/%b^{commit}\n" % name for name in names)
         shas = self._lines("cat-file", "--batch-check=%(objectname)", stdin=wanted)
@@ -106,7 +106,7 @@ class Repository:
         return {name.decode("utf-8", "replace"): sha.decode() for name, sha in tags if not sha.endswith(b" missing")}
 
     def merge_base(self, branch: str, tip: str) -> str:
-        """The commit at which a branch (of this clone or of its origin) left the line that ends at `tip`."""
+        """Return the commit at which a branch (of this clone or of its origin) left the line that ends at `tip`."""
         self._require_history()
         head = self._find(branch) or self._find(f"origin/{branch}") or self.sha_of(branch)
         try:
@@ -117,16 +117,17 @@ class Repository:
             ) from error
 
     def line(self, tip: str) -> list[str]:
-        """All commits that a tip reaches, the oldest first; the index of each is its position.
+        """Return all commits that a tip reaches, the oldest first; the index of each is its position.
 
-        Parents come before their children, and what a merge brought comes right before the merge. So the commits between
-        two of the main line are exactly those of `git log BASE..NEW`, and a history that grows at its end keeps its positions.
+        Parents come before their children, and the commits of a merged branch come right before the merge. So the commits
+        between two commits of the main line are exactly the commits of `git log BASE..NEW`, and a history that grows at its end
+        keeps its positions.
         """
         self._require_history()
         return _order(self._lines("rev-list", "--parents", "--topo-order", tip), tip.encode())
 
     def landed(self, base: str, tip: str, paths: Sequence[str] = ()) -> list[str]:
-        """What landed after `base` up to `tip` along the first parents of `tip`, oldest first; with paths, what touches one."""
+        """Return the commits after `base` up to `tip` along its first parents, oldest first; with paths, those touching one."""
         if self._first_line("merge-base", base, tip) != base or base == tip:
             raise GitError(
                 f"{_shown(self.path)}: {base[:12]} did not land before {tip[:12]}: the older one comes first"
@@ -134,7 +135,7 @@ class Repository:
         return self._first_parents(tip, f"^{base}", paths=paths)
 
     def newest(self, tip: str, number: int, paths: Sequence[str] = ()) -> list[str]:
-        """The last commits up to `tip` along its first parents, oldest first; with paths, of those that touch one."""
+        """Return the last commits up to `tip` along its first parents, oldest first; with paths, the last that touch one."""
         return self._first_parents(tip, f"--max-count={number}", paths=paths)
 
     def _first_parents(self, *arguments: str, paths: Sequence[str]) -> list[str]:
@@ -143,12 +144,12 @@ class Repository:
         return [line.decode() for line in self._lines("rev-list", *options)]
 
     def touching(self, tip: str, path: str) -> set[str]:
-        """The commits up to `tip` that touch a path of the repository; a merge only if its own content differs."""
+        """Return the commits up to `tip` that touch a path of the repository; a merge only if its own content differs."""
         lines = self._lines("rev-list", "--full-history", tip, "--", f":(top,literal){path}")
         return {line.decode() for line in lines}
 
     def commits(self, places: Iterable[tuple[int, str]]) -> Iterator[LandedCommit]:
-        """The facts and the message of each commit (position and sha), in the order given."""
+        """Yield the facts and the message of each commit, given as position and sha, in the given order."""
         options = ("-z", f"--format={_FORMAT}", "--encoding=UTF-8", "--no-walk=unsorted", "--stdin")
         quiet = ("--no-show-signature", "--no-notes", "--no-color", "--no-patch", "--no-mailmap")
         rest = iter(places)
@@ -172,7 +173,7 @@ class Repository:
     def _find(self, ref: str) -> str | None:
         try:
             return self._first_line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}") or None
-        except (GitError, ValueError):  # ValueError: a NUL in it
+        except (GitError, ValueError):  # ValueError: the ref contains a NUL
             return None
 
     def _first_line(self, *arguments: str) -> str:
@@ -182,7 +183,7 @@ class Repository:
         return self._git(*arguments, stdin=stdin).splitlines()
 
     def _git(self, *arguments: str, stdin: bytes = b"", **variables: str) -> bytes:
-        """What git prints."""
+        """Run git and return its standard output."""
         command = [*_GIT, "-C", str(self.path), *arguments]
         try:
             done = subprocess.run(
@@ -196,9 +197,9 @@ class Repository:
 
 
 def _order(stream: Iterable[bytes], tip: bytes) -> list[str]:
-    """The order of `Repository.line` from `git rev-list --parents --topo-order`, which names children before their parents.
+    """Return the order of `Repository.line` from `git rev-list --parents --topo-order`, which has children before parents.
 
-    Git's own order may put what a merge brought far before the merge, where the branch had merged the main line in.
+    Git's own order may put the commits of a merged branch far before the merge, if the branch had merged the main line.
     Here each commit belongs to the oldest commit of the main line (first parents, from the tip) that reaches it.
     """
     shas: list[bytes] = []
@@ -230,7 +231,7 @@ def _commit(position: int, fields: list[bytes]) -> LandedCommit:
 
 
 def _moment(text: str) -> float | None:
-    """Seconds since 1970; None where a clock was so wrong that no reader could show it."""
+    """Return a time of git in seconds since 1970; None if a clock was so wrong that no reader could show the time."""
     try:
         seconds = float(int(text))
     except ValueError:
@@ -239,7 +240,7 @@ def _moment(text: str) -> float | None:
 
 
 def _environment() -> dict[str, str]:
-    """The environment without what would lead git to another repository, or make it ask."""
+    """Return the environment without variables that would lead git to another repository or make it ask for input."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -261,7 +262,7 @@ def _shown(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A clone as read before anything is written: its tip, its line, the start of each requested branch, its tags.
+    """The contents of a clone, read before anything is written: tip, line, the start of each requested branch, tags.
 
     `touching` are the commits that touch the requested path, or None without one.
     """
@@ -276,14 +277,14 @@ class History:
     tags: dict[str, str]
 
     def store(self, engine: Engine, *, around: Collection[str] = (), replace: bool = False) -> CommitsReport:
-        """Stores the commits of the line, starts of branches and tags, in one transaction.
+        """Store the commits of the line, starts of branches and tags, in one transaction.
 
-        Commits that the database knows already are always stored, so that their facts are git's. With `around` only these
-        commits of the line are stored besides, and what landed between each and the next measured ones. `replace` lets
-        this line replace the stored one.
+        Commits that the database knows already are always stored, so that their facts are git's. With `around`, the only other
+        commits stored are these and the commits between each of them and the next measured commits. `replace` lets this line
+        replace the stored one.
 
         Raises:
-            CommitError: the line is another than the stored one.
+            CommitError: the line differs from the stored one.
         """
         chosen = set(self.line)
         if around:
@@ -306,10 +307,10 @@ class History:
 
 
 def import_around(database: str, clone: Repository, repo: str, refs: Iterable[str], branch: str) -> str:
-    """Stores what a blame range of these commits of a clone needs, and where their branch left the main line.
+    """Store the commits that the blame ranges of these refs need, and the commit at which their branch left the main line.
 
-    Reads nothing but their places where an earlier import placed them. Returns what was done, or why nothing could be, in
-    a line: a run does not need its commits.
+    If an earlier import placed all of them, only their places are read. Return a line that says what was imported, or why
+    nothing could be: a run does not need its commits.
     """
     try:
         tip = clone.sha_of(clone.main_ref())
@@ -329,10 +330,10 @@ def import_around(database: str, clone: Repository, repo: str, refs: Iterable[st
 def read_history(
     clone: Repository, repo: str, ref: str | None = None, path: str | None = None, branches: tuple[str, ...] = ()
 ) -> History:
-    """Reads everything that can fail before the database is changed; without a ref the main line.
+    """Read the history of a ref, by default the main line: everything that can fail before the database is changed.
 
     Raises:
-        GitError: the clone cannot be read, or lacks what is wanted.
+        GitError: the clone cannot be read, or lacks a branch or ref, or no commit touches the path.
     """
     ref = ref or clone.main_ref()
     tip = clone.sha_of(ref)

@@ -26,10 +26,10 @@ from jobs.output.terminal import one_line
 from jobs.regressions.notices import blame_lines, by_onset, change_of
 from jobs.regressions.notices import page_of as page_of_record
 
-#: GitHub Actions sets both; elsewhere a person does.
+#: Environment variables that GitHub Actions sets; elsewhere a user sets them.
 TOKEN_VARIABLE, URL_VARIABLE = "GITHUB_TOKEN", "GITHUB_API_URL"
 DEFAULT_URL = "https://api.github.com"
-#: Seconds: a rate limit that ends later is not waited for.
+#: The longest wait for the end of a rate limit, in seconds.
 _PATIENCE_S = 60.0
 _RIGHT = f"is {URL_VARIABLE} right?"
 _ADVICE = {
@@ -41,14 +41,14 @@ _ADVICE = {
 
 
 class GitHubError(click.ClickException):
-    """GitHub did not answer or refused: one line. The exit code is that of a failed environment."""
+    """An error for GitHub when it refused or did not answer, in one line. The exit code is that of a failed environment."""
 
     exit_code = 4
 
 
 @dataclass(frozen=True, slots=True)
 class GitHub:
-    """The API at an address. `wait` sleeps for so many seconds before the one retry. All methods raise `GitHubError`."""
+    """The API at an address. `wait` sleeps for a number of seconds before the one retry. All methods raise `GitHubError`."""
 
     token: str = field(repr=False)
     base: str = DEFAULT_URL
@@ -57,7 +57,7 @@ class GitHub:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> GitHub:
-        """The API that the environment names, with its token.
+        """Return the API that the environment names, with its token.
 
         Raises:
             click.UsageError: no token or one that cannot be one, or an address that a token must not be sent to.
@@ -71,7 +71,7 @@ class GitHub:
         return cls(check_token(TOKEN_VARIABLE, token), check_secret_address(URL_VARIABLE, base).rstrip("/"))
 
     def pages(self, path: str, **query: str) -> Iterator[dict[str, Any]]:
-        """The objects of a list, page by page."""
+        """Yield the objects of a list, requested page by page."""
         url = httpx.URL(f"{self.base}/{path}", params={**query, "per_page": 100})
         while True:
             response = self._send("GET", url)
@@ -87,15 +87,15 @@ class GitHub:
                 raise GitHubError("GitHub's answer leads to another host: the token does not go there")
 
     def patch(self, path: str, body: Mapping[str, Any]) -> str:
-        """Changes a comment or an issue and returns its address."""
+        """Change a comment or an issue, and return its address."""
         return page_of(_parsed(self._send("PATCH", httpx.URL(f"{self.base}/{path}"), body)))
 
     def create(self, path: str, body: Mapping[str, Any]) -> str:
-        """Creates a comment or an issue and returns its address. Where the answer is lost, it may be there all the same."""
+        """Create a comment or an issue, and return its address. If the answer is lost, it may have been created all the same."""
         return page_of(_parsed(self._send("POST", httpx.URL(f"{self.base}/{path}"), body)))
 
     def _send(self, method: str, url: httpx.URL, body: Mapping[str, Any] | None = None) -> httpx.Response:
-        """The answer; what may pass is tried once more, unless that could create something twice.
+        """Send a request and return the answer. Try once more if that may help, unless it could create something twice.
 
         Redirects are not followed: they would carry the token along.
         """
@@ -129,14 +129,14 @@ class GitHub:
 
 
 def check_repo(text: str) -> str:
-    """`OWNER/REPO` as GitHub spells it. Raises `click.UsageError` for anything else."""
+    """Return `text` if it is `OWNER/REPO` as GitHub spells it. Raises `click.UsageError` for any other text."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*/(?!\.{1,2}$)[A-Za-z0-9._-]+", text):
         raise click.UsageError(f"{one_line(text, 80)!r} is no repository: write OWNER/REPO")
     return text
 
 
 def check_pull(text: str) -> tuple[str, int]:
-    """The repository and the number of `OWNER/REPO#N`. Raises `click.UsageError` for anything else."""
+    """Return the repository and the number of `OWNER/REPO#N`. Raises `click.UsageError` for any other text."""
     repo, _, number = text.partition("#")
     if not re.fullmatch(r"[1-9][0-9]{0,8}", number):
         raise click.UsageError(f"{one_line(text, 80)!r} is no pull request: write OWNER/REPO#NUMBER")
@@ -144,7 +144,7 @@ def check_pull(text: str) -> tuple[str, int]:
 
 
 def page_of(item: Any) -> str:
-    """The address that people open for a comment or an issue. Raises `GitHubError` where it has none."""
+    """Return the address at which people see a comment or an issue. Raises `GitHubError` if it has none."""
     url = item.get("html_url") if isinstance(item, dict) else None
     if not isinstance(url, str) or not url.startswith(("https://", "http://")):
         raise GitHubError(f"GitHub's answer has no html_url: {_RIGHT}")
@@ -152,12 +152,12 @@ def page_of(item: Any) -> str:
 
 
 def has_body(item: Mapping[str, Any], body: str) -> bool:
-    """Whether a comment or an issue has this text already; GitHub returns line ends as a browser sends them."""
+    """Return whether a comment or an issue has this text already; GitHub returns line ends as a browser sends them."""
     return str(item.get("body")).replace("\r\n", "\n").strip() == body.strip()
 
 
 def _delay_s(response: httpx.Response, method: str) -> float | None:
-    """Seconds after which a refused request may pass; None where it will not, or may have been done all the same."""
+    """Return the seconds after which a refused request may pass; None if it will not pass, or may have taken effect."""
     code, headers = response.status_code, response.headers
     if code == 429 or (code == 403 and (headers.get("x-ratelimit-remaining") == "0" or "retry-after" in headers)):
         after, reset = (headers.get(name, "") for name in ("retry-after", "x-ratelimit-reset"))
@@ -180,15 +180,15 @@ def _message(response: httpx.Response) -> str:
         return "no message"
 
 
-#: The first line of the comment: an HTML comment, which GitHub does not show.
+#: The first line of our comment: an HTML comment, which GitHub does not show.
 MARKER = "<!-- inductor-watch report -->"
 
 
 def put_comment(github: GitHub, repo: str, number: int, text: str) -> tuple[str, str]:
-    """Writes the text into our comment on a pull request or issue; returns what was done and the comment's address.
+    """Write the text into our comment on a pull request or issue; return what was done and the comment's address.
 
-    What was done is `updated`, `unchanged` or `created`. Only a comment that **begins** with the marker is ours: one that
-    quotes it is not.
+    The first result is `updated`, `unchanged` or `created`. Only a comment that **begins** with the marker is ours: a comment
+    that quotes the marker is not.
 
     Raises:
         GitHubError: GitHub refused or did not answer.
@@ -204,7 +204,7 @@ def put_comment(github: GitHub, repo: str, number: int, text: str) -> tuple[str,
     return "updated", github.patch(f"repos/{repo}/issues/comments/{existing['id']}", {"body": body})
 
 
-#: Issues are looked for by it.
+#: The label by which our issues are found.
 LABEL = "inductor-watch"
 _ROWS = 100
 _COMMITS = 50
@@ -222,12 +222,12 @@ class Issue:
 
     @property
     def is_open(self) -> bool:
-        """Whether a record of it is open."""
+        """Return whether any record of the issue is open."""
         return any(record.is_open for record in self.records)
 
 
 def issues_of(conn: Connection, branch: str | None = None, dashboard: str = "") -> list[Issue]:
-    """An issue for the records of each repository, branch, base and onset commit, newest alert first."""
+    """Return an issue for the records of each repository, branch, base and onset commit, newest alert first."""
     groups = by_onset(list_regressions(conn, branch=branch))
     return [_issue(conn, key, infos, dashboard) for key, infos in groups.items()]
 
@@ -235,16 +235,16 @@ def issues_of(conn: Connection, branch: str | None = None, dashboard: str = "") 
 def publish_issues(
     engine: Engine, github: GitHub, repo: str, issues: Sequence[Issue], *, at: datetime, author: str
 ) -> Iterator[tuple[str, str]]:
-    """Writes the issues into a repository, one by one, and remembers each one's address in its records at once.
+    """Write the issues into a repository, one by one, and store each issue's address in its records at once.
 
     Yields what was done (`opened`, `updated`, `closed`, `reopened` or `unchanged`) and the address.
 
-    An issue is known by its label and the marker that its body begins with. Alerts of which all records are closed get no
-    new issue. An issue that a person closed stays closed, unless something that was fixed returned. A link that a record has
-    keeps.
+    An issue is identified by its label and the marker that its body begins with. Alerts whose records are all closed get no new
+    issue. An issue that a person closed stays closed, unless a regression that was fixed returned. A record that has a link
+    keeps it.
 
     Raises:
-        GitHubError: GitHub refused or did not answer; what was written before is remembered.
+        GitHubError: GitHub refused or did not answer; the addresses of issues written before are stored.
     """
     known = _labelled(github, repo)
     for issue in issues:
@@ -285,19 +285,19 @@ def _issue(conn: Connection, key: tuple[str, ...], infos: Sequence[RegressionInf
         commands=list(dict.fromkeys(record.repro for record in records if record.repro))[:_COMMITS],
     )
     body = f"{marker}\n{cut(text, BODY_BYTES - len(marker) - 1)}"
-    # Titles are no Markdown, and yet call people who are named in them.
+    # A title is no Markdown, and yet GitHub notifies people who are named in it with an @.
     return Issue(marker, one_line(title, _TITLE).replace("@", "@\u200b"), body, tuple(infos))
 
 
 def _growth(info: RegressionInfo) -> float:
-    """What broke is worse than any change."""
+    """Return the ratio of the new value to the base value; infinity for a cell that broke, which is worse than any change."""
     if not info.base_value or info.new_value is None:
         return float("inf")
     return info.new_value / info.base_value
 
 
 def _labelled(github: GitHub, repo: str) -> dict[str, dict[str, Any]]:
-    """Our issues by their marker; of several with one marker the oldest."""
+    """Return our issues by their marker; of several issues with one marker, the oldest."""
     by_marker: dict[str, dict[str, Any]] = {}
     for issue in github.pages(f"repos/{repo}/issues", state="all", labels=LABEL, direction="asc"):
         if "pull_request" not in issue:
