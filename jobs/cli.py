@@ -1,4 +1,4 @@
-"""The command line `inductor-watch`: one line for bad input, the exit codes of docs/architecture.md, no traceback."""
+"""The command line `inductor-watch`, with one line for bad input, the exit codes of docs/architecture.md and no traceback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs import tool_version
 from jobs.options import DATABASE
 from jobs.output.terminal import NothingBegunError, is_bug, report_error
 
-#: By verb the module whose VERB_command it is, and its line of help.
+#: For each verb, the module that defines its `VERB_command`, and its line of help.
 VERBS = {
     "run": ("measuring", "measure some cells now, store and show them"),
     "check": ("check", "is a branch slower? two commits of a clone over the installed torch, measured in turn"),
@@ -53,14 +53,14 @@ VERBS = {
 
 
 class Verbs(click.Group):
-    """Loads a verb's module when it is asked for: `compare` then never imports torch, `zoo` never SQLAlchemy."""
+    """A group that loads a verb's module on demand: `compare` then never imports torch, `zoo` never SQLAlchemy."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every verb, in the order in which they are used."""
+        """Return all verbs, in the order in which they are used."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb's command, or None if there is none of that name."""
+        """Return the command of a verb, or None for any other name."""
         if cmd_name not in VERBS:
             return None
         module, _ = VERBS[cmd_name]
@@ -70,16 +70,16 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Names the nearest verbs when one is misspelt."""
+        """Resolve a verb. Raise `click.UsageError` that names the nearest verbs for one that is misspelt."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             raise click.UsageError(f"no command {args[0]!r}: {nearest(args[0], VERBS)}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the verb. If an unexpected error comes from a damaged database, reports the damage instead.
+        """Run the verb. If an unexpected error comes from a damaged database, report the damage instead.
 
-        Where the reader of its output has ended, it ends as one that SIGPIPE ends: Click's 1 says of `gate` that something
-        regressed.
+        If the reader of its output has ended, exit as a process that SIGPIPE ends: Click's exit code 1 would mean for `gate` that
+        something regressed.
         """
         try:
             return super().invoke(ctx)
@@ -96,7 +96,7 @@ class Verbs(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Lists the verbs without importing them."""
+        """List the verbs without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
 
@@ -111,9 +111,9 @@ def app() -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command line; the entry point of the console script."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # nohup has it ignored, and so it stays
+        if signal.getsignal(number) == signal.SIG_DFL:  # a signal that nohup ignores stays ignored
             signal.signal(number, _end)
     try:
         code = app.main(prog_name="inductor-watch", standalone_mode=False)
@@ -132,7 +132,7 @@ def main() -> None:
 
 
 def _end(number: int, _: object) -> None:
-    """Unwinds, so that processes are ended and temporary folders removed; a second signal must not cut that short."""
+    """Exit by unwinding, so that processes end and temporary folders are removed; ignore further signals meanwhile."""
     for other in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(other, signal.SIG_IGN)
     raise SystemExit(128 + number)

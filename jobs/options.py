@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from db.queries.cells import CellFilter
 
 
-#: This host: it needs no proxy, and no encryption.
+#: Names of this host, which needs no proxy and no encryption.
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def split_address(name: str, text: str) -> SplitResult:
-    """The parts of the address that an option or a variable holds. Raises `click.UsageError` for none."""
+    """Return the parts of the address that an option or a variable holds. Raises `click.UsageError` if it is no address."""
     try:
         parts = urlsplit(text)
         is_fine = bool(parts.hostname) and (parts.port or 1) > 0 and text.isprintable()
@@ -40,7 +40,7 @@ def split_address(name: str, text: str) -> SplitResult:
 
 
 def check_secret_address(name: str, text: str) -> str:
-    """The address, which may hold a secret or gets one. Raises `click.UsageError` unless it is https, or on this host."""
+    """Return an address that may hold a secret or gets one. Raises `click.UsageError` unless it is https, or on this host."""
     parts = split_address(name, text)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
         raise click.UsageError(f"{name} must be an https:// address: a secret is in it, or sent there")
@@ -48,7 +48,7 @@ def check_secret_address(name: str, text: str) -> str:
 
 
 def check_token(name: str, text: str) -> str:
-    """The token. Raises `click.UsageError` where it cannot stand in a header."""
+    """Return a token. Raises `click.UsageError` if it cannot be part of a header."""
     if not re.fullmatch(r"[\x21-\x7e]*", text):
         raise click.UsageError(f"{name} holds characters that no token has: copy it again")
     return text
@@ -69,7 +69,7 @@ PHASES = click.Choice([phase.value for phase in Phase])
 
 
 def together(*options: Decorator[Any]) -> Decorator[Any]:
-    """One decorator for several options; `--help` shows them in this order."""
+    """Combine several options into one decorator; `--help` shows them in this order."""
 
     def decorate(function: Any) -> Any:
         for option in reversed(options):
@@ -80,7 +80,7 @@ def together(*options: Decorator[Any]) -> Decorator[Any]:
 
 
 def as_one(name: str, make: Callable[..., Any], *options: Decorator[Any]) -> Decorator[Any]:
-    """Hands several options to the command as one argument `name`: what `make` returns for their values by name."""
+    """Pass several options to the command as one argument `name`: the result of `make` for their values by name."""
     names = [parameter.name for parameter in click.command()(together(*options)(lambda: None)).params]
 
     def decorate(function: Any) -> Any:
@@ -100,7 +100,7 @@ class Moment(click.ParamType[datetime]):
     name = "date"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """The moment in UTC."""
+        """Return the moment in UTC."""
         from db.stored_values import from_epoch, to_epoch
 
         try:
@@ -119,8 +119,8 @@ def refuse_given(names: Iterable[str], why: str) -> None:
 
 
 def example(words: str) -> str:
-    """The end of a verb's --help: a command line that it takes."""
-    return f"\b\nExample:\n  inductor-watch {words}"  # \b: Click leaves the lines as they are
+    """Return the end of a verb's --help: a command line that it takes."""
+    return f"\b\nExample:\n  inductor-watch {words}"  # \b: Click does not rewrap the lines
 
 
 # Store, output and links
@@ -143,7 +143,7 @@ db_option = click.option(
 
 
 def check_page_address(_: click.Context, parameter: click.Parameter, url: str) -> str:
-    """Return the address as it is given. Raises `click.UsageError` if it is no http(s) address, or cannot stand in a link."""
+    """Return the address unchanged. Raises `click.UsageError` if it is no http(s) address, or cannot be used in a link."""
     option = parameter.opts[0]
     parts = split_address(option, url) if url else None
     if parts and (
@@ -167,7 +167,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Machine-read
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where bundles go, the database, and whether they stay out of it."""
+    """The folder of the bundles, the database, and whether nothing is stored in it."""
 
     out: Path
     no_store: bool
@@ -187,12 +187,12 @@ storage_options = as_one(
     click.option("--no-store", is_flag=True, help="Write bundles only; `ingest` can store them later, or elsewhere."),
     db_option,
 )
-#: The same for a verb that reads again what it has measured.
+#: Storage options of a verb that reads its own measurements, which are always stored.
 stored_options = as_one("storage", lambda out, database: Storage(out, False, database), _out_option, db_option)
 
 
 def repeatable(what: str, plural: str, text: str, **more: Any) -> Decorator[Any]:
-    """`--what`, which may be given several times."""
+    """Return the option `--what`, which may be given several times."""
     return click.option(f"--{what}", plural, multiple=True, metavar="NAME", help=f"{text}; repeatable.", **more)
 
 
@@ -208,7 +208,7 @@ _OF_A_MODEL = (
     repeatable("device", "devices", "Only this device, by name or pattern"),
     repeatable("config", "configs", "Only this config, by name, pattern or config_id"),
 )
-#: Which stored cells, as a `db.queries.cells.CellFilter` with patterns in it.
+#: Options that choose stored cells, as a `db.queries.cells.CellFilter` with patterns in it.
 cell_options = as_one(
     "chosen",
     _cell_filter,
@@ -216,6 +216,6 @@ cell_options = as_one(
     repeatable("model", "models", "Only this model, by name or pattern, e.g. 'Bert*'"),
     *_OF_A_MODEL,
 )
-#: The same where the model is an argument.
+#: `cell_options` of a verb whose model is an argument.
 model_cell_options = as_one("chosen", _cell_filter, *_OF_A_MODEL)
 branch_option = click.option("--branch", help="Only runs of this branch.")

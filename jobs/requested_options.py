@@ -1,7 +1,7 @@
-"""What a run is asked to do: one object from the command line to the workers and into the bundle's header.
+"""The requested options of a run: one object from the command line to the workers and into the bundle's header.
 
-The options of the verbs that measure make it: which cells, under which configs, and how. `resume` reads it back and needs no
-other option.
+It is made from the options of the verbs that measure: the cells, their configs, and how to measure them. `resume` reads it back
+and needs no other option.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from jobs.options import FOLDER, INPUT_FILE, PHASES, POSITIVE, Decorator, as_one
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which models, and in which form; empty or None where nothing was given. `models_file` has the user's own models.
+    """The selected models and their forms; empty or None for options not given. `models_file` has the user's own models.
 
-    `everything` is the whole zoo instead of a night's default models, besides the user's own.
+    `everything` selects the whole zoo instead of a night's default models, besides the user's own models.
     """
 
     suites: tuple[str, ...] = ()
@@ -38,26 +38,26 @@ class Selection:
     everything: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; `from_json` reads it back."""
+        """Return a JSON object; `from_json` reads it back."""
         return {
             name: value for name, value in asdict(self).items() if value or name not in ("models_file", "everything")
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Selection:
-        """The inverse of `to_json`."""
+        """Return the selection of a JSON object of `to_json`."""
         values: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in data.items()}
         return cls(**values)
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether anything but the device was given."""
+        """Return whether any of suites, models, phases, dtype and batch size was given."""
         return any((self.suites, self.models, self.phases, self.dtype, self.batch_size))
 
 
 @dataclass(frozen=True, slots=True)
 class RunNames:
-    """What a run is called. Without a commit it is the installed torch's own, without a branch the one it was built from.
+    """The names of a run. The default commit is the installed torch's own, the default branch the one it was built from.
 
     `branch_start` is the commit at which the branch left the main line. Runs of several hosts or replicates share `night`.
     """
@@ -75,15 +75,14 @@ class RunNames:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionOptions:
-    """How a plan is worked through.
+    """The options for executing a plan.
 
-    Each GPU measures `workers` cells at once; None is as many as fit, until the devices are known. After `budget_s` seconds
-    no further cell starts. `start` is `fork` (from a
-    process that has imported everything) or `spawn` (a new process a cell). `gpus` is as in
-    `jobs.pool.device_slots.choose_gpus`. `overlay` is a folder from which torch is imported in place of the installed one,
-    and `source` says what it is (`jobs.builds.overlay`). With `confirm` what changed is measured again
-    (`jobs.checking.confirming`). For `carried_nights` nights a cell whose code did not change is
-    carried over, 0 for none (`jobs.plan.spared_cells`).
+    Each GPU measures `workers` cells at once; None, until the devices are known, stands for as many as fit. After `budget_s`
+    seconds no further cell starts. `start` is `fork` (from a process that has imported everything) or `spawn` (a new process for
+    each cell). `gpus` is as in `jobs.pool.device_slots.choose_gpus`. `overlay` is a folder from which torch is imported in place
+    of the installed torch, and `source` describes it (`jobs.builds.overlay`). With `confirm` changed cells are measured again
+    (`jobs.checking.confirming`). For `carried_nights` nights a cell whose code did not change is carried over, 0 for none
+    (`jobs.plan.spared_cells`).
     """
 
     workers: int | None = None
@@ -98,13 +97,13 @@ class ExecutionOptions:
 
 @dataclass(frozen=True, slots=True)
 class RequestedOptions:
-    """How each cell is measured (`settings`, which the worker gets) and how the plan is worked through (`execution`)."""
+    """The options for measuring each cell (`settings`, which the worker gets) and for executing the plan (`execution`)."""
 
     settings: Settings = field(default_factory=Settings)
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object for a header or another process, without the budget: each attempt has its own.
+        """Return a JSON object for a header or another process, without the budget: each attempt has its own.
 
         The bundle format calls the execution options `pace`.
         """
@@ -115,10 +114,10 @@ class RequestedOptions:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], budget_s: float = float("inf")) -> RequestedOptions:
-        """The inverse of `to_json`, with this attempt's budget; raises `KeyError` or `TypeError` for another object.
+        """Return the options of `to_json`, with this attempt's budget. Raises `KeyError` or `TypeError` for another object.
 
-        What a scheduler sets for each cell is left out, folders of compiled programs and candidates above all: these are loaded
-        and run, and a header may be anybody's.
+        Settings that a scheduler makes for each cell are left out, above all folders of compiled programs and candidates: their
+        files are loaded and run, and anybody may have written the header.
         """
         known = {item.name for item in fields(ExecutionOptions)}
         execution = {name: value for name, value in data["pace"].items() if name in known}
@@ -127,7 +126,7 @@ class RequestedOptions:
         return cls(settings, ExecutionOptions(**execution | {"budget_s": budget_s}))
 
 
-#: Where a census keeps code for the next one.
+#: The default folder in which a census caches code for the next one.
 DEFAULT_CACHE = Path("~/.cache/inductor-watch/census")
 
 device_option = click.option(
@@ -171,7 +170,7 @@ _SELECTION = (
     batch_size_option,
     models_file_option,
 )
-#: Which cells to measure.
+#: Options that select the cells to measure.
 selection_options = as_one("selection", Selection, *_SELECTION)
 
 
@@ -186,7 +185,7 @@ def _of_night(**given: Any) -> Selection:
     return selection
 
 
-#: Which cells a night measures: the selection, and configs by name.
+#: Options for the cells of a night: the selection, and configs by name.
 night_options = together(
     as_one(
         "selection",
@@ -199,12 +198,12 @@ night_options = together(
 
 
 def build_configs(configs: tuple[str, ...], backend: str | None) -> list[Config]:
-    """Every `--config`, or that of `torch.compile` without options; each under the back-end if one is named."""
+    """Return every `--config`, or the config of `torch.compile` without options; each with the back-end if one is named."""
     named = [parse_config(text) for text in configs] or [Config()]
     return [replace(config, backend=backend) for config in named] if backend else named
 
 
-#: Configs by name, and their back-end.
+#: Options for configs by name, and their back-end.
 config_options = as_one(
     "configs",
     build_configs,
@@ -221,19 +220,19 @@ config_options = as_one(
 
 
 def night_name_option(text: str) -> Decorator[Any]:
-    """`--night`, the name of a night; `text` says for what."""
+    """Return the option `--night`, the name of a night; `text` is its help."""
     return click.option(
         "--night", default="", show_default=False, envvar="INDUCTOR_WATCH_NIGHT", metavar="NAME", help=text
     )
 
 
-# What a run is asked to do
+# The requested options of a run
 
 label_option = click.option("--label", default="", show_default=False, help="A word to find these runs by.")
 replicates_option = click.option(
     "--replicates", type=POSITIVE, default=1, help="Measure everything so many times, as runs of one night."
 )
-#: What the runs are called.
+#: Options for the names of the runs.
 naming_options = as_one(
     "names",
     RunNames,
@@ -260,7 +259,7 @@ def _parse_flags(_: click.Context, __: click.Parameter, words: tuple[str, ...]) 
 
 
 def _relative(_: click.Context, __: click.Parameter, folder: Path | None) -> str:
-    # It is kept in the bundle, which may be given to others, and `resume` is called from here, too.
+    # The path is stored in the bundle, which may be published, and `resume` is called from this folder, too.
     return os.path.relpath(folder) if folder else ""
 
 
@@ -304,7 +303,7 @@ max_hours_option = click.option(
     callback=lambda _, __, hours: float("inf") if hours is None else 3600 * hours,
     help="Start no cell after so many hours; `resume` measures the rest.",
 )
-#: What changes the compiled program besides the config.
+#: Options that change the compiled program besides the config.
 _PROGRAM = (
     click.option(
         "--flag",
@@ -360,9 +359,9 @@ _MEASURING = (
     ),
     shared_tuning_option,
 )
-#: What a run is asked to do, as `RequestedOptions`.
+#: The options of measuring, as `RequestedOptions`.
 measuring_options = as_one("requested", _requested, *_MEASURING)
-#: The same for a night, which may be cut short.
+#: The options of measuring a night, which may be cut short.
 night_measuring_options = as_one("requested", _requested, *_MEASURING, max_hours_option)
-#: The same for a census, which measures nothing.
+#: The options of a census, which measures nothing.
 generating_options = as_one("requested", _requested, timeout_option, *_PROGRAM)
