@@ -50,7 +50,7 @@ Group = tuple[str, Phase | None, str | None]
 
 
 class Source(StrEnum):
-    """Where an estimate comes from, the best first."""
+    """The sources of an estimate, the best first."""
 
     MEASURED = "measured"
     MODEL = "model"
