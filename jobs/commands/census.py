@@ -82,8 +82,9 @@ def census_command(
 ) -> None:
     """Generate the code of cells as `measure` would keep it, without the GPU that it is for and without compiling kernels.
 
-    What is timed to be chosen (max_autotune, aten, tma, cutlass) and cpp_wrapper are not known without a GPU. Whether to pad a
-    matrix product is a question: its answer is a night's (--against), or an assumption that is the same for all commits.
+    Without a GPU the code of cpp_wrapper, and of configs that choose by timing (max_autotune, aten, tma, cutlass), is not known.
+    Whether to pad a matrix product is a question: its answer is a night's (--against), or an assumption that is the same for all
+    commits.
 
     With --against, exit code 1: the code of some cell differs; 3: no cell could be compared.
     """

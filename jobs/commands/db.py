@@ -64,7 +64,7 @@ def upgrade(database: str) -> None:
 @db_option
 @json_option
 def info(database: str, as_json: bool) -> None:
-    """Show the schema, the revision of the data, and the numbers of nights, runs and measurements."""
+    """Show schema, revision of the data, and numbers of nights, runs and measurements."""
     engine = open_store(database, write=False)
     runs = list_runs(engine)
     facts = {
@@ -93,7 +93,7 @@ def info(database: str, as_json: bool) -> None:
 def check(ctx: click.Context, bundles: tuple[Path, ...], out: Path, database: str, as_json: bool) -> None:
     """Compare the database with itself and with bundles; exit 1 where they differ, 4 where it is damaged.
 
-    Without BUNDLES those of the folder --out are read, if there is one.
+    Without BUNDLES the bundles in the folder --out are read, if there is one.
     """
     engine = open_store(database, write=False)
     paths = find_bundles(bundles or ((out,) if out.is_dir() else ()))
@@ -332,7 +332,7 @@ def mcp_command(options: tuple[str, ...], allow_measure: bool, database: str) ->
 
     An agent's host starts this command itself: docs/agents.md says how. The database is opened for reading.
 
-    What stands behind -- is given to each `check`: `mcp --allow-measure -- --repo ~/pytorch --gpus 0`. An agent chooses
+    Options after -- are given to each `check`: `mcp --allow-measure -- --repo ~/pytorch --gpus 0`. An agent chooses
     refs, models, configs and minutes.
     """
     if options and not allow_measure:

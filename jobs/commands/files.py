@@ -190,7 +190,7 @@ def import_command(
 ) -> None:
     """Read files of benchmarks/dynamo, benchmark-v3 JSON and GraphNet logs. A file that is imported twice changes nothing.
 
-    What cannot be read is a line each; exit code 2 if nothing can.
+    Each problem is printed in a line; exit code 2 if nothing can be read.
     """
     clone = Repository(git) if git else None
     asked = Provenance(repo, branch, commit, date, clone, label, tool_version())

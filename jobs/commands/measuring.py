@@ -94,8 +94,8 @@ def run_command(
 ) -> None:
     """Measure some cells now, store them and show them.
 
-    With --again, measure the cells that a comparison left open: those in FILE, which `report --again-plan` writes, or those of
-    BASE and NEW [latest~1 latest].
+    With --again, measure the cells that a comparison left open: the cells in FILE, which `report --again-plan` writes, or the
+    open cells of BASE and NEW [latest~1 latest].
     """
     if again and replicates > 1:
         raise click.UsageError("--again itself decides how often each cell is measured: leave out --replicates")

@@ -296,7 +296,7 @@ def notify(
 ) -> None:
     """Tell Slack, a webhook or an e-mail address of new regressions, each once; begin with the report of BASE and NEW.
 
-    The channels are those that the environment names (docs/ci.md). What a channel does not take is told by the next call.
+    The environment names the channels (docs/ci.md). A message that a channel does not take is sent again by the next call.
     """
     if len(sides) not in (0, 2):
         raise click.UsageError("name two sides, BASE and NEW, or none")

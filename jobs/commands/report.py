@@ -203,7 +203,7 @@ def draw(report: Report, form: str, rows: int) -> str:
 def publish_command(folder: Path, nights: int, address: str, database: str) -> None:
     """Write the newest nights into DIR as pages that need no server: docs/site.md.
 
-    What did not change since the last time stays as it is; what is older than the nights is removed.
+    Pages that did not change since the last time stay as they are; pages of older nights are removed.
     """
     engine = open_store(database, write=False)
     done = publish(engine, folder, nights=nights, address=address, made_by=tool_version())
