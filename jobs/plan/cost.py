@@ -1,8 +1,8 @@
 """The costs of cells, learned from bundles: seconds of a worker, seconds of the device, and bytes of its memory.
 
-Imports no torch. A worker's seconds are those for which a cell occupied a worker, less the time for which it was stopped
-or waited for the device: more workers can share the rest. The device's seconds are those for which the cell held it, which
-only one cell does at a time.
+This module imports no torch. A worker's seconds are the time for which a cell occupied a worker, less the time for which it was
+stopped or waited for the device: more workers can share the rest. The device's seconds are the time for which the cell held the
+device, which only one cell does at a time.
 
 A quantity of a cell that was not measured is estimated from the most similar cells, with medians only: its model and phase
 under another config, times the ratio of the two configs on the models that have both; else the median of the config in

@@ -86,7 +86,7 @@ class Pool:
         self._break_silence()
 
     def tell_under_way(self, head: str) -> None:
-        """Report the head, and in a line for each cell under way what it is doing."""
+        """Report the head, then a line for each cell under way that says what the cell is doing."""
         words = [process.describe() for scheduler in self._schedulers for process in scheduler.active]
         for line in (head, *(f"  {line}" for line in words or ["nothing"])):
             self._notice(line)
@@ -310,7 +310,7 @@ def scheduler_for(
 
 
 def record(writer: BundleWriter, outcome: Outcome, duplicates: Sequence[Cell] = ()) -> list[Measurement]:
-    """Write one outcome: new environment, program and code first, then the measurement under each name. Return those written."""
+    """Write one outcome: new environment, program and code first, then the measurement under each name. Return these."""
     measurement = outcome.measurement
     if outcome.environment and measurement.environment_id:
         writer.environment(measurement.environment_id, outcome.environment)

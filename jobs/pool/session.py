@@ -157,7 +157,7 @@ def measure_and_store(
 
     Raises:
         NothingToDoError: the plan is empty.
-        LostDeviceError: a GPU stopped answering; what was measured is stored.
+        LostDeviceError: a GPU stopped answering; all measurements until then are stored.
     """
     require_cells(plan)
     settings = settings.with_models(plan.own_models)
@@ -199,7 +199,7 @@ def resume_and_store(
 
     Raises:
         BundleError: another process writes one of the runs.
-        LostDeviceError: a GPU stopped answering; what was measured is stored.
+        LostDeviceError: a GPU stopped answering; all measurements until then are stored.
     """
     for testbed in testbeds:
         testbed.import_for(cell for run in unfinished for cell in run.contents.planned)
