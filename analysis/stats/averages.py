@@ -13,22 +13,22 @@ Numbers = NDArray[np.float64]
 #: Numbers of groups, from 0.
 Labels = NDArray[np.integer[Any]]
 Mask = NDArray[np.bool_]
-#: Texts, None for none.
+#: Texts, None where there is no text.
 Words = NDArray[np.object_]
 
 
 #: 1 / Phi^-1(3/4): makes the MAD of normal data estimate its standard deviation.
 NORMAL_CONSISTENCY = 1.4826
-#: Fewest changes between neighbours that tell a scatter.
+#: Fewest changes between neighbours from which a scatter is estimated.
 _FEWEST_MOVES = 5
 
 
 def geomean(values: Iterable[float | None]) -> float | None:
-    """Geometric mean, exp((1/n) * sum(ln x)), in the unit of the values. None if nothing was measured.
+    """Return the geometric mean, exp((1/n) * sum(ln x)), in the unit of the values. None if nothing was measured.
 
-    The mean for ratios (Fleming and Wallace, "How not to lie with statistics", CACM 29(3), 1986): the geomean of ratios
-    is the ratio of geomeans. None and NaN mean "not measured". Summed exactly, so that the order does not matter.
-    Raises `ValueError` where a value is zero, negative or infinite. It has no logarithm and is no ratio.
+    It is the mean for ratios (Fleming and Wallace, "How not to lie with statistics", CACM 29(3), 1986): the geomean of ratios
+    is the ratio of geomeans. None and NaN mean "not measured". The sum is exact, so that the order does not matter.
+    Raise `ValueError` if a value is zero, negative or infinite: it has no finite logarithm and is no ratio.
     """
     measured = [value for value in values if value is not None and not math.isnan(value)]
     if not all(0 < value < math.inf for value in measured):
@@ -37,16 +37,16 @@ def geomean(values: Iterable[float | None]) -> float | None:
 
 
 def chained(values: Numbers, *, is_mean: bool = False) -> tuple[Numbers, Labels]:
-    """The geometric (or arithmetic) mean of each column, such that values which come and go do not move it.
+    """Return the geometric (or arithmetic) mean of each column, chained so that rows which come and go do not move it.
 
-    From a column to the next one the mean changes as it does over the rows that both have. The column with most values, the
-    last of them, has their plain mean. Between columns without a common row the chain breaks.
+    From one column to the next the mean changes as it does over the rows that both columns have. In each chain the column with
+    the most values, or the last of several, has its plain mean. Between columns without a common row the chain breaks.
 
     Args:
-        values: positive numbers; NaN is "not measured". Each column has a value at least.
+        values: positive numbers; NaN is "not measured". Each column has at least one value.
 
     Returns:
-        The means, and for each column the number of its unbroken chain.
+        The means, and for each column the number of its unbroken chain, from 0.
     """
     has = np.isfinite(values)
     both = has[:, 1:] & has[:, :-1]
@@ -64,7 +64,7 @@ def chained(values: Numbers, *, is_mean: bool = False) -> tuple[Numbers, Labels]
 
 
 def robust_sigma(values: Sequence[float] | Numbers) -> float:
-    """Robust standard deviation, 1.4826 x the median absolute deviation from the median, in the unit of the values.
+    """Return the robust standard deviation, 1.4826 x the median absolute deviation from the median, in the unit of the values.
 
     Hampel, "The influence curve and its role in robust estimation", JASA 69 (1974). It withstands up to half of the values
     being outliers.
@@ -73,9 +73,9 @@ def robust_sigma(values: Sequence[float] | Numbers) -> float:
 
 
 def scatter(values: Numbers) -> float:
-    """The usual scatter of a series of positive values, as a standard deviation of their ln; 0 for fewer than six.
+    """Return the usual scatter of a series of positive values, as a standard deviation of their ln; 0 for fewer than six.
 
-    From the changes between neighbours, whose variance is twice that of the values; the few large steps do not move it.
+    It comes from the changes between neighbours, whose variance is twice that of the values. A few large steps do not move it.
     """
     moves = np.diff(np.log(values))
     usual = float(np.median(np.abs(moves))) if len(moves) >= _FEWEST_MOVES else 0.0

@@ -1,4 +1,4 @@
-"""Finds where a nightly series went to a new level. Deterministic; the smallest effect is the only parameter.
+"""Find where a nightly series went to a new level. Deterministic; the smallest effect is the only parameter.
 
 Single bad nights are clipped, the series is cut into constant pieces at a low price per cut, and the weakest cut is removed
 until every cut that is left is a step. docs/statistics.md, "Change points", has formulas, sources and measured quality.
@@ -17,19 +17,19 @@ from analysis.stats.averages import NORMAL_CONSISTENCY, Labels, Numbers, robust_
 
 #: Points on each side in which a step must stand out: what an eye takes in around an edge. 10 to 30 work as well.
 EDGE = 20
-#: Smallest edge contrast: distance of the levels of the nearest points in pooled standard deviations of these points.
+#: Smallest contrast at an edge: distance between the means of the nearest points, in their pooled standard deviations.
 CONTRAST = 1.4
-#: Wrong cuts expected in a series of independent normal noise at most, shared out over its points (Bonferroni).
+#: Most wrong cuts that are expected in a series of independent normal noise, shared out over its points (Bonferroni).
 FALSE_CUTS = 0.05
-#: Largest believed correlation of neighbouring nights. Of short pieces it is known badly.
+#: Largest correlation of neighbouring nights that is used. Short pieces estimate it badly.
 _MOST_CORRELATED = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The statistics of a run of points: `mean`, `median` in their unit, `variance` and `covariance` in its square.
+    """Statistics of consecutive points: `mean` and `median` in their unit, `variance` and `covariance` in its square.
 
-    `covariance` is that of neighbours, sum e_i e_(i+1) / (n - 1) with e the deviations from the mean.
+    `covariance` is between neighbours, sum e_i e_(i+1) / (n - 1) with e the deviations from the mean.
     """
 
     count: int
@@ -40,7 +40,7 @@ class Piece:
 
 
 def piece_of(values: Numbers) -> Piece:
-    """The piece of at least two values."""
+    """Return the statistics of at least two consecutive values."""
     mean = float(values.mean())
     deviation = values - mean if np.ptp(values) else np.zeros_like(values)  # the mean of equal values may be rounded
     freedom = values.size - 1
@@ -49,16 +49,19 @@ def piece_of(values: Numbers) -> Piece:
 
 
 def contrast(old: Piece, new: Piece) -> float:
-    """Distance of the means in pooled standard deviations, both sides weighing the same (Cohen's d). No unit."""
+    """Return the distance of the means in pooled standard deviations, with equal weights for both sides (Cohen's d). No unit.
+
+    Infinity if neither side varies.
+    """
     pooled = float(np.sqrt((old.variance + new.variance) / 2))
     return abs(new.mean - old.mean) / pooled if pooled else float("inf")
 
 
 def correlation(old: Piece, new: Piece) -> float:
-    """Correlation of neighbouring nights within two pieces, between 0 and 0.95.
+    """Return the correlation of neighbouring nights within two pieces, between 0 and 0.95.
 
-    Sum of e_i e_(i+1) over sum of e_i^2 of both, plus 2 / n for what two fitted means take away (each about 1 / n: Marriott
-    and Pope, "Bias in the estimation of autocorrelations", Biometrika 41, 1954).
+    It is the sum of e_i e_(i+1) over the sum of e_i^2 of both pieces, plus 2 / n for the bias of the two fitted means (each about
+    -1 / n: Marriott and Pope, "Bias in the estimation of autocorrelations", Biometrika 41, 1954).
     """
     squares = (old.count - 1) * old.variance + (new.count - 1) * new.variance
     products = (old.count - 1) * old.covariance + (new.count - 1) * new.covariance
@@ -67,13 +70,13 @@ def correlation(old: Piece, new: Piece) -> float:
 
 
 def welch_error(old: Piece, new: Piece) -> tuple[float, float]:
-    """Standard error of the difference of two means, in their unit, and its degrees of freedom.
+    """Return the standard error of the difference of two means, in their unit, and its degrees of freedom.
 
     sqrt(w (a + b)) and (a + b)^2 / (a^2 / (n_old - 1) + b^2 / (n_new - 1)) / w, at least 1, with a, b = variance / count (Welch,
     "The generalization of Student's problem when several different population variances are involved", 1947).
     w = sqrt((1 + r) / (1 - r)), r the `correlation`. For AR(1) noise the variance of a mean grows by w^2, and n / w^2 points are
-    independent. Only half of that is taken, on the scale of logarithms: slow waves and missed steps look like r too, and the
-    full correction hides real steps (measured: docs/statistics.md).
+    independent. Only half of this correction is applied, on the scale of logarithms: slow waves and missed steps raise r too,
+    and the full correction hides real steps (measured: docs/statistics.md).
     """
     a, b = old.variance / old.count, new.variance / new.count
     if a + b == 0:
@@ -86,12 +89,12 @@ def welch_error(old: Piece, new: Piece) -> tuple[float, float]:
 
 
 class Steps:
-    """The cuts of one series and how strong each is. A cut with a strength below 1 is no step.
+    """Cuts of one series, judged by their strength. A cut with a strength below 1 is no step.
 
-    The strength is the smallest of three ratios (docs/statistics.md, "Change points"): how certain, how visible at the edge
-    (0 if the edge goes the other way than the pieces: a slow drift has no edge) and how large. The size is the larger one of
-    the medians' distance at the edge and of that between the pieces plus its confidence limit, over the smaller level: a step
-    is dropped for its size only where the data show that it is smaller.
+    The strength is the smallest of three ratios (docs/statistics.md, "Change points"): how certain the cut is, how visible at
+    the edge (0 if the edge goes the other way than the pieces: a slow drift has no edge) and how large. The size is the larger
+    one of two distances of medians, over the smaller level: the distance at the edge, and the distance of the pieces plus its
+    confidence limit. So a step is dropped for its size only where the data show that it is smaller.
     """
 
     def __init__(self, values: Numbers, min_effect: float) -> None:
@@ -100,7 +103,7 @@ class Steps:
         self._min_effect = min_effect
 
     def keep_strong(self, cuts: list[int]) -> list[int]:
-        """Removes the weakest cut and judges its neighbours again, until all cuts have a strength of 1 at least."""
+        """Remove the weakest cut and judge its neighbours again, until all cuts have a strength of at least 1."""
         bounds = [0, *cuts, self._values.size]
         strengths = [self.strength(*bounds[at : at + 3]) for at in range(len(cuts))]
         while strengths and min(strengths) < 1:
@@ -111,7 +114,7 @@ class Steps:
         return bounds[1:-1]
 
     def strength(self, start: int, cut: int, end: int) -> float:
-        """The smallest of the three ratios for the cut between start..cut-1 and cut..end-1."""
+        """Return the smallest of the three ratios for the cut between start..cut-1 and cut..end-1."""
         before, after = self._values[start:cut], self._values[cut:end]
         old, new = piece_of(before), piece_of(after)
         if old.mean == new.mean:
@@ -134,7 +137,7 @@ class Steps:
 
 
 def _log_p(distance: float, error: float, freedom: float) -> float:
-    """Natural logarithm of the two-sided p of Student's t, at least -690 (ln of the smallest p told apart)."""
+    """Return the natural logarithm of the two-sided p of Student's t, at least -690 (smaller p are not told apart)."""
     p = 2 * float(stdtr(freedom, -distance / error)) if error else 0.0
     return float(np.log(max(p, 1e-300)))
 
@@ -143,23 +146,23 @@ Series = Sequence[float] | Numbers
 
 #: Fewest nights of a level. Fewer cannot be told from a few bad nights. Two levels need 10 nights.
 SHORTEST = 5
-#: Points of the running median. A shift of less than half of them is a spike, one of `SHORTEST` stays.
+#: Points of the running median. A shift of fewer than half of these points is a spike, a shift of `SHORTEST` points stays.
 WIDTH = 9
 #: Robust standard deviations from the running median beyond which a value is a spike (Hampel's identifier takes 3 to 4).
 LIMIT = 4.0
 #: sqrt(pi / 2): makes the mean absolute deviation of normal data estimate its standard deviation.
 MEAN_CONSISTENCY = float(np.sqrt(np.pi / 2))
-#: Price of a cut in units of 2 sigma^2 ln n, where 1 is Schwarz's (BIC). Noise that is correlated from night to night makes
-#: 1 cut too often. Cuts that are no steps are removed later.
+#: Price of a cut in units of 2 sigma^2 ln n, where 1 is Schwarz's price (BIC). With noise that is correlated from night to
+#: night, a price of 1 makes too many cuts. Cuts that are no steps are removed later.
 STRENGTH = 2.0
 #: Share of the total sum of squares that a cut must save at least, so that rounding errors are not cut.
 _ROUNDING = 1e-9
-#: Series that are processed together, so that their arrays fit a core's cache.
+#: Number of series that are processed together, so that their arrays fit a core's cache.
 _TOGETHER = 64
 
 
 def detect(values: Series, *, min_effect: float = 0.01) -> list[int]:
-    """Returns the first indices (0-based, ascending, never 0) of new levels in a series in order of time.
+    """Return the first indices (0-based, ascending, never 0) of new levels in a series in order of time.
 
     Args:
         values: one number per night in any unit, also negative. NaN and infinity mean "not measured": they keep their
@@ -179,9 +182,9 @@ def detect(values: Series, *, min_effect: float = 0.01) -> list[int]:
 
 
 def detect_rows(values: Numbers, *, min_effect: float = 0.01) -> list[list[int]]:
-    """Applies `detect` to each row of `values`.
+    """Apply `detect` to each row of `values`.
 
-    Raises `ValueError` for values that are not rows of numbers, or a `min_effect` that is negative or not finite.
+    Raise `ValueError` for values that are not rows of numbers, or a `min_effect` that is negative or not finite.
     """
     if values.ndim != 2:
         raise ValueError("many series are rows of numbers")
@@ -201,7 +204,7 @@ def detect_rows(values: Numbers, *, min_effect: float = 0.01) -> list[list[int]]
 
 
 def _detect_block(series: Numbers, min_effect: float) -> list[tuple[int, list[int]]]:
-    """The rows that have steps, with their places. Every value of `series` is measured."""
+    """Return the number of each row that has steps, with the indices of its steps. Every value of `series` is measured."""
     # Scaled to at most 1, so that no square overflows.
     largest = np.max(np.abs(series), axis=1, keepdims=True)
     clipped = clip_spikes(series / np.where(largest > 0, largest, 1.0))
@@ -216,11 +219,11 @@ def _detect_block(series: Numbers, min_effect: float) -> list[tuple[int, list[in
 
 
 def clip_spikes(series: Numbers) -> Numbers:
-    """Moves the values of each row that are further than 4 s from its running median m of 9 points to m +- 4 s.
+    """Move the values of each row that are further than 4 s from its running median m of 9 points to m +- 4 s.
 
-    s is 1.4826 x MAD of the values around m. Where more than half of the values equal m (quantised series) that is zero, and
+    s is 1.4826 x MAD of the values around m. Where more than half of the values equal m (quantised series) this is zero, and
     s is 1.2533 x their mean absolute deviation. The ends are mirrored. Values are clipped and not replaced by the median, so
-    that the spread of the rest stays what it is.
+    that the spread of the rest stays as it is.
     Hampel's identifier: Pearson, "Outliers in process modeling and identification", IEEE Trans. CST 10(1), 2002.
     """
     half = WIDTH // 2
@@ -235,11 +238,11 @@ def clip_spikes(series: Numbers) -> Numbers:
 
 
 def difference_sigma(values: Numbers) -> float:
-    """Standard deviation of the noise, 1.4826 x MAD of the successive differences / sqrt(2), in the unit of the values.
+    """Return the standard deviation of the noise, 1.4826 x MAD of the successive differences / sqrt(2), in the values' unit.
 
     Steps of the level hardly move it (von Neumann, "Distribution of the ratio of the mean square successive difference to
-    the variance", 1941; MAD for robustness). Equal neighbours are left out unless all are equal: in quantised series they
-    would make it zero.
+    the variance", 1941; MAD for robustness). Equal neighbours are left out: in quantised series they would make it zero. It is
+    zero if all values are equal.
     """
     differences = np.diff(values)
     moved = differences[differences != 0]
@@ -247,17 +250,20 @@ def difference_sigma(values: Numbers) -> float:
 
 
 def cut_price(values: Numbers) -> float:
-    """The price of a cut of a series of n values, 2 x 2 sigma^2 ln n, in the squared unit of the values."""
+    """Return the price of a cut in a series of n values, 2 x 2 sigma^2 ln n, in the squared unit of the values.
+
+    It is at least 1e-9 of the total sum of squares, so that rounding errors are not cut.
+    """
     floor = _ROUNDING * float(np.sum((values - np.mean(values)) ** 2))
     return max(STRENGTH * 2 * difference_sigma(values) ** 2 * float(np.log(values.size)), floor)
 
 
 def optimal_partition(series: Numbers, prices: Numbers, shortest: int) -> list[list[int]]:
-    """Of each row the cuts that minimise the sum of squares within pieces + price x cuts.
+    """Return for each row the cuts that minimise the sum of squares within pieces + price x cuts.
 
     F(t) = min over s <= t - shortest of F(s) + C(s, t) + price, C(s, t) = sum y^2 - (sum y)^2 / (t - s) over s..t-1
     (Jackson et al., "An algorithm for optimal partitioning of data on an interval", IEEE SPL 12(2), 2005). Exact, O(n^2)
-    with one vector operation a point. Of equally good cuts the first is taken.
+    with one vector operation per point. Of equally good cuts the first is taken.
     """
     rows, count = series.shape
     if count < 2 * shortest:

@@ -1,4 +1,4 @@
-"""Describes levels of a series: changes between them, shifts that are too young to be changes, and drift."""
+"""Describe levels of a series: changes between them, shifts that are too young to be changes, and drift."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from analysis.stats.averages import NORMAL_CONSISTENCY, Labels, Mask, Numbers
 from analysis.stats.changepoints import EDGE, SHORTEST, clip_spikes, detect_rows, piece_of, welch_error
 from analysis.stats.verdicts import LEVEL, false_discovery_rates
 
-#: Places of a cut count as possible while they are this likely or more, relative to the likeliest: 1/20, as of a 95 % interval.
+#: Smallest likelihood of a possible place of a cut, relative to the likeliest place: 1/20, as in a 95 % interval.
 POSSIBLE = 0.05
 #: Fewest nights of a pending shift: a single one is a spike until a second night repeats it, unless it is large.
 FEWEST = 1
-#: The robust standard deviations and minimum effects that a single night must be from the level.
+#: Fewest robust standard deviations, and fewest minimum effects, between a single night and the level before it.
 ALONE_BEYOND, ALONE_EFFECTS = 10.0, 5.0
-#: Robust standard deviations that every night of a pending shift must be from the level, all on one side.
+#: Robust standard deviations by which every night of a pending shift must be away from the level, all on one side.
 EACH_BEYOND = 2.0
-#: The same of their median, so that two nights at the edge of the noise are not reported.
+#: Robust standard deviations by which the median of these nights must be away, so that two nights at the edge of the noise
+#: are not reported.
 MEDIAN_BEYOND = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """A change of level. `at` is the first index of the new level, `earliest` and `latest` where that could be as well.
+    """A change of level. `at` is the first index of the new level, which could be at `earliest` to `latest` as well.
 
     `before` and `after` are levels in the unit of the values, `now` is the newest level of the series. `ratio` is after over
-    before, with its 95 % interval `low` to `high`. `p` is two-sided and corrected for the places of the series, `q` the false
-    discovery rate at which it would just be reported among all series. `is_over` says that some later level of the series is
-    nearer to the one before, in ln, whatever came after that.
+    before, with its 95 % interval `low` to `high`. `p` is two-sided and corrected for the number of places of the series, `q`
+    is the false discovery rate at which the change would just be reported among all series. `is_over` is True if any later
+    level of the series is nearer to `before` than to `after`, in ln, even if the series left that level again.
     """
 
     at: int
@@ -52,9 +53,10 @@ class LevelChange:
 
 @dataclass(frozen=True, slots=True)
 class NewLevel:
-    """A new level of the series in row `row` of table `table`. Its two levels lie within `start` and `stop`.
+    """A new level of the series in row `row` of table `table`.
 
-    `is_pending` says that it is too young to be established.
+    The level before it begins at column `start`, and the new level ends before column `stop`. `is_pending` is True while the
+    new level is too young to be established.
     """
 
     table: int
@@ -68,18 +70,18 @@ class NewLevel:
 def new_levels(
     tables: Sequence[Numbers], min_effect: float, first: Sequence[Mapping[int, LevelChange]] | None = None
 ) -> list[NewLevel]:
-    """Returns the new levels of many series of positive values, a row each. Trends, alerts and records all use this rule.
+    """Return the new levels of many series of positive values, one row each. Trends, alerts and records all use this rule.
 
-    A new level is a change point of `detect` or a pending shift. It differs by `min_effect` (relative) at least, and the
-    false discovery rate over all series with 10 measured values is at most 5 %. `first` has for each table rows whose only
-    possible change, which is pending, was judged otherwise; they count among the series.
+    A new level is a change point of `detect` or a pending shift. It differs by at least `min_effect` (relative), and the false
+    discovery rate over all series with at least 10 measured values is at most 5 %. `first` has for each table the rows whose
+    only possible change is pending and was judged elsewhere. These rows count among the series.
     """
     candidates = [
         level
         for at, values in enumerate(tables)
         for level in _candidates(at, values, min_effect, first[at] if first is not None else {})
     ]
-    # A series without a change is a hypothesis that was tested, too.
+    # A series without a change was tested too: it counts as a hypothesis with p = 1.
     enough = sum(int(np.sum(np.isfinite(values).sum(axis=1) >= 2 * SHORTEST)) for values in tables)
     changed = {(level.table, level.row) for level in candidates if first is None or level.row not in first[level.table]}
     p = np.array([level.change.p for level in candidates] + [1.0] * max(enough - len(changed), 0))
@@ -107,16 +109,17 @@ def _candidates(table: int, values: Numbers, min_effect: float, first: Mapping[i
 
 
 def is_nearer(value: float, base: float, new: float) -> bool:
-    """Whether a value lies on the base's side of the middle between two levels, in ln (all of them positive)."""
+    """Return whether a value lies on the base's side of the middle between two levels, in ln. All three are positive."""
     return math.log(value / base) / math.log(new / base) < 0.5
 
 
 def level_changes(values: Numbers, cuts: Sequence[int]) -> list[LevelChange]:
-    """Describes the change points `cuts` (of `changepoints.detect`) of a series of positive values. NaN is "not measured".
+    """Describe the change points `cuts` (of `changepoints.detect`) of a series of positive values. NaN is "not measured".
 
-    In ln and with spikes clipped. A level is the geometric mean of the nearest 20 points (`steps.EDGE`) of its side, as far
-    as the next change point. The interval is Welch's over these, widened for correlated nights (`steps.welch_error`). p is
-    Welch's over the whole pieces, times the number of places n (Bonferroni), as `steps` judges it.
+    All is computed in ln and with spikes clipped. A level is the geometric mean of the nearest 20 points (`changepoints.EDGE`)
+    of its side, as far as the next change point. The interval is Welch's over these points, widened for correlated nights
+    (`changepoints.welch_error`). p is Welch's over the whole pieces, times the number of places n (Bonferroni), as
+    `changepoints.Steps` judges it.
     """
     places, series = _logs(values)
     bounds = [0, *(int(np.searchsorted(places, cut)) for cut in cuts), series.size]
@@ -157,12 +160,12 @@ def _change(
 
 
 def _possible(old: Numbers, new: Numbers) -> tuple[int, int]:
-    """How far before (0 or less) and after (0 or more) its place a cut could be, in points.
+    """Return how far before (0 or less) and after (0 or more) its place a cut could be, in points.
 
-    A cut elsewhere in these points leaves the sum of squares R(c). It is possible while exp(-(R(c) - R) / 2s²) is
-    `POSSIBLE` at least, R being that of the cut and s² = R / (n - 2): its likelihood, relative to that of the cut, for normal
-    noise (the region of Siegmund, "Confidence sets in change-point problems", International Statistical Review 56, 1988).
-    Noise that the fit does not explain makes it too narrow.
+    A cut at another place c leaves the sum of squares R(c), the cut itself leaves R. c is possible if its likelihood relative to
+    the cut, exp(-(R(c) - R) / 2s²) with s² = R / (n - 2) for normal noise, is at least `POSSIBLE` (the region of Siegmund,
+    "Confidence sets in change-point problems", International Statistical Review 56, 1988). Noise that the fit does not explain
+    makes the range too narrow.
     """
     points = np.concatenate((old, new))
     count, centred = points.size, points - points.mean()
@@ -180,15 +183,15 @@ def _possible(old: Numbers, new: Numbers) -> tuple[int, int]:
 def pending_shifts(
     values: Numbers, change_points: Sequence[Sequence[int]], *, min_effect: float = 0.01
 ) -> list[int | None]:
-    """The first index of a shift at the end of each row that is too young to be a change point, or None.
+    """Return for each row the first index of a shift at its end that is too young to be a change point, or None.
 
-    The longest tail of 1 to 19 measured nights counts that stands apart from the 20 before it, as far as these are later than the
-    last of the row's `change_points` (docs/statistics.md, "Change points"). NaN and infinity mean "not measured".
+    The shift is the longest tail of 1 to 19 measured nights that stands apart from the 20 nights before it, or as many as the
+    row has since the last of its `change_points` (docs/statistics.md, "Change points"). NaN and infinity mean "not measured".
     """
     starts = np.array([max(cuts, default=0) for cuts in change_points], dtype=np.int64)
     columns = np.arange(values.shape[1])
     is_current = np.isfinite(values) & (columns >= starts[:, None])
-    # The newest 39 points of each row at its end, with NaN before them where there are fewer.
+    # The newest 39 points of each row, aligned at its end, with NaN before them where there are fewer.
     width = 2 * EDGE - 1
     order = np.argsort(is_current, axis=1, kind="stable")[:, -width:]
     newest = np.where(np.take_along_axis(is_current, order, axis=1), np.take_along_axis(values, order, axis=1), np.nan)
@@ -201,7 +204,7 @@ def pending_shifts(
 
 
 def _ends_shifted(newest: Numbers, tail: int, min_effect: float) -> Mask:
-    """Whether the last `tail` points of each row are a shift from the 20 points before them."""
+    """Return for each row whether its last `tail` points are a shift from the 20 points before them."""
     start = newest.shape[1] - tail
     before = newest[:, start - EDGE : start]
     level = _medians(before)
@@ -217,7 +220,7 @@ def _ends_shifted(newest: Numbers, tail: int, min_effect: float) -> Mask:
 
 
 def _medians(rows: Numbers) -> Numbers:
-    """The median of each row without its NaN. NaN for none. Much faster than `np.nanmedian` for short rows."""
+    """Return the median of each row without its NaN; NaN for a row of NaN. Much faster than `np.nanmedian` for short rows."""
     ordered, counts = np.sort(rows, axis=1), np.isfinite(rows).sum(axis=1)
     each = np.arange(len(rows))
     medians: Numbers = (
@@ -227,17 +230,18 @@ def _medians(rows: Numbers) -> Numbers:
 
 
 def pending_change(values: Numbers, start: int, cuts: Sequence[int]) -> LevelChange:
-    """Describes a shift that is too young to be a change point (`pending_shifts`) and begins at `start`.
+    """Describe a shift that is too young to be a change point (`pending_shifts`) and begins at `start`.
 
-    The few new points say nothing about the noise, so it is that of the 20 points before, s. t = d / (s sqrt(1/a + 1/b)) with
-    a - 1 degrees of freedom, and p times the number of tails that were tried (19).
+    The few new points say nothing about the noise, so s is the standard deviation of the (at most 20) points before. With a
+    points before and b points since, t = d / (s sqrt(1/a + 1/b)) with a - 1 degrees of freedom. p is multiplied by the number
+    of tails that were tried (19).
     """
     places, series = _logs(values)
     at = int(np.searchsorted(places, start))
     since = int(np.searchsorted(places, max(cuts, default=0)))
     old, new = series[max(since, at - EDGE) : at], series[at:]
     if new.size == 1:
-        new = np.log(values[places[-1:]])  # which is clipped as a spike
+        new = np.log(values[places[-1:]])  # not from `series`, where it is clipped as a spike
     distance, sigma = float(new.mean() - old.mean()), float(old.std(ddof=1))
     error, freedom = sigma * float(np.sqrt(1 / old.size + 1 / new.size)), float(old.size - 1)
     p = _p(distance, error, freedom) * (EDGE - FEWEST)
@@ -247,7 +251,11 @@ def pending_change(values: Numbers, start: int, cuts: Sequence[int]) -> LevelCha
 
 @dataclass(frozen=True, slots=True)
 class LevelDrift:
-    """Levels in the unit of the values. `ratio` is `steps` times `drift`, whose 95 % interval is `low` to `high`; p two-sided."""
+    """A drift between two levels, `before` and `now`, in the unit of the values.
+
+    `ratio` is now over before. It is `steps`, the product of the steps' ratios, times `drift`, whose 95 % interval is `low` to
+    `high`. `p` is two-sided.
+    """
 
     before: float
     now: float
@@ -260,15 +268,16 @@ class LevelDrift:
 
 
 def level_drift(base: Numbers, newest: Numbers, steps: Sequence[LevelChange]) -> LevelDrift:
-    """The drift from `base` to `newest`, positive values of at least two points each, with the `steps` in between.
+    """Return the drift from `base` to `newest`, at least two positive values each, beyond the `steps` in between.
 
-    In ln: d = mean(newest) - mean(base) - sum of the steps. Its error is Welch's, widened for correlated nights
-    (`steps.welch_error`), and that of every step, taken from its interval, added in squares. Welch's degrees of freedom.
+    In ln, d = mean(newest) - mean(base) - sum of the steps. Its squared error is Welch's, widened for correlated nights
+    (`changepoints.welch_error`), plus the squared error of every step, taken from its interval. The degrees of freedom are
+    Welch's.
     """
     old, new = piece_of(np.log(base)), piece_of(np.log(newest))
     error, freedom = welch_error(old, new)
     of_steps = float(sum(np.log(step.ratio) for step in steps))
-    # The 95 % interval of a step is 3.92 standard errors wide, as of a normal distribution.
+    # The 95 % interval of a step is 3.92 standard errors wide, as for a normal distribution.
     error = float(np.hypot(error, np.sqrt(sum((np.log(step.high / step.low) / 3.92) ** 2 for step in steps))))
     whole = new.mean - old.mean
     drift = whole - of_steps
@@ -286,13 +295,13 @@ def level_drift(base: Numbers, newest: Numbers, steps: Sequence[LevelChange]) ->
 
 
 def _logs(values: Numbers) -> tuple[Labels, Numbers]:
-    """The places of the measured values, and their logarithms with spikes clipped."""
+    """Return the places of the measured values, and their logarithms with spikes clipped."""
     places = np.flatnonzero(np.isfinite(values))
     return places, clip_spikes(np.log(values[places])[None, :])[0]
 
 
 def _p(distance: float, error: float, freedom: float) -> float:
-    """Two-sided p of Student's t."""
+    """Return the two-sided p of Student's t."""
     if error == 0:
         return 0.0 if distance else 1.0
     return 2 * float(stdtr(freedom, -abs(distance) / error))

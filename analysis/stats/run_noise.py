@@ -1,12 +1,12 @@
-"""Noise from run to run of the same code: repeats, what siblings and covariates say of it, second modes and heavy tails.
+"""Noise from run to run of the same code: slopes on a covariate, priors from other cells, second modes and heavy tails.
 
-A launch-bound program waits for the host, and so does the eager run beside it in the same process: where one was slow the other
-was too. y = a + b x + e within repeats of one code; what is left of y once b x is taken away is far steadier than y (Cochran,
-"Analysis of covariance: its nature and uses", Biometrics 13 (1957)).
+A launch-bound program waits for the host, and so does the eager run beside it in the same process: a slow host slows down both.
+y = a + b x + e within repeats of one code, and y - b x is far steadier than y (Cochran, "Analysis of covariance: its nature and
+uses", Biometrics 13 (1957)).
 
 Model (Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray experiments",
-Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3, sections 3 and 6.2): cells have variances
-of their own, 1 / variance ~ chi²(d0) / (d0 s0²), and v degrees of freedom of a cell's own runs give s² ~ variance chi²(v) / v.
+Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3, sections 3 and 6.2): each cell has a variance
+of its own, 1 / variance ~ chi²(d0) / (d0 s0²), and v degrees of freedom of a cell's own runs give s² ~ variance chi²(v) / v.
 
 A process may choose other kernels, or other memory, and be 4 % slower than the processes before and after it. The next process
 is not. So a value that differs in one run is no change while runs of these cells have differed by as much before.
@@ -23,17 +23,21 @@ from scipy.special import betaincinv, comb, digamma, ndtri, polygamma, stdtrit, 
 
 from analysis.stats.averages import NORMAL_CONSISTENCY, Labels, Mask, Numbers
 
-#: What a slope is taken for before anything was measured: programs that wait for the host have about 1, replayed graphs and
-#: those that wait for the device next to 0.
+#: Slope that is assumed before anything was measured: programs that wait for the host have about 1, replayed graphs and
+#: programs that wait for the device nearly 0.
 USUAL = 0.5
-#: What that is worth, as a sum of squares: x moved by 3 % once. A slope is then good to 0.5 where s is 1.5 %.
+#: Weight of this assumption, as a sum of squares: x moved by 3 % once. The assumed slope has a standard deviation of 0.5 where
+#: s is 1.5 %.
 WORTH = 0.03**2
 
 
 @dataclass(frozen=True, slots=True)
 class Slopes:
-    """Per owner: `slope` b; `spread`, what the slope's variance is the residual one divided by; `taken`, the degrees of
-    freedom that the slope used up (0 to 1); `left`, the sum of squares of y that x does not explain."""
+    """Slopes b of y on x, one entry per owner.
+
+    The variance of a slope is the residual variance over `spread`. `taken` is the degrees of freedom that the slope used up
+    (0 to 1), `left` the sum of squares of y that x does not explain.
+    """
 
     slope: Numbers
     spread: Numbers
@@ -42,42 +46,42 @@ class Slopes:
 
 
 def fit_slopes(xx: Numbers, xy: Numbers, yy: Numbers) -> Slopes:
-    """Slopes from the sums of squares and products around the means of what was measured of one code, one entry an owner.
+    """Fit slopes to the sums of squares and products around the means of repeats of one code, one entry per owner.
 
     b = (Sxy + w b0) / (Sxx + w) with b0 = `USUAL` and w = `WORTH`: the mean of the slope after the data when it was normal
     with mean b0 and variance s² / w before (Lindley and Smith, JRSS B 34 (1972)); its variance is s² / (Sxx + w). It takes
-    Sxx / (Sxx + w) degrees of freedom. So where x hardly moved among the repeats little is known, and this says so.
-    b stays within 0 and 1: a slow host takes no more from the compiled program than from the eager one. Without the limit
+    Sxx / (Sxx + w) degrees of freedom. So where x hardly moved among the repeats, b stays near b0 and its variance is large.
+    b stays within 0 and 1: a slow host slows down the compiled program by no more than the eager one. Without the limit
     a model that took 36 ms and then 40 ms, whose eager run rose by 11 %, was judged 4.6 % faster.
     """
     spread = xx + WORTH
     slope = np.clip((xy + WORTH * USUAL) / spread, 0, 1)
-    # What is 0 may come out a little less.
+    # Rounding can make a sum of 0 slightly negative.
     left = np.maximum(yy - 2 * slope * xy + slope**2 * xx, 0)
     return Slopes(slope, spread, xx / spread, left)
 
 
-#: Cells with a variance of their own that a prior needs: of fewer, a spread of spreads means nothing.
+#: Fewest cells with a variance of their own for a prior: the scatter of fewer variances means nothing.
 FEWEST_REPEATED = 5
-#: Halvings of a range of 20 powers of ten, until its ends are as near as numbers are.
+#: Halvings of a range of 20 powers of ten, until its ends are neighbouring floating-point numbers.
 _STEPS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Typical variance of the cells and how many degrees of freedom that knowledge is worth; `df` is inf if all are alike."""
+    """Typical variance of the cells, and the degrees of freedom that it counts as; `df` is inf if all cells are alike."""
 
     variance: float
     df: float
 
 
 def fit_prior(variances: Sequence[float] | Numbers, dfs: Sequence[float] | Numbers) -> Prior | None:
-    """The prior that the cells' own variances (of ln values) and their degrees of freedom speak for.
+    """Return the prior that fits the cells' own variances (of ln values) and their degrees of freedom.
 
-    Method of moments on e = ln s² - digamma(v/2) + ln(v/2), whose mean is ln s0² - digamma(d0/2) + ln(d0/2) and whose variance
-    is trigamma(v/2) + trigamma(d0/2). Where the e scatter no more than chance alone would have it, all cells are alike
-    and d0 is infinite. Values that are not positive and finite, or have no degree of freedom, are left out. None for fewer than
-    5 usable cells.
+    It is found by the method of moments on e = ln s² - digamma(v/2) + ln(v/2), whose mean is ln s0² - digamma(d0/2) + ln(d0/2)
+    and whose variance is trigamma(v/2) + trigamma(d0/2). Where the e scatter no more than by chance alone, all cells are
+    alike and d0 is infinite. Variances that are not positive and finite, or have no degree of freedom, are left out. None for
+    fewer than 5 usable cells.
     """
     own, freedom = np.asarray(variances, dtype=np.float64), np.asarray(dfs, dtype=np.float64)
     usable = np.isfinite(own) & (own > 0) & np.isfinite(freedom) & (freedom > 0)
@@ -97,9 +101,10 @@ def fit_prior(variances: Sequence[float] | Numbers, dfs: Sequence[float] | Numbe
 def moderate(
     variances: Sequence[float] | Numbers, dfs: Sequence[float] | Numbers, prior: Prior | None
 ) -> tuple[Numbers, Numbers]:
-    """Each cell's variance with what the prior adds, (d0 s0² + v s²) / (d0 + v), and its degrees of freedom d0 + v.
+    """Return each cell's variance moderated by the prior, (d0 s0² + v s²) / (d0 + v), and its degrees of freedom d0 + v.
 
-    A cell without a variance of its own (NaN, or no degree of freedom) has the prior's. Without a prior it has none (NaN, 0).
+    A cell without a variance of its own (NaN, or no degree of freedom) takes the prior's, or NaN and 0 if there is no prior.
+    Other cells keep their own variance if there is no prior.
     """
     own, freedom = np.asarray(variances, dtype=np.float64), np.asarray(dfs, dtype=np.float64)
     known = np.isfinite(own) & (own >= 0) & (freedom > 0)
@@ -114,7 +119,7 @@ def moderate(
 
 
 def _inverse_trigamma(value: float) -> float:
-    """x with trigamma(x) = value > 0, which falls with x: by halving the range of ln x."""
+    """Return x with trigamma(x) = value > 0, by halving the range of ln x: trigamma falls with x."""
     low, high = 1e-10, 1e10
     for _ in range(_STEPS):
         middle = float(np.sqrt(low * high))
@@ -122,23 +127,23 @@ def _inverse_trigamma(value: float) -> float:
     return low
 
 
-#: Robust standard deviations at which a step from one night to the next is cut off: steps are changes, not noise.
+#: Robust standard deviations at which a step from one night to the next is clipped: larger steps are changes, not noise.
 CLIP = 3.0
-#: Steps that at least a fifth of the nights have are noise, however large.
+#: Steps as large as those of at least a fifth of the nights are noise, however large they are.
 USUAL_QUANTILE = 0.8
 #: Degrees of freedom that the square of a successive difference is worth: von Neumann, Kent, Bellinson and Hart, "The mean
 #: square successive difference", Annals of Mathematical Statistics 12 (1941): its efficiency tends to 2/3.
 EFFICIENCY = 2 / 3
 #: Minimum number of cells for a common drift.
 FEWEST_FOR_DRIFT = 20
-#: The part of the cells of one group that may be apart from it.
+#: Largest share of the cells of one group that may move apart from it.
 MOST_APART = 0.2
-#: The part of quiet comparisons that are recognised as quiet by their controls.
+#: Share of quiet comparisons that are recognised as quiet by their controls.
 QUIET = 0.95
 
 
 def around_means(values: Numbers, groups: Labels) -> Numbers:
-    """Each value less the mean of its group."""
+    """Return each value minus the mean of its group."""
     deviations: Numbers = values - (np.bincount(groups, values) / np.maximum(np.bincount(groups), 1))[groups]
     return deviations
 
@@ -152,15 +157,17 @@ def successive(
     beside: Numbers | None = None,
     judged: Mask | None = None,
 ) -> Numbers:
-    """The steps between neighbouring nights of each series, whose squares tell the noise.
+    """Return the clipped steps between neighbouring nights of each series. The noise is estimated from their squares.
 
-    `values` are in the order of the nights, one series after the other; `series` names the one of every value, 0 to count - 1.
-    A step comes times sqrt(`EFFICIENCY` / 2), so that the sum of squares over `EFFICIENCY` times their number is a variance.
+    `values` are in the order of the nights, one series after the other; `series` has the number of each value's series, 0 to
+    count - 1. Each step is multiplied by sqrt(`EFFICIENCY` / 2), so that the sum of squares over `EFFICIENCY` times their number
+    is a variance.
 
-    Steps are cut off at the largest of: 3 x 1.4826 x the median size of their series; its 80th percentile, since what happens
-    every fifth night is a second mode and no change of the code; 3 x `least`; the step that `beside` takes there, since a control
-    that moved as far moved with the machine. So a few changes of the code make the noise look a little larger, never smaller.
-    Entry i of `judged` says that the step from value i to the next one has no say in where its series is cut off.
+    Steps are clipped at the largest of: 3 x 1.4826 x the median size of the series' steps; their 80th percentile, since a step
+    that happens every fifth night is a second mode and no change of the code; 3 x `least`; the step of `beside` between the same
+    nights, since a control that moved as far moved with the machine. So a few changes of the code make the noise look a little
+    larger, never smaller. If entry i of `judged` is True, the step from value i to the next one is left out of the median and
+    the percentile.
     """
     same = series[1:] == series[:-1]
     steps, owners = np.diff(values)[same], series[1:][same]
@@ -174,10 +181,10 @@ def successive(
 
 
 def common_drift(differences: Sequence[float] | Numbers) -> float:
-    """What all cells of one comparison have in common: the median of their differences (of ln values), NaN left out.
+    """Return the common drift of all cells of one comparison: the median of their differences (of ln values), NaN left out.
 
     Meant for eager runs, which do not depend on the commit: a slower machine moves all of them alike.
-    0 for fewer than 20 cells (`FEWEST_FOR_DRIFT`), whose median could be one cell's own change.
+    0 for fewer than 20 cells (`FEWEST_FOR_DRIFT`), as their median could be one cell's own change.
     """
     known = np.asarray(differences, dtype=np.float64)
     known = known[np.isfinite(known)]
@@ -185,22 +192,22 @@ def common_drift(differences: Sequence[float] | Numbers) -> float:
 
 
 def is_one_group(distances: Numbers, errors: Numbers) -> bool:
-    """Whether cells moved as one: at most one in five is further from the common move than three of its standard errors.
+    """Return whether cells moved as one: at most one in five is further from the common move than three of its standard errors.
 
-    `distances` are from the common move. A normal distribution has 0.3 % there, and Student's t with two degrees of freedom,
-    whose scale is its error, 10 %.
+    `distances` are from the common move. A normal distribution has 0.3 % beyond three standard errors, and Student's t with two
+    degrees of freedom, scaled by its error, 10 %.
     """
     known = np.isfinite(distances) & np.isfinite(errors)
     return bool(np.sum(np.abs(distances[known]) > CLIP * errors[known]) <= MOST_APART * known.sum())
 
 
 def unrest(scores: Numbers) -> Numbers:
-    """How many times its usual variance a cell has in this comparison, by its control; 1 where that is as quiet as ever.
+    """Return the factor of each cell's usual variance in this comparison, by its control; 1 where the control is quiet.
 
-    `scores` are the controls' moves in standard errors of their own noise, NaN where there is none. A cell's own counts where
-    it is beyond 1.96, and what all have in common where the median size is beyond what it is in 95 % of quiet comparisons:
-    the middle one of n independent sizes is distributed as Beta(k, n + 1 - k), k = (n + 1) / 2, in terms of
-    their probability (David and Nagaraja, "Order Statistics", 2003, section 2.1).
+    `scores` are the controls' moves in standard errors of their own noise, NaN where there is no control. The factor is the
+    square of the largest of: 1; the size of the cell's own score over 1.96; the median size of all scores over the limit that
+    it stays below in 95 % of quiet comparisons. The median of n independent sizes is distributed as Beta(k, n + 1 - k),
+    k = (n + 1) / 2, in terms of their probability (David and Nagaraja, "Order Statistics", 2003, section 2.1).
     """
     known = np.abs(scores[np.isfinite(scores)])
     if not known.size:
@@ -213,17 +220,17 @@ def unrest(scores: Numbers) -> Numbers:
 
 
 def _size_at(part: float) -> float:
-    """The size below which that part of standard normal values lie."""
+    """Return the absolute size below which the share `part` of standard normal values lies."""
     return float(ndtri((1 + part) / 2))
 
 
 def sums(values: Numbers, owners: Labels, count: int) -> Numbers:
-    """The values of each of the owners 0 to count - 1, added up."""
+    """Return the sum of the values of each owner from 0 to count - 1."""
     return np.bincount(owners, values, count).astype(np.float64)
 
 
 def _ranked(values: Numbers, owners: Labels, count: int, parts: Sequence[float]) -> list[Numbers]:
-    """For each part: each owner's value below or at which that part of its others lie; 0 for an owner without any.
+    """Return for each part the quantile of each owner's values, rounded down to one of the values; 0 for an owner without any.
 
     The values of one owner stand one after the other.
     """
@@ -233,9 +240,10 @@ def _ranked(values: Numbers, owners: Labels, count: int, parts: Sequence[float])
 
 
 def _ordered(values: Numbers, owners: Labels, count: int) -> tuple[Numbers, Labels]:
-    """Return a row for each owner with its values in ascending order, and how many these are.
+    """Return a row for each owner with its values in ascending order, filled up with infinity, and the number of its values.
 
-    The values of one owner stand one after the other. Sorting short rows takes a fraction of sorting all values by two keys.
+    The values of one owner stand one after the other. Sorting short rows takes a fraction of the time of sorting all values
+    by two keys.
     """
     size, index = np.bincount(owners, minlength=count), np.arange(len(owners))
     first = np.maximum.accumulate(np.where(np.diff(owners, prepend=-1) != 0, index, 0))
@@ -245,30 +253,32 @@ def _ordered(values: Numbers, owners: Labels, count: int) -> tuple[Numbers, Labe
     return ordered, size
 
 
-#: Runs, a run and its neighbours, of which the median is the level: a step leaves no run apart from it.
+#: Number of runs, a run and its neighbours, whose median is the level there. After a step no run is apart from it.
 WINDOW = 5
-#: A run counts for a change if it was apart by this much of it, at least and at most.
+#: A run is apart by about as much as a change if its distance from the level is this many times the change, at least and at most.
 LEAST, MOST = 0.75, 2.0
-#: The earlier side is no single run apart from those before it, of which so many are looked at and at least so many needed, if it
-#: is apart by less than this part of a change. Of nine runs with a mode in 15 % half are in that mode in 0.6 % of cases.
+#: Runs before the earlier side that are looked at, and the fewest that are needed. If the earlier side is apart from their median
+#: by less than this part of a change, it is not the side that is apart. If 15 % of runs are in a second mode, at least half of
+#: nine runs are in it in 0.6 % of cases.
 _BEFORE, _FEWEST_BEFORE, _AMONG = 9, 5, 0.5
-#: Runs of a side that are looked at: of more, some apart change the mean by less than what matters.
+#: Most runs of a side that are looked at: with more, a few that are apart move the mean by too little to matter.
 _MOST_RUNS = 10.0
-#: The efficiency of a median distance as an estimate of noise (Rousseeuw and Croux, Journal of the American Statistical
-#: Association 88, 1993), that of the distance from a median of five that the run is one of (4,000 simulated series of 14 to 30
-#: runs), and the smallest noise.
+#: Efficiency of a median distance as an estimate of noise (Rousseeuw and Croux, Journal of the American Statistical
+#: Association 88, 1993), its efficiency if distances are from a median of five runs that includes the run itself (4,000
+#: simulated series of 14 to 30 runs), and the smallest noise.
 MEDIAN_EFFICIENCY, _OWN_EFFICIENCY, _FLOOR = 0.37, 0.2, 0.001
-#: Series are about as noisy as another if their usual distances are within this factor.
+#: Series are about equally noisy if their usual distances are within this factor.
 _ABOUT = 2.0
-#: Two modes: values of each, the gap between them (relative, and over the scatter around them), changes from one to the other.
+#: Two modes: fewest values of each, the smallest gap between them (relative, and over the scatter around them), and the fewest
+#: changes from one to the other.
 _FEWEST_OF_MODE, _LEAST_GAP, _GAP, _TURNS = 2, 0.01, 5.0, 3
-#: A change that single runs are sure to make counts as so many standard errors.
+#: Fewest standard errors that a change counts as, even if single runs are sure to make it.
 _LEAST_SCORE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class SideRuns:
-    """How many runs a side has of each cell, and whether each of them shows at least half of the change."""
+    """Number of runs of one side for each cell, and whether each of these runs shows at least half of the change."""
 
     count: Numbers
     agree: Mask
@@ -276,10 +286,11 @@ class SideRuns:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Runs apart from their neighbours: their distances over the usual one of their series, sorted, and these (`scale`, ln).
+    """Distances of all runs from their neighbours in time.
 
-    `near` has the distances themselves (ln), sorted, of series about as noisy, by `_noisiness`. `apart` is the distance (ln) of
-    the earlier side from the runs before it, NaN where it is not known.
+    `distances` are sorted, each over the usual distance of its series. `scale` (ln) has the usual distance of each series.
+    `near` has for each `_noisiness` the distances themselves (ln), sorted, of series that are about as noisy. `apart` is the
+    distance (ln) of the earlier side from the runs before it, NaN where it is not known.
     """
 
     distances: Numbers
@@ -288,13 +299,13 @@ class Tail:
     apart: Numbers
 
     def chance(self, change: Numbers, earlier: SideRuns, later: SideRuns) -> Numbers:
-        """Return how likely single runs alone make a change of ln from an earlier to a later side; 0 where none was as far apart.
+        """Return how likely single runs alone make `change` (ln) from an earlier to a later side; 0 where none was as far apart.
 
-        If k of n runs were as far apart, all R runs of a side are with a chance of (k / n)^R. The runs are all, each over the
-        usual distance of its series, or those of series about as noisy, whichever k / n is larger: a usual distance of few runs
-        is a rough one. Where not all R show the change, m of them make it if each is apart by R / m of it: binomial(R, m)
-        (k / n)^m, summed over m. The earlier side is left out where the runs before it show that it is not the one: by half of
-        the change at most it is apart towards the other side.
+        If k of n runs were as far apart, all R runs of a side are so with a chance of (k / n)^R. k / n is taken over all runs,
+        each over the usual distance of its series, and over the runs of series about as noisy. The larger k / n counts, since a
+        usual distance from few runs is a rough one. Where not all R runs show the change, m of them make it if each is apart by
+        R / m of it: binomial(R, m) (k / n)^m, summed over m. The earlier side is left out where the runs before it show that it
+        is not the side that is apart: its distance from them, away from the later side, is less than half of the change.
         """
         size = np.abs(change)
         with np.errstate(invalid="ignore"):
@@ -303,7 +314,7 @@ class Tail:
         return np.minimum(np.where(is_among, 0.0, of_earlier) + of_later, 1.0)
 
     def _chance_of_side(self, size: Numbers, side: SideRuns) -> Numbers:
-        """How likely some of a side's runs move its mean by `size`, in ln."""
+        """Return how likely some of a side's runs move its mean by `size` (ln)."""
         count = np.clip(np.nan_to_num(side.count, nan=1.0), 1.0, _MOST_RUNS)
         chance = np.zeros(len(size))
         for apart in range(1, int(count.max(initial=0)) + 1):
@@ -313,7 +324,7 @@ class Tail:
         return chance
 
     def _share(self, needed: Numbers) -> Numbers:
-        """Return which part of the runs were apart by about as much as `needed` (ln)."""
+        """Return the share of runs that were apart by about as much as `needed` (ln)."""
         known = np.isfinite(needed) & np.isfinite(self.scale)
         share = np.zeros(len(needed))
         share[known] = _part_of(self.distances, needed[known] / self.scale[known])
@@ -331,14 +342,15 @@ def _part_of(distances: Numbers, needed: Numbers) -> Numbers:
 
 
 def _noisiness(scale: Numbers) -> Numbers:
-    """Return a number for each usual distance, the same for those within a quarter of an octave."""
+    """Return the class of each usual distance, a whole number of half octaves (2 log2, rounded)."""
     return np.round(2 * np.log2(scale))
 
 
 def distances_from_neighbours(values: Numbers, series: Labels) -> tuple[Numbers, Mask]:
-    """Return the distance of each value from the median of the five around it, and whether its series has as many.
+    """Return the distance of each value from the median of the five around it, and whether its series has five values.
 
-    `values` are in the order of time, one series after the other. At an end these are the five next to the end.
+    `values` are in the order of time, one series after the other. Near an end of a series the five next to the end count. The
+    distance is 0 in a series of fewer values.
     """
     if len(values) < WINDOW:
         return np.zeros(len(values)), np.zeros(len(values), dtype=bool)
@@ -354,7 +366,7 @@ def distances_from_neighbours(values: Numbers, series: Labels) -> tuple[Numbers,
 def distances_from_before(values: Numbers, series: Labels, is_earlier: Mask) -> Numbers:
     """Return the distance of each value of the earlier side from the median of the nine before the side; NaN for other values.
 
-    `values` are in the order of time, one series after the other. NaN also where there are fewer than five.
+    `values` are in the order of time, one series after the other. NaN also where fewer than five values are before the side.
     """
     found = np.full(len(values), np.nan)
     at = np.flatnonzero(is_earlier)
@@ -372,7 +384,7 @@ def distances_from_before(values: Numbers, series: Labels, is_earlier: Mask) -> 
 
 
 def medians_of(values: Numbers, owners: Labels, count: int) -> Numbers:
-    """Return the median of the values of each owner from 0 to count - 1, NaN for those without any."""
+    """Return the median of the values of each owner from 0 to count - 1, NaN for an owner without any."""
     order = np.argsort(owners, kind="stable")
     ordered, size = _ordered(values[order], owners[order], count)
     low, high = (ordered[np.arange(count), np.maximum(part, 0)] for part in ((size - 1) // 2, size // 2))
@@ -380,9 +392,9 @@ def medians_of(values: Numbers, owners: Labels, count: int) -> Numbers:
 
 
 def tail_of(distances: Numbers, owners: Labels, count: int) -> Tail:
-    """Return the tail of runs of the owners 0 to count - 1, by the median distance of each, moderated by those of the others.
+    """Return the `Tail` of the runs of owners 0 to count - 1. Each owner's median distance is moderated by those of all owners.
 
-    Where the earlier side stands is not known (`Tail.apart`).
+    `Tail.apart` is NaN: the place of the earlier side is not known here.
     """
     runs = np.bincount(owners, minlength=count).astype(np.float64)
     scale = NORMAL_CONSISTENCY * medians_of(np.abs(distances), owners, count)
@@ -396,9 +408,9 @@ def tail_of(distances: Numbers, owners: Labels, count: int) -> Tail:
 
 
 def cells_with_gaps(values: Numbers, cells: Labels) -> Labels:
-    """Return the cells of which some ln values next to each other in size are as far apart as two modes are.
+    """Return the cells whose sorted ln values have a gap that is wide enough for two modes.
 
-    As many values as a mode has lie on both sides of them.
+    On each side of the gap lie at least as many values of the cell as a mode needs.
     """
     order = np.lexsort((values, cells))
     ordered, owners = values[order], cells[order]
@@ -410,10 +422,10 @@ def cells_with_gaps(values: Numbers, cells: Labels) -> Labels:
 
 
 def two_modes(values: Numbers) -> tuple[float, float] | None:
-    """Return both levels of a series of ln values that goes to and fro between two, over the more frequent one; None for others.
+    """Return both levels, over the more frequent one, of a series of ln values that goes to and fro between them, or None.
 
-    The levels lie on both sides of the widest gap. It is 1 % at least and five times the distance of the values from their
-    level, each level has two values at least, and the series changes its level three times: a step does so once.
+    The levels lie on both sides of the widest gap. The gap is at least 1 % and five standard deviations of the values around
+    their level, each level has at least two values, and the series changes its level at least three times: a step does so once.
     """
     values = values[np.isfinite(values)]
     if len(values) < 2 * _FEWEST_OF_MODE:
@@ -436,9 +448,9 @@ def two_modes(values: Numbers) -> tuple[float, float] | None:
 
 
 def wider_error(change: Numbers, error: Numbers, df: Numbers, chance: Numbers) -> Numbers:
-    """Return the standard error under which a change is as likely as `chance`, where that is wider than `error`.
+    """Return the standard error under which a change is as likely as `chance`, where it is wider than `error`.
 
-    Then interval and p agree with it: the change over the error is the quantile of Student's t with `df` degrees of freedom.
+    Interval and p then agree with `chance`: change over error is the quantile of Student's t with `df` degrees of freedom.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         score = np.maximum(-stdtrit(df, np.clip(chance, 1e-300, 1) / 2), _LEAST_SCORE)

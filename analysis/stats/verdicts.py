@@ -1,4 +1,4 @@
-"""From a difference and its noise to a verdict: regressed, improved, unchanged, or not known yet.
+"""Turn a difference and its noise into a verdict: regressed, improved, unchanged or inconclusive.
 
 Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. Models are drawn with replacement, with all
 their cells, since cells of one model are not independent. Noise from run to run enters only as scatter of the models.
@@ -18,14 +18,14 @@ from scipy.special import stdtr, stdtrit
 
 from analysis.stats.averages import Mask, Numbers, Words
 
-#: False discoveries among what is called a change, and 1 - confidence of the intervals.
+#: Share of false discoveries among the reported changes, and 1 - confidence of the intervals.
 LEVEL = 0.05
-#: More runs a side than this are never advised: then the noise must be lowered.
+#: Most runs a side that are ever advised. Where more would be needed, the noise must be lowered.
 MOST_RUNS = 50
 
 
 class Verdict(StrEnum):
-    """What is known of one metric of one cell; `REGRESSED` is for the worse, whichever way that is for the metric."""
+    """Verdict on one metric of one cell. `REGRESSED` is a change for the worse, be it upwards or downwards."""
 
     REGRESSED = "regressed"
     IMPROVED = "improved"
@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """New less base of ln values, one entry per cell, with its standard error and confidence interval; NaN if unknown."""
+    """Differences of ln values, new minus base, one entry per cell, with standard errors and intervals; NaN if unknown."""
 
     change: Numbers
     error: Numbers
@@ -48,12 +48,12 @@ class Difference:
 def difference(
     change: Numbers, base_runs: Numbers, new_runs: Numbers, variance: Numbers, df: Numbers, doubt: Numbers | float = 0.0
 ) -> Difference:
-    """Differences of means of runs under a known noise: t = d / sqrt(s² (1/Ra + 1/Rb + c)) with `df` degrees of freedom.
+    """Test differences of means of runs under a known noise: t = d / sqrt(s² (1/Ra + 1/Rb + c)) with `df` degrees of freedom.
 
-    The moderated t of Smyth (2004) when `variance` and `df` come from `shrinkage.moderate`. `change` is the difference of the
-    sides' mean ln values, `base_runs` and `new_runs` are how many runs (never samples) each mean is of, `doubt` is c: what was
-    taken from the change beforehand with an error of its own, over s² (`stats.covariates`). p is two-sided, the interval
-    of 95 %.
+    This is the moderated t of Smyth (2004) if `variance` and `df` come from `run_noise.moderate`. `change` is the difference
+    of the sides' mean ln values, `base_runs` and `new_runs` are the numbers of runs (never samples) in each mean. `doubt` is c:
+    the variance of the adjustment that was subtracted from the change beforehand, over s² (`compare.adjustment`). p is
+    two-sided, the interval has 95 %.
     """
     return with_error(change, np.sqrt(variance * (1 / base_runs + 1 / new_runs + doubt)), df)
 
@@ -69,13 +69,13 @@ def with_error(change: Numbers, error: Numbers, df: Numbers) -> Difference:
 
 
 def _half_width(df: Numbers) -> Numbers:
-    """Half the interval's width in standard errors. Cells have few different degrees of freedom: each is looked up once."""
+    """Return half the interval's width in standard errors. Few degrees of freedom differ, so that each is computed once."""
     different, index = np.unique(df, return_inverse=True)
     return np.asarray(stdtrit(different, 1 - LEVEL / 2))[index]
 
 
 def false_discovery_rates(p: Numbers) -> Numbers:
-    """Benjamini-Hochberg's adjusted p over one family of cells; NaN stays NaN and counts for nothing.
+    """Return Benjamini-Hochberg's adjusted p over one family of cells; NaN stays NaN and is not counted.
 
     Benjamini and Hochberg, JRSS B 57 (1995); it holds under the positive dependence that a shared run brings (Benjamini and
     Yekutieli, Annals of Statistics 29 (2001)).
@@ -93,12 +93,12 @@ def false_discovery_rates(p: Numbers) -> Numbers:
 
 
 def judge(tested: Difference, q: Numbers, smallest: float, *, lower_is_better: bool) -> npt.NDArray[np.str_]:
-    """The word of a `Verdict` per cell, given the adjusted p of its family and the smallest relative change that matters.
+    """Return the word of a `Verdict` per cell, from the adjusted p of its family and the smallest relative change that matters.
 
-    - a change: q is at most 0.05 and the change itself at least `smallest` (0.02 is 2 %)
+    - `regressed` or `improved`: q is at most 0.05 and the change itself at least `smallest` (0.02 is 2 %)
     - `unchanged`: the 95 % interval lies within plus or minus `smallest`, so that a change that matters is ruled out
       (two one-sided tests at 2.5 %, Schuirmann 1987)
-    - else `inconclusive`, which is also the verdict where nothing is known of the noise
+    - else `inconclusive`, which is also the verdict where the noise is not known
     """
     limit = np.log1p(smallest)
     with np.errstate(invalid="ignore"):
@@ -110,18 +110,18 @@ def judge(tested: Difference, q: Numbers, smallest: float, *, lower_is_better: b
 
 
 def words_where(known: Mask, words: npt.NDArray[Any]) -> Words:
-    """The words where they are known, None elsewhere."""
+    """Return the words where `known` is True, None elsewhere."""
     known_words = words.astype(object)
     known_words[~known] = None
     return known_words
 
 
 def further_runs(tested: Difference, base_runs: Numbers, new_runs: Numbers, smallest: float) -> Numbers:
-    """Runs to add to each side until the interval is no wider than the change, or the smallest one that matters, per cell.
+    """Return how many runs to add to each side, per cell, until the interval is no wider than the change or `smallest`.
 
-    Then a change of less than half of `smallest` is shown to be none that matters, and one of `smallest` or more stands four
-    standard errors from nothing. The noise is taken to stay what it is. NaN where it is not known, infinity where 50 runs
-    would not do; 0 where the interval is that narrow already.
+    The larger one of the two counts. Then a change of less than half of `smallest` is shown not to matter, and a change of
+    `smallest` or more is four standard errors from zero. The noise is assumed to stay as it is. NaN where the noise is not
+    known, infinity where 50 more runs would not be enough, 0 where the interval is that narrow already.
     """
     limit = np.fmax(np.log1p(smallest), np.abs(tested.change)) / 2
     variance = tested.error**2 / (1 / base_runs + 1 / new_runs)
@@ -130,7 +130,7 @@ def further_runs(tested: Difference, base_runs: Numbers, new_runs: Numbers, smal
         error = np.sqrt(variance * (1 / (base_runs + more) + 1 / (new_runs + more)))
         return _half_width(tested.df + 2 * more) * error
 
-    # The width only falls with the runs: halving finds the first number that will do.
+    # The width only falls with the number of runs, so that halving finds the smallest number that is enough.
     low, high = np.full(tested.change.shape, -1.0), np.full(tested.change.shape, MOST_RUNS + 1.0)
     with np.errstate(invalid="ignore"):
         while np.any(high - low > 1):
@@ -143,14 +143,14 @@ def further_runs(tested: Difference, base_runs: Numbers, new_runs: Numbers, smal
 
 #: Draws of an interval. Its ends are then known to about a tenth of its width.
 RESAMPLES = 1000
-#: Fewer models have no interval: the percentile bootstrap is too narrow for a handful.
+#: Fewest models that have an interval: the percentile bootstrap is too narrow for a handful.
 FEWEST = 5
 _SEED = 20_260_801
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A 95 % interval of a ratio, new over base: 1 is no change. `models` is how many were drawn from."""
+    """A 95 % interval of a ratio, new over base: 1 is no change. `models` is the number of models to draw from."""
 
     low: float
     high: float
@@ -158,10 +158,10 @@ class Interval:
 
 
 def geomean_interval(ratios: Sequence[float] | Numbers, models: Sequence[Any] | npt.NDArray[Any]) -> Interval | None:
-    """Interval of the geometric mean of paired ratios, exp(mean of ln ratio); entry i is one cell of `models[i]`.
+    """Return the interval of the geometric mean of paired ratios, exp(mean of ln ratio); entry i is one cell of `models[i]`.
 
-    Ratios that are not positive and finite are left out. None for fewer than 5 models. The same cells give the same interval,
-    in whatever order they come.
+    Ratios that are not positive and finite are left out. None for fewer than 5 models. The order of the cells does not change
+    the interval.
     """
     values = np.asarray(ratios, dtype=np.float64)
     usable = np.isfinite(values) & (values > 0)
@@ -173,7 +173,7 @@ def geomean_interval(ratios: Sequence[float] | Numbers, models: Sequence[Any] | 
 def sums_interval(
     base: Sequence[float] | Numbers, new: Sequence[float] | Numbers, models: Sequence[Any] | npt.NDArray[Any]
 ) -> Interval | None:
-    """Interval of sum(new) / sum(base) over pairs, which is the ratio of two arithmetic means of the same cells.
+    """Return the interval of sum(new) / sum(base) over pairs, which is the ratio of two arithmetic means of the same cells.
 
     Pairs that are not both positive and finite are left out. None for fewer than 5 models.
     """
@@ -186,14 +186,17 @@ def sums_interval(
 def _interval(
     above: Numbers, below: Numbers, usable: Mask, models: Sequence[Any] | npt.NDArray[Any]
 ) -> tuple[float, float, int] | None:
-    """Both averages are a sum over a sum: of logarithms over their number, or of new over base."""
+    """Return the ends of the 95 % interval of sum(above) / sum(below), and the number of models; None for fewer than 5.
+
+    Both averages are such a quotient: a sum of logarithms over their number, or a sum of new over a sum of base.
+    """
     drawn, owner = np.unique(np.asarray(models)[usable], return_inverse=True)
     count = drawn.size
     if count < FEWEST:
         return None
     sums = [np.bincount(owner, values[usable], count) for values in (above, below)]
     often = _draws(count)
-    # Of as many ones as there are models, the sum is their number, whichever are drawn.
+    # If each model has the weight 1, the total of every draw is the number of models.
     total = count if np.all(sums[1] == 1) else often @ sums[1]
     low, high = np.quantile(often @ sums[0] / total, (LEVEL / 2, 1 - LEVEL / 2))
     return float(low), float(high), count
@@ -201,9 +204,9 @@ def _interval(
 
 @lru_cache(maxsize=64)
 def _draws(size: int) -> Numbers:
-    """How often each model is in each draw, of shape (RESAMPLES, size). A sum over a draw is then a product.
+    """Return how often each model is in each draw, of shape (RESAMPLES, size). A sum over a draw is then a product.
 
-    The same for every group of that many models, so that a page shows the same numbers each time.
+    The draws are the same for every group of `size` models, so that a page shows the same numbers each time.
     """
     drawn = np.random.default_rng(_SEED).integers(0, size, (RESAMPLES, size))
     often = np.zeros((RESAMPLES, size))
