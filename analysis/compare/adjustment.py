@@ -1,4 +1,4 @@
-"""Adjusts the changes of two sides' cells for the machine: common drift, the host's pace, throttled clocks."""
+"""Adjust the changes of two sides' cells for the machine: common drift, the host's pace, throttled clocks."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from db.queries.series import THROTTLED
 from db.queries.sides import Side
 
 YARDSTICKS = (*GPU_YARDSTICKS, *HOST_YARDSTICKS)
-#: The fewest cells whose yardsticks tell the drift. No commit moves a yardstick, so that fewer will do than of eager runs.
+#: The fewest cells whose yardsticks show the drift. No commit moves a yardstick, so that fewer cells are enough than for eager
+#: runs.
 FEWEST_MOVED = 5
 #: The largest common move of eager device time, relative, that is taken for the machine's: a GPU that is not held back keeps its
 #: clocks. The nights of `data/nights` differ by 0.02 %. Times of a host have no such limit.
 CAP = 0.03
-#: How far a common move may miss what it does to one cell, as a part of it: where 0 to 2 times as much are equally likely, the
-#: standard deviation is 1 / sqrt(3). The compiled runs of a slow night lost 1.67 times as much as the eager ones.
+#: Standard deviation of one cell's move around the common move, as a part of it: 1 / sqrt(3) if a cell is equally likely to move
+#: by anything from 0 to 2 times as much. The compiled runs of a slow night lost 1.67 times as much as the eager ones.
 SENSITIVITY = 3**-0.5
 #: The eager program of a cell changed if its time moved by this, relative, and by so many standard errors.
 EAGER_CHANGED, _BEYOND = 0.02, 4.0
-#: The same where a host's latency is all that there is.
+#: The relative move by which the eager program changed where only a latency is measured, no device time.
 _LATENCY_CHANGED = 0.1
 
 
@@ -42,9 +43,9 @@ class CommonMove:
         change: the median move over the cells, of ln.
         is_common: whether the cells moved as one group.
         cap: the largest relative change that is taken for the machine's; None for no limit.
-        changed: the cells whose eager program changed; an entry for each paired cell.
-        change_of_changed: the median move of these, of ln; 0 for none.
-        machine: what the yardsticks say that the machine moved by, of ln; None where a side has none.
+        changed: whether the eager program of each paired cell changed.
+        change_of_changed: the median move of the cells that changed, of ln; 0 for none.
+        machine: the machine's move by the yardsticks, of ln; None where too few cells have them on both sides.
     """
 
     metric: str
@@ -57,7 +58,7 @@ class CommonMove:
 
     @property
     def drift(self) -> float:
-        """What is taken from the change of every cell, of ln: the machine's move, else the common one if it is the machine's."""
+        """The move (of ln) to subtract from every cell: the machine's, else the common one if it is taken for the machine's."""
         if self.machine is not None:
             return self.machine
         within = self.cap is None or abs(self.change) <= np.log1p(self.cap)
@@ -67,7 +68,7 @@ class CommonMove:
 def machine_move(moves: Sequence[Numbers]) -> float | None:
     """Return the move of the machine, of ln, from the moves of each yardstick by cell: the mean of their medians.
 
-    None where fewer than `FEWEST_MOVED` cells have one on both sides.
+    None where fewer than `FEWEST_MOVED` cells have a yardstick on both sides.
     """
     measured = [moved[np.isfinite(moved)] for moved in moves]
     if min(len(moved) for moved in measured) < FEWEST_MOVED:
@@ -78,9 +79,9 @@ def machine_move(moves: Sequence[Numbers]) -> float | None:
 def common_move(
     metric: str, moved: Numbers, error: Numbers, machine: float | None = None, *, of_device: bool
 ) -> CommonMove:
-    """Return what the cells of one testbed have in common by a control that moved by `moved` (of ln) with standard `error`."""
+    """Return the common move of cells of one testbed whose control moved by `moved` (of ln) with the standard error `error`."""
     change = common_drift(moved)
-    # Without repeats the scatter of the moves is all that is known of their noise.
+    # Without repeats only the scatter of the moves shows their noise.
     apart = np.abs(moved - change)
     known = apart[np.isfinite(apart)]
     spread = NORMAL_CONSISTENCY * float(np.median(known)) if known.size else np.nan
@@ -95,10 +96,10 @@ def common_move(
 
 @dataclass(frozen=True, slots=True)
 class EagerFacts:
-    """What eager did from base to new: in how many of how many models it changed, and by how much (relative).
+    """Changes of eager from base to new: in `models` of `of` models, by `change` (relative).
 
-    `common` is the common move of all cells (relative), `corrected` what was taken from every cell, `by_yardstick` whether the
-    yardsticks say so.
+    `common` is the common move of all cells (relative), `corrected` the move that was subtracted from every cell, and
+    `by_yardstick` whether the latter comes from the yardsticks.
     """
 
     metric: str
@@ -111,7 +112,7 @@ class EagerFacts:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """A sentence for an eager program that changed, and for a common move that is not corrected."""
+        """A sentence for an eager program that changed, or for a common move that is not corrected."""
         title = METRICS[self.metric].title
         if self.models:
             told = f"eager changed in {self.models} of {self.of} models, by {self.change:+.1%} ({title})"
@@ -128,24 +129,25 @@ class EagerFacts:
         return asdict(self)
 
 
-#: The eager run of the same process does not depend on the commit of Inductor: what moves it has moved the machine.
+#: The control of each metric. The eager run of the same process does not depend on the commit of Inductor: if it moves, the
+#: machine has moved.
 CONTROL: Mapping[str, str] = {"compiled_ms": "eager_ms", "compiled_kernel_ms": "eager_kernel_ms"}
-#: What the host's pace moves, cell by cell. Device time does not depend on it.
+#: The metric that the host's pace moves, cell by cell. Device time does not depend on it.
 WAITS_FOR_HOST = "compiled_ms"
-#: An eager latency has changed by itself if it moves apart from the others by so many standard deviations.
+#: Standard deviations by which an eager latency must move apart from the other cells if its own program changed.
 _ALONE = 6.0
 
 
 @dataclass(frozen=True, slots=True)
 class SideValues:
-    """Of one side ln of every cell's value, and the number of runs behind it and of their nights; NaN for none."""
+    """Values of one side: ln of every cell's value, the number of runs behind it and of their nights; NaN for none."""
 
     log: Numbers
     runs: Numbers
     nights: Numbers
 
     def independent_runs(self, between: Numbers) -> Numbers:
-        """Return how many runs of nights of their own the mean is worth, if nights have the part `between` of the variance.
+        """Return how many runs, each in a night of its own, the mean is worth if nights have the part `between` of the variance.
 
         The variance of the mean of R runs in N nights is s² (b / N + (1 - b) / R).
         """
@@ -156,8 +158,9 @@ class SideValues:
 class Adjustment:
     """The machine's part of the cells' changes, per paired cell.
 
-    `change` (of ln) is subtracted from the cell's change. `variance` from run to run and `df` are of what is left, `doubt` is
-    the variance of `change` over that variance, `between` the part of it that the runs of one night have in common.
+    `change` (of ln) is subtracted from the cell's change. `variance` from run to run and `df` are of the values without the
+    machine's part. `doubt` is the variance of `change` over `variance`, and `between` is the part of `variance` that the runs of
+    one night have in common.
     """
 
     change: Numbers
@@ -169,16 +172,16 @@ class Adjustment:
 
 @dataclass(frozen=True, slots=True)
 class CellPairs:
-    """What is judged, an entry for each cell.
+    """Facts about the cells to judge, one entry per cell.
 
     Attributes:
-        ids: of base and of new the cell_id, None where the side does not expect the cell.
-        passes: whether it passes on both sides.
-        same_testbed: whether both sides are known to have measured it on one testbed.
-        same_code: whether both sides are known to have generated one code.
-        timed_in: of base and of new the night whose times count for a cell that was not timed again; None for none. Where
-            both sides have the same code that says enough.
-        shown: of metrics with an exact rule the values of base and of new, NaN for none.
+        ids: for base and for new the cell_id, None where the side does not expect the cell.
+        passes: whether the cell passes on both sides.
+        same_testbed: whether both sides are known to have measured the cell on one testbed.
+        same_code: whether both sides are known to have generated the same code.
+        timed_in: for base and for new the night whose times count for a cell that was not timed again; None for none, and
+            where both sides have the same code, which needs no times.
+        shown: for each metric with an exact rule the values of base and of new, NaN for none.
     """
 
     ids: tuple[Sequence[str | None], Sequence[str | None]]
@@ -190,7 +193,7 @@ class CellPairs:
 
     @classmethod
     def of_ids(cls, ids: Sequence[str]) -> CellPairs:
-        """Return cells that pass on both sides of one testbed, and of whose code nothing is known."""
+        """Return cells that pass on both sides, on one testbed, and whose code is not known."""
         yes, no = np.ones(len(ids), dtype=bool), np.zeros(len(ids), dtype=bool)
         none = [None] * len(ids)
         return cls((ids, ids), yes, yes, no, (none, none))
@@ -200,7 +203,7 @@ class CellPairs:
 
 
 class PairedCells:
-    """The cells of a comparison with the runs that the store holds of them."""
+    """The cells of a comparison, with the runs that the store has of them."""
 
     def __init__(self, rows: RepeatRows, base: Side, new: Side, cells: CellPairs) -> None:
         self.rows, self.cells = rows, cells
@@ -215,7 +218,7 @@ class PairedCells:
         }
 
     def values(self, metric: str) -> tuple[SideValues, SideValues]:
-        """Both sides of a metric; nothing of a cell for which neither is above the metric's floor."""
+        """Return both sides' values of a metric; NaN for a cell for which neither side is above the metric's floor."""
         if metric not in self._known:
             both = self._values("base", metric), self._values("new", metric)
             if floor := METRICS[metric].floor:
@@ -240,37 +243,37 @@ class PairedCells:
 
     @cached_property
     def _timed_in(self) -> dict[str, dict[str, Mask]]:
-        """Of each side the nights whose times count for cells that were not timed again, and which cells these are."""
+        """For each side the nights whose times count for cells that were not timed again, with a mask of these cells."""
         return {
             name: {night: np.array([one == night for one in nights]) for night in dict.fromkeys(nights) if night}
             for name, nights in zip(self.sides, self.cells.timed_in, strict=True)
         }
 
     def moved(self, metric: str) -> Numbers:
-        """The change of a metric from base to new, of ln."""
+        """Return the change of a metric from base to new, of ln."""
         before, after = self.values(metric)
         return after.log - before.log
 
     def extremes(self, metric: str) -> tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]]:
-        """Of both sides the least and the greatest value of any measurement that passed, zeros included; NaN for none."""
+        """Return for both sides the least and the greatest value of measurements that passed, zeros included; NaN for none."""
         ends = {name: self.rows.extremes(side.keys, metric) for name, side in self.sides.items()}
         (a, b), (c, d) = (tuple(self.of_cell(end, name) for end in both) for name, both in ends.items())
         return (a, b), (c, d)
 
     @cached_property
     def throttled(self) -> Mask:
-        """Where power or heat held the GPU's clocks down while either side was measured."""
+        """Mask of the cells for which power or heat held the GPU's clocks down while either side was measured."""
         (_, before), (_, after) = self.extremes(THROTTLED)
         is_throttled: Mask = (before > 0) | (after > 0)
         return is_throttled
 
     def of_cell(self, values: Numbers, name: str) -> Numbers:
-        """Of values for each of `rows.cells` those of one side's cells, NaN for none."""
+        """Return the values of one side's cells from `values`, which has an entry for each of `rows.cells`; NaN for none."""
         return np.append(values, np.nan)[self._indices[name]]
 
     @cached_property
     def between(self) -> tuple[int, int] | None:
-        """The indices in `rows.runs` of the last run of the earlier side and of the first of the later one; None for none."""
+        """Indices in `rows.runs` of the earlier side's last run and the later side's first run; None if a side has no run."""
         runs = [np.flatnonzero(np.isin(self.rows.runs, list(side.keys))) for side in self.sides.values()]
         if not all(of_side.size for of_side in runs):
             return None
@@ -278,7 +281,7 @@ class PairedCells:
         return int(earlier[-1]), int(later[0])
 
     def part_of_drift(self, metric: str) -> Numbers:
-        """Return which part of what all cells moved by each cell has: base that was measured again beside new did not move."""
+        """Return the part of the common drift that each cell has: runs of base that were measured again beside new have none."""
         base = self.sides["base"]
         own = [run.key for run in base.runs if run.trigger != CONFIRM]
         if len(own) == len(base.runs) or not self.is_base_earlier:
@@ -290,22 +293,22 @@ class PairedCells:
 
     @cached_property
     def is_base_earlier(self) -> bool:
-        """Whether all runs of base lie before those of new."""
+        """Return whether all runs of base lie before all runs of new."""
         ends = self.between
         return ends is not None and ends[0] < ends[1] and int(self.rows.runs[ends[0]]) in self.sides["base"].keys
 
     def common_moves(self, control: str) -> Numbers:
-        """The same as `common`, of every run that the noise is learned from: `analysis.compare.noise.common_moves`."""
+        """Return the common move of each row's run (`analysis.compare.noise.common_moves`), by the metric that `common` uses."""
         used = self.common(control).metric
         if used not in self._moves:
             self._moves[used] = common_moves(self.rows, used)
         return self._moves[used]
 
     def common(self, control: str) -> CommonMove:
-        """What all cells have in common, by their yardsticks where both sides have them, else by their eager runs.
+        """Return the common move of all cells, by their yardsticks where both sides have them, else by their eager runs.
 
-        Of wall-clock time, too, it is that of the device: the host's pace moves some cells and others not at all. Where no
-        device time was measured (a CPU) it is that of the eager latency.
+        For wall-clock time, too, it is the common move of device time: the host's pace moves some cells and others not at all.
+        Where no device time was measured (a CPU) it is the common move of the eager latency.
         """
         of_device = CONTROL["compiled_kernel_ms"]
         # Another testbed differs by more than a slow night.
@@ -322,7 +325,7 @@ class PairedCells:
         return self._common[used]
 
     def error(self, metric: str, noise: Noise) -> Numbers:
-        """The standard error of the move of each cell by a metric whose noise is `noise`."""
+        """Return the standard error of each cell's move from base to new by a metric whose noise is `noise`."""
         before, after = self.values(metric)
         between = self.of_cell(noise.between, "new")
         runs = (side.independent_runs(between) for side in (before, after))
@@ -331,10 +334,10 @@ class PairedCells:
 
 
 def common_adjustment(pairs: PairedCells, noise: Noise, drift: Numbers) -> Adjustment:
-    """Adjusts for what all cells have in common, `drift` of ln for each cell.
+    """Return the adjustment for the drift that all cells have in common, `drift` of ln for each cell.
 
-    The noise is that of the noisier cell: two configs are two programs.
-    What is common moves a single cell by more or less (`SENSITIVITY`), and the interval has room for that.
+    The noise is the larger one of base's and new's cell, since two configs are two programs. The common drift moves a single
+    cell by more or less (`SENSITIVITY`), which widens its interval.
     """
     (variance, df, between), (new_variance, new_df, new_between) = (
         [pairs.of_cell(values, name) for values in (noise.variance, noise.df, noise.between)] for name in pairs.sides
@@ -347,11 +350,12 @@ def common_adjustment(pairs: PairedCells, noise: Noise, drift: Numbers) -> Adjus
 
 
 def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Adjustment) -> tuple[Noise, Adjustment]:
-    """Adjusts a metric also for what the eager run of the same process explains, cell by cell. Returns the noise that is left.
+    """Return noise and adjustment of a metric, after the part that the eager run of the same process explains, cell by cell.
 
-    That is the host's pace for `WAITS_FOR_HOST`, of cells whose eager program did not change, and the clock where the GPU was
-    throttled. A cell without a control, as all are of two configs, keeps its `common` adjustment; where no cell has one, `noise`
-    is the noise. Where eager runs moved further than their repeats do, the machine was disturbed, and so were the compiled runs.
+    The eager run explains the host's pace for `WAITS_FOR_HOST`, in cells whose eager program did not change, and the clock where
+    the GPU was throttled. A cell without a control keeps its `common` adjustment, as do all cells of two configs. Where no cell
+    has a control, `noise` and `common` are returned. Where eager runs moved further than their repeats do, the machine was
+    disturbed: the variance of the compiled runs grows by `unrest`.
     """
     control, throttled = CONTROL[metric], pairs.throttled
     same_config = np.array([base == new for base, new in zip(*pairs.cells.ids, strict=True)], dtype=bool)
@@ -371,7 +375,7 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
     doubt = moved**2 / spread + (SENSITIVITY * common.change) ** 2 / variance
     if not has_control.any():
         return noise, common
-    # Of device time few cells have a control: the typical noise is that of the others.
+    # For device time few cells have a control, so that the typical noise is the noise of the other cells.
     return learned if metric == WAITS_FOR_HOST else noise, Adjustment(
         np.where(has_control, common.change + slope * moved, common.change),
         np.where(has_control, variance, common.variance),
@@ -382,10 +386,10 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
 
 
 def _another_program(pairs: PairedCells, moved: Numbers, error: Numbers) -> Mask:
-    """Where the eager program itself has changed: by its device time, and where none is measured, if its latency moved alone.
+    """Return a mask of the cells whose eager program itself changed: by its device time, else if its latency moved alone.
 
-    A host slows many models. One that moved by 10 % and by six standard deviations more than the others did, of which
-    there must be five, is another model now. `moved` and `error` are of ln of the eager latency.
+    A slow host slows many models. A model that moved by 10 % and by six standard deviations more than the others is another
+    model now; there must be at least five others. `moved` and `error` are of ln of the eager latency.
     """
     control = CONTROL["compiled_kernel_ms"]
     of_device = np.abs(pairs.moved(control) - pairs.common(control).drift)

@@ -1,4 +1,4 @@
-"""What became of a cell: its outcome, the verdict on each metric, and a finding for each dimension, so that none hides another.
+"""Comparison of a cell: its outcome, the verdict on each metric, and a finding for each dimension, so that none hides another.
 
 A dimension is latency, memory, compile, correctness or graphs (`collector.metrics.Dimension`). Its metrics are judged one by
 one (`analysis.compare.cell_verdicts`); this module makes one finding of them, and a `CellComparison` of all.
@@ -22,12 +22,12 @@ from collector.metrics import METRICS, Dimension
 from db.queries.cells import CellName
 from db.queries.side_rows import CellState
 
-#: Better and worse have a colour; all else, known or not, is calm.
+#: `better` and `worse` have a colour; all other outcomes, known or not, are `calm`.
 Look = Literal["better", "worse", "calm"]
 
 
 class Outcome(StrEnum):
-    """The outcome of a cell: a `Verdict` where it passes on both sides, else what became of its status.
+    """The outcome of a cell: a `Verdict` where it passes on both sides, else the change of its status.
 
     A cell is expected where it was planned, or measured without a plan.
     """
@@ -55,7 +55,7 @@ class Outcome(StrEnum):
 
     @property
     def look(self) -> Look:
-        """Whether it is good or bad."""
+        """The look of the outcome: better, worse or calm."""
         return "worse" if self in WORSE else "better" if self in (Outcome.IMPROVED, Outcome.FIXED) else "calm"
 
 
@@ -69,16 +69,16 @@ VERDICTS = (*CONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED, *OF_
 
 
 class Judged(NamedTuple):
-    """One metric of one cell. Changes are relative (0.02 is 2 %); None is not known.
+    """The verdict on one metric of one cell. Changes are relative (0.02 is 2 %); None is not known.
 
     Attributes:
-        change: new over base, as the comparison shows both.
-        adjusted: the change without the machine's part, with its 95 % interval `low` to `high`. The verdict is of this one.
-            An interval beyond a factor of 1000 is unknown.
-        explained: the machine's part by the eager runs: 1 + change = (1 + adjusted) (1 + explained).
+        change: new over base, minus 1, as the comparison shows both.
+        adjusted: the change without the machine's part, with its 95 % interval `low` to `high`. The verdict is about this
+            change. An interval beyond a factor of 1000 is unknown.
+        explained: the machine's part, by yardsticks or eager runs: 1 + change = (1 + adjusted) (1 + explained).
         p: two-sided; `q` is the false discovery rate.
-        more_runs: how many more runs of each side would settle it; infinite for more than 50.
-        base_runs: the number of runs that the value of base is the mean of, as `new_runs` of new.
+        more_runs: how many more runs of each side would settle the verdict; infinite for more than 50.
+        base_runs: the number of runs in base's mean, as `new_runs` in new's.
     """
 
     metric: str
@@ -127,7 +127,7 @@ class JudgedMetric:
 
     @classmethod
     def of_rule(cls, metric: str, verdict: Words, change: Numbers, more_runs: Numbers | None = None) -> JudgedMetric:
-        """Return what an exact rule decided, which knows no noise."""
+        """Return the verdicts of an exact rule, which knows no noise."""
         unknown = np.full(len(verdict), np.nan)
         parts = dict.fromkeys(("low", "high", "explained", "p", "q", "base_runs", "new_runs"), unknown)
         more = unknown if more_runs is None else more_runs
@@ -135,7 +135,7 @@ class JudgedMetric:
 
 
 def by_cell(metrics: Iterable[JudgedMetric], count: int) -> list[dict[str, Judged]]:
-    """Return the judgements of each of `count` cells by metric, without those metrics that were not judged."""
+    """Return the judgements of each of `count` cells by metric, without metrics that were not judged."""
     found: list[dict[str, Judged]] = [{} for _ in range(count)]
     for of_metric in metrics:
         known = np.flatnonzero(of_metric.verdict != None)  # noqa: E711 -- of each entry
@@ -151,20 +151,21 @@ _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 #: The two latencies, which are one finding.
 WALL, DEVICE = "compiled_ms", "compiled_kernel_ms"
-#: Of several verdicts on one dimension the first that occurs counts.
+#: The order of verdicts: of several verdicts on one dimension the first in this order counts.
 ORDER = (
     *(Outcome.REGRESSED, Outcome.IMPROVED, Outcome.ENVIRONMENT_CHANGED),
     *(Outcome.INCONCLUSIVE, Outcome.UNCHANGED),
 )
-#: The dimensions by what a user waits for first.
+#: The dimensions in the order of their importance to a user.
 _FIRST = (Dimension.LATENCY, Dimension.MEMORY, Dimension.GRAPHS, Dimension.COMPILE, Dimension.CORRECTNESS)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of a cell in one dimension, by the metric that tells it best.
+    """The verdict on a cell in one dimension.
 
-    `judged` is that metric, `beside` the other latency. Without a metric the status or the generated code decided.
+    `judged` is the metric that shows it best, `beside` the other latency. Without a metric the status or the generated code
+    decided.
     """
 
     dimension: Dimension
@@ -174,7 +175,7 @@ class Finding:
 
     @property
     def metric(self) -> str | None:
-        """The metric that tells it best."""
+        """The name of the metric that shows the verdict best; None where no metric decided."""
         return self.judged.metric if self.judged else None
 
     @property
@@ -184,7 +185,7 @@ class Finding:
 
     @property
     def size(self) -> float:
-        """How large the change is, for sorting; infinite for one that has no ratio, since it began at 0."""
+        """The size of the change, for sorting; infinite for a change that has no ratio, since it began at 0."""
         if self.judged is None:
             return 0.0
         begins_at_zero = self.verdict in CHANGES and self.judged.shown is None
@@ -192,13 +193,13 @@ class Finding:
 
     @property
     def is_host_overhead(self) -> bool:
-        """Whether the calls take longer or shorter while the device is busy for as long as before."""
+        """Return whether the calls take longer or shorter while the device is busy for as long as before."""
         is_wall = self.metric == WALL and self.verdict in CHANGES
         return is_wall and self.beside is not None and self.beside.verdict is Outcome.UNCHANGED
 
     @property
     def order(self) -> tuple[int, int]:
-        """Where it stands among the findings of its cell, what matters most first: a status, then a change, then latency."""
+        """The key that sorts the findings of a cell by importance: a status first, then a change, then latency."""
         place = CHANGES.index(self.verdict) + 1 if self.verdict in CHANGES else 0 if self.verdict in OF_STATUS else 3
         return place, _FIRST.index(self.dimension)
 
@@ -221,8 +222,8 @@ def findings(
 ) -> tuple[Finding, ...]:
     """Return a cell's findings, in the order of the dimensions; none where nothing can be said of the cell.
 
-    `metric` decided the outcome. `moved`: the sides measured the cell on different testbeds. `ran`: it ran on both sides; of a
-    cell that did not only equal code says anything.
+    `metric` decided the outcome. `moved`: the sides measured the cell on different testbeds. `ran`: the cell ran on both sides.
+    A cell that did not run has findings only if its code is equal.
     """
     if outcome.verdict is None or (not ran and outcome is not Outcome.UNCHANGED):
         return ()
@@ -284,7 +285,7 @@ def _width(one: Judged) -> tuple[float, bool]:
 
 
 def _elsewhere(outcome: Outcome, verdict: Outcome, moved: bool) -> Outcome:
-    """Return the verdict where machine or libraries differ between the sides, as that of the whole cell was changed."""
+    """Return the verdict, changed as the cell's outcome is where machine or libraries differ between the sides."""
     if outcome is Outcome.ENVIRONMENT_CHANGED and (moved or verdict in CHANGES):
         return Outcome.ENVIRONMENT_CHANGED
     return Outcome.INCONCLUSIVE if moved else verdict
@@ -294,7 +295,7 @@ Direction = Literal["better", "worse", "same"]
 
 
 def ratio(base: float | None, new: float | None) -> float | None:
-    """New over base; None where either was not measured or base is 0 and new is not; 0 over 0 is 1."""
+    """Return new over base; None where either was not measured, or base is 0 and new is not; 0 over 0 is 1."""
     if base is None or new is None or math.isnan(base) or math.isnan(new):
         return None
     if base == 0:
@@ -303,12 +304,12 @@ def ratio(base: float | None, new: float | None) -> float | None:
 
 
 def percent(value: float | None) -> float | None:
-    """A ratio as a signed percentage: 1.05 is +5.0."""
+    """Return a ratio as a signed percentage: 1.05 is +5.0."""
     return None if value is None or math.isnan(value) else (value - 1) * 100
 
 
 def direction(metric: str, base: float | None, new: float | None) -> Direction | None:
-    """Whether `new` is better than `base` by the metric's own sense; None if unmeasured or the metric has no sense."""
+    """Return whether `new` is better or worse than `base`, or the same; None if unmeasured or neither direction is better."""
     better = METRICS[metric].better
     if base is None or new is None or math.isnan(base) or math.isnan(new) or better == "neither":
         return None
@@ -318,7 +319,7 @@ def direction(metric: str, base: float | None, new: float | None) -> Direction |
 
 
 class Transition(StrEnum):
-    """What became of a cell from base to new. A cell is expected where it was planned, or measured without a plan."""
+    """The change of a cell's status from base to new. A cell is expected where it was planned, or measured without a plan."""
 
     BOTH_PASS = "both_pass"  # noqa: S105 -- no password
     BROKE = "broke"
@@ -333,7 +334,7 @@ class Transition(StrEnum):
 
 
 def transition(base: CellState, new: CellState) -> Transition:
-    """Return what became of a cell from base to new; the first rule that holds counts."""
+    """Return the transition of a cell from base to new; the first rule that holds counts."""
     if base.passes and new.passes:
         return Transition.BOTH_PASS
     rules = (
@@ -349,7 +350,7 @@ def transition(base: CellState, new: CellState) -> Transition:
     return next((word for word, holds in rules if holds), Transition.STILL_FAILING)
 
 
-#: By what a cell that was not judged is shown: device time is far steadier than wall-clock time.
+#: The latencies by which a cell that was not judged is ranked: device time is far steadier than wall-clock time.
 _RANKING = (DEVICE, WALL)
 _MEASURED = (
     *("run_id", "testbed_id", "replicate", "status", "started_at", "wall_s", "program_id", "environment_id", "code_id"),
@@ -363,12 +364,12 @@ class CellComparison:
     """A cell that either side expects.
 
     Attributes:
-        cell: its name; of two configs that of new.
-        outcome: what became of it; `metric` decided, None where a status or the generated code did.
+        cell: its name; if two configs are compared, the name in new.
+        outcome: its outcome, which `metric` decided; `metric` is None where a status or the generated code did.
         judged: each metric that has a verdict, in the order of the table of metrics.
-        findings: what became of it in each dimension.
+        findings: the verdict in each dimension.
         is_throttled: whether power or heat held the GPU's clocks down on either side.
-        code: what became of its generated code, in words; None where it is not known.
+        code: the change of its generated code, in words; None where it is not known.
         same_environment: whether both sides ran with the same libraries and settings.
         model_changed: whether the model, one of a user's own, changed itself.
         modes: the two levels between which its latency goes to and fro from run to run, over the more frequent one.
@@ -390,46 +391,46 @@ class CellComparison:
 
     @property
     def passes(self) -> bool:
-        """Whether it passes on both sides."""
+        """Return whether the cell passes on both sides."""
         return self.transition is Transition.BOTH_PASS
 
     @property
     def program_changed(self) -> bool | None:
-        """Whether the effective options differ; None where a side has none."""
+        """Return whether the effective options differ; None where a side has none."""
         return differ(self.base.program_id, self.new.program_id)
 
     @property
     def code_changed(self) -> bool | None:
-        """Whether the generated code differs; None where a side has none."""
+        """Return whether the generated code differs; None where a side has none."""
         return differ(self.base.code_id, self.new.code_id)
 
     @property
     def testbed_changed(self) -> bool | None:
-        """Whether the testbeds differ; None where a side has no measurement."""
+        """Return whether the testbeds differ; None where a side has no measurement."""
         return differ(self.base.testbed_id, self.new.testbed_id)
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the machine is the same, so that a metric's verdict may be shown as one."""
+        """Return whether the cell passes on both sides of one machine, so that a metric's verdict may be shown as one."""
         is_moved = self.testbed_changed or self.outcome is Outcome.ENVIRONMENT_CHANGED
         return self.passes and not is_moved
 
     @property
     def leading(self) -> Finding | None:
-        """The finding that matters most, of an undecided cell one that is; None where nothing can be said of the cell."""
+        """The most important finding, an undecided one of an undecided cell; None where nothing can be said of the cell."""
         is_open = self.outcome is Outcome.INCONCLUSIVE
         undecided = [finding for finding in self.findings if is_open and finding.verdict is self.outcome]
         return min(undecided or self.findings, key=_order, default=None)
 
     def rank(self, finding: Finding | None) -> tuple[float, float]:
-        """Return the place of a finding, the largest change first; of those that began at nothing the largest value."""
+        """Return a sort key of a finding: the largest change first, and of changes that began at 0 the largest value."""
         if finding is None:
             return 0.0, 0.0
         return -finding.size, -self.new.values.get(finding.metric or "", 0.0)
 
     @property
     def changes(self) -> tuple[Finding, ...]:
-        """The findings for the worse or the better, those that matter most first."""
+        """The findings for the worse or the better, the most important first."""
         return tuple(sorted((one for one in self.findings if one.verdict in CHANGES), key=_order))
 
     @property
@@ -439,7 +440,7 @@ class CellComparison:
 
     @property
     def more_runs(self) -> float | None:
-        """How many more runs of each side would settle an inconclusive cell; None where runs do not help, or not known."""
+        """Number of runs to add to each side to settle an inconclusive cell; None where runs do not help, or if unknown."""
         if self.outcome is not Outcome.INCONCLUSIVE or self.testbed_changed:
             return None
         return self.leading.judged.more_runs if self.leading and self.leading.judged else None
@@ -477,7 +478,7 @@ class CellComparison:
 
 
 def differ(base: str | None, new: str | None) -> bool | None:
-    """Whether two ids differ; None where either is not known."""
+    """Return whether two ids differ; None where either is not known."""
     return None if base is None or new is None else base != new
 
 

@@ -1,4 +1,4 @@
-"""Judges the cells of two sides: which change is real, which is shown to be none, and where more runs are needed."""
+"""Judge the cells of two sides: which change is real, which is ruled out, and where more runs are needed."""
 
 from __future__ import annotations
 
@@ -47,18 +47,19 @@ from db.queries.side_rows import CellState
 
 #: The metric: bytes that stay allocated with every compiled call.
 LEAK = "leak_bytes_per_call"
-#: Bytes a call: torch's CUDA caching allocator rounds every request up to this (`kMinBlockSize`), so it is the smallest leak.
+#: Bytes per call: torch's CUDA caching allocator rounds every request up to this (`kMinBlockSize`), so it is the smallest leak.
 BLOCK = 512.0
-#: Share of an existing leak: one that grew by less is the same leak. As for memory.
+#: Share of an existing leak by which it must change, as for memory: a smaller change leaves it the same leak.
 PART = 0.02
 
 
 def judge_leaks(pairs: PairedCells) -> JudgedMetric:
-    """Judge `LEAK`, whose values must be shown, of the cells that pass on both sides.
+    """Judge `LEAK` for the cells that pass on both sides; `pairs.cells.shown` must have its values.
 
-    A side leaks what all its runs leak: `regressed` where the least of new's runs is above the greatest of base's by a block
-    and 2 % at least, `improved` the other way round, `unchanged` where all runs of both sides lie within that. Else the runs
-    of a side disagree (a cache that was filled, a buffer that was allocated once): `inconclusive` until there is one more run.
+    Only a leak of all runs of a side counts: `regressed` where the least of new's runs is above the greatest of base's by at
+    least a block and 2 %, `improved` the other way round, `unchanged` where all runs of both sides lie within that. Else the
+    runs of a side disagree (a cache that was filled, a buffer that was allocated once): `inconclusive` until there is one more
+    run.
     """
     (base_least, base_most), (new_least, new_most) = pairs.extremes(LEAK)
     is_judged = pairs.cells.passes & np.isfinite(base_least) & np.isfinite(new_least)
@@ -87,15 +88,15 @@ def _threshold(leaked: Numbers) -> Numbers:
 MARGIN = "error_margin"
 #: Part of the way to the limit that an error must have come for the cell to be named before it fails.
 _OF_THE_WAY = 0.5
-#: Part of the limit by which it must have moved at least. Another choice of autotuning is another sum of rounding errors: in two
-#: nights of one commit mamba2-130m.decode was at 0.94 and 1.00 under `max_autotune`.
+#: Part of the limit by which an error must have moved at least. Another choice of autotuning is another sum of rounding errors:
+#: in two nights of one commit mamba2-130m.decode was at 0.94 and 1.00 under `max_autotune`.
 _LEAST_MOVE = 0.25
 
 
 def judge_margins(pairs: PairedCells) -> JudgedMetric:
-    """Judge `MARGIN`, whose values must be shown, of the cells that pass on both sides.
+    """Judge `MARGIN` for the cells that pass on both sides; `pairs.cells.shown` must have its values.
 
-    Errors repeat for one code and seed, so no noise is asked for: `regressed` where in all runs of new the error has come at
+    Errors repeat for one code and seed, so the rule needs no noise: `regressed` where in all runs of new the error has come at
     least half of the way from the largest of base to its limit, and so to half of the limit or more, and has moved by a quarter
     of the limit; `improved` where it has gone back as far. No verdict where neither holds.
     """
@@ -113,22 +114,22 @@ def _least_move(begin: Numbers) -> Numbers:
 #: Counts of which more is worse, whatever the number: graph breaks, recompilations, fallbacks, skipped cudagraphs, kernels that
 #: no cudagraph launched.
 RISING = tuple(metric.name for metric in METRICS.values() if metric.is_count and metric.better == "lower")
-#: Counts of what was compiled or recorded. More or fewer of them are neither good nor bad, but none at all is no program, or one
-#: without cudagraphs.
+#: Counts of graphs, kernels and launches of cudagraphs. More or fewer are neither good nor bad, but a count of 0 means that there
+#: is no program, or a program without cudagraphs.
 VANISHING = ("graphs", "kernels_generated", "cudagraph_launches")
 COUNTED = tuple(name for name in METRICS if name in RISING or name in VANISHING)
-#: A graph whose kernels are all a library's has kernels.
+#: Counts that must be 0, too: a graph that has only kernels of a library has kernels.
 _INSTEAD = {"kernels_generated": "kernels_extern"}
-#: All that is read of the repeats for it.
+#: All metrics that counts are judged from.
 READ_FOR_COUNTS = tuple(sorted({*COUNTED, *_INSTEAD.values()}))
 
 
 def judge_counts(pairs: PairedCells) -> dict[str, JudgedMetric]:
-    """Judge each of `COUNTED` of which values are shown, of the cells that pass on both sides.
+    """Judge each count of `COUNTED` that `pairs.cells.shown` has, for the cells that pass on both sides.
 
-    `regressed` where a count of `RISING` is larger in every run of new than in any of base, or one of `VANISHING` is 0 in all
-    runs of new and in none of base; `improved` the other way round. No verdict where neither holds: that no more graphs break
-    says nothing about a cell whose times are open.
+    `regressed` where a count of `RISING` is larger in every run of new than in any run of base, or a count of `VANISHING` is 0 in
+    all runs of new and in no run of base; `improved` the other way round. No verdict where neither holds: an unchanged number of
+    graph breaks says nothing about a cell whose times are open.
     """
     judged = {}
     for name in (name for name in COUNTED if name in pairs.cells.shown):
@@ -161,31 +162,32 @@ def _vanishing(pairs: PairedCells, name: str) -> tuple[Mask, Mask]:
     return gone, came
 
 
-#: All that has a verdict, in the order in which a cell's is named after it: what a user waits for first.
+#: All metrics that have a verdict, the most important to a user first. The first that got worse (or better) decides on a cell.
 JUDGED = tuple(name for name in METRICS if name in MIN_EFFECT or name in (LEAK, MARGIN) or name in COUNTED)
-#: What noise is learned from, and what is read of the sides' own runs besides.
+#: Metrics that noise is learned from, and metrics that are read of the sides' own runs only.
 LEARNED = tuple(sorted({*MIN_EFFECT, *CONTROL.values()}))
 OF_SIDES = tuple(sorted({LEAK, MARGIN, THROTTLED, *YARDSTICKS, *READ_FOR_COUNTS} - set(LEARNED)))
 READ = (*LEARNED, *OF_SIDES)
-#: ln of the largest ratio that the end of an interval is told of. Wider intervals say nothing and are unknown.
+#: ln of the largest ratio of an interval's end to the change. Wider intervals say nothing and are shown as unknown.
 _WIDEST = np.log(1000.0)
 
 #: Where no noise is known, a change of this factor or more counts by its size alone, if the eager run did not move along: no two
-#: processes of the same code differ by more than 1.34 in both in our data (docs/statistics.md). One that doubled may read less.
+#: processes of the same code differ by more than 1.34 in both in our data (docs/statistics.md). A latency that doubled may be
+#: measured as a little less.
 _TWICE, _LARGE = np.log(2.0), np.log(1.9)
 
 
-#: A cell is not `unchanged` while a metric is open that is worse by so many of its minimum effects: a compile time by 25 %.
+#: A cell is not `unchanged` while a metric is undecided that is worse by this many minimum effects: a compile time by 25 %.
 SUSPECT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The metrics of all cells, in the order of `JUDGED`, and what is known of their noise.
+    """The judged metrics of all cells, in the order of `JUDGED`, and their noise.
 
-    `drift` is of ln, `noise` the standard deviation (of ln) from run to run that a cell without repeats is taken to have,
-    `repeats` the degrees of freedom behind the noise. `is_open` are the cells whose latency must be seen in a second run.
-    `eager` is what the eager runs did, of device time where it is measured.
+    `drift` is of ln, `noise` is the median standard deviation (of ln) of the cells from run to run, None where it is not known,
+    and `repeats` are the degrees of freedom behind the noise. `is_open` is a mask of the cells whose latency must be seen in a
+    second run. `eager` is the common move of the eager runs, of device time where it is measured.
     """
 
     metrics: Mapping[str, JudgedMetric]
@@ -234,7 +236,7 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, tail: Tail,
     runs = before.independent_runs(adjustment.between), after.independent_runs(adjustment.between)
     with np.errstate(divide="ignore"):
         tested = difference(change - adjustment.change, *runs, adjustment.variance, adjustment.df, adjustment.doubt)
-        # Only what would be called a change is asked whether a single run makes it.
+        # Only for a change the question arises whether a single run makes it.
         is_change = (tested.p <= LEVEL) & (np.abs(tested.change) >= np.log1p(min_effect))
         chance = np.where(is_change, _chance_of_single_runs(pairs, metric, tail, tested.change), 0.0)
         # One more run on each side tells whether a single run makes it.
@@ -243,7 +245,7 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, tail: Tail,
         more = np.where(is_held, 1.0, further_runs(tested, *runs, min_effect))
     q = false_discovery_rates(tested.p)
     verdicts = judge(tested, q, min_effect, lower_is_better=METRICS[metric].better == "lower")
-    # What was corrected may not make a change of its own: a change is one as it was measured, too.
+    # A correction must not make a change: it counts only if it is a change as it was measured, too.
     seen = np.sign(change) * np.sign(tested.change) * np.abs(change) >= np.log1p(min_effect)
     is_made = np.isin(verdicts, CHANGES) & (adjustment.change != 0) & ~seen
     verdicts = np.where(is_made, Outcome.INCONCLUSIVE.value, verdicts)
@@ -268,7 +270,11 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, tail: Tail,
 
 
 def _chance_of_single_runs(pairs: PairedCells, metric: str, tail: Tail, change: Numbers) -> Numbers:
-    """How likely single runs alone make the change of each cell. Of sides measured in turn none has neighbours of its own."""
+    """Return how likely single runs alone make the change of each cell.
+
+    The distance of base from the runs before it counts only if base is the earlier side: sides measured in turn have no
+    neighbours of their own.
+    """
     before, after = pairs.values(metric)
     scale = pairs.of_cell(tail.scale, "new")
     apart = pairs.of_cell(tail.apart, "base") if pairs.is_base_earlier else np.full(len(scale), np.nan)
@@ -284,9 +290,9 @@ def _chance_of_single_runs(pairs: PairedCells, metric: str, tail: Tail, change: 
 
 
 def _large(pairs: PairedCells, metric: str, tested: Difference) -> Numbers:
-    """1 where a cell's cost about doubled and no noise is known, -1 where it about halved, else 0.
+    """Return 1 where a cell's cost about doubled and no noise is known, -1 where it about halved, else 0.
 
-    It counts only as far as the eager run of the same process did not move along: a machine may be twice as slow.
+    The change counts only as far as the eager run of the same process did not move along: a machine may be twice as slow.
     """
     beside = pairs.moved(metric) - (np.nan_to_num(pairs.moved(CONTROL[metric])) if metric in CONTROL else 0.0)
     least = np.minimum(np.abs(tested.change), np.abs(beside))
@@ -296,9 +302,10 @@ def _large(pairs: PairedCells, metric: str, tested: Difference) -> Numbers:
 
 
 def _seen_once(pairs: PairedCells, wall: JudgedMetric, device: JudgedMetric) -> Mask:
-    """The cells whose latency changed in a single run of a side, while neither code nor device time changed.
+    """Return a mask of the cells whose latency changed in a single run of a side, while neither code nor device time changed.
 
-    Then the host is the likely cause, which a second run shows. No known disturbance doubles a latency.
+    There the host is the likely cause, which a second run shows. A latency that about doubled is left out, since no known
+    disturbance doubles one.
     """
     changed = np.isin(wall.verdict.astype(str), CHANGES)
     small = np.abs(np.log1p(wall.adjusted)) < _LARGE
@@ -310,7 +317,7 @@ def _seen_once(pairs: PairedCells, wall: JudgedMetric, device: JudgedMetric) -> 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What is known of a cell besides its metrics.
+    """Facts about a cell besides its metrics.
 
     `only_code`: both sides have its generated code and nothing else (`collector.census`). `is_open`: its latency must be seen
     in a second run. `is_flaky`: it breaks and is fixed again and again. `one_commit`: both sides measured the same commits, so
@@ -330,7 +337,7 @@ class Circumstances:
 
 
 def outcome_of(cell: Circumstances, judged: Mapping[str, Judged]) -> tuple[Outcome, str | None]:
-    """Return the outcome of a cell, and the metric that decided."""
+    """Return the outcome of a cell, and the metric that decided it; None where no metric did."""
     if cell.only_code and cell.same_environment and not cell.model_changed:
         return (Outcome.UNCHANGED if cell.same_code else Outcome.INCONCLUSIVE), None
     if cell.transition is not Transition.BOTH_PASS:
@@ -361,19 +368,19 @@ def _of_status(cell: Circumstances) -> Outcome:
 
 
 def _is_untimed(cell: Circumstances) -> bool:
-    """Whether its generated code is the same on both sides and it was not timed on one of them.
+    """Return whether the generated code is the same on both sides and the cell was not timed on one of them.
 
-    It is `unchanged`, unless another metric (compile time) shows a change: a cell is not timed where its code tells enough.
-    Under other libraries it does not: the same code may call another cuBLAS.
+    Such a cell is `unchanged`, unless another metric (compile time) shows a change: a cell is not timed where its code says
+    enough. Under other libraries it does not: the same code may call another cuBLAS.
     """
     timed = WALL in cell.base.values and WALL in cell.new.values
     return cell.same_code and cell.same_environment and not timed
 
 
 def _of_metrics(judged: Mapping[str, Judged]) -> tuple[Outcome | None, str | None]:
-    """Something that got worse is named first, then something that got better; else the time decides.
+    """Return the outcome by the metrics, and the metric that decides: the first that got worse, else the first that got better.
 
-    Time is wall-clock time, which a user waits for. Where that is inconclusive, device time decides.
+    Else the time decides: wall-clock time, which a user waits for, or device time where wall-clock time is inconclusive.
     """
     by_wall = WALL in judged and judged[WALL].verdict in CONCLUSIVE
     for outcome in CHANGES:
@@ -387,7 +394,7 @@ def _of_metrics(judged: Mapping[str, Judged]) -> tuple[Outcome | None, str | Non
 
 
 def _suspect(judged: Mapping[str, Judged]) -> str | None:
-    """The first metric besides the latency that may be much worse: by `SUSPECT` minimum effects or more, and not decided."""
+    """Return the first undecided metric besides the latencies that may be worse by `SUSPECT` minimum effects or more, or None."""
     for name, one in judged.items():
         if name in (WALL, DEVICE) or name not in MIN_EFFECT or one.verdict is not Outcome.INCONCLUSIVE or not one.shown:
             continue
@@ -406,8 +413,8 @@ def decide(
 ) -> tuple[int, str]:
     """Return the exit code of `gate` and its reason, from the number of cells of each outcome.
 
-    `regressed` has the number of cells that regressed in each dimension that counts, `without_base` how many cells of new
-    base did not measure, and how many new expects.
+    `regressed` has the number of cells that regressed in each dimension that counts. `without_base` has the number of cells of
+    new that base did not measure, and the number of cells that new expects.
     The code is 0 for a pass, 1 for a failure and 3 where too little was measured to decide.
     """
     missing = counts.get("missing", 0)

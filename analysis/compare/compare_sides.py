@@ -1,4 +1,4 @@
-"""Compares two sides cell by cell and judges them, for the command line and the dashboard."""
+"""Compare two sides cell by cell and judge them, for the command line and the dashboard."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ from db.queries.sides import Side, order_note, resolve_side
 from db.schema import measurements
 from db.store_errors import FilterError, SideError, nearest, one_line
 
-#: What the tables say of a cell whose model, one of a user's own, changed itself.
+#: The tables' words for a cell whose model, one of a user's own, changed itself.
 MODEL_CHANGED = "model changed"
-#: Metrics that may be 0 and metrics of accuracy. Of these the newest measurement counts.
+#: Metrics that may be 0 and metrics of accuracy, for which the newest measurement counts.
 _NEWEST = {"error_rmse_ratio", "cosine", MARGIN, LEAK}
 _AVERAGED = [
     name for name, metric in METRICS.items() if not metric.is_count and not metric.floor and name not in _NEWEST
@@ -88,7 +88,7 @@ def compare_named(
 ) -> Comparison:
     """Compare two sides by the texts that name them; see `compare`.
 
-    A filter hides cells and changes no verdict: false discovery rate, drift and noise are those of all cells. Raises
+    A filter hides cells and changes no verdict: false discovery rate, drift and noise are computed over all cells. Raise
     `SideError` for a text that names no side, and `FilterError` as `compare` does and for a name that no cell has.
     """
     with connected(source) as conn:
@@ -107,9 +107,9 @@ def compare(
 ) -> Comparison:
     """Compare every cell that either side expects, and judge it by the noise that the store holds.
 
-    `configs` (of base and of new, by name or `config_id`) pairs the cells of one config with those of another. Raises
+    `configs` (of base and of new, by name or `config_id`) pairs the cells of one config with the cells of another. Raise
     `FilterError` where a side has no such config, or several of that name. `against` pairs the cells of several configs of base
-    with those of other configs of new, by `config_id`. `read` gives the rows of a run
+    with the cells of other configs of new, by `config_id`. `read` returns the rows of a run
     (`analysis.compare.cell_verdicts.READ`), if they need not be read from the store.
     """
     with connected(source) as conn:
@@ -130,9 +130,9 @@ def compare(
 
 
 def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> SideSummary:
-    """One side alone, for a database with one run or a first look.
+    """Summarise one side alone, for a database with one run or a first look.
 
-    Raises `FilterError` where the filter names something that the database does not have.
+    Raise `FilterError` where the filter names something that the database does not have.
     """
     with connected(source) as conn:
         check_filter(conn, filters)
@@ -146,7 +146,7 @@ def summarise(source: Source, side: Side, filters: CellFilter = EVERYTHING) -> S
 def _paired(
     base: Sequence[CellState], new: Sequence[CellState], *, across_configs: bool, against: Mapping[str, str]
 ) -> list[_Pair]:
-    """Return a pair for each cell that either side expects, in the order of their names; the name is that of new."""
+    """Return a pair for each cell that either side expects, in the order of their names. A cell is named as in new."""
 
     def keyed(states: Sequence[CellState], configs: Mapping[str, str]) -> dict[Hashable, tuple[CellName, CellState]]:
         cells = [(state.cell, state) for state in states if state.cell]
@@ -188,7 +188,7 @@ def _judged(
     cells = []
     for at, (pair, word) in enumerate(zip(pairs, words, strict=True)):
         judged = by_metric[at]
-        # Both sides ran with the same libraries and settings; the commit of the Python files may differ.
+        # Libraries and settings are compared without the source: the commit of the Python files may differ.
         before, after = (settings.get(state.environment_id or "") for state in (pair.base, pair.new))
         known = Circumstances(
             pair.base,
@@ -220,7 +220,7 @@ def _judged(
 
 
 def _eager_facts(pairs: Sequence[_Pair], move: CommonMove | None, paired: PairedCells) -> EagerFacts | None:
-    """What the eager runs did; None where no cell has one on both sides."""
+    """Return the facts on the eager runs; None where no cell has an eager time on both sides."""
     measured = np.isfinite(paired.moved(move.metric)) & paired.cells.same_testbed if move else np.zeros(0, dtype=bool)
     if move is None or not measured.any():
         return None
@@ -251,10 +251,10 @@ def _cell_pairs(pairs: Sequence[_Pair], words: Sequence[Transition]) -> CellPair
 
 
 def _code_words(source: Source, pairs: Sequence[_Pair]) -> list[str | None]:
-    """What became of each cell's generated code: `same code`, `3 kernels changed`, `wrapper changed`; None if not known.
+    """Return the change of each cell's code in words: `same code`, `3 kernels changed`, `wrapper changed`; None if not known.
 
-    `code changed` where the database does not have the text of both. Of a cell that was not timed again for that reason:
-    `same code as NIGHT`, the night whose result counts.
+    `code changed` where the database does not have the text of both sides. `same code as NIGHT`, the night whose result counts,
+    for a cell that was not timed again since its code is known.
     """
     changed = [differ(base.code_id, new.code_id) for _, base, new in pairs]
     both = [(base.code_id, new.code_id) for _, base, new in pairs]
@@ -284,12 +284,12 @@ def _of_config(states: Sequence[CellState], wanted: str) -> list[CellState]:
 
 
 def _is_only_code(state: CellState, censuses: Collection[str]) -> bool:
-    """Whether a census generated the code of a cell, and nothing measured it. `censuses` are the environments of these."""
+    """Return whether a census generated the code of a cell, and nothing measured it. `censuses` are its environments' ids."""
     return state.environment_id in censuses and state.status == Status.NOT_CHECKED and state.code_id is not None
 
 
 def _model_changed(pair: _Pair, environments: Environments) -> bool:
-    """Whether the model, one of a user's own, is known to be another in new than in base: its code, or its arguments."""
+    """Return whether the model, one of a user's own, is known to differ between base and new: its code, or its arguments."""
     if pair.cell.suite != USER:
         return False
     sides = (environments.get(state.environment_id or "", {}) for state in (pair.base, pair.new))
@@ -298,9 +298,9 @@ def _model_changed(pair: _Pair, environments: Environments) -> bool:
 
 
 def _with_earlier_times(conn: Connection, states: Sequence[CellState], other: Sequence[CellState]) -> list[CellState]:
-    """Return the cells of a side with the times of those that were not timed again, from the night that timed their code.
+    """Return the cells of a side; a cell that was not timed again takes its times from the night that timed its code.
 
-    Only of cells that have other code on the other side: where it is the same that says enough.
+    Only cells whose code differs on the other side do so: equal code says enough.
     """
     codes_of_other = {state.cell_id: state.code_id for state in other}
     nights: dict[str, dict[str | None, CellState]] = {}
@@ -324,7 +324,7 @@ def _with_earlier_times(conn: Connection, states: Sequence[CellState], other: Se
 
 
 def _side_cells(conn: Connection, side: Side, filters: CellFilter = EVERYTHING) -> list[CellState]:
-    """Return the cells of a side with the mean of its runs for each that passes and was measured several times.
+    """Return the cells of a side. A cell that passes and was measured several times has the means of the side's runs.
 
     A metric is then the geometric mean over the runs in which the cell passed, as verdicts use it (`RepeatRows.of_side`).
     The status and the counts stay those of the newest measurement.

@@ -1,4 +1,4 @@
-"""Two sides of a store, judged cell by cell. `analysis.compare.compare_sides` makes one."""
+"""Comparison of two sides of a store, judged cell by cell. `analysis.compare.compare_sides` makes one."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-#: The order in which cells are shown: what is known to have changed first.
+#: The order in which cells are shown: cells that are known to have changed come first.
 RANKED = (
     *(Outcome.BROKE, Outcome.REGRESSED, Outcome.MISSING, Outcome.FLAKY, Outcome.IMPROVED, Outcome.FIXED),
     *(Outcome.INCONCLUSIVE, Outcome.STILL_FAILING, Outcome.ENVIRONMENT_CHANGED, Outcome.UNCHANGED),
 )
 
 
-#: The cells that a note names.
+#: Most cells that a note names.
 _NAMED = 3
-#: An error of so much of its limit is near it, if it has grown by so much.
+#: Parts of its limit: an error above the first is near the limit, if it has grown by more than the second.
 _NEAR, _GREW = 0.5, 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseFacts:
-    """What is known of the noise of one metric.
+    """The noise of one metric, and its drift.
 
-    `typical` is the standard deviation (of ln) from run to run that a cell without repeats is taken to have, None where it
-    is not known; `repeats` are the degrees of freedom behind it. `drift` is the relative change that all cells have in
-    common through their eager runs, None for a metric without a control.
+    `typical` is the median standard deviation (of ln) of the cells from run to run, None where it is not known; `repeats` are
+    the degrees of freedom behind it. `drift` is the machine's relative change, by yardsticks or eager runs, that was subtracted
+    from all cells; None for a metric without a control.
     """
 
     typical: float | None
@@ -73,9 +73,9 @@ class NoiseFacts:
 class Comparison:
     """Every cell that either side expects, base against new, sorted by name.
 
-    `noise` is of each metric that is judged by its noise. `environments` are the fingerprints by `environment_id`.
-    `order_note` says that a night stored later is not among the sides; empty where none is. `configs` are those of base and
-    of new where two configs of one side are compared. `eager` says what the eager runs did; None where none was measured.
+    `noise` has each metric that is judged by its noise. `environments` are the fingerprints by `environment_id`. `order_note`
+    says that a night stored later is not among the sides; empty where none is. `configs` are the configs of base and of new if
+    two configs are compared. `eager` has the facts on the eager runs; None where none was measured.
     """
 
     base: Side
@@ -97,12 +97,12 @@ class Comparison:
 
     @cached_property
     def suites(self) -> tuple[SuiteChange, ...]:
-        """The groups of its cells, in the order of their names."""
+        """The groups of the cells, in the order of their names."""
         return compare_groups(self.cells)
 
     @cached_property
     def environment(self) -> tuple[EnvironmentDifference, ...]:
-        """What differs between the environments of cells that both sides measured; of all where there is no such cell."""
+        """Differences of environment between cells that both sides measured, or between all cells where there is no such cell."""
         ids = [(one.base.environment_id, one.new.environment_id) for one in self.cells]
         both = [pair for pair in ids if None not in pair] or ids
         sides = (dict.fromkeys(pair[side] for pair in both) for side in (0, 1))
@@ -111,7 +111,7 @@ class Comparison:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What must be known to read it, a sentence each."""
+        """The facts that a reader needs, a sentence each."""
         order = [self.order_note] if self.order_note else []
         return (
             *order,
@@ -122,17 +122,17 @@ class Comparison:
 
     @property
     def control_notes(self) -> tuple[str, ...]:
-        """What the controls and earlier runs say, a sentence each: an eager program that changed, cells with two modes."""
+        """Facts by the controls and earlier runs, a sentence each: an eager program that changed, cells with two modes."""
         return (*(self.eager.lines if self.eager else ()), *_modes_line(self.cells))
 
     @property
     def in_common(self) -> bool:
-        """Whether some cell is expected on both sides."""
+        """Return whether any cell is expected on both sides."""
         return any(one.base.is_expected and one.new.is_expected for one in self.cells)
 
     @property
     def without_base(self) -> tuple[int, int]:
-        """How many of the cells that new expects base did not measure, and how many new expects."""
+        """Number of the cells of new that base did not measure, and number of the cells that new expects."""
         return len(self.of(Outcome.ENTERED, Outcome.MISSING_IN_BASE)), sum(one.new.is_expected for one in self.cells)
 
     def of(self, *outcomes: Outcome) -> list[CellComparison]:
@@ -140,16 +140,16 @@ class Comparison:
         return [one for one in self.cells if one.outcome in outcomes]
 
     def counts(self) -> dict[str, int]:
-        """Return how many cells there are of each verdict that occurs."""
+        """Return the number of cells of each verdict that occurs."""
         counts = Counter(one.outcome.verdict for one in self.cells)
         return {outcome.value: counts[outcome] for outcome in Outcome if outcome in VERDICTS and counts[outcome]}
 
     def dimensions(self) -> dict[Dimension, dict[str, int]]:
-        """Return how many cells have which verdict in each dimension that occurs."""
+        """Return the number of cells of each verdict in each dimension that occurs."""
         return count_findings(one.findings for one in self.cells)
 
     def ranked(self, order: Sequence[Outcome] = RANKED) -> list[CellComparison]:
-        """Return the cells of these verdicts, within each the largest change first."""
+        """Return the cells of these verdicts, in their order, and within each verdict the largest change first."""
         shown = [one for one in self.cells if one.outcome.verdict in order]
         return sorted(
             shown,
@@ -157,9 +157,9 @@ class Comparison:
         )
 
     def ranked_findings(self, order: Sequence[Outcome] = RANKED) -> list[tuple[CellComparison, Finding]]:
-        """Return each change of a cell, the worse ones and within them the largest first, then cells without a change.
+        """Return the findings with these verdicts, in their order, and within each verdict the largest change first.
 
-        A cell that is faster and larger stands there twice. A cell without a change has its leading finding.
+        A cell has each of its changes there: twice, if it is faster and larger. A cell without a change has its leading finding.
         """
         found = [
             (one, finding)
@@ -186,7 +186,7 @@ class Comparison:
         }
 
     def verdicts_json(self) -> dict[str, Any]:
-        """Return the counts, and the noise of each metric, as a JSON object with stable keys."""
+        """Return the numbers of verdicts, and the noise of each metric, as a JSON object with stable keys."""
         metrics = {
             name: {"smallest": MIN_EFFECT[name], "drift": one.drift, "noise": one.typical, "repeats": one.repeats}
             for name, one in self.noise.items()
@@ -196,14 +196,14 @@ class Comparison:
         return {"counts": self.counts(), "metrics": metrics, "dimensions": dimensions, "eager": eager}
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each cell, for a spreadsheet: its names, both sides, and all that was judged of it."""
+        """Return a row for each cell, for a spreadsheet: its names, both sides, and the judgement of every metric."""
         import pandas as pd
 
         return pd.DataFrame([_row(one) for one in self.cells])
 
 
 def _modes_line(cells: Sequence[CellComparison]) -> tuple[str, ...]:
-    """A sentence on the cells that have two modes; nothing where none has."""
+    """Return a sentence on the cells that have two modes; empty where none has."""
     found = [(one, one.modes) for one in cells if one.modes]
     if not found:
         return ()
@@ -219,7 +219,7 @@ def near_limit(base: CellState, new: CellState) -> bool:
 
 
 def _near_line(cells: Sequence[CellComparison]) -> tuple[str, ...]:
-    """A sentence on the cells that pass and whose error came near its limit; nothing where none did."""
+    """Return a sentence on the cells that pass and whose error came near its limit; empty where none did."""
     near = [one for one in cells if one.passes and near_limit(one.base, one.new)]
     near.sort(key=lambda one: -one.new.values[MARGIN])
     if not near:
@@ -248,14 +248,14 @@ _OF_SIDE = (
 )
 
 
-#: Runs of a cell that confirm what one night says of it: no mode of single processes lasts for three.
+#: Most runs of a cell that confirm the result of one night: no mode of single processes lasts for three.
 MOST_CONFIRMATIONS = 2
 #: Outcomes that a new process may take back.
 _CHANGED = frozenset({*CHANGES, Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY})
 
 
 def is_due(outcome: str, more_runs: float | None) -> bool:
-    """Return whether one more run of each side confirms a change, or decides what is open.
+    """Return whether one more run of each side confirms a change, or decides on an open cell.
 
     `more_runs` is how many more runs of each side the comparison asks for; None where that is not known.
     """
@@ -267,8 +267,9 @@ def is_due(outcome: str, more_runs: float | None) -> bool:
 def due_cells(comparison: Comparison, confirmed: Mapping[str, int]) -> list[CellComparison]:
     """Return the cells to measure again, in the order of their names.
 
-    `confirmed` says how often a cell of new was measured again already, by `cell_id`: `MOST_CONFIRMATIONS` times at most.
-    A cell of another testbed, or of a model that itself changed, is left out, since no run settles it.
+    `confirmed` has the number of times that a cell of new was measured again already, by `cell_id`: a cell is due at most
+    `MOST_CONFIRMATIONS` times. A cell of another testbed, or of a model that itself changed, is left out, since no run settles
+    it.
     """
     return [
         one
@@ -280,22 +281,22 @@ def due_cells(comparison: Comparison, confirmed: Mapping[str, int]) -> list[Cell
     ]
 
 
-#: Kernels are named as the cause if they are this part of a change.
+#: Smallest part of a change for which kernels are named as its cause.
 _LEADING = 0.25
-#: Changes whose evidence is read, the largest first: it takes a few queries for each cell.
+#: Most changes whose evidence is read, the largest first: it takes a few queries for each cell.
 _MOST_READ = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The changes that one thing explains, the largest first."""
+    """Changes with one cause, the largest first."""
 
     title: str
     changes: tuple[tuple[CellComparison, Finding], ...]
 
 
 def causes(conn: Connection, comparison: Comparison) -> list[Cause]:
-    """Return what changed for the worse or the better, and what broke, by cause, the cause of most changes first."""
+    """Return the changes for the worse or the better, broken and fixed cells among them, grouped by cause, most changes first."""
     ranked = comparison.ranked_findings((Outcome.BROKE, *CHANGES, Outcome.FIXED))
     grouped: dict[str, list[tuple[CellComparison, Finding]]] = {}
     for place, (one, finding) in enumerate(ranked):
@@ -326,7 +327,7 @@ def _host(conn: Connection, one: CellComparison) -> str:
 
 
 def _memory(conn: Connection, one: CellComparison) -> str:
-    """Name the largest part of what moved the peak; parts that went the other way explain nothing."""
+    """Name the part that moved the peak most; parts that went the other way explain nothing."""
     base, new = details_behind(conn, one.base), details_behind(conn, one.new)
     grew = (one.new.values.get(_PEAK) or 0.0) - (one.base.values.get(_PEAK) or 0.0)
     for parts in (saved_parts(base, new), peak_parts(base, new)):

@@ -1,6 +1,6 @@
-"""What a cell's cost is made of on both sides: the host's work in a call, the passes of the compiler, the memory.
+"""The parts of a cell's cost on both sides: the host's work in a call, the passes of the compiler, the memory.
 
-Each has parts, of which the one that changed most comes first.
+Of each cost the part that changed most comes first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collector.metrics import MIN_EFFECT
 
 @dataclass(frozen=True, slots=True)
 class HostPart:
-    """Microseconds of one call that a part of the host's work takes on both sides, 0 where a side has none of it."""
+    """Microseconds per call of one part of the host's work on both sides; 0 where a side lacks the part."""
 
     name: str
     base_us: float
@@ -29,12 +29,12 @@ class HostPart:
 
     @property
     def change_us(self) -> float:
-        """How much longer new takes."""
+        """Microseconds that new takes longer."""
         return self.new_us - self.base_us
 
 
 def host_parts(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[HostPart]:
-    """Return the parts of two measurements' details, the largest change first; nothing where a side does not say them."""
+    """Return the host's parts in two measurements' details, the largest change first; empty where a side has none."""
     before, after = (_host_parts(details) for details in (base, new))
     if not before or not after:
         return []
@@ -43,7 +43,7 @@ def host_parts(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[HostPart
 
 
 def host_words(parts: list[HostPart]) -> str:
-    """`host time 120 -> 170 us, most of it in guards (+45 us)`; empty where it did not change by a tenth."""
+    """Return `host time 120 -> 170 us, most of it in guards (+45 us)`; empty where it did not change by a tenth."""
     base, new = sum(part.base_us for part in parts), sum(part.new_us for part in parts)
     if not parts or abs(new - base) < 0.1 * base:
         return ""
@@ -56,16 +56,16 @@ def _host_parts(details: Mapping[str, Any]) -> dict[str, float]:
     return {str(name): float(us) for name, us in recorded.items()} if isinstance(recorded, Mapping) else {}
 
 
-#: What `inductor` calls, and what runs once the program does.
+#: Passes that `inductor` calls, and passes that run when the compiled program runs.
 _OF_INDUCTOR = ("post_grad_passes", "wait_for_kernels", "autotune_while_compiling")
 AFTER_COMPILING = ("autotune_while_running", "cudagraphify")
 _PASSES = (
     *("dynamo", "before_restarts", "aot_autograd", "pre_grad_passes", "joint_graph_passes", "inductor"),
     *(*_OF_INDUCTOR, *AFTER_COMPILING),
 )
-#: Runs of both sides together from which passes are judged.
+#: Fewest runs of both sides together for which passes are judged.
 JUDGED_FROM = 4
-#: Of the whole compilation: a pass that changed by less has no verdict.
+#: Share of the whole compilation: a pass that changed by less has no verdict.
 _PART = 0.01
 
 
@@ -73,7 +73,7 @@ _PART = 0.01
 class PassTime:
     """Seconds that a pass of the compiler took on both sides, the means of their runs; None where a side has no such pass.
 
-    `verdict` is None where it is not judged.
+    `verdict` is None where the pass is not judged.
     """
 
     name: str
@@ -83,15 +83,15 @@ class PassTime:
 
     @property
     def change_s(self) -> float:
-        """How much longer new takes."""
+        """Seconds that new takes longer."""
         return (self.new_s or 0.0) - (self.base_s or 0.0)
 
 
 def pass_times(base: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[PassTime]:
-    """Return the passes of two sides, the largest change first, each without those that it calls.
+    """Return the passes of two sides, the largest change first, each without the passes that it calls.
 
-    A side has the details of each of its runs. All but those of `AFTER_COMPILING` add up to the whole compilation. From
-    `JUDGED_FROM` runs on those that all runs have are judged.
+    `base` and `new` have the details of each of their runs. All passes but `AFTER_COMPILING` add up to the whole compilation.
+    From `JUDGED_FROM` runs on the passes that all runs have are judged.
     """
     before, after = ([passes for details in side if (passes := _passes(details))] for side in (base, new))
     names = dict.fromkeys(name for passes in (*before, *after) for name in passes)
@@ -106,7 +106,7 @@ def _mean(runs: Sequence[Mapping[str, float]], name: str) -> float | None:
 def _judged(
     times: list[PassTime], before: Sequence[Mapping[str, float]], after: Sequence[Mapping[str, float]]
 ) -> list[PassTime]:
-    """Return the passes with their verdicts, by the scatter of ln of each pass within the sides; they are one family."""
+    """Return the passes with their verdicts, by the scatter of ln of each pass within the sides. All passes are one family."""
     if not before or not after or len(before) + len(after) < JUDGED_FROM:
         return times
     judged = [one for one in times if all(one.name in run for run in (*before, *after))]
@@ -126,7 +126,7 @@ def _judged(
 
 
 def _passes(details: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds of each pass of a compilation without those of the passes that it calls (docs/metrics.md)."""
+    """Return the seconds of each pass of a compilation without the passes that it calls (docs/metrics.md)."""
     recorded = details.get("compile_phases_s")
     if not isinstance(recorded, Mapping):
         return {}
@@ -143,9 +143,9 @@ def _passes(details: Mapping[str, Any]) -> dict[str, float]:
     return {name: seconds for name in _PASSES if (seconds := round(found[name], 4)) > 0}
 
 
-#: Units of bytes: from which value on, the divisor, and how.
+#: Units of bytes: the least value, the divisor, and the format.
 _UNITS = ((1e9, 1e9, "{:.2f} GB"), (1e6, 1e6, "{:.0f} MB"))
-#: Where details have what, as `collector.measure.memory` writes it.
+#: Keys of the details, as `collector.measure.memory` writes them.
 _SAVED, _PEAK = "saved_tensors", "peak_lines"
 
 
@@ -156,15 +156,15 @@ def byte_words(number: float) -> str:
     return form.format(number / divisor)
 
 
-#: The line of what was allocated before the call (`collector.measure.memory`, which imports torch).
+#: The line that stands for memory allocated before the call (`collector.measure.memory`, which imports torch).
 BEFORE = "(before the call)"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    """Tensors of one shape and dtype that are saved, or what one line allocated that is alive at the peak.
+    """Saved tensors of one shape and dtype, or memory that one line allocated and that is alive at the peak.
 
-    `about` has the operators that made the tensors, as far as they are known. A side without such a part has 0 of it.
+    `about` has the operators that made the tensors, as far as they are known. A side without the part has counts and bytes of 0.
     """
 
     name: str
@@ -177,12 +177,12 @@ class MemoryPart:
 
     @property
     def change(self) -> int:
-        """How many bytes more new has."""
+        """Bytes that new has more."""
         return self.new_bytes - self.base_bytes
 
     @property
     def words(self) -> str:
-        """`+0.84 GB: 2 more tensors of [128, 96, 56, 56] float32 saved for backward (mul)`."""
+        """The part in words: `+0.84 GB: 2 more tensors of [128, 96, 56, 56] float32 saved for backward (mul)`."""
         size = f"{'+' if self.change > 0 else ''}{byte_words(self.change)}"
         if not self.is_saved:
             return f"{size} alive at the peak ({self.base} -> {self.new} times): {self.name}"
@@ -193,20 +193,21 @@ class MemoryPart:
 
 
 def saved_parts(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[MemoryPart]:
-    """Return what two measurements' details say is saved for the backward pass, the largest change first.
+    """Return the tensors saved for the backward pass in two measurements' details, the largest change first.
 
-    Nothing where a side does not say it. A part of one side that may be among those that the other does not list is left out.
+    Empty where a side has no list of them. A part of one side is left out if the other side may have it among the parts that it
+    does not list.
     """
     return _parts(base, new, _SAVED)
 
 
 def peak_parts(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[MemoryPart]:
-    """Return what is alive at the peak by the line that allocated it, as `saved_parts` does."""
+    """Return the memory alive at the peak by the line that allocated it, in the same form as `saved_parts`."""
     return _parts(base, new, _PEAK)
 
 
 def memory_words(base: Mapping[str, Any], new: Mapping[str, Any], least: float) -> list[str]:
-    """Return a sentence for each part that changed by `least` bytes: of what is saved, or where none did, of the peak."""
+    """Return a sentence for each saved part that changed by `least` bytes; if none did, for each such part of the peak."""
     for parts in (saved_parts(base, new), peak_parts(base, new)):
         if changed := [part.words for part in parts if abs(part.change) >= max(least, 1.0)]:
             return changed
@@ -233,7 +234,7 @@ def _parts(base: Mapping[str, Any], new: Mapping[str, Any], key: str) -> list[Me
 
 
 def _rows(listed: Any, key: str) -> dict[str, tuple[str, int, int]]:
-    """Return operators, count and bytes by name; what another version wrote otherwise is left out."""
+    """Return operators, count and bytes by name; rows that another version wrote in another form are left out."""
     return dict(_named(listed, key)) if isinstance(listed, list) else {}
 
 

@@ -1,7 +1,7 @@
 """The device time of two measurements by groups of kernels: one fused kernel that became four is one group.
 
-Inductor numbers and names kernels by what it fused, so a group goes by operations. The times of all groups add up to those of
-the two measurements. No query lives here.
+Inductor numbers kernels and names them by the operations that it fused, so kernels are grouped by operations. The times of all
+groups add up to the times of the two measurements. No query lives here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from analysis.compare.side_differences import (
 )
 from db.store_errors import counted
 
-#: A group explains a change of device time if it has this share of it. At most so many are named.
+#: Smallest share of a change of device time that a group explains, and most groups that are named.
 LEAST_SHARE, MOST = 0.1, 4
 OTHERS = "all other kernels"
 #: Relative change of device time below which there is nothing to explain.
@@ -35,7 +35,7 @@ _NAME = 160
 _FUSED = re.compile(r"^(?:triton|cpp)_(?:\w{3}_)?fused_(.*?)(?:_\d+)?$")
 #: Kernels of one side were fused otherwise on the other side if they share this part of the smaller one's operations.
 _SHARED = 0.8
-#: What a group is called by, the first that its kernels have: an operation, and its name where that differs.
+#: Operations that a group is named after: the first one that its longest kernel has.
 _CALLED = (
     *("softmax", "layer_norm", "group_norm", "batch_norm", "convolution", "attention", "embedding"),
     *("loss", "gelu", "silu", "relu", "sigmoid", "tanh", "pool", "rsqrt", "dropout", "cumsum", "gather", "cat"),
@@ -47,8 +47,8 @@ _CALLED = (
 class KernelGroup:
     """Kernels of the same operations on both sides: names, launches and milliseconds per call.
 
-    `what` became of their code: `added`, `removed` or `changed`; empty if that is nothing, or not known. `unlisted` is the side
-    whose profile lists only kernels that take longer: its time is a guess, the most that it can be.
+    `what` is the change of their code: `added`, `removed` or `changed`; empty if there is none, or it is not known. `unlisted` is
+    the side whose profile lists only kernels that take longer. The group's time on that side is a guess: the most it can be.
     """
 
     base: tuple[ListedKernel, ...] = ()
@@ -58,39 +58,39 @@ class KernelGroup:
 
     @property
     def base_ms(self) -> float | None:
-        """Return the time in base; None where it has none of these kernels."""
+        """Return the time in base; None where base has none of these kernels."""
         return _total(self.base, 2)
 
     @property
     def new_ms(self) -> float | None:
-        """Return the time in new; None where it has none of these kernels."""
+        """Return the time in new; None where new has none of these kernels."""
         return _total(self.new, 2)
 
     @property
     def base_launches(self) -> float | None:
-        """Return the launches in base."""
+        """Return the launches in base; None where they are not known."""
         return None if self.unlisted == "base" else _total(self.base, 1)
 
     @property
     def new_launches(self) -> float | None:
-        """Return the launches in new."""
+        """Return the launches in new; None where they are not known."""
         return None if self.unlisted == "new" else _total(self.new, 1)
 
     @property
     def change_ms(self) -> float:
-        """How much longer new spends in it."""
+        """Milliseconds per call that new spends longer in the group."""
         return (self.new_ms or 0.0) - (self.base_ms or 0.0)
 
     @property
     def is_refused(self) -> bool:
-        """Whether other operations are fused, or into another number of kernels."""
+        """Return whether both sides fused differently: other operations, or into another number of kernels."""
         names = [{stem(name) for name, *_ in side} for side in (self.base, self.new)]
         sizes = len(self.base), len(self.new)
         return bool(all(sizes) and not self.unlisted and (sizes[0] != sizes[1] or names[0] != names[1]))
 
     @property
     def name(self) -> str:
-        """The kernel's name without its number; for several kernels `1 fused softmax kernel became 4`."""
+        """`1 fused softmax kernel became 4` if both sides fused differently; else the name, of several kernels without a number."""
         if self.is_refused:
             return f"{self._kernels(self.base)} became {self._number}"
         names = [name for name, *_ in self.new or self.base]
@@ -98,7 +98,7 @@ class KernelGroup:
 
     @property
     def words(self) -> str:
-        """`1 fused softmax kernel (0.81 ms) became 4 (1.88 ms)`, or the name with both times."""
+        """The change in words: `1 fused softmax kernel (0.81 ms) became 4 (1.88 ms)`, or the name with the change of time."""
         times = [f"{ms or 0:.3g} ms" for ms in (self.base_ms, self.new_ms)]
         if self.is_refused:
             return f"{self._kernels(self.base)} ({times[0]}) became {self._number} ({times[1]})"
@@ -106,7 +106,7 @@ class KernelGroup:
 
     @property
     def names(self) -> str:
-        """All names, for a tooltip: those of base, then those of new."""
+        """Text for a tooltip: all names in base, then all in new, if both sides fused differently; else the name."""
         sides = ("; ".join(name for name, *_ in side) for side in (self.base, self.new))
         return " -> ".join(sides) if self.is_refused else self.name
 
@@ -115,7 +115,7 @@ class KernelGroup:
         return "another one" if len(self.base) == len(self.new) == 1 else str(len(self.new))
 
     def lines(self, base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the lines of the model's source that its kernels come from, by both sides' details: new's, else base's."""
+        """Return the lines of the model's source that the group's kernels come from: by new's details, else by base's."""
         after = source_lines(new, [name for name, *_ in self.new])
         return after or source_lines(base, [name for name, *_ in self.base])
 
@@ -126,7 +126,7 @@ class KernelGroup:
 
     @property
     def called(self) -> str:
-        """What it does, `fused softmax`, by its longest kernel; the name of a library's kernel."""
+        """The operation of its longest kernel, `fused softmax`, or the name of a library's kernel."""
         longest = max((*self.base, *self.new), key=lambda kernel: kernel[2])[0]
         operations = _operations(longest)
         if not operations:
@@ -142,7 +142,7 @@ class KernelGroup:
 class KernelShare:
     """A group's part of a change of device time. `share` of 0.84 is 84 %. The shares of one change add up to 1.
 
-    `lines` are those of the model's source that its kernels come from.
+    `lines` are the lines of the model's source that the group's kernels come from.
     """
 
     name: str
@@ -156,12 +156,12 @@ class KernelShare:
 
     @property
     def part(self) -> str:
-        """`84 % of the loss`."""
+        """The share in words: `84 % of the loss`."""
         return f"{100 * self.share:.0f} % of the {'loss' if self.is_loss else 'gain'}"
 
     @property
     def text(self) -> str:
-        """`triton_red_fused_sum_3 +0.21 ms, 84 % of the loss`, what became of its code, and where it comes from."""
+        """The part in words: `triton_red_fused_sum_3 +0.21 ms, 84 % of the loss`, the change of its code, and its source."""
         source = f", from {places(self.lines)}" if self.lines else ""
         return f"{self.words}, {self.part}" + (f" ({self.what})" if self.what else "") + source
 
@@ -171,8 +171,8 @@ def explained(
 ) -> tuple[KernelShare, ...]:
     """Return the groups that explain a change of the device time between two measurements' details, the largest share first.
 
-    The last entry is of all other kernels, where that is anything. Empty where a side has no kernels, or their time differs
-    by less than 1 %.
+    The last entry has all other kernels, if they have at least 1 % of the change. Empty where a side has no kernels, their time
+    differs by less than 1 %, or no group has a share of at least 10 %.
     """
     groups = compared_kernels(base, new, changed)
     before, after = (sum(getattr(one, side) or 0.0 for one in groups) for side in ("base_ms", "new_ms"))
@@ -197,7 +197,7 @@ def explained(
 def compared_kernels(
     base: Mapping[str, Any], new: Mapping[str, Any], changed: CodeChanges | None = None
 ) -> list[KernelGroup]:
-    """Return the groups of both sides' details, see `group_kernels`; none where a side has no kernels."""
+    """Return the groups of kernels in both sides' details (see `group_kernels`); empty where a side has no kernels."""
     before, after = (list(listed_kernels(details, "compiled")) for details in (base, new))
     return group_kernels(before, after, changed) if before and after else []
 
@@ -205,13 +205,14 @@ def compared_kernels(
 def group_kernels(
     base: Iterable[ListedKernel], new: Iterable[ListedKernel], changed: CodeChanges | None = None
 ) -> list[KernelGroup]:
-    """Return the kernels of two profiles in groups, the largest change of time first; what was not listed comes last.
+    """Return the kernels of two profiles in groups, the largest change of time first; the sum of unlisted kernels comes last.
 
-    Kernels belong together if their text is the same, or their operations. Where all kernels of some operations are on one
-    side only, they join those of the other side that were fused of them, or into them. A kernel that one side does not list,
-    since 24 others took longer there, is taken to take as long as the last of these, unless its code is not there.
+    Kernels belong together if they have the same text, or the same operations. Where all kernels of some operations are on one
+    side only, they join kernels of the other side that share most of these operations. A side lists its 24 longest kernels. A
+    kernel that it does not list is assumed to take as long as the shortest listed one, but no longer than on the other side or
+    than all unlisted kernels together. If the side has no code for the kernel, it takes no time there.
     """
-    # Without code a number says nothing: kernels that come or go shift it.
+    # Without code the number in a kernel's name says nothing: kernels that come or go shift it.
     sides = {
         side: [(name if changed else stem(name), launches, ms) for name, launches, ms in kernels]
         for side, kernels in (("base", base), ("new", new))
@@ -234,13 +235,13 @@ def group_kernels(
 
 
 def _operations(name: str) -> str:
-    """Return what a generated kernel was fused from, as its name says; empty for a library's kernel."""
+    """Return the operations that a generated kernel was fused from, as its name says; empty for a library's kernel."""
     match = _FUSED.match(name)
     return match[1] if match and not match[1].isdecimal() else ""
 
 
 def _by_code(changed: CodeChanges | None) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], Any]]:
-    """Return what became of each (side, name), and a common key for the names that one text has on both sides."""
+    """Return the change of the code of each (side, name), and a common key for the names that one text has on both sides."""
     whats: dict[tuple[str, str], str] = {}
     joined: dict[tuple[str, str], Any] = {}
     for pair in changed.pairs if changed else ():
@@ -260,7 +261,7 @@ def _what(group: Mapping[str, Sequence[ListedKernel]], whats: Mapping[tuple[str,
 
 
 def _join_refused(members: Mapping[Any, dict[str, list[ListedKernel]]]) -> list[dict[str, list[ListedKernel]]]:
-    """Return the groups, with generated kernels of one side joined to those of the other side that share their operations."""
+    """Return the groups after joining generated kernels of one side to kernels of the other side that share their operations."""
     parent = {key: key for key in members}
 
     def root(key: Any) -> Any:
@@ -292,7 +293,7 @@ def _words(kernels: Iterable[ListedKernel]) -> frozenset[str]:
 
 
 def _with_unlisted(groups: Sequence[KernelGroup], least: Mapping[str, float]) -> list[KernelGroup]:
-    """Return the groups with the time of kernels that a side does not list, which is taken from what it adds up."""
+    """Return the groups with a time for kernels that a side does not list, which is subtracted from the sum of unlisted ones."""
     rest = next((one for one in groups if one.name == REST), None)
     left = {"base": (rest and rest.base_ms) or 0.0, "new": (rest and rest.new_ms) or 0.0}
     found = []
@@ -322,7 +323,7 @@ def _with_unlisted(groups: Sequence[KernelGroup], least: Mapping[str, float]) ->
 
 
 def _least_listed(kernels: Sequence[ListedKernel]) -> float:
-    """Return the least time that is listed, where some kernels are not; else 0."""
+    """Return the least time that is listed, if some kernels are not listed; else 0."""
     times = {name: ms for name, _, ms in kernels}
     return min((ms for name, ms in times.items() if name != REST), default=0.0) if REST in times else 0.0
 

@@ -1,6 +1,6 @@
-"""Learns the noise of every cell, the spread of runs of the same code, from all stored runs.
+"""Learn the noise of every cell, the spread of runs of the same code, from all stored runs.
 
-It is learned from the measurements of the same cells in many runs, as arrays.
+The measurements of the same cells in many runs are held as arrays.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from db.connecting import Source
 from db.queries.series import LOOK_BACK, ReadRun, Repeats, repeats
 from db.queries.sides import Side
 
-#: What tells cells apart but for their config. Cells of one program that agree in all of it have one noise.
+#: The columns that tell cells apart, except for the config. Cells of one program that agree in all of them share one noise.
 _OF_CELL = ["model", "phase", "dtype", "device", "batch_size"]
-#: A cell whose status changed so many times is flaky.
+#: Fewest changes of status of a flaky cell.
 _TURNS = 3
 
 
 class RepeatRows:
-    """The measurements of `db.queries.series.Repeats`, oldest run first. Entry i of each array is of measurement i.
+    """The measurements of `db.queries.series.Repeats`, oldest run first. Entry i of each array belongs to measurement i.
 
     `cells` are the cells' ids, and `cell` is the index of each row's cell in it. `runs` are the store's numbers of the runs that
-    have rows, oldest first, and `run` is the index in it. `branch` and `version` are labels from 0, `version` of a commit under
-    one program. `unit` is a label of what has one noise: the program that a model's cell has now, on a testbed, or the cell
-    where the program is not known.
+    have rows, oldest first, and `run` is the index of each row's run in it. `branch` and `version` are labels from 0. A version
+    is one commit under one program. `unit` is a label of the rows that share one noise: one model's cells of one program on one
+    testbed, by the program that a cell has now. A cell whose program is not known is a unit of its own.
     """
 
     def __init__(self, repeats: Repeats) -> None:
@@ -88,9 +88,9 @@ class RepeatRows:
         with_untimed: bool = True,
         of_sides: Iterable[str] = (),
     ) -> RepeatRows:
-        """What the store holds about the cells of these sides, as `db.queries.series.repeats` reads it.
+        """Return the measurements that the store has of the cells of these sides, as `db.queries.series.repeats` reads them.
 
-        Raises `KeyError` for a metric that does not exist.
+        Raise `KeyError` for a metric that does not exist.
         """
         further = sorted(of_sides)
         return cls(
@@ -109,14 +109,14 @@ class RepeatRows:
         return len(self._rows)
 
     def values(self, metric: str) -> Numbers:
-        """The metric as it was measured, NaN where it was not. Raises `KeyError` if the rows do not have it."""
+        """Return the metric as it was measured, NaN where it was not. Raise `KeyError` if the rows do not have it."""
         return self._rows[metric].to_numpy(dtype=np.float64)
 
     @cached_property
     def program(self) -> Labels:
-        """A label of the program that each row's cell has now."""
-        # A commit that adds an option to Inductor makes every program a new one, and no noise a new one. So all runs of a cell
-        # are of the program that it has now.
+        """Labels of the programs that the rows' cells have now."""
+        # A commit that adds an option to Inductor changes every program, but not the noise. So all runs of a cell belong to the
+        # program that it has now.
         by_cell = self._rows["program"].groupby([self.cell, self._testbed])
         program = by_cell.transform("last").to_numpy()
         # A cell whose program is not known is a program of its own.
@@ -124,7 +124,7 @@ class RepeatRows:
 
     @cached_property
     def unit(self) -> Labels:
-        """See the class."""
+        """Labels of the rows that share one noise (see the class)."""
         same = np.ravel_multi_index(
             (self.program, self._cell_but_config[self.cell], self._testbed),
             (len(self) + 1, len(self.cells), len(self.runs)),
@@ -133,13 +133,13 @@ class RepeatRows:
 
     @cached_property
     def _same_unit(self) -> pd.DataFrame:
-        """The rows that share unit, run and replicate with another, by their number: only these can be copies."""
+        """The rows that share unit, run and replicate with another row, by their number: only these can be copies."""
         columns = {name: self._rows[name].to_numpy() for name in ("replicate", "started_at")}
         rows = pd.DataFrame({"unit": self.unit, "run": self.run, **columns})
         return rows[rows.duplicated(["unit", "run", "replicate"], keep=False)]
 
     def without_copies(self, usable: Mask, values: Numbers) -> Mask:
-        """The usable rows without copies: cells of one program may share its measurement, which is then counted once."""
+        """Return the usable rows without copies: cells of one program may share a measurement, which is then counted once."""
         rows = self._same_unit[usable[self._same_unit.index]]
         copies = rows.assign(value=values[rows.index]).duplicated()
         kept = usable.copy()
@@ -147,17 +147,17 @@ class RepeatRows:
         return kept
 
     def repeats(self, kept: Mask, between: tuple[int, int] | None) -> _Repeats:
-        """Return the repeats among the kept rows. Most metrics are measured in the same rows, which are grouped once."""
+        """Return the repeats among the kept rows. Most metrics are measured in the same rows, so the groups are cached."""
         key = kept.tobytes(), between
         if key not in self._repeats:
             self._repeats[key] = _Repeats(self, np.flatnonzero(kept), between)
         return self._repeats[key]
 
     def of_side(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers, Numbers]:
-        """Return of each of `cells` the mean ln of the metric over the runs of a side in which it passed, and two counts.
+        """Return for each of `cells` the mean ln of the metric over the runs of a side in which it passed, and two counts.
 
-        The counts are of these runs and of their nights. Replicates of a run are averaged first. NaN and 0 where there is none.
-        `keys` are the store's numbers of the runs.
+        The counts are the numbers of these runs and of their nights. Replicates of a run are averaged first. The mean is NaN and
+        the counts are 0 where there is no such run. `keys` are the store's numbers of the side's runs.
         """
         values = self.values(metric)
         usable = np.flatnonzero(self._of_side(keys) & (values > 0))
@@ -171,12 +171,12 @@ class RepeatRows:
             return np.bincount(owner, by_run, count) / runs, runs, nights
 
     def of_night(self, night: str) -> list[int]:
-        """The store's numbers of the runs of a night that have rows."""
+        """Return the store's numbers of the runs of a night that have rows."""
         keys: list[int] = self._runs.loc[self._runs["night"] == night, "run"].tolist()
         return keys
 
     def modes(self, metric: str) -> dict[str, tuple[float, float]]:
-        """Return the levels of each cell whose runs go to and fro between two (`two_modes`), by `cell_id`."""
+        """Return both levels of each cell whose runs go to and fro between two levels (`two_modes`), by `cell_id`."""
         values = self.values(metric)
         usable = np.flatnonzero(self.passed & (values > 0))
         usable = usable[np.isin(self.cell[usable], cells_with_gaps(np.log(values[usable]), self.cell[usable]))]
@@ -189,7 +189,7 @@ class RepeatRows:
         return found
 
     def extremes(self, keys: Iterable[int], metric: str) -> tuple[Numbers, Numbers]:
-        """The least and the greatest value of each of `cells` in a side's measurements that passed; NaN for none."""
+        """Return the least and the greatest value of each of `cells` in a side's measurements that passed; NaN for none."""
         usable, values = self._of_side(keys), self.values(metric)
         least, most = np.full((2, len(self.cells)), np.nan)
         np.fmin.at(least, self.cell[usable], values[usable])
@@ -201,15 +201,15 @@ class RepeatRows:
         return of_side
 
     def flaky(self) -> set[str]:
-        """Cells that broke, were fixed and broke again (or the other way), and have not ended the same way twice since.
+        """Return the ids of cells that broke, were fixed and broke again (or the other way round), last in their newest run.
 
-        Runs of one commit of a branch follow each other here: two commits that are measured in turn are not flaky.
+        The runs of one commit of a branch are put one after the other, so that measuring two commits in turn makes no cell flaky.
         """
         commit = self._runs.groupby(["branch", "commit"], sort=False).ngroup().to_numpy()
         place = np.empty(len(self.runs), dtype=np.int64)
         place[np.argsort(commit, kind="stable")] = np.arange(len(self.runs))
         pairs, of_row = np.unique(self.cell * max(1, len(self.runs)) + place[self.run], return_inverse=True)
-        # A run in which any replicate failed is one that failed.
+        # A run failed if any of its replicates failed.
         failed = np.bincount(of_row, ~self.passed, len(pairs)) > 0
         cells = pairs // max(1, len(self.runs))
         turned = (cells[1:] == cells[:-1]) & (failed[1:] != failed[:-1])
@@ -220,18 +220,18 @@ class RepeatRows:
 
 
 #: With at least this many commits of a branch, neighbouring nights count as repeats. With fewer, only runs of one commit do:
-#: a release that is measured several times tells its own noise, and the next release is another program.
+#: a release that is measured several times shows its own noise, and the next release is another program.
 FEWEST_COMMITS = 10
 #: The noise of siblings counts as at most this many runs of the cell itself. Some cells have two states that siblings do not
 #: have: the peak memory of speech_transformer is one of two values 2.7 % apart.
 MOST_FROM_SIBLINGS = 10.0
-#: A program with at least so many cells that have repeats has siblings of its own. Device time under max_autotune varies far
-#: more than under the default program, since each process chooses its kernels anew.
+#: If at least this many cells of a program have repeats, the program's cells are siblings of each other only. Device time under
+#: max_autotune varies far more than under the default program, since each process chooses its kernels anew.
 FEWEST_SIBLINGS = 20
 #: The steps of a series from base to new are judged, so they do not define the size of usual steps, if there are at most this
 #: many. With more steps between the sides, most of them are noise.
 MOST_BETWEEN = 3
-#: The part of the variance that the runs of a night have in common, where no night has two runs that could tell.
+#: The part of the variance that the runs of a night have in common, assumed where no night has two runs.
 UNKNOWN_PART = 0.5
 #: The median of the square of a standard normal variable.
 MEDIAN_OF_SQUARE = 0.4549
@@ -241,13 +241,13 @@ FLOOR = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The noise of one metric. Entry i of each array is of `RepeatRows.cells[i]`, NaN where the cell has no such metric.
+    """The noise of one metric. Entry i of each array belongs to `RepeatRows.cells[i]`, NaN where the cell has no such metric.
 
     `variance` is the variance of ln values between runs of different nights, `df` are its degrees of freedom, and `between` is
-    the part of it that the runs of one night have in common. `tail` has runs that were apart from their neighbours. `prior` is
+    the part of it that the runs of one night have in common. `tail` has the distances of runs from their neighbours. `prior` is
     the distribution over all cells (None where too few have repeats). `repeats` are the degrees of freedom of the repeats of
-    all cells together. With a control, `variance` is what the control does not explain. `slope` is the change of ln of the
-    metric per change of ln of the control. The variance of the slope is `variance` divided by `spread`.
+    all cells together. With a control, `variance` is the part that the control does not explain. `slope` is the change of ln of
+    the metric per change of ln of the control. The variance of the slope is `variance` divided by `spread`.
     """
 
     variance: Numbers
@@ -272,15 +272,16 @@ def learn_noise(
     common: Numbers | None = None,
     between: tuple[int, int] | None = None,
 ) -> Noise:
-    """Learns the noise of a metric (docs/statistics.md, "Two sides").
+    """Learn the noise of a metric (docs/statistics.md, "Two sides").
 
     Repeats are runs of one cell on one testbed, or of cells that are two names for one program: runs of one commit and program,
-    or of neighbouring nights where a branch has at least 10 commits. The few large steps between nights are cut off.
+    or of neighbouring nights where a branch has at least 10 commits. The few large steps between nights are clipped.
 
-    A `control` is another metric of the same process. What it explains is removed first, cell by cell, and rows without it do
-    not count. `common` is the result of `common_moves`, which is subtracted from both. `between` has two indices of `rows.runs`:
-    the last run of the earlier side and the first run of the later side. At most `MOST_BETWEEN` steps between them have no say
-    in where steps are cut off: else an old spike, which makes two large steps, would make the judged step look usual.
+    A `control` is another metric of the same process. The part that it explains is removed first, cell by cell, and rows without
+    it do not count. `common` is the result of `common_moves`, which is subtracted from both metrics. `between` has two indices of
+    `rows.runs`: the last run of the earlier side and the first run of the later side. If at most `MOST_BETWEEN` steps lie between
+    them, the limit at which steps are clipped is found without these steps: else an old spike, which makes two large steps, would
+    make the judged step look usual.
     """
     values, usable = _logs(rows, metric)
     beside = None
@@ -296,7 +297,7 @@ def learn_noise(
     left = values if beside is None else values - fitted[0][rows.unit] * beside
     program = np.zeros(len(own_df), dtype=np.int64)
     program[rows.unit] = rows.program
-    # Of a cell on several testbeds the newest run's counts.
+    # The unit of a cell on several testbeds is the one of its newest run.
     unit = np.full(len(rows.cells), len(own_df))
     unit[rows.cell[usable]] = rows.unit[usable]
     moderated = _with_siblings(own_variance, own_df, prior, program)
@@ -311,10 +312,10 @@ def learn_noise(
 
 
 def common_moves(rows: RepeatRows, control: str) -> Numbers:
-    """The common deviation of each row's run, in ln.
+    """Return the common deviation of each row's run, in ln.
 
-    It is the median over the run's cells of the deviation of `control` from the median of the cell's runs, and 0 for fewer
-    than 20 cells (`common_drift`).
+    It is the median, over the rows of the run, of the deviation of `control` from the median of its unit, and 0 for fewer than 20
+    rows (`common_drift`).
     """
     values, usable = _logs(rows, control)
     usual = pd.Series(values[usable]).groupby(rows.unit[usable]).transform("median").to_numpy()
@@ -327,22 +328,22 @@ def common_moves(rows: RepeatRows, control: str) -> Numbers:
 
 
 def _logs(rows: RepeatRows, metric: str) -> tuple[Numbers, Mask]:
-    """ln of the metric (NaN where not usable), and a mask of the usable rows: those that passed with a value above its floor."""
+    """Return ln of the metric (NaN where not usable), and a mask of the usable rows: they passed with a value above its floor."""
     values = rows.values(metric)
     usable = rows.passed & (values > METRICS[metric].floor) & np.isfinite(values)
     return np.log(values, where=usable, out=np.full(len(values), np.nan)), usable
 
 
 def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """The noise of every unit from its own runs: variance, df, slope and spread."""
+    """Return the noise of every unit from its own runs: variance, df, slope and spread."""
     df, y = repeats.df, repeats.deviations(values)
     slope, spread, squares = np.zeros(len(df)), np.full(len(df), np.inf), repeats.sums(y * y)
     if beside is not None:
         x = repeats.deviations(beside)
-        # The products use the same cut-off steps as the squares, so that they stay consistent.
+        # The products use the same clipped steps as the squares, so that they stay consistent.
         fitted = fit_slopes(repeats.sums(x * x), repeats.sums(x * y), squares)
         slope, spread, df = fitted.slope, fitted.spread, df - fitted.taken
-        # The residuals are cut off anew: a step that both metrics have may vanish in the residuals.
+        # The residuals are clipped on their own: a step that both metrics have may vanish in the residuals.
         squares = repeats.sums(repeats.deviations(values - slope[repeats.unit] * beside, beside) ** 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.maximum(squares / df, FLOOR**2), df, slope, spread
@@ -354,7 +355,7 @@ def _prior(variance: Numbers, df: Numbers) -> Prior | None:
 
 
 def _with_siblings(variance: Numbers, df: Numbers, prior: Prior | None, program: Labels) -> tuple[Numbers, Numbers]:
-    """Variance and df of every unit with what its siblings add: those of its program if they are enough, else all units."""
+    """Return variance and df of every unit, moderated by its siblings: the units of its program if enough, else all units."""
     moderated, freedom = moderate(variance, df, prior)
     for label in np.flatnonzero(np.bincount(program[df > 0]) >= FEWEST_SIBLINGS):
         of = program == label
@@ -363,7 +364,7 @@ def _with_siblings(variance: Numbers, df: Numbers, prior: Prior | None, program:
 
 
 class _RunsInTime(NamedTuple):
-    """The runs of each series, one series after the other; `rows` are their measurements, and `of_row` the run of each."""
+    """Runs in the order of time, one series after the other; `rows` are their measurements, and `of_row` the run of each row."""
 
     rows: Labels
     of_row: Labels
@@ -373,7 +374,7 @@ class _RunsInTime(NamedTuple):
 
 
 class _Repeats:
-    """Groups the kept rows into repeats: by commit in series with few commits, night by night in series with many."""
+    """Repeats among the kept rows: runs of one commit in series with few commits, neighbouring nights in series with many."""
 
     def __init__(self, rows: RepeatRows, kept: Labels, between: tuple[int, int] | None) -> None:
         self._kept, self.unit, self._run = kept, rows.unit, rows.run[kept]
@@ -409,7 +410,7 @@ class _Repeats:
         self.df = self.sums(np.concatenate((worth, np.full(len(of_steps), EFFICIENCY))))
 
     def deviations(self, values: Numbers, beside: Numbers | None = None) -> Numbers:
-        """The deviations of repeats from the mean of their commit, or from the night before.
+        """Return the deviations of repeats from the mean of their commit, or from the night before.
 
         `values` and `beside` have an entry per row. `beside` is passed on to `successive`.
         """
@@ -424,7 +425,7 @@ class _Repeats:
         return np.concatenate((around_means(values[self._few], self._groups), by_night))
 
     def _nights(self, values: Numbers) -> Numbers:
-        """The means of the nights."""
+        """Return the mean of each night of each series."""
         means: Numbers = np.bincount(self._night_of_row, values[self._kept]) / self._size
         return means
 
@@ -433,8 +434,8 @@ class _Repeats:
     ) -> tuple[Numbers, Numbers, Numbers]:
         """Return variance and df of every unit between runs of different nights, and the part that the runs of a night share.
 
-        `variance` is that of the means of nights, where a series is long enough for them, else that of repeats of a commit.
-        Where both sides were measured `in_turn`, they had the nights in common, and repeats tell all.
+        `variance` is the variance of the means of nights where a series is long enough for them, else of repeats of a commit.
+        If both sides were measured `in_turn`, they share the nights: `variance` and `df` stay as they are, and the part is 0.
         """
         if in_turn or not len(self._size):
             return variance, df, np.zeros(self._count)
@@ -460,7 +461,7 @@ class _Repeats:
 
     @cached_property
     def _in_time(self) -> _RunsInTime:
-        """The runs of each series in the order of time, without those after the last one of the earlier side."""
+        """The runs of each series in the order of time, without runs after the last run of the earlier side."""
         series = self._series_of_all[self._night_of_row]
         order = np.lexsort((self._run, series))
         if self._last_earlier is not None:
@@ -473,9 +474,9 @@ class _Repeats:
         return _RunsInTime(rows, np.cumsum(is_first) - 1, series[is_first], self.unit[rows[is_first]], is_earlier)
 
     def tail(self, values: Numbers) -> Tail:
-        """Return how far runs were from their neighbours in time, over the usual distance of their unit; arrays are by unit.
+        """Return the distances of runs from their neighbours in time, over the usual distance of their unit; arrays are by unit.
 
-        Runs after the last one of the earlier side are left out: they are judged. A new level has no run that is apart.
+        Runs after the last run of the earlier side are left out, since they are judged. No run is apart because of a new level.
         """
         runs = self._in_time
         means = np.bincount(runs.of_row, values[runs.rows]) / np.bincount(runs.of_row)
@@ -488,7 +489,7 @@ class _Repeats:
         return replace(tail_of(distance[known], runs.owner[known], self._count), apart=apart)
 
     def _within(self, values: Numbers) -> tuple[Numbers, Numbers]:
-        """The variance of the runs of a night, moderated, and its own degrees of freedom, of every unit."""
+        """Return for every unit the variance between the runs of a night, moderated, and the unit's own degrees of freedom."""
         deviations = around_means(values[self._kept], self._night_of_row)
         owners = self._unit_of_night[self._night_of_row]
         df = sums(1 - 1 / self._size[self._night_of_row], owners, self._count)
@@ -497,13 +498,14 @@ class _Repeats:
         return moderate(own, df, _prior(own, df))[0], df
 
     def _nights_over_repeats(self, values: Numbers, variance: Numbers, is_many: Mask) -> tuple[float, float]:
-        """How many times the variance that repeats explain neighbouring nights have, 1 at least, and its degrees of freedom.
+        """Return the variance of neighbouring nights over the variance that repeats explain, at least 1, and its df.
 
-        Of the units with few commits together. Nights of one commit count alone, if there are enough: they hold no change of
-        the code. Of nights of different commits a step is worth the median square of its units, so that a commit that changed a
-        few of them does not count; of several steps the lower median does, so that a commit that changed most of them does not
-        either. What all have in common from one night to the next is no noise of the nights. The step that is judged counts
-        only where there is no other one, or no other one of one commit, and then of at least 20 units.
+        The ratio is taken over all units with few commits together. Only steps between nights of one commit count if there are
+        enough of them, since the code did not change there. Of nights of different commits each step counts by the median
+        square of its units, so that a commit that changed a few units does not count. Of several such steps the lower median
+        counts, so that a commit that changed most units does not count either. The common step of all units from one night to
+        the next is subtracted, as it is no noise of the nights. The step that is judged counts only if there is no other step,
+        or no other step of one commit, and then only with at least 20 units.
         """
         means, of = self._nights(values), self._unit_of_night
         is_step = (self._series_of_all[1:] == self._series_of_all[:-1]) & ~is_many[of[1:]]
@@ -537,12 +539,15 @@ class _Repeats:
         return max(1.0, typical / MEDIAN_OF_SQUARE), min(MEDIAN_EFFICIENCY * scores.size, MOST_FROM_SIBLINGS)
 
     def sums(self, of_deviations: Numbers) -> Numbers:
-        """Sums per unit of values computed from `deviations`. The sum of squares over `df` is the variance."""
+        """Return the sums per unit of values computed from `deviations`. The sum of squares over `df` is the variance."""
         return sums(of_deviations, self._owners, self._count)
 
 
 def _judged(nights: Labels, series: Labels, between: tuple[int, ...] | None) -> Mask:
-    """Whether each step from one night to the next is judged. `between` are the nights of the ends of the two sides."""
+    """Return whether each step from one night to the next is judged: in a series with at most `MOST_BETWEEN` such steps.
+
+    `between` has the night of the last run of the earlier side and the night of the first run of the later side.
+    """
     within: Mask = series[1:] == series[:-1]
     if between is None:
         return np.zeros_like(within)

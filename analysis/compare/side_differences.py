@@ -1,4 +1,4 @@
-"""What differs around the numbers of two sides: environments, testbeds, evidence and generated code.
+"""Differences of two sides besides their numbers: environments, testbeds, evidence and generated code.
 
 Kernels are matched by their text first, then by their names without the number at the end. No query lives here.
 """
@@ -21,29 +21,29 @@ from db.queries.side_rows import CellState
 from db.queries.sides import Side
 from db.store_errors import counted
 
-#: The cells that a note names.
+#: Most cells that a note names.
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentDifference:
-    """One key of the fingerprint whose values differ between the sides; several values if a side has several."""
+    """A key of the fingerprint whose values differ between the sides, with all values that each side has."""
 
     key: str
     base: tuple[str, ...]
     new: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 def environment_differences(
     base: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]
 ) -> tuple[EnvironmentDifference, ...]:
-    """Keys (nested ones dotted) whose values differ between the fingerprints of two sides, sorted by key.
+    """Return the keys (nested ones dotted) whose values differ between the fingerprints of two sides, sorted by key.
 
-    A key that a side does not have shows with no value there. Nothing is compared with a side without fingerprints.
+    A key that a side lacks has no value there. Empty if a side has no fingerprints.
     """
     values = [_values(side) for side in (base, new)]
     if not all(values):
@@ -54,7 +54,7 @@ def environment_differences(
 
 
 def side_notes(base: Side, new: Side, cells: Sequence[CellComparison], *, across: bool) -> list[str]:
-    """Return what must be known to read a comparison, a sentence each. `across`: of two configs of one side."""
+    """Return the facts that a reader of a comparison needs, a sentence each. `across`: two configs are compared."""
     notes = _testbed_notes(base, new, cells) + run_notes(base, new)
     coded = [one.code_changed for one in cells if one.code_changed is not None]
     if coded:
@@ -79,7 +79,7 @@ def side_notes(base: Side, new: Side, cells: Sequence[CellComparison], *, across
 
 
 def carried_notes(nights: Sequence[str | None], of_side: str) -> list[str]:
-    """Return how many cells were not timed again since their code is that of an earlier night, whose results count."""
+    """Return a sentence on the cells that were not timed again, since their code equals an earlier night's, which counts."""
     counts = Counter(night for night in nights if night)
     if not counts:
         return []
@@ -88,7 +88,7 @@ def carried_notes(nights: Sequence[str | None], of_side: str) -> list[str]:
 
 
 def _testbed_notes(base: Side, new: Side, cells: Sequence[CellComparison]) -> list[str]:
-    """Return a line for every device type of which cells were measured on another testbed in new than in base."""
+    """Return a line for each device type with cells that were measured on another testbed in new than in base."""
     known = {run.testbed_id: run.testbed for run in (*base.runs, *new.runs)}
     by_device: dict[str, list[CellComparison]] = {}
     for one in cells:
@@ -106,7 +106,7 @@ def _testbed_notes(base: Side, new: Side, cells: Sequence[CellComparison]) -> li
 
 
 def pytorch_note(states: Sequence[CellState], of_side: str) -> list[str]:
-    """Return a sentence on PyTorch's own accuracy check of one side's cells, with those that it judges otherwise."""
+    """Return a sentence on PyTorch's own accuracy check of one side's cells, which names cells that it judges otherwise."""
     known = [state for state in states if state.passes_pytorch is not None and not state.is_not_applicable]
     if not any(PYTORCH_CHECK in state.values for state in known):
         return []
@@ -122,7 +122,7 @@ def pytorch_note(states: Sequence[CellState], of_side: str) -> list[str]:
 
 
 def run_notes(*sides: Side) -> list[str]:
-    """A line for every night of which runs have no end record: cells without a row may still be coming."""
+    """Return a line for each night with runs that have no end record: cells without a row may still be coming."""
     runs = {run.run_id: run for side in sides for run in side.runs}
     nights: dict[str, list[RunInfo]] = {}
     for run in runs.values():
@@ -149,7 +149,7 @@ def _values(fingerprints: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
 
 
 def _source_words(text: str, torch: str) -> str:
-    """`torch 2.11.0, unpatched` or `8 files of da9bfb0c0e over torch 2.11.0`, from what an overlay calls itself."""
+    """Return an overlay's source in words: `torch 2.11.0, unpatched` or `8 files of da9bfb0c0e over torch 2.11.0`."""
     match = re.fullmatch(r"(\d+) files of (\S+) over (\w+)(.*)", text)
     if not match:
         return text
@@ -165,7 +165,7 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _spell_differences(pairs: Mapping[tuple[str, str], int], known: Mapping[str, Mapping[str, Any]]) -> str:
-    """`gpu_index in 12 cells (0 in base, 1 and 2 in new), ...`: key by key what differs between the testbeds."""
+    """Return the differences between testbeds, key by key: `gpu_index in 12 cells (0 in base, 1 and 2 in new), ...`."""
     counts: Counter[str] = Counter()
     values: dict[str, tuple[set[str], set[str]]] = {}
     for (base, new), cells in pairs.items():
@@ -187,23 +187,23 @@ def _spell_differences(pairs: Mapping[tuple[str, str], int], known: Mapping[str,
     return ", ".join(words)
 
 
-#: Inductor numbers its kernels within a program, so that one fusion more renames all that follow.
+#: Inductor numbers its kernels within a program, so that one more fusion renames all kernels after it.
 _NUMBER = re.compile(r"^((?:triton|cpp)_.*?)_\d+$")
 
 
-#: Metrics that count what the compiler made, with their titles: each difference is told.
+#: Metrics that count what the compiler made, with their titles: every difference is listed.
 COUNTS = {metric.name: metric.title for metric in METRICS.values() if metric.is_count}
-#: Reasons that the collector keeps, by their key in the details, and what they are of.
+#: Keys of the reasons that the collector keeps in the details, and the kind of event that each key explains.
 REASONS = {
     "graph_break_reasons": "graph break",
     "recompile_reasons": "recompile",
     "cudagraph_skip_reasons": "cudagraph skip",
 }
-#: What the collector calls the kernels that it does not list one by one.
+#: The collector's name for the kernels that it does not list one by one.
 REST = "(other)"
 
 
-#: Of the details: lines of the model's source by kernel (`collector.measure.generated_code`); how many a sentence names.
+#: Key of the details for lines of the model's source by kernel (`collector.measure.generated_code`); most that a sentence names.
 KERNEL_LINES, _PLACES = "kernel_lines", 2
 
 
@@ -212,9 +212,9 @@ ListedKernel = tuple[str, float, float]
 
 
 def listed_kernels(details: Mapping[str, Any], kind: str) -> Iterator[ListedKernel]:
-    """Name, launches and milliseconds per call of the kernels of `kind`, as the profiler lists them.
+    """Yield name, launches and milliseconds per call of the kernels of `kind`, as the profiler lists them.
 
-    `kind` is "compiled", "eager", or "outside": what of the compiled ones no cudagraph launched.
+    `kind` is "compiled", "eager", or "outside": the compiled kernels that no cudagraph launched.
     """
     entries = details.get(f"{kind}_kernels")
     for entry in entries if isinstance(entries, list) else []:
@@ -224,14 +224,14 @@ def listed_kernels(details: Mapping[str, Any], kind: str) -> Iterator[ListedKern
 
 @lru_cache(1 << 16)  # a report asks for each kernel of a program as often as it has kernels that changed
 def stem(name: str) -> str:
-    """The name of a kernel without the number that Inductor gives it within a program; a library's name as it is."""
+    """Return the name of a kernel without the number that Inductor gives it within a program; a library's name as it is."""
     return match[1] if (match := _NUMBER.match(name)) else name
 
 
 def source_lines(details: Mapping[str, Any], names: Iterable[str]) -> tuple[str, ...]:
     """Return the lines of the model's source that kernels were generated from, `package/module.py:12  code`.
 
-    Names may be without their numbers. Empty where nothing is recorded, as of a library's kernel.
+    Names may be without their numbers. Empty where nothing is recorded, as for a library's kernel.
     """
     recorded = details.get(KERNEL_LINES)
     parts = (recorded.get("lines"), recorded.get("kernels")) if isinstance(recorded, Mapping) else (None, None)
@@ -246,27 +246,27 @@ def source_lines(details: Mapping[str, Any], names: Iterable[str]) -> tuple[str,
 
 
 def places(lines: Sequence[str]) -> str:
-    """Return where lines of source are, without their code: `bert/modeling_bert.py:12, bert/modeling_bert.py:40 and 2 more`."""
+    """Return the places of lines of source without the code: `bert/modeling_bert.py:12, bert/modeling_bert.py:40 and 2 more`."""
     more = f" and {len(lines) - _PLACES} more" if len(lines) > _PLACES else ""
     return ", ".join(line.partition("  ")[0] for line in lines[:_PLACES]) + more
 
 
 def is_float32(name: str) -> bool:
-    """Whether a library's kernel computes on float32, by its name; the names of generated kernels do not tell.
+    """Return whether a library's kernel computes on float32, by its name; the names of generated kernels do not show it.
 
-    cuBLAS and cuDNN write the types of both operands (`gemm_f32f32_...`, `sgemm`), ATen those of the first argument of a
-    template (`CUDAFunctor_add<float>`).
+    cuBLAS and cuDNN write the types of both operands (`gemm_f32f32_...`, `sgemm`), ATen writes the type of the first argument of
+    a template (`CUDAFunctor_add<float>`).
     """
     return re.search(r"sgemm|_f32f32_|<float[,>]", name) is not None
 
 
 def differences(base: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[EnvironmentDifference, ...]:
-    """Keys whose values differ; nothing where a side's record is lost."""
+    """Return the keys whose values differ between two records; empty where a side's record is lost."""
     return environment_differences([base], [new])
 
 
 def reasons(details: Mapping[str, Any], key: str) -> list[str]:
-    """Recorded reasons as texts; empty where there are none."""
+    """Return the recorded reasons as texts; empty where there are none."""
     recorded = details.get(key)
     if isinstance(recorded, Mapping):
         return [f"{name}: {value}" for name, value in recorded.items()]
@@ -285,7 +285,7 @@ class ReasonDifference:
 
 
 def reason_differences(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[ReasonDifference]:
-    """The reasons in the details of one side only, each once: kind by kind, new ones first."""
+    """Return the reasons in the details of one side only, each once: kind by kind, new ones first."""
     differing = []
     for key, what in REASONS.items():
         before, after = (dict.fromkeys(reasons(details, key)) for details in (base, new))
@@ -295,14 +295,14 @@ def reason_differences(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[
 
 
 def count_differences(base: Mapping[str, float], new: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """The counts of both sides' metrics that differ, by name."""
+    """Return the counts that both sides have and that differ, by name."""
     both = {name: (base[name], new[name]) for name in COUNTS if name in base and name in new}
     return {name: values for name, values in both.items() if values[0] != values[1]}
 
 
 SAME = "same code"
 WRAPPER = "wrapper changed"
-#: Of code whose text the database does not have.
+#: The words for changed code whose text the database does not have.
 DIFFERENT = "code changed"
 CAME, WENT, CHANGED = "added", "removed", "changed"
 
@@ -325,13 +325,13 @@ class KernelPair:
 
     @property
     def source(self) -> str:
-        """The operations that it is made of, as Inductor says; may be empty."""
+        """The operations that the kernel is made of, as Inductor says; may be empty."""
         kernel = self.new or self.base
         return kernel.source if kernel else ""
 
     @property
     def what(self) -> str:
-        """`added`, `removed` or `changed`; empty where the text is the same."""
+        """The change of the kernel: `added`, `removed` or `changed`; empty where the text is the same."""
         if self.base is None or self.new is None:
             return CAME if self.new else WENT
         return "" if self.base.text_id == self.new.text_id else CHANGED
@@ -339,7 +339,7 @@ class KernelPair:
 
 @dataclass(frozen=True, slots=True)
 class CodeChanges:
-    """What became of the generated code. `pairs` has all kernels: those of the new side in their order, then the removed ones."""
+    """Changes of the generated code. `pairs` has all kernels: the new side's in their order, then the removed ones."""
 
     same: bool
     pairs: tuple[KernelPair, ...]
@@ -351,14 +351,14 @@ class CodeChanges:
 
     @property
     def words(self) -> str:
-        """`same code`, `3 kernels changed` (added and removed ones included) or `wrapper changed`."""
+        """The changes in words: `same code`, `3 kernels changed` (added and removed ones included) or `wrapper changed`."""
         if self.same:
             return SAME
         return f"{counted(len(self.kernels), 'kernel')} changed" if self.kernels else WRAPPER
 
 
 def changes(base: Code, new: Code) -> CodeChanges:
-    """The generated code of base against that of new. A kernel that several graphs share counts once."""
+    """Compare the generated code of base with the generated code of new. A kernel that several graphs share counts once."""
     before, after = _kernels(base), _kernels(new)
     same_text = {kernel.text_id: kernel for kernel in before}
     left = {kernel.text_id for kernel in before} - {kernel.text_id for kernel in after}
@@ -367,7 +367,7 @@ def changes(base: Code, new: Code) -> CodeChanges:
         if kernel.text_id in left:
             by_stem.setdefault(stem(kernel.name), []).append(kernel)
     others = Counter(stem(kernel.name) for kernel in after if kernel.text_id not in same_text)
-    # Where one kernel became several, none of these is the same one.
+    # Where one kernel became several, it is paired with none of them.
     partners = {name: iter(kernels) for name, kernels in by_stem.items() if len(kernels) == others[name]}
     pairs = []
     for kernel in after:
@@ -378,7 +378,7 @@ def changes(base: Code, new: Code) -> CodeChanges:
 
 
 def _kernels(code: Code) -> list[Kernel]:
-    """The kernels of all graphs, each text once."""
+    """Return the kernels of all graphs, each text once."""
     first: dict[str, Kernel] = {}
     for kernel in code.kernels:
         first.setdefault(kernel.text_id, kernel)
@@ -386,7 +386,7 @@ def _kernels(code: Code) -> list[Kernel]:
 
 
 def winners(details: Mapping[str, Any]) -> dict[str, str]:
-    """The configuration that autotuning chose, by the name of the kernel or operation; the last one counts."""
+    """Return the configuration that autotuning chose, by the name of the kernel or operation; the last one counts."""
     entries = details.get("autotuned")
     rows = entries if isinstance(entries, list) else []
     return {str(row[0]): str(row[2]) for row in rows if isinstance(row, list | tuple) and len(row) >= 3}
@@ -396,7 +396,7 @@ def winners(details: Mapping[str, Any]) -> dict[str, str]:
 class KernelEvidence:
     """A kernel with its device time (ms per call) and the configuration that won its autotuning; None where not known.
 
-    `lines` of the model's source that it was generated from: those of new, else of base.
+    `lines` are the lines of the model's source that it was generated from: new's, else base's.
     """
 
     pair: KernelPair
@@ -408,17 +408,17 @@ class KernelEvidence:
 
     @property
     def what(self) -> str:
-        """What became of it; `tuned differently` where only the chosen configuration differs."""
+        """The change of the kernel; `tuned differently` where only the chosen configuration differs."""
         return self.pair.what or ("tuned differently" if self.is_tuned_differently else "")
 
     @property
     def is_tuned_differently(self) -> bool:
-        """Whether both sides tuned it and chose different configurations."""
+        """Return whether both sides tuned the kernel and chose different configurations."""
         return None not in (self.base_winner, self.new_winner) and self.base_winner != self.new_winner
 
 
 def kernel_evidence(changed: CodeChanges, base: Mapping[str, Any], new: Mapping[str, Any]) -> list[KernelEvidence]:
-    """The kernels that came, went, changed or were tuned differently, with what both sides' details say of them.
+    """Return the kernels that were added, removed, changed or tuned differently, with times and configurations of both sides.
 
     The largest change of time comes first. The profiler adds up kernels of one name, which several graphs may have.
     """

@@ -1,4 +1,4 @@
-"""Cells into groups of one suite and config: pass rates with their counts, averages with their n, intervals and looks."""
+"""Groups of cells of one suite and config: pass rates with their counts, averages with their n, intervals and looks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIGURES = (
     *("speedup", "device_speedup", "compiled_ms", "compiled_kernel_ms", "eager_ms", "compression"),
     "compile_cold_s",
 )
-#: A smaller relative change would be shown as 0.0 %.
+#: Relative changes below this are shown as 0.0 %.
 SHOWN_AS_NONE = 5e-4
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The keys of a group: cells of one suite, phase, dtype, device and config have one set of averages."""
+    """Keys of a group: cells of one suite, phase, dtype, device and config have one set of averages."""
 
     suite: str
     phase: str
@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Cells of one group on one side. `planned` is what was expected: planned, or measured without a plan.
+    """Numbers of cells of one group on one side. `planned` counts the expected cells: planned, or measured without a plan.
 
     `pytorch_passed` of `pytorch_judged` pass PyTorch's own accuracy check; both are 0 where no cell has its verdict.
     """
@@ -72,7 +72,7 @@ class Counts:
         theirs = [state.passes_pytorch for state in states if not state.is_not_applicable]
         known = [theirs.count(True), theirs.count(True) + theirs.count(False)]
         if not any(PYTORCH_CHECK in state.values for state in states):
-            known = [0, 0]  # what failed before the check says nothing of it
+            known = [0, 0]  # cells that failed before the check say nothing about it
         return cls(planned, measured, passed, measured - passed - not_applicable, not_applicable, *known)
 
     @property
@@ -82,17 +82,17 @@ class Counts:
 
     @property
     def attempted(self) -> int:
-        """The pass rate's denominator: measured cells less the unavailable and skipped ones."""
+        """The pass rate's denominator: measured cells, without the unavailable and skipped ones."""
         return self.measured - self.not_applicable
 
     @property
     def pass_rate(self) -> float | None:
-        """Passed over attempted, 0 to 1; None where nothing was attempted. What is missing is counted apart."""
+        """Passed over attempted, 0 to 1; None where nothing was attempted. Missing cells are counted apart."""
         return self.passed / self.attempted if self.attempted else None
 
     @property
     def pytorch_differs(self) -> bool:
-        """Whether PyTorch's own check has another pass rate."""
+        """Return whether PyTorch's own check has another pass rate."""
         return self.pytorch_passed * self.attempted != self.passed * self.pytorch_judged
 
     def to_json(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class PairedFigure:
 
     @property
     def ratio(self) -> float | None:
-        """New over base; None where either is unknown or base is 0."""
+        """New over base; None where either is unknown, or base is 0 and new is not."""
         return ratio(self.base, self.new)
 
     @property
@@ -157,11 +157,11 @@ class PairedFigure:
 
 @dataclass(frozen=True, slots=True)
 class AverageChange:
-    """New over base of an average over `n` cells, with its 95 % interval over models; None below 5 models.
+    """Change of an average over `n` cells, new over base, with its 95 % interval over models; None below 5 models.
 
-    `look` is better or worse where the average is known to have changed: its interval excludes no change, and a cell in it
-    changed likewise. An interval over models knows no noise from run to run, so alone it would colour two nights of one
-    commit.
+    `look` is better or worse where the average is known to have changed: the interval excludes 1, and a cell in the average
+    changed in the same direction. An interval over models knows no noise from run to run, so alone it would colour two nights of
+    one commit.
     """
 
     metric: str
@@ -217,7 +217,7 @@ class SuiteChange:
 
 
 def summarise_groups(states: Iterable[CellState]) -> tuple[SuiteSummary, ...]:
-    """Return every group of one side's cells, in the order of its name."""
+    """Return every group of one side's cells, in the order of their names."""
     grouped = _grouped(states, lambda state: Group.of(state.cell))  # type: ignore[arg-type]  # a side's own cells
     return tuple(
         SuiteSummary(group, Counts.of(of_group), {metric: _average(metric, of_group) for metric in FIGURES})
@@ -226,7 +226,7 @@ def summarise_groups(states: Iterable[CellState]) -> tuple[SuiteSummary, ...]:
 
 
 def compare_groups(cells: Iterable[CellComparison]) -> tuple[SuiteChange, ...]:
-    """Return every group of compared cells, in the order of its name."""
+    """Return every group of compared cells, in the order of their names."""
     return tuple(_compared(*of_group) for of_group in _grouped(cells, lambda one: Group.of(one.cell)))
 
 
@@ -251,7 +251,7 @@ def _grouped(items: Iterable[T], group_of: Callable[[T], Group]) -> list[tuple[G
 
 
 def _usable(metric: str, state: CellState) -> float | None:
-    """Return the value of a cell that passes. A ratio or latency of 0 is what some tools write for "failed"."""
+    """Return the value of a cell that passes, or None. Some tools write a ratio or latency of 0 for "failed": it is no value."""
     found = state.values.get(metric) if state.passes else None
     return found if found is not None and (found > 0 or METRICS[metric].average == "mean") else None
 
@@ -263,7 +263,7 @@ def _mean(metric: str, values: Sequence[float]) -> float | None:
 
 
 def _average(metric: str, states: Sequence[CellState]) -> Figure:
-    """Return the average over a side; none where cells were not timed again, without which it would be that of others."""
+    """Return the average over a side; no value where cells were not timed again, since it would leave these cells out."""
     values = [_usable(metric, state) for state in states]
     is_untimed = (state.passes and state.code_id and "compiled_ms" not in state.values for state in states)
     if any(untimed and value is None for untimed, value in zip(is_untimed, values, strict=True)):
@@ -288,7 +288,7 @@ def _paired(metric: str, cells: Sequence[CellComparison]) -> PairedFigure:
 def average_change(metric: str, cells: Iterable[CellComparison], *, is_adjusted: bool = False) -> AverageChange | None:
     """Return the change of an average over the cells that pass on both sides and have it there; None for no cell.
 
-    `is_adjusted`: the change of each cell is without the machine's part, as its verdict's.
+    `is_adjusted`: a geometric mean takes the changes of cells without the machine's part, as the verdicts do.
     """
     passing = [one for one in cells if one.passes]
     is_mean = METRICS[metric].average == "mean"
@@ -309,9 +309,9 @@ def average_change(metric: str, cells: Iterable[CellComparison], *, is_adjusted:
 
 
 def _look(metric: str, found: float, interval: Interval | None, cells: Sequence[CellComparison]) -> Look:
-    """Return THE colour of an average; see `AverageChange`.
+    """Return the look of an average; see `AverageChange`.
 
-    A ratio is formed on one machine. A mean of times over cells of which one changed the machine has no look.
+    A ratio compares times of one machine. A mean of times is calm if any of its cells changed the machine.
     """
     if interval is None or interval.low <= 1 <= interval.high or abs(found - 1) < SHOWN_AS_NONE:
         return "calm"
