@@ -19,15 +19,15 @@ from db.queries.side_rows import CellState
 from db.queries.sides import Side
 from db.store_errors import counted
 
-#: What stands for "not measured".
+#: The text for "not measured".
 NOTHING = "-"
-#: What outcomes are called; others are called by their key, with spaces. Files, JSON and addresses have the key.
+#: The names of some outcomes; other outcomes are named by their key, with spaces. Files, JSON and addresses have the key.
 _CALLED = {
     Outcome.INCONCLUSIVE.value: "no clear change",
     Outcome.ENTERED.value: "only planned in new",
     Outcome.LEFT.value: "only planned in base",
 }
-#: Models that a line names for each verdict, those that changed most.
+#: Most models that a line names for each verdict, those with the largest changes.
 _NAMED = 3
 #: A compiled program with a smaller speedup is slower than eager by more than a latency's smallest effect.
 _NO_GAIN = 1 / (1 + MIN_EFFECT["compiled_ms"])
@@ -68,13 +68,13 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def ruled_out(low: float | None, high: float | None) -> str:
-    """`more than 4 % ruled out`, by both ends of an interval of relative changes; empty where it is not known."""
+    """Return `more than 4 % ruled out`, from both ends of an interval of relative changes; empty where it is not known."""
     ends = [abs(end) for end in (low, high) if end is not None and math.isfinite(end)]
     return f"more than {math.ceil(round(100 * max(ends), 6)):,} % ruled out" if len(ends) == 2 else ""
 
 
 def further_runs(more: float | None) -> str:
-    """Return how many further runs of each side would settle a cell; empty where it is not known."""
+    """Return in words how many further runs of each side would settle a cell; empty where it is not known."""
     if more is None:
         return ""
     if math.isinf(more):
@@ -83,12 +83,12 @@ def further_runs(more: float | None) -> str:
 
 
 def called(outcome: str) -> str:
-    """Return what an outcome, or another key of ours, is called."""
+    """Return the name of an outcome or of another key, as pages and texts show it."""
     return _CALLED.get(outcome, outcome.replace("_", " "))
 
 
 def tally(counts: Mapping[str, int]) -> str:
-    """`2 regressed, 1 broke`; empty for nothing."""
+    """Return counts in words, `2 regressed, 1 broke`; empty for no counts."""
     return ", ".join(f"{count} {called(word)}" for word, count in counts.items())
 
 
@@ -117,9 +117,9 @@ def whole_percent(part: int, whole: int) -> int:
 
 
 def pass_rate(counts: Counts) -> str:
-    """`92% 11/12` of the measured cells, with what is missing or does not apply behind it; `-` where none was measured.
+    """Return `92% 11/12` of the measured cells, then missing and not applicable cells; `-` where none was measured.
 
-    PyTorch's own pass rate stands there where it is another one.
+    PyTorch's own pass rate is added where it differs.
     """
     rate = f"{whole_percent(counts.passed, counts.attempted)}% " if counts.attempted else ""
     text = f"{rate}{counts.passed}/{counts.attempted}" if rate else NOTHING
@@ -131,7 +131,7 @@ def pass_rate(counts: Counts) -> str:
 
 
 def finding_words(finding: Finding) -> str:
-    """`device time +37.5 %`, with `host overhead` where only wall time moved; the dimension where no metric decided."""
+    """Return `device time +37.5 %`, with `host overhead` where only wall time moved; the dimension where no metric decided."""
     if finding.metric is None:
         return finding.dimension.value
     title = METRICS[finding.metric].title
@@ -140,7 +140,7 @@ def finding_words(finding: Finding) -> str:
 
 
 def beside_words(one: CellComparison, finding: Finding) -> str:
-    """Return what belongs beside a finding: the other latency, or beside compile time the tuning, and the other way round."""
+    """Return the text beside a finding: the other latency; beside compile time the tuning time, and the other way round."""
     if finding.is_host_overhead:
         return "host overhead"
     if finding.dimension is Dimension.COMPILE and finding.metric:
@@ -150,7 +150,7 @@ def beside_words(one: CellComparison, finding: Finding) -> str:
 
 
 def _beside_compile_time(one: CellComparison, metric: str) -> str:
-    """`tuning 0.0 s -> 8.4 s`; empty where neither side has as much as the metric's floor."""
+    """Return `tuning 0.0 s -> 8.4 s`; empty where neither side is above the metric's floor."""
     values = [state.values.get(metric) for state in (one.base, one.new)]
     if max((number for number in values if number is not None), default=0.0) <= METRICS[metric].floor:
         return ""
@@ -158,7 +158,7 @@ def _beside_compile_time(one: CellComparison, metric: str) -> str:
 
 
 def undecided_words(one: CellComparison, finding: Finding) -> str:
-    """Return what is known of a cell without a clear change: what is ruled out, and what would settle it."""
+    """Return a text on a cell without a clear change: the changes that are ruled out, and the runs that would settle it."""
     if one.testbed_changed:
         return "measured on another testbed"
     judged = finding.judged
@@ -168,13 +168,13 @@ def undecided_words(one: CellComparison, finding: Finding) -> str:
 
 
 def eager_words(state: CellState) -> str:
-    """`slower than eager (0.59x)` where the compiled program is; empty elsewhere."""
+    """Return `slower than eager (0.59x)` if the compiled program is slower than eager; else an empty text."""
     speedup = state.values.get("speedup") if state.passes else None
     return f"slower than eager ({speedup:.2f}x)" if speedup is not None and speedup < _NO_GAIN else ""
 
 
 def slower_than_eager(comparison: Comparison) -> tuple[int, str]:
-    """Return how many cells of new are slower than eager, and a text that names the worst; 0 and nothing for none."""
+    """Return how many cells of new are slower than eager, and a text that names the worst; 0 and "" for none."""
     worst = sorted((one for one in comparison.cells if eager_words(one.new)), key=lambda one: one.new.values["speedup"])
     if not worst:
         return 0, ""
@@ -184,7 +184,10 @@ def slower_than_eager(comparison: Comparison) -> tuple[int, str]:
 
 
 def verdict_counts(comparison: Comparison) -> list[tuple[Dimension, list[tuple[Outcome, str, str]]]]:
-    """Return for each dimension each verdict, `3 regressed`, and which cells changed most, empty for no change."""
+    """Return for each dimension its verdicts, each in words, `3 regressed`, and with the cells that changed most.
+
+    The text on the cells is empty for a verdict that is no change.
+    """
     return [
         (
             dimension,
@@ -198,7 +201,7 @@ def verdict_counts(comparison: Comparison) -> list[tuple[Dimension, list[tuple[O
 
 
 def dimension_lines(comparison: Comparison) -> list[str]:
-    """Return a line for each dimension: how many cells have which verdict, and which changed most.
+    """Return a line for each dimension: the number of cells of each verdict, and the cells that changed most.
 
     The last line names the cells that are slower than eager, if any are.
     """
@@ -218,7 +221,7 @@ def _most_changed(comparison: Comparison, dimension: Dimension, verdict: Outcome
 
 
 def _change_words(one: CellComparison, finding: Finding) -> str:
-    """`+37.5 %`, or `0 -> 6` where it began at nothing."""
+    """Return `+37.5 %`, or `0 -> 6` where the metric began at 0."""
     if finding.change is not None or finding.metric is None:
         return percent(finding.change)
     return _both_sides(one, finding.metric)
@@ -252,7 +255,7 @@ def _model(one: CellComparison) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """In how many models a dimension got worse or better; `most` is the cell that changed most, and `finding` its change."""
+    """Number of models in which a dimension got worse or better; `most` is the cell that changed most, `finding` its change."""
 
     dimension: Dimension
     verdict: Outcome
@@ -261,7 +264,10 @@ class Claim:
     finding: Finding
 
     def parts(self, of: str, named: Callable[[CellComparison], str]) -> list[str]:
-        """`latency in 24 of 56 models (up to +37.5 %, T5Small)`; `of` is ` of 56 models`, `named` writes a cell."""
+        """Return the pieces of `latency in 24 of 56 models (up to +37.5 %, T5Small)`.
+
+        `of` is ` of 56 models`, `named` writes a cell.
+        """
         words = f"{self.dimension.value} in {self.models}{of}"
         if self.verdict in (Outcome.BROKE, Outcome.FIXED):
             more = ", ..." if self.models > 1 else ""
@@ -273,7 +279,10 @@ class Claim:
 
 
 def claims(comparison: Comparison) -> list[Claim]:
-    """Return what got worse, then what got better, in the order of the dimensions."""
+    """Return the claims on changes for the worse, then for the better, each in the order of the dimensions.
+
+    Cells that broke come before other changes for the worse, cells that were fixed before other changes for the better.
+    """
     found = []
     for verdict in _CLAIMED:
         for dimension in Dimension:
@@ -282,7 +291,7 @@ def claims(comparison: Comparison) -> list[Claim]:
     return found
 
 
-#: Verdicts of cells that the verdict on the whole counts apart, and those of cells of which nothing was judged.
+#: Verdicts that the verdict on the whole counts apart, and verdicts of cells without a judgement.
 _SAID_APART = (Outcome.MISSING, Outcome.FLAKY, Outcome.STILL_FAILING, Outcome.ENVIRONMENT_CHANGED)
 _NOT_JUDGED = (*_SAID_APART, Outcome.INCONCLUSIVE)
 
@@ -290,7 +299,7 @@ _NOT_JUDGED = (*_SAID_APART, Outcome.INCONCLUSIVE)
 def sentence_parts(comparison: Comparison, named: Callable[[CellComparison], str] = _model) -> list[str]:
     """Return the verdict on the whole by dimension, in pieces to be joined; `named` writes a cell.
 
-    What is undecided is said to be that, and nothing is said to be fine because of it.
+    Undecided models are reported as undecided, and never as a sign that nothing got worse.
     """
     measured = _models(one for one in comparison.cells if one.findings)
     if not measured:
@@ -328,7 +337,7 @@ def _claimed(head: str, found: Sequence[Claim], of: int, named: Callable[[CellCo
     for place, claim in enumerate(found):
         parts += [", "] if place else []
         parts += claim.parts(whole, named)
-        whole = whole if claim.dimension is Dimension.CORRECTNESS else ""  # the first number says of how many
+        whole = whole if claim.dimension is Dimension.CORRECTNESS else ""  # only the first number needs "of 56 models"
     return [*parts, ". "]
 
 
@@ -337,7 +346,7 @@ def _models(cells: Iterable[CellComparison]) -> set[tuple[str, str]]:
 
 
 def noise_line(comparison: Comparison, metrics: Iterable[str] | None = None) -> str:
-    """Return the typical noise per metric, from how many repeats, and the drift that was removed; what to do without any."""
+    """Return the typical noise per metric, its number of repeats, and the drift that was removed; if unknown, what to do."""
     facts = comparison.noise
     names = tuple(facts) if metrics is None else tuple(metrics)
     known = {name: noise for name in names if (noise := facts[name].typical) is not None}
@@ -351,7 +360,7 @@ def noise_line(comparison: Comparison, metrics: Iterable[str] | None = None) -> 
 
 
 def drift_lines(comparison: Comparison, metrics: Iterable[str] | None = None) -> list[str]:
-    """Return a sentence with the drift of the machine that was removed from each metric; nothing where none was."""
+    """Return a sentence with the drift of the machine that was removed from each metric; an empty list where none was."""
     facts = comparison.noise
     names = tuple(facts) if metrics is None else tuple(metrics)
     drifts = {name: drift for name in names if abs(drift := (facts[name].drift or 0.0)) >= SHOWN_AS_NONE}

@@ -1,9 +1,9 @@
-"""What to run again: cells so that a comparison can tell, the command that measures a cell as a run did, and one kernel alone.
+"""Plan what to run again: the cells that decide a comparison, the command that measures a cell as a run did, one kernel alone.
 
-The script of a kernel is written from what the database has: its source, and the sizes, strides and dtypes that the wrapper
-gives it; it runs and times the kernel as it was in base and in new. Nothing is run here. tritonparse writes such scripts, too,
-and can keep the very values of the tensors; but it needs the program to be run again under its tracing, for both torches,
-where this needs the stored code alone.
+The script of a kernel is written from the database: the kernel's source, and the sizes, strides and dtypes that the wrapper
+gives it. The script runs and times the kernel as it was in base and in new. Nothing is run here. tritonparse writes such scripts,
+too, and can keep the very values of the tensors, but it needs the program to run again under its tracing, for both torches. This
+module needs the stored code only.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from db.store_errors import counted
 
 
 class NoScriptError(ExpectedError):
-    """No script can be written of this kernel; the text says why."""
+    """The error that no script can be written of a kernel; its text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredKernel:
-    """A kernel of a side: its name, its source as a Python expression, the calls of it, and lines for the script's head.
+    """A kernel of a side: its name, its source as a Python expression, its calls, and lines for the script's head.
 
-    `ms` is the device time of a launch in that run, where it was listed.
+    `ms` is the device time of a launch in the side's run, None where it was not listed.
     """
 
     side: str
@@ -53,7 +53,7 @@ def find_kernel(side: str, code: Code, texts: Mapping[str, str], name: str) -> S
     """Return a kernel of a side's code by its name; `texts` are by id.
 
     Raises:
-        NoScriptError: there is none, it is no Triton kernel, or its source or the wrapper is not stored.
+        NoScriptError: there is no such kernel, it is no Triton kernel, or its source or the wrapper is not stored.
     """
     for graph in code.graphs:
         kernel = next((kernel for kernel in graph.kernels if kernel.name == name), None)
@@ -103,7 +103,7 @@ def _comments(kernel: StoredKernel) -> str:
 
 
 def _lines(lines: Iterable[str]) -> str:
-    """Return comments: what comes from the database is of printable characters, a line each."""
+    """Return the lines as comments: at most 300 characters each, and a space for each character that is not printable."""
     shown = ("".join(char if char.isprintable() else " " for char in line)[:300] for line in lines)
     return "".join(f"# {line}\n" for line in shown)
 
@@ -162,7 +162,7 @@ def time_it(side, kernel, arguments, name, stored_ms):
 """
 
 
-#: What one more run confirms or clears up.
+#: Outcomes that one more run confirms or clears up.
 _ONCE = (Outcome.REGRESSED, Outcome.BROKE, Outcome.FLAKY)
 
 
@@ -178,10 +178,11 @@ class AgainCell:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The cells to measure again, most runs first, and how many others cannot be settled that way.
+    """The cells to measure again, most runs first, and the numbers of cells that further runs do not settle.
 
-    `too_noisy` would need more than 50 runs, `elsewhere` were measured on another testbed (measure both sides on one),
-    `missing` were planned and not measured (`resume` goes on with a night), `unreadable` have a config of another version.
+    `too_noisy` cells would need more than 50 runs, `elsewhere` cells were measured on another testbed (measure both sides on
+    one), `missing` cells were planned and not measured (`resume` goes on with a night), and `unreadable` cells have a config of
+    another version, or a config that names a program.
     """
 
     cells: tuple[AgainCell, ...]
@@ -192,11 +193,11 @@ class Again:
 
     @property
     def runs(self) -> int:
-        """Runs that the cell with the most needs."""
+        """The largest number of runs that a cell needs."""
         return max((cell.runs for cell in self.cells), default=0)
 
     def unsettled(self) -> list[str]:
-        """A sentence for each reason why further runs settle nothing."""
+        """Return a sentence for each reason why further runs settle nothing."""
         reasons = {
             "would take more than 50 further runs: lower the noise instead": self.too_noisy,
             "measured on different testbeds: measure both sides on one": self.elsewhere,
@@ -206,7 +207,7 @@ class Again:
         return [f"{counted(count, 'cell')} {reason}" for reason, count in reasons.items() if count]
 
     def to_plan(self) -> dict[str, Any]:
-        """A plan as `plan --json` writes it, with `runs`: how often each cell is to be measured, by `cell_id`."""
+        """Return a plan as `plan --json` writes it, with `runs`: how often each cell is to be measured, by `cell_id`."""
         return {
             "cells": [item.cell.to_json() for item in self.cells],
             "left_out": [],
@@ -214,7 +215,7 @@ class Again:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         cells = [
             {"cell_id": item.cell.cell_id, "cell": item.name, "runs": item.runs, "why": item.why} for item in self.cells
         ]
@@ -222,14 +223,14 @@ class Again:
         return {"cells": cells, "runs": self.runs, **left}
 
 
-#: Where no further run settles anything.
+#: No cell to measure again: no further run settles anything.
 NOTHING_AGAIN = Again((), 0, 0, 0, 0)
 
 
 def find_again(comparison: Comparison, configs: Mapping[str, Config]) -> Again:
-    """Inconclusive cells with the runs that their verdict asks for; what regressed, broke or is flaky once more.
+    """Return the cells to measure again: inconclusive ones as often as their verdict asks, others once.
 
-    `configs` are the requests by `config_id`.
+    Cells that regressed, broke or are flaky are measured once more. `configs` are the requests by `config_id`.
     """
     counts = {"too_noisy": 0, "elsewhere": 0, "missing": 0, "unreadable": 0}
     cells = []
@@ -246,17 +247,17 @@ def find_again(comparison: Comparison, configs: Mapping[str, Config]) -> Again:
 
 
 def cell_of(name: CellName, configs: Mapping[str, Config]) -> Cell:
-    """Return the collector's value of a compared cell."""
+    """Return the collector's `Cell` for a compared cell."""
     axes = name.suite, name.model, Phase(name.phase), name.dtype, name.device, name.batch_size
     return Cell(*axes, configs[name.config_id])
 
 
 def _runs(row: CellComparison) -> tuple[int, str]:
-    """How often a cell is to be measured again, or the word for why that does not help; 0 and nothing: no need."""
+    """Return how often to measure a cell again, or 0 and the word for why that does not help; 0 and "" if there is no need."""
     if row.outcome.verdict is Outcome.MISSING:
         return 0, "missing"
     if row.model_changed:
-        return 0, ""  # of which nothing can be told
+        return 0, ""  # its numbers say nothing about torch
     if row.outcome is Outcome.ENVIRONMENT_CHANGED or (row.outcome is Outcome.INCONCLUSIVE and row.testbed_changed):
         return 0, "elsewhere"
     if row.outcome in _ONCE:
@@ -265,24 +266,24 @@ def _runs(row: CellComparison) -> tuple[int, str]:
         return 0, ""
     needed = row.more_runs
     if needed is None:
-        return 1, ""  # nothing is known of the noise: a second run is where that begins
+        return 1, ""  # the noise is not known, and a second run is needed to learn it
     # At the limit the interval is narrow enough, and one more run moves the estimate.
     return (0, "too_noisy") if needed == float("inf") else (max(1, int(needed)), "")
 
 
-#: The switches of `collector.settings` with their defaults, and the optimizers of `collector.settings` that a
-#: step can end with: both modules import torch, which reports and pages do without.
+#: The switches of `collector.settings` with their defaults, and its optimizers that a step can end with. They are written here
+#: again, since that module imports torch, which reports and pages do without.
 SWITCHES = {"tf32_matmul": True, "tf32_cudnn": True, "reduced_math_attention": True, "cudnn_benchmark": False}
 STEPPED_BY = ("sgd", "adam")
 _SHA = re.compile(r"[0-9a-fA-F]{6,40}")
-#: What a check chooses itself.
+#: Options that a check chooses itself.
 _OF_A_RUN = re.compile(r" --(?:source|shared-tuning) \S+")
 
 
 def repro_as(cell: Cell, run: RunInfo | None, used: Mapping[str, Any]) -> str:
-    """Return the command for a cell with the options that `run` was given, `used` being its environment.
+    """Return the command for a cell with the options that `run` was given; `used` is its environment.
 
-    `pytorch` stands for a clone of the repository, `tuning` for a folder. A command that cannot be given stays a comment.
+    `pytorch` stands for a clone of the repository, `tuning` for a folder. If there is no such command, the text is a comment.
     """
     command = repro_command(cell)
     if run is None or command.startswith("#"):
@@ -308,5 +309,5 @@ def stored_repro(conn: Connection, cell: Cell, run_id: str | None) -> str:
 
 
 def as_check(command: str, check: str) -> str:
-    """Return the command with `check` in place of `inductor-watch run`, without what a check chooses itself."""
+    """Return the command with `check` in place of `inductor-watch run`, without the options that a check chooses itself."""
     return _OF_A_RUN.sub("", command).replace("inductor-watch run", check, 1)

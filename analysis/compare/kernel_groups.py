@@ -90,7 +90,7 @@ class KernelGroup:
 
     @property
     def name(self) -> str:
-        """`1 fused softmax kernel became 4` if both sides fused differently; else the name, of several kernels without a number."""
+        """`1 fused softmax kernel became 4` if both sides fused differently; else a name, for several kernels without number."""
         if self.is_refused:
             return f"{self._kernels(self.base)} became {self._number}"
         names = [name for name, *_ in self.new or self.base]
