@@ -1,4 +1,4 @@
-"""Groups changes into alerts. An alert has one commit range and all cells that changed there."""
+"""Group changes into alerts. An alert has one commit range and all cells that changed there."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ WORST = 5
 
 @dataclass(frozen=True, slots=True)
 class BlameRange:
-    """What landed after the last commit measured before, up to and with the first one measured after, oldest first.
+    """The commits after the last one measured before a change, up to and with the first one measured after, oldest first.
 
-    `distance` is how many commits that is in the whole history, None where no import told their places: `commits` is then
-    the first one measured after alone, if the database has heard of it. It also has fewer where an import left some out.
+    `distance` is their number in the whole history, None where no import has their positions. `commits` then has only the first
+    commit measured after the change, if the database knows it. It also has fewer commits where an import left some out.
     """
 
     base: str
@@ -56,11 +56,11 @@ class BlameRange:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every suspect is named."""
+        """Return whether every suspect is named."""
         return self.distance == len(self.commits)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         return {
             "base": self.base,
             "onset": self.onset,
@@ -70,9 +70,9 @@ class BlameRange:
 
 
 def blame_range(source: Source, repo: str, span: Span) -> BlameRange:
-    """The suspects of a change, in the order of the repository, with titles, pull requests, reverts and relands where known.
+    """Return the suspects of a change, in the order of the repository, with titles, pull requests, reverts and relands if known.
 
-    None at all where both sides measured one commit: then something else changed.
+    There are no suspects where both sides measured one commit: then something else changed.
     """
     base, onset = span.base, span.onset
     if span.is_one_commit:
@@ -86,7 +86,7 @@ def blame_range(source: Source, repo: str, span: Span) -> BlameRange:
 
 
 def commit_json(entry: CommitEntry) -> dict[str, Any]:
-    """A commit as a JSON object with stable keys."""
+    """Return a commit as a JSON object with stable keys."""
     links = ("reverts", "reverted_by", "relands", "relanded_by")
     return {
         **{name: getattr(entry, name) for name in ("sha", "title", "pr_number", "position")},
@@ -97,7 +97,7 @@ def commit_json(entry: CommitEntry) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Changes that the same commits can explain, worst first.
+    """Changes that a common range of commits can explain, worst first.
 
     `span` is the range that all changes share: the last point before and the first point after. `blame` has the commits of
     that range. `also_possible` has commits that only some of the changes allow. `alert_id` is a hash of the range. It changes
@@ -131,7 +131,7 @@ class Alert:
 
     @property
     def is_over(self) -> bool:
-        """Whether every cell is back where it was before."""
+        """Return whether every cell went back to its level or status before the change."""
         return all(change.is_over for change in self.changes)
 
     @property
@@ -142,7 +142,7 @@ class Alert:
 
     @property
     def environment_changed(self) -> bool:
-        """Whether the environment changed at the boundary of any change, so that it may be the cause instead of a commit."""
+        """Return whether the environment changed at the boundary of any change, so that it may be the cause, not a commit."""
         return any(change.environment_changed for change in self.changes)
 
     @property
@@ -155,8 +155,8 @@ class Alert:
     def common_drift(self) -> dict[tuple[str, str], float]:
         """The median ratio of the eager times of the changed cells (after over before), by testbed and metric.
 
-        Only testbeds and metrics with at least 20 changed cells have one. A commit of Inductor does not change eager times,
-        so a common change of them comes from the machine.
+        Only testbeds and metrics with at least 20 changed cells have a common drift. A commit of Inductor does not change eager
+        times, so a common change of them comes from the machine.
         """
         logs: dict[tuple[str, str], list[float]] = {}
         for change in self.changes:
@@ -165,10 +165,10 @@ class Alert:
         return {key: math.exp(common_drift(values)) for key, values in logs.items() if len(values) >= FEWEST_FOR_DRIFT}
 
     def of_machine(self) -> tuple[Change, ...]:
-        """The changes below the minimum effect after correction for the common drift of the machine.
+        """Return the changes below the minimum effect after correction for the common drift of the machine.
 
-        A larger drift than a machine's (`MOST_DRIFT`) is none, nor is the latency of a cell the machine's whose device time
-        changed by more than that.
+        A drift larger than `MOST_DRIFT` is not the machine's and explains nothing. It does not explain a cell's latency either if
+        it does not explain the change of the cell's device time.
         """
         drifts = self.common_drift
         explained = [
@@ -187,16 +187,16 @@ class Alert:
         return tuple(one for one in explained if one.metric != WALL or (one.testbed_id, one.cell_id) not in own)
 
     def counts(self) -> dict[str, int]:
-        """The number of changes of each metric, and of `broke` and `fixed`. The largest number comes first."""
+        """Return the number of changes of each metric, and of `broke` and `fixed`, the largest number first."""
         words = Counter(change.metric or _STATUS_WORDS[change.direction] for change in self.changes)
         return dict(sorted(words.items(), key=lambda one: (-one[1], one[0])))
 
     def worst(self, count: int = WORST) -> tuple[Change, ...]:
-        """The first `count` changes, worst first. Changes of status come before changes of metrics."""
+        """Return the first `count` changes, worst first. Changes of status come before changes of metrics."""
         return self.changes[:count]
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         direction = self.direction
         return {
             "alert_id": self.alert_id,
@@ -221,8 +221,8 @@ class Alert:
         }
 
 
-#: The largest common move of eager times, relative, that is taken for the machine's: of device time as in a comparison, of
-#: latency what a slower host costs for good. More than that in most cells opens records, whatever it is.
+#: The largest common move of eager times, relative, that is taken for the machine's: for device time as in a comparison, for
+#: latency the lasting cost of a slower host. A larger move of most cells opens records, whatever its cause.
 MOST_DRIFT = {DEVICE: CAP, WALL: 0.08}
 _index = attrgetter("index")
 _STATUS_WORDS = {Direction.WORSE: "broke", Direction.BETTER: "fixed"}
@@ -239,17 +239,17 @@ class Group:
     changes: list[Change] = field(default_factory=list)
 
     def overlaps(self, span: Span) -> bool:
-        """Whether a commit lies in both ranges. A range within one commit overlaps only the same range."""
+        """Return whether a commit lies in both ranges. A range within one commit overlaps only an equal range."""
         if span.is_one_commit or self.base.index == self.onset.index:
             return (span.base.index, span.onset.index) == (self.base.index, self.onset.index)
         return span.base.index < self.onset.index and self.base.index < span.onset.index
 
     def distance(self, span: Span) -> int:
-        """How far the most likely range of a change lies outside the shared range, in measured commits."""
+        """Return how far the most likely range of a change lies outside the shared range, in measured commits."""
         return max(0, self.base.index - span.base.index, span.onset.index - self.onset.index)
 
     def take(self, change: Change) -> None:
-        """Adds a change whose range overlaps, and narrows `base` and `onset` to the commits that all ranges share."""
+        """Add a change whose range overlaps, and narrow `base` and `onset` to the commits that all ranges share."""
         base, onset = change.possible.base, change.possible.onset
         self.changes.append(change)
         self.base, self.onset = max(self.base, base, key=_index), min(self.onset, onset, key=_index)
@@ -257,10 +257,11 @@ class Group:
 
 
 def group_changes(changes: Iterable[Change]) -> list[Group]:
-    """Groups the changes of one repository and branch. The changes of a group share at least one commit.
+    """Group the changes of one repository and branch. The changes of a group share at least one commit.
 
     Narrow ranges are grouped first. A wider range joins the overlapping group that is nearest to its most likely range, of
-    equally near groups the one with the most changes, else it starts a new one. The order of `changes` does not matter.
+    equally near groups the one with the most changes. Without an overlapping group it starts a new one. The order of `changes`
+    does not matter.
     """
     groups: list[Group] = []
     for change in sorted(changes, key=_by_width):
@@ -299,7 +300,7 @@ def survey(
     since: datetime | None = None,
     window: int | None = None,
 ) -> Survey:
-    """The alerts of a branch, or of all branches. Changes that the same commits can explain share an alert.
+    """Return the alerts of a branch, or of all branches. Changes that the same commits can explain share an alert.
 
     `filters`, `metrics` (`status` is the pass or fail of a cell) and `since` (compared with the first run after the
     change) hide changes, and do not affect ranges and false discovery rates. A change at which the user's own model
@@ -352,7 +353,7 @@ class Evidence:
     """Differences between the last measurement before a change and the first one after it.
 
     - `counts`: metrics that are counts and differ (before, after)
-    - `code`: what became of the generated code, in words; None where a side has none
+    - `code`: the change of the generated code, in words; None where a side has none
     - `explained`: the kernels that explain the change of device time, the largest share first
     - `kernels`: kernels whose number of launches differs, the largest change of time first
     - `reasons`: reasons of graph breaks, recompiles and cudagraph skips that only one side has
@@ -371,12 +372,12 @@ class Evidence:
     exception: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         return {**asdict(self), "kernels": [one.to_json() for one in self.kernels]}
 
 
 def evidence_of(source: Source, change: Change) -> Evidence | None:
-    """The evidence of a change; None where a measurement of either side is no longer stored."""
+    """Return the evidence of a change; None where a measurement of either side is no longer stored."""
     sides = (change.span.base.runs[::-1], change.span.onset.runs)
     with connected(source) as conn:
         stored = [[measurement(conn, run.run_id, change.cell_id) for run in runs] for runs in sides]
@@ -384,7 +385,7 @@ def evidence_of(source: Source, change: Change) -> Evidence | None:
         if base is None or onset is None:
             return None
         code = code_changes(conn, base.run_id, onset.run_id, change.cell_id)
-    # A kernel that only takes longer is left out: the metric shows that.
+    # A kernel that only takes longer or shorter is left out: the metric shows that.
     kernels = [
         one
         for one in compared_kernels(base.details, onset.details, code)
@@ -406,14 +407,14 @@ def evidence_of(source: Source, change: Change) -> Evidence | None:
 
 
 def code_changes(source: Source, base_run: str, onset_run: str, cell_id: str) -> CodeChanges | None:
-    """What became of a cell's generated code between two runs; None where one of them has none."""
+    """Return the changes of a cell's generated code between two runs; None where one of the runs has none."""
     with connected(source) as conn:
         base, onset = (code_of(conn, run_id, cell_id) for run_id in (base_run, onset_run))
     return changes(base, onset) if base and onset else None
 
 
 def explanation_of(source: Source, base_run: str, onset_run: str, cell_id: str) -> tuple[str, ...]:
-    """What became of a cell's generated code between two runs, and the kernels that explain the change, a line each."""
+    """Return a line on the change of a cell's code between two runs, and a line for each kernel that explains the change."""
     with connected(source) as conn:
         code = code_changes(conn, base_run, onset_run, cell_id)
         details = (evidence(conn, run_id, cell_id)[0] for run_id in (base_run, onset_run))

@@ -1,4 +1,4 @@
-"""The series of a branch and testbed, what a change of one series is, and averages over the last nights."""
+"""Series of a branch and testbed, changes of a series, and averages over the last nights."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from db.queries.sides import Side
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One commit as one testbed measured it: the runs of it in one environment, in the order of their start.
+    """One commit on one testbed: its runs in one environment, in the order of their start.
 
-    `index` is that of the commit among all that were measured on the branch, on any testbed, in the order of the repository.
+    `index` is the commit's place among all commits measured on the branch, on any testbed, in the order of the repository.
     """
 
     index: int
@@ -44,8 +44,8 @@ class Point:
 class SeriesTable:
     """All series of one branch and testbed. `keys` are the database's numbers of the cells, row by row.
 
-    `values` has a table of each metric: the geometric mean over the runs of a point in which the cell passed, in the metric's
-    unit. `passed` is 1 where it passed in all of them, 0 where in none, between where in some.
+    `values` has a table for each metric: the geometric mean over the runs of a point in which the cell passed, in the metric's
+    unit. `passed` is the share of a point's runs in which the cell passed: 1 for all, 0 for none. NaN where nothing was measured.
     """
 
     repo: str
@@ -65,10 +65,10 @@ def read_series(
     filters: CellFilter = EVERYTHING,
     window: int | None = None,
 ) -> tuple[CellNames, list[SeriesTable]]:
-    """The names of the chosen cells, and a table for every branch and testbed that has runs; no other table is held meanwhile.
+    """Return the names of the chosen cells, and a table for every branch and testbed on which one of these cells was measured.
 
-    `window` reads only the newest so many commits of each, None all. Cells that were never measured in them have no
-    row. Raises `KeyError` for a metric that does not exist.
+    `window` limits each table to that many newest points; None reads all. Cells that were never measured in them have no
+    row. Raise `KeyError` for a metric that does not exist.
     """
     metrics = [METRICS[name].name for name in metrics]
     with connected(source) as conn:
@@ -83,7 +83,7 @@ def read_series(
 
 
 def _lines(runs: Sequence[SeriesRun]) -> Iterator[tuple[tuple[str, str, str], list[Point]]]:
-    """The points of each repository, branch and testbed, oldest first; the lines in the order of their names."""
+    """Yield the points of each repository, branch and testbed, oldest first; the lines in the order of their names."""
     of_line: dict[tuple[str, str, str], list[SeriesRun]] = {}
     indices: dict[tuple[str, str], dict[str, int]] = {}
     for run in runs:
@@ -129,13 +129,13 @@ def _table(
 
 
 def _add(sums: Numbers, counts: Numbers, entry: Labels, values: Numbers, usable: Mask) -> None:
-    """Adds the usable values at their entries, which are counted row by row."""
+    """Add the usable values to `sums`, and their number to `counts`, at entries that are numbered row by row."""
     np.add.at(sums.reshape(-1), entry[usable], values[usable])
     np.add.at(counts.reshape(-1), entry[usable], 1.0)
 
 
 class Direction(StrEnum):
-    """Which way a change went, by the metric's own direction; a status that fails is worse."""
+    """The direction of a change, by whether lower or higher is better for the metric; a status that fails is worse."""
 
     WORSE = "worse"
     BETTER = "better"
@@ -143,7 +143,7 @@ class Direction(StrEnum):
 
 
 class Certainty(StrEnum):
-    """`pending` is a shift too young to be established: wait for more nights."""
+    """The certainty of a change. A `pending` one is too young to be established: wait for more nights."""
 
     ESTABLISHED = "established"
     PENDING = "pending"
@@ -151,18 +151,18 @@ class Certainty(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What was measured on both sides of a change: it came after `base`, the last point before, and by `onset`."""
+    """The points on both sides of a change: it came after `base`, the last point before, and by `onset`, the first after."""
 
     base: Point
     onset: Point
 
     @property
     def is_one_commit(self) -> bool:
-        """Whether both sides measured the same code: then no commit can be to blame."""
+        """Return whether both sides measured one commit: then no commit can be to blame."""
         return self.base.commit == self.onset.commit
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         return {"base": _point_json(self.base), "onset": _point_json(self.onset)}
 
 
@@ -170,12 +170,12 @@ class Span:
 class Change:
     """A change of one series: a cell on a branch and testbed, by one metric or (`metric` empty) by its status.
 
-    `span` is where the series shows it best, `possible` where it can be as well: where the noise hides a small step, or
-    where a flaky cell first failed. `is_over` says that the series has gone back since, whatever came after that.
+    `span` is the most likely place of the change, `possible` is the range where it can be as well: where the noise hides a small
+    step, or since a flaky cell first failed. `is_over` is True if the series has gone back since, even if it left again.
     `levels` are in the metric's unit.
-    `control` is how many times as much the eager time became over the same boundary, None of a metric that has none.
-    `environment` and `program` say what else differs between the two sides of `span`, torch's own version and commit left
-    out.
+    `control` is new over old eager time at the same boundary, None for a metric without a control.
+    `environment` and `program` are the other differences between the two sides of `span`, without torch's own version and
+    commit.
     """
 
     repo: str
@@ -198,24 +198,24 @@ class Change:
 
     @property
     def environment_changed(self) -> bool:
-        """Whether the surroundings or the options changed at the same boundary: the commits are not the only suspects."""
+        """Return whether environment or options changed at the same boundary: then the commits are not the only suspects."""
         return bool(self.environment or self.program)
 
     @property
     def model_changed(self) -> bool:
-        """Whether the model, one of a user's own, changed itself at the same boundary: then no commit of torch is to blame."""
+        """Return whether the model, one of a user's own, changed at the same boundary: then no commit of torch is to blame."""
         return any(names_another_model(one.key, one.base, one.new) for one in self.environment)
 
     @property
     def worsening(self) -> float | None:
-        """How many times as bad it became: above 1 is worse, whichever way that is for the metric. None of a status."""
+        """The factor by which the metric got worse: above 1 is worse, be it upwards or downwards. None for a status."""
         if self.levels is None:
             return None
         size = abs(math.log(self.levels.ratio))
         return math.exp(-size if self.direction is Direction.BETTER else size)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         return {
             **{name: getattr(self, name) for name in ("cell_id", "cell", "testbed_id")},
             "metric": self.metric or None,
@@ -232,7 +232,7 @@ class Change:
 
 
 def _levels_json(levels: LevelChange) -> dict[str, float | None]:
-    """Null for an end of an interval that is not known."""
+    """Return the levels as a JSON object, with null for a number that is not known."""
     values = {name: getattr(levels, name) for name in ("before", "after", "now", "ratio", "low", "high", "p", "q")}
     return {name: None if math.isnan(value) else value for name, value in values.items()}
 
@@ -248,7 +248,7 @@ def _point_json(point: Point) -> dict[str, Any]:
 
 #: Number of nights that are shown.
 NIGHTS = 30
-#: Passed over measured; all other figures are metrics that are averaged.
+#: The figure passed over attempted; all other figures are metrics that are averaged.
 RATE = "pass_rate"
 #: A group of cells counts for a night if its average has as many cells as in the newest night, within this share. Else the
 #: average would show the change of the models.
@@ -257,7 +257,10 @@ _GROUP = ["suite", "phase", "dtype", "device", "config_id"]
 
 
 def nights_up_to(nights: Sequence[NightInfo], side: Side) -> list[NightInfo]:
-    """The last 30 nights (`NIGHTS`) of the side's branch and testbeds up to the side, oldest first. `nights` are newest first."""
+    """Return the last 30 nights (`NIGHTS`) of the side's branch and testbeds up to the side, oldest first.
+
+    `nights` are newest first.
+    """
     testbeds, branch = {run.testbed_id for run in side.runs}, side.branches[0]
     last = max(run.started_at for run in side.runs)
     matching = [
@@ -271,10 +274,10 @@ def nights_up_to(nights: Sequence[NightInfo], side: Side) -> list[NightInfo]:
 def recent(
     history: pd.DataFrame, nights: Sequence[NightInfo], side: Side, figures: Sequence[str]
 ) -> dict[str, tuple[float, ...]]:
-    """The figures of these nights on the side's testbeds, oldest first; NaN where a night has no such figure.
+    """Return the figures of these nights on the side's testbeds, oldest first; NaN where a night has no such figure.
 
     A pass rate is 0 to 1. An average is a ratio to the newest night, over the groups of cells that both nights have. `history`
-    is the branch's `db.queries.series.suite_history`. Raises `KeyError` where it does not have a figure.
+    is the branch's `db.queries.series.suite_history`. Raise `KeyError` where it does not have a figure.
     """
     testbeds = {run.testbed_id for run in side.runs}
     index_of = {run.run_id: at for at, night in enumerate(nights) for run in night.runs if run.testbed_id in testbeds}
@@ -307,5 +310,5 @@ def _of_nights(rows: pd.DataFrame, of_night: np.ndarray, count: int, figure: str
 
 
 def _over(top: np.ndarray, below: np.ndarray) -> list[float]:
-    """The ratios, NaN where the denominator is 0."""
+    """Return the ratios, NaN where the denominator is 0."""
     return [float(value) for value in np.divide(top, below, out=np.full(len(below), np.nan), where=below > 0)]

@@ -1,4 +1,4 @@
-"""What changes over commits: the runs of a model with their charts, and which commit changed which cell's code."""
+"""Changes over commits: the runs of a model with their charts, and the commits that changed the code of cells."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class CellCode:
 
 @dataclass(frozen=True, slots=True)
 class CommitCodes:
-    """A commit by one of its censuses, and the code of its cells that is known."""
+    """A commit, as the run of its newest census, and the known code of its cells."""
 
     run: RunInfo
     cells: dict[CellName, CellCode] = field(default_factory=dict)
 
     @property
     def changed(self) -> list[CellName]:
-        """The cells whose code differs from that of the commit before that has them."""
+        """The cells whose code differs from their code at the last commit before that has them."""
         return [cell for cell, code in self.cells.items() if code.changed_from]
 
 
 def code_changes(censuses: Iterable[CensusCodes]) -> list[CommitCodes]:
-    """Return the commits of censuses for one device, newest first, each with what it changed.
+    """Return the commits of censuses for one device, newest first, each with the code that it changed.
 
     Commits come in the order of their dates, or of their censuses where a date is missing. The newest census of a cell at a
     commit counts.
@@ -71,7 +71,7 @@ def _compared(code: CellCode, before: CellCode | None) -> CellCode:
     return CellCode(code.code_id, code.run_id, before.run_id if differs and before else "")
 
 
-#: The metrics that are read of a model, and those that are drawn over time, the most telling first.
+#: The metrics that are read of a model, and the metrics that are drawn over time, the most informative first.
 MODEL_METRICS = (
     *(*HISTORY_METRICS, "device_speedup", "compression", "eager_ms", "compiled_peak_bytes"),
     *("error_margin", "host_overhead_us", "joules_per_call"),
@@ -81,13 +81,13 @@ DRAWN = (
     *("device_speedup", "speedup", "compile_cold_s", "compiled_peak_bytes"),
     *("error_margin", "host_overhead_us", "joules_per_call"),
 )
-#: Runs that are drawn unless all are asked for.
+#: Number of newest runs that are drawn unless all are asked for.
 NEWEST = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The history in time, as charts take it: its rows, the labels of the places, and where base and new are."""
+    """The runs of a model in time, as charts take them: rows, the labels of the places, and the places of base and new."""
 
     rows: pd.DataFrame
     labels: Sequence[str]
@@ -96,7 +96,7 @@ class Runs:
     colors: charts.Colors
 
     def metric(self, metric: str) -> charts.Figure:
-        """The chart of a metric."""
+        """Return the chart of a metric."""
         title = METRICS[metric].title
         size, head = axis_of(metric, title)
         rows = self.rows.dropna(subset=[metric])
@@ -110,7 +110,7 @@ class Runs:
         return charts.Figure(f"history_{metric}", chart, words, picks=True)
 
     def statuses(self) -> charts.Figure:
-        """The chart of how each run ended."""
+        """Return the chart of how each run ended."""
         columns = ["place", "config", "status", "started", "commit", "run"]
         tally = self.rows["status"].fillna("missing").value_counts()
         words = "How each run ended: " + ", ".join(f"{number_of} {status}" for status, number_of in tally.items())
@@ -119,7 +119,7 @@ class Runs:
 
 
 def newest(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the newest runs."""
+    """Return the rows of the `NEWEST` newest runs."""
     in_time = rows.drop_duplicates("run_id").sort_values(["started_at", "run_id"])
     return rows[rows["run_id"].isin(in_time["run_id"].iloc[-NEWEST:])]
 
@@ -131,9 +131,9 @@ def runs_of(
     marks: Mapping[str, Collection[str]],
     colors: charts.Colors,
 ) -> Runs:
-    """Return the runs of `rows` in the order of `places`, as `labels_of_runs` has them.
+    """Return the runs of `rows` in the order of `places`, which is a result of `labels_of_runs`.
 
-    `marks` are names of runs that have a rule, by its label.
+    `marks` has the names of runs by the label of the rule that marks their place.
     """
     ran = set(rows["run_id"])
     labels = {run_id: label for run_id, label in places.items() if run_id in ran}
@@ -154,15 +154,15 @@ def runs_of(
 
 
 def labels_of_runs(source: Source, nights: Iterable[NightInfo]) -> dict[str, str]:
-    """Return by name of a run the label of its place in a chart, in the order of commits: the release, else the day.
+    """Return the label of each run's place in a chart, by the run's name, in the order of commits: the release, else the day.
 
-    Where several commits of a branch share a day, each has the first digits of its sha.
+    Where several commits of a branch share a day, each is labelled by the first digits of its sha.
     """
     runs = {run.run_id: run for night in nights for run in night.runs}
     dated = {(run.branch, run.commit): f"{run.commit_date:%Y-%m-%d}" for run in runs.values() if run.commit_date}
     times = Counter((branch, day) for (branch, _), day in dated.items())
     of_commits = {(branch, sha): day if times[branch, day] == 1 else sha[:7] for (branch, sha), day in dated.items()}
-    # Without a date of the commit, of several runs a day each has its time.
+    # Where the date of the commit is not known, the time when the run started is the label.
     days = {
         name: of_commits.get((run.branch, run.commit)) or f"{run.started_at:%m-%d %H:%M}" for name, run in runs.items()
     }

@@ -32,7 +32,7 @@ from db.store_errors import CommitError
 
 
 def dimension_of(info: RegressionInfo) -> str:
-    """Return the dimension that got worse: that of its metric, correctness where a status changed."""
+    """Return the dimension that got worse: the metric's dimension, or correctness where a status changed."""
     dimension = METRICS[info.metric].dimension if info.metric in METRICS else Dimension.CORRECTNESS
     return dimension.value if dimension else NOTHING
 
@@ -41,7 +41,7 @@ def dimension_of(info: RegressionInfo) -> str:
 class Record:
     """A record with its cell and its blame range. `unknown` says why there is no blame range.
 
-    `kernels` says of a slower cell what became of its generated code, and which kernels explain the loss.
+    `kernels` has, for a change of latency, a line on the generated code and a line for each kernel that explains the loss.
     `repro` is the command that measures the cell as the onset did; empty where its config cannot be read.
     """
 
@@ -73,14 +73,14 @@ class Listed:
 
     @property
     def size(self) -> float:
-        """How large the change is, in ln; infinite for a status, and for what was nothing before."""
+        """The size of the change, in ln; infinite for a status, and for a metric that is 0 on either side."""
         base, new = self.info.base_value, self.info.new_value
         return abs(math.log(new / base)) if base and new and base > 0 and new > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class OfCommit:
-    """The records of one onset, by dimension and then the largest change first."""
+    """The records of one onset, in the order of dimensions, and of each dimension the largest change first."""
 
     branch: str
     repo: str
@@ -90,13 +90,13 @@ class OfCommit:
 
     @property
     def tally(self) -> str:
-        """`43 latency, 3 memory`."""
+        """The number of records of each dimension, in words: `43 latency, 3 memory`."""
         counts = Counter(one.dimension for one in self.records)
         return ", ".join(f"{count} {dimension}" for dimension, count in counts.items())
 
 
 def by_commit(records: Iterable[Listed]) -> list[OfCommit]:
-    """Return the records by the commit of their onset, the newest onset first."""
+    """Return the records in groups by the commit of their onset, the newest onset first."""
     groups: dict[tuple[str, str, str | None], list[Listed]] = {}
     for one in records:
         groups.setdefault((one.info.branch, one.info.repo, one.info.onset_commit), []).append(one)
@@ -119,7 +119,7 @@ def by_commit(records: Iterable[Listed]) -> list[OfCommit]:
 
 
 def listed(source: Source, *, with_closed: bool) -> list[Listed]:
-    """The records, newest first. Cell and commits are left out: `record_of` reads them for one record."""
+    """Return the records, newest first. Cell and commits are left out: `record_of` reads them for one record."""
     with connected(source) as conn:
         names = cell_names(conn).set_index("cell_id")["cell"].to_dict()
         records = list_regressions(conn, open_only=not with_closed)
@@ -127,7 +127,7 @@ def listed(source: Source, *, with_closed: bool) -> list[Listed]:
 
 
 def record_of(conn: Connection, info: RegressionInfo) -> Record:
-    """A record with its cell, and the commits after the base up to the onset."""
+    """Return a record with its cell, and the commits after the base up to the onset."""
     distance: int | None = None
     commits: tuple[CommitEntry, ...] = ()
     unknown = ""
@@ -148,7 +148,7 @@ def record_of(conn: Connection, info: RegressionInfo) -> Record:
 
 
 def cell_of(source: Source, cell_id: str) -> Cell | None:
-    """A stored cell as a `Cell`; None where it is not stored or this version cannot read its config."""
+    """Return a stored cell as a `Cell`; None where it is not stored or this version cannot read its config."""
     try:
         info = cell(source, cell_id)
         return info.as_cell() if info else None
@@ -181,7 +181,7 @@ class Timeline:
     """
 
     def __init__(self, source: Connection, metrics: Iterable[str]) -> None:
-        """`metrics` names all metrics that `newest` will be called for."""
+        """Read the runs of the store. `metrics` names all metrics that `newest` will be called for."""
         self._source, self._metrics = source, tuple(sorted({METRICS[name].name for name in metrics if name}))
         names = cell_names(source)
         self._keys: dict[str, int] = dict(zip(names["cell_id"], names.index.tolist(), strict=True))
@@ -194,11 +194,11 @@ class Timeline:
             of_branch.setdefault(run.commit, len(of_branch))
 
     def position(self, repo: str, branch: str, commit: str | None) -> int | None:
-        """The index of a commit among the measured commits of a branch; None for a commit that no stored run measured."""
+        """Return the index of a commit among a branch's measured commits; None for a commit that no stored run measured."""
         return None if commit is None else self._positions.get((repo, branch), {}).get(commit)
 
     def newest(self, record: RegressionInfo) -> list[tuple[SeriesRun, float]]:
-        """Those of the newest 30 runs that have a value, with the value, in order. A status is 1 for pass and 0 for fail."""
+        """Return the runs with a value among the newest 30, each with its value, in order; a status is 1 (pass) or 0 (fail)."""
         line = (record.repo, record.branch, record.testbed_id)
         runs = self._lines.get(line, [])[-LOOK_BACK:]
         if line not in self._rows:
@@ -220,11 +220,12 @@ class Timeline:
 
 
 def standing(record: RegressionInfo, timeline: Timeline, since: datetime | None = None) -> Standing:
-    """The state of a record's series by its two newest runs since the onset, in the order of the repository.
+    """Return the state of a record's series by its two newest runs since the onset, in the order of the repository.
 
-    Runs that started before `since` do not count. A metric is back if both are nearer to the base's level than to the worse level
-    (in ln), and more than two standard deviations of the noise away from that; a leak and a count by their own values alone. It
-    is still there if both are nearer to the worse level. A status is back if both runs pass, and still there if both fail.
+    Runs that started before `since` do not count. A metric is back if both runs are nearer to the base's level than to the worse
+    level (in ln), and more than two standard deviations of the noise away from the worse level. It is still there if both are
+    nearer to the worse level. For leaks, errors over their limit and counts the nearer level alone decides, without ln and
+    noise. A status is back if both runs pass, and still there if both fail.
     """
     history = timeline.newest(record)
     first = timeline.position(record.repo, record.branch, record.onset_commit) or 0
@@ -253,7 +254,7 @@ def standing(record: RegressionInfo, timeline: Timeline, since: datetime | None 
 
 
 def _may_be_none(metric: str) -> bool:
-    """Whether 0 is a measurement: of a leak, of an error over its limit, and of what is counted."""
+    """Return whether 0 is a measurement, as it is for a leak, an error over its limit and a count."""
     return metric in (LEAK, MARGIN) or METRICS[metric].is_count
 
 

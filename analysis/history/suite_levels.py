@@ -1,4 +1,4 @@
-"""Suites over nights: averages chained over common models, counts, and where they went to a new level."""
+"""Suites over nights: averages chained over common models, counts, and new levels of both."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from analysis.stats.levels import new_levels
 from collector.metrics import METRICS, MIN_EFFECT
 from db.nights import NightInfo
 
-#: In percent of the measured cells, those that do not apply left out.
+#: The passing cells in percent of the measured cells, without cells that do not apply.
 RATE = "pass_rate"
-#: How many passed.
+#: The number of passing cells.
 MODELS = "models"
 _COUNTED = {RATE: "pass rate", MODELS: "number of passing models"}
-#: What a suite has a figure of, the most telling first.
+#: All figures of a suite, the most informative first.
 FIGURES = (
     *("device_speedup", "speedup", "compiled_kernel_ms", "compiled_ms", "compile_cold_s"),
     *("compiled_peak_bytes", "compression", *_COUNTED),
 )
 _MEANS = ("compile_cold_s",)
-#: How pandas calls what a point of a chart stands for.
+#: pandas' names of the periods that a point of a chart can stand for.
 _PERIODS = {"day": "D", "week": "W", "month": "M"}
-#: Nights that are shown where the address names no time: what is older is a choice of days away.
+#: Number of newest nights that are shown where the address names no days; older nights need a choice of days.
 NIGHTS = 90
 #: The smallest relative change of an average that matters, where its metric has none of its own.
 _MIN_EFFECT = 0.01
-#: Averages below this count as this.
+#: Averages below this value count as this value.
 _LEAST = 1e-6
 
 
@@ -52,32 +52,32 @@ class Step:
 
 
 def title(metric: str) -> str:
-    """What a figure is called."""
+    """Return the title of a figure."""
     return _COUNTED.get(metric) or METRICS[metric].title
 
 
 def value(metric: str, found: float) -> str:
-    """A figure with its unit."""
+    """Return a figure with its unit."""
     return number(metric, found) if metric in METRICS else f"{found:.0f}" + (" %" if metric == RATE else "")
 
 
 def is_measured(history: pd.DataFrame, metric: str) -> bool:
-    """Whether a history has a figure. Peak memory is measured where its ratio to eager is."""
+    """Return whether a history has a figure. Peak memory is measured where its ratio to eager is measured."""
     if metric in _COUNTED:
         return True
     return bool((history[f"n_{'compression' if metric == 'compiled_peak_bytes' else metric}"] > 0).any())
 
 
 def within(history: pd.DataFrame, first: date, last: date) -> pd.DataFrame:
-    """The rows of runs that started on these days."""
+    """Return the rows of runs that started on these days (UTC), both included."""
     end = pd.Timestamp(last, tz="UTC") + pd.Timedelta(days=1)
     return history[history["started_at"].between(pd.Timestamp(first, tz="UTC"), end, inclusive="left")]
 
 
 def joined(histories: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The histories (`db.queries.series.suite_history`) of some branches in one, a row a run, suite and config.
+    """Join the histories (`db.queries.series.suite_history`) of some branches, with a row for each run, suite and config.
 
-    It has `branch` and `line`, what one line of a chart is of: a config, where there are several branches on one of them.
+    Columns `branch` and `line` are added. `line` names a line of a chart: the config, with the branch if there are several.
     """
     parts = [history.assign(branch=branch) for branch, history in histories.items()]
     rows = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
@@ -86,8 +86,11 @@ def joined(histories: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def with_nights(history: pd.DataFrame, nights: Iterable[NightInfo], places: Mapping[str, str]) -> pd.DataFrame:
-    """The rows with what charts know of their runs: `night`, `run` (by number), `commit_title`, `repo`, and the `order` and
-    `label` of `Data.places`."""
+    """Return the rows with columns that charts need of their runs.
+
+    These are `night`, `run` (by number), `commit_title` and `repo`, and from `places` (`over_commits.labels_of_runs`) the `order`
+    and `label` of the run.
+    """
     infos = {
         run.run_id: (night.night, run.key, run.commit_title or "", run.repo) for night in nights for run in night.runs
     }
@@ -98,7 +101,10 @@ def with_nights(history: pd.DataFrame, nights: Iterable[NightInfo], places: Mapp
 
 
 def points(history: pd.DataFrame, period: str) -> pd.DataFrame:
-    """The rows with `point`: the night, or the `day`, `week` or `month` for which the newest night of a branch stands."""
+    """Return the rows with a column `point`: the night, or the day, week or month that a branch's newest night stands for.
+
+    `period` is `day`, `week` or `month`, or empty for nights.
+    """
     if not period or history.empty:
         return history.assign(point=history["night"])
     days = history["started_at"].dt.tz_convert(None).dt.to_period(_PERIODS[period]).astype(str)
@@ -107,7 +113,10 @@ def points(history: pd.DataFrame, period: str) -> pd.DataFrame:
 
 
 def counted(history: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """A row a point, suite and line with `RATE` or `MODELS` as `value`, and `models`, of which it is. `history` has points."""
+    """Return a row for each point, suite and line, with `RATE` or `MODELS` as `value`, and `models`, the attempted cells.
+
+    `history` is a result of `points`.
+    """
     sums = history.groupby(["point", "branch", "suite", "config", "line"], sort=False)
     rows = sums[["passed", "attempted"]].sum().reset_index()
     attempted = rows["attempted"]
@@ -116,9 +125,9 @@ def counted(history: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def paired(history: pd.DataFrame, cells: pd.DataFrame, values: Numbers, metric: str) -> pd.DataFrame:
-    """A row a point, suite and line with the average of a metric, `chained` over the models that neighbours both have.
+    """Return a row for each point, suite and line with a metric's average, `chained` over models that neighbouring points share.
 
-    `history` has points; `values` has run and cell, by number, and value; `cells` names cells by number.
+    `history` is a result of `points`. `values` has run and cell, by number, and value; `cells` names cells by number.
     """
     parts = []
     for branch, of_branch in history.groupby("branch", sort=False):
@@ -139,7 +148,7 @@ def paired(history: pd.DataFrame, cells: pd.DataFrame, values: Numbers, metric: 
 
 
 def _table(values: Numbers, runs: pd.Series, cells: pd.Index) -> Numbers:
-    """Values with a row a cell and a column a point."""
+    """Return the values as a table with a row for each cell and a column for each point."""
     run, cell = (pd.Index(kind).get_indexer(values[:, at]) for kind, at in ((runs.index, 0), (cells, 1)))
     known = (run >= 0) & (cell >= 0)
     column, names = pd.factorize(runs)
@@ -149,7 +158,7 @@ def _table(values: Numbers, runs: pd.Series, cells: pd.Index) -> Numbers:
 
 
 def _placed(rows: pd.DataFrame, history: pd.DataFrame) -> pd.DataFrame:
-    """With what is known of each point, and `place`, its number in the order of commits."""
+    """Return the rows with the facts on each point, and `place`, its number in the order of commits."""
     known = ["point", "branch", "night", "commit", "commit_title", "repo", "started_at", "label", "order"]
     newest = history.sort_values("order", kind="stable")[known].drop_duplicates(["point", "branch"], keep="last")
     rows = rows.merge(newest, on=["point", "branch"])
@@ -158,9 +167,9 @@ def _placed(rows: pd.DataFrame, history: pd.DataFrame) -> pd.DataFrame:
 
 
 def steps(trend: pd.DataFrame, metric: str) -> list[Step]:
-    """Where a suite's average on a line of its own went to a new level, the newest first.
+    """Return the new levels of the averages, each suite and line on its own, the newest first.
 
-    The rule is that of alerts (`analysis.stats.levels.new_levels`), over all lines that are given, without pending ones.
+    Alerts use the same rule (`analysis.stats.levels.new_levels`). It is applied to all given lines; pending levels are left out.
     """
     lines = list(trend.groupby(["suite", "line"], sort=False))
     # 0 % has no logarithm.
@@ -175,14 +184,14 @@ def steps(trend: pd.DataFrame, metric: str) -> list[Step]:
 
 
 def newest(history: pd.DataFrame, count: int = NIGHTS) -> date:
-    """The day on which the first of the newest `count` nights of a history started."""
+    """Return the day on which the first of the newest `count` nights of a history started."""
     nights = history.groupby("night")["started_at"].max().sort_values()
     first: date = nights.iloc[-count:].iloc[0].date()
     return first
 
 
 def facts(rows: pd.DataFrame) -> pd.DataFrame:
-    """By place when it was, of how many models, of which commits (with their titles) and which nights."""
+    """Return for each place its start, its number of models, its commits (with their titles or branches) and its nights."""
     several = rows["branch"].nunique() > 1
     of_branch = rows.drop_duplicates(["place", "branch"]).sort_values("place", kind="stable")
     behind = " (" + of_branch["branch"] + ")" if several else " " + of_branch["commit_title"]
@@ -195,7 +204,7 @@ def facts(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def triangles(found: Sequence[Step], suite: str, lines: Sequence[str], size: float) -> pd.DataFrame:
-    """The places of a suite at which a line goes to a new level, in units of `size`."""
+    """Return the points of a suite at which one of `lines` goes to a new level, with values in units of `size`."""
     rows = [
         step.after[["place", "value", "line", "started_at"]]
         for step in found

@@ -1,4 +1,4 @@
-"""History judged: where the series of a branch went to new levels, by how much, and between which commits.
+"""Judge history: where the series of a branch went to new levels, by how much, and between which commits.
 
 Slow drift is the change of a series since a pinned run that its change points do not explain.
 """
@@ -35,7 +35,7 @@ from db.stored_values import from_epoch
 
 
 def first_changes(source: Source, names: CellNames, table: SeriesTable) -> dict[str, dict[int, LevelChange]]:
-    """`judge_first` of a line with 2 to 9 points, by the noise that the store knows; nothing of any other."""
+    """Return `judge_first` of a table with 2 to 9 points, by the noise that the store knows; empty for any other table."""
     if not 2 <= len(table.points) < 2 * SHORTEST:
         return {}
     rows = RepeatRows.behind(source, [_side(table.points)], READ, with_untimed=False)
@@ -45,11 +45,11 @@ def first_changes(source: Source, names: CellNames, table: SeriesTable) -> dict[
 def judge_first(
     rows: RepeatRows, cell_ids: Sequence[str], table: SeriesTable, min_effects: Mapping[str, float]
 ) -> dict[str, dict[int, LevelChange]]:
-    """By metric and row the likeliest change of each series. `cell_ids` are those of the rows of the table.
+    """Return the likeliest change of each series, by metric and row. `cell_ids` are the ids of the table's rows.
 
-    The points before a place are one side, those from it on are the other (`judge_pairs`). The place with the smallest p
-    counts, times the number of places (Bonferroni). p is 1 where the change is less than what matters.
-    `ratio` is as measured; p is of what the eager runs do not explain. A series whose noise is not known is left out.
+    The points before a place are one side, the points from it on are the other side (`judge_pairs`). The place with the smallest
+    p counts, and p is multiplied by the number of places (Bonferroni). p is 1 where the change is smaller than `min_effects`.
+    `ratio` is as measured; p is for the part that the eager runs do not explain. A series whose noise is not known is left out.
     """
     cells = CellPairs.of_ids(cell_ids)
     judged = []
@@ -63,7 +63,7 @@ def judge_first(
 
 
 def _likeliest(table: Numbers, least: float, judged: Sequence[JudgedMetric]) -> dict[int, LevelChange]:
-    """By row of the table the change at the place with the smallest p; entry i of `judged` is of place i + 1."""
+    """Return by row of the table the change at the place with the smallest p; entry i of `judged` belongs to place i + 1."""
     adjusted, low, high, explained, p = (
         np.array([getattr(of_place, name) for of_place in judged])
         for name in ("adjusted", "low", "high", "explained", "p")
@@ -79,7 +79,7 @@ def _likeliest(table: Numbers, least: float, judged: Sequence[JudgedMetric]) -> 
         ratio, lowest, highest = (
             float((1 + part[at, row]) * (1 + explained[at, row])) for part in (adjusted, low, high)
         )
-        # What the eager runs explain may be more than all of the change.
+        # The eager runs may explain more than the whole change.
         matters = abs(np.log1p(adjusted[at, row])) >= np.log1p(least) and (ratio > 1) == (adjusted[at, row] > 0)
         changes[row] = LevelChange(
             *(onset, onset, onset, before, after, after, ratio, lowest, highest),
@@ -90,7 +90,7 @@ def _likeliest(table: Numbers, least: float, judged: Sequence[JudgedMetric]) -> 
 
 
 def _side(points: tuple[Point, ...]) -> Side:
-    """Their runs as a side of a comparison, without what it does not look at."""
+    """Return the runs of points as a side of a comparison, without fields that judging does not read."""
     runs = (
         RunInfo(
             *(run.key, run.run_id, "", run.branch, run.commit, run.repo, run.testbed_id),
@@ -105,21 +105,22 @@ def _side(points: tuple[Point, ...]) -> Side:
     return Side("", "commit", tuple(runs))
 
 
-#: Newest commits of every branch and testbed that are judged anew for one more night: what is found there does not hang on
-#: what lies before, but for the first of them (`detect` needs 5 to 20 points on each side).
+#: Number of newest commits of every branch and testbed that are judged again after one more night. Their changes do not depend on
+#: older commits, except for the first few (`detect` needs 5 to 20 points on each side).
 INCREMENT = 120
 #: Keys of a fingerprint that are the code itself, and no difference of the environment.
 _CODE = ("torch", "torch_git")
-#: A cell that turned so many times within its last points is flaky, as in `analysis.compare.cell_verdicts`.
+#: Fewest turns of a flaky cell, and the number of its last points that are looked at, as in `analysis.compare.noise`.
 TURNS, LOOK_BACK = 3, 30
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The changes found, oldest onset first, and how much was there to judge.
+    """The changes of all series, oldest onset first, and the numbers of series that were judged.
 
-    `series` counts those of a metric with points enough for a change point (10), `first` those in a line with fewer whose
-    noise is known. `cells` holds the database's numbers of the cells whose status is known twice: of others nothing can be said.
+    `series` counts, by metric, the series with enough points for a change point (10), `first` the series with fewer points whose
+    noise is known. `cells` has the database's numbers of the cells whose status is known at two points at least: other cells
+    cannot be judged.
     """
 
     changes: tuple[Change, ...]
@@ -134,12 +135,12 @@ def judge_history(
     branch: str | None = None,
     window: int | None = None,
 ) -> History:
-    """Every change of every series: a cell on a branch and testbed, by each metric of `MIN_EFFECT` and by its status.
+    """Return every change of every series: a cell on a branch and testbed, by each metric of `MIN_EFFECT` and by its status.
 
-    Points are the commits in the order of the repository; what was not measured or failed is a gap. A metric's change
-    is one of `analysis.stats.levels.new_levels`, or in a line with fewer than 10 points of `analysis.history.timelines`.
-    `window` looks at the newest so many commits of each branch and testbed only (`INCREMENT` for one more night); None
-    at all of them.
+    Points are the commits in the order of the repository; a commit where the cell failed or was not measured is a gap. Changes
+    of metrics come from `analysis.stats.levels.new_levels`; in a table with fewer than 10 points they are those of `judge_first`.
+    `window` is the number of newest commits of each branch and testbed to look at (`INCREMENT` for one more night); None for
+    all.
     """
     with connected(source) as conn:
         metrics = dict.fromkeys([*MIN_EFFECT, *(CONTROL[metric] for metric in MIN_EFFECT if metric in CONTROL)])
@@ -186,7 +187,7 @@ def _metric_change(names: CellNames, table: SeriesTable, level: NewLevel, metric
 
 
 def _is_of_host(table: SeriesTable, level: NewLevel, metric: str) -> bool:
-    """Whether a young shift of the latency is the host's: the cell's eager latency moved along, and its device time did not."""
+    """Return whether a pending shift of latency is the host's: the eager latency moved along, and the device time did not."""
     control = _control(table, level, metric)
     if not level.is_pending or metric != WAITS_FOR_HOST or control is None:
         return False
@@ -197,12 +198,12 @@ def _is_of_host(table: SeriesTable, level: NewLevel, metric: str) -> bool:
 
 
 def _control(table: SeriesTable, level: NewLevel, metric: str) -> float | None:
-    """New over old eager time over the same boundary."""
+    """Return new over old eager time at the boundary of a new level; None for a metric without a control."""
     return _moved(table, level, CONTROL[metric]) if metric in CONTROL else None
 
 
 def _moved(table: SeriesTable, level: NewLevel, metric: str) -> float | None:
-    """New over old value of a metric over the boundary of a new level, by the nearest 20 points on each side."""
+    """Return new over old value of a metric at the boundary of a new level, by the nearest 20 points on each side, or None."""
     values = table.values[metric][level.row]
     before, after = values[level.start : level.change.at], values[level.change.at : level.stop]
     before, after = before[np.isfinite(before)][-EDGE:], after[np.isfinite(after)][:EDGE]
@@ -212,7 +213,7 @@ def _moved(table: SeriesTable, level: NewLevel, metric: str) -> float | None:
 
 
 def direction_of(metric: str, ratio: float) -> Direction:
-    """Which way a metric went whose new level is `ratio` times the old one."""
+    """Return the direction of a metric whose new level is `ratio` times the old one."""
     if METRICS[metric].better == "neither":
         return Direction.NEITHER
     return Direction.BETTER if direction(metric, 1.0, ratio) == "better" else Direction.WORSE
@@ -238,7 +239,11 @@ def _of_statuses(names: CellNames, table: SeriesTable) -> list[Change]:
 
 @dataclass(frozen=True, slots=True)
 class StatusChange:
-    """Indices of the points: the last one before, the first after, and the last before it first went that way at all."""
+    """A change of status, as indices of points.
+
+    `before` is the last point before the change, `at` the first after it, and `earliest_before` the last point before the status
+    could first have changed: a flaky cell may fail once and pass again before it fails for good.
+    """
 
     before: int
     at: int
@@ -248,11 +253,11 @@ class StatusChange:
 
 
 def status_changes(passed: Numbers) -> list[StatusChange]:
-    """Where a cell went from passing to failing or back, oldest first.
+    """Return the changes of a cell from passing to failing or back, oldest first.
 
-    `passed` is 1, 0, or NaN where nothing is known, as are points at which it both passed and failed; those only make it flaky.
-    A single point that ends otherwise than both its neighbours is no change. The newest point alone is one where it fails
-    after passing, unless the cell is flaky (3 turns in its last 30 points); everything else of one point is pending.
+    `passed` is 1, 0, or NaN where nothing is known. Points at which the cell both passed and failed (between 0 and 1) count only
+    for whether it is flaky. A single point that differs from both its neighbours is no change. A change that only the newest
+    point shows is pending, unless the cell fails there after passing and is not flaky (3 turns in its last 30 points).
     """
     known = np.flatnonzero((passed == 0) | (passed == 1))
     outcomes = passed[known]
@@ -267,9 +272,10 @@ def status_changes(passed: Numbers) -> list[StatusChange]:
 
 
 def _stretches(outcomes: Numbers) -> list[tuple[int, int, bool]]:
-    """Stretches of one outcome (start, stop, passes) of two points at least.
+    """Return the stretches of one outcome (start, stop, passes) with at least two points.
 
-    The newest may have one, and the first if it passes: what failed once before all else says nothing of what was usual.
+    The newest stretch may have one point, and so may the first if it passes: a single failure before all other points does not
+    show the usual status.
     """
     raw, start = [], 0
     for passes, group in groupby(outcomes.tolist()):
@@ -291,7 +297,7 @@ def _stretches(outcomes: Numbers) -> list[tuple[int, int, bool]]:
 
 
 def _turns(passed: Numbers) -> int:
-    """How often the outcome changed over the last 30 known points; one that was both is two turns."""
+    """Return how often the outcome changed over the last 30 known points; a point that both passed and failed is two turns."""
     known = passed[np.isfinite(passed)][-LOOK_BACK:]
     mixed = (known > 0) & (known < 1)
     sure = known[~mixed]
@@ -299,7 +305,7 @@ def _turns(passed: Numbers) -> int:
 
 
 def name_series(names: CellNames, table: SeriesTable, row: int) -> dict[str, Any]:
-    """What names the series of a row: repo, branch, testbed_id, cell_id, cell and cell_key."""
+    """Return the names of the series of a row: repo, branch, testbed_id, cell_id, cell and cell_key."""
     key = int(table.keys[row])
     line = {name: getattr(table, name) for name in ("repo", "branch", "testbed_id")}
     return {**line, "cell_id": names.at[key, "cell_id"], "cell": names.at[key, "cell"], "cell_key": key}
@@ -310,7 +316,7 @@ def _span(table: SeriesTable, base: int, onset: int) -> Span:
 
 
 def _with_environment_diff(source: Source, changes: Sequence[Change]) -> list[Change]:
-    """The changes with the differences of environment and program between their sides, and the statuses of status changes."""
+    """Return the changes with differences of environment and program between their sides, and with statuses if these changed."""
     wanted = [(run.key, change.cell_key) for change in changes for point in _ends(change) for run in point.runs]
     known = surroundings(source, wanted)
     environments = environments_of(source, (one.environment for one in known.values()))
@@ -345,14 +351,14 @@ def _ends(change: Change) -> tuple[Point, Point]:
 
 
 def _of_point(known: Mapping[tuple[int, int], Surroundings], change: Change, point: Point) -> Surroundings | None:
-    """Of the point's first run that measured the cell; all of its runs had one environment."""
+    """Return the surroundings in the point's first run that measured the cell; all of its runs had one environment."""
     of_runs = (known.get((run.key, change.cell_key)) for run in point.runs)
     return next((one for one in of_runs if one is not None), None)
 
 
 #: The level at the pin is the level of the pinned commit and up to this many measured commits on either side.
 AROUND = 5
-#: Without a pin the level so many measured commits ago counts: a creep of 0.5 % a night is 10 % after 20.
+#: Without a pin the level this many measured commits ago counts: a creep of 0.5 % a night is 10 % after 20.
 BACK = 30
 #: The newest level is the level of this many newest measured commits.
 NEWEST = 10
@@ -379,7 +385,7 @@ class Drift:
     q: float = math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         plain = ("repo", "branch", "testbed_id", "cell_id", "cell", "metric", "q", "direction")
         commits = {"pinned": self.pinned.commit, "newest": self.newest.commit}
         return {**{name: getattr(self, name) for name in plain}, **commits, **asdict(self.levels)}
@@ -387,7 +393,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class DriftSurvey:
-    """The drifts, largest first. `series` is the number of series (per metric) that could be compared with the pin."""
+    """The drifts, largest first. `series` is the number of series, summed over metrics, that could be compared with the pin."""
 
     drifts: tuple[Drift, ...]
     series: int
@@ -400,11 +406,11 @@ def slow_drift(
     branch: str | None = None,
     filters: CellFilter = EVERYTHING,
 ) -> DriftSurvey:
-    """Series whose newest level differs from the level at the pinned runs by more than the steps in between explain.
+    """Return the series whose newest level differs from the level at the pinned runs by more than the steps in between explain.
 
-    The series are those of `branch`, else of the branches of the pinned runs, each compared with the pinned runs of its own
-    testbed. Without `pinned` each is compared with its own level `BACK` measured commits ago. Neither level reaches across a
-    change point, and both need 5 commits. With a pin on another branch (a release) there are no steps in between, and the
+    The series of `branch`, else of the branches of the pinned runs, are compared with the pinned runs of their own testbed.
+    Without `pinned` each is compared with its own level `BACK` measured commits ago. Neither level reaches across a change
+    point, and both need at least 5 commits. With a pin on another branch (a release) there are no steps in between, and the
     whole difference counts as drift. A drift is reported if it is at least `MIN_EFFECT` with a false discovery rate of at
     most 5 % over all compared series of the metric.
     """
@@ -451,7 +457,7 @@ def _pin(table: SeriesTable, runs: set[int]) -> int | None:
 def _compared(
     names: CellNames, table: SeriesTable, base: SeriesTable, pin: int | None, metric: str, least: float
 ) -> Iterator[Drift]:
-    """Every series of `table` that can be compared with the point `pin` of `base`."""
+    """Yield the drift of every series of `table` that can be compared with the point `pin` of `base`."""
     if pin is None:
         return
     values = table.values[metric]
@@ -469,7 +475,7 @@ def _compared(
         if min(len(before), len(now)) < SHORTEST or (base is table and before[-1] >= now[0]):
             continue
         changes = level_changes(values[row], all_cuts[row]) if base is table and all_cuts[row] else []
-        # A step that is not sure among all series may be a part of the creep.
+        # A step that is not significant among all series may be a part of the creep, and is not counted as a step.
         steps = [one for one in changes if one.at > pin and one.p <= LEVEL / len(values)]
         levels = level_drift(base.values[metric][base_row][before], values[row][now], steps)
         series = name_series(names, table, row)
@@ -485,7 +491,7 @@ def _compared(
 
 
 def _near(values: Numbers, cuts: Sequence[int], pin: int) -> list[int]:
-    """Indices of measured values around a pin, none across a change point."""
+    """Return the indices of measured values around a pin, none of them across a change point."""
     start = max((cut for cut in cuts if cut <= pin), default=0)
     stop = min((cut for cut in cuts if cut > pin), default=len(values))
     measured = np.flatnonzero(np.isfinite(values[start:stop])) + start
