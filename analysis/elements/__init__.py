@@ -1,1 +1,1 @@
-"""What pages are made of: words, pieces of HTML, tables and charts, the same on the dashboard and on the published site."""
+"""The parts of pages: words, pieces of HTML, tables and charts, the same on the dashboard and on the published site."""

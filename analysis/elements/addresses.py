@@ -3,9 +3,9 @@
 A link to the host is made from the stored name of the repository, if that is an owner and a name, and from a sha or a number.
 Nothing else that a person or a bundle wrote becomes an address. The page asks the host for nothing.
 
-An address of a page says tomorrow what it says today; `dashboard/url.py` reads it. In addresses of the HUD `lCommit` is the new
-side and `rCommit` the base, whatever the words on its page say (the query builder reads the left one as new); here they are
-called what they are.
+An address of a page names tomorrow the same sides as today; `dashboard/url.py` reads it. In addresses of the HUD `lCommit` is the
+new side and `rCommit` the base, whatever the words on its page say (its query builder reads the left one as new). Here the sides
+are called new and base.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _HOST = "https://github.com"
 _REPO = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,37}[A-Za-z0-9])?/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
 _SHA = re.compile(r"[0-9a-f]{7,64}")
 _THREAD = re.compile(re.escape(_HOST) + r"/([^/\s]+/[^/\s]+)/((?:pull|issues)/[1-9][0-9]{0,8})")
-#: Commits of local clones, which get no link. Each run of the script sets them for its own store.
+#: Commits of local clones, which get no link. Each run of the dashboard's script and each publication sets them for its store.
 LOCAL: ContextVar[frozenset[str]] = ContextVar("local_commits", default=frozenset())
 #: Digits of a sha that are shown.
 SHOWN = 10
 
 
 def commit(repo: str, sha: str | None, absent: str = "") -> Markup:
-    """The first digits of a sha, with a link to the commit where there can be one."""
+    """Return the first digits of a sha, with a link to the commit if it is on the host."""
     if not sha:
         return escape(absent)
     return _link(repo, f"commit/{sha}", sha[:SHOWN], "commit", linked=_is_hosted(sha))
 
 
 def commits(repo: str, base: str | None, new: str | None) -> Markup:
-    """`base...new` with a link to what landed between the two; the one commit where they are the same."""
+    """Return `base...new` with a link to the commits that landed in between; the one commit if both are equal."""
     if not (base and new) or base == new:
         return commit(repo, new or base)
     linked = all(map(_is_hosted, (base, new)))
@@ -50,12 +50,12 @@ def commits(repo: str, base: str | None, new: str | None) -> Markup:
 
 
 def pull(repo: str, number: int | None, absent: str = "") -> Markup:
-    """The number of a pull request with its link."""
+    """Return the number of a pull request with its link."""
     return _link(repo, f"pull/{number}", f"#{number}", "pull request") if number else escape(absent)
 
 
 def reference(repo: str, written: str) -> Markup:
-    """What a person wrote as a link: a link where it is an issue or pull request of this very repository."""
+    """Return a text that a person gave as a link: linked if it is an issue or pull request of this very repository."""
     match = _THREAD.fullmatch(written.strip())
     if match and match[1] == repo:
         return _link(repo, match[2], written, "issue or pull request")
@@ -63,7 +63,7 @@ def reference(repo: str, written: str) -> Markup:
 
 
 def between(base: Side, new: Side) -> Markup:
-    """What landed between two sides of one commit each; empty where that is no range."""
+    """Return a link to the commits between two sides of one commit each; empty if they form no range."""
     repos = {run.repo for side in (base, new) for run in side.runs}
     if len(repos) == len(base.commits) == len(new.commits) == 1 and base.commits != new.commits:
         return commits(repos.pop(), base.commits[0], new.commits[0])
@@ -83,20 +83,20 @@ def _link(repo: str, path: str, shown: str, what: str, *, linked: bool = True) -
     )
 
 
-#: What only a HUD link has: by these it is known.
+#: Keys that only a HUD link has.
 _SIDES = {"new": ("lBranch", "lCommit"), "base": ("rBranch", "rCommit")}
 KEYS = (*_SIDES["new"], *_SIDES["base"])
-#: What else it may have; what has no meaning here is dropped with a word.
+#: Other keys of a HUD link; values without a meaning here are dropped with a note.
 _OTHERS = ("dashboard", "startTime", "stopTime", "granularity", "mode", "deviceName")
 
 
 def is_hud_link(query: Mapping[str, Sequence[str]]) -> bool:
-    """Whether an address comes from the HUD."""
+    """Return whether an address comes from the HUD."""
     return any(key in query for key in KEYS)
 
 
 def translate(query: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
-    """The query of the same page here, and a sentence for whatever of the link was not taken over."""
+    """Translate a HUD link to the query of the page here, with a sentence for each part that was not taken over."""
     theirs = {key: next(iter(query.get(key, ())), "").strip() for key in (*KEYS, *_OTHERS)}
     ours = {key: list(values) for key, values in query.items() if key not in theirs}
     notes = []
@@ -116,14 +116,14 @@ def translate(query: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]],
             ours[key] = [day]
         elif theirs[name]:
             notes.append(f"The HUD link's {name} {theirs[name][:80]!r} is no date and was left out.")
-    # There a point may be an hour; here it is a night at the least.
+    # On the HUD a point may be an hour; here it is a night or more.
     if (by := theirs["granularity"].lower()) not in ("", "hour"):
         ours["by"] = [by]
     return ours, notes
 
 
 def _day(moment: str) -> str:
-    """The day of a moment as HUD addresses spell it (as mails do, or ISO 8601), in UTC; empty if it is none."""
+    """Return the day (UTC) of a moment as HUD addresses spell it (as in mails, or ISO 8601); empty if it is no moment."""
     for read in (parsedate_to_datetime, datetime.fromisoformat):
         with suppress(ValueError):
             when = read(moment)
@@ -132,7 +132,7 @@ def _day(moment: str) -> str:
 
 
 def fixed_side(side: Side) -> str:
-    """A text that names the same side tomorrow: a night, a run, or a branch with the commit in full."""
+    """Return a text that still names this side tomorrow: a night, a run, or a branch with the commit in full."""
     if side.kind in ("latest", "night"):
         return side.nights[0]
     if side.kind == "run" or len(side.branches) > 1:
@@ -141,13 +141,13 @@ def fixed_side(side: Side) -> str:
 
 
 def address(page: str, query: Mapping[str, Iterable[str]]) -> str:
-    """A page with its query."""
+    """Return the address of a page with its query."""
     text = urlencode([(key, value) for key, values in query.items() for value in values], safe="/@~,")
     return f"{page}?{text}" if text else page
 
 
 def comparison_link(dashboard: str, base: Side, new: Side, across: tuple[str, str] | None = None) -> str:
-    """The page of all cells of two sides, or of two configs of one side, under the dashboard's own address."""
+    """Return the address of the page of all cells of two sides, or of two configs of one side, on the given dashboard."""
     query = _sides(base, new)
     if across:
         query |= {"mode": ["configs"], "from": [across[0]], "to": [across[1]]}
@@ -155,7 +155,7 @@ def comparison_link(dashboard: str, base: Side, new: Side, across: tuple[str, st
 
 
 def cell_link(dashboard: str, base: Side, new: Side, cell: CellName, across: tuple[str, str] | None = None) -> str:
-    """The page of one cell (see `cell_query`) of two sides, or of two configs of one side."""
+    """Return the address of the page of one cell (see `cell_query`) of two sides, or of two configs of one side."""
     query = _sides(base, new) | cell_query(cell)
     if across:
         query |= {"config": list(across), "versus": ["configs"]}
@@ -163,7 +163,7 @@ def cell_link(dashboard: str, base: Side, new: Side, cell: CellName, across: tup
 
 
 def cell_query(cell: CellName) -> dict[str, list[str]]:
-    """What the model page's address has of a cell: suite, model, phase, dtype, device, batch_size and config."""
+    """Return the query that names a cell on the model page: suite, model, phase, dtype, device, batch_size and config."""
     setting = ",".join(map(str, cell.axes[2:]))
     return {"model": [f"{cell.suite}/{cell.model}"], "setting": [setting], "config": [cell.config]}
 

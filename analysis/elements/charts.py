@@ -1,7 +1,7 @@
 """Every chart of the pages, by Altair.
 
-A chart goes to a page as a `Figure`, with the words that a screen reader reads. In line charts the pointer shows what a
-place was, a click picks it, and dragging and Ctrl with the wheel move and zoom.
+A chart goes to a page as a `Figure`, with the words that a screen reader reads. In line charts the pointer shows the facts on a
+place, a click picks the place, and dragging and Ctrl with the wheel move and zoom.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from analysis.elements.wording import ABSENT
 from analysis.stats.averages import scatter
 from collector.vocabulary import NOT_APPLICABLE, Status
 
-#: The name of what clicks pick in a chart.
+#: The name of the selection that clicks make in a chart.
 PICK = "pick"
-#: Lines with a colour of their own in one chart: nobody tells more apart.
+#: Most lines with a colour of their own in one chart: nobody can distinguish more.
 MOST_LINES = 6
-#: Branches in one chart, each with dashes (pixels) and a shape of its own.
+#: Dashes (pixels) and shapes of the branches in one chart.
 DASHES, _SHAPES = ([1, 0], [7, 4], [2, 3]), ("circle", "square", "triangle-up")
-#: How each way to end is marked.
+#: The mark of each way in which a run can end.
 _SHAPE_OF = {"pass": "circle", "failed": "cross", "missing": "square", "not applicable": "triangle-up"}
-#: Up to so many places each has a mark of its own; labels of an axis at most.
+#: Most places that each have a mark of their own, and most labels of an axis.
 _WITH_POINTS, _TICKS = 45, 12
-#: Pixels: the height of a line chart, a line of its legend, a lane, what is around lanes, a line of the names of sides; the
-#: width of a chart, about.
+#: Pixels: the height of a line chart, a line of its legend, a lane, the space around lanes, a line of the names of sides, and
+#: roughly the width of a chart.
 _HEIGHT, _LEGEND, _LANE, _AROUND, _NAME, _WIDTH = 300, 20, 26, 90, 13, 720
 
 
-#: Of marks and lines that say neither good nor bad.
+#: The colour of marks and lines that are neither good nor bad.
 NEUTRAL = "#7c8794"
 
 
@@ -45,8 +45,8 @@ NEUTRAL = "#7c8794"
 class Colors:
     """The colours of charts on a light or a dark page.
 
-    `series` begin with Okabe and Ito's and end with two that differ in lightness: six that are told apart with any colour
-    vision. `bad` marks what is wrong; base and new are neither good nor bad.
+    `series` begins with colours of Okabe and Ito and ends with two that differ in lightness: six that people with any colour
+    vision can distinguish. `bad` marks failures; base and new are neither good nor bad.
     """
 
     series: tuple[str, ...]
@@ -67,14 +67,14 @@ COLORS = {
 }
 
 
-# To check each part of a chart against Vega-Lite's schema takes longer than to make it: the tests do that.
+# Checking each part of a chart against Vega-Lite's schema takes longer than making the chart: only the tests do it.
 schemapi.disable_debug_mode()
 alt.theme.enable("none")  # the page has its own
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart, the key of its element and its words for a screen reader; of one with `picks` clicks pick places."""
+    """A chart, the key of its element and its words for a screen reader. If `picks` is True, clicks pick places."""
 
     key: str
     chart: Any
@@ -83,7 +83,7 @@ class Figure:
 
 
 def from_to(rows: pd.DataFrame, highlighted: Sequence[str]) -> str:
-    """What the rows of `lines`, in their order in time, say in words: the first and the newest value of each highlighted line."""
+    """Return the first and the newest value of each highlighted line in words; `rows` are as in `lines`, in order of time."""
     texts = {name: found.tolist() for name, found in rows.groupby("line", sort=False)["text"]}
     return "; ".join(f"{name} from {texts[name][0]} to {texts[name][-1]}" for name in highlighted if name in texts)
 
@@ -103,18 +103,18 @@ def lines(
     dates: bool = False,
     log: bool = False,
 ) -> alt.LayerChart:
-    """Lines over places (nights, runs): those in `highlighted` coloured, the others grey.
+    """Draw lines over places (nights, runs): the lines in `highlighted` coloured, other lines grey.
 
     Args:
         rows: place, date, line, value, text (the value in words), and branch where there are several. A line breaks
             where its `chain` changes.
-        facts: what the pointer shows of a place besides the values, by place.
-        labels: of the places, evenly spaced unless `dates`.
+        facts: the facts that the pointer shows besides the values, by place.
+        labels: the labels of the places, which are evenly spaced unless `dates`.
         pick: the column of `rows` that names the place which a click picks.
-        sides: names of places (base, new) that have a rule.
-        levels: rows at which a new level begins; each has a triangle.
+        sides: the places of base and new, each marked by a rule.
+        levels: rows at which a new level begins, each marked by a triangle.
     """
-    # What no layer looks at would be half of what is sent.
+    # Columns that no layer uses would be half of the data that is sent.
     rows = rows.drop(
         columns=[*([] if dates else ["date"]), *(["branch"] if len(branches) < 2 else [])], errors="ignore"
     )
@@ -153,7 +153,7 @@ def lines(
 def statuses(
     rows: pd.DataFrame, labels: Sequence[str], configs: Sequence[str], sides: Mapping[str, int], colors: Colors
 ) -> alt.LayerChart:
-    """A lane per config and a mark per run, whose shape says how it ended; `rows` has place, config, status and texts."""
+    """Draw a lane per config and a mark per run, whose shape shows how it ended; `rows` has place, config, status and texts."""
     rows = rows.assign(ended=[_kind(status) for status in rows["status"]], status=rows["status"].fillna("missing"))
     kinds = [kind for kind in _SHAPE_OF if kind in set(rows["ended"])]
     shapes = alt.Scale(domain=kinds, range=[_SHAPE_OF[kind] for kind in kinds])
@@ -174,7 +174,7 @@ def statuses(
 def samples(
     values: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequence[str], colors: Colors
 ) -> alt.LayerChart:
-    """Every sample (ms) as a thin tick and the median as a thick one, a lane per side (its role is base or new)."""
+    """Draw every sample (ms) as a thin tick and the median as a thick one, a lane per side (its role is base or new)."""
     rows = pd.concat(pd.DataFrame({"side": side, "ms": of, "median": np.median(of)}) for side, of in values.items())
     names = list(values)
     scale = alt.Scale(domain=names, range=[getattr(colors, role) for role in roles])
@@ -193,13 +193,13 @@ def samples(
 
 
 def _layered(layers: Sequence[Any], height: int, title: str, above: int = 0) -> alt.LayerChart:
-    """The layers in one chart, with a title so many pixels above what they draw."""
+    """Put layers into one chart, with a title that leaves `above` further pixels for drawings above the upper edge."""
     head = alt.TitleParams(text=title, anchor="start", fontSize=13, fontWeight=600, offset=10 + above)
     return alt.layer(*layers, height=height, title=head)
 
 
 def _rules(sides: Mapping[str, int], labels: Sequence[str], top: int = 0) -> list[alt.Chart]:
-    """A dashed rule at the place of each side, and its name from `top` on (pixels below the upper edge).
+    """Draw a dashed rule at the place of each side, and its name from `top` on (pixels below the upper edge).
 
     Base and new are often neighbours: each name is a line lower than the one before.
     """
@@ -213,7 +213,7 @@ def _rules(sides: Mapping[str, int], labels: Sequence[str], top: int = 0) -> lis
 
 
 def _with_breaks(rows: pd.DataFrame) -> pd.DataFrame:
-    """What a line is drawn from, with a row without value before each new chain of a line."""
+    """Return the columns that a line is drawn from, with a row without value before each new chain of a line."""
     named = [name for name in ("line", "place", "date", "value", "low", "high", "chain", "branch") if name in rows]
     shown = rows[named].sort_values(["line", "place"], kind="stable")
     if "chain" not in shown:
@@ -225,7 +225,7 @@ def _with_breaks(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _band(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with `low` and `high`: how far each line usually scatters from place to place (95 %), where that is known."""
+    """Return the rows of lines with a known scatter from place to place, with `low` and `high`, its usual range (95 %)."""
     parts = [part.sort_values("place") for _, part in rows[rows["value"] > 0].groupby("line", sort=False)]
     shares = [math.exp(1.96 * scatter(part["value"].to_numpy())) for part in parts]
     bands = [
@@ -237,19 +237,19 @@ def _band(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:
-    """A rule at each place, seen where it is picked, with the value of every line and the facts under the pointer."""
+    """Draw a rule at each place, visible where it is picked, with the value of every line and the facts under the pointer."""
     texts = rows.pivot_table(index="place", columns="line", values="text", aggfunc="first", sort=False)
     table = facts.join(texts.fillna(ABSENT), how="inner")
-    # Names of configs have characters that mean something in the name of a field.
+    # Names of configs have characters with a meaning in names of fields, so fields are numbered.
     fields = {f"c{number}": str(name) for number, name in enumerate(table.columns)}
     first = rows.drop_duplicates("place").set_index("place")
     named = {"name": pick, **({"date": "date"} if "date" in first else {})}
     data = table.set_axis(list(fields), axis=1).assign(**{key: first[column] for key, column in named.items()})
     data = data.rename_axis("place").reset_index()
-    # Vega-Lite makes a text of the title within an expression, and escapes its quotes alone.
+    # Vega-Lite puts the title as a text into an expression, and escapes only its quotes.
     tooltip = [alt.Tooltip(f"{field}:N", title=name.replace("\\", "\\\\")) for field, name in fields.items()]
     width = max(2.0, _WIDTH / max(1, len(data)))
-    # Each click adds a place or takes it away; a double click takes all away.
+    # Each click adds a place or removes it; a double click removes all.
     picked = alt.selection_point(name=PICK, fields=["name"], toggle="true", empty=False)
     seen = alt.OpacityValue(0, condition={"param": PICK, "empty": False, "value": 0.25})
     rule = alt.Chart(data).mark_rule(strokeWidth=width, color=NEUTRAL, cursor="pointer")
@@ -257,7 +257,7 @@ def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:
 
 
 def _of_branches(branches: Sequence[str], with_points: bool) -> dict[str, Any]:
-    """The channels that tell branches apart without a colour; none where there is one."""
+    """Return the channels that distinguish branches without a colour; none if there is only one branch."""
     if len(branches) < 2:
         return {}
     dashes, shapes = (alt.Scale(domain=list(branches), range=list(of[: len(branches)])) for of in (DASHES, _SHAPES))
@@ -266,7 +266,7 @@ def _of_branches(branches: Sequence[str], with_points: bool) -> dict[str, Any]:
 
 
 def _places(labels: Sequence[str]) -> alt.X:
-    """An axis of evenly spaced places, 0 for the first label."""
+    """Return an axis of evenly spaced places, 0 for the first label."""
     shown = list(range(0, len(labels), max(1, math.ceil(len(labels) / _TICKS))))
     texts = json.dumps({place: labels[place] for place in shown})
     axis = alt.Axis(values=shown, labelExpr=f"{texts}[datum.value]", labelOverlap="parity", title=None, grid=False)
@@ -274,7 +274,7 @@ def _places(labels: Sequence[str]) -> alt.X:
 
 
 def _kind(status: object) -> str:
-    """How a run ended, as far as a mark tells it."""
+    """Return how a run ended, as one of the kinds that have a mark."""
     if not isinstance(status, str):
         return "missing"
     if status == Status.PASS:

@@ -45,7 +45,7 @@ from db.store_errors import CommitError
 
 
 def describe(side: Side, link: Link) -> Markup:
-    """Return a side in a few words with links to its commits: what it is of, when it started, its devices and labels."""
+    """Return a side in a few words with links to its commits: its title, its start, its devices and labels."""
     labels = dict.fromkeys(run.label for run in side.runs if run.label)
     devices = dict.fromkeys(device_name(run.testbed) or run.testbed_id for run in side.runs)
     titled = commit_title(side)
@@ -55,14 +55,14 @@ def describe(side: Side, link: Link) -> Markup:
 
 
 def pair_lines(comparison: Comparison, link: Link) -> list[Markup]:
-    """Return both sides, and what landed between them, a line each."""
+    """Return both sides, and a link to the commits between them, a line each."""
     landed = addresses.between(comparison.base, comparison.new)
     sides = [Markup("base ") + describe(comparison.base, link), Markup("new ") + describe(comparison.new, link)]
     return [*sides, *([Markup("commits ") + landed] if landed else [])]
 
 
 def _title(side: Side) -> Markup:
-    """The title of a side with links for its commits."""
+    """Return the title of a side with links for its commits."""
     repos = {run.commit: run.repo for run in side.runs}
     branches = f"{'+'.join(side.branches)}@"
     rest = side.title.removeprefix(branches + "+".join(sha[: addresses.SHOWN] for sha in side.commits))
@@ -94,7 +94,7 @@ def _change_row(one: CellComparison, finding: Finding, link: Link) -> tuple[str,
 
 
 def _short_name(cell: CellName, link: Link) -> Markup:
-    """A cell as a link on one line; a pointer at it shows where it belongs."""
+    """Return a cell as a link on one line; the pointer shows its suite, phase, dtype and device."""
     phase = "" if cell.phase == "inference" else cell.phase
     name = joined(" ", [cell.model, span("soft", " ".join(filter(None, (phase, cell.config))))])
     where = f"{cell.suite}, {cell.phase}, {cell.dtype}, {cell.device}"
@@ -104,7 +104,7 @@ def _short_name(cell: CellName, link: Link) -> Markup:
 
 
 def named(cell: CellName, link: Link) -> Markup:
-    """A cell as a link to its page, and below it where it belongs."""
+    """Return a cell as a link to its page, and below it its suite, phase and dtype."""
     name = joined(" ", [cell.model, span("soft", cell.config)])
     return lines(anchor(link("model", **cell_query(cell)), name), where(cell))
 
@@ -115,7 +115,7 @@ def where(cell: CellName) -> Markup:
 
 
 def reason(state: CellState) -> Markup:
-    """Why a cell did not pass, in a line or two."""
+    """Return why a cell did not pass, in a line or two."""
     if state.status is None:
         return span("soft", "planned, and no measurement of it was stored")
     head = " in ".join(filter(None, (state.exception, state.stage)))
@@ -127,7 +127,7 @@ def reason(state: CellState) -> Markup:
 
 
 def metric_row(metric: str, values: Sequence[float | None], change: ChangeWords | None) -> list[str]:
-    """Return a metric's title, its values, and of two values the change with interval and verdict, if it was judged."""
+    """Return a metric's title and values and, for two values, the change with interval and verdict, if it was judged."""
     shown = METRICS[metric]
     title = Markup('<span title="{}">{}</span>').format(shown.meaning, shown.title)
     cells = [title, *(number(metric, value) for value in values)]
@@ -152,7 +152,7 @@ _LANDED = 30
 
 
 def commit_facts(side: Side) -> Markup:
-    """Return what is known of the commit of a side, as a table."""
+    """Return the facts on the commit of a side, as a table."""
     run = side.runs[0]
     commits = [addresses.commit(run.repo, sha) for sha in side.commits]
     number = _pull_request(commit_title(side))
@@ -168,13 +168,13 @@ def commit_facts(side: Side) -> Markup:
 
 
 def _pull_request(title: str) -> int | None:
-    """Return the number behind a title, as PyTorch's merge bot writes it."""
+    """Return the number of the pull request at the end of a title, as PyTorch's merge bot writes it, or None."""
     head, _, tail = title.rstrip().rpartition("(#")
     return int(tail[:-1]) if head and tail[:-1].isdecimal() and tail.endswith(")") and len(tail) < 10 else None
 
 
 def landed_commits(source: Source, base: Side, new: Side) -> CommitRange | None:
-    """Return the commits after base up to new; None where their order is not known, or there are none."""
+    """Return the commits after base up to new; None where their order is not known, or no commit lies between."""
     if len(base.commits) != 1 or len(new.commits) != 1:
         return None
     try:
@@ -203,7 +203,7 @@ _COMMITS = 40
 
 
 def record_table(caption: str, records: Sequence[Listed], link: Link, note: str = "") -> Markup:
-    """Return a table with a row a record, in their order."""
+    """Return a table with a row for each record, in their order."""
     head = ("cell", "state", "metric", "base", "new", "change", "onset", "since", "owner")
     drawn = table(caption, head, [_row(record, link) for record in records], note=note, numbers=(3, 4, 5, 7))
     return Markup('<div class="iw-list">{}</div>').format(drawn)
@@ -223,17 +223,17 @@ def _row(record: Listed, link: Link) -> list[str]:
 
 
 def what_changed(info: RegressionInfo) -> str:
-    """The kind of the record, and its metric by the name that all pages use."""
+    """Return the kind of the record, and its metric by the name that all pages use."""
     return f"{info.kind}, {METRICS[info.metric].title}" if info.metric in METRICS else info.kind
 
 
 def state_tag(info: RegressionInfo) -> Markup:
-    """The state as a small label."""
+    """Return the state of a record as a small label."""
     return span("tag fail" if info.state in OPEN else "tag", info.state.replace("_", " "))
 
 
 def change_of(info: RegressionInfo) -> tuple[str, str, str]:
-    """The pinned value, the one that was found, and the change; dashes where a status changed."""
+    """Return the pinned value, the new value, and the change; dashes where a status changed."""
     if info.base_value is None or info.new_value is None:
         return ABSENT, ABSENT, ABSENT
     change = signed(100 * (info.new_value / info.base_value - 1)) if info.base_value > 0 else ABSENT
@@ -241,7 +241,7 @@ def change_of(info: RegressionInfo) -> tuple[str, str, str]:
 
 
 def commit_records(group: OfCommit, titles: Mapping[str, str], link: Link) -> Markup:
-    """Return the records of one onset under the commit's title, which leads to its page."""
+    """Return the records of one onset under the commit's title, which links to the commit's page."""
     sha = group.commit or ""
     words = titles.get(sha) or f"{group.branch}@{sha[: addresses.SHOWN]}"
     known = anchor(link("commit", new=f"{group.branch}@{sha}", base=""), words) if sha in titles else words
@@ -251,7 +251,7 @@ def commit_records(group: OfCommit, titles: Mapping[str, str], link: Link) -> Ma
 
 
 def record_facts(record: Record, link: Link) -> Markup:
-    """Return what is known of a record: its cell, state, change, and the runs that it pins."""
+    """Return a table of facts on a record: its cell, state, change, and the runs that it pins."""
     info, cell = record.info, record.cell
     onset = f", {moment(info.onset_at)} UTC" if info.onset_at else ""
     before, after, change = change_of(info)
@@ -279,7 +279,7 @@ def _run(repo: str, sha: str | None, run: str | None) -> Markup:
 
 
 def blame_table(record: Record) -> Markup:
-    """Return the commits that a change can come from."""
+    """Return a table of the commits that a change can come from, or a sentence if there is none."""
     if record.distance is None:
         return paragraph(
             "",
@@ -307,7 +307,7 @@ def _commit(entry: CommitEntry) -> list[str]:
 
 
 def history_table(info: RegressionInfo) -> Markup:
-    """Return who moved a record from which state to which, and when."""
+    """Return a table of a record's events: when, who, the new state or a note, and the text."""
     rows = [
         (
             moment(event.at),
@@ -321,6 +321,6 @@ def history_table(info: RegressionInfo) -> Markup:
 
 
 def model_query(cell: Cell) -> dict[str, str]:
-    """Return what the address of the model page has of a cell."""
+    """Return the query that names a cell on the model page."""
     setting = f"{cell.phase.value},{cell.dtype},{cell.device},{cell.batch_size}"
     return {"model": f"{cell.suite}/{cell.model}", "setting": setting, "config": cell.config.name}

@@ -34,7 +34,7 @@ from collector.metrics import METRICS
 
 
 def answer(comparison: Comparison, link: Link) -> Markup:
-    """Whether to worry, by dimension: in how many models what changed, and which cell changed most."""
+    """Return the verdict on the whole by dimension: the number of models that changed, and the cell that changed most."""
 
     def named(one: CellComparison) -> Markup:
         return anchor(link("model", **cell_query(one.cell)), f"{one.cell.model} {one.cell.config}")
@@ -43,7 +43,7 @@ def answer(comparison: Comparison, link: Link) -> Markup:
 
 
 def dimensions(comparison: Comparison, link: Link) -> list[Markup]:
-    """Return a line for each dimension; each number leads to its cells."""
+    """Return a line for each dimension; each number links to its cells."""
     lines = []
     for dimension, counts in verdict_counts(comparison):
         parts = [
@@ -60,7 +60,7 @@ def dimensions(comparison: Comparison, link: Link) -> list[Markup]:
 
 
 def compared_sentence(comparison: Comparison, link: Link) -> Markup:
-    """What became of all cells of both sides; each number leads to its cells, and they add up to the first."""
+    """Return the number of all cells, then of each outcome; each number links to its cells."""
     counted = Counter(one.outcome.value for one in comparison.cells)
     parts = [
         anchor(link("compare", outcome=name), f"{counted[name]:,} {words}")
@@ -72,7 +72,7 @@ def compared_sentence(comparison: Comparison, link: Link) -> Markup:
 
 
 def _advice(cells: Sequence[CellComparison]) -> str:
-    """How many more runs would settle more than half of the inconclusive cells, where any number is known to."""
+    """Return how many more runs would settle more than half of the inconclusive cells; empty if no cell's number is known."""
     more = [one.more_runs for one in cells]
     if all(number is None for number in more):
         return ""
@@ -82,16 +82,16 @@ def _advice(cells: Sequence[CellComparison]) -> str:
     return f" ({count(int(needed), 'more run')} of each side would settle most)"
 
 
-#: The averages that have a table of their own, with what the caption adds.
+#: The averages that have a table of their own, with the note in its caption.
 TABLES = {
     "device_speedup": "eager over compiled device time, geometric mean; not judged: device time is",
     "speedup": "eager over compiled latency, geometric mean; not judged: latency is",
     "compile_cold_s": "arithmetic mean",
     "compression": "eager over compiled peak memory, geometric mean; not judged: peak memory is",
 }
-#: What the grid calls a metric otherwise than the sections do.
+#: Titles of metrics in the grid that differ from the sections' titles.
 _SHORT = {"compression": "memory, eager over compiled"}
-#: Configs that have a link beside the one with most cells.
+#: Most configs that have a link beside the config with most cells.
 _MOST_CONFIGS = 6
 _ARROW = span("arrow", " → ")
 
@@ -99,7 +99,7 @@ Item = SuiteChange | SuiteSummary
 
 
 def sections(items: Iterable[Item]) -> dict[str, list[Item]]:
-    """Groups by phase, dtype and device, under a heading for each, in the order of these names."""
+    """Return the groups by phase, dtype and device, under a heading for each, in the order of these names."""
     of_setting: dict[str, list[Item]] = {}
     for item in sorted(items, key=lambda item: (item.group.phase, item.group.dtype, item.group.device)):
         of_setting.setdefault(_setting(item.group), []).append(item)
@@ -107,9 +107,9 @@ def sections(items: Iterable[Item]) -> dict[str, list[Item]]:
 
 
 def grid(items: Sequence[Item], link: Link) -> Markup:
-    """Return pass rate, speedup, compile time and memory of all groups, a line each; a cell leads to its cells.
+    """Return tables of pass rate, speedup, compile time and memory of all groups; each entry links to the group's cells.
 
-    The speedup is that of the device where it was measured. A pointer at a cell shows base and new with the interval.
+    The speedup is of device time where it was measured. The pointer shows base and new with the interval.
     """
     speedup = next((name for name in ("device_speedup", "speedup") if any(_has(item, name) for item in items)), "")
     metrics = [
@@ -122,7 +122,7 @@ def grid(items: Sequence[Item], link: Link) -> Markup:
             return _short_figure(item, metric)
 
         tables.append(_short_table(items, _SHORT.get(metric, METRICS[metric].title), figure, link))
-    # How wide the grid must be to show all its columns, in rem; where two do not fit side by side there is one a line.
+    # The width in rem that the grid needs to show all columns; where two tables do not fit side by side, each has its own line.
     columns, rows = _layout(items)
     least = 0.37 * max(len(" ".join(key[:2])) for key in rows) + 5.4 * len(columns)
     return Markup('<div class="iw-grid iw-short" style="--iw-least: {:.1f}rem">{}</div>').format(
@@ -131,7 +131,7 @@ def grid(items: Sequence[Item], link: Link) -> Markup:
 
 
 def config_links(items: Sequence[Item], link: Link) -> Markup:
-    """Return the way to compare two configs of new: the one with most cells against each other one; nothing for one config."""
+    """Return links that compare two configs of new: the one with most cells against each other one; empty for one config."""
     cells: Counter[str] = Counter()
     for item in items:
         cells[item.group.config] += (item.counts if isinstance(item, SuiteSummary) else item.new).planned
@@ -152,7 +152,7 @@ def _short_table(
     varies = [len({key[at] for key in rows}) > 1 for at in range(4)]
     shared = ["" if varies[at] else next(iter(rows))[at] for at in range(4)]
     dtypes = sorted({(key[1], key[2]) for key in rows})
-    if varies[1] and varies[2] and len(dtypes) == len(dict(dtypes)):  # a phase tells its dtype
+    if varies[1] and varies[2] and len(dtypes) == len(dict(dtypes)):  # each phase has one dtype
         varies[2], shared[2] = False, ", ".join(" ".join(phase_dtype) for phase_dtype in dtypes)
     shown = [
         (
@@ -169,8 +169,8 @@ def _short_table(
 def _layout(items: Sequence[Item]) -> tuple[list[str], dict[tuple[str, ...], dict[str, Item]]]:
     """Return the columns of the grid, and by row (config, phase, dtype, device and config's id) its items by column.
 
-    Columns are suites. Where that takes less room, cells in another dtype than most of their phase and device have a column
-    of their own beside their suite's, and no rows.
+    Columns are suites. Where that takes less room, groups in another dtype than most groups of their phase and device have a
+    column of their own beside their suite's, and no rows of their own.
     """
     dtypes: dict[tuple[str, str], Counter[str]] = {}
     for item in items:
@@ -211,7 +211,7 @@ def _missing(counts: Counts) -> str:
 
 
 def _pytorchs(counts: Counts) -> str:
-    """How many cells PyTorch's own check passes, where it has another rate."""
+    """Return how many cells PyTorch's own check passes, if its rate differs; else an empty text."""
     words = f"PyTorch's {counts.pytorch_passed}/{counts.pytorch_judged}"
     return span("soft", words) if counts.pytorch_differs else ""
 
@@ -240,14 +240,14 @@ def _short_figure(item: Item, metric: str) -> tuple[Markup, str, str]:
 
 
 def _below(metric: str, average: float | None) -> str:
-    """Mark an average that PyTorch's dashboard marks."""
+    """Return the mark of an average that PyTorch's dashboard marks, too: it is below a threshold."""
     threshold = METRICS[metric].hud_threshold
     is_below = threshold is not None and average is not None and average < threshold
     return span("soft", f"below {threshold}x") if is_below else ""
 
 
 def section_tables(items: Sequence[Item], link: Link) -> Markup:
-    """All tables of one section."""
+    """Return all tables of one section."""
     tables = [_matrix(items, "pass rate", "passing cells of those measured", _pass_cell, link)]
     for metric, note in TABLES.items():
         having = [item for item in items if _has(item, metric)]
@@ -258,14 +258,14 @@ def section_tables(items: Sequence[Item], link: Link) -> Markup:
             return _figure_cell(item, metric)
 
         tables.append(_matrix(having, METRICS[metric].title, note, figure, link))
-    # How wide a table must be to show all its suites, in rem; where two do not fit side by side there is one a line.
+    # The width in rem that a table needs to show all suites; where two tables do not fit side by side, each has its own line.
     suites = {item.group.suite for item in items}
     least = 8 + (7 if isinstance(items[0], SuiteSummary) else 9) * len(suites)
     return Markup('<div class="iw-grid" style="--iw-least: {}rem">{}</div>').format(least, joined("", tables))
 
 
 def _has(item: Item, metric: str) -> bool:
-    """Whether a side has a value of the metric."""
+    """Return whether a side has a value of the metric."""
     figure = item.figures[metric]
     each = (figure,) if isinstance(figure, Figure) else (figure.base_all, figure.new_all)
     return any(one.value is not None for one in each)
@@ -306,7 +306,7 @@ def _pass_cell(item: Item) -> Cell:
         return Cell(lines(joined(" ", [_rate(new), span("soft", "new here")]), _left_out(new)))
     if not new.planned:
         return Cell(span("soft", "not planned in new"))
-    # Only cells that passed and fail now, or the other way round, are good or bad: a rate also moves as more is measured.
+    # Only cells that passed and fail now, or the other way round, are good or bad: a rate also moves if more is measured.
     look, words = _turned(item)
     same = (base.passed, base.attempted) == (new.passed, new.attempted)
     rates = _rate(new) if same else joined("", [_rate(base), _ARROW, _rate(new)])
@@ -314,7 +314,7 @@ def _pass_cell(item: Item) -> Cell:
 
 
 def _turned(item: SuiteChange) -> tuple[str, str]:
-    """Return the look of a group's pass rate and how many cells broke or were fixed."""
+    """Return the look of a group's pass rate, and how many cells broke or were fixed."""
     broke, fixed = (len(item.listed.get(turned, ())) for turned in (Transition.BROKE, Transition.FIXED))
     return "worse" if broke else "better" if fixed else "", _tally({"broke": broke, "fixed": fixed})
 
@@ -328,7 +328,7 @@ def _rate(counts: Counts) -> Markup:
 
 
 def _left_out(counts: Counts) -> str:
-    """What a pass rate leaves out or hides."""
+    """Return the numbers of cells that a pass rate leaves out or hides: failed, missing and not applicable."""
     words = _tally({"failed": counts.failed, "missing": counts.missing, "not applicable": counts.not_applicable})
     return span("soft", words) if words else ""
 
@@ -342,7 +342,7 @@ def _figure_cell(item: Item, metric: str) -> Cell:
         return Cell(_average(metric, item.figures[metric], item.counts))
     figure = item.figures[metric]
     if not figure.n:
-        # Nothing passes on both sides: what one side has is shown, and no change.
+        # No cell passes on both sides: each side's average is shown, and no change.
         sides = [_average(metric, figure.base_all, item.base), _average(metric, figure.new_all, item.new)]
         return Cell(joined(_ARROW, dict.fromkeys(sides)))
     change = wording.averaged(item.changes[metric])
@@ -356,7 +356,7 @@ def _figure_cell(item: Item, metric: str) -> Cell:
 
 
 def _average(metric: str, figure: Figure, counts: Counts) -> Markup:
-    """An average of one side, with its number of cells where not all passing ones have it; else why there is none."""
+    """Return an average of one side, with its number of cells if not all passing ones have it; else why there is none."""
     if figure.value is not None:
         partial = span("soft", f"n={figure.n}") if figure.n != counts.passed else ""
         return joined(" ", [number(metric, figure.value), partial])
@@ -369,15 +369,15 @@ def _average(metric: str, figure: Figure, counts: Counts) -> Markup:
     return span("soft", "not applicable" if counts.planned == counts.not_applicable else "none pass")
 
 
-#: The findings that it shows, in this order, and how many of them.
+#: The verdicts of findings that the chart of changes shows, in this order, and most findings that it shows.
 _ORDER = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.UNCHANGED)
 _ROWS = 25
-#: Pixels: a row, and what is around the rows.
+#: Pixels: a row, and the space around the rows.
 _LANE, _AROUND = 22, 90
 
 
 def changes_figure(comparison: Comparison, colors: charts.Colors) -> charts.Figure | None:
-    """Return the chart of the largest changes on one machine, by the metric that tells each best; None without an interval."""
+    """Return the chart of the largest changes on one machine, by each finding's leading metric; None without an interval."""
     found = [(one, finding) for one, finding in comparison.ranked_findings(_ORDER) if one.is_comparable]
     known = [(one, finding) for one, finding in found if finding.judged and finding.judged.low is not None]
     if not (shown := known[:_ROWS]):

@@ -1,4 +1,4 @@
-"""What a cell's program does, as tables: its code and kernels, how far these are from the roof, the host's work, the memory."""
+"""Tables of a cell's program: its code and kernels, how far these are from the roof, the host's work, the memory."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from analysis.compare.side_differences import (
 from analysis.elements.wording import ABSENT, count, joined, lines, milliseconds, mono, signed, span, table
 from collector.code import KERNEL, Code, Graph, Kernel
 
-#: Kernels of the table; the box below it has all of them.
+#: Most kernels of the table; the box below it has all of them.
 TOP_KERNELS = 20
 #: Parts of a configuration that nearly every kernel has.
 _USUAL = ("num_ctas: 1", "num_stages: 1", "maxnreg: None")
-#: Lines of source that a table's cell names.
+#: Most lines of source that a table's cell names.
 _LINES = 3
 _BODY = re.compile(r"async_compile\.\w+\([^']*(?:'[^']*'[^']*)*?r?'''(.*)'''[^\n]*\)", re.DOTALL)
-#: Of a kernel or wrapper that can be looked at: the id of its text on a side that has it, and how that is shown, with the
-#: names of its kernels.
+#: The source of a kernel or wrapper: the id of its text on a side that has it, and a function that puts the names of kernels into
+#: the text.
 SourceText = tuple[str, Callable[[str], str]]
 
 
 def differing_texts(
     rows: Iterable[KernelEvidence], before: Sequence[Graph], after: Sequence[Graph]
 ) -> dict[str, list[SourceText]]:
-    """The kernels and wrappers that differ, by title. Both sides of a kernel are shown with the name that it has in new."""
+    """Return the kernels and wrappers that differ, by title. Both sides of a kernel are shown with its name in new."""
     items: dict[str, list[SourceText]] = {}
     for row in rows:
         if row.pair.what:
@@ -58,7 +58,7 @@ def differing_texts(
 
 
 def all_texts(code: Code) -> dict[str, list[SourceText]]:
-    """Return the kernels of a code, by name."""
+    """Return the sources of a code's kernels, by name."""
     items: dict[str, list[SourceText]] = {}
     for kernel in {kernel.text_id: kernel for kernel in code.kernels}.values():
         _add(items, kernel.name, _kernel_texts(kernel.name, kernel))
@@ -66,7 +66,7 @@ def all_texts(code: Code) -> dict[str, list[SourceText]]:
 
 
 def _add(items: dict[str, list[SourceText]], title: str, texts: list[SourceText]) -> None:
-    """Adds texts under a title of their own: several graphs may have kernels of one name."""
+    """Add texts under a title of their own: several graphs may have kernels of one name."""
     own, number = title, 1
     while own in items:
         number += 1
@@ -79,14 +79,14 @@ def _kernel_texts(name: str, *kernels: Kernel | None) -> list[SourceText]:
 
 
 def _wrapper_text(graph: Graph) -> SourceText:
-    """The wrapper, its kernels called by name and some digits of their text: numbers shift where a kernel comes or goes."""
+    """Return a wrapper's source with kernels named by stem and digits of their text: numbers shift if kernels come or go."""
     names = {kernel.text_id: f"{stem(kernel.name)}_{kernel.text_id[:4]}" for kernel in graph.kernels}
     placed = re.compile(rf"{KERNEL}_(\w{{16}})")
     return graph.wrapper, lambda text: placed.sub(lambda found: names.get(found[1], found[0]), text)
 
 
 def code_sentence(changed: CodeChanges, new: Code) -> str:
-    """Return how many kernels changed, or that none did."""
+    """Return a sentence on how many kernels changed, or that none did."""
     total = len(changed.pairs)
     if changed.same:
         return f"Both sides have the same generated code ({count(total, 'kernel')}, code {new.code_id})."
@@ -100,7 +100,7 @@ def code_sentence(changed: CodeChanges, new: Code) -> str:
 def evidence_table(
     rows: Sequence[KernelEvidence], heads: Sequence[str], of: str = "", most: int = TOP_KERNELS
 ) -> Markup:
-    """Return the kernels that differ; columns of which nothing is known, as device time on a CPU, are left out."""
+    """Return a table of the kernels that differ, without empty columns, such as device time on a CPU."""
     ms, tuned = ([f"{head} {what}" for head in heads] for what in ("ms", "configuration"))
     columns: dict[str, list[str]] = {
         "kernel": [mono(row.pair.name) for row in rows],
@@ -133,14 +133,14 @@ def _ms_change(row: KernelEvidence) -> str:
 
 
 def _configuration(winner: str | None) -> str:
-    """What autotuning chose, without what a kernel has anyway; the pointer shows all."""
+    """Return the configuration that autotuning chose, without the usual options; the pointer shows all of it."""
     if not winner:
         return ABSENT
     return mono(", ".join(part for part in winner.split(", ") if part not in _USUAL) or winner, winner)
 
 
 def _operations(source: str) -> str:
-    """The operations that a kernel is made of, by ATen's names where Inductor tells them, else by the graph's."""
+    """Return the operations that a kernel is made of, by ATen's names if Inductor gives them, else by the graph's names."""
     names = re.search(r"Original ATen: \[([^]]*)", source) or re.search(r"Source Nodes: \[([^]]*)", source)
     return mono(re.sub(r"\b(aten|prims)\.", "", names[1]), source) if names else ABSENT
 
@@ -155,18 +155,18 @@ def shown_source(named: Sequence[str]) -> str:
 
 
 def sources(whole: Sequence[str]) -> Sequence[str]:
-    """Return the sources of kernels without the Python calls around them; with them where nothing else differs."""
+    """Return the sources of kernels without the Python calls around them; with the calls if nothing else differs."""
     bodies = [found[1].strip("\n") if (found := _BODY.fullmatch(text.strip())) else text for text in whole]
     return whole if len(bodies) == 2 and bodies[0] == bodies[1] else bodies
 
 
 def difference(texts: Sequence[str], heads: Sequence[str]) -> str:
-    """Return what differs between two texts, as a unified diff."""
+    """Return the unified diff of two texts."""
     return "\n".join(unified_diff(texts[0].splitlines(), texts[1].splitlines(), heads[0], heads[1], lineterm=""))
 
 
 _LISTED_KERNELS = 14
-#: What the profiler's kernels are of, and what the page calls it.
+#: The kinds of kernels that the profiler lists, and their names on the page.
 KINDS = {"compiled": "compiled", "eager": "eager", "outside": "outside cudagraphs"}
 _TITLES = {
     "compiled": "Compiled kernels per call",
@@ -178,7 +178,7 @@ Kernels = Sequence[ListedKernel]
 
 
 def beside_table(role: str, dtype: str, eager: Kernels, compiled: Kernels) -> Markup:
-    """The kernels of both programs of one side, with their shares of the program's device time; the longest first."""
+    """Return a table of both programs' kernels on one side, with shares of the program's device time; the longest first."""
     totals = [sum(ms for _, _, ms in kernels) for kernels in (eager, compiled)]
     listed = sorted(_by_name(eager, compiled), key=_longest)
     reduced = dtype not in ("float32", "as_is")
@@ -203,9 +203,10 @@ def beside_table(role: str, dtype: str, eager: Kernels, compiled: Kernels) -> Ma
 def kernel_table(
     roles: Sequence[str], kernels: Sequence[Kernels], kind: str, details: Sequence[Mapping[str, Any]], of: str = ""
 ) -> Markup:
-    """Return the kernels of one or two sides with launches and times; those whose time changed most come first.
+    """Return a table of the kernels of one or two sides with launches and times, the largest change of time first.
 
-    `details` are those of the measurements of the sides, which name the lines of source that kernels come from.
+    The kernels of one side alone begin with the longest. `details` are the details of the sides' measurements: they name the
+    lines of source that kernels come from.
     """
     base, new = kernels if len(kernels) == 2 else ((), kernels[0])
     compared = bool(base) and bool(new)
@@ -230,7 +231,7 @@ def _longest(one: KernelGroup) -> tuple[bool, float]:
 
 
 def _by_name(eager: Kernels, compiled: Kernels) -> list[KernelGroup]:
-    """Return a group for each name that either program has: eager's and compiled kernels are not made of each other."""
+    """Return a group for each name that either program has: eager kernels do not become compiled ones by fusion."""
     names = dict.fromkeys(stem(name) for name, *_ in (*eager, *compiled))
 
     def of(kernels: Kernels, name: str) -> tuple[ListedKernel, ...]:
@@ -244,7 +245,7 @@ def _name(name: str, tooltip: str = "") -> Markup:
 
 
 def _row(name: Markup, items: Sequence[KernelGroup], sides: int, compared: bool) -> list[str]:
-    """Launches and milliseconds of some kernels together on each side, and the change of their time."""
+    """Return a row with launches and milliseconds of some kernels together on each side, and the change of their time."""
     cells = []
     for side, launches, ms in (
         ("base", [item.base_launches for item in items], [item.base_ms for item in items]),
@@ -261,19 +262,19 @@ _MOST = 14
 
 @dataclass(frozen=True, slots=True)
 class RoofTimes:
-    """Milliseconds of a call in the launches of a kernel, and what they ideally take."""
+    """Milliseconds per call in the launches of a kernel, and the milliseconds that they ideally take."""
 
     ms: float
     ideal_ms: float
 
     @property
     def share(self) -> str:
-        """`56 %`; what a cache serves can be faster than its ideal, and is at the roof."""
+        """The share of the roof, `56%`: at most 100 %, as a kernel that a cache serves can be faster than its ideal."""
         return f"{min(1.0, self.ideal_ms / self.ms):.0%}" if self.ms else ABSENT
 
     @property
     def lost_us(self) -> float:
-        """Return the microseconds by which it is slower."""
+        """Return the microseconds by which the kernel is slower than its ideal."""
         return 1e3 * max(0.0, self.ms - self.ideal_ms)
 
 
@@ -285,12 +286,12 @@ ROOF_CAPTION = (
 
 
 def roof_times(details: Mapping[str, Any]) -> dict[str, RoofTimes]:
-    """Return the times by kernel without its number, which shifts where another one comes or goes."""
+    """Return the times by kernel, named without its number, which shifts if another kernel comes or goes."""
     roof = details.get("roof")
     kernels = roof.get("kernels") if isinstance(roof, Mapping) else None
     found: dict[str, RoofTimes] = {}
     for row in kernels if isinstance(kernels, list) else []:
-        with suppress(TypeError, ValueError):  # what another program wrote
+        with suppress(TypeError, ValueError):  # a row that another program wrote
             name, _, ms, ideal_ms = row
             before = found.get(stem(str(name)), RoofTimes(0.0, 0.0))
             found[stem(str(name))] = RoofTimes(before.ms + float(ms), before.ideal_ms + float(ideal_ms))
@@ -300,7 +301,7 @@ def roof_times(details: Mapping[str, Any]) -> dict[str, RoofTimes]:
 def roof_table(
     roles: Sequence[str], sides: Sequence[Mapping[str, RoofTimes]], details: Sequence[Mapping[str, Any]], of: str = ""
 ) -> Markup:
-    """Return the kernels by the time that they lose, the largest of new first."""
+    """Return a table of the kernels by the time that they lose, the largest loss of new first."""
     lost: dict[str, float] = {}
     for side in sides:  # the last one, new, counts where both have it
         lost |= {name: times.lost_us for name, times in side.items()}
@@ -318,12 +319,12 @@ def roof_table(
 
 
 def _parts(name: str) -> list[str]:
-    """Return the calls of a library that `12 x mm [64, 32] [32, 16] + addmm [8]` names, or the kernel."""
+    """Return the calls of a library that a name like `12 x mm [64, 32] [32, 16] + addmm [8]` has, or the kernel."""
     return [re.sub(r"^\d+ x ", "", part) for part in name.split(" + ")]
 
 
 def rate_words(details: Mapping[str, Any]) -> str:
-    """Say what a copy and products reach: `A copy reaches 2,900 GB/s here, a product 640 TFLOP/s in bfloat16.`"""
+    """Return the rates of a copy and products: `A copy reaches 2,900 GB/s here, a product 640 TFLOP/s in bfloat16.`"""
     roof = details.get("roof")
     with suppress(TypeError, ValueError, KeyError, AttributeError):
         if isinstance(roof, Mapping):
@@ -334,12 +335,12 @@ def rate_words(details: Mapping[str, Any]) -> str:
     return ""
 
 
-#: Groups of tensors, and lines that allocated, that a table names.
+#: Most groups of tensors, or lines that allocated, that a table names.
 _PARTS = 10
 
 
 def host_table(base: Mapping[str, Any], new: Mapping[str, Any], *, is_pair: bool = True, of: str = "") -> Markup:
-    """Return the host's time by part, in microseconds, from two measurements' details; of new alone where there is no pair.
+    """Return a table of the host's time by part, in microseconds, from two measurements' details; new alone if not `is_pair`.
 
     It is empty where nothing was measured.
     """
@@ -359,7 +360,7 @@ def host_table(base: Mapping[str, Any], new: Mapping[str, Any], *, is_pair: bool
 def memory_tables(
     base: Mapping[str, Any], new: Mapping[str, Any], *, is_pair: bool = True, of: str = ""
 ) -> list[Markup]:
-    """Return a table of what is saved for the backward pass, and one of what is alive at the peak, where these are known."""
+    """Return a table of tensors saved for the backward pass and one of memory alive at the peak, where these are known."""
     found = []
     for title, head, parts, note in (
         ("Saved for the backward pass", "tensors", saved_parts(base, new), "without weights and inputs"),
@@ -378,7 +379,7 @@ def memory_tables(
     return found
 
 
-#: Where the allocator handed out nothing in the call.
+#: The text for a call in which the allocator handed out nothing.
 _IN_GRAPHS = (
     "All that is alive at the peak was allocated before the call, as a CUDA graph keeps its memory between calls: another "
     "config of the model, such as triton, tells the lines."

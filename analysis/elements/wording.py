@@ -1,7 +1,7 @@
 """Numbers, changes and outcomes as pages show them, and pieces of HTML.
 
-There is one way per unit, and a dash for what was not measured, never a 0. A plain text is escaped wherever it is put into
-HTML; only `Markup`, which these functions make, is not.
+There is one way per unit, and a dash for a value that was not measured, never a 0. A plain text is escaped wherever it is put
+into HTML; only `Markup`, which these functions make, is not.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import NOT_APPLICABLE, Status, status_words
 from db.queries.side_rows import CellState
 
-#: Stands for "not measured".
+#: The text for "not measured".
 ABSENT = "\N{EN DASH}"
 _MINUS = "\N{MINUS SIGN}"
-#: Between a number and its unit.
+#: The space between a number and its unit.
 THIN = "\N{NARROW NO-BREAK SPACE}"
 
 
 def number(metric: str, found: float | None) -> str:
-    """A metric's value with its unit."""
+    """Return a metric's value with its unit."""
     shown = value(metric, found)
     if METRICS[metric].unit == "x":
         shown = shown.replace("x", "\N{MULTIPLICATION SIGN}")
@@ -42,25 +42,25 @@ def number(metric: str, found: float | None) -> str:
 
 
 def axis_of(metric: str, title: str, unit: str = "") -> tuple[float, str]:
-    """What an axis divides a metric by, and its title with the unit."""
+    """Return the number that an axis divides a metric by, and the axis' title with the unit."""
     unit = METRICS[metric].unit if metric in METRICS else unit
     size, unit = (1e9, "GB") if unit == "B" else (1.0, unit)
     return size, f"{title} [{unit}]" if unit else title
 
 
 def milliseconds(value: float) -> str:
-    """Four digits that matter, no unit."""
+    """Return milliseconds without a unit, with three decimal places, two from 10 on and one from 100 on."""
     digits = 1 if value >= 100 else 2 if value >= 10 else 3
     return f"{value:.{digits}f}"
 
 
 def seconds(value: float | None) -> str:
-    """Seconds to a hundredth, with the unit."""
+    """Return seconds to a hundredth, with the unit."""
     return ABSENT if value is None else f"{value:.2f}{THIN}s"
 
 
 def signed(value: float | None, digits: int = 1, unit: str = "%") -> str:
-    """A change with its sign: `+3.7 %`, `-0.4 %`, and no sign for a zero."""
+    """Return a change with its sign: `+3.7 %`, `-0.4 %`, and ± for a zero."""
     if value is None or math.isnan(value):
         return ABSENT
     rounded = round(value, digits)
@@ -69,19 +69,19 @@ def signed(value: float | None, digits: int = 1, unit: str = "%") -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """A share in whole percent, never rounded up to 100 %."""
+    """Return a share in whole percent, never rounded up to 100 %."""
     if not whole:
         return ABSENT
     return f"{whole_percent(part, whole)}{THIN}%"
 
 
 def moment(value: datetime) -> str:
-    """A moment in UTC to the minute."""
+    """Return a moment to the minute, without a time zone: pages show UTC."""
     return f"{value:%Y-%m-%d %H:%M}"
 
 
 def count(number_of: int, one: str) -> str:
-    """`1 cell`, `3 cells`."""
+    """Return a number with its noun: `1 cell`, `3 cells`."""
     return f"{number_of:,} {one}{'s' * (number_of != 1)}"
 
 
@@ -101,7 +101,7 @@ GROUP_RULE = (
     f"An average is coloured if its 95 % interval over models excludes 0 % (that takes at least {FEWEST} models), and a cell "
     "in it regressed or improved likewise."
 )
-#: What a ratio above or below 1 means for a unit.
+#: The words for a ratio above and below 1, by unit.
 _WORDS = {
     **dict.fromkeys(("ms", "s"), ("slower", "faster")),
     **{"B": ("larger", "smaller"), "x": ("higher", "lower"), "": ("more", "fewer")},
@@ -112,8 +112,8 @@ class ChangeWords(NamedTuple):
     """A change as a page writes it.
 
     Attributes:
-        size: for example `▲ +3.7 %`; empty for what was nothing before.
-        intervals: in percent, `[+1.2, +5.0]`, and what was measured where the machine's part was removed from it.
+        size: for example `▲ +3.7 %`; empty for a metric that was 0 before.
+        intervals: in percent, `[+1.2, +5.0]`, and the measured change if the machine's part was removed from it.
         word: the verdict; empty where there is none.
     """
 
@@ -124,17 +124,17 @@ class ChangeWords(NamedTuple):
 
     @property
     def interval(self) -> str:
-        """The intervals in a line."""
+        """The intervals on one line."""
         return ", ".join(self.intervals)
 
     @property
     def text(self) -> str:
-        """For example `▲ +3.7 % slower`."""
+        """The size and the word, for example `▲ +3.7 % slower`."""
         return f"{self.size} {self.word}".strip()
 
 
 def size(change: float | None) -> str:
-    """Return a relative change with its sign; the glyph says up or down, whether that is good word and colour say."""
+    """Return a relative change with its sign and a glyph for up or down; word and colour say whether it is good or bad."""
     if change is None:
         return ""
     up, down = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
@@ -151,7 +151,7 @@ def unjudged(base: float | None, new: float | None) -> ChangeWords | None:
 def judged(one: CellComparison, metric: str) -> ChangeWords | None:
     """Return the change of a metric as it was judged; None where it was not.
 
-    Where the machine differs the change is shown, and nothing is said about it.
+    Where the machine differs, the change has no verdict.
     """
     found = one.judged.get(metric)
     if found is None:
@@ -181,7 +181,7 @@ def _in_percent(change: float | None) -> str:
     return signed(None if change is None else 100 * change, unit="")
 
 
-#: In the order in which they are worth a look. The key is also what the address says.
+#: The names of outcomes, those that are most worth a look first. The key is also used in addresses.
 OUTCOMES = {
     outcome.value: called(outcome)
     for outcome in (
@@ -190,7 +190,7 @@ OUTCOMES = {
         *(Outcome.MISSING_IN_BASE, Outcome.MISSING_IN_BOTH, Outcome.NOT_APPLICABLE, Outcome.ENTERED, Outcome.LEFT),
     )
 }
-#: The glyphs say without a colour what the colour says.
+#: The glyph of each look: it has the meaning of the colour.
 _GLYPHS = {"worse": "\N{MULTIPLICATION X}", "better": "\N{CHECK MARK}"}
 _CALM_GLYPHS = {Outcome.INCONCLUSIVE: "?", Outcome.UNCHANGED: "="}
 
@@ -201,15 +201,15 @@ def glyph(outcome: Outcome) -> str:
 
 
 def look(one: CellComparison) -> Look:
-    """Return the look of a cell: one that is faster and larger is neither good nor bad."""
+    """Return the look of a cell: a cell that is faster and larger is neither good nor bad."""
     looks = {outcome.look for outcome, _ in said(one)}
     return looks.pop() if len(looks) == 1 else "calm"
 
 
 def said(one: CellComparison) -> list[tuple[Outcome, str]]:
-    """Return what became of a cell, and by what: metrics that changed, statuses, or what is ruled out.
+    """Return the outcomes of a cell, each with its reason: metrics that changed, statuses, or changes that are ruled out.
 
-    A cell that changed for the worse and for the better has both. The second text may be empty.
+    A cell that changed for the worse and for the better has both outcomes. A reason may be empty.
     """
     if one.changes and one.is_comparable:
         return [
@@ -225,12 +225,12 @@ def said(one: CellComparison) -> list[tuple[Outcome, str]]:
 
 
 def status(state: CellState) -> str:
-    """Return the status of a cell on a side, or that it has none."""
+    """Return the status of a cell on a side; `missing` or `not planned` if it has none."""
     return state.status or ("missing" if state.is_expected else "not planned")
 
 
 def _change(one: CellComparison, finding: Finding) -> str:
-    """`device time -88 %`; what was nothing before has no ratio."""
+    """Return a change in words, `device time -88 %`; a change from 0 has no percentage."""
     title = METRICS[finding.metric].title if finding.metric else finding.dimension.value
     size = f" {signed(100 * finding.change, 0)}" if finding.change is not None else ""
     beside = beside_words(one, finding)
@@ -245,7 +245,7 @@ _TABLE = Environment(
 ).get_template("table.html.j2")
 
 
-#: Makes the address of a page from its name and what its query has besides what all pages share.
+#: A function that makes the address of a page from its name and its query, without the part of the query that all pages share.
 Link = Callable[..., str]
 
 
@@ -258,41 +258,41 @@ class Cell:
 
 
 def anchor(href: str, content: str) -> Markup:
-    """A link in this tab."""
+    """Return a link that opens in this tab."""
     return Markup('<a href="{}" target="_self">{}</a>').format(href, content)
 
 
 def span(css: str, content: str) -> Markup:
-    """A span of a class."""
+    """Return a span of a CSS class."""
     return Markup('<span class="{}">{}</span>').format(css, content)
 
 
 def mono(content: str, title: str = "") -> Markup:
-    """A name of code, with a title for the pointer."""
+    """Return a name of code, with a title for the pointer."""
     return Markup('<span class="iw-mono" title="{}">{}</span>').format(title, content)
 
 
 def joined(separator: str, parts: Iterable[str]) -> Markup:
-    """The parts, those that are empty left out, with HTML between them."""
+    """Return the parts that are not empty, with HTML between them."""
     return Markup(separator).join(part for part in parts if part)  # noqa: S704 -- separators are literals
 
 
 def lines(*parts: str) -> Markup:
-    """The parts, one a line."""
+    """Return the parts, each on its own line."""
     return joined("<br>", parts)
 
 
 def change_cells(change: ChangeWords | None) -> list[Markup | str]:
-    """The cells of a change: its size with glyph and sign, its interval, and the word."""
+    """Return the table's cells of a change: its size with glyph and sign, its interval, and the word."""
     if change is None:
         return ["", "", ""]
     return [span(change.look, change.size), span("soft", change.interval), span(change.look, change.word)]
 
 
 def status_tag(status: object, details: Mapping[str, Any] = MappingProxyType({})) -> Markup:
-    """A status as a small label; anything but a text stands for a missing cell.
+    """Return a status as a small label; anything but a text stands for a missing cell.
 
-    With the details of its measurement a pass says whether it was checked by cosine alone.
+    With the details of its measurement the label of a pass says whether it was checked by cosine alone.
     """
     if not isinstance(status, str):
         return span("tag missing", "missing")
@@ -309,19 +309,20 @@ def table(
     numbers: Container[int] = (),
     of: str = "",
 ) -> Markup:
-    """A table whose first column names the rows; other values are texts, HTML, or a `Cell`. `numbers` are aligned right.
+    """Return a table whose first column names the rows; other values are texts, HTML, or a `Cell`.
 
-    `of` tells it from another table of the page with the same caption, for screen readers.
+    `numbers` are the columns that are aligned right. `of` distinguishes the table from others on the page with the same caption,
+    for screen readers.
     """
     words = {"caption": caption, "note": note, "of": of, "head": head, "numbers": numbers}
     return Markup(_TABLE.render(**words, rows=list(rows)))  # noqa: S704 -- escaped by Jinja2
 
 
 def paragraph(css: str, *parts: str) -> Markup:
-    """A paragraph of a class, its parts one a line."""
+    """Return a paragraph of a CSS class, each part on its own line."""
     return Markup('<p class="{}">{}</p>').format(css, lines(*parts))
 
 
 def bullets(css: str, items: Iterable[str]) -> Markup:
-    """A list of a class."""
+    """Return a list of a CSS class."""
     return Markup('<ul class="{}">{}</ul>').format(css, joined("", (Markup("<li>{}</li>").format(i) for i in items)))
