@@ -1,1 +1,1 @@
-"""What a comparison says as a document: its facts, and their drawing as HTML and SVG, the same from pages and command line."""
+"""Documents of a comparison: its facts, and their drawing as HTML and SVG, the same from pages and command line."""

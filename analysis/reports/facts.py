@@ -1,4 +1,4 @@
-"""What a report says, as values: gathered once from a comparison and its verdicts, drawn as Markdown, HTML or JSON."""
+"""The facts of a report, as values: gathered once from a comparison and its verdicts, drawn as Markdown, HTML or JSON."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from db.queries.side_rows import CellState, details_behind
 
 _SIDES = ("base", "new")
 _PEAK = "compiled_peak_bytes"
-#: Lines of one kind.
+#: Most lines of one kind.
 _MOST = 4
 #: A kernel is named if its time changed by this part of the device time, or if it came or went with as much.
 _LEAST_PART = 0.01
-#: The eager run does not know the commit of Inductor: a change of this size is reported,
+#: The smallest relative change of an eager run that is reported: eager does not depend on the commit of Inductor.
 _EAGER_PART = 0.02
-#: ... and one of this size asks whether it is another model: few hosts are slower by so much.
+#: The smallest change of an eager run for which the report asks "another model?": few hosts are slower by so much.
 _ANOTHER_MODEL = 0.2
-#: Change of the share of the roof that is told.
+#: The smallest change of the share of the roof that is reported.
 _ROOF_POINTS = 0.02
 
 
 def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
-    """Return one line for each thing that the two measurements of a compared cell differ in."""
+    """Return a line for each difference between the two measurements of a compared cell, and for each doubt about them."""
     sides = row.base, row.new
     base, new = (details_behind(conn, state) for state in sides)
     options = [(program(conn, state.program_id) if state.program_id else None) or {} for state in sides]
@@ -82,7 +82,7 @@ def evidence_of(conn: Connection, row: CellComparison) -> tuple[str, ...]:
 
 
 def _failure(new: CellState) -> list[str]:
-    """Why the new side did not pass."""
+    """Return a line on why the new side did not pass, if a reason is known."""
     if new.passes:
         return []
     parts = [part for part in (new.stage, new.exception, new.message) if part is not None]
@@ -90,7 +90,7 @@ def _failure(new: CellState) -> list[str]:
 
 
 def _explained(new: Mapping[str, Any]) -> list[str]:
-    """What `inductor-watch explain` has found for the new side."""
+    """Return the explanation that `inductor-watch explain` found for the new side, if any."""
     explanation = Explanation.of(new)
     return [str(explanation)] if explanation else []
 
@@ -101,7 +101,7 @@ def _count_changes(row: CellComparison) -> list[str]:
 
 
 def _margin(row: CellComparison, details: Mapping[str, Any]) -> list[str]:
-    """How near the error of new came to its limit, and in which tensor."""
+    """Return a line on an error of new that came near its limit, with its tensor."""
     if not (row.passes and near_limit(row.base, row.new)):
         return []
     base, new = (value(MARGIN, state.values.get(MARGIN)) for state in (row.base, row.new))
@@ -110,26 +110,26 @@ def _margin(row: CellComparison, details: Mapping[str, Any]) -> list[str]:
 
 
 def _memory(row: CellComparison, base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What takes more or less memory, where it is a part of the peak that matters."""
+    """Return the parts of memory that changed by an amount that matters to the peak."""
     least = MIN_EFFECT[_PEAK] * max(state.values.get(_PEAK) or 0.0 for state in (row.base, row.new))
     return _first(memory_words(base, new, least), "changes of memory") if least else []
 
 
 def _throttled(*details: Mapping[str, Any]) -> list[str]:
-    """What kept the GPU's clocks down, which moves its times."""
+    """Return a line on the causes that kept the GPU's clocks down on either side, which changes its times."""
     why = [(side, throttled_by(of_side)) for side, of_side in zip(_SIDES, details, strict=True)]
     sides = [f"{side} was measured ({', '.join(words).replace('_', ' ')})" for side, words in why if words]
     return [f"the GPU was held back while {' and '.join(sides)}: its clock is part of the times"] if sides else []
 
 
 def _disturbed(*details: Mapping[str, Any]) -> list[str]:
-    """Which side shared the GPU with another process (`jobs.pool.usage`)."""
+    """Return a line for each side that shared the GPU with another process (`jobs.pool.usage`)."""
     reasons = [(side, of_side.get("disturbed")) for side, of_side in zip(_SIDES, details, strict=True)]
     return [f"the measurement of {side} was disturbed: {reason}" for side, reason in reasons if reason]
 
 
 def _weakly_checked(row: CellComparison, *details: Mapping[str, Any]) -> list[str]:
-    """Which side's pass no reference vouches for."""
+    """Return a line for each side whose pass no reference confirms."""
     states = row.base, row.new
     statuses = [(side, str(state.status), of) for side, state, of in zip(_SIDES, states, details, strict=True)]
     return [
@@ -138,7 +138,7 @@ def _weakly_checked(row: CellComparison, *details: Mapping[str, Any]) -> list[st
 
 
 def _judged_otherwise(row: CellComparison, *details: Mapping[str, Any]) -> list[str]:
-    """What PyTorch's own accuracy check says of a side, where we judge it otherwise."""
+    """Return a line on PyTorch's own accuracy check for each side whose status differs from it."""
     sides = zip(_SIDES, (row.base, row.new), details, strict=True)
     return [
         f"PyTorch's own check of {side}: {of_side.get(PYTORCH_CHECK, 'other words are not kept')}; here {state.status}"
@@ -156,14 +156,14 @@ def _reason_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 
 def _code_changes(conn: Connection, row: CellComparison) -> CodeChanges | None:
-    """What became of the generated code; None where a side has none."""
+    """Return the changes of the generated code; None where a side has none."""
     before, after = row.base.code_id, row.new.code_id
     known = codes(conn, [before, after]) if before and after else {}
     return changes(known[before], known[after]) if before in known and after in known else None
 
 
 def _kernel_changes(base: Mapping[str, Any], new: Mapping[str, Any], code: CodeChanges | None) -> list[str]:
-    """Return the kernels whose time changed, with their share where they explain the change of the device time."""
+    """Return the kernels whose time changed, with their share if they explain the change of device time."""
     groups = compared_kernels(base, new, code)
     parts = {part.name: part.part for part in explained(base, new, code)}
     total = max(sum(one.base_ms or 0.0 for one in groups), sum(one.new_ms or 0.0 for one in groups))
@@ -178,7 +178,7 @@ def _source(lines: Sequence[str]) -> str:
 
 
 def _tuning_changes(base: Mapping[str, Any], new: Mapping[str, Any], code: CodeChanges) -> list[str]:
-    """The kernels of one code whose autotuning chose otherwise."""
+    """Return the kernels with unchanged code for which autotuning chose another configuration."""
     return _first(
         [
             f"kernel {row.pair.name} was tuned differently: {row.base_winner} -> {row.new_winner}"
@@ -221,7 +221,7 @@ def _option_changes(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 
 def eager_lines(row: CellComparison) -> list[str]:
-    """What the eager runs beside them say of two measurements; nothing where they moved by less than 2 %."""
+    """Return lines on the eager runs of the same two processes; empty where they moved by less than 2 %."""
     base, new = (state.values.get("eager_ms") or 0.0 for state in (row.base, row.new))
     if not (base > 0 and new > 0) or abs(new / base - 1) < _EAGER_PART:
         return []
@@ -235,24 +235,24 @@ def eager_lines(row: CellComparison) -> list[str]:
 
 
 def _roof_change(row: CellComparison) -> list[str]:
-    """How much nearer to the roof the kernels are, or farther from it: two points at least."""
+    """Return a line on the kernels' share of the roof, if it changed by at least two percentage points."""
     base, new = (state.values.get("roof_share") for state in (row.base, row.new))
     if base is None or new is None or abs(new - base) < _ROOF_POINTS:
         return []
     return [f"kernels: {100 * base:.0f} % -> {100 * new:.0f} % of the roof that a plain copy and product set"]
 
 
-#: What the sentence at the top is about, as `gate` is told by default.
+#: The outcomes for which a report's verdict is a failure, as `gate`'s by default.
 FAIL_ON = frozenset({"regressed", "broke", "missing"})
-#: In this order the cells are shown; those that are unchanged are counted only.
+#: The order in which cells are shown; unchanged cells are only counted.
 ORDER = (
     *(Outcome.REGRESSED, Outcome.BROKE, Outcome.MISSING, Outcome.FLAKY, Outcome.IMPROVED, Outcome.FIXED),
     *(Outcome.INCONCLUSIVE, Outcome.STILL_FAILING, Outcome.ENVIRONMENT_CHANGED),
 )
-#: Findings with evidence beside them: looking it up takes a few queries each.
+#: Verdicts of findings with evidence beside them, and most cells with evidence: reading it takes a few queries for each.
 EXPLAINED = (Outcome.REGRESSED, Outcome.BROKE, Outcome.IMPROVED)
 _MOST_EXPLAINED = 200
-#: The averages of the table of suites and what they are called: compression is eager over compiled peak memory.
+#: The averages of the table of suites and their titles: compression is eager over compiled peak memory.
 SHOWN = {name: METRICS[name].title for name in ("speedup", "compile_cold_s", "compression")}
 
 
@@ -287,11 +287,11 @@ class ReportRow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A comparison with its verdicts, and what they mean in words.
+    """A comparison with its verdicts, and their meaning in words.
 
-    `rows` are in the order of `ORDER`, the largest change of each kind first. `exit_code` and `reason` are what `gate` would
-    say. `links` and `repros` have the dashboard's page and the command of every compared cell, by cell_id; empty texts where
-    there is none.
+    `rows` are in the order of `ORDER`, the largest change of each kind first. `exit_code` and `reason` are those of `gate`.
+    `links` and `repros` have the dashboard's page and the command of every compared cell, by cell_id; empty texts where there
+    is none.
     """
 
     comparison: Comparison
@@ -311,27 +311,27 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many cells there are of each outcome."""
+        """The number of cells of each outcome."""
         return self.comparison.counts()
 
     @property
     def dimensions(self) -> list[str]:
-        """A line for each dimension: how many cells have which verdict, and which changed most."""
+        """A line for each dimension: the number of cells of each verdict, and the cells that changed most."""
         return dimension_lines(self.comparison)
 
     @property
     def suites(self) -> tuple[SuiteChange, ...]:
-        """The groups of which both sides have measured something, in the order of their names."""
+        """The groups in which both sides measured a cell, in the order of their names."""
         return tuple(suite for suite in self.comparison.suites if suite.base.measured and suite.new.measured)
 
     @property
     def in_common(self) -> bool:
-        """Whether some cell is expected on both sides."""
+        """Return whether any cell is expected on both sides."""
         return self.comparison.in_common
 
     @property
     def again_command(self) -> str:
-        """What measures again what this report names, and nothing that its filters left out."""
+        """The command that measures again the cells that this report names, without cells that its filters left out."""
         filters = self.comparison.filters
         sides = [fixed_side(self.comparison.base), fixed_side(self.comparison.new)]
         if filters == EVERYTHING:
@@ -343,11 +343,11 @@ class Report:
         return f"{report}\ninductor-watch run --again again.json"
 
     def of(self, outcome: Outcome) -> tuple[ReportRow, ...]:
-        """The findings of one verdict."""
+        """Return the findings of one verdict."""
         return tuple(row for row in self.rows if row.finding.verdict is outcome)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys: that of the comparison with its verdicts, and what this report adds."""
+        """Return a JSON object with stable keys: the comparison's with its verdicts, and the keys that this report adds."""
         document = self.comparison.to_json()
         evidence = {row.compared.cell.cell_id: list(row.evidence) for row in self.rows if row.evidence}
         for cell in document["cells"]:
@@ -370,7 +370,7 @@ def build_report(
     configs: tuple[str, str] | None = None,
     against: Mapping[str, str] = MappingProxyType({}),
 ) -> Report:
-    """Compares and judges two sides, or two configs of one, and gathers what a report says; see `compare_named`.
+    """Compare and judge two sides, or two configs of one, and gather the facts of a report; see `compare_named`.
 
     `dashboard` is the address that links begin with.
     """
@@ -387,7 +387,7 @@ def build_report(
         reason=reason,
         link=comparison_link(dashboard, *sides, configs) if dashboard else "",
         rows=_rows(conn, comparison, links, repros),
-        # More runs of two sides settle what is open between them; of two configs of one side they would be the same.
+        # More runs of two sides settle what is open between them. Two configs of one side have no two sides to measure again.
         again=NOTHING_AGAIN if configs else find_again(comparison, requests),
         links=links,
         repros=repros,

@@ -24,26 +24,26 @@ from db.store_errors import one_line
 
 #: The names of the charts, as `report --chart` takes them.
 CHARTS = ("changes", "suites")
-#: Colours of a file, on white. Orange and blue are told apart with any colour vision.
+#: Colours of a file, on white. People with any colour vision can distinguish orange and blue.
 ON_PAPER = {
     **{"ink": "#1a1f26", "soft": "#5c6670", "line": "#d5dae0", "back": "#ffffff"},
     **{"worse": "#b44a00", "better": "#0b61a4", "calm": "#5c6670"},
 }
-#: The same by the variables of the HTML report's style sheet, light or dark.
+#: Colours by the variables of the HTML report's style sheet, light or dark.
 IN_PAGE = {
     **{name: f"var(--{name})" for name in ("ink", "soft", "line", "back")},
     **{"worse": "var(--bad)", "better": "var(--good)", "calm": "var(--soft)"},
 }
-#: PNG pixels for a pixel of the chart: sharp on a screen of high density, and in a slide.
+#: PNG pixels per pixel of the chart: sharp on a screen of high density, and in a slide.
 SCALE = 2.0
 
-#: Rows of a chart: more would not be read.
+#: Most rows of a chart: nobody would read more.
 _ROWS = 25
-#: What the chart of changes shows, in this order.
+#: The verdicts that the chart of changes shows, in this order.
 _OUTCOMES = (Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED)
-#: Pixels: all columns together without names and labels, the most that a name or label takes, a row's height.
+#: Pixels: all columns together without names and labels, the largest width of a name or label, a row's height.
 _WIDTH, _NAMES, _ROW = 540, 420, 20
-#: The relative change at the edge of a column: at least, and at most, so that one wide interval does not hide all others.
+#: The least and largest relative change at the edge of a column: one wide interval must not hide all others.
 _REACH = (0.02, 0.5)
 #: Letters that fit into the names' column, and into a title.
 _NAME_LETTERS, _TITLE_LETTERS = 66, 126
@@ -53,7 +53,7 @@ _FONT = "system-ui, 'Liberation Sans', 'DejaVu Sans', Helvetica, Arial, sans-ser
 
 
 class PictureError(ExpectedError):
-    """A chart that cannot be drawn; one line for a person."""
+    """The error that a chart cannot be drawn; its text is one line for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class Mark:
 
 
 def svg(report: Report, chart: str, colors: Mapping[str, str] = ON_PAPER) -> str:
-    """A chart of `CHARTS` as one `<svg>` element; empty where the report has no change for it.
+    """Draw a chart of `CHARTS` as one `<svg>` element; empty where the report has no change for it.
 
-    Raises `PictureError` where vl-convert is not installed.
+    Raise `PictureError` if vl-convert is not installed.
     """
     worse, _, better = report.sentence.partition(". ")
     if chart == "suites":
@@ -102,9 +102,9 @@ def draw(
     marks: Iterable[Mark],
     colors: Mapping[str, str] = ON_PAPER,
 ) -> str:
-    """A forest plot as SVG: a row for each name, a mark in each column where it has one.
+    """Draw a forest plot as SVG: a row for each name, and its mark in each column, if it has one.
 
-    Raises `PictureError` where vl-convert is not installed.
+    Raise `PictureError` if vl-convert is not installed.
     """
     shown = [mark for mark in marks if mark.row < len(names)]
     heading = alt.TitleParams(_short(title, _TITLE_LETTERS), subtitle=[_short(note, _TITLE_LETTERS) for note in notes])
@@ -129,9 +129,10 @@ def draw(
 def plot(
     marks: Sequence[Mark], names: Sequence[str], colors: Mapping[str, str], *, named: bool = True
 ) -> alt.LayerChart:
-    """One column of a forest plot: an interval as a line and the change as a dot, names at the left, labels at the right.
+    """Draw one column of a forest plot: an interval as a line, the change as a dot, names at the left, labels at the right.
 
-    A dot is filled where the change is known, so that it is told without colour, too. What lies beyond the edge ends there.
+    A dot is filled if the change is certain (better or worse), so that this shows without colour, too. Marks beyond the edge are
+    drawn at the edge.
     """
     ends = [abs(end) for mark in marks for end in (mark.change, mark.low, mark.high) if end is not None]
     reach = max(_REACH[0], min(1.05 * max(ends, default=0.0), _REACH[1]))
@@ -163,13 +164,13 @@ def plot(
 
 
 def png(svg_text: str) -> bytes:
-    """The picture of an SVG text, `SCALE` times as large. Raises `PictureError` where vl-convert is not installed."""
+    """Return the PNG of an SVG text, `SCALE` times as large. Raise `PictureError` if vl-convert is not installed."""
     drawn: bytes = converter().svg_to_png(svg_text, scale=SCALE)
     return drawn
 
 
 def converter() -> ModuleType:
-    """The module that turns charts into files. Raises `PictureError` where it is not installed."""
+    """Import the module that turns charts into files. Raise `PictureError` if it is not installed."""
     try:
         import vl_convert
     except ImportError as error:
@@ -184,17 +185,17 @@ def _sides(report: Report) -> str:
 
 
 def _changes(report: Report) -> tuple[list[str], list[Mark]]:
-    """Each finding that is not unchanged and has a change, the worst first."""
+    """Return the names and marks of the findings that have a change and are not unchanged, the worst first."""
     rows = [(row.compared.cell, row.finding) for outcome in _OUTCOMES for row in report.of(outcome)]
     rows = [row for row in rows if row[1].judged and row[1].judged.shown is not None]
     return short_names([cell for cell, _ in rows]), [mark(at, finding) for at, (_, finding) in enumerate(rows)]
 
 
 def short_names(cells: Sequence[CellName]) -> list[str]:
-    """Return the model of each cell with what tells it from the others: the table below has whole names."""
+    """Return the model of each cell with the axes that distinguish it from other cells: the table below has whole names."""
     axes = [name for name in ("phase", "dtype", "device", "config") if len({getattr(cell, name) for cell in cells}) > 1]
     if len({(cell.phase, cell.dtype) for cell in cells}) == len({cell.phase for cell in cells}):
-        axes = [name for name in axes if name != "dtype"]  # the phase says it
+        axes = [name for name in axes if name != "dtype"]  # each phase has one dtype
     sizes = {(cell.model, cell.phase, cell.config): cell.batch_size for cell in cells}
     return [
         " ".join(
@@ -213,7 +214,7 @@ def short_names(cells: Sequence[CellName]) -> list[str]:
 
 
 def mark(row: int, finding: Finding, column: str = _DIRECTIONS) -> Mark:
-    """The mark of a finding that has a change. The interval is of the adjusted change."""
+    """Return the mark of a finding that has a change. The interval is of the adjusted change."""
     judged = finding.judged
     assert judged is not None  # noqa: S101 -- it has a change
     label = f"{percent(judged.shown)} {METRICS[judged.metric].title}, {called(finding.verdict)}"
@@ -221,7 +222,7 @@ def mark(row: int, finding: Finding, column: str = _DIRECTIONS) -> Mark:
 
 
 def _suites(report: Report) -> tuple[list[str], list[Mark]]:
-    """Each suite and config that has an average on both sides."""
+    """Return the names and marks of each suite and config that has an average on both sides."""
     rows = [suite for suite in report.suites if any(suite.figures[name].change is not None for name in SHOWN)]
     groups = (suite.group for suite in rows)
     names = [f"{group.suite} {group.phase} {group.dtype} {group.device} {group.config}" for group in groups]
@@ -238,7 +239,7 @@ def _averages(row: int, suite: SuiteChange) -> Iterable[Mark]:
 
 
 def _y(count: int, side: str, texts: Mapping[int, str]) -> alt.Y:
-    """Rows from above, with the texts of each at one side."""
+    """Return the axis of rows, from above, with the text of each row at one side."""
     words = f"{json.dumps(texts)}[datum.value] || ''"
     labels = {"labelLimit": _NAMES, "labelOverlap": False, "labelBound": False, "labelFlush": False}
     axis = alt.Axis(orient=side, labelExpr=words, grid=False, title=None, **labels)
@@ -246,7 +247,7 @@ def _y(count: int, side: str, texts: Mapping[int, str]) -> alt.Y:
 
 
 def _row(mark: Mark, names: Sequence[str]) -> dict[str, Any]:
-    """A mark as Vega sees it."""
+    """Return a mark as a row of data for Vega."""
     within = "" if mark.low is None else f", 95 % interval {interval(mark.low, mark.high)}"
     description = one_line(f"{names[mark.row]}: {mark.label}{within}", 2000)
     ends = {"change": mark.change, "low": mark.low, "high": mark.high}
@@ -254,7 +255,7 @@ def _row(mark: Mark, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _short(text: str, letters: int) -> str:
-    """The text, without its middle where it is too long: both ends of a cell's name tell something."""
+    """Return the text, without its middle if it is too long: both ends of a cell's name are informative."""
     text = one_line(text, 2000)
     if len(text) <= letters:
         return text
@@ -262,13 +263,13 @@ def _short(text: str, letters: int) -> str:
     return f"{text[: letters - tail - 1]}\N{HORIZONTAL ELLIPSIS}{text[-tail:]}"
 
 
-#: Rows of a table: a browser lays out some thousand rows well. The rest is counted only.
+#: Most rows of a table: a browser lays out some thousand rows well. Further rows are only counted.
 ROWS = 2000
 _LOOKS = {Outcome.REGRESSED: "bad", Outcome.BROKE: "bad", Outcome.IMPROVED: "good", Outcome.FIXED: "good"}
 
 
 def html(report: Report) -> str:
-    """The whole page."""
+    """Return the whole page."""
     return render_page(
         "report.html.j2",
         report=report,
@@ -280,7 +281,7 @@ def html(report: Report) -> str:
 
 
 def _chart(report: Report, chart: str) -> str:
-    """The chart as SVG in the colours of the page, or as a line of text what is missing to draw it."""
+    """Return a chart as SVG in the colours of the page, or a line of text on the library that is missing to draw it."""
     try:
         return Markup(svg(report, chart, IN_PAGE))  # noqa: S704 -- drawn here
     except PictureError as error:

@@ -1,6 +1,6 @@
 """A report as GitHub's Markdown, and the Jinja2 environments of all documents.
 
-Names and messages of a database are other people's texts: nothing in them may be taken for Markdown, HTML or a mention.
+Names and messages of a database are other people's texts: nothing in them may be read as Markdown, HTML or a mention.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BY_STATUS = (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY, Outcome.STILL_FAILING,
 
 
 def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> Environment:
-    """The templates beside this module. `clean` receives the value of every expression before it is escaped."""
+    """Return the templates beside this module. `clean` receives the value of every expression before it is escaped."""
     env = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -65,12 +65,12 @@ def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> E
 
 
 def render_page(template: str, **values: Any) -> str:
-    """An HTML or XML template. Every text is escaped; control characters are shown as U+FFFD."""
+    """Render an HTML or XML template. Every text is escaped; control characters are shown as U+FFFD."""
     return _pages().get_template(template).render(values)
 
 
 def render_text(template: str, **values: Any) -> str:
-    """A template for a terminal: no text of a database can break a line or steer the terminal."""
+    """Render a template for a terminal: no text of a database can break a line or control the terminal."""
     return _texts().get_template(template).render(values)
 
 
@@ -81,7 +81,7 @@ def _pages() -> Environment:
 
 @cache
 def _texts() -> Environment:
-    # Markup is what the environment does not escape for HTML.
+    # The environment does not escape Markup for HTML.
     return environment(lambda value: Markup(one_line(str(value), 2000)) if _is_foreign(value) else value)  # noqa: S704
 
 
@@ -94,7 +94,7 @@ def _markup(function: Callable[..., str]) -> Callable[..., Markup]:
 
 
 def _figure(number: float, metric: str) -> str:
-    """An average over cells: seconds for compile times, else a factor."""
+    """Return an average over cells: seconds for compile times, else a factor."""
     return f"{number:.1f} s" if metric == "compile_cold_s" else f"{number:.2f}"
 
 
@@ -103,12 +103,12 @@ def _short_sha(sha: str | None) -> str:
 
 
 def _stamp(moment: datetime) -> str:
-    """A moment as RFC 3339 has it."""
+    """Return a moment in the format of RFC 3339."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _commands(rows: Sequence[ReportRow]) -> Iterable[str]:
-    """The commands of the cells that have no evidence (the others show theirs beside it), each once."""
+    """Return the commands of the cells without evidence, each once: cells with evidence have their commands beside it."""
     explained = {row.cell for row in rows if row.evidence}
     return list(dict.fromkeys(row.repro for row in rows if row.repro and row.cell not in explained))
 
@@ -116,20 +116,20 @@ def _commands(rows: Sequence[ReportRow]) -> Iterable[str]:
 #: GitHub's limits: a step's summary is 1 MiB, the body of a comment or an issue 65,536 characters.
 SUMMARY_BYTES = 1 << 20
 BODY_BYTES = 65_000
-#: Rows of each table and lines of each list; where they do not fit, fewer.
+#: Most rows of each table and lines of each list, and smaller numbers to try if they do not fit.
 ROWS = 50
 _FEWER = (20, 10, 5, 2, 1)
 _CUT = "This report was cut here to fit; `inductor-watch report --format json` has all of it."
 #: A character that is never part of Markdown or HTML syntax.
 _PLAIN = re.compile(r"[A-Za-z0-9 ,;%/()=+.-]")
-#: GitHub links these after rendering, too. A space of no width keeps them apart from what follows.
+#: Characters that GitHub makes links of after rendering, too. A space of no width separates them from the following text.
 _MENTIONS = "@#"
 #: A name longer than this is cut.
 _LONGEST = 300
 
 
 def markdown(report: Report, *, limit: int = SUMMARY_BYTES, rows: int = ROWS) -> str:
-    """The report, at most `limit` bytes of UTF-8: with fewer rows where it would be longer, and cut off as the last resort."""
+    """Render a report in at most `limit` bytes of UTF-8: with fewer rows if it would be longer, and cut as the last resort."""
     text = ""
     for count in (rows, *(fewer for fewer in _FEWER if fewer < rows)):
         text = render("report.md.j2", report=report, rows=count, headline=_headline(report))
@@ -139,16 +139,16 @@ def markdown(report: Report, *, limit: int = SUMMARY_BYTES, rows: int = ROWS) ->
 
 
 def render(template: str, **values: Any) -> str:
-    """A Markdown template with these values; several blank lines become one."""
+    """Render a Markdown template with these values; several blank lines become one."""
     text = _environment().get_template(template).render(values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def cut(text: str, limit: int) -> str:
-    """The text's whole lines that fit into `limit` bytes beside a sentence that says that it was cut."""
+    """Cut a text to the whole lines that fit into `limit` bytes, with a sentence that says that it was cut."""
     if len(text.encode()) <= limit:
         return text
-    # A fence or a `<details>` that is open would swallow the sentence.
+    # An open fence or `<details>` would hide the sentence.
     room = limit - len(f"\n\n{_CUT}\n".encode()) - 64
     kept: list[str] = []
     used, fence_mark, folds = 0, "", 0
@@ -166,22 +166,22 @@ def cut(text: str, limit: int) -> str:
 
 
 def prose(text: str, limit: int = _LONGEST) -> Markup:
-    """The text outside of code: it has no markup, mentions nobody and links no issue."""
+    """Return a text for use outside of code: it has no markup, mentions nobody and links no issue."""
     flat = one_line(text, limit)
     return Markup("".join(_spelled(flat, at) + "&#8203;" * (char in _MENTIONS) for at, char in enumerate(flat)))  # noqa: S704
 
 
 def code(text: str, limit: int = _LONGEST) -> Markup:
-    """The text as `<code>`, which GitHub searches for no mention, issue or commit.
+    """Return a text as `<code>`, in which GitHub looks for no mention, issue or commit.
 
-    Every character that could be syntax becomes a numeric character reference, which CommonMark takes for text.
+    Every character that could be syntax becomes a numeric character reference, which CommonMark reads as text.
     """
     flat = one_line(text, limit)
     return Markup(f"<code>{''.join(_spelled(flat, at) for at in range(len(flat)))}</code>")  # noqa: S704
 
 
 def fence(lines: Sequence[str], language: str = "") -> Markup:
-    """The lines as a block of code, under a fence longer than any run of backticks in it."""
+    """Return lines as a block of code, under a fence longer than any run of backticks in them."""
     text = "\n".join(one_line(line, 2000) for line in lines)
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     mark = "`" * max(3, longest + 1)
@@ -191,14 +191,14 @@ def fence(lines: Sequence[str], language: str = "") -> Markup:
 @cache
 def _environment() -> Environment:
     def clean(value: Any) -> Markup:
-        """What is not Markup yet becomes `prose`."""
+        """Turn a value into `prose`, unless it is Markup already."""
         return value if isinstance(value, Markup) else prose(str(value))
 
     return environment(clean, prose=prose, code=code, fence=fence, address=_address)
 
 
 def _address(url: str) -> Markup:
-    """An address for the round brackets of a link: nothing in it ends them, or mentions anybody."""
+    """Return an address for the round brackets of a link: nothing in it ends the brackets or mentions anybody."""
     return Markup("".join(f"%{ord(char):02X}" if char in "()<>|@" else char for char in url))  # noqa: S704
 
 
@@ -230,7 +230,7 @@ def _spelled(text: str, at: int) -> str:
         char in ".)" and text[:at].isdigit() and text[at + 1 : at + 2] in ("", " ")
     ):
         return f"&#{ord(char)};"
-    # Elsewhere these begin a quotation or a link.
+    # Only at the beginning of a line `>` begins a quotation; only before `/` a colon is part of a link.
     if (char == ":" and text[at + 1 : at + 2] != "/") or (char == ">" and at > 0):
         return char
     if _PLAIN.fullmatch(char) or (not char.isascii() and char.isalpha()):
