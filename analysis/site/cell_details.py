@@ -1,4 +1,4 @@
-"""One cell of a comparison, as closely as a site shows it: metrics, what else changed, kernels, and what differs in the code."""
+"""One cell of a comparison in all detail that a site shows: metrics, evidence, kernels, and differences of the code."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from db.queries.side_rows import details_behind
 
 _SHOWN = shown_in(*Place)
 _ROLES = ("base", "new")
-#: Kernels that differ, and lines of differences, that are published of a cell; the dashboard has all of them.
+#: Most kernels that differ, and most lines of diffs, that are published of a cell; the dashboard has all of them.
 _KERNELS, _CODE_LINES = 10, 100
-#: Characters of a failure's message.
+#: Most characters of a failure's message.
 _MESSAGE = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class CodeChange:
-    """What differs in the generated code: a sentence, a table (may be empty), and diffs by title, `left_out` not shown."""
+    """Differences of the generated code: a sentence, a table (may be empty), and diffs by title; `left_out` counts the rest."""
 
     sentence: str
     table: Markup
@@ -55,7 +55,7 @@ class CodeChange:
 
 @dataclass(frozen=True, slots=True)
 class CellDetails:
-    """What a page shows of a cell; what is not known is empty."""
+    """The contents of a cell's page; unknown parts are empty."""
 
     one: CellComparison
     sentence: str
@@ -70,12 +70,12 @@ class CellDetails:
 
     @property
     def is_changed(self) -> bool:
-        """Whether something became of it that a reader came for."""
+        """Return whether the cell changed, or does not pass on both sides."""
         return bool(self.one.changes) or not self.one.passes
 
 
 def details_of(conn: Connection, comparison: Comparison, one: CellComparison) -> CellDetails:
-    """Read what is known of both measurements of a cell."""
+    """Read the details of both measurements of a cell."""
     details = [details_behind(conn, state) for state in (one.base, one.new)]
     words = [f"{OUTCOMES[outcome].capitalize()}{detail and f': {detail}'}." for outcome, detail in said(one)]
     run_id = one.new.run_id or one.base.run_id
@@ -127,7 +127,7 @@ def _kernel_times(details: Sequence[Mapping[str, Any]], of: str) -> Markup:
 
 
 def _resources(details: Sequence[Mapping[str, Any]], of: str) -> Markup:
-    """Return what a call takes: device time by kernel, its distance from the roof, the host's time, and memory."""
+    """Return tables of a call's costs: device time by kernel, its distance from the roof, the host's time, and memory."""
     times = [roof_times(of_side) for of_side in details]
     roof = roof_table(_ROLES, times, details, of) if any(times) else Markup()
     base, new = details
@@ -136,7 +136,7 @@ def _resources(details: Sequence[Mapping[str, Any]], of: str) -> Markup:
 
 
 def _code(conn: Connection, one: CellComparison, details: Sequence[Mapping[str, Any]]) -> CodeChange | None:
-    """Return what differs in the code; None where a side has none."""
+    """Return the differences of the code; None where a side has none."""
     ids = one.base.code_id, one.new.code_id
     known = codes(conn, [code_id for code_id in ids if code_id])
     if ids[0] not in known or ids[1] not in known:
@@ -148,7 +148,7 @@ def _code(conn: Connection, one: CellComparison, details: Sequence[Mapping[str, 
     left_out, room = 0, _CODE_LINES
     items = {} if changed.same else differing_texts(rows, before.graphs, after.graphs)
     for title, texts in items.items():
-        # What there is no room for is not even read.
+        # Texts for which there is no room are not even read.
         lines = stored_difference(conn, texts).splitlines() if room > 0 else []
         if not lines:
             left_out += 1
@@ -161,7 +161,7 @@ def _code(conn: Connection, one: CellComparison, details: Sequence[Mapping[str, 
 
 
 def stored_difference(conn: Connection, texts: Sequence[SourceText]) -> str:
-    """Return the diff of two texts, or the one text that there is; empty where one is no longer stored."""
+    """Return the diff of two texts, or the text if there is only one; empty where a text is no longer stored."""
     stored = texts_of(conn, [text_id for text_id, _ in texts])
     if any(text_id not in stored for text_id, _ in texts):
         return ""

@@ -41,13 +41,13 @@ from analysis.site.site_pages import COLORS, SitePages, as_script, code_version,
 from db.nights import local_commits
 from db.queries.cells import CellName, cell_names
 
-#: Nights that a site has unless it is told otherwise.
+#: Default number of a site's nights.
 NIGHTS = 60
-#: Cells of a pair that have a page of their change, changes of one cause, entries of the feed.
+#: Most cells of a pair that have a page of their change, most changes listed for one cause, and most entries of the feed.
 _PAGED, _OF_CAUSE, _ENTRIES = 40, 12, 50
-#: Bytes of these pages, about: they are the largest part of a site, and older pairs have none beyond it.
+#: Roughly the most bytes of these pages, the largest part of a site: once they are used up, older pairs have no such pages.
 _CHANGE_BYTES = 3_000_000
-#: Rows of the overview's tables.
+#: Most rows of the overview's tables.
 _ROWS = 25
 _VEGA = "static/vega.js"
 _VEGA_NOTICE = (
@@ -58,7 +58,7 @@ _VEGA_NOTICE = (
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What was published: files written, kept as they were and removed, and how many bytes the site has."""
+    """The numbers of a publication: nights and pairs, files written, kept as they were and removed, and bytes of the site."""
 
     nights: int
     pairs: int
@@ -71,8 +71,8 @@ class Published:
 def publish(engine: Engine, folder: Path, *, nights: int = NIGHTS, address: str = "", made_by: str = "") -> Published:
     """Write the newest `nights` nights of a store into a folder.
 
-    `address` is where the site will be, for the feed's links; `made_by` is the version of the tool. Files whose sources did
-    not change stay as they are. Raises `SiteFolderError` for a folder that holds something else, and `PictureError` where
+    `address` is the site's later address, for the feed's links; `made_by` is the version of the tool. Files whose sources did
+    not change stay as they are. Raise `SiteFolderError` for a folder that holds something else, and `PictureError` if
     the charts' library is not installed.
     """
     with engine.connect() as conn:
@@ -111,7 +111,7 @@ class _Site:
         return found
 
     def write(self) -> None:
-        """Write what changed, and remove what is gone."""
+        """Write the files that changed, and remove files that no longer belong to the site."""
         records = listed(self.conn, with_closed=True)
         self.pages.commits = {night.run.commit: f"commit/{file_of(night.run.commit)}/" for night in self.data.nights}
         self.pages.records = {
@@ -119,13 +119,13 @@ class _Site:
         }
         self._write_static()
         room = _CHANGE_BYTES
-        # The pages of models show the newest of the neighbours.
+        # The pages of models show the changes of the newest pair of neighbours.
         paged = set(self.data.neighbours[1:])
         for pair in self.data.pairs:  # neighbours first, the newest of them first
             verdicts = self._write_pair(pair, with_pages=room > 0 and pair in paged)
             room -= sum(self.files.size_of(name) for name in self._pages_of(pair, verdicts))
             self._verdicts[pair] = verdicts
-            if pair in self._of_commits:  # its comparison is still at hand
+            if pair in self._of_commits:  # its comparison is still in memory
                 self._write_commit(self.data.by_name[pair[1]], pair)
         self._write_overview()
         self._write_commits()
@@ -147,13 +147,13 @@ class _Site:
         self.files.put(".nojekyll", "")
         library = converter()
         key = f"vl-convert {library.__version__}"
-        if not self.files.is_current(_VEGA, key):  # to bundle it takes seconds
+        if not self.files.is_current(_VEGA, key):  # bundling takes seconds
             self.files.put(_VEGA, _VEGA_NOTICE + library.javascript_bundle(), key)
 
     # ---- pairs
 
     def _write_pair(self, pair: Pair, *, with_pages: bool) -> Any:
-        """Write the verdicts of a pair, and a page for each cell that changed if it is to have some; return the verdicts."""
+        """Write the verdicts of a pair, and `with_pages` a page for each cell that changed; return the verdicts."""
         files, key = self.files, f"{self.data.by_name[pair[1]].key} {with_pages}"
         name = f"data/pairs/{self.data.file_of_pair(pair)}.json"
         if files.is_current(name, key):
@@ -229,7 +229,7 @@ class _Site:
 
     @cached_property
     def _of_commits(self) -> set[Pair]:
-        """The pair that shows what a commit changed, of each: its first night against one of another commit."""
+        """For each commit the pair that shows its changes: its first night against a night of another commit."""
         first: dict[str, Pair] = {}
         for base, new in self.data.neighbours:  # newest first: the oldest night of a commit stays
             commits = [self.data.by_name[name].run.commit for name in (base, new)]
@@ -238,7 +238,7 @@ class _Site:
         return set(first.values())
 
     def _write_commits(self) -> None:
-        """Write the list of commits, and the pages of those that no pair of nights shows."""
+        """Write the list of commits, and the pages of commits that no pair of nights shows."""
         rows: dict[str, dict[str, Any]] = {}
         compared = {self.data.by_name[pair[1]].run.commit: pair for pair in self._of_commits}
         for night in self.data.nights:
@@ -324,7 +324,7 @@ class _Site:
             )
 
     def _write_feed(self, records: list[Listed]) -> None:
-        """Write what got worse, night by night, and the records, as an Atom feed."""
+        """Write an Atom feed of the nights in which a cell got worse, and of the records."""
         root = f"{self.address}/" if self.address else ""
         link = self.pages.link("feed.xml")
         entries: list[dict[str, Any]] = []
@@ -371,7 +371,7 @@ def _query_of(cell: CellName) -> dict[str, str]:
 
 
 def _broken(cells: list[CellComparison], link: Any) -> Any:
-    """Return the cells that broke, went missing or are flaky, with the reason."""
+    """Return a table of cells that broke, are missing or flaky, with the reason."""
     rows = [
         (
             anchor(link("model", **_query_of(one.cell)), str(one.cell)),

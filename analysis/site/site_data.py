@@ -1,7 +1,7 @@
-"""What a published site is made of, and its files: written where they changed, removed where they are gone.
+"""The data of a published site, and its files: written if they changed, removed if they no longer belong to the site.
 
-The data are its nights, which pairs of them have verdicts, and both as JSON. A manifest in the folder says which files are the
-site's, and by which key each was made: files whose sources did not change are kept. Other files are left alone.
+The data are its nights, the pairs of nights that have verdicts, and both as JSON. A manifest in the folder lists the site's files
+with the key by which each was made: files whose sources did not change are kept. Other files are left alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from db.queries.series import rows_of_runs
 from db.queries.sides import Side, base_nights
 
 _MANIFEST = "site-manifest.json"
-#: Characters of a name that an address needs no escapes for; longer names are cut.
+#: Names that an address needs no escapes for, and the most characters of a name; longer names are cut.
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _LONGEST = 60
 #: Files beside a site that belong to its host.
@@ -43,11 +43,11 @@ _OF_HOST = {"CNAME"}
 
 
 class SiteFolderError(ExpectedError):
-    """A folder that holds something else than a site; one line for a person."""
+    """The error that a folder holds something else than a site; its text is one line for a person."""
 
 
 def file_of(name: str) -> str:
-    """Return a name for a file or folder that tells `name` from every other one, and is `name` where that is plain."""
+    """Return a name for a file or folder that is different for every `name`: `name` itself if it is plain."""
     if _PLAIN.fullmatch(name) and len(name) <= _LONGEST:
         return name
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_LONGEST].strip("-") or "x"
@@ -63,9 +63,9 @@ class SiteFiles:
     """A folder with a site."""
 
     def __init__(self, folder: Path, made_by: str) -> None:
-        """Open a folder; a site that another `made_by` made is made anew.
+        """Open a folder. All files of a site by another `made_by` are made again.
 
-        Raises `SiteFolderError` where the folder holds files and no site.
+        Raise `SiteFolderError` if the folder holds files and no site.
         """
         self.folder, self._made_by = folder, made_by
         self.written = self.kept = self.removed = 0
@@ -83,7 +83,7 @@ class SiteFiles:
             raise SiteFolderError(f"{folder / _MANIFEST} is damaged: remove the folder, or name another") from None
 
     def is_current(self, name: str, key: str) -> bool:
-        """Return whether a file was made by this key and is there; then it is kept."""
+        """Return whether a file was made by this key and exists; if so, mark it as kept."""
         if self._is_same and self._before.get(name) == key and (self.folder / name).is_file():
             self._keys[name] = key
             self.kept += 1
@@ -91,7 +91,7 @@ class SiteFiles:
         return False
 
     def put(self, name: str, content: str | bytes, key: str = "") -> None:
-        """Write a file of the site where its content changed."""
+        """Write a file of the site if its content changed."""
         path, new = self.folder / name, content.encode(errors="replace") if isinstance(content, str) else content
         self._keys[name] = key
         if path.is_file() and path.read_bytes() == new:
@@ -102,19 +102,19 @@ class SiteFiles:
         self.written += 1
 
     def put_json(self, name: str, content: Any, key: str = "") -> None:
-        """Write a value as JSON where it changed."""
+        """Write a value as JSON if it changed."""
         self.put(name, json.dumps(content, separators=(",", ":"), ensure_ascii=False, default=str), key)
 
     def read_json(self, name: str) -> Any:
-        """Return what a file of the site holds."""
+        """Return the value in a JSON file of the site."""
         return json.loads((self.folder / name).read_text(encoding="utf-8"))
 
     def size_of(self, name: str) -> int:
-        """Return how many bytes a file of the site has."""
+        """Return the number of bytes of a file of the site."""
         return (self.folder / name).stat().st_size
 
     def close(self) -> None:
-        """Remove the files that belong to the site no more, and write the manifest."""
+        """Remove files that no longer belong to the site, and write the manifest."""
         root = self.folder.resolve()
         for name in self._before.keys() - self._keys.keys():
             path = self.folder / name
@@ -134,22 +134,22 @@ class SiteFiles:
 
     @property
     def size(self) -> int:
-        """Return how many bytes the files of the site have."""
+        """Return the number of bytes of all files of the site."""
         return sum(self.size_of(name) for name in (*self._keys, _MANIFEST))
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of its files."""
+        """Iterate over the names of the site's files."""
         return iter(self._keys)
 
 
-#: The metrics of a night's file, and those whose changes a pair's file has: the columns of Compare.
+#: The metrics of a night's file, and the metrics whose changes are in a pair's file: the columns of Compare.
 VALUES = shown_in(Place.COLUMN, Place.COMPARE)
 COLUMNS = shown_in(Place.COLUMN)
-#: Digits of a value, and of a change, that are published.
+#: Significant digits of a value, and of a change, that are published.
 _DIGITS, _CHANGE_DIGITS = 6, 3
 #: The letter of the first verdict.
 _FIRST = ord("a")
-#: Runs whose rows are kept in memory: verdicts learn the noise from 30 earlier ones.
+#: Most runs whose rows are kept in memory: verdicts learn the noise from 30 earlier runs.
 _READ_RUNS = 256
 
 Pair = tuple[str, str]
@@ -159,7 +159,7 @@ Pair = tuple[str, str]
 class PublishedNight:
     """A night of the site. `base` is the published night that it is compared with; empty where there is none.
 
-    `file` names its files; `key` changes when the night, or an earlier one of the store, does.
+    `file` is the name of its files; `key` changes if the night, or an earlier night of the store, changes.
     """
 
     info: NightInfo
@@ -175,12 +175,12 @@ class PublishedNight:
 
     @property
     def run(self) -> RunInfo:
-        """Its newest run."""
+        """The newest run of the night."""
         return self.info.runs[0]
 
 
 class SiteData:
-    """The nights of a site, oldest comparison first, read from one connection and kept in memory."""
+    """The nights of a site, newest first, and their comparisons, read from one connection and kept in memory."""
 
     def __init__(self, conn: Connection, nights: int) -> None:
         """Read the newest `nights` nights."""
@@ -212,14 +212,14 @@ class SiteData:
 
     @cached_property
     def neighbours(self) -> list[Pair]:
-        """Each night after the night that it is compared with, the newest first."""
+        """Pairs of a night's base and the night, the newest night first."""
         return [(night.base, night.name) for night in self.nights if night.base]
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """The pairs that have verdicts: neighbours, the newest night against all, and all against the first of their branch.
+        """The pairs with verdicts: neighbours, the newest night against all others, and all against the first of their branch.
 
-        Nights without a common testbed have none.
+        Two nights without a common testbed have no verdicts.
         """
         found = dict.fromkeys(self.neighbours)
         first: dict[str, PublishedNight] = {night.run.branch: night for night in self.nights}  # the oldest stays
@@ -238,7 +238,7 @@ class SiteData:
         return frozenset(run.run_id for night in self.nights for run in night.info.runs)
 
     def file_of_pair(self, pair: Pair) -> str:
-        """Return the part of the names of a pair's files."""
+        """Return the part that the names of a pair's files share."""
         return "..".join(self.by_name[name].file for name in pair)
 
     def change_file(self, pair: Pair, cell_id: str) -> str:
@@ -251,7 +251,7 @@ class SiteData:
         return labels_of_runs(self.conn, self.all_nights)
 
     def index_json(self, cells: Iterable[CellName], models: dict[str, str]) -> dict[str, Any]:
-        """Return what the script of every page knows of the site. `models` has the page of each `suite/model`."""
+        """Return the facts on the site for the script of every page. `models` has the page of each `suite/model`."""
         return {
             "nights": [self._night_of_index(night) for night in self.nights],
             "pairs": [self.file_of_pair(pair) for pair in self.pairs],
@@ -275,7 +275,7 @@ class SiteData:
         return {"night": night.name, "file": night.file, "base": night.base, "runs": runs, **commit, **when}
 
     def night_json(self, night: PublishedNight) -> dict[str, Any]:
-        """Return how each cell of a night ended, and its values in the order of `VALUES`."""
+        """Return the status of each cell of a night, and its values in the order of `VALUES`."""
         states = self.summary(night.name).cells
         return {
             "night": night.name,
@@ -285,7 +285,7 @@ class SiteData:
         }
 
     def pair_json(self, pair: Pair, changed: Iterable[str]) -> dict[str, Any]:
-        """Return the verdicts of a pair. `changed` are the ids of cells that have a page of this change."""
+        """Return the verdicts of a pair. `changed` has the ids of cells that have a page of this change."""
         comparison, paged = self.comparison(pair), set(changed)
         return {
             "base": pair[0],
@@ -298,7 +298,7 @@ class SiteData:
         }
 
     def changed_cells(self, pair: Pair) -> list[CellComparison]:
-        """Return the cells whose verdict or status changed, then those whose code alone did, in the order of `ranked`."""
+        """Return the cells whose metrics or status changed, then cells whose code alone changed, in the order of `ranked`."""
         comparison = self.comparison(pair)
         turned = (Transition.BROKE, Transition.FIXED)
         ranked = comparison.ranked()
@@ -307,7 +307,11 @@ class SiteData:
 
 
 def _cell_json(one: CellComparison, has_page: bool) -> dict[str, Any]:
-    """Return a cell as the script shows it: `o` is its outcome, `s` what became of it, `f` a letter a dimension, `m` changes."""
+    """Return a cell for the pages' script.
+
+    `o` is its outcome, `s` its outcomes with reasons, `f` a letter for each dimension, `m` the changes of `COLUMNS`, `v` values
+    of earlier nights, `p` the mark of a cell with a page of its own.
+    """
     found: dict[str, Any] = {"o": one.outcome.value}
     words = [[outcome.value, detail] for outcome, detail in said(one)]
     if words != [[one.outcome.value, ""]]:
@@ -317,7 +321,7 @@ def _cell_json(one: CellComparison, has_page: bool) -> dict[str, Any]:
         found["f"] = "".join(verdicts.get(dimension, ".") for dimension in Dimension)
     if any(name in one.judged for name in COLUMNS):
         found["m"] = [_change(one, name) if name in one.judged else None for name in COLUMNS]
-    # Of a cell that was not timed again the values of an earlier night count: its own night has none.
+    # A cell that was not timed again has the values of an earlier night: its own night has none.
     earlier = {
         side: {name: rounded(state.values.get(name)) for name in VALUES if name in state.values}
         for side, state in (("base", one.base), ("new", one.new))
@@ -334,17 +338,17 @@ def _change(one: CellComparison, metric: str) -> list[Any]:
     of, words = one.judged[metric], judged(one, metric)
     look = [words.look] if words and words.look != "calm" else []
     parts = (of.shown, of.low, of.high)
-    # A tenth of a per cent is shown, of a change by more than 100 %, too.
+    # A tenth of a per cent is shown, also for a change by more than 100 %.
     return [*(rounded(part, _CHANGE_DIGITS + (part is not None and abs(part) >= 1)) for part in parts), *look]
 
 
 def is_worse(cell: Mapping[str, Any]) -> bool:
-    """Return whether a cell of a pair's file got worse in some dimension."""
+    """Return whether a cell of a pair's file got worse in any dimension."""
     return cell["o"] in WORSE or any(chr(_FIRST + VERDICTS.index(verdict)) in cell.get("f", "") for verdict in WORSE)
 
 
 def rounded(value: float | None, digits: int = _DIGITS) -> float | int | None:
-    """Return a number with the digits that are published; None for NaN."""
+    """Return a number with the significant digits that are published; None for NaN."""
     if value is None or value != value:
         return None
     number = float(f"{value:.{digits}g}")
@@ -357,7 +361,7 @@ def _shared(one: PublishedNight, other: PublishedNight) -> bool:
 
 
 def _keys(nights: Sequence[NightInfo]) -> dict[str, str]:
-    """Return a key by night, which changes when the night or an earlier one does: verdicts learn the noise from those."""
+    """Return a key by night, which changes if the night or an earlier one does: verdicts learn the noise from earlier nights."""
     running = hashlib.sha256()
     keys = {}
     for night in reversed(nights):

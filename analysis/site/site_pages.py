@@ -1,4 +1,4 @@
-"""The pages of a published site, drawn by templates; a page's address is relative to every other one.
+"""The pages of a published site, drawn by templates; links between pages are relative.
 
 A page of a model has the newest pair of nights with it, its history and its earlier changes; the page of trends the figures of
 every suite over its nights, as charts.
@@ -34,7 +34,7 @@ from db.queries.series import model_history, passing_values, suite_history
 
 #: Charts take their colours from the page's style sheet, for light and dark.
 COLORS = Colors(tuple(f"var(--line-{number})" for number in range(1, 7)), "var(--base)", "var(--new)", "var(--bad)")
-#: What the navigation leads to.
+#: The entries of the navigation: the folder of a page, and its title.
 PAGES = {
     "": "Overview",
     "compare": "Compare",
@@ -49,10 +49,10 @@ Query = Mapping[str, Iterable[str]]
 
 
 class SitePages:
-    """Draws pages into the files of a site, and knows their addresses."""
+    """The pages of a site: draws them into its files, and has their addresses."""
 
     def __init__(self, files: SiteFiles, cells: Iterable[CellName]) -> None:
-        """`cells` are all cells of the site."""
+        """Make the addresses of the pages of models. `cells` are all cells of the site."""
         self.files, self.cells = files, tuple(cells)
         self.models: dict[str, str] = {}
         self._cell_ids: dict[tuple[str, str, str], str] = {}
@@ -73,7 +73,7 @@ class SitePages:
         self.files.put(name, drawn, key)
 
     def link(self, name: str, pair: tuple[str, str] | None = None) -> Link:
-        """Return what makes addresses for the page of a file; `pair` are the nights that they are about."""
+        """Return a function that makes addresses for the page of a file; `pair` are the nights that the addresses name."""
         root = "../" * name.count("/") or "./"
         shared = dict(zip(("base", "new"), pair, strict=True)) if pair else {}
 
@@ -97,9 +97,9 @@ class SitePages:
         return address(f"{page}/" if page else "", query)
 
     def figure(self, name: str, draw: Callable[[], Figure], key: str = "") -> dict[str, str]:
-        """Write the specification of a chart beside a page, and return what the page's template takes.
+        """Write the specification of a chart beside a page, and return the values that the page's template needs.
 
-        A chart that was made by this key is not drawn again: that takes longer than all else.
+        A chart that was made by this key is not drawn again: drawing takes longer than all else.
         """
         if not (key and self.files.is_current(name, key)):
             figure = draw()
@@ -125,7 +125,7 @@ def _environment() -> Environment:
 
 
 def _clean(value: Any) -> Any:
-    """Show control characters of a text as U+FFFD; lines, tabs and spaces stay."""
+    """Replace control characters of a text by U+FFFD; lines, tabs and spaces stay."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return "".join(
@@ -135,7 +135,7 @@ def _clean(value: Any) -> Any:
 
 
 def _diff(text: str) -> Markup:
-    """Return a unified diff with its lines marked by what became of them."""
+    """Return a unified diff with its lines marked as added, removed or heads."""
     looks = {"+": "came", "-": "went", "@": "soft"}
     lines = (
         Markup('<span class="{}">{}</span>').format(look, line) if (look := looks.get(line[:1])) else escape(line)
@@ -145,7 +145,7 @@ def _diff(text: str) -> Markup:
 
 
 def _shortened(value: Any) -> Any:
-    """Return a specification with the digits that are published."""
+    """Return a specification with its numbers rounded to the digits that are published."""
     if isinstance(value, dict):
         return {key: _shortened(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -158,28 +158,28 @@ def _as_list(value: str | Sequence[str] | None) -> list[str]:
 
 
 def code_version() -> str:
-    """Return a hash of what makes the pages: the code of this package, templates, style sheets and scripts."""
+    """Return a hash of all sources of the pages: the code of this package, templates, style sheets and scripts."""
     root = Path(__file__).parents[1]
     kinds = {".py", ".j2", ".css", ".js"}
     return digest(*(path.read_text(encoding="utf-8") for path in sorted(root.rglob("*")) if path.suffix in kinds))
 
 
 def as_script(value: Any) -> str:
-    """Return a value as JSON that may stand in a page."""
+    """Return a value as JSON that is safe inside a page."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
-#: Charts of a model's setting, besides that of failures; a chart takes longer to make than all else of a page.
+#: Most charts of a model's setting, besides the chart of statuses; a chart takes longer to make than all else of a page.
 _CHARTS = 2
-#: What these charts are drawn from.
+#: The columns that these charts are drawn from.
 _HASHED = ["place", "run_id", "config", "status", "commit", *DRAWN]
 
-#: By pair what its file holds.
+#: The content of each pair's file, by pair.
 Verdicts = Mapping[Pair, Any]
 
 
 def write_models(data: SiteData, pages: SitePages, verdicts: Verdicts) -> None:
-    """Write a page for each model, and the list of them. `verdicts` has what the files of pairs hold."""
+    """Write a page for each model, and the list of models. `verdicts` has the content of the pairs' files."""
     newest: dict[str, Pair] = {}
     earlier: dict[str, list[tuple[Pair, str, Any]]] = {}
     names = {cell.cell_id: f"{cell.suite}/{cell.model}" for cell in pages.cells}
@@ -189,7 +189,7 @@ def write_models(data: SiteData, pages: SitePages, verdicts: Verdicts) -> None:
             if "p" in cell:
                 earlier.setdefault(names[cell_id], []).append((pair, cell_id, cell))
     rows = []
-    # The pages of one pair in a row: a comparison is then made once.
+    # Pages of one pair are written one after the other, so that its comparison is made once.
     for name in sorted(pages.models, key=lambda name: (newest.get(name, ("", "")), name)):
         found = _write_model(data, pages, name, newest.get(name), earlier.get(name, []))
         rows.append({"name": name, "address": pages.models[name].removeprefix("model/"), "cells": found})
@@ -200,7 +200,7 @@ def write_models(data: SiteData, pages: SitePages, verdicts: Verdicts) -> None:
 def _write_model(
     data: SiteData, pages: SitePages, name: str, pair: Pair | None, earlier: list[tuple[Pair, str, Any]]
 ) -> list[CellComparison]:
-    """Write the page of a model, with what became of its cells in their newest pair; return these."""
+    """Write the page of a model, and return its compared cells in their newest pair, which the page shows."""
     suite, _, model = name.partition("/")
     where = pages.models[name]
     comparison = data.comparison(pair) if pair else None
@@ -247,7 +247,7 @@ def _earlier(data: SiteData, pages: SitePages, name: str, cell: CellName, pair: 
 def _histories(
     data: SiteData, pages: SitePages, suite: str, model: str, where: str, pair: Pair | None
 ) -> list[dict[str, Any]]:
-    """Return the charts of each setting of a model, over the published runs of the testbeds of its newest night."""
+    """Write the charts of each setting of a model, over published runs on the testbeds of its newest night, and return them."""
     history = model_history(data.conn, suite, model, metrics=MODEL_METRICS)
     rows = history[history["run_id"].isin(data.run_ids)]
     own = data.by_name[pair[1]].info.runs if pair else ()
@@ -279,7 +279,7 @@ def _histories(
 
 
 def trend_sections(data: SiteData, pages: SitePages) -> list[dict[str, Any]]:
-    """Write the charts of each setting on the branch of the newest night, and return what the page's template takes."""
+    """Write the charts of each setting on the branch of the newest night, and return the values for the page's template."""
     if not data.nights:
         return []
     branch = data.nights[0].run.branch
@@ -319,7 +319,7 @@ def _trend(data: SiteData, rows: pd.DataFrame, cells: pd.DataFrame, metric: str)
 
 
 def _figure(trend: pd.DataFrame, rows: pd.DataFrame, steps: list[suite_levels.Step], suite: str, metric: str) -> Figure:
-    """Return the chart of a metric of a suite."""
+    """Return the chart of a suite's metric."""
     labels = list(trend.drop_duplicates("place").sort_values("place")["label"])
     highlighted = [str(name) for name in trend["line"].value_counts().index[:MOST_LINES]]
     rows = rows.assign(date=rows["started_at"], text=[suite_levels.value(metric, number) for number in rows["value"]])
