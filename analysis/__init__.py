@@ -1,1 +1,1 @@
-"""What the stored results say, asked once for the command line and the dashboard alike."""
+"""Analysis of the stored results, shared by the command line and the dashboard."""

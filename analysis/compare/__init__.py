@@ -1,1 +1,1 @@
-"""Two sides become one table of cells with values, changes and verdicts."""
+"""Comparison of two sides: one table of cells with values, changes and verdicts."""

@@ -1,1 +1,1 @@
-"""Many runs become series, change points and alerts."""
+"""History of many runs: series, change points and alerts."""
