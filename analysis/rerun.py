@@ -228,7 +228,7 @@ NOTHING_AGAIN = Again((), 0, 0, 0, 0)
 
 
 def find_again(comparison: Comparison, configs: Mapping[str, Config]) -> Again:
-    """Return the cells to measure again: inconclusive ones as often as their verdict asks, others once.
+    """Return the cells to measure again: inconclusive cells as often as their verdict asks for.
 
     Cells that regressed, broke or are flaky are measured once more. `configs` are the requests by `config_id`.
     """

@@ -28,7 +28,7 @@ CAP = 0.03
 #: Standard deviation of one cell's move around the common move, as a part of it: 1 / sqrt(3) if a cell is equally likely to move
 #: by anything from 0 to 2 times as much. The compiled runs of a slow night lost 1.67 times as much as the eager ones.
 SENSITIVITY = 3**-0.5
-#: The eager program of a cell changed if its time moved by this, relative, and by so many standard errors.
+#: The relative move, and the number of standard errors, by which the eager program of a cell changed.
 EAGER_CHANGED, _BEYOND = 0.02, 4.0
 #: The relative move by which the eager program changed where only a latency is measured, no device time.
 _LATENCY_CHANGED = 0.1

@@ -244,7 +244,7 @@ def findings(
                 beside = next(one for one in of_dimension if one is not shown)
         found[dimension] = Finding(dimension, _elsewhere(outcome, verdict, moved), shown, beside)
     if Dimension.LATENCY not in found and outcome is Outcome.UNCHANGED:
-        found[Dimension.LATENCY] = Finding(Dimension.LATENCY, Outcome.UNCHANGED)  # the same code, which was not timed
+        found[Dimension.LATENCY] = Finding(Dimension.LATENCY, Outcome.UNCHANGED)  # equal code was not timed again
     return tuple(found[dimension] for dimension in Dimension if dimension in found)
 
 
@@ -271,7 +271,7 @@ def _by_dimension(judged: Mapping[str, Judged]) -> dict[Dimension, list[Judged]]
 
 
 def _latency(judged: Mapping[str, Judged], is_open: bool) -> Outcome:
-    """Return the verdict on latency: wall time is what a user waits for, device time decides where that is open."""
+    """Return the verdict on latency: a user waits for wall time; device time decides where wall time is open."""
     verdicts = {name: judged[name].verdict for name in (WALL, DEVICE) if name in judged}
     if is_open:
         return Outcome.INCONCLUSIVE

@@ -111,7 +111,7 @@ def _least_move(begin: Numbers) -> Numbers:
     return np.maximum(_OF_THE_WAY * (1 - begin), _LEAST_MOVE)
 
 
-#: Counts of which more is worse, whatever the number: graph breaks, recompilations, fallbacks, skipped cudagraphs, kernels that
+#: Counts for which any increase is worse: graph breaks, recompilations, fallbacks, skipped cudagraphs, kernels that
 #: no cudagraph launched.
 RISING = tuple(metric.name for metric in METRICS.values() if metric.is_count and metric.better == "lower")
 #: Counts of graphs, kernels and launches of cudagraphs. More or fewer are neither good nor bad, but a count of 0 means that there
@@ -239,7 +239,7 @@ def _judged(pairs: PairedCells, metric: str, adjustment: Adjustment, tail: Tail,
         # Only for a change the question arises whether a single run makes it.
         is_change = (tested.p <= LEVEL) & (np.abs(tested.change) >= np.log1p(min_effect))
         chance = np.where(is_change, _chance_of_single_runs(pairs, metric, tail, tested.change), 0.0)
-        # One more run on each side tells whether a single run makes it.
+        # One more run on each side shows whether a single run makes the change.
         is_held = chance > tested.p
         tested = with_error(tested.change, wider_error(tested.change, tested.error, tested.df, chance), tested.df)
         more = np.where(is_held, 1.0, further_runs(tested, *runs, min_effect))

@@ -1,4 +1,4 @@
-"""Geometric means that leave out what was not measured, and standard deviations that outliers do not move."""
+"""Geometric means that leave out missing values, and standard deviations that outliers do not move."""
 
 from __future__ import annotations
 

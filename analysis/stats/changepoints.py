@@ -15,7 +15,7 @@ from scipy.special import stdtr, stdtrit
 
 from analysis.stats.averages import NORMAL_CONSISTENCY, Labels, Numbers, robust_sigma
 
-#: Points on each side in which a step must stand out: what an eye takes in around an edge. 10 to 30 work as well.
+#: Points on each side in which a step must stand out: about as many as an eye sees around an edge. 10 to 30 work as well.
 EDGE = 20
 #: Smallest contrast at an edge: distance between the means of the nearest points, in their pooled standard deviations.
 CONTRAST = 1.4
@@ -271,7 +271,7 @@ def optimal_partition(series: Numbers, prices: Numbers, shortest: int) -> list[l
     sums = np.zeros((rows, count + 1))
     np.cumsum(series - series.mean(axis=1, keepdims=True), axis=1, out=sums[:, 1:])
     per_length = 1.0 / np.arange(count, 0, -1)  # of the last k entries the first is 1/k and the last is 1
-    best = np.full((rows, count + 1), np.inf)  # F(s) less the squares before s
+    best = np.full((rows, count + 1), np.inf)  # F(s) minus the squares before s
     best[:, 0] = -prices
     came_from = np.zeros((rows, count + 1), dtype=np.intp)
     each = np.arange(rows)

@@ -86,7 +86,7 @@ def false_discovery_rates(p: Numbers) -> Numbers:
         values = p[known]
         order = np.argsort(values)
         ranks = np.arange(1, values.size + 1)
-        # From the largest on: an adjusted p is never larger than that of a larger p.
+        # From the largest p on: an adjusted p is never larger than the adjusted value of a larger p.
         adjusted = np.minimum.accumulate((values[order] * values.size / ranks)[::-1])[::-1]
         rates[np.flatnonzero(known)[order]] = np.minimum(adjusted, 1.0)
     return rates
