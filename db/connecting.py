@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 def chunks(values: Iterable[_T], size: int = 400) -> Iterator[list[_T]]:
-    """The values in lists of at most `size`: every database takes 400 in one IN list."""
+    """Yield the values in lists of at most `size`: every database takes 400 in one IN list."""
     left = iter(values)
     while chunk := list(islice(left, size)):
         yield chunk
@@ -39,9 +39,9 @@ def chunks(values: Iterable[_T], size: int = 400) -> Iterator[list[_T]]:
 
 @contextmanager
 def connected(source: Source) -> Iterator[Connection]:
-    """Accepts an engine or a connection and yields a connection; closes it if it was opened here.
+    """Yield a connection for an engine or a connection, and close it if it was opened here.
 
-    Raises `StoreError` for what the driver raised, in one line.
+    Raises `StoreError`, in one line, for an error of the driver and for text that cannot be encoded.
     """
     try:
         if isinstance(source, Connection):
@@ -56,7 +56,7 @@ def connected(source: Source) -> Iterator[Connection]:
 
 
 def by_key(source: Source, key: Any, value: Any, wanted: Iterable[Any]) -> dict[Any, Any]:
-    """The values of a column by those of another, for the wanted keys that are stored; what is NULL is left out."""
+    """Return column `value` by column `key` for the `wanted` keys that are stored; NULL values are left out."""
     known: dict[Any, Any] = {}
     with connected(source) as conn:
         for some in chunks(sorted({name for name in wanted if name is not None})):
@@ -70,13 +70,13 @@ _AT_ONCE = 1000
 
 
 def frame(source: Source, query: Query) -> pd.DataFrame:
-    """The rows of a select as a data frame, see `framed`."""
+    """Return the rows of a select as a data frame, with the types that `framed` describes."""
     with connected(source) as conn:
         return _joined(conn.execute(query).partitions(_AT_ONCE), query.selected_columns)
 
 
 def framed(rows: Sequence[Sequence[Any]], columns: Iterable[ColumnElement[Any]]) -> pd.DataFrame:
-    """Rows with these columns as a data frame.
+    """Return rows with these columns as a data frame.
 
     Numbers are float64 with NaN for NULL, texts are `str` with NaN for NULL, whole numbers are int64, or Int64 where one is
     NULL.
@@ -116,7 +116,7 @@ def _typed(values: Values, kind: TypeEngine[Any]) -> Any:
 
 @dataclass(slots=True)
 class Change:
-    """A change of the data on `conn`. Whoever makes one sets `made`; the revision then grows with the commit."""
+    """A transaction on `conn` that may change data. Code that changes data sets `made`; the commit then raises the revision."""
 
     conn: Connection
     made: bool = False
@@ -124,9 +124,9 @@ class Change:
 
 @contextmanager
 def changing(target: Engine | Connection) -> Iterator[Change]:
-    """A transaction on an engine, or a savepoint in the transaction of a connection. Writers take turns.
+    """Yield a `Change` in a new transaction, or in a savepoint if `target` is a connection in a transaction. Writers take turns.
 
-    Raises `StoreError` for what the driver raised, in one line; nothing is then half-written.
+    Raises `StoreError`, in one line, for an error of the driver; nothing is then half-written.
     """
     try:
         with _transaction(target) as conn:

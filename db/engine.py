@@ -1,4 +1,4 @@
-"""Opening a store: where it is, what may be done with it, and one line for whatever is wrong with it."""
+"""Open a store: resolve its path or URL, check what may be done with it, and say in one line what is wrong with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from db.maintenance import migrate
 from db.store_errors import StoreError, explain, one_line
 
-#: Names the store where no path or URL is given.
+#: The environment variable that names the store if no path or URL is given.
 VARIABLE = "INDUCTOR_WATCH_DB"
 DEFAULT = "inductor-watch.db"
 
@@ -31,12 +31,12 @@ _SECRET = ("password", "sslpassword", "passfile", "sslkey", "service", "servicef
 
 
 def open_store(location: str | Path | None = None, *, write: bool, older: bool = False) -> Engine:
-    """The store at a path or database URL; without one, at INDUCTOR_WATCH_DB or `inductor-watch.db` in this folder.
+    """Open the store at a path or database URL; without one, at INDUCTOR_WATCH_DB or `inductor-watch.db` in this folder.
 
-    A writer creates the tables where there are none, and columns of new metrics; a reader can change nothing. A file is
-    made where there is none, a database on a server is not. With `older` a reader opens a schema from before the baseline,
-    too, for `db.maintenance.upkeep`. Raises `StoreError` where it cannot be opened, or not for this; one line that says
-    why and what to do.
+    A writer creates missing tables and columns of new metrics; a reader cannot change anything. A writer creates a missing
+    file, but not a missing database on a server. With `older` a reader also opens an older schema, even one from before the
+    baseline, for `db.maintenance.upkeep`. Raises `StoreError`, in one line that says why and what to do, if the store cannot
+    be opened, or not for this purpose.
     """
     url = _url(_place(location))
     if url.drivername == "sqlite" and url.database:
@@ -57,7 +57,7 @@ def open_store(location: str | Path | None = None, *, write: bool, older: bool =
 
 
 def shown(location: str | Path | None = None) -> str:
-    """A path or database URL, found as `open_store` finds it, in words that may be printed: without its passwords."""
+    """Return the path or URL of a store, resolved as in `open_store`, in a form that may be printed: without its passwords."""
     url = _url(_place(location))
     if url.drivername == "sqlite":
         return one_line(str(url.database), 200)
@@ -66,7 +66,7 @@ def shown(location: str | Path | None = None) -> str:
 
 
 def file_of(location: str | Path | None = None) -> Path | None:
-    """The file that a place names; None for a database on a server."""
+    """Return the file that a path or URL names; None for a database on a server."""
     url = _url(_place(location))
     return Path(url.database) if url.drivername == "sqlite" and url.database else None
 
@@ -127,10 +127,10 @@ def _check_file(path: Path, *, write: bool) -> None:
 
 
 def _sqlite(path: Path, *, write: bool) -> Engine:
-    # A reader's connection may write, too, so that SQLite can undo what a killed writer left; `query_only` keeps to reading.
+    # A reader's connection may write, so that SQLite can undo what a killed writer left; `query_only` forbids other writes.
     query = {"mode": "rwc" if write else "rw", "uri": "true"}
     if not write and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
-        # A write-ahead log needs a file beside the database. Where none can be made, none can come into being either.
+        # A write-ahead log needs a file beside the database. Where none can be created, no log can appear later either.
         query["immutable"] = "1"
     url = URL.create("sqlite", database=path.absolute().as_uri(), query=query)
     engine = create_engine(url, connect_args={"timeout": _PATIENCE_S})
@@ -138,7 +138,7 @@ def _sqlite(path: Path, *, write: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def set_up(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
-        # The driver would begin late and only for some statements; `start` does it for all.
+        # The driver would begin transactions late, and only before some statements; `start` begins all of them.
         connection.isolation_level = None
         if write:
             _use_log(connection)
@@ -147,14 +147,14 @@ def _sqlite(path: Path, *, write: bool) -> Engine:
 
     @event.listens_for(engine, "begin")
     def start(connection: Connection) -> None:
-        # A writer takes its turn at once: one that read first could not wait for another without losing its snapshot.
+        # A writer takes its turn at once: a writer that read first could not wait for another without losing its snapshot.
         connection.exec_driver_sql(begin)
 
     return engine
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
-    """Turns the write-ahead log on. Of two that do so at once in a new file SQLite refuses one, which has to ask again."""
+    """Turn the write-ahead log on, and try again where SQLite refuses: two processes may do so at once in a new file."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -168,7 +168,7 @@ def _use_log(connection: sqlite3.Connection) -> None:
 
 def _check_version(engine: Engine, shown: str, *, write: bool, older: bool) -> None:
     with engine.connect() as conn:
-        # In this order: if somebody creates the tables meanwhile, they and their version are there together.
+        # In this order: if another process creates the tables in between, their version is there, so they are recognized.
         is_empty = not inspect(conn).get_table_names()
         version = migrate.current(conn)
         is_current = version == migrate.VERSIONS[-1] and not migrate.missing_columns(conn)
@@ -192,7 +192,7 @@ def _check_version(engine: Engine, shown: str, *, write: bool, older: bool) -> N
         _check_encoding(engine, shown)
         migrate.upgrade(engine)
     elif older and version is not None:
-        return  # as it is: `db rebuild` reads what it knows of it
+        return  # opened as it is: `db rebuild` reads the parts that it knows
     elif is_empty:
         raise StoreError(f"{shown} is empty: {_FILL_IT}")
     else:
@@ -200,7 +200,10 @@ def _check_version(engine: Engine, shown: str, *, write: bool, older: bool) -> N
 
 
 def _check_encoding(engine: Engine, shown: str) -> None:
-    """Names and logs hold any character; a database of another encoding would refuse them one by one, and late."""
+    """Raise `StoreError` unless the database stores UTF-8.
+
+    Names and logs hold any character; a database with another encoding would refuse them one by one, and late.
+    """
     if engine.dialect.name != "postgresql":
         return
     with engine.connect() as conn:

@@ -51,13 +51,13 @@ from db.schema import (
 from db.store_errors import ExportingError, one_line
 from db.stored_values import compact, from_epoch, to_epoch, unpack
 
-#: What a spreadsheet takes for the beginning of a formula, itself or behind blanks and line ends that it drops.
+#: Characters that a spreadsheet takes for the beginning of a formula, also behind blanks and line ends, which it drops.
 _FORMULAS = ("=", "+", "-", "@")
 _OF_RUN = ("night", "repo", "branch", "commit", "label")
 
 
 def side_table(source: Source, sides: Sequence[Side]) -> pd.DataFrame:
-    """The rows of some sides one after the other: `side`, what names the run, the cell, its status and every metric.
+    """Return the rows of some sides one after the other: `side`, the names of the run, the cell, its status and every metric.
 
     A cell that was planned and never measured has a row without a status. `testbed` is in a few words; units are those
     of `collector.metrics`.
@@ -77,7 +77,10 @@ def _of_side(source: Source, side: Side) -> pd.DataFrame:
 
 
 def as_csv(table: pd.DataFrame) -> bytes:
-    """UTF-8, a header line, LF; a text that a spreadsheet would take for a formula has an apostrophe in front."""
+    """Return the table as CSV in UTF-8, with a header line and LF as line end.
+
+    A text that a spreadsheet would take for a formula has an apostrophe in front.
+    """
     # Every text in quotes: a lone carriage return would end a line to some readers.
     return (
         without_formulas(table)
@@ -87,7 +90,7 @@ def as_csv(table: pd.DataFrame) -> bytes:
 
 
 def without_formulas(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with an apostrophe before each text that a spreadsheet would take for a formula; numbers stay."""
+    """Return the table with an apostrophe before each text that a spreadsheet would take for a formula; numbers stay."""
     shown = table.copy()
     for name in shown.columns:
         if not pd.api.types.is_numeric_dtype(shown[name].dtype) and not hasattr(shown[name], "dt"):
@@ -101,7 +104,7 @@ def _harmless(value: Any) -> Any:
 
 
 def as_parquet(table: pd.DataFrame) -> bytes:
-    """The same table as Parquet. Raises `ExportingError` where pyarrow is not installed."""
+    """Return the table as Parquet. Raises `ExportingError` where pyarrow is not installed."""
     buffer = io.BytesIO()
     try:
         table.to_parquet(buffer, index=False, engine="pyarrow")
@@ -110,9 +113,9 @@ def as_parquet(table: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-#: Metrics that PyTorch has by another name, with the same meaning and unit; all others keep ours.
+#: PyTorch's names of metrics that differ from ours in the name alone, not in meaning or unit; all other metrics keep ours.
 _NAMES = {"compiled_ms": "abs_latency", "compression": "compression_ratio", "graphs": "unique_graphs"}
-#: Statuses in PyTorch's words; what it has no word for keeps ours.
+#: Statuses in PyTorch's words; a status that it has no word for keeps ours.
 _WORDS = {
     Status.OOM: "OOM",
     Status.EAGER_FAIL: "eager_fail_to_run",
@@ -122,9 +125,9 @@ _WORDS = {
 
 
 def v3_lines(contents: BundleContents) -> Iterator[str]:
-    """The records of a run, without line ends: for each measurement one of its status and one of each metric.
+    """Yield the records of a run, without line ends: for each measurement one of its status and one of each metric.
 
-    What stands in an `extra_info` is a text: the published column is a map from texts to texts.
+    The config's request stands in `extra_info` as JSON text: the published column is a map from texts to texts.
     """
     common = _common(contents)
     for measurement in contents.measurements:
@@ -152,7 +155,7 @@ def _common(contents: BundleContents) -> dict[str, Any]:
 
 
 def _runner(testbed: Mapping[str, Any]) -> dict[str, Any]:
-    """A testbed in the published words, as far as there are such words for it."""
+    """Return a testbed in the published words, as far as there are such words for it."""
     runner: dict[str, Any] = {"name": str(testbed.get("node") or ""), "type": str(testbed.get("runner") or "")}
     for ours, theirs in (("gpu", "gpu_info"), ("accelerator", "gpu_info"), ("cpu", "cpu_info")):
         if testbed.get(ours):
@@ -163,7 +166,7 @@ def _runner(testbed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _dependencies(contents: BundleContents) -> dict[str, dict[str, str]]:
-    """torch and triton as the first environment names them."""
+    """Return torch and triton as the first environment names them."""
     environment = next(iter(contents.environments.values()), {})
     libraries: dict[str, dict[str, str]] = {}
     if isinstance(environment.get("torch"), str):
@@ -174,12 +177,15 @@ def _dependencies(contents: BundleContents) -> dict[str, dict[str, str]]:
     return libraries
 
 
-#: What PyTorch calls suites of ours whose models it has in another one.
+#: PyTorch's names of our suites whose models it has in a suite of another name.
 _SUITES = {"timm": "timm_models", "torchvision": "torchbench"}
 
 
 def _nightly_file(cell: Cell) -> dict[str, str]:
-    """Return the name of the file that PyTorch's nightly writes for a config of its own, by which its dashboard names it."""
+    """Return the name of the file that PyTorch's nightly writes for a config of its own, as `output`; nothing for other configs.
+
+    PyTorch's dashboard names a config by this file.
+    """
     words = HUD_WORDS.get(cell.config.config_id)
     if words is None:
         return {}
@@ -207,7 +213,7 @@ def _of_cell(measurement: Measurement) -> dict[str, Any]:
 
 
 def _metric(measurement: Measurement, name: str) -> dict[str, Any] | None:
-    """One metric: its samples where they are kept, else its value; None where JSON can say neither as a number."""
+    """Return the record of one metric, with its finite samples if any are kept, else with its value; None without either."""
     values = [value for value in measurement.samples.get(name, ()) if math.isfinite(value)]
     if not values and name in measurement.metrics:
         values = [measurement.metrics[name]]
@@ -221,9 +227,9 @@ _Key = tuple[int, int]
 
 
 def stored_run(source: Source, run_id: str) -> BundleContents:
-    """All that the database has of a run: its header but for how it was asked for, its plan, its measurements.
+    """Return all that the database has of a run: its header without the request, its plan, its measurements.
 
-    Measurements come in the order in which the bundle told them. Samples that were thinned out are not there any more.
+    Measurements come in the order of the bundle. Samples that were thinned out are not there any more.
     Raises `KeyError` where there is no such run.
     """
     with connected(source) as conn:
@@ -234,7 +240,7 @@ def stored_run(source: Source, run_id: str) -> BundleContents:
         cells = _cells(conn, run.key)
         return BundleContents(
             _header(conn, run),
-            # What was measured was expected too: the table of plans keeps only what is still to come.
+            # Measured cells were planned, too: the table of plans keeps only cells without a measurement.
             planned=[cells[cell] for cell in sorted(cells)],
             environments=_used(conn, Environment.environment_id, Environment.data, "environment", run.key),
             programs=_used(conn, Program.program_id, Program.options, "program", run.key),
@@ -257,7 +263,7 @@ def _header(conn: Connection, run: RunInfo) -> RunHeader:
 
 
 def _cells(conn: Connection, run: int) -> dict[int, Cell]:
-    """The cells that a run planned or measured, by the database's own numbers."""
+    """Return the cells that a run planned or measured, by the database's own numbers."""
     planned = select(Planned.cell).where(Planned.run == run)
     wanted = planned.union(select(measurements.c.cell).where(measurements.c.run == run))
     query = names_query().add_columns(CellRow.id, ConfigRow.request).where(CellRow.id.in_(wanted))
@@ -312,7 +318,7 @@ def _samples(conn: Connection, run: int) -> dict[_Key, dict[str, list[float]]]:
 
 
 def _used(conn: Connection, name: Any, value: Any, column: str, run: int) -> dict[str, dict[str, Any]]:
-    """The records of one kind that a run's measurements name; those that were lost are left out."""
+    """Return the records of one kind that a run's measurements name; records that a bundle lost are left out."""
     used = select(measurements.c[column]).where(measurements.c.run == run)
     query = select(name, value).where(name.table.c.id.in_(used), value.is_not(None)).order_by(name)
     return {row[0]: row[1] for row in conn.execute(query)}
@@ -322,7 +328,7 @@ _TAKEN = "{} is there already: choose another place, or say --force"
 
 
 def write_file(path: Path, force: bool, content: bytes | Callable[[BinaryIO], object]) -> None:
-    """Writes a file by `write_output`. Raises `ExportingError` where the disk or the folder does not take it."""
+    """Write a file by `write_output`. Raises `ExportingError` if it is there and not forced, or cannot be written."""
     try:
         write_output(path, content, force=force)
     except FileExistsError as error:
@@ -345,7 +351,7 @@ class Exported:
 
 
 def export_sides(source: Source, sides: Sequence[str], form: Format, target: Path, force: bool) -> list[Exported]:
-    """Writes some sides to a file; as bundles a file a run, into the folder that `target` is.
+    """Write some sides to a file; as bundles, write a file for each run into the folder `target`.
 
     Raises `SideError` for a text that names no side, `ExportingError` where the target is there or cannot be written.
     """
@@ -357,7 +363,7 @@ def export_sides(source: Source, sides: Sequence[str], form: Format, target: Pat
 
 
 def write_stream(source: Source, sides: Sequence[str], form: Format, stream: BinaryIO) -> int:
-    """Writes some sides to an open stream in a format of one file, and returns the number of rows."""
+    """Write some sides to an open stream in a format of one file, and return the number of rows."""
     if form == "v3":
         count = 0
         for run in _runs(source, sides):
@@ -375,7 +381,7 @@ def _resolved(source: Source, sides: Sequence[str]) -> list[Side]:
 
 
 def _runs(source: Source, sides: Sequence[str]) -> tuple[str, ...]:
-    """The runs of some sides, each once, in the order of the sides."""
+    """Return the runs of some sides, each once, in the order of the sides."""
     return tuple(dict.fromkeys(run for side in _resolved(source, sides) for run in side.run_ids))
 
 
@@ -395,5 +401,5 @@ def _bundles(source: Source, runs: Sequence[str], folder: Path, force: bool) -> 
             write_file(folder / made.name, force, made.read_bytes())
             for other in both:
                 if other.name != made.name:
-                    other.unlink(missing_ok=True)  # forced: of two files of a run the plain one would count
+                    other.unlink(missing_ok=True)  # forced: of two files of a run, readers would take the plain one
             yield Exported(str(folder / made.name), "bundle", len(contents.measurements), (run,))

@@ -1,4 +1,4 @@
-"""A bundle as rows, before they are stored. What a database cannot keep is made fit for it, or reported as damage."""
+"""A bundle as rows, before they are stored. Values that a database cannot keep are made fit for it, or reported as damage."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Incoming:
 
 
 def read_incoming(path: Path) -> Incoming:
-    """Reads a bundle. Raises `BundleError` for a file that is no bundle, or whose first line says no usable run."""
+    """Read a bundle. Raises `BundleError` for a file that is no bundle, or whose first line describes no usable run."""
     try:
         contents = read_bundle(path)
     except RecursionError as error:
@@ -86,9 +86,10 @@ def read_incoming(path: Path) -> Incoming:
 
 
 def version_of(attempt: int, line: int) -> int:
-    """Orders what several bundles, or several states of one, say of a cell: by attempt, then by line. No clock is asked.
+    """Return the version of a measurement, which grows with its attempt, then with its line in the bundle.
 
-    Both are cut to what an integer column holds: 2,047 attempts of 1,048,575 lines.
+    Versions order the measurements of a cell in several bundles, or in several states of one, without asking a clock. Both
+    numbers are cut to what an integer column holds: 2,047 attempts of 1,048,575 lines.
     """
     return min(max(attempt, 0), 2**11 - 1) << 20 | min(line, 2**20 - 1)
 
@@ -127,7 +128,10 @@ def _begin(path: Path, contents: BundleContents) -> Incoming:
 
 
 def _moment(text: str | None, what: str, instead: str, damage: list[str]) -> float | None:
-    """Seconds since 1970; None without a text, and for one that is no time, which is reported with what is done instead."""
+    """Return the seconds since 1970 of an ISO 8601 text, or None for None.
+
+    Any other text gives None and a line in `damage`, which names the value (`what`) and what is done instead (`instead`).
+    """
     try:
         return None if text is None else to_epoch(text)
     except UNFIT:
@@ -149,7 +153,7 @@ def _commit(header: RunHeader, damage: list[str]) -> dict[str, Any]:
 
 
 def _start(header: RunHeader) -> dict[str, Any] | None:
-    """The commit at which the branch left the main line, of which no more is known than its name."""
+    """Return the commit at which the branch left the main line as a row of repository and sha only; None if none is named."""
     if not header.branch_start:
         return None
     blank = dict.fromkeys(("author_date", "title", "pr_number"))
@@ -157,7 +161,7 @@ def _start(header: RunHeader) -> dict[str, Any] | None:
 
 
 def storable(kind: str, records: Mapping[str, Any], read: Callable[[Any], _T], damage: list[str]) -> dict[str, _T]:
-    """What `read` makes of each record of a bundle, by its name. `damage` gets a line for each that cannot be stored."""
+    """Return each record of a bundle, converted by `read`, by its name. Add a line to `damage` for each that cannot be stored."""
     by_name: dict[str, _T] = {}
     for name, data in records.items():
         try:
@@ -168,7 +172,7 @@ def storable(kind: str, records: Mapping[str, Any], read: Callable[[Any], _T], d
 
 
 def _cell(incoming: Incoming, cell: Cell) -> str | None:
-    """The cell's id, once the cell is among the incoming ones; None, with a note, if no database can keep it."""
+    """Add a cell to the incoming ones and return its id. If no database can keep the cell, report damage and return None."""
     try:
         for name in ("suite", "model", "dtype", "device"):
             if not isinstance(getattr(cell, name), str):
@@ -201,7 +205,10 @@ def _measurement(incoming: Incoming, measurement: Measurement, version: int) -> 
 
 
 def to_rows(measurement: Measurement, started_at: float, version: int) -> IncomingMeasurement:
-    """The rows of one measurement that began at `started_at`, seconds since 1970. Raises one of `UNFIT` if it cannot be."""
+    """Return the rows of one measurement. Raises one of `UNFIT` if it cannot be stored.
+
+    `started_at` is the start of the measurement, in seconds since 1970.
+    """
     details = dict(measurement.details)
     metrics = _metrics(measurement, details)
     failure, reasons = measurement.failure, throttled_by(details)
@@ -234,7 +241,7 @@ def to_rows(measurement: Measurement, started_at: float, version: int) -> Incomi
 
 
 def _metrics(measurement: Measurement, details: dict[str, Any]) -> dict[str, float]:
-    """The metrics that the store knows. Those of a newer collector, and values that are no number, go to the details."""
+    """Return the finite metrics. Add metrics that the store does not know, and values that are not finite, to `details`."""
     numbers = {name: float(value) for name, value in measurement.metrics.items() if math.isfinite(value)}
     others = {
         name: value if name in numbers else str(value)
@@ -258,7 +265,7 @@ Key = tuple[Any, ...]
 def ensure(
     conn: Connection, table: type[Base], key: Sequence[str], rows: Iterable[Mapping[str, Any]]
 ) -> dict[Key, int]:
-    """The `id` of every row by the values of its key columns; rows whose key is new are inserted."""
+    """Return the `id` of every row by the values of its key columns; insert the rows whose key is new."""
     by_key = {tuple(row[name] for name in key): row for row in rows}
     known = _find(conn, table, key, by_key)
     new = [row for values, row in by_key.items() if values not in known]
@@ -269,9 +276,10 @@ def ensure(
 
 
 def commit_key(conn: Connection, commit: Mapping[str, Any]) -> int:
-    """The number of a commit. Facts of a bundle fill gaps, and never replace facts of a repository.
+    """Return the number of a commit; insert the commit if it is new.
 
-    Of two bundles that disagree the smaller value counts, whichever came first.
+    Facts of a bundle fill gaps, and never replace facts of a repository. If two bundles disagree, the smaller value counts,
+    whichever came first.
     """
     number = ensure(conn, Commit, ("repo", "sha"), [commit])[commit["repo"], commit["sha"]]
     for name in ("author_date", "title", "pr_number"):
@@ -283,7 +291,10 @@ def commit_key(conn: Connection, commit: Mapping[str, Any]) -> int:
 
 
 def branch_key(conn: Connection, repo: str, name: str, start: Mapping[str, Any] | None = None) -> int:
-    """The number of a branch. A start fills a gap. Of two different starts the later one in the line counts."""
+    """Return the number of a branch; insert the branch if it is new.
+
+    A start fills a gap. Of two different starts the later one in the line counts.
+    """
     number = ensure(conn, Branch, ("repo", "name"), [{"repo": repo, "name": name}])[repo, name]
     if start is not None:
         given = commit_key(conn, start)
@@ -295,9 +306,9 @@ def branch_key(conn: Connection, repo: str, name: str, start: Mapping[str, Any] 
 
 
 def cell_keys(conn: Connection, incoming: Incoming) -> dict[str, int]:
-    """The number of every cell by `cell_id`, its model and config included."""
+    """Return the number of every incoming cell by `cell_id`; insert new cells with their models and configs."""
     known = {name: number for (name,), number in _find(conn, CellRow, ("cell_id",), zip(incoming.cells)).items()}
-    # The cells of a model get neighbouring numbers, and so its rows of a night lie side by side: a history reads few pages.
+    # Neighbouring numbers for the cells of a model keep its rows of a night side by side: a history reads few pages.
     unknown = [(str(cell), cell_id) for cell_id, cell in incoming.cells.items() if cell_id not in known]
     new = {cell_id: incoming.cells[cell_id] for _, cell_id in sorted(unknown)}
     if not new:
@@ -329,7 +340,7 @@ def cell_keys(conn: Connection, incoming: Incoming) -> dict[str, int]:
 def record_keys(
     conn: Connection, kind: Literal["program", "environment"], records: Mapping[str, Any]
 ) -> dict[str | None, int | None]:
-    """The number of every program or environment by its public name; None stands for itself.
+    """Return the number of every program or environment by its public name; None maps to None.
 
     A record that an earlier, damaged bundle had lost is filled in.
     """
@@ -355,9 +366,9 @@ def _find(conn: Connection, table: type[Base], key: Sequence[str], values: Itera
 
 
 def store_code(conn: Connection, incoming: Incoming, folder: Path) -> None:
-    """Stores the code that this database does not have, and its texts.
+    """Store the code that this database does not have, and its texts.
 
-    What the bundle lacks is read from the bundles of its folder, which perhaps are not in this database: a run may have
+    Code that the bundle lacks is read from the other bundles in `folder`, which perhaps are not in this database: a run may have
     been removed from it, or never stored.
     """
     used = {item.row["code_id"] for item in incoming.measurements.values()} - {None}
@@ -377,7 +388,7 @@ def store_code(conn: Connection, incoming: Incoming, folder: Path) -> None:
 
 
 class _Beside:
-    """The code of a bundle and of those beside it, of which one is read when something in it is asked for."""
+    """The code of a bundle and of the bundles beside it, each of which is read once something in it is needed."""
 
     def __init__(self, folder: Path, incoming: Incoming) -> None:
         self._known, self._codes, self._texts = KnownCode(folder), dict(incoming.codes), dict(incoming.texts)
@@ -398,14 +409,14 @@ class _Beside:
         if path is None or path in self._read:
             return
         self._read.add(path)
-        with suppress(BundleError, OSError, RecursionError):  # then there is a comparison without this text
+        with suppress(BundleError, OSError, RecursionError):  # the comparison then lacks this text
             contents: BundleContents = read_bundle(path)
             self._codes |= {code_id: Code.from_json(code) for code_id, code in contents.codes.items()}
             self._texts |= storable("text", contents.texts, unpack_text, [])
 
 
 def _lacking(conn: Connection, column: Any, names: Iterable[str]) -> list[str]:
-    """Those of the names that the column does not have, and could have."""
+    """Return the names that the column does not have but could store, sorted."""
     usable = {name for name in names if clean(name) == name}
     return sorted(usable - by_key(conn, column, column, usable).keys())
 

@@ -1,4 +1,4 @@
-"""Stores bundles. The same bundle twice changes nothing, and the order in which states of a bundle come does not matter."""
+"""Store bundles. Storing a bundle twice changes nothing, and the states of a bundle may come in any order."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from db.stored_values import from_epoch
 
 
 class OtherRunError(StoreError, BundleError):
-    """The database has another run of this name: this bundle cannot be stored, others can."""
+    """A bundle with the run id of another stored run: it cannot be stored, other bundles can."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What one bundle changed. The counts are of measurements; `planned` counts the cells that the run plans now.
+    """The changes made by storing one bundle, as counts of measurements; `planned` counts the cells that the run plans now.
 
-    `damage` lists what of the bundle could not be read or kept, a line each; it is empty for a sound bundle. `secrets` lists
-    what was left out since it may be secret (`collector.masking`), `replaced` the measurements of which two bundles of the run
-    say different things, with both. `newer` is the stored run of the branch that started last, where a new run started before
-    it, and `out_of_order` says so in words. `renamed_night` is the name of its night where another night has the given one.
+    `damage` has a line for each part of the bundle that could not be read or kept; it is empty for a sound bundle. `secrets`
+    lists what was left out since it may be secret (`collector.masking`), `replaced` the measurements on which two bundles of the
+    run disagree, with both values. `newer` is the stored run of the branch that started last, if this run is new and started
+    before it, and `out_of_order` says so in words. `renamed_night` is the name of its night if another night has the given one.
     """
 
     run_id: str
@@ -66,9 +66,9 @@ _Key = tuple[int, int]
 
 
 def ingest_bundle(target: Engine | Connection, path: str | Path, *, not_after: float = math.inf) -> IngestReport:
-    """Stores the run of a bundle; what is there already is left alone, what is new is added.
+    """Store the run of a bundle: add what is new, and replace a stored measurement only by a later version of it.
 
-    An engine is given a transaction of its own; in a connection that has one, a savepoint is used and the caller commits.
+    With an engine, this is one transaction; with a connection in a transaction, a savepoint, and the caller commits.
     Raises `BundleError` for a file that is no bundle, of a newer format, or of a run that starts after `not_after` (seconds
     since 1970), which would be the newest one until that time has come; `OtherRunError` where the database holds another
     run of this name (of another branch, commit, testbed or start); `StoreError` where the database cannot be written.
@@ -129,7 +129,11 @@ def _store(conn: Connection, incoming: Incoming, folder: Path) -> IngestReport:
 
 
 def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool]:
-    """The run's number, and whether its row changed."""
+    """Store the row of a run, and return its number and whether the row changed.
+
+    The row of a stored run changes only if this bundle ranks higher (`_rank`). Raises `OtherRunError` if the database has
+    another run of this name.
+    """
     known = conn.execute(select(Run).where(Run.run_id == incoming.run["run_id"])).first()
     commit = commit_key(conn, incoming.commit)
     row = {**incoming.run, "night": unique_night(conn, incoming.run, commit)}
@@ -161,7 +165,8 @@ def _run(conn: Connection, incoming: Incoming) -> tuple[int, bool]:
 def _newer(conn: Connection, incoming: Incoming) -> Row[str, str, float] | None:
     """Return the stored run that started last on the branch, if the incoming one is new and started before it.
 
-    A night of another testbed counts from a day on: hosts need not end in the order in which they began.
+    A run on another testbed counts only if it has the same trigger and started more than a day later: hosts need not end in the
+    order in which they began.
     """
     row = incoming.run
     if conn.execute(select(Run.id).where(Run.run_id == row["run_id"])).first() is not None:
@@ -196,7 +201,10 @@ def _replaced(
     given: Mapping[_Key, IncomingMeasurement],
     rows: Iterable[Row[Any]],
 ) -> list[str]:
-    """Return a line for each measurement that is not as it is stored: which value becomes which, or stays."""
+    """Return a line for each measurement that differs from the stored one: the stored value, the new one, and which stays.
+
+    Measurements with a lower version than the stored one are skipped.
+    """
     lines = []
     for row in rows:
         item = given.get((row.cell, row.replicate))
@@ -222,15 +230,16 @@ _OF_THE_BUNDLE = (
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Which of two bundles of a run tells its facts: the one with most lines of the latest attempt, and rather a closed one.
+    """Return the rank of a bundle among the bundles of a run: the facts of the run come from the bundle that ranks highest.
 
-    A bundle that names no night has the run's own name as its night: one that names it counts.
+    The latest attempt ranks highest, then the most lines, then a closed bundle. A bundle that names no night has the run's own
+    name as its night: a bundle that names one ranks higher.
     """
     return row["attempt"], row["lines"], row["finished_at"] or 0.0, row["night"] != row["run_id"]
 
 
 def _plan(conn: Connection, run: int, planned: set[int], measured: set[int]) -> bool:
-    """Adds what is neither planned nor measured yet, and drops what is measured now; says whether anything was added."""
+    """Add cells that are neither planned nor measured yet, delete measured ones, and return whether any was added."""
     known = set(conn.execute(select(Planned.cell).where(Planned.run == run)).scalars())
     if done := sorted(known & measured):
         conn.execute(
@@ -242,7 +251,7 @@ def _plan(conn: Connection, run: int, planned: set[int], measured: set[int]) -> 
 
 
 def _insert(conn: Connection, run: int, incoming: Incoming, items: Mapping[_Key, IncomingMeasurement]) -> None:
-    """Writes measurements in the order of the clustered key, so that each page of the tables is written once."""
+    """Write measurements in the order of the clustered key, so that each page of the tables is written once."""
     programs = record_keys(conn, "program", incoming.programs)
     environments = record_keys(conn, "environment", incoming.environments)
     measured, evidence, samples = [], [], []

@@ -50,11 +50,11 @@ _RELEASE = re.compile(r"(\d+\.\d+\.\d+)(\+\S*)?")
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """One run. `planned`, `measured` and `statuses` count cells; `key` is the database's own number, good for it only.
+    """One run. `planned`, `measured` and `statuses` count cells; `key` is its number in this database only.
 
     `finished_at` is None for a run without an end record: it was cut, or is still going. `release` is the release of torch
-    that it measured, such as `2.12.1`; empty for other builds. `usage` is how it used its machine, as `jobs.pool.usage`
-    has it.
+    that was measured, such as `2.12.1`; empty for other builds. `usage` says how the run used its machine, in the form of
+    `jobs.pool.usage`.
     """
 
     key: int = field(compare=False)
@@ -83,7 +83,7 @@ class RunInfo:
 
     @property
     def missing(self) -> int:
-        """Cells that were expected and have no measurement."""
+        """The number of cells that were expected and have no measurement."""
         return self.planned - self.measured
 
 
@@ -91,7 +91,7 @@ class RunInfo:
 class NightInfo:
     """The runs of one night, newest first; most nights are one run. The counts are of cells, over all of them.
 
-    What measured cells of it again (`CONFIRM`) is of the night, and does not move it.
+    A run that measures cells of the night again (`CONFIRM`) belongs to the night, but does not change the night's start.
     """
 
     night: str
@@ -99,27 +99,27 @@ class NightInfo:
 
     @property
     def started_at(self) -> datetime:
-        """When its newest run started: by this nights are ordered."""
+        """The start of its newest run that is no confirmation (`CONFIRM`). Nights are ordered by it."""
         return next((run for run in self.runs if run.trigger != CONFIRM), self.runs[0]).started_at
 
     @property
     def statuses(self) -> dict[str, int]:
-        """How many cells ended how."""
+        """The number of cells by status."""
         return dict(sum((Counter(run.statuses) for run in self.runs), Counter()))
 
     @property
     def missing(self) -> int:
-        """Cells that were expected and have no measurement."""
+        """The number of cells that were expected and have no measurement."""
         return sum(run.missing for run in self.runs)
 
     @property
     def place(self) -> str:
-        """What it was measured on: `NVIDIA H200`, or `4 x NVIDIA H200`."""
+        """The devices that measured the night: `NVIDIA H200`, or `4 x NVIDIA H200`."""
         return describe_places(run.testbed for run in self.runs)
 
 
 def list_runs(source: Source) -> list[RunInfo]:
-    """Runs, newest first."""
+    """Return all runs, newest first."""
     with connected(source) as conn:
         return find_runs(conn)
 
@@ -127,7 +127,7 @@ def list_runs(source: Source) -> list[RunInfo]:
 def list_nights(
     source: Source, *, branch: str | None = None, limit: int | None = None, with_census: bool = False
 ) -> list[NightInfo]:
-    """Nights with their runs, newest first; with a branch, only its runs. A census is a night only where it is asked for."""
+    """Return nights with their runs, newest first; with a branch, only its runs. Include a census only with `with_census`."""
     where = [] if branch is None else [Run.branch == branch]
     where += [] if with_census else [is_measured()]
     with connected(source) as conn:
@@ -145,16 +145,16 @@ def is_measured() -> ColumnElement[bool]:
 
 
 def newest_nights(*where: ColumnElement[bool]) -> Select[str]:
-    """The names of nights, the one whose newest run started last first."""
+    """Return a select of the names of nights, the one whose newest run started last first."""
     own = func.max(case((Run.trigger != CONFIRM, Run.started_at)))
     newest = func.coalesce(own, func.max(Run.started_at)).desc()
     return select(Run.night).where(*where).group_by(Run.night).order_by(newest, Run.night.desc())
 
 
 def order_in_time() -> tuple[ColumnElement[Any] | InstrumentedAttribute[float], ...]:
-    """Return what runs are ordered by, oldest first: by their start, and what confirms a night stands behind the night.
+    """Return the columns that order runs by their start, oldest first; runs that confirm a night stand behind the night.
 
-    A base that is measured again so stands before the night that it is compared with.
+    So a base that is measured again stands before the night that it is compared with.
     """
     of_night = aliased(Run)
     last = select(func.max(of_night.started_at)).where(of_night.night == Run.night, of_night.trigger != CONFIRM)
@@ -164,7 +164,7 @@ def order_in_time() -> tuple[ColumnElement[Any] | InstrumentedAttribute[float], 
 
 
 def describe_places(testbeds: Iterable[Mapping[str, Any]]) -> str:
-    """The devices of some runs, each once, with how many there are of it."""
+    """Return the names of the devices of some testbeds, each once, with the number of devices if there are several of a name."""
     places: dict[str, set[str]] = {}
     for testbed in testbeds:
         which = f"{testbed.get('node')}/{testbed.get('gpu_index')}"
@@ -173,12 +173,12 @@ def describe_places(testbeds: Iterable[Mapping[str, Any]]) -> str:
 
 
 def device_name(testbed: Mapping[str, Any]) -> str:
-    """The device of a testbed in the shortest words that it has; empty where it has none."""
+    """Return the device of a testbed by its GPU, accelerator or CPU, the first that the testbed has; empty without any."""
     return str(testbed.get("gpu") or testbed.get("accelerator") or testbed.get("cpu") or "")
 
 
 def find_runs(conn: Connection, *where: ColumnElement[bool]) -> list[RunInfo]:
-    """The runs that meet some conditions on runs and commits, the one that started last first."""
+    """Return the runs that meet some conditions on runs and commits, the one that started last first."""
     columns = (Run.night, Run.branch, Run.label, Run.trigger, Run.attempt, Run.tool_version, Run.ci_url, Run.bundle)
     query = (
         select(Run.id.label("key"), Run.run_id, *columns, Run.planned, Run.measured, Run.statuses, Run.usage)
@@ -199,7 +199,7 @@ def find_runs(conn: Connection, *where: ColumnElement[bool]) -> list[RunInfo]:
 
 
 def _torch() -> ScalarSelect[str]:
-    """The torch of a run's first measurement, if it was built from the run's commit."""
+    """Return a query for the torch of a run's first measurement; NULL unless it was built from the run's commit."""
     torch, sha = (Environment.data[name].as_string() for name in ("torch", "torch_git"))
     row = measurements.c
     first = select(row.environment).where(row.run == Run.id).order_by(row.cell).limit(1).correlate(Run)
@@ -208,9 +208,9 @@ def _torch() -> ScalarSelect[str]:
 
 
 def local_commits(source: Source) -> frozenset[str]:
-    """Return the commits of a local clone: laid over a wheel, of no imported main line and no pull request.
+    """Return the commits that only a local clone has: laid over a wheel, of no imported main line and no pull request.
 
-    Their repository's host does not have them.
+    The host of their repository does not have them.
     """
     row = measurements.c
     first = select(row.environment).where(row.run == Run.id).order_by(row.cell).limit(1).correlate(Run)
@@ -230,16 +230,16 @@ def _release(torch: str | None) -> str:
     return match[1] if match else ""
 
 
-#: Runs of one name are of one night if the pause between them is shorter: hosts of a cluster wait for their turn.
+#: Runs with one name belong to one night if the pause between them is shorter: hosts of a cluster wait for their turn.
 _PAUSE_S = 12 * 3600
 
 
 def unique_night(conn: Connection, run: Mapping[str, Any], commit: int) -> str:
-    """Return the name under which the store has the night of a run: its own, or with a start if another night has that.
+    """Return the name under which the store has the night of a run: the given name, with a time if another night has it.
 
-    `run` is the row to be stored, `commit` its number. Runs of one name are of one night if branch and commit agree and no
-    long pause lies between them; what confirms a night (`CONFIRM`) may do so on a later day. A stored night keeps its name, so
-    that addresses stay valid.
+    `run` is the row to be stored, `commit` the number of its commit. Runs with one name belong to one night if branch and commit
+    agree and no long pause lies between them; a run that confirms a night (`CONFIRM`) may come on a later day. A stored night
+    keeps its name, so that addresses stay valid.
     """
     name = run["night"]
     if name == run["run_id"]:
@@ -262,22 +262,22 @@ def unique_night(conn: Connection, run: Mapping[str, Any], commit: int) -> str:
 
 
 def called(night: SQLColumnExpression[str], name: str) -> ColumnElement[bool]:
-    """The condition that people gave a stored night this name."""
+    """Return the condition that people gave a stored night this name: it has the name, with or without a time."""
     return or_(night == name, night.startswith(f"{name}@", autoescape=True))
 
 
 def _span(started_at: float, finished_at: float | None) -> tuple[float, float]:
-    """Return when a run began and ended; one that is open has just begun."""
+    """Return the start and the end of a run; a run without an end counts as just begun."""
     return started_at, max(started_at, finished_at or 0.0)
 
 
-#: What a group is made of; `config` is the database's number.
+#: The columns that define a group of cells; `config` is the database's number.
 GROUP = ("suite", "phase", "dtype", "device", "config")
 _AXES = (Model.suite, CellRow.phase, CellRow.dtype, CellRow.device, CellRow.config)
 
 
 def refresh(conn: Connection, run: int) -> None:
-    """Writes the summaries of a run and the counts in its own row."""
+    """Write the summaries of a run, and the counts in its own row."""
     rows, counts = computed(conn, run)
     conn.execute(delete(summaries).where(summaries.c.run == run))
     if rows:
@@ -286,7 +286,7 @@ def refresh(conn: Connection, run: int) -> None:
 
 
 def computed(conn: Connection, run: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The summaries of a run and the counts in its own row, from its plan and its measurements.
+    """Return the summaries of a run, and the counts for its own row, from its plan and its measurements.
 
     Of several replicates of a cell the one that started last counts.
     """
@@ -322,7 +322,8 @@ def _summary(cells: Sequence[Any]) -> dict[str, Any]:
         "failed": len(measured) - len(passing) - not_applicable,
         "not_applicable": not_applicable,
     }
-    # Cells that were not timed again, since their code is known, still belong to the average: without them it is another one.
+    # Cells that were not timed again, since their code is known, belong to the average, too. If one of them lacks a metric,
+    # the metric has no average: over the other cells it would be another figure.
     untimed = [row for row in passing if row.code_id is not None and row.compiled_ms is None]
     is_whole = {name: all(getattr(row, name) is not None for row in untimed) for name in (*GEOMEANS, *MEANS)}
     for name in (*GEOMEANS, *MEANS):

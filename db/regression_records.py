@@ -1,7 +1,7 @@
 """Records of regressions, with their history: opened with a pinned base, moved from state to state, never cleared by themselves.
 
-No clock is asked: whoever writes says when. Authors are texts. Everything is named by its public name, so that what is
-read here means the same in every database that holds the same bundles.
+No clock is asked: the caller says when. Authors are texts. Everything is named by its public name, so that a record
+means the same in every database that holds the same bundles.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from db.schema import Branch, CellRow, Commit, Regression, RegressionEvent, Run,
 from db.store_errors import RecordError, nearest, one_line
 from db.stored_values import clean, from_epoch
 
-#: Fewer characters of a name are taken for a mistake.
+#: A shorter beginning of a name is taken for a mistake.
 _SHORTEST_NAME = 4
-#: Somebody has still to look, or it is still slow: what such a regression was found with must not be thinned out.
+#: States in which somebody has still to look, or it is still slow. Samples behind such a regression must not be thinned out.
 OPEN = ("new", "confirmed", "acknowledged", "returned")
 CLOSED = ("expected", "false_alarm", "fixed")
 STATES = (*OPEN, *CLOSED)
 
-#: A closed one is taken up again by a person who thinks otherwise or, once fixed, by its return; never as new.
+#: The states that may follow each. A person may reopen a closed regression, and a fixed one may return; none is new again.
 _AFTER = {
     "new": ("confirmed", "acknowledged", *CLOSED),
     "confirmed": ("acknowledged", *CLOSED),
@@ -43,7 +43,7 @@ _AFTER = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What got worse: a cell on a branch and testbed, between the last run before and the first one after.
+    """A cell on a branch and testbed that got worse between the last run before the change and the first one after it.
 
     `metric` is empty where a status changed, and the values (in the metric's unit) are then None. Branch, repository and
     testbed are those of `onset_run`; `base_run` must be of the same ones.
@@ -71,7 +71,7 @@ class EventInfo:
 
 @dataclass(frozen=True, slots=True)
 class RegressionInfo:
-    """A regression as it stands. A run is None once it was dropped, or is not stored yet; commits and values stay.
+    """A regression in its current state. A run is None once it was dropped, or is not stored yet; commits and values stay.
 
     `onset_at` is when the onset run started; None without that run.
     """
@@ -98,25 +98,25 @@ class RegressionInfo:
 
     @property
     def state_since(self) -> datetime:
-        """When it came into its state: notes, owners and links are events, too, and move nothing."""
+        """The time of its last change of state. Notes, owners and links are events, too, and do not count."""
         moved = (event.at for event in reversed(self.events) if event.from_state != event.to_state)
         return next(moved, self.opened_at)
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody has still to do something about it."""
+        """Return whether the state is one of `OPEN`: somebody has still to do something about the regression."""
         return self.state in OPEN
 
 
 def following(state: str) -> tuple[str, ...]:
-    """The states that may follow one. Raises `RecordError` for a word that is no state."""
+    """Return the states that may follow one. Raises `RecordError` for a word that is no state."""
     if state not in STATES:
         raise RecordError(f"no state {one_line(state)!r}: one of {', '.join(STATES)}")
     return _AFTER[state]
 
 
 def _check_link(link: str | None) -> None:
-    """Raises `RecordError` for a link that is no http(s) address; none, or an empty one, is fine."""
+    """Raise `RecordError` for a link that is no http(s) address. None, or an empty link, is fine."""
     if link and (not link.startswith(("https://", "http://")) or not link.isprintable() or " " in link):
         raise RecordError(f"link {one_line(link[:80])!r}: write an address that begins with https://")
 
@@ -131,7 +131,7 @@ def open_regression(
     owner: str = "",
     link: str = "",
 ) -> RegressionInfo:
-    """Records what was found, as `new`. Finding the same again changes nothing and gives what is recorded already.
+    """Record a finding as a `new` regression and return it. If it is recorded already, change nothing and return the record.
 
     Raises `RecordError` for a cell, run or metric that the database does not know, runs that do not belong together, or
     a link that is no address.
@@ -177,9 +177,9 @@ def change_state(
     owner: str | None = None,
     link: str | None = None,
 ) -> RegressionInfo:
-    """Moves a regression to a state, and says so in its history; owner and link change where they are given.
+    """Move a regression to a state, and add the move to its history; change owner and link where they are given.
 
-    Raises `RecordError` for no such regression or state, a state that cannot follow, or a link that is no address.
+    Raises `RecordError` for an unknown regression or state, a state that cannot follow, or a link that is no address.
     """
     _check_link(link)
     with changing(target) as change:
@@ -203,10 +203,10 @@ def note_regression(
     owner: str | None = None,
     link: str | None = None,
 ) -> RegressionInfo:
-    """Adds a text to a regression's history, or changes its owner or link, and leaves its state as it is.
+    """Add a text to a regression's history, or change its owner or link, and leave its state as it is.
 
-    Nothing is written where there is no text, and owner and link are what they were. Raises `RecordError` for no such
-    regression, neither text, owner nor link, or a link that is no address.
+    Nothing is written if there is no text, and owner and link are as they were. Raises `RecordError` for an unknown regression,
+    for a call without text, owner and link, or for a link that is no address.
     """
     if not text.strip() and owner is None and link is None:
         raise RecordError("a note needs a text, an owner or a link")
@@ -234,7 +234,7 @@ def _change(
 
 
 def find_regression(source: Source, text: str) -> RegressionInfo:
-    """The regression of that name, or of that beginning of one (4 characters at least).
+    """Return the regression of a name, or of the beginning of one (4 characters at least).
 
     Raises `RecordError` for none, or several.
     """
@@ -247,13 +247,13 @@ def find_regression(source: Source, text: str) -> RegressionInfo:
 
 
 def list_regressions(source: Source, *, open_only: bool = False, branch: str | None = None) -> list[RegressionInfo]:
-    """Regressions with their histories, the one that was opened last first."""
+    """Return regressions with their histories, the one that was opened last first."""
     where = [Regression.state.in_(OPEN)] if open_only else []
     return _listed(source, *where, *([] if branch is None else [Branch.name == branch]))
 
 
 def regression(source: Source, regression_id: str) -> RegressionInfo:
-    """One regression. Raises `RecordError`, with the nearest names, if there is none of that name."""
+    """Return one regression. Raises `RecordError`, with the nearest names, if there is none of that name."""
     with connected(source) as conn:
         if records := _listed(conn, Regression.regression_id == clean(regression_id)):
             return records[0]
@@ -339,7 +339,7 @@ def _listed(source: Source, *where: Any) -> list[RegressionInfo]:
 
 
 def _events(conn: Connection, regressions: Sequence[int]) -> dict[int, list[EventInfo]]:
-    """Their histories in the order in which they were written, which is theirs whatever the clocks said."""
+    """Return the events of each regression in the order in which they were written, whatever the clocks said."""
     by_record: dict[int, list[EventInfo]] = {}
     for some in chunks(regressions):
         query = select(RegressionEvent).where(RegressionEvent.regression.in_(some)).order_by(RegressionEvent.id)

@@ -1,7 +1,7 @@
 """The tables. `id` is an integer key; `run`, `cell`, ... refer to one. `run_id`, `cell_id`, ... are the public names.
 
-NULL means "not measured" everywhere. A cell that was planned and has no measurement is missing. What only SQLite
-understands is a dialect option. The view `results` joins the names to the measurements.
+NULL means "not measured" everywhere. A cell that was planned and has no measurement is missing. Settings that only SQLite
+understands are dialect options. The view `results` joins the names to the measurements.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Base(DeclarativeBase):
 
 
 class SchemaVersion(Base):
-    """One row: the version of the schema (`db.maintenance.migrate`). The names are those of the first databases."""
+    """The version of the schema (`db.maintenance.migrate`), in one row. Table and column are named as in the first databases."""
 
     __tablename__ = "alembic_version"
     version_num: Mapped[str] = mapped_column(primary_key=True)
@@ -73,7 +73,7 @@ class Meta(Base):
 
 
 class Commit(Base):
-    """A commit of the repository under watch.
+    """A commit of a repository under watch.
 
     `position` is its place in the line of commits that were imported from a repository (0 is the oldest of them), NULL
     where that is not known; `committed_at` is when it landed, `author_date` when it was written.
@@ -97,7 +97,7 @@ class Commit(Base):
 
 
 class CommitLink(Base):
-    """One commit undoes or repeats another: `kind` is `reverts` or `relands`, said of `commit` about `target`."""
+    """A link between two commits: `commit` reverts `target`, or lands it again; `kind` is `reverts` or `relands`."""
 
     __tablename__ = "commit_links"
     __table_args__ = (Index("ix_commit_links_target", "target"), CLUSTERED)
@@ -107,8 +107,10 @@ class CommitLink(Base):
 
 
 class Tag(Base):
-    """A name that a repository gives one commit for good, such as `v2.9.1`. The commit need not be stored, or not yet:
-    a release is measured after it was tagged, and is on no main line."""
+    """A name that a repository gives one commit for good, such as `v2.9.1`.
+
+    The commit need not be stored, or may be stored later: a release is measured after it was tagged, and is on no main line.
+    """
 
     __tablename__ = "tags"
     __table_args__ = (Index("ix_tags_name", "name"), Index("ix_tags_sha", "sha"), CLUSTERED)
@@ -118,7 +120,7 @@ class Tag(Base):
 
 
 class Branch(Base):
-    """A branch of a repository. `start` is the commit at which it left the main line, where somebody said so."""
+    """A branch of a repository. `start` is the commit at which it left the main line, NULL if nobody named it."""
 
     __tablename__ = "branches"
     __table_args__ = (Unique("repo", "name"),)
@@ -129,7 +131,7 @@ class Branch(Base):
 
 
 class Testbed(Base):
-    """What must be equal for latencies to be comparable; `testbed_id` is the hash of `data`."""
+    """The facts about a machine that must be equal for latencies to be comparable; `testbed_id` is the hash of `data`."""
 
     __tablename__ = "testbeds"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -147,7 +149,7 @@ class Environment(Base):
 
 
 class Program(Base):
-    """What an installed torch made of a config. `options` is NULL where the bundle lost the record."""
+    """All effective options of a config under an installed torch. `options` is NULL where the bundle lost the record."""
 
     __tablename__ = "programs"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -164,7 +166,7 @@ class CodeRow(Base):
 
 
 class CodeText(Base):
-    """The text of a kernel or a wrapper. A kernel that is the same in every night is kept once."""
+    """The text of a kernel or a wrapper. A kernel that does not change from night to night is kept once."""
 
     __tablename__ = "code_texts"
     text_id: Mapped[str] = mapped_column(primary_key=True)
@@ -172,7 +174,7 @@ class CodeText(Base):
 
 
 class ConfigRow(Base):
-    """A way of compiling as it was asked for. Two requests may share a name, never a `config_id`."""
+    """A config as it was requested. Two requests may share a name, never a `config_id`."""
 
     __tablename__ = "configs"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -192,7 +194,7 @@ class Model(Base):
 
 
 class CellRow(Base):
-    """One square of the matrix."""
+    """A cell: a model in one phase, dtype, device, batch size and config."""
 
     __tablename__ = "cells"
     __table_args__ = (Index("ix_cells_model", "model"),)
@@ -207,11 +209,11 @@ class CellRow(Base):
 
 
 class Run(Base):
-    """One pass over a plan. The counts are of cells and are kept by ingest; `lines` is how much of the bundle was read.
+    """One pass over a plan. Ingest keeps the counts, which are of cells; `lines` is the number of measurements in the bundle.
 
     `night` is shared by the runs that several GPUs make of one plan, else it is the `run_id`; `ci_url` leads to the job
-    that measured. Both have a default for SQLite, which adds no column that must have a value without one. `usage` is how it
-    used its machine, NULL where that is not known.
+    that measured. Both have a default, since SQLite cannot add a NOT NULL column without one. `usage` says how the run used
+    its machine, NULL where that is not known.
     """
 
     __tablename__ = "runs"
@@ -245,7 +247,7 @@ class Run(Base):
 class Planned(Base):
     """A cell that a run planned and has no measurement of. The index finds the runs in which a cell went missing.
 
-    The row goes when the measurement comes, which says as much: what a run expects is what is here and what it measured.
+    Ingest deletes the row when it stores the measurement: a run expects the cells here and the cells that it measured.
     """
 
     __tablename__ = "planned"
@@ -254,10 +256,10 @@ class Planned(Base):
     cell: Mapped[int] = mapped_column(ForeignKey("cells.id"), primary_key=True)
 
 
-#: How each measurement ended, and a column for each metric of `collector.metrics`.
+#: The status of each measurement, and a column for each metric of `collector.metrics`.
 #: `throttled` has the reasons that held the GPU's clocks down right after the timed rounds, separated by commas. It is
-#: empty for no reason, and NULL where nobody looked (a CPU). `version` is the attempt and line of the bundle that the
-#: row comes from (`db.incoming.version_of`): the highest version of a run wins. `code_id` names the generated code.
+#: empty for no reason, and NULL where the reasons were not read (a CPU). `version` is the attempt and line of the bundle that
+#: the row comes from (`db.incoming.version_of`): the highest version of a run wins. `code_id` names the generated code.
 measurements = Table(
     "measurements",
     Base.metadata,
@@ -289,7 +291,7 @@ def _of_measurement() -> ForeignKeyConstraint:
 
 
 class Evidence(Base):
-    """What lies behind a measurement: details as JSON text and the end of the log, both compressed.
+    """The evidence for a measurement: details as JSON text and the end of the log, both compressed.
 
     Not clustered: its rows are long, and SQLite keeps long rows better in an ordinary table.
     """
@@ -336,7 +338,7 @@ summaries = Table(
 
 
 class Series(Base):
-    """A cell on one branch and testbed, over commits: what a regression is a regression of."""
+    """A cell on one branch and testbed, over commits. Each regression belongs to a series."""
 
     __tablename__ = "series"
     __table_args__ = (Unique("cell", "branch", "testbed"),)
@@ -347,10 +349,10 @@ class Series(Base):
 
 
 class Regression(Base):
-    """A record of something that got worse, by what it was found with: pinned, so that it does not clear itself.
+    """A record of a regression. It keeps the base that it was found with, so it never closes by itself.
 
-    `metric` is empty where a status changed. `base_run` is the last run before the onset and `onset_run` the first one
-    after; the values (in the metric's unit) stay when old runs are dropped.
+    `metric` is empty where a status changed. `base_run` is the last run before the onset and `onset_run` the first run
+    after it; the values (in the metric's unit) stay when old runs are dropped.
     """
 
     __tablename__ = "regressions"
@@ -373,7 +375,7 @@ class Regression(Base):
 
 
 class RegressionEvent(Base):
-    """The history of a regression: who moved it from which state to which, when and why."""
+    """An event in the history of a regression: who moved it from which state to which, when and why."""
 
     __tablename__ = "regression_events"
     __table_args__ = (Index("ix_regression_events_regression", "regression"),)
@@ -387,7 +389,7 @@ class RegressionEvent(Base):
 
 
 def results_query() -> Select[Any]:
-    """The select behind the view `results`: every measurement with the names of its run and cell."""
+    """Return the select behind the view `results`: every measurement with the names of its run and cell."""
     row = measurements.c
     of_run = (Run.run_id, Run.night, Run.branch, Commit.repo, Commit.sha, Run.started_at.label("run_started_at"))
     of_cell = (CellRow.phase, CellRow.dtype, CellRow.device, CellRow.batch_size)
@@ -413,7 +415,7 @@ def results_query() -> Select[Any]:
 
 
 def create_results(dialect: Dialect) -> str:
-    """The statement that creates the view `results`."""
+    """Return the statement that creates the view `results`."""
     return f"CREATE VIEW results AS {results_query().compile(dialect=dialect)}"
 
 

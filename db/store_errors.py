@@ -13,7 +13,7 @@ from collector.usage_errors import one_line as one_line
 
 
 class StoreError(ExpectedError):
-    """The database cannot be opened, read or written; the text is one line that says why and what to do."""
+    """A database that cannot be opened, read or written; the text is one line that says why and what to do."""
 
     exit_code = 4
 
@@ -25,7 +25,7 @@ class SideError(StoreError):
 
 
 class NoBaseError(SideError):
-    """There are earlier nights, and none that the newest one can be compared with."""
+    """A newest night that can be compared with none of the earlier nights."""
 
     exit_code = 3
 
@@ -41,7 +41,7 @@ class DamagedError(StoreError):
 
 
 class RecordError(StoreError):
-    """A regression that cannot be written: an unknown name, or a state that cannot follow."""
+    """A regression that cannot be written: an unknown name, or a state that cannot follow the current one."""
 
     exit_code = 2
 
@@ -106,7 +106,7 @@ _MISSING = re.compile(r'(database|role) "(.*)" does not exist')
 
 
 def explain(error: DBAPIError, where: str = "the database") -> StoreError:
-    """One line for what a driver raised, with advice where the cause is known."""
+    """Return a `StoreError` of one line for a driver's error, with advice where the cause is known."""
     message = one_line(" ".join(str(error.orig).split()), 400)
     fitting = (advice for part, advice in _ADVICE.items() if part in message.lower())
     advice = next(fitting, "see `inductor-watch doctor`")
@@ -116,12 +116,12 @@ def explain(error: DBAPIError, where: str = "the database") -> StoreError:
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str:
-    """`; nearest: a, b` for names that resemble or hold `wanted`, or the first few known ones, or nothing."""
+    """Return `; nearest: a, b` for names that resemble or hold `wanted`, else `; known: ` with up to three names, or nothing."""
     names = sorted(set(known))
-    # By their letters, large or small.
+    # Names that differ only in case are equal here.
     lower = {name.lower(): name for name in reversed(names)}
     close = [lower[word] for word in difflib.get_close_matches(wanted.lower(), lower, n=3, cutoff=0.4)]
-    # A part of a long name, such as the model of a cell, has few letters of it.
+    # A part of a long name, such as the model of a cell, has too few of its letters to be a close match.
     close = close or [name for name in names if wanted and wanted.lower() in name.lower()][:3]
     if close:
         return f"; nearest: {', '.join(map(one_line, close))}"
@@ -129,11 +129,11 @@ def nearest(wanted: str, known: Iterable[str]) -> str:
 
 
 def in_words(words: Sequence[str], last: str) -> str:
-    """`a, b and c`, with `last` for the last comma."""
+    """Join words as in `a, b and c`, with `last` in place of the last comma."""
     *others, final = words
     return f"{', '.join(others)} {last} {final}" if others else final
 
 
 def counted(number: int, word: str) -> str:
-    """`1 row`, `2 rows`."""
+    """Return a number and its noun: `1 row`, `2 rows`."""
     return f"{number} {word}{'s' * (number != 1)}"

@@ -22,21 +22,21 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from collector.masking import mask, mask_fingerprint
 from db.store_errors import one_line
 
-#: Samples as a JSON list: what clocks give has few decimals, and takes half as much room as its doubles.
+#: Samples as a JSON list: clock readings have few decimals, so their text takes half as much room as doubles.
 _JSON = "json"
 
 
 def pack(values: Sequence[float]) -> tuple[str, bytes]:
-    """The samples' number format and compressed bytes: what was measured comes back bit for bit."""
+    """Return the samples' number format and compressed bytes. `unpack` restores the samples bit for bit."""
     return _JSON, zlib.compress(json.dumps(list(values), separators=(",", ":")).encode(), 6)
 
 
 def unpack(number_format: str, data: bytes) -> NDArray[np.float64]:
-    """The inverse of `pack`, always as float64; also reads the binary formats of older rows."""
+    """Return the samples that `pack` compressed, always as float64; also read the binary formats of older rows."""
     raw = zlib.decompress(data)
     if number_format == _JSON:
         return np.array(json.loads(raw), dtype=np.float64)
-    if number_format == "<u4e-6":  # millionths by the bytes' weight: the smallest, then what each is above it
+    if number_format == "<u4e-6":  # millionths as four planes of bytes: the smallest, then the excess of each over it
         planes = np.frombuffer(raw, dtype=np.uint8).reshape(4, -1)
         least, *above = np.ascontiguousarray(planes.T).view("<u4").ravel().astype(np.float64).tolist()
         return (np.array(above) + least) / 1e6
@@ -44,30 +44,30 @@ def unpack(number_format: str, data: bytes) -> NDArray[np.float64]:
 
 
 def relative_spread(values: Sequence[float]) -> float | None:
-    """Robust relative spread: 1.4826 x MAD / median, the standard deviation over the mean for normal data.
+    """Return the robust relative spread 1.4826 x MAD / median: the standard deviation over the mean for normal data.
 
     Stored with the samples at ingest, so that it stays when old samples are thinned out. None for fewer than two samples
     or a median that is not positive. Hampel, "The influence curve and its role in robust estimation", JASA 69 (1974).
     """
     if len(values) < 2:
         return None
-    # Not numpy's median, which takes ten times as long for so few.
+    # Not numpy's median, which takes ten times as long for so few values.
     middle = median(values)
     return 1.4826 * median([abs(value - middle) for value in values]) / middle if middle > 0 else None
 
 
 class PackedText(TypeDecorator[str]):
-    """A text kept zlib-compressed: logs and evidence are long, repetitive and seldom read."""
+    """A column of text that is stored zlib-compressed: logs and evidence are long, repetitive and seldom read."""
 
     impl = LargeBinary
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
-        """Compresses on the way in."""
+        """Compress a text before it is stored."""
         return None if value is None else zlib.compress(value.encode("utf-8", "replace"), 6)
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
-        """Decompress on the way out, without passwords and tokens."""
+        """Decompress a stored text, and mask its passwords and tokens."""
         return None if value is None else str(mask(zlib.decompress(value).decode("utf-8", "replace")))
 
 
@@ -76,12 +76,12 @@ UNFIT = (ValueError, TypeError, KeyError, AttributeError, OverflowError, Recursi
 
 #: Whole numbers beyond this fit no integer column of PostgreSQL.
 _LARGEST = 2**31 - 1
-#: PostgreSQL cannot store it.
+#: PostgreSQL cannot store this character.
 _NUL = "\x00"
 
 
 def clean(text: str) -> str:
-    """The text with NUL characters and lone surrogates replaced by U+FFFD; everything else stays as it is."""
+    """Return the text with NUL characters and lone surrogates replaced by U+FFFD, and otherwise unchanged."""
     if text.isascii() and _NUL not in text:
         return text
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -89,7 +89,7 @@ def clean(text: str) -> str:
 
 
 def clean_json(value: Any) -> Any:
-    """The value with clean texts, and with NaN and infinities as texts, since JSON has no such numbers."""
+    """Return the value with clean texts, and with NaN and infinities as texts, since JSON has no such numbers."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -102,12 +102,12 @@ def clean_json(value: Any) -> Any:
 
 
 def compact(value: Any) -> str:
-    """JSON without spaces."""
+    """Return the value as JSON without spaces. Raises `ValueError` for NaN and infinities."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def clean_compact(value: Any) -> str:
-    """Return the JSON of `clean_json`, which is asked only where JSON as it is has something to clean."""
+    """Return the compact JSON of `clean_json(value)`, but call `clean_json` only if the JSON has something to clean."""
     with suppress(ValueError):  # a NaN
         if "\\u" not in (text := compact(value)):
             return text
@@ -115,59 +115,59 @@ def clean_compact(value: Any) -> str:
 
 
 def whole(value: Any, name: str) -> int:
-    """The value, if it is a whole number that an integer column holds; else raises `ValueError`."""
+    """Return the value if it is a whole number that an integer column holds (0 to 2**31 - 1); else raise `ValueError`."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
         raise ValueError(f"{name} {one_line(str(value))} is no whole number from 0 to {_LARGEST}")
     return value
 
 
 def finite(value: float, name: str) -> float:
-    """The value, if it is finite; else raises `ValueError`."""
+    """Return the value if it is finite; else raise `ValueError`."""
     if not math.isfinite(value):
         raise ValueError(f"{name} is not finite")
     return value
 
 
 def error_text(error: Exception, limit: int = 160) -> str:
-    """An exception in one line."""
+    """Return the type and text of an exception in one line."""
     return one_line(f"{type(error).__name__}: {error}", limit)
 
 
 class MaskedText(TypeDecorator[str]):
-    """A text that a person wrote or that may quote an address. A server sorts it by its bytes, as SQLite does."""
+    """A column of text that a person wrote or that may quote an address. A server sorts it by its bytes, as SQLite does."""
 
     impl = Text
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Return the type of the database."""
+        """Return the type of the column in the database of a dialect."""
         return dialect.type_descriptor(Text(collation="C") if dialect.name == "postgresql" else Text())
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Mask on the way in."""
+        """Mask a text before it is stored."""
         return None if value is None else str(mask(value))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        """Mask on the way out."""
+        """Mask a stored text after it is read."""
         return None if value is None else str(mask(value))
 
 
 class MaskedJson(TypeDecorator[dict[str, Any]]):
-    """A JSON object whose texts may quote an address. None is NULL."""
+    """A column of JSON objects whose texts may quote an address. None is stored as NULL."""
 
     impl = JSON(none_as_null=True)
     cache_ok = True
 
     def coerce_compared_value(self, op: Any, value: Any) -> TypeEngine[Any]:
-        """Return the type of what a part of the object is compared with."""
+        """Return the type of a value that a part of the object is compared with."""
         return self.impl_instance.coerce_compared_value(op, value)
 
     def process_bind_param(self, value: dict[str, Any] | None, dialect: Dialect) -> dict[str, Any] | None:
-        """Mask on the way in."""
+        """Mask an object before it is stored."""
         return self._masked(value)
 
     def process_result_value(self, value: dict[str, Any] | None, dialect: Dialect) -> dict[str, Any] | None:
-        """Mask on the way out."""
+        """Mask a stored object after it is read."""
         return self._masked(value)
 
     def _masked(self, value: Any) -> dict[str, Any] | None:
@@ -176,7 +176,7 @@ class MaskedJson(TypeDecorator[dict[str, Any]]):
 
 
 class MaskedFingerprint(MaskedJson):
-    """An environment, of whose variables only those are told that are known to matter."""
+    """A column of environments. Environment variables that are not known to matter are left out."""
 
     cache_ok = True
 
@@ -188,7 +188,7 @@ _END = 9e9
 
 
 def to_epoch(text: str) -> float:
-    """Seconds since 1970 of an ISO 8601 text; one without an offset is UTC.
+    """Return the seconds since 1970 of an ISO 8601 text; a text without an offset is UTC.
 
     Raises `ValueError` for any other text, and for times outside 1970 to 2255, which not every reader can show.
     """
@@ -200,10 +200,10 @@ def to_epoch(text: str) -> float:
 
 
 def from_epoch(seconds: float) -> datetime:
-    """The moment in UTC, to the microsecond."""
+    """Return the moment, in UTC and to the microsecond, of seconds since 1970."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def moment_of(seconds: float | None) -> datetime | None:
-    """The moment, or None where there is none."""
+    """Return the moment of seconds since 1970, or None for None."""
     return None if seconds is None else from_epoch(seconds)
