@@ -1,4 +1,4 @@
-"""Checks a database against itself and against bundles: pages, references, blobs, counts, summaries, measurements."""
+"""Check a database against itself and against bundles: pages, references, blobs, counts, summaries, measurements."""
 
 from __future__ import annotations
 
@@ -55,16 +55,18 @@ from db.stored_values import MaskedJson, MaskedText, PackedText, unpack
 
 Kind = Literal["missing", "extra", "different", "broken", "secret"]
 
-#: Findings of one kind that are listed; the rest of them are counted.
+#: The most findings of one kind that are listed for a run; the rest are counted.
 _EACH = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong: `missing` from the database, `extra` in it, `different` in it, `broken` whatever one expects, or
-    `secret`, which no command shows and nobody should keep.
+    """A fault of a database, in words.
 
-    `subject` is the public name of what it is about, where there is one; `text` says what in one line.
+    Its kind is `missing` for something that the database lacks, `extra` for something that no bundle has, `different` for
+    another value than expected, `broken` for a fault whatever is expected, or `secret` for a value that no command shows and
+    nobody should keep. `subject` is the public name of the thing at fault, where it has one; `text` describes the fault in one
+    line.
     """
 
     kind: Kind
@@ -73,7 +75,7 @@ class Finding:
 
 
 def check_store(source: Source) -> list[Finding]:
-    """What contradicts itself in a database: pages, references, blobs, counts and summaries of runs, its revision.
+    """Return the contradictions within a database: pages, references, blobs, counts and summaries of runs, its revision, secrets.
 
     Raises `StoreError` where it cannot be read, and `DamagedError` for a file whose pages are damaged, so that nothing that
     it says can be relied upon.
@@ -84,7 +86,7 @@ def check_store(source: Source) -> list[Finding]:
 
 
 def damage_of(place: str | Path | None) -> DamagedError | None:
-    """What to say of a damaged file after an unexpected error; None for a sound one, and for a server.
+    """Return the error to report for a damaged file after an unexpected error; None for a sound file, and for a server.
 
     SQLite keeps no checksums: it notices pages that contradict each other, and no byte that changed within a value.
     """
@@ -95,7 +97,7 @@ def damage_of(place: str | Path | None) -> DamagedError | None:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             answer = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
     except sqlite3.OperationalError:
-        return None  # locked, or not to be read: another trouble than damage
+        return None  # locked or not readable, which is no damage
     except sqlite3.DatabaseError as error:
         answer = str(error)
     advice = "move it away and ingest the bundles again, they hold everything"
@@ -123,7 +125,7 @@ def _revision(conn: Connection) -> Iterator[Finding]:
 
 
 def _references(conn: Connection) -> Iterator[Finding]:
-    """Rows of a file that refer to rows which are not there; a server lets no such row be."""
+    """Yield findings for rows of a file that refer to rows which are not there; a server accepts no such row."""
     if conn.dialect.name != "sqlite":
         return
     rows = conn.execute(text("PRAGMA foreign_key_check"))
@@ -132,7 +134,7 @@ def _references(conn: Connection) -> Iterator[Finding]:
 
 
 def _sums(conn: Connection) -> Iterator[Finding]:
-    """Counts and summaries of runs that are not those of their rows."""
+    """Yield findings for stored counts and summaries of runs that differ from the rows of the run."""
     for run in conn.execute(select(Run).order_by(Run.id)).all():
         rows, counts = computed(conn, run.id)
         for name, value in counts.items():
@@ -148,7 +150,7 @@ def _sums(conn: Connection) -> Iterator[Finding]:
 
 
 def _blobs(conn: Connection) -> Iterator[Finding]:
-    """Samples and texts that cannot be unpacked, and samples that are not as many as they should be."""
+    """Yield findings for samples and texts that cannot be unpacked, and for samples whose number is not the stored count."""
     for run, run_id in conn.execute(select(Run.id, Run.run_id).order_by(Run.id)).all():
         bad = [row for row in conn.execute(_samples(run)) if not _whole(row)]
         bad += [row for row in conn.execute(_texts(run)) if not (_unpacks(row.details) and _unpacks(row.log_tail))]
@@ -161,7 +163,7 @@ def _blobs(conn: Connection) -> Iterator[Finding]:
             yield Finding("broken", run_id, f"run {one_line(run_id)}: {len(bad) - _EACH} more that cannot be read")
 
 
-#: The column that names a row of each table that may hold secrets; for other tables the numbers of its key do.
+#: The column that names a row of each table that may hold secrets; rows of other tables are named by their key's numbers.
 _NAMES = {
     **{"environments": "environment_id", "testbeds": "testbed_id", "programs": "program_id", "configs": "config_id"},
     **{"commits": "sha", "runs": "run_id", "regressions": "regression_id"},
@@ -169,7 +171,7 @@ _NAMES = {
 
 
 def _secrets(conn: Connection) -> Iterator[Finding]:
-    """Rows that hold what is masked when it is read: variables that may be secret, passwords and tokens."""
+    """Yield findings for rows with values that are masked when read: variables that may be secret, passwords and tokens."""
     for table in Base.metadata.sorted_tables:
         for column in table.columns:
             if (raw := _unmasked(column)) is None:
@@ -183,7 +185,7 @@ def _secrets(conn: Connection) -> Iterator[Finding]:
 
 
 def _unmasked(column: ColumnElement[Any]) -> ColumnElement[Any] | None:
-    """Return a column as it is stored; None for one whose type masks nothing."""
+    """Return a column as it is stored; None for a column whose type masks nothing."""
     match column.type:
         case MaskedText():
             return type_coerce(column, Text)
@@ -195,12 +197,12 @@ def _unmasked(column: ColumnElement[Any]) -> ColumnElement[Any] | None:
 
 
 def _secrets_in(value: Any) -> str:
-    """Return what of a stored value is masked when it is read, in words; empty for nothing."""
+    """Return in words which part of a stored value is masked when it is read; empty for none."""
     if isinstance(value, bytes):
         try:
             value = zlib.decompress(value).decode("utf-8", "replace")
         except zlib.error:
-            return ""  # `_blobs` says so
+            return ""  # `_blobs` reports it
     hidden = hidden_variables(value) if isinstance(value, dict) else ()
     if hidden:
         return f"the variables {', '.join(hidden)}"
@@ -236,7 +238,7 @@ def _unpacks(data: bytes | None) -> bool:
     return True
 
 
-#: Columns of a run that its bundles do not decide: the database's numbers and counts, and which bundle it knows best.
+#: Columns of a run that its bundles do not decide: the database's numbers and counts, and the bundle that it took facts from.
 _OF_THE_DATABASE = frozenset({"key", "commit_date", "commit_title", "planned", "measured", "statuses", "bundle"})
 
 #: The rows of a run by kind and key: the cell's id, then replicate and metric where a row has them.
@@ -245,10 +247,10 @@ Contents: TypeAlias = dict[str, dict[tuple[Any, ...], dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class BundleCheck:
-    """`runs` were compared; `untold` are runs of the database that no bundle has, which is no fault.
+    """The result of comparing a database with bundles.
 
-    `thinned` counts samples and evidence that are gone from the database with age; `damage` is what of the bundles could
-    not be read.
+    `runs` were compared; `untold` are runs of the database that no bundle has, which is no fault. `thinned` counts samples and
+    evidence that are gone from the database with age; `damage` has a line for each part of the bundles that could not be read.
     """
 
     findings: tuple[Finding, ...]
@@ -260,11 +262,11 @@ class BundleCheck:
 
 
 def check_bundles(source: Source, bundles: Iterable[Path]) -> BundleCheck:
-    """Compares every measurement, its samples and its evidence with what the bundles make together.
+    """Compare every measurement, its samples and its evidence with the content of all bundles together.
 
     The bundles are first stored in a temporary database, so that the rules of ingest unite several bundles of one run.
     A file that cannot be read as a bundle is a finding of its own, and the others are compared. Raises `StoreError`
-    where the database cannot be read, or there is no room for the other one.
+    where the database cannot be read, or there is no room for the temporary one.
     """
     with tempfile.TemporaryDirectory(prefix="inductor-watch-") as folder:
         expected_store = open_store(Path(folder) / "expected.db", write=True)
@@ -302,7 +304,7 @@ def _compared(conn: Connection, expected_store: Engine, findings: list[Finding],
 
 
 def _contents(conn: Connection, run_id: str) -> Contents | None:
-    """All that is stored of a run, by public names; None if there is no run of that name."""
+    """Return all that is stored of a run, by public names; None if there is no run of that name."""
     runs = find_runs(conn, Run.run_id == run_id)
     if not runs:
         return None
@@ -315,7 +317,7 @@ def _contents(conn: Connection, run_id: str) -> Contents | None:
         ("evidence", Evidence.__table__),
         ("samples", Samples.__table__),
     ):
-        # The cell's public name for the database's numbers.
+        # The cell's public name replaces the database's numbers.
         columns = (column for column in table.c if column.name not in ("run", "cell", "program", "environment"))
         query = select(CellRow.cell_id, *columns).join(CellRow, CellRow.id == table.c.cell)
         queries[what] = query.where(table.c.run == key)
@@ -338,7 +340,7 @@ def _place(row: RowMapping) -> tuple[Any, ...]:
 
 
 def _unpacked(row: RowMapping) -> dict[str, Any]:
-    """A row with its samples as values: another zlib may make other bytes of the same samples."""
+    """Return a row with its samples as values: another zlib may compress the same samples to other bytes."""
     content = dict(row)
     if "number_format" in content:
         number_format, data = content.pop("number_format"), content.pop("data")
@@ -347,7 +349,7 @@ def _unpacked(row: RowMapping) -> dict[str, Any]:
 
 
 def _differences(name: str, expected: Contents, stored: Contents) -> Iterator[Finding]:
-    """What bundles say (`expected`) and the database does not."""
+    """Yield findings for each difference between the bundles' content (`expected`) and the database's (`stored`)."""
     where = f"run {one_line(name)}"
     run = stored["run"][()]
     for column, value in expected["run"][()].items():
@@ -371,7 +373,7 @@ def _is_thinned(row: Mapping[str, Any]) -> bool:
 
 
 def _unequal(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
-    """The names of the values that differ. What was thinned out does not, nor what one bundle lost and another has."""
+    """Return the names of the values that differ, without thinned values and records that one bundle lost and another has."""
     lost = {name for name in ("options", "environment") if expected.get(name, "") is None}
     gone = {"values", "details", "log_tail"} if _is_thinned(stored) else set()
     return [name for name in expected if name not in lost | gone and not _same(expected[name], stored[name])]
@@ -383,7 +385,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _spelled(key: tuple[Any, ...]) -> str:
-    """`CELL`, `CELL (replicate 1)`, `CELL (metric)`: the first replicate is not named."""
+    """Return a key as `CELL`, `CELL (replicate 1)` or `CELL (metric)`: the first replicate is not named."""
     cell, *rest = key
     words = [f"replicate {word}" if isinstance(word, int) else one_line(word) for word in rest if word != 0]
     return f"{cell} ({', '.join(words)})" if words else str(cell)

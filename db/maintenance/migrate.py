@@ -1,7 +1,7 @@
-"""The version of a database's schema, and the way to the newest one: tables and columns that are missing are added.
+"""The version of a database's schema, and the upgrade to the newest one, which adds the tables and columns that are missing.
 
 So a new table, or a column that may be NULL or has a default, needs a new version here and nothing else. For any other
-change a database is built anew from its bundles; that a compile time holds no tuning is brought up to date here, too.
+change a database is built anew from its bundles, with one exception: old compile times are stripped of tuning here, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def is_older(version: str) -> bool:
 
 
 def current(source: Engine | Connection) -> str | None:
-    """The version of a database; None where it has none, because it is empty or not ours."""
+    """Return the schema version of a database; None for a database that is empty or not ours."""
     if isinstance(source, Engine):
         with source.connect() as conn:
             return current(conn)
@@ -39,7 +39,7 @@ def current(source: Engine | Connection) -> str | None:
 
 
 def missing_columns(conn: Connection) -> list[Column[Any]]:
-    """The columns that are newer than the database, such as those of new metrics."""
+    """Return the columns that are newer than the database, such as those of new metrics."""
     missing: list[Column[Any]] = []
     for table in (measurements, summaries, Base.metadata.tables[Run.__tablename__]):
         known = set(conn.execute(text(f"SELECT * FROM {table.name} LIMIT 0")).keys())  # noqa: S608 -- our own name
@@ -48,9 +48,9 @@ def missing_columns(conn: Connection) -> list[Column[Any]]:
 
 
 def upgrade(engine: Engine) -> None:
-    """Creates the schema, or brings it up to date, in one transaction. Nothing happens where it is up to date."""
+    """Create the schema, or bring it up to date, in one transaction. Nothing happens where it is up to date."""
     with engine.begin() as conn:
-        if conn.dialect.name == "postgresql":  # wait for anyone who does the same; in a file, a writer is alone
+        if conn.dialect.name == "postgresql":  # wait for another upgrade; in a file, a writer is alone
             conn.execute(text("SELECT pg_advisory_xact_lock(hashtext('inductor-watch schema'))"))
         version = current(conn)
         Base.metadata.create_all(conn)
@@ -67,7 +67,7 @@ def upgrade(engine: Engine) -> None:
 
 
 def _add_columns(conn: Connection, columns: list[Column[Any]]) -> None:
-    """Adds columns, and makes the view anew. Rows that are there already have NULL in them, or a count of 0."""
+    """Add columns, and create the view anew. Existing rows get NULL in the new columns, or a count of 0."""
     conn.exec_driver_sql("DROP VIEW IF EXISTS results")
     for column in columns:
         declared = CreateColumn(column).compile(dialect=conn.dialect)
@@ -76,7 +76,7 @@ def _add_columns(conn: Connection, columns: list[Column[Any]]) -> None:
 
 
 def _take_out_tuning(conn: Connection) -> None:
-    """Bring compile times to the definition that bundles are read with (`collector.bundle.take_out_tuning`), run by run."""
+    """Take tuning out of stored compile times, as the reader of bundles does (`collector.bundle.take_out_tuning`), run by run."""
     row, names = measurements.c, ("compile_cold_s", "tuning_s", "compile_instructions")
     key = and_(Evidence.run == row.run, Evidence.cell == row.cell, Evidence.replicate == row.replicate)
     wanted = select(row.run, row.cell, row.replicate, *(row[name] for name in names), Evidence.details)

@@ -1,4 +1,4 @@
-"""Removes old samples, evidence and runs, and builds a new database from bundles, with what only the old one has."""
+"""Remove old samples, evidence and runs, and build a new database from bundles and from data that only the old one has."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from db.stored_values import from_epoch
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """How long rows are kept: raw samples no longer than evidence, evidence no longer than runs. None keeps them for ever."""
+    """The age limits of rows, which must not fall from raw samples over evidence to runs. None keeps rows for ever."""
 
     samples: timedelta | None
     evidence: timedelta | None
@@ -55,9 +55,10 @@ class Ages:
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """What went. `samples` and `evidence` are rows whose values or texts went, `kept` runs that a regression holds back.
+    """The rows that pruning removed or thinned. `samples` and `evidence` count rows whose values or texts were removed.
 
-    `guarded` counts pairs of a run and a cell that open regressions protect, over all ages.
+    `runs` were dropped, with `measurements` in all; `kept` are old runs that a regression holds back. `guarded` counts pairs of
+    a run and a cell that open regressions protect, over all ages.
     """
 
     samples: int
@@ -69,11 +70,11 @@ class PruneReport:
 
 
 def prune(target: Engine, ages: Ages, now: datetime, *, dry_run: bool = False) -> PruneReport:
-    """Thins out what is older, at `now`, than its age; the age of a row is that of its run's start. One transaction.
+    """Thin out, in one transaction, the rows whose run started longer before `now` than their age limit.
 
     Samples keep their count and spread. Of an open regression (new, confirmed, acknowledged, returned) every row of its
     cell on its branch and testbed stays as it is, from its base on; where the base is not known, all of them. A run
-    that holds such a row is not dropped. A dry run says what would go, and changes nothing. Raises `StoreError` for
+    that holds such a row is not dropped. A dry run reports what would go, and changes nothing. Raises `StoreError` for
     ages in an order that makes no sense, or where the database cannot be written. Nothing is half-done.
     """
     _check(ages)
@@ -88,9 +89,9 @@ def prune(target: Engine, ages: Ages, now: datetime, *, dry_run: bool = False) -
 
 @dataclass(frozen=True, slots=True)
 class RemovedRun:
-    """A run that was removed: counts of its cells, the file name of its bundle, and what loses it as base or onset.
+    """A run that was removed: counts of its cells, the file name of its bundle, and the regressions that refer to it.
 
-    `records` are the names of those regressions; they keep their commits and values.
+    `records` are the names of the regressions that lose the run as base or onset; they keep their commits and values.
     """
 
     run_id: str
@@ -105,9 +106,9 @@ class RemovedRun:
 
 
 def remove_run(target: Engine, run_id: str, *, dry_run: bool = False) -> RemovedRun:
-    """Removes a run with all that it measured, whatever refers to it. Its bundle stays, and would bring it back.
+    """Remove a run with all that it measured, even if regressions refer to it. Its bundle stays, and would bring the run back.
 
-    A dry run says what would go, and changes nothing. Raises `SideError` where there is no run of this name, and
+    A dry run reports what would go, and changes nothing. Raises `SideError` where there is no run of this name, and
     `StoreError` where the database cannot be written.
     """
     if dry_run:
@@ -136,7 +137,7 @@ def _removed(conn: Connection, run_id: str) -> tuple[int, RemovedRun]:
 
 
 def vacuum(target: Engine) -> None:
-    """Gives the room of what went back to the disk. It needs as much room again while it works, and nobody else writing."""
+    """Give freed room back to the disk. It needs as much room again while it works, and no other writer."""
     if target.dialect.name == "postgresql":
         with connected(target.execution_options(isolation_level="AUTOCOMMIT")) as conn:
             conn.exec_driver_sql("VACUUM (ANALYZE)")
@@ -180,7 +181,7 @@ def _prune(conn: Connection, ages: Ages, now: datetime, *, dry_run: bool) -> Pru
 
 
 def _drop_unused_code(conn: Connection) -> None:
-    """Removes generated code that no measurement has any more, and the texts that no code has."""
+    """Delete generated code that no measurement has any more, and texts that no code has."""
     used = select(measurements.c.code_id).where(measurements.c.code_id.is_not(None))
     conn.execute(delete(CodeRow).where(CodeRow.code_id.not_in(used)))
     left = codes(conn, conn.execute(select(CodeRow.code_id)).scalars()).values()
@@ -198,7 +199,7 @@ def _older(conn: Connection, now: datetime, age: timedelta | None) -> list[tuple
 
 
 def _guarded(conn: Connection) -> defaultdict[int, set[int]]:
-    """By run the cells that open regressions are about, from their base on."""
+    """Return, by run, the cells that open regressions are about, from their base on."""
     base = Run.__table__.alias()
     query = (
         select(Run.id, Series.cell)
@@ -226,7 +227,10 @@ def _measured(conn: Connection, run: int, cells: set[int] | None) -> int:
 def _thin(
     conn: Connection, table: type[Base], columns: Sequence[str], run: int, guarded: set[int], dry_run: bool
 ) -> int:
-    """Sets the columns to NULL in the rows of a run that have any of them; how many rows that are."""
+    """Set the columns to NULL in the rows of a run that have a value in any of them, and return the number of rows.
+
+    Rows of `guarded` cells stay. A dry run only counts.
+    """
     of = table.__table__.c
     where = [of.run == run, or_(*(of[name].is_not(None) for name in columns))]
     if guarded:
@@ -241,10 +245,10 @@ _CHUNK = 5_000
 _RUNS = ("base_run", "onset_run")
 _ALL = true()
 _OF_SERIES = CellRow.id.in_(select(Series.cell))
-#: Tables of which bundles know nothing, or not all, and which of their rows. They are copied first, number for number.
+#: Tables whose rows no bundle has, or not all of them, and which rows to copy. They are copied first, with their numbers.
 _CARRIED: dict[type[Base], ColumnElement[bool]] = {
     **dict.fromkeys((Commit, CommitLink, Branch, Tag), _ALL),
-    # The regressions, and the cells and testbeds that they are about: perhaps no bundle has them any more.
+    # The regressions, with their cells and testbeds, which perhaps no bundle has any more.
     Testbed: Testbed.id.in_(select(Series.testbed)),
     Model: Model.id.in_(select(CellRow.model).where(_OF_SERIES)),
     ConfigRow: ConfigRow.id.in_(select(CellRow.config).where(_OF_SERIES)),
@@ -255,10 +259,10 @@ _CARRIED: dict[type[Base], ColumnElement[bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What the new database holds. `lost` are runs of the old one that are in none of the bundles.
+    """The content of the new database. `lost` are runs of the old one that are in none of the bundles.
 
-    `damage` lists what of the bundles could not be read, `unread` has a line for each file that could not be stored.
-    `notes` has the notes of an old schema, a line each, which databases no longer hold.
+    `damage` has a line for each part of the bundles that could not be read, `unread` a line for each file that could not be
+    stored. `notes` has the notes of an old schema, a line each, which databases no longer hold.
     """
 
     runs: int
@@ -278,7 +282,7 @@ def rebuild(
     *,
     on_bundle: Callable[[Path, IngestReport], None] | None = None,
 ) -> RebuildReport:
-    """Builds a new database from the bundles, in any order.
+    """Build a new database from the bundles, in any order.
 
     Commits with their facts, links and tags, branches with their start, and regressions with their history come from
     `old`, which may have a schema from before the baseline. A file appears when it is complete; on a server all of it is
@@ -303,11 +307,11 @@ def _new(location: str | Path) -> Iterator[Engine]:
     if path.exists():
         raise StoreError(f"{shown(location)} is there already: name a new file, nothing is replaced")
     partial = path.with_name(f"{path.name}.partial")
-    _remove(partial)  # what an earlier try left
+    _remove(partial)  # left by an earlier try
     engine = open_store(partial, write=True)
     try:
         yield engine
-        # Puts the write-ahead log into the file, which is then all there is of the database.
+        # Put the write-ahead log into the file, which then holds the whole database.
         with closing(engine.raw_connection()) as raw:
             raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
         engine.dispose()
@@ -369,13 +373,13 @@ def _build(
 
 
 def _carry(old: Engine, conn: Connection) -> None:
-    """Copies what the tables of both databases have in common; regressions get their runs when these are stored."""
+    """Copy the rows of `_CARRIED`, in the tables and columns that both databases have. Regressions get their runs later."""
     try:
         with old.connect() as source:
             schema = inspect(source)
             there = set(schema.get_table_names())
             for table, wanted in _CARRIED.items():
-                # Tables of names are read by way of `series`, which is as old as the regressions.
+                # Rows of name tables are chosen through `series`, which is as old as the regressions.
                 if table.__tablename__ not in there or (wanted is not _ALL and Series.__tablename__ not in there):
                     continue
                 known = {column["name"] for column in schema.get_columns(table.__tablename__)} - set(_RUNS)
@@ -392,7 +396,7 @@ def _carry(old: Engine, conn: Connection) -> None:
 
 
 def _pin_runs(old: Engine, conn: Connection) -> None:
-    """Gives the copied regressions the runs at their base and onset, which have other numbers in the new database."""
+    """Set the base and onset runs of the copied regressions: runs have other numbers in the new database."""
     with connected(old) as source:
         if not inspect(source).has_table(Regression.__tablename__):
             return
@@ -416,7 +420,7 @@ def _notes(old: Engine) -> tuple[str, ...]:
 
 
 def _count_on(conn: Connection, table: type[Base]) -> None:
-    """The server's next number for a new row comes after those that were given."""
+    """Continue the server's numbers of a table after the highest number that was copied."""
     highest = select(func.max(table.__table__.c.id)).scalar_subquery()
     sequence = func.pg_get_serial_sequence(table.__tablename__, text("'id'"))
     conn.execute(select(func.setval(sequence, func.coalesce(highest, 1), highest.is_not(None))))
