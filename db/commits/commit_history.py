@@ -38,15 +38,15 @@ from db.schema import Branch, Commit, CommitLink, Run, Tag
 from db.store_errors import CommitError, one_line
 from db.stored_values import clean, moment_of
 
-#: Bots tag by the thousand, under names such as `ciflow/trunk/1234`; people name releases.
+#: Names with a slash, such as `ciflow/trunk/1234`, are the tags of bots, which tag by the thousand; people name releases.
 _OF_BOTS = "/"
 
 
 def put_tags(conn: Connection, repo: str, tags: Mapping[str, str]) -> bool:
-    """Stores what a clone says (whole shas by name); says whether that changed anything.
+    """Store the tags of a clone (whole shas by name), and return whether that changed anything.
 
     A tag that was moved names its new commit from now on; one that the clone does not have stays, as not every clone has all.
-    With a slash in its name it is kept only if the database knows its commit.
+    A tag with a slash in its name is kept only if the database knows its commit.
     """
     wanted = {clean(name): sha for name, sha in tags.items() if clean(name).strip()}
     known = _known(conn, repo, {sha for name, sha in wanted.items() if _OF_BOTS in name})
@@ -60,19 +60,19 @@ def put_tags(conn: Connection, repo: str, tags: Mapping[str, str]) -> bool:
 
 
 def tagged(conn: Connection, name: str) -> list[tuple[str, str]]:
-    """The commits that go by this name, as repository and sha, sorted: one a repository."""
+    """Return the commits with this tag, as sorted pairs of repository and sha: at most one for each repository."""
     query = select(Tag.repo, Tag.sha).where(Tag.name == name).order_by(Tag.repo)
     return [(repo, sha) for repo, sha in conn.execute(query)]
 
 
 def measured_tags(conn: Connection) -> list[str]:
-    """The names of commits that some run measured, sorted."""
+    """Return the tags of commits that some run measured, sorted."""
     ran = exists().where(Run.commit == Commit.id, Commit.repo == Tag.repo, Commit.sha == Tag.sha)
     return list(conn.execute(select(Tag.name).where(ran).distinct().order_by(Tag.name)).scalars())
 
 
 def tags_of(conn: Connection, shas: Iterable[str]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """By repository and sha the names of these commits, sorted; commits without any are left out."""
+    """Return the sorted tags of commits by repository and sha; commits without any are left out."""
     by_commit: dict[tuple[str, str], list[str]] = {}
     for some in chunks(sorted(set(shas))):
         query = select(Tag.repo, Tag.sha, Tag.name).where(Tag.sha.in_(some)).order_by(Tag.name)
@@ -121,7 +121,7 @@ class CommitEntry:
 
     @property
     def links(self) -> dict[str, str]:
-        """Shortened shas of the commits that it reverts, that revert it, and so on; kinds without any are left out."""
+        """Shortened shas of linked commits by kind of link, such as `reverted by`; kinds without any are left out."""
         links = {
             "reverts": self.reverts,
             "reverted by": self.reverted_by,
@@ -154,7 +154,7 @@ class Landing:
 
 
 def find_commit(source: Source, sha: str, repo: str | None = None) -> CommitEntry:
-    """The commit of a sha, or of the beginning of one. Raises `CommitError` for no commit, or several."""
+    """Return the commit of a sha, or of the beginning of one. Raises `CommitError` for no commit, or several."""
     text = sha.strip().lower()
     if not re.fullmatch(r"[0-9a-f]{4,64}", text):
         raise CommitError(f"{one_line(sha)!r} is no commit: write at least {_SHORTEST_SHA} digits of its sha")
@@ -170,9 +170,9 @@ def find_commit(source: Source, sha: str, repo: str | None = None) -> CommitEntr
 
 
 def commit_range(source: Source, base: str, new: str, repo: str | None = None) -> CommitRange:
-    """The commits after `base` up to `new` (shas, or beginnings of them): the candidates for a change between the two.
+    """Return the commits after `base` up to `new` (shas, or beginnings of them): the candidates for a change between the two.
 
-    Empty where `new` is `base` or landed before it. Raises `CommitError` where one of the two is unknown, or has no
+    The range is empty if `new` is `base` or landed before it. Raises `CommitError` where one of the two is unknown, or has no
     position.
     """
     with connected(source) as conn:
@@ -187,14 +187,14 @@ def commit_range(source: Source, base: str, new: str, repo: str | None = None) -
 
 
 def commits_between(source: Source, repo: str, after: int, up_to: int) -> tuple[CommitEntry, ...]:
-    """The stored commits of a repository whose position in the line is above `after` and at most `up_to`, oldest first."""
+    """Return the commits of a repository whose position in the line is above `after` and at most `up_to`, oldest first."""
     with connected(source) as conn:
         where = (Commit.repo == repo, Commit.position > after, Commit.position <= up_to)
         return tuple(_listed(conn, *where, newest_first=False))
 
 
 def landings(source: Source, pr_number: int, repo: str | None = None) -> list[Landing]:
-    """The landings and reverts of a pull request in their order, with those under another number (that of a reland)."""
+    """Return the landings and reverts of a pull request in their order, including relands under another number."""
     with connected(source) as conn:
         of_pr = select(Commit.id, Commit.title, Commit.position).where(Commit.pr_number == pr_number, _of(repo))
         own = {row.id: row.title for row in conn.execute(of_pr) if row.position is not None}
@@ -212,9 +212,9 @@ def landings(source: Source, pr_number: int, repo: str | None = None) -> list[La
 
 
 def find_commits(source: Source, text: str, limit: int = 20, repo: str | None = None) -> list[CommitEntry]:
-    """Commits for a typed text: a pull request (`12345`, `#12345`, its address), digits of a sha, words of a title.
+    """Return commits for a typed text: a pull request (`12345`, `#12345`, its address), digits of a sha, words of a title.
 
-    In this order, and for each meaning the newest first. Words are searched where no number and no sha matches.
+    Matches come in this order, and for each meaning the newest first. Words are searched where no number and no sha matches.
     """
     text = text.strip()
     exact: list[ColumnElement[bool]] = []
@@ -236,7 +236,7 @@ def find_commits(source: Source, text: str, limit: int = 20, repo: str | None = 
 def list_commits(
     source: Source, *, repo: str | None = None, since: float | None = None, limit: int | None = None
 ) -> list[CommitEntry]:
-    """Imported commits, newest first; `since` (seconds since 1970) is of the moment of landing."""
+    """Return imported commits, newest first; with `since` (seconds since 1970), only commits that landed then or later."""
     landed = None if since is None else Commit.committed_at >= since
     with connected(source) as conn:
         return list(_listed(conn, Commit.position.is_not(None), _of(repo), landed, limit=limit))
@@ -252,7 +252,7 @@ def _position(entry: CommitEntry) -> int:
 
 
 def _kind(entry: CommitEntry, pr_number: int, story: set[str]) -> LandingKind:
-    """Whether a commit landed the pull request or reverted it."""
+    """Return whether a commit landed the pull request or reverted it."""
     undoes_its_own = read_subject(entry.title or "").undoes_its_own
     if not story.isdisjoint(entry.relands) or (entry.pr_number == pr_number and not undoes_its_own):
         return "landing"
@@ -297,7 +297,7 @@ _BACK = {"reverts": "reverted_by", "relands": "relanded_by"}
 
 
 def _links(conn: Connection, keys: Sequence[int]) -> dict[int, dict[str, list[str]]]:
-    """The shas that each commit is linked with, by field of `CommitEntry`."""
+    """Return the shas that each commit is linked with, by the commit's key and the field of `CommitEntry`."""
     links: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     one, other = aliased(Commit), aliased(Commit)
     query = (
@@ -323,7 +323,7 @@ _CHUNK = 10_000
 
 
 class LandedCommit(NamedTuple):
-    """A commit as git tells it: its position in the line (0 is the oldest), moments in seconds since 1970, its message."""
+    """A commit as git has it: its position in the line (0 is the oldest), moments in seconds since 1970, its message."""
 
     position: int
     sha: str
@@ -343,11 +343,11 @@ def store_commits(
     tags: Mapping[str, str] | None = None,
     replace: bool = False,
 ) -> CommitsReport:
-    """Stores the commits `chosen` of a line; `others` are the position and sha of all the rest of it.
+    """Store the commits `chosen` of a line; `others` are the position and sha of every other commit in it.
 
     Both may be generators and are read once, within the transaction. `starts` has, by the name of a branch, the sha of
-    the chosen commit at which it left the line; `tags` are for `put_tags`. Git's facts replace what bundles said.
-    Commits that an earlier, longer import knows keep their positions. If that import's line is another one, neither the
+    the chosen commit at which it left the line; `tags` are for `put_tags`. Git's facts replace facts of bundles.
+    Commits that an earlier, longer import stored keep their positions. If that import's line is another one, neither the
     beginning nor the continuation of this, `CommitError` is raised unless `replace` drops the earlier line. Raises
     `StoreError` where the database cannot be written. Nothing is half-written.
     """
@@ -378,7 +378,7 @@ def store_commits(
 
 
 def _read(chosen: Iterable[LandedCommit]) -> tuple[dict[str, Facts], list[Mark]]:
-    """The columns of each commit by sha, and the commits whose message speaks of others."""
+    """Return the columns of each commit by sha, and the commits whose message refers to others."""
     facts: dict[str, Facts] = {}
     marks = []
     for commit in chosen:
@@ -398,7 +398,10 @@ def _has_moved(row: Row[Any] | None, line: Mapping[str, int]) -> bool:
 def _settle_line(
     conn: Connection, repo: str, stored: Mapping[str, Row[Any]], line: Mapping[str, int], replace: bool
 ) -> int:
-    """Checks that the stored line and this one agree; returns how many commits lost their position because they do not."""
+    """Check that the stored line and this one agree, and return how many commits lost their position because they do not.
+
+    Raises `CommitError` where they do not agree, unless `replace` is set.
+    """
     placed = [row for row in stored.values() if row.position is not None]
     strays = sorted((row for row in placed if row.sha not in line), key=lambda row: row.position)
     if not strays:
@@ -416,7 +419,7 @@ def _settle_line(
 
 
 def _update(conn: Connection, stored: Mapping[str, Row[Any]], changes: Mapping[str, Facts]) -> None:
-    """Sets the first columns of `_FACTS` of commits, by sha; all changes have equally many."""
+    """Set the first columns of `_FACTS` of commits, by sha; all changes have equally many values."""
     if changes:
         names = _FACTS[: len(next(iter(changes.values())))]
         statement = update(Commit).where(Commit.id == bindparam("key"))
@@ -436,7 +439,7 @@ class BranchStart:
 
 
 def branch_starts(source: Source, name: str | None = None) -> list[BranchStart]:
-    """The branches in the database (or those of one name), sorted."""
+    """Return the branches in the database (or those of one name), sorted by repository and name."""
     query = select(Branch.repo, Branch.name, Commit.sha).outerjoin(Commit, Commit.id == Branch.start)
     query = query.order_by(Branch.repo, Branch.name)
     with connected(source) as conn:
@@ -447,7 +450,7 @@ def branch_starts(source: Source, name: str | None = None) -> list[BranchStart]:
 
 
 def set_branch_start(target: Engine | Connection, repo: str, name: str, sha: str) -> CommitEntry:
-    """Stores where a branch started; adds the branch if there is none of this name.
+    """Store where a branch started; add the branch if there is none of this name.
 
     Raises `CommitError` for a commit that is not in the database.
     """
@@ -458,7 +461,7 @@ def set_branch_start(target: Engine | Connection, repo: str, name: str, sha: str
 
 
 def put_start(conn: Connection, repo: str, name: str, sha: str) -> bool:
-    """Stores the start of a branch (the whole sha of a stored commit); returns whether that changed anything."""
+    """Store the start of a branch (the whole sha of a stored commit), and return whether that changed anything."""
     if not name.strip():
         raise CommitError("a branch needs a name")
     name = clean(name)
@@ -472,17 +475,17 @@ def put_start(conn: Connection, repo: str, name: str, sha: str) -> bool:
 
 
 def measured_commits(source: Source, repo: str) -> set[str]:
-    """The commits that runs of a repository measured."""
+    """Return the commits of a repository that runs measured."""
     return _shas(source, Commit.repo == repo, Commit.id.in_(select(Run.commit)))
 
 
 def unplaced_commits(source: Source, repo: str) -> set[str]:
-    """The commits in the database that have no position."""
+    """Return the commits of a repository that are in the database and have no position."""
     return _shas(source, Commit.repo == repo, Commit.position.is_(None))
 
 
 def placed_commits(source: Source, repo: str) -> set[str]:
-    """The commits in the database that have a position."""
+    """Return the commits of a repository that are in the database and have a position."""
     return _shas(source, Commit.repo == repo, Commit.position.is_not(None))
 
 
@@ -492,7 +495,7 @@ def _shas(source: Source, *where: ColumnElement[bool]) -> set[str]:
 
 
 def check_repo(repo: str) -> str:
-    """The name of a repository as it is stored, such as `pytorch/pytorch`. Raises `CommitError` for an unfit name."""
+    """Return the name of a repository as it is stored, such as `pytorch/pytorch`. Raises `CommitError` for an unfit name."""
     if not repo.strip() or not repo.isprintable() or len(repo) > 200:
         raise CommitError(f"{one_line(repo)!r} is no name of a repository: write owner/name")
     return repo.strip()

@@ -1,10 +1,10 @@
-"""Which commit reverts which, and which lands which again: read from commit messages, stored in `commit_links`.
+"""Links between commits that revert or reland each other: read from commit messages, stored in `commit_links`.
 
 The forms are those of PyTorch's merge bot, of `git revert` and of GitHub: a subject that ends with its pull request in
 brackets, the subject of another commit in quotes after "Revert", "Reapply", "Reland" or "Back out", and
 "This reverts commit <sha>." in the text.
 
-All of it goes by positions in the line, never by dates: a commit can only mean what landed before it.
+Commits are ordered by their positions in the line, never by dates: a message can only mean a commit that landed before.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _RELANDS = re.compile(
     r"(?:#|https://github\.com/[\w.-]{1,100}/[\w.-]{1,100}/pull/)([1-9][0-9]{0,8})\b"
 )
 _WORDS = ("revert", "land", "apply", "back")
-#: Reverted commits that are read from one message.
+#: The most reverted commits that are read from one message.
 _MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A parsed subject. `pr_number` is the pull request at its end, `quoted_pr` that of the commit it quotes.
+    """A parsed subject. `pr_number` is the pull request at its end, `quoted_pr` the pull request of the commit that it quotes.
 
     The bot's revert has no pull request of its own: `pr_number` is then the one that it reverts. `title` is the
     innermost quoted subject, or the whole subject.
@@ -68,7 +68,7 @@ class Subject:
 
     @property
     def undoes_its_own(self) -> bool:
-        """Whether the commit reverts `pr_number` instead of landing it."""
+        """Return whether the commit reverts `pr_number` instead of landing it."""
         return self.kind == "revert" and self.pr_number is not None and self.pr_number == self.quoted_pr
 
     @property
@@ -88,12 +88,12 @@ class Message:
 
     @property
     def tells_of_others(self) -> bool:
-        """Whether the message refers to another commit at all."""
+        """Return whether the message refers to another commit at all."""
         return self.subject.kind != "plain" or bool(self.reverts) or self.relands_pr is not None
 
 
 def read_subject(subject: str) -> Subject:
-    """Parses the first line of a message."""
+    """Parse the first line of a message."""
     subject = " ".join(subject.split())
     lowered = subject.lower()
     # Most commits refer to no other.
@@ -105,7 +105,7 @@ def read_subject(subject: str) -> Subject:
 
 
 def read_message(subject: str, message: str) -> Message:
-    """Parses a subject and the whole message."""
+    """Parse a subject and the whole message."""
     read, lowered = read_subject(subject), message.lower()
     shas: list[str] = []
     if "reverts commit" in lowered:
@@ -118,7 +118,7 @@ def read_message(subject: str, message: str) -> Message:
 
 
 def _unquote(subject: str) -> tuple[MessageKind, str | None]:
-    """The kind of a subject, and the innermost subject that it quotes: a revert of a revert lands again."""
+    """Return the kind of a subject, and the innermost subject that it quotes: a revert of a revert lands again."""
     undone, relands, rest, quoted = 0, False, subject, None
     while match := _QUOTING.match(rest):
         word = match[1].lower()
@@ -137,7 +137,7 @@ Pair = tuple[int, int]
 
 
 class Mark(NamedTuple):
-    """A commit of the line whose message speaks of others."""
+    """A commit of the line whose message refers to other commits."""
 
     sha: str
     position: int
@@ -146,10 +146,11 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class CommitsReport:
-    """The result of an import; all are counts, `reverts`, `relands` and `tags` of what the repository has now.
+    """The counts of an import. `reverts`, `relands` and `tags` count all that the repository has now.
 
-    Of the shas that messages name `unknown` are on no line that was read, `ambiguous` begin several commits there,
-    `misdirected` are the commit itself or a later one, `left_out` are commits that were not imported.
+    Of the shas that messages name, `unknown` counts those of no commit in the line, `ambiguous` those that begin several,
+    `misdirected` those of the commit itself or a later one, `left_out` those of commits that were not imported. `changed` says
+    whether any link was added or removed, or a commit or tag changed.
     """
 
     line: int = 0
@@ -174,7 +175,7 @@ def link(
     chosen: Collection[str],
     report: CommitsReport,
 ) -> None:
-    """Updates the links of a repository from the messages in `marks`; `line` has all shas of the line that was read.
+    """Update the links of a repository from the messages in `marks`; `line` has all shas of the line that was read.
 
     Links of commits that are not `chosen` stay, since their messages were not read. The counts go into `report`.
     """
@@ -186,7 +187,7 @@ def link(
 
 
 class _Line:
-    """The stored commits of a repository that have a position, and what the reverts among them take back.
+    """The stored commits of a repository that have a position, and the commits that the reverts among them take back.
 
     A commit is a row with id, sha, position, pr_number and title.
     """
@@ -198,12 +199,12 @@ class _Line:
         query = query.where(Commit.repo == repo, Commit.position.is_not(None))
         self.by_id = {commit.id: commit for commit in conn.execute(query)}
         self.by_sha = {commit.sha: commit for commit in self.by_id.values()}
-        #: By the id of a revert the commits that it takes back; by that of a commit the positions where it was taken back.
+        #: By commit id: the commits that a revert takes back, and the positions at which a commit was taken back.
         self.targets: dict[int, list[Any]] = defaultdict(list)
         self.reverted_at: dict[int, list[int]] = defaultdict(list)
 
     def read_reverts(self, conn: Connection) -> None:
-        """Fills `targets` and `reverted_at`, in the order of the positions."""
+        """Fill `targets` and `reverted_at`, in the order of the positions."""
         links = [link for link in _links(conn, self.repo, "reverts") if {*link} <= self.by_id.keys()]
         pairs = [(self.by_id[commit], self.by_id[target]) for commit, target in links]
         for commit, target in sorted(pairs, key=lambda pair: (pair[0].position, pair[1].position)):
@@ -212,7 +213,7 @@ class _Line:
 
     @cached_property
     def by_pr(self) -> dict[int | None, list[Any]]:
-        """The landings of each pull request in their order, without reverts of its own."""
+        """The landings of each pull request in their order, without its reverts."""
         by_pr: dict[int | None, list[Any]] = defaultdict(list)
         for commit in self.by_id.values():
             if commit.pr_number is not None and not read_subject(commit.title).undoes_its_own:
@@ -228,7 +229,7 @@ class _Line:
         return by_title
 
     def was_reverted(self, commit: Any, before: int) -> bool:
-        """Whether a commit had been taken back before that position."""
+        """Return whether a commit had been taken back before that position."""
         return any(position < before for position in self.reverted_at.get(commit.id, ()))
 
 
@@ -251,7 +252,10 @@ def _reverts(marks: Sequence[Mark], line: _Line, known: Collection[str], report:
 
 
 def _target(mark: Mark, shas: Sequence[str], text: str, line: _Line, report: CommitsReport) -> Any:
-    """The commit that a sha, or the beginning of one, means; None, and a count, where that is none or no one commit."""
+    """Return the stored commit that a sha, or the beginning of one, means in the message of `mark`.
+
+    None if there is no such commit, or several, or none that landed before `mark`. Each of these cases is counted in `report`.
+    """
     start = bisect_left(shas, text)
     meant = [sha for sha in shas[start : start + 2] if sha.startswith(text)]
     if len(meant) != 1:
@@ -286,7 +290,7 @@ def _relands(marks: Sequence[Mark], line: _Line) -> Iterator[Pair]:
 
 
 def _stated(mark: Mark, line: _Line) -> Any:
-    """The commit that a message says to repeat: by its pull request, else by a title that had been taken back."""
+    """Return the commit that a message says to repeat: by its pull request, else by a title that had been taken back; or None."""
     pr, subject = mark.message.relands_pr, mark.message.subject
     if pr is not None:
         return _latest(line.by_pr.get(pr, ()), mark.position)
@@ -297,7 +301,7 @@ def _stated(mark: Mark, line: _Line) -> Any:
 
 
 def _reverted_reverts(line: _Line) -> Iterator[Pair]:
-    """A commit that takes back a revert lands again what that had taken back."""
+    """Yield links for commits that take back a revert: they land again the commits that it had taken back."""
     depth: dict[int, int] = {}
     for commit, targets in line.targets.items():  # in the order of their positions
         depth[commit] = 1 + max(depth.get(target.id, 0) for target in targets)
@@ -314,7 +318,7 @@ def _latest(commits: Sequence[Any], before: int) -> Any:
 def _sync(
     conn: Connection, line: _Line, kind: str, wanted: set[Pair], chosen: Collection[str], report: CommitsReport
 ) -> int:
-    """Adds missing links, removes those of chosen commits that no message supports any more, and returns their number."""
+    """Add missing links, delete links of chosen commits that no message supports any more, and return the number of all links."""
     there = _links(conn, line.repo, kind)
     gone = [pair for pair in there - wanted if pair[0] in line.by_id and line.by_id[pair[0]].sha in chosen]
     for some in chunks(gone):
