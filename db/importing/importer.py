@@ -35,18 +35,18 @@ class Clone(Hashable, Protocol):
     """A git repository to look commits up in, such as `jobs.git_log.Repository`."""
 
     def sha_of(self, ref: str) -> str:
-        """The commit that a ref, tag or sha means. Raises `ExpectedError` if there is none."""
+        """Return the sha of the commit that a ref, tag or sha means. Raises `ExpectedError` if there is none."""
 
     def branch_of(self, ref: str) -> str:
-        """The branch that a ref names, else the one that is checked out; empty if there is none."""
+        """Return the branch that a ref names, else the one that is checked out; empty if there is none."""
 
     def commits(self, places: Iterable[tuple[int, str]]) -> Iterator[LandedCommit]:
-        """The facts of each commit (position and sha)."""
+        """Yield the facts of each commit (position and sha)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The caller's values; `git` is a repository that supplies missing ones."""
+    """The caller's values for a run; `git` is a repository that supplies missing ones."""
 
     repo: str | None = None
     branch: str | None = None
@@ -57,9 +57,9 @@ class Provenance:
     tool_version: str = ""
 
     def look_up(self, commit: str | None) -> LandedCommit | None:
-        """The repository's entry for the caller's commit, the given one, or HEAD; None without a repository.
+        """Return the repository's entry for the caller's commit, the given one, or HEAD; None without a repository.
 
-        Raises `ExpectedError` where the caller's commit is not in it; a record's commit may be unknown.
+        Raises `ExpectedError` where the caller's commit is not in it. A given commit may be unknown: the result is then None.
         """
         if self.git is None:
             return None
@@ -86,7 +86,10 @@ TRIGGER = "import"
 
 
 def settle(uploader: Uploader, asked: Provenance) -> RunHeader | str:
-    """Repository, branch, commit and date of rows as a run without name and testbed, or a text that says what is missing."""
+    """Return repository, branch, commit and date of rows as the header of a run, or a text that says what is missing.
+
+    The header has no run id and no testbed yet.
+    """
     commit, branch, date = (
         asked.commit or uploader.commit,
         asked.branch or uploader.branch,
@@ -128,16 +131,16 @@ def _look_up(clone: Clone, ref: str) -> LandedCommit:
 
 @dataclass(slots=True)
 class _Group:
-    """Rows of one run."""
+    """The rows of one run."""
 
     header: RunHeader
     rows: list[tuple[Identity, Row]]
 
 
 def runs_of(rows: Sequence[Row], asked: Provenance, given: Given, problems: list[str]) -> list[BundleContents]:
-    """The runs of these rows, in the order of the rows.
+    """Return the runs of these rows, in the order of the rows.
 
-    A run has what one workflow measured of one commit on one kind of machine. Rows without a known cell or commit are left
+    A run has all that one workflow measured of one commit on one kind of machine. Rows without a known cell or commit are left
     out, with a line per file in `problems`.
     """
     groups: dict[str, _Group] = {}
@@ -163,7 +166,7 @@ def _run(group: _Group, asked: Provenance, problems: list[str]) -> BundleContent
     ordered = sorted(group.rows, key=lambda pair: pair[1].uploader.run_attempt or 1)
     uploaders = [row.uploader for _, row in ordered]
     moments = [item.timestamp for item in uploaders if item.timestamp is not None] if asked.date is None else []
-    # The caller's date, or that of the repository, where no record has one.
+    # Without a date in any record, the date of the caller or of the repository.
     times = [from_epoch(moment).isoformat() for moment in (min(moments), max(moments))] if moments else []
     started_at, finished_at = times or (group.header.started_at, group.header.started_at)
     measurements, environments = merge(ordered, started_at, asked.date is not None, problems)
@@ -185,7 +188,7 @@ def _run(group: _Group, asked: Provenance, problems: list[str]) -> BundleContent
 
 
 def _testbed(row: Row, identity: Identity) -> dict[str, Any]:
-    """The testbed, as far as it is known; another harness is another testbed."""
+    """Return the testbed, as far as it is known; another harness is another testbed."""
     harness = "GraphNet" if row.target is Target.GRAPHNET else "benchmarks/dynamo"
     if row.benchmark not in (None, "TorchInductor"):
         harness = str(row.benchmark)
@@ -198,7 +201,7 @@ def _testbed(row: Row, identity: Identity) -> dict[str, Any]:
 
 
 def pack_run(contents: BundleContents, folder: Path) -> Path:
-    """Writes a run as a bundle into a folder: closed if the run has ended, else open.
+    """Write a run as a bundle into a folder and return its path: closed if the run has ended, else open.
 
     Records have the order of a measured run: the plan, then each measurement after its environment and program.
     """
@@ -216,7 +219,7 @@ def pack_run(contents: BundleContents, folder: Path) -> Path:
 
 
 def _fit_for_json(measurement: Measurement) -> Measurement:
-    """Samples that are not finite are written as texts, which a bundle's reader accepts."""
+    """Return a measurement whose samples that are not finite are texts, which a bundle's reader accepts."""
     samples: dict[str, Any] = {
         name: [value if math.isfinite(value) else str(value) for value in values]
         for name, values in measurement.samples.items()
@@ -236,7 +239,7 @@ class FileReport:
 
 @dataclass(slots=True)
 class ImportedRun:
-    """One run: its bundle, whether that is new in its folder, and what the database stored (None without a database)."""
+    """One run: its bundle, whether that is new in its folder, and the report of storing it (None without a database)."""
 
     run_id: str
     bundle: str
@@ -258,12 +261,12 @@ class ImportReport:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all could be read."""
+        """Return whether nothing at all could be read."""
         return not self.runs
 
 
 def import_files(places: Iterable[Path], asked: Provenance, given: Given, folder: Path) -> ImportReport:
-    """Reads files, and writes a bundle for every run in them into a folder. `store` puts the bundles into a database.
+    """Read files, and write a bundle for every run in them into a folder. `store` puts the bundles into a database.
 
     Raises `ImportingError` where the caller's date or repository cannot be used.
     """
@@ -294,7 +297,7 @@ def import_files(places: Iterable[Path], asked: Provenance, given: Given, folder
 
 
 def store(engine: Engine, report: ImportReport, not_after: float = math.inf) -> None:
-    """Puts the bundles of an import into a database; each is stored whole or not at all.
+    """Store the bundles of an import in a database; each is stored whole or not at all.
 
     A run that cannot be stored, or starts after `not_after` (as in `ingest_bundle`), is a problem of the report. Raises
     `StoreError` where the database cannot be written.
@@ -319,7 +322,7 @@ def _read(source: Source, problems: list[str]) -> list[Row]:
 
 
 def _put(contents: BundleContents, folder: Path) -> ImportedRun:
-    """Puts the run's bundle into the folder, whole or not at all.
+    """Put the run's bundle into the folder, whole or not at all.
 
     An existing bundle of the run is kept: a name stands for one run, and a measured bundle holds more than a copy.
     """

@@ -37,7 +37,7 @@ _ByTarget: TypeAlias = dict[Target, list[Row]]
 
 @dataclass(slots=True)
 class _RowSet:
-    """What makes up one measurement: a row of each kind by name, and lists of rows that are only evidence."""
+    """The rows of one measurement: a row of each kind by name, and lists of rows that are only evidence."""
 
     batch_size: int
     rows: dict[str, Row] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class _RowSet:
 def merge(
     rows: Sequence[tuple[Identity, Row]], started_at: str, is_dated: bool, problems: list[str]
 ) -> tuple[list[Measurement], dict[str, dict[str, Any]]]:
-    """One measurement per cell and replicate, in the order in which the cells were met, and their environments by id.
+    """Return one measurement per cell and replicate, in the order in which the cells were met, and their environments by id.
 
     With `is_dated` the caller gave the date, and all measurements start at `started_at`; else each starts when its records say.
     A cell with several rows of a kind was measured several times: each is a replicate, and the last one counts.
@@ -75,7 +75,7 @@ def merge(
 
 
 def _same_model(target: Target, identity: Identity) -> tuple[str, ...]:
-    """The key of a batch size: PyTorch has one per suite, model and phase, for all configs."""
+    """Return the key by which rows share a batch size: PyTorch has one per suite, model and phase, for all configs."""
     return (target, identity.suite, identity.model, identity.phase, identity.dtype, identity.device)
 
 
@@ -84,7 +84,10 @@ def _batches(rows: Iterable[Row]) -> set[int]:
 
 
 def _row_sets(of: _ByTarget, leading: Target, siblings: set[int]) -> Iterator[_RowSet]:
-    """`siblings` are the batch sizes that the model's leading rows have under any config."""
+    """Yield the rows of each measurement of a cell.
+
+    `siblings` are the batch sizes that the model's leading rows have under any config.
+    """
     for row in of[Target.GRAPHNET]:
         yield _RowSet(row.batch_size or 0, {Target.GRAPHNET: row})
     if not any(rows for target, rows in of.items() if target is not Target.GRAPHNET):
@@ -109,14 +112,14 @@ def _kind(row: Row) -> str:
 
 
 def _batch_size(of: _ByTarget, leading: Target, siblings: set[int]) -> int:
-    """The batch size of a row without one; PyTorch uses 0 for "unknown"."""
+    """Return the batch size of a row without one; PyTorch uses 0 for "unknown"."""
     candidates = (_batches(of[leading]), siblings, _batches(of[Target.PHASES]))
     certain = next((batches for batches in candidates if len(batches) == 1), None)
     return max(certain or _batches(of[Target.ACCURACY]), default=0)
 
 
 def _attach(groups: Sequence[Sequence[_RowSet]], kind: str, rows: Sequence[Row]) -> None:
-    """Joins rows of another kind, the last with the last; rows without a partner stay as evidence."""
+    """Join rows of another kind, the last with the last; rows without a partner stay as evidence."""
     used: set[int] = set()
     for group in groups:
         fitting = [row for row in rows if row.batch_size == group[-1].batch_size] or rows
@@ -154,7 +157,7 @@ def _details(row_set: _RowSet) -> dict[str, Any]:
     for kind, row in row_set.rows.items():
         imported[str(kind)] = evidence = _evidence(row)
         if row.target is Target.PHASES:
-            # Seconds by phase of the compiler; a text that is no number stays one.
+            # Seconds by phase of the compiler; a text that is no number stays a text.
             values = evidence.pop("values", {})
             details[f"{kind}_s"] = {
                 name: spelled(value) if isinstance(value, str) else value for name, value in values.items()
@@ -168,7 +171,7 @@ def _details(row_set: _RowSet) -> dict[str, Any]:
 
 
 def _evidence(row: Row) -> dict[str, Any]:
-    """All content of a row, without what `_environment` keeps."""
+    """Return all content of a row, without what `_environment` keeps."""
     content: dict[str, Any] = {
         "from": row.place,
         "batch_size": row.batch_size,
@@ -184,17 +187,17 @@ def _evidence(row: Row) -> dict[str, Any]:
 
 
 def _flat(values: Mapping[str, list[Value]]) -> dict[str, Any]:
-    """Each column's value, or the list of its values if there are several."""
+    """Return each column's value, or the list of its values if there are several."""
     return {name: listed[0] if len(listed) == 1 else list(listed) for name, listed in values.items()}
 
 
 def _shared_arguments(row: Row) -> dict[str, Any]:
-    """The arguments that all rows of one command have in common."""
+    """Return the arguments that all rows of one command have in common."""
     return {name: value for name, value in row.arguments.items() if name not in _PER_ROW}
 
 
 def _environment(rows: Mapping[str, Row]) -> dict[str, Any]:
-    """The environment of a cell's rows as a flat mapping: arguments by kind of row, libraries, runner. May be empty."""
+    """Return the environment of a cell's rows as a flat mapping: arguments by kind of row, libraries, runner. May be empty."""
     flat: dict[str, Any] = {}
 
     def flatten(name: str, value: Any) -> None:
@@ -214,7 +217,7 @@ def _environment(rows: Mapping[str, Row]) -> dict[str, Any]:
 
 
 def _judge(measurement: Measurement, performance: Row | None, accuracy: Row | None, problems: list[str]) -> None:
-    """Sets status and failure: by the accuracy if there is one, else by whether the model ran."""
+    """Set status and failure: by the accuracy if there is one, else by whether the model ran."""
     # A row without a speedup does not say whether the model ran.
     speedup = performance.first("speedup") if performance else None
     has_failed = speedup is not None and "speedup" not in measurement.metrics
@@ -244,7 +247,7 @@ def _judge_word(measurement: Measurement, word: str, place: str, was_run: bool, 
 
 
 def join_pairs(rows: Sequence[Row]) -> list[Row]:
-    """The rows in their order, with each table's row joined to the JSON's row for it: the one of its model in its file.
+    """Return the rows in their order, with each table's row joined to the JSON's row of the same model in the same file.
 
     Where a table has more rows of a model, the last ones are joined: the JSON lacks rows that failed.
     """
@@ -268,7 +271,7 @@ def _file(row: Row) -> tuple[str, str]:
 
 
 def _join(record: Row, table: Row) -> None:
-    """Adds to a record the values that only the table has."""
+    """Add to a record the values that only the table has."""
     record.batch_size = record.batch_size or table.batch_size
     record.device = record.device or table.device
     record.notes += [f"also {table.place}", *table.notes]
@@ -277,7 +280,7 @@ def _join(record: Row, table: Row) -> None:
 
 
 def _inherit(rows: Sequence[Row]) -> None:
-    """Gives table rows without a record what a record of their file says of the command and the run.
+    """Copy the command and the run of a file's record to the table rows of the file that have no record.
 
     One command writes one file, so a failed model has the flags, the run and the runner of the others.
     """

@@ -1,14 +1,14 @@
-"""What PyTorch's names mean: the cell and `Config` of a row, columns as metrics, words as statuses.
+"""The meaning of PyTorch's names: the cell and `Config` of a row, columns as metrics, words as statuses.
 
-The cell is taken from the JSON where it is there, else from the file's name, else from what the caller says. The table of
+The cell is taken from the JSON where it is there, else from the file's name, else from the caller's values. The table of
 flags with its sources is in docs/formats.md. Flags come from the JSON, which has the whole argument list. Environment
 variables (`TORCHINDUCTOR_MAX_AUTOTUNE`, `TORCHINDUCTOR_CPP_WRAPPER`) appear only in the file's name, so its words count
 where no flag says otherwise.
 
 A column becomes a metric only where definition and unit allow it; docs/formats.md says why each one does or does not. All
 other columns stay among the details, under their own names. Sources of the words: `check_accuracy` and
-`write_csv_when_exception` in PyTorch's benchmarks/dynamo/common.py, and what its dashboard counts as passing (`pass`,
-`pass_due_to_skip`, `eager_variation`).
+`write_csv_when_exception` in PyTorch's benchmarks/dynamo/common.py, and the words that its dashboard counts as passing
+(`pass`, `pass_due_to_skip`, `eager_variation`).
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ _HARNESS = (
 HARNESS_PREFIX = "harness."
 
 
-#: What words and flags ask for: `cudagraphs`, `cpp_wrapper`, fields of `Config`, and options of Inductor.
+#: Settings that words and flags ask for: `cudagraphs`, `cpp_wrapper`, fields of `Config`, and options of Inductor.
 _Settings = dict[str, Any]
 
 
 def config_of(words: str, backend: str | None, arguments: Mapping[str, Any]) -> Config:
-    """The config of a row.
+    """Return the config of a row.
 
-    `words` are what its file's name has before the suite, e.g. `inductor_with_cudagraphs_freezing`, `backend` is what the
-    record calls the model's back-end, `arguments` are the flags of the program; empty where only a table was kept.
+    `words` is the part of its file's name before the suite, such as `inductor_with_cudagraphs_freezing`, `backend` the
+    model's back-end in the record, `arguments` has the flags of the program; it is empty where only a table was kept.
     """
     settings: _Settings = {"backend": backend or "inductor"}
     _read_words(settings, words)
@@ -171,7 +171,7 @@ class Identity:
 
 
 def identify(row: Row, given: Given) -> Identity | str:
-    """The cell of a row, or a text that says what is missing."""
+    """Return the cell of a row, or a text that says what is missing."""
     # The JSON of a side file names its table.
     written = row.arguments.get("output")
     name = parse_name(row.source.stem)
@@ -190,13 +190,13 @@ def identify(row: Row, given: Given) -> Identity | str:
         return f"no {in_words(missing, 'or')} in the file or its name: pass {options}, or name it as PyTorch's nightly does"
     assert suite and phase and dtype and device  # noqa: S101 - all four were just looked at
     config = given.config if given.config and not name.config and not row.arguments else _config(row, name)
-    # The device's kind in PyTorch's words (`cuda_h100`, `cpu_x86_zen`), where somebody says it.
+    # The device's kind in PyTorch's words (`cuda_h100`, `cpu_x86_zen`), where the file's name or a flag has it.
     accelerator = name.device or str(row.arguments.get("arch") or "") or device
     return Identity(_suite_here(suite, row.model), row.model, phase, dtype, device, config, accelerator)
 
 
 def _suite_here(suite: str, model: str) -> str:
-    """Where the zoo has a model of PyTorch's suites: the names of models are equal, those of two suites are not."""
+    """Return the zoo's suite for a model of PyTorch's suites: both name models alike, and two suites differently."""
     if suite == "timm_models":
         return "timm"
     return "torchvision" if suite == "torchbench" and model in TORCHVISION else suite
@@ -217,7 +217,7 @@ def _device(name: FileName) -> str | None:
 
 
 class Meaning(NamedTuple):
-    """Our status of a word, and where in a cell's life it happened. `is_known` is False for a word that is not PyTorch's."""
+    """Our status of a word, and the stage of a cell's life in which it happened. `is_known` is False for an unknown word."""
 
     status: Status
     stage: Stage
@@ -249,12 +249,12 @@ _KNOWN = {
 #: Words with a number at their end.
 _NUMBERED = re.compile(r"(fail_batch_invariance_at|fail_to_run_at_batch)_\d+")
 _OURS = frozenset(status.value for status in Status)
-#: What nobody knows did not pass: to call it anything better would be to invent a pass.
+#: An unknown word did not pass: any better status would invent a pass.
 _UNKNOWN = Meaning(Status.FAIL_TO_RUN, Stage.COMPILE, False)
 
 
 def meaning_of(word: str) -> Meaning:
-    """What a word stands for; one that nobody knows is never taken for a pass."""
+    """Return the meaning of a word; an unknown word is never taken for a pass."""
     word = word.strip()
     if match := _NUMBERED.fullmatch(word):
         word = f"{match[1]}_N"
@@ -267,7 +267,7 @@ def meaning_of(word: str) -> Meaning:
 
 #: Gigabytes as PyTorch counts them.
 _GB = 1e9
-#: Counters that mean here what they mean there.
+#: Counters with the same meaning in PyTorch and here.
 _COUNTS = ("unique_graphs", "graph_breaks", "cudagraph_skips")
 #: Every column that can become a metric.
 METRIC_OF = {
@@ -286,12 +286,12 @@ METRIC_OF = {
 def metrics_of(
     performance: Row | None, accuracy: Row | None, device: str
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Metrics and samples of a cell; a value of zero that means "failed" is none of them."""
+    """Return metrics and samples of a cell; a value of zero that means "failed" is none of them."""
     metrics: dict[str, float] = {}
     samples: dict[str, list[float]] = {}
 
     def take(row: Row, column: str, factor: float = 1.0) -> None:
-        """A zero or a text is no metric: the details have it. A count may be 0."""
+        """Add a column's metric; a zero or a text is none, and stays in the details. A count may be 0."""
         numbers = [value if factor == 1 else round(value * factor) for value in row.numbers(column)]
         if not numbers or not all(value > 0 or (value == 0 and column in _COUNTS) for value in numbers):
             return
@@ -322,9 +322,9 @@ def metrics_of(
 
 
 def is_cold(row: Row) -> bool:
-    """Whether `compilation_latency` was taken with `--cold-start-latency`, as PyTorch's nightly always does.
+    """Return whether `compilation_latency` was taken with `--cold-start-latency`, as PyTorch's nightly always does.
 
-    A table does not tell; one that is named as the nightly names them is believed to come from it.
+    A table does not record the flag; a table that is named as the nightly names its tables is believed to come from it.
     """
     if row.arguments:
         return bool(row.flag("cold_start_latency")) and not row.flag("warm_start_latency")

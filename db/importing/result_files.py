@@ -52,12 +52,12 @@ _CLOSE = re.compile(r"all_close_atol_([\d.eE+-]+)_rtol_([\d.eE+-]+)")
 
 
 def is_log(text: str) -> bool:
-    """Whether a text has a line that starts a sample."""
+    """Return whether a text has a line that starts a sample."""
     return "[Processing]" in text[: 1 << 20]
 
 
 def read_log(source: Source, damage: list[str]) -> list[Row]:
-    """A row per sample. Lines without a tag are ignored. Raises `ImportingError` where no sample begins in it."""
+    """Return a row per sample. Lines without a tag are ignored. Raises `ImportingError` where no sample begins in it."""
     rows: list[Row] = []
     for line, match in _tagged(source):
         if match["tag"] == "Processing":
@@ -107,7 +107,7 @@ def _take(row: Row, line: int, match: re.Match[str], damage: list[str]) -> None:
 
 
 def _name(row: Row) -> None:
-    """Fills in the cell's fields from the sample's [Config] and data types."""
+    """Fill in the cell's fields from the sample's [Config] and data types."""
     config: dict[str, str] = row.extra.get("config", {})
     types = " ".join(str(row.first(name)) for name in ("Datatype.eager", "DataType", "Datatype") if row.first(name))
     row.dtype = next((name for name in (*_RTOL, "int8") if name in types), None)
@@ -118,7 +118,7 @@ def _name(row: Row) -> None:
 
 
 def judge(measurement: Measurement, row: Row) -> None:
-    """Sets status, metrics and failure of a sample's measurement."""
+    """Set status, metrics and failure of a sample's measurement."""
     performance = row.extra.get("performance", {})
     eager, compiled = (_median(performance.get(side)) for side in ("eager", "compiled"))
     speedup = number(row.first(f"Speedup.{_WALL}"))
@@ -135,13 +135,13 @@ def _median(statistics: Any) -> float | None:
 
 
 def _outcome(row: Row, eager_ran: bool) -> tuple[Status, Stage, str]:
-    """Status, stage and reason of a sample."""
+    """Return status, stage and reason of a sample."""
     line = str(row.first("Result") or "")
     result = line.partition(":")[2].strip() or line.strip()
     if not result:
         return Status.CRASHED, Stage.START, "the log ends before the result"
     if result != "success":
-        # A failed compilation and a failed eager run look alike there but for the eager statistics.
+        # In the result, a failed compilation looks like a failed eager run, which has no eager statistics.
         failed = (Status.FAIL_TO_RUN, Stage.COMPILE) if eager_ran else (Status.EAGER_FAIL, Stage.EAGER)
         return (*failed, result)
     types = (value for name in ("DataType", "Datatype") for value in row.values.get(name, []))
@@ -153,7 +153,7 @@ def _outcome(row: Row, eager_ran: bool) -> tuple[Status, Stage, str]:
 
 
 def _is_correct(row: Row) -> bool | None:
-    """Judged by the tolerances of torch.testing, else by equality; None if the log has neither."""
+    """Return whether outputs agree, by the tolerances of torch.testing, else by equality; None if the log has neither."""
     rtol = _RTOL.get(row.dtype or "")
     for name, values in row.values.items():
         close = _CLOSE.search(name)
@@ -176,7 +176,7 @@ _NAME = re.compile(
 )
 _SIDE = re.compile(r"_(compilation_metrics|graph_breaks|graph_break_deduped|stats)(?=$|[-_.])")
 _TARGET = re.compile(r"(?:^|[-_])(performance|accuracy)(?=$|[-_.])")
-#: No name of a file is longer; a longer text is none of ours.
+#: No file's name is longer; a longer text is no name of PyTorch's.
 _LONGEST = 500
 _SIDES = {
     "compilation_metrics": Target.PHASES,
@@ -200,7 +200,7 @@ class FileName:
 
 
 def parse_name(stem: str) -> FileName:
-    """The parts of a file's name without its ending; missing parts are None."""
+    """Return the parts of a file's name without its ending; missing parts are None, a missing config is empty."""
     side_match = _SIDE.search(stem)
     side = _SIDES[side_match[1]] if side_match else None
     main = stem[: side_match.start()] if side_match else stem
@@ -218,7 +218,7 @@ def parse_name(stem: str) -> FileName:
 
 #: Characters of one field: the module's own limit is below what a stack trace in a table may have.
 _LONGEST_FIELD = 1 << 26
-#: What PyTorch calls the columns that name a row, first those of its tables, then those of its lists of graph breaks.
+#: PyTorch's names of the columns that name a row, first those of its tables, then those of its lists of graph breaks.
 _NAMES, _DEVICES, _BATCHES = ("name", "model"), ("dev", "device"), ("batch_size",)
 _NAMING = {*_NAMES, *_DEVICES, *_BATCHES}
 #: Columns of a row that failed before anything was counted; its other columns are zeros as padding.
@@ -228,9 +228,9 @@ _TELLING = {"speedup", "accuracy", "abs_latency", "batch_size", "reason", "graph
 
 
 def read_table(source: Source, damage: list[str]) -> list[Row]:
-    """The rows of a table. A damaged line is left out and reported in `damage` as `FILE:LINE: ...`.
+    """Return the rows of a table. A damaged line is left out and reported in `damage` as `FILE:LINE: ...`.
 
-    Raises `ImportingError` for one that is empty, or has no column with the names of models.
+    Raises `ImportingError` for a table that is empty, or has no column with the names of models.
     """
     header: list[str] = []
     rows: list[Row] = []
@@ -252,7 +252,7 @@ def read_table(source: Source, damage: list[str]) -> list[Row]:
 
 
 def _records(source: Source, damage: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Number and fields of every line that is not empty; of a field of several lines it is the number of the last one."""
+    """Yield number and fields of every line that is not empty; a record of several lines has the number of its last line."""
     before = csv.field_size_limit(_LONGEST_FIELD)
     reader = csv.reader(io.StringIO(source.text, newline=""), strict=True)
     try:
@@ -278,7 +278,7 @@ def _is_header(cells: Sequence[str]) -> bool:
 
 
 def _distinct(cells: Sequence[str]) -> list[str]:
-    """Column names; a repeated name gets its column's number."""
+    """Return the names of the columns; a repeated name gets its column's number."""
     names: dict[str, None] = {}
     for index, cell in enumerate(cells, start=1):
         name = cell.strip() or f"column_{index}"
@@ -317,7 +317,7 @@ def _target(header: Sequence[str]) -> Target:
 
 
 def _drop_padding(row: Row, named: dict[str, str]) -> None:
-    """Removes the zeros that pad a row: they were not measured."""
+    """Remove the zeros that pad a row: they were not measured."""
     if row.target is Target.PHASES:
         # Times are written with six digits, so a bare 0 is none.
         padding = [name for name in row.values if named[name] == "0"]
@@ -330,7 +330,7 @@ def _drop_padding(row: Row, named: dict[str, str]) -> None:
 
 
 def failed(row: Row) -> bool:
-    """Whether a row says that nothing was measured: a speedup of 0, or an accuracy other than `pass`."""
+    """Return whether a row says that nothing was measured: a speedup of 0, or an accuracy other than `pass`."""
     if row.target is Target.ACCURACY:
         return row.first("accuracy") != "pass"
     return row.target is Target.PERFORMANCE and number(row.first("speedup")) == 0
@@ -340,12 +340,12 @@ def failed(row: Row) -> bool:
 _MILLISECONDS = 1e11
 #: Times up to the year 2255, as a database keeps them.
 _END = 9e9
-#: What reading a record that is none can raise.
+#: Exceptions that reading a damaged record can raise.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 def read_records(source: Source, damage: list[str]) -> list[Row]:
-    """The rows of a file of records. A damaged record is left out and reported in `damage` as `FILE:LINE: ...`.
+    """Return the rows of a file of records. A damaged record is left out and reported in `damage` as `FILE:LINE: ...`.
 
     Raises `ImportingError` where nothing in it is JSON, and for a bundle.
     """
@@ -371,7 +371,7 @@ def read_records(source: Source, damage: list[str]) -> list[Row]:
 
 
 def _objects(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
-    """Number and content of every record: of its line in a file of lines, of its place in an array."""
+    """Yield number and content of every record: the number of its line in a file of lines, or of its place in an array."""
     text = source.text.lstrip("\ufeff \t\r\n")
     if not text:
         raise ImportingError(f"{source.name} is empty: nothing to import")
@@ -401,7 +401,7 @@ def _lines(source: Source, damage: list[str]) -> Iterator[tuple[int, Any]]:
 
 
 def _row_of(source: Source, line: int, record: Mapping[str, Any]) -> Row:
-    """The row of one record alone."""
+    """Return the row of one record alone."""
     metric, benchmark, model = record["metric"], record["benchmark"], record["model"]
     name = metric["name"]
     if not isinstance(name, str) or not isinstance(model["name"], str):
@@ -436,7 +436,7 @@ def _row_of(source: Source, line: int, record: Mapping[str, Any]) -> Row:
 
 def _target_of(source: Source, arguments: Mapping[str, Any], metric: str, is_number_as_text: bool) -> Target:
     named = parse_name(source.stem).target
-    # compile_times() hands over texts, so the times of the phases are the only numbers that come as such.
+    # compile_times() hands over texts, so the times of the phases are the only numbers that come as texts.
     if named is Target.PHASES or is_number_as_text:
         return Target.PHASES
     for target in (Target.ACCURACY, Target.PERFORMANCE):
@@ -446,7 +446,7 @@ def _target_of(source: Source, arguments: Mapping[str, Any], metric: str, is_num
 
 
 def _values(metric: Mapping[str, Any]) -> tuple[list[Value], bool]:
-    """The values, and whether they are texts: those stand in `extra_info`."""
+    """Return the values, and whether they are texts, which stand in `extra_info`."""
     extra = metric.get("extra_info")
     texts = extra.get("benchmark_values") if isinstance(extra, Mapping) else None
     numbers = metric.get("benchmark_values")
@@ -462,7 +462,7 @@ def _without(record: Mapping[str, Any], *known: str) -> dict[str, Any]:
 
 
 def _rest(metric: Mapping[str, Any]) -> dict[str, Any]:
-    """What a metric says besides its name and values."""
+    """Return the fields of a metric besides its name and values."""
     extra = metric.get("extra_info")
     extra = _without(extra, "benchmark_values") if isinstance(extra, Mapping) else extra
     rest = _without(metric, "name", "benchmark_values", "extra_info")
@@ -470,7 +470,7 @@ def _rest(metric: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _extra(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Every field that no other part of a row holds."""
+    """Return every field that no other part of a row holds."""
     rest = _without(record, "benchmark", "model", "metric", *_OF_UPLOADER)
     extra = {key: value for key, value in rest.items() if value is not None}
     if record.get("timestamp") is not None and _moment(record["timestamp"]) is None:
@@ -499,7 +499,7 @@ def _uploader(record: Mapping[str, Any]) -> Uploader:
 
 
 def _moment(value: Any) -> float | None:
-    """Seconds since 1970 of what a record calls its time: seconds, milliseconds, or a text; None for anything else."""
+    """Return seconds since 1970 of a record's time, which is seconds, milliseconds, or a text; None for anything else."""
     if (seconds := number(value)) is not None:
         seconds = seconds / 1000 if seconds > _MILLISECONDS else seconds
         return seconds if 0 <= seconds < _END else None
@@ -520,5 +520,5 @@ def _key(row: Row) -> str:
     return repr((*of_cell, row.benchmark, of_run, sorted(row.arguments.items(), key=str)))
 
 
-#: Under `benchmark.extra_info` of what `db.exporter` writes: the config as it was asked for, as JSON.
+#: The key, under `benchmark.extra_info` of records by `db.exporter`, of the config as it was requested, as JSON.
 REQUEST = "inductor_watch_config"

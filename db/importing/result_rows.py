@@ -1,4 +1,4 @@
-"""What every reader returns: rows of a source file, with values as they are spelled there. Also finds and reads the files."""
+"""Rows of a source file, which every reader returns, with values as they are spelled there. Also finds and reads the files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXACT_DIGITS = 15
 
 
 def spelled(text: str) -> Value:
-    """The finite number that a text spells, else the text; `nan`, `1_000` and a 400-digit number stay texts."""
+    """Return the finite number that a text spells, else the text; `nan`, `1_000` and a 400-digit number stay texts."""
     trimmed = text.strip()
     if len(trimmed) > 60 or not _NUMBER.fullmatch(trimmed):
         return text
@@ -41,7 +41,7 @@ def spelled(text: str) -> Value:
 
 
 def number(value: Any) -> float | None:
-    """The value as a finite number, else None."""
+    """Return the value as a finite number, else None."""
     if isinstance(value, str):
         value = spelled(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -54,7 +54,7 @@ def number(value: Any) -> float | None:
 
 
 def whole_number(value: Any) -> int | None:
-    """The value as a whole number from 0 to the limit of a database's column, else None."""
+    """Return the value as a whole number from 0 to the limit of a database's column, else None."""
     numeric = number(value)
     return int(numeric) if numeric is not None and numeric.is_integer() and 0 <= numeric < 2**31 else None
 
@@ -63,12 +63,12 @@ _WORDS: dict[str, Value] = {"true": True, "false": False, "none": None, "null": 
 
 
 def meant(value: Any) -> Any:
-    """A flag's value; the dashboard's tables store `True` and `None` as texts."""
+    """Return a flag's value: `True` and `None` that the dashboard's tables store as texts become values again."""
     return _WORDS.get(value.lower(), value) if isinstance(value, str) else value
 
 
 def plain(value: Any) -> Any:
-    """A JSON value without numbers that strict JSON does not have: these become texts."""
+    """Return a JSON value without numbers that strict JSON does not have: these become texts."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**300:
@@ -117,7 +117,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Uploader:
-    """What a record's uploader says about its run; None where it says nothing."""
+    """The run that a record's uploader describes; a field is None where the uploader says nothing."""
 
     repo: str | None = None
     branch: str | None = None
@@ -131,10 +131,10 @@ class Uploader:
 class Row:
     """One row. `values` has the file's column names in their order; several values of a column are samples.
 
-    What the row itself says of its cell is in `device` to `backend`. `benchmark` is the name of the benchmark in a JSON
-    record, None for a row of a table. `arguments` are those of the program that measured; `extra` is whatever else the
-    record holds. `padded` says that the file filled the row up with zeros; `surplus` holds values of a table that differ
-    from those of the JSON beside it.
+    `device` to `backend` are what the row itself says of its cell. `benchmark` is the name of the benchmark in a JSON
+    record, None for a row of a table. `arguments` are those of the program that measured; `extra` has all other fields of the
+    record. `padded` says that the file filled the row up with zeros; `surplus` holds values of a table that the JSON beside it
+    does not have.
     """
 
     source: Source
@@ -157,21 +157,21 @@ class Row:
     notes: list[str] = field(default_factory=list)
 
     def flag(self, name: str) -> Any:
-        """An argument's value; None if it is missing."""
+        """Return an argument's value; None if it is missing."""
         return meant(self.arguments.get(name))
 
     @property
     def place(self) -> str:
-        """`FILE:LINE`."""
+        """The row's place in its file, as `FILE:LINE`."""
         return f"{self.source.name}:{self.line}"
 
     def first(self, name: str) -> Value:
-        """The first value of a column, or None where there is none."""
+        """Return the first value of a column, or None where there is none."""
         values = self.values.get(name)
         return values[0] if values else None
 
     def numbers(self, name: str) -> list[float]:
-        """The values of a column, if there are any and all are numbers."""
+        """Return the values of a column, if there are any and all are numbers."""
         numbers = [value for value in map(number, self.values.get(name, ())) if value is not None]
         return numbers if len(numbers) == len(self.values.get(name, ())) else []
 
@@ -183,7 +183,7 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (code
 
 
 def find_files(places: Iterable[Path]) -> list[Path]:
-    """The given files, and all files with a known ending below the given folders.
+    """Return the given files, and all files with a known ending below the given folders.
 
     Sorted by name, so that the order and the way of naming the files do not matter.
     """
@@ -196,7 +196,7 @@ def find_files(places: Iterable[Path]) -> list[Path]:
 
 
 def read_source(path: Path) -> Source:
-    """A file's text, unpacked if it is gzipped; undecodable bytes become U+FFFD.
+    """Return a file's text, unpacked if it is gzipped; undecodable bytes become U+FFFD.
 
     Raises `ImportingError` for a file that is not there, not regular, unreadable, or larger than `LARGEST`.
     """
@@ -222,5 +222,5 @@ def read_source(path: Path) -> Source:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text. They end in LF or CR LF, or in CR if the text has no LF."""
+    """Return the lines of a text. They end in LF or CR LF, or in CR if the text has no LF."""
     return text.replace("\r\n", "\n").split("\n") if "\n" in text else text.split("\r")
