@@ -1,4 +1,4 @@
-"""Cells: which a question is about, their names, and what names the store has."""
+"""Cells: the filters that choose them, their names, and the names that the store has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_CELL = {
 
 @dataclass(frozen=True, slots=True)
 class CellFilter:
-    """An empty tuple lets everything through. `configs` takes names and `config_id`s alike."""
+    """A choice of cells. An empty tuple lets everything through; `configs` takes names and `config_id`s alike."""
 
     suites: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -39,27 +39,27 @@ class CellFilter:
             object.__setattr__(self, name, tuple(clean(wanted) for wanted in getattr(self, name)))
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """For the WHERE of a select that joins cells, models and configs."""
+        """Return conditions for the WHERE of a select that joins cells, models and configs."""
         return [*self._among(_OF_CELL), *self._of_config(ConfigRow.name, ConfigRow.config_id)]
 
     def of_results(self) -> list[ColumnElement[bool]]:
-        """For the WHERE of a select from the view `results`."""
+        """Return conditions for the WHERE of a select from the view `results`."""
         columns = {name: results.c[name.removesuffix("s")] for name in _OF_CELL}
         return [*self._among(columns), *self._of_config(results.c.config, results.c.config_id)]
 
     def of_summaries(self) -> list[ColumnElement[bool]]:
-        """For the WHERE of a select that joins summaries and configs; models cannot be asked for."""
+        """Return conditions for the WHERE of a select that joins summaries and configs; there is none on models."""
         columns = {name: summaries.c[name.removesuffix("s")] for name in _OF_CELL if name != "models"}
         return [*self._among(columns), *self._of_config(ConfigRow.name, ConfigRow.config_id)]
 
     def matches(self, cell: CellName) -> bool:
-        """Whether it lets a cell through."""
+        """Return whether the filter lets a cell through."""
         asked = ((getattr(self, name), getattr(cell, name.removesuffix("s"))) for name in _OF_CELL)
         of_config = not self.configs or cell.config in self.configs or cell.config_id in self.configs
         return of_config and all(not names or value in names for names, value in asked)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         return {name: list(getattr(self, name)) for name in self.__dataclass_fields__}
 
     def _among(self, columns: Mapping[str, Any]) -> list[ColumnElement[bool]]:
@@ -73,7 +73,7 @@ EVERYTHING = CellFilter()
 
 
 def check_filter(source: Source, wanted: CellFilter) -> None:
-    """Raises `FilterError`, one line with the nearest names, if the filter asks for a name that no cell has."""
+    """Raise `FilterError`, one line with the nearest names, if the filter asks for a name that no cell has."""
     with connected(source) as conn:
         for _, word, names, known, also in _asked(conn, wanted):
             for name in names:
@@ -82,10 +82,10 @@ def check_filter(source: Source, wanted: CellFilter) -> None:
 
 
 def expand_patterns(source: Source, wanted: CellFilter) -> CellFilter:
-    """The filter with every pattern, such as `Bert*`, as the names in the database that it matches.
+    """Return the filter with every pattern, such as `Bert*`, replaced by the names in the database that it matches.
 
-    What is a name itself stays that name, whatever characters it has. Raises `FilterError`, one line with the nearest
-    names, for what is no name and matches none.
+    A model may be written as `SUITE/MODEL`. A text that is itself a name stays that name, whatever characters it has. Raises
+    `FilterError`, one line with the nearest names, for a text that is no name and matches none.
     """
     expanded: dict[str, tuple[str, ...]] = {}
     with connected(source) as conn:
@@ -102,7 +102,7 @@ def expand_patterns(source: Source, wanted: CellFilter) -> CellFilter:
 
 
 def _split_suites(conn: Connection, wanted: CellFilter) -> CellFilter:
-    """`SUITE/MODEL` among the models, as tables print it, becomes a suite and a model."""
+    """Split the models into suites and models, if all of them are written as `SUITE/MODEL`, as tables print them."""
     suites = set(conn.execute(select(Model.suite).distinct()).scalars())
     pairs = [name.partition("/") for name in wanted.models]
     if not pairs or not all(suite in suites for suite, _, _ in pairs):
@@ -112,7 +112,7 @@ def _split_suites(conn: Connection, wanted: CellFilter) -> CellFilter:
 
 
 def _asked(conn: Connection, wanted: CellFilter) -> Iterator[tuple[str, str, tuple[str, ...], set[str], set[str]]]:
-    """Of each field that asks for anything: its name, its word, what it asks for, the known names, and other known ids."""
+    """Yield, for each field that asks for anything, its name, its word, the names it asks for, the known names and known ids."""
     for field, column in _OF_CELL.items():
         if names := getattr(wanted, field):
             yield field, field.removesuffix("s"), names, set(conn.execute(select(column).distinct()).scalars()), set()
@@ -125,16 +125,16 @@ def _unknown(word: str, name: str, known: Iterable[str]) -> FilterError:
     return FilterError(f"the database has no {word} {one_line(name)!r}{nearest(name, known)}")
 
 
-#: What names a cell.
+#: The columns that name a cell.
 CELL_COLUMNS = ("cell_id", "suite", "model", "phase", "dtype", "device", "batch_size", "config", "config_id")
 
-#: What `cell_names` gives.
+#: The result of `cell_names`.
 CellNames: TypeAlias = pd.DataFrame
 
 
 @dataclass(frozen=True, slots=True)
 class CellName:
-    """What names a cell: the values of `CELL_COLUMNS`."""
+    """The name of a cell: the values of `CELL_COLUMNS`."""
 
     cell_id: str
     suite: str
@@ -158,12 +158,12 @@ class CellName:
 
     @property
     def place(self) -> tuple[str | int, ...]:
-        """Return what cells are sorted by."""
+        """Return the key by which cells are sorted."""
         return *self.axes, self.config, self.config_id
 
 
 def names_query() -> Query:
-    """A select of `CELL_COLUMNS` of all cells; its FROM has cells, models and configs."""
+    """Return a select of `CELL_COLUMNS` of all cells; its FROM has cells, models and configs."""
     of_cell = (CellRow.phase, CellRow.dtype, CellRow.device, CellRow.batch_size)
     return (
         select(CellRow.cell_id, Model.suite, Model.name.label("model"), *of_cell)
@@ -174,7 +174,7 @@ def names_query() -> Query:
 
 
 def cell_names(source: Source, filters: CellFilter = EVERYTHING) -> CellNames:
-    """`CELL_COLUMNS` and `cell`, the name that people use, of the stored cells in the order of their names.
+    """Return `CELL_COLUMNS` and `cell`, the name that people use, of the stored cells in the order of their names.
 
     The index has the database's numbers of the cells.
     """
@@ -185,7 +185,7 @@ def cell_names(source: Source, filters: CellFilter = EVERYTHING) -> CellNames:
 
 
 def spelled(names: pd.DataFrame) -> list[str]:
-    """What people call these cells (rows of `CELL_COLUMNS`), as `collector.vocabulary.Cell` writes itself."""
+    """Return the names that people use for some cells (rows of `CELL_COLUMNS`), as `collector.vocabulary.Cell` writes itself."""
     columns = (names[name] for name in ("suite", "model", "phase", "dtype", "device", "batch_size", "config"))
     return [
         f"{suite}/{model} {phase} {dtype} {device} {batch_word(batch_size)} {config}"
@@ -195,7 +195,7 @@ def spelled(names: pd.DataFrame) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ConfigInfo:
-    """A way of compiling, as it was asked for; `collector.vocabulary.Config.from_json` reads `request`."""
+    """A config as it was requested; `collector.vocabulary.Config.from_json` reads `request`."""
 
     config_id: str
     name: str
@@ -212,7 +212,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Every name that some cell has, sorted."""
+    """All names of the stored cells by kind, sorted."""
 
     suites: tuple[str, ...]
     models: tuple[ModelInfo, ...]
@@ -223,20 +223,20 @@ class Axes:
 
 
 def revision(source: Source) -> int:
-    """A number that grows whenever the data changes: the first argument of whatever is cached."""
+    """Return a number that grows whenever the data changes: the first argument of every cached function."""
     with connected(source) as conn:
         return int(conn.execute(select(Meta.value).where(Meta.key == "revision")).scalar() or 0)
 
 
 def branches(source: Source) -> list[str]:
-    """Branches that have runs, the one that ran last first."""
+    """Return the branches that have runs, the one that ran last first."""
     query = select(Run.branch).group_by(Run.branch).order_by(func.max(Run.started_at).desc())
     with connected(source) as conn:
         return list(conn.execute(query).scalars())
 
 
 def runs_with(source: Source, filters: CellFilter) -> frozenset[str]:
-    """The ids of the runs that planned a cell under a filter. It cannot ask for models (`CellFilter.of_summaries`)."""
+    """Return the ids of the runs that planned or measured a cell under a filter, whose models do not count (`of_summaries`)."""
     query = select(Run.run_id).join(summaries, summaries.c.run == Run.id).distinct()
     query = query.join(ConfigRow, ConfigRow.id == summaries.c.config).where(*filters.of_summaries())
     with connected(source) as conn:
@@ -244,7 +244,7 @@ def runs_with(source: Source, filters: CellFilter) -> frozenset[str]:
 
 
 def axes(source: Source) -> Axes:
-    """Every suite, model, phase, dtype, device and config of the stored cells."""
+    """Return every suite, model, phase, dtype, device and config of the stored cells."""
     with connected(source) as conn:
         models = conn.execute(select(Model.suite, Model.name).order_by(Model.suite, Model.name)).all()
         kinds = conn.execute(select(CellRow.phase, CellRow.dtype, CellRow.device).distinct()).all()

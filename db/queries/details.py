@@ -36,13 +36,13 @@ from db.schema import (
 )
 from db.stored_values import from_epoch, unpack
 
-#: In the details of a measurement that was not timed again: the night whose results count for it, by the name of the store.
+#: A key in the details of a measurement that was not timed again: the store's name of the night whose results count for it.
 SAME_CODE_AS = "same_code_as"
 
 
 @dataclass(frozen=True, slots=True)
 class CellInfo:
-    """One cell of the matrix; `config` is the name of its config, `request` what was asked for."""
+    """One cell of the matrix; `config` is the name of its config, `request` the config as it was requested."""
 
     cell_id: str
     suite: str
@@ -56,14 +56,14 @@ class CellInfo:
     request: dict[str, Any]
 
     def as_cell(self) -> Cell:
-        """The collector's own value, for a repro command."""
+        """Return the collector's own value of the cell, for a repro command."""
         config = Config.from_json(self.request)
         return Cell(self.suite, self.model, Phase(self.phase), self.dtype, self.device, self.batch_size, config)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementInfo:
-    """One measurement. `metrics` holds only what was measured; `stage` to `hint` are None unless it failed.
+    """One measurement. `metrics` has only measured metrics; `stage` to `hint` are None unless it failed.
 
     `spread` is the robust relative spread of each sampled metric; `details` and `log_tail` are the evidence.
     """
@@ -86,7 +86,7 @@ class MeasurementInfo:
     log_tail: str | None
 
 
-#: What `MeasurementInfo` has as the view `results` gives it.
+#: Fields of `MeasurementInfo` that are columns of the view `results`, with the same values.
 _PLAIN = (
     *("run_id", "replicate", "status", "wall_s", "stage", "exception", "message", "hint"),
     *("program_id", "environment_id"),
@@ -94,7 +94,7 @@ _PLAIN = (
 
 
 def cell(source: Source, cell_id: str) -> CellInfo | None:
-    """The cell of that id, or None."""
+    """Return the cell of that id, or None."""
     query = names_query().add_columns(ConfigRow.request).where(CellRow.cell_id == cell_id)
     with connected(source) as conn:
         row = conn.execute(query).mappings().first()
@@ -102,7 +102,7 @@ def cell(source: Source, cell_id: str) -> CellInfo | None:
 
 
 def measurement(source: Source, run_id: str, cell_id: str) -> MeasurementInfo | None:
-    """The newest measurement of a cell in a run, with its evidence; None where the run has none."""
+    """Return the newest measurement of a cell in a run, with its evidence; None where the run has none."""
     with connected(source) as conn:
         row, info = _row(conn, run_id, cell_id), cell(conn, cell_id)
         if row is None or info is None:
@@ -121,7 +121,7 @@ def measurement(source: Source, run_id: str, cell_id: str) -> MeasurementInfo | 
 
 
 def samples(source: Source, run_id: str, cell_id: str) -> dict[str, NDArray[np.float64]]:
-    """Raw samples by metric, in the metric's unit and the order they were taken; empty where none were kept."""
+    """Return raw samples by metric, in the metric's unit and the order they were taken; empty where none were kept."""
     with connected(source) as conn:
         row = _row(conn, run_id, cell_id)
         if row is None:
@@ -134,7 +134,10 @@ def samples(source: Source, run_id: str, cell_id: str) -> dict[str, NDArray[np.f
 def evidence(
     source: Source, run_id: str, cell_id: str, replicate: int | None = None
 ) -> tuple[dict[str, Any], str | None]:
-    """Details (empty where there are none) and the end of the log (None where none was kept)."""
+    """Return details (empty where there are none) and the end of the log (None where none was kept).
+
+    Without a replicate they are those of the newest measurement.
+    """
     with connected(source) as conn:
         row = _row(conn, run_id, cell_id, replicate)
         if row is None:
@@ -146,7 +149,7 @@ def evidence(
 
 
 def checked_by_cosine(source: Source, runs: Iterable[int], cell_ids: Iterable[str]) -> frozenset[tuple[str, str, int]]:
-    """The measurements (run_id, cell_id, replicate) whose outputs were compared with eager's alone, by no reference.
+    """Return the measurements (run_id, cell_id, replicate) whose outputs were compared with eager's alone, by no reference.
 
     `runs` are the database's numbers of runs.
     """
@@ -155,7 +158,10 @@ def checked_by_cosine(source: Source, runs: Iterable[int], cell_ids: Iterable[st
 
 
 def details_with(source: Source, word: str, *where: ColumnElement[bool]) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """The details in which a word occurs, by run_id, cell_id and replicate; `where` is about measurements and evidence."""
+    """Return the details in which a word occurs, by run_id, cell_id and replicate.
+
+    `where` has conditions on measurements, evidence, runs and cells.
+    """
     row = measurements.c
     of_row = (row.run == Evidence.run, row.cell == Evidence.cell, row.replicate == Evidence.replicate)
     query = (
@@ -172,14 +178,14 @@ def details_with(source: Source, word: str, *where: ColumnElement[bool]) -> dict
 
 
 def details_of(source: Source, runs: Iterable[int], cell_id: str) -> list[dict[str, Any]]:
-    """The details of all measurements of a cell that passed in these runs (by number), the order of their keys."""
+    """Return the details of all measurements of a cell that passed in these runs (by number), in the order of their keys."""
     passed = measurements.c.status == Status.PASS.value
     found = details_with(source, "", Evidence.run.in_(list(runs)), CellRow.cell_id == cell_id, passed)
     return [found[key] for key in sorted(found)]
 
 
 class _Nights:
-    """The nights that bundles mean by a name: two of one name have different ones in the store (`db.nights`)."""
+    """The store's names of nights that bundles name: two nights of one name have different names in the store (`db.nights`)."""
 
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
@@ -210,19 +216,19 @@ class _Nights:
 
 
 def program(source: Source, program_id: str) -> dict[str, Any] | None:
-    """The effective options behind a `program_id`; None if it is unknown or its record was lost."""
+    """Return the effective options behind a `program_id`; None if it is unknown or its record was lost."""
     with connected(source) as conn:
         return conn.execute(select(Program.options).where(Program.program_id == program_id)).scalar()
 
 
 def environment(source: Source, environment_id: str) -> dict[str, Any] | None:
-    """The fingerprint behind an `environment_id`; None if it is unknown or its record was lost."""
+    """Return the fingerprint behind an `environment_id`; None if it is unknown or its record was lost."""
     with connected(source) as conn:
         return conn.execute(select(Environment.data).where(Environment.environment_id == environment_id)).scalar()
 
 
 def configs_of(source: Source, config_ids: Iterable[str]) -> dict[str, Config]:
-    """The configs of these `config_id`s that the database knows and this version can read."""
+    """Return the configs of these `config_id`s that the database knows and this version can read."""
     configs: dict[str, Config] = {}
     for config_id, request in by_key(source, ConfigRow.config_id, ConfigRow.request, config_ids).items():
         with suppress(ValueError, TypeError):  # another version's request cannot be measured here
@@ -231,9 +237,9 @@ def configs_of(source: Source, config_ids: Iterable[str]) -> dict[str, Config]:
 
 
 def throttled_by(details: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """What held a GPU's clocks down right after the timed rounds, sorted; None where nobody looked (a CPU).
+    """Return the reasons that held a GPU's clocks down right after the timed rounds, sorted; None where none were read (a CPU).
 
-    Reasons before the rounds do not count: they come from what the GPU did until then.
+    Reasons before the rounds do not count: they come from the GPU's work until then.
     """
     readings = details.get("surroundings")
     after = readings.get("after") if isinstance(readings, Mapping) else None
@@ -251,13 +257,13 @@ def _row(conn: Connection, run_id: str, cell_id: str, replicate: int | None = No
 
 
 def _key(table: type[Samples | Evidence], row: Row[Any]) -> tuple[ColumnElement[bool], ...]:
-    """The condition that a row of `table` belongs to a row of `results`."""
+    """Return the condition that a row of `table` belongs to a row of `results`."""
     run = select(Run.id).where(Run.run_id == row.run_id).scalar_subquery()
     of_cell = select(CellRow.id).where(CellRow.cell_id == row.cell_id).scalar_subquery()
     return table.run == run, table.cell == of_cell, table.replicate == row.replicate
 
 
-#: What the details of a timed measurement say of its kernels, its memory and the host.
+#: Keys in the details of a timed measurement that describe its kernels, its memory and the host.
 _OF_KERNELS = (
     *("compiled_kernels", "eager_kernels", "outside_kernels", "autotuned", "kernel_lines"),
     *("saved_tensors", "peak_lines", "host_parts_us", "roof", "no_roof"),
@@ -265,7 +271,7 @@ _OF_KERNELS = (
 
 
 def code_of(source: Source, run_id: str, cell_id: str) -> Code | None:
-    """The code of a run's newest measurement of a cell; None where none is stored."""
+    """Return the code of a run's newest measurement of a cell; None where none is stored."""
     query = select(results.c.code_id).where(results.c.run_id == run_id, results.c.cell_id == cell_id)
     with connected(source) as conn:
         code_id = conn.execute(query.order_by(results.c.started_at.desc()).limit(1)).scalar()
@@ -273,18 +279,18 @@ def code_of(source: Source, run_id: str, cell_id: str) -> Code | None:
 
 
 def codes(source: Source, code_ids: Iterable[str]) -> dict[str, Code]:
-    """The codes of these ids; those that are not stored are left out."""
+    """Return the codes of these ids; ids that are not stored are left out."""
     stored = by_key(source, CodeRow.code_id, CodeRow.graphs, code_ids)
     return {key: Code.from_json({"code_id": key, "graphs": json.loads(graphs)}) for key, graphs in stored.items()}
 
 
 def texts_of(source: Source, text_ids: Iterable[str]) -> dict[str, str]:
-    """The texts of these ids; those that are not stored are left out."""
+    """Return the texts of these ids; ids that are not stored are left out."""
     return by_key(source, CodeText.text_id, CodeText.text, text_ids)
 
 
 def with_kernels(source: Source, cell_id: str, details: Mapping[str, Any]) -> dict[str, Any]:
-    """A measurement's details, with the kernels of the night that timed its code if it was not timed again."""
+    """Return a measurement's details, with the kernels of the night that timed its code if it was not timed again."""
     row = results.c
     timed = select(row.run_id).where(row.night == details.get(SAME_CODE_AS), row.cell_id == cell_id)
     timed = timed.where(row.compiled_ms.is_not(None)).order_by(row.started_at.desc()).limit(1)
@@ -295,21 +301,21 @@ def with_kernels(source: Source, cell_id: str, details: Mapping[str, Any]) -> di
 
 
 def is_untimed() -> ColumnElement[bool]:
-    """The condition that a measurement was compiled and not timed (`Settings.code_only`, or its code was known)."""
+    """Return the condition that a measurement was compiled and not timed (`Settings.code_only`, or its code was known)."""
     row = measurements.c
     return and_(row.status == Status.PASS.value, row.code_id.is_not(None), row.compiled_ms.is_(None))
 
 
 def same_code_as(source: Source, runs: Iterable[int]) -> dict[tuple[str, str, int], str]:
-    """The night whose results count for each measurement of these runs (by number) that was not timed for that reason.
+    """Return the night whose results count for each measurement of these runs (by number) that was not timed for that reason.
 
-    By run_id, cell_id and replicate.
+    The keys are run_id, cell_id and replicate.
     """
     found = details_with(source, SAME_CODE_AS, Evidence.run.in_(list(runs)), is_untimed())
     return {key: str(details[SAME_CODE_AS]) for key, details in found.items() if details.get(SAME_CODE_AS)}
 
 
-#: Runs that are read at most: the newest.
+#: The most runs that are read, the newest ones.
 _RUNS = 200
 _NAMES = tuple(field.name for field in fields(CellName))
 

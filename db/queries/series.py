@@ -39,20 +39,20 @@ from db.schema import (
 
 #: Runs of a testbed that a noise model looks back on: older ones are of another machine room and another compiler.
 LOOK_BACK = 30
-#: Can be asked for like a metric: 1 where power or heat held the GPU's clocks down, 0 where not, NaN where nobody looked.
+#: Read like a metric: 1 where power or heat held the GPU's clocks down, 0 where not, NaN where the reasons were not read.
 THROTTLED = "throttled"
 _OF_CELL = (CellRow.cell_id, CellRow.model, CellRow.phase, CellRow.dtype, CellRow.device, CellRow.batch_size)
 
-#: Reads `rows_of_runs` of one run, by its number; a server keeps what it has read.
+#: Returns `rows_of_runs` of one run, by its number; a server caches the result.
 ReadRun = Callable[[int], pd.DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """What the store holds of some cells. All numbers of runs, cells, commits, models, testbeds and programs are the store's.
+    """The stored measurements of some cells. Runs, cells, commits, models, testbeds and programs are numbers of the store.
 
     - `rows`: as `rows_of_runs`, of the chosen cells only; the runs in any order
-    - `runs`: run, night, branch, commit and testbed of each run, oldest first; what confirms a night stands with the night
+    - `runs`: run, night, branch, commit and testbed of each run, oldest first; runs that confirm a night stand with the night
     - `cells`: cell, cell_id, model, phase, dtype, device and batch_size of each cell
     """
 
@@ -71,13 +71,13 @@ def repeats(
     with_untimed: bool = True,
     of_sides: Sequence[str] = (),
 ) -> Repeats:
-    """The measurements that the cells of some sides have on the sides' testbeds.
+    """Return the measurements that the cells of some sides have on the sides' testbeds.
 
-    Of each testbed the sides' own runs count, and the newest `look_back` runs that started no later than the newest of
-    those, with what confirms their nights. `of_sides` are further metrics, which are read of the sides' own runs only: other
-    rows have NaN. `read` is called for the rows of each run instead of reading them all at once. What was not timed, since
-    its code is known, counts for the sides' own runs only, and not there unless `with_untimed`. Raises `KeyError` for a
-    metric that does not exist.
+    Of each testbed the sides' own runs count, and the newest `look_back` runs that started no later than the newest own run,
+    with the runs that confirm their nights. `of_sides` are further metrics, which are read of the sides' own runs only: other
+    rows have NaN. `read` is called for the rows of each run instead of reading them all at once, and decides on the metrics.
+    A measurement that was not timed, since its code is known, counts for the sides' own runs only, and not there unless
+    `with_untimed`. Raises `KeyError` for a metric that does not exist.
     """
     own = sorted({key for side in sides for key in side.keys})
     measured = select(measurements.c.cell).where(measurements.c.run.in_(own)).distinct()
@@ -103,7 +103,7 @@ def repeats(
 def rows_of_runs(
     source: Source, runs: Iterable[int], metrics: Sequence[str], *, of_cells: Select[int] | None = None
 ) -> pd.DataFrame:
-    """A row for each measurement of these runs (by number), in the order of run, cell and replicate.
+    """Return a row for each measurement of these runs (by number), in the order of run, cell and replicate.
 
     Columns: run, cell, replicate, program (NaN where it is not known), passed and untimed (1 or 0), started_at (seconds
     since 1970) and the metrics (NaN where not measured); `THROTTLED` can be asked for like a metric. Raises `KeyError` for
@@ -128,9 +128,10 @@ def _column(name: str) -> ColumnElement[Any]:
 
 
 def judged_value(name: str) -> ColumnElement[Any]:
-    """Return what is judged of a metric: its value, at least its floor, and NULL for tuning under shared results.
+    """Return the column of a metric as it is judged: its value, or its floor if that is higher.
 
-    Who tunes first for all tunes long, whatever torch does. Raises `KeyError` for a metric that does not exist.
+    A metric with a floor (the tuning time) is NULL on testbeds that share tuning results: the process that tunes first tunes for
+    all, and takes long whatever torch does. Raises `KeyError` for a metric that does not exist.
     """
     value, floor = measurements.c[METRICS[name].name], METRICS[name].floor
     if not floor:
@@ -141,7 +142,7 @@ def judged_value(name: str) -> ColumnElement[Any]:
 
 
 def _runs(conn: Connection, sides: Sequence[Side], look_back: int) -> pd.DataFrame:
-    """The sides' own runs, and for each testbed those that the noise is learned from."""
+    """Return the sides' own runs, and for each testbed the runs that the noise is learned from."""
     wanted = {key for side in sides for key in side.keys}
     newest: dict[str, float] = {}
     for run in (run for side in sides for run in side.runs):
@@ -160,7 +161,7 @@ def _runs(conn: Connection, sides: Sequence[Side], look_back: int) -> pd.DataFra
     return frame(conn, query.order_by(*order_in_time(), Run.id))
 
 
-#: Runs that one query asks for.
+#: The most runs that one query asks for.
 _CHUNK = 50
 
 
@@ -168,7 +169,7 @@ _CHUNK = 50
 class SeriesRun:
     """One run as a point of series. `key` and `environment` are the database's own numbers, good for this database only.
 
-    `position` is the place of its commit in the imported history, None where no import told it. `environment` is that of
+    `position` is the place of its commit in the imported history, None where it was not imported. `environment` is that of
     the run's first cell, None where it is not known or nothing was measured.
     """
 
@@ -184,10 +185,10 @@ class SeriesRun:
 
 
 def series_runs(source: Source, *, branch: str | None = None) -> list[SeriesRun]:
-    """All runs (of a branch) in the order of the repository's history: by the place of their commits, then in time.
+    """Return all runs (of a branch) in the order of the repository's history: by the place of their commits, then in time.
 
     A commit that no import has placed comes after every placed one that had been measured when its run started. Where
-    bundles date every such commit of a branch, as those of released builds do, these come by their dates among each other.
+    bundles date every such commit of a branch, as bundles of released builds do, these come by their dates among each other.
     """
     first = (
         select(measurements.c.environment).where(measurements.c.run == Run.id).order_by(measurements.c.cell).limit(1)
@@ -214,12 +215,12 @@ def series_runs(source: Source, *, branch: str | None = None) -> list[SeriesRun]
         place = reached[line] if run.position is None else run.position
         by_date = date if run.position is None and line not in undated else 0.0
         places.append((*line, place, run.position is None, by_date))
-    order = sorted(range(len(runs)), key=places.__getitem__)  # stable: by start where the places are one
+    order = sorted(range(len(runs)), key=places.__getitem__)  # stable: runs of one place stay by start
     return [runs[at] for at in order]
 
 
 def runs_in_order(source: Source) -> list[str]:
-    """The names of all runs, those of each branch in the order of `series_runs`, branches among each other by date."""
+    """Return the names of all runs, in each branch in the order of `series_runs`, branches among each other by date."""
     reached: dict[tuple[str, str], float] = {}
     dated = []
     for run in series_runs(source):
@@ -230,7 +231,7 @@ def runs_in_order(source: Source) -> list[str]:
 
 
 def passing_values(source: Source, runs: Sequence[int], metric: str) -> NDArray[np.float64]:
-    """Run, cell (both by number) and value of each cell of these runs that passed with a positive value of a metric."""
+    """Return run, cell (both by number) and value of each cell of these runs that passed with a positive value of a metric."""
     row = measurements.c
     value = row[METRICS[metric].name]
     query = select(row.run, row.cell, value).where(row.status == Status.PASS, value > 0)
@@ -244,12 +245,12 @@ def passing_values(source: Source, runs: Sequence[int], metric: str) -> NDArray[
 
 
 def series_values(source: Source, runs: Sequence[int], metrics: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-    """What these runs (by number) measured, some runs at a time: columns run, cell, passed and the metrics.
+    """Yield the values that these runs (by number) measured, some runs at a time: columns run, cell, passed and the metrics.
 
-    `passed` is 1, 0 for a failure, and NaN for what could not be asked (`skipped`, `unavailable`); a metric that was not
-    measured is NaN, and values are as `judged_value` has them. A cell that was not timed again, since its code is known, has
-    no row: it tells nothing new. Run and cell are the database's own numbers. Replicates have a row each. Raises `KeyError`
-    for a metric that does not exist.
+    `passed` is 1, 0 for a failure, and NaN for a cell that could not be judged (`NOT_APPLICABLE`, such as `skipped`); a metric
+    that was not measured is NaN, and values are as `judged_value` has them. A cell that was not timed again, since its code is
+    known, has no row: it tells nothing new. Run and cell are the database's own numbers. Replicates have a row each. Raises
+    `KeyError` for a metric that does not exist.
     """
     row = measurements.c
     passed = case((row.status == Status.PASS, 1), (row.status.in_(sorted(NOT_APPLICABLE)), None), else_=0)
@@ -264,7 +265,7 @@ def series_values(source: Source, runs: Sequence[int], metrics: Sequence[str]) -
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What one measurement was made with: the database's numbers of its program and environment, and how it ended."""
+    """The program and environment of one measurement, by the database's numbers, and its status."""
 
     program: int | None
     environment: int | None
@@ -272,7 +273,7 @@ class Surroundings:
 
 
 def surroundings(source: Source, wanted: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Surroundings]:
-    """Of each (run, cell), by number, that was measured: the newest replicate's program, environment and status."""
+    """Return program, environment and status of the newest replicate of each (run, cell), by number, that was measured."""
     of_run: dict[int, list[int]] = {}
     for run, cell in sorted(set(wanted)):
         of_run.setdefault(run, []).append(cell)
@@ -289,12 +290,12 @@ def surroundings(source: Source, wanted: Iterable[tuple[int, int]]) -> dict[tupl
 
 
 def environments_of(source: Source, numbers: Iterable[int | None]) -> dict[int, dict[str, Any]]:
-    """The fingerprints of these environments (by number), those whose record was lost left out."""
+    """Return the fingerprints of these environments (by number); environments whose record was lost are left out."""
     return by_key(source, Environment.id, Environment.data, numbers)
 
 
 def programs_of(source: Source, numbers: Iterable[int | None]) -> dict[int, dict[str, Any]]:
-    """The effective options of these programs (by number), those whose record was lost left out."""
+    """Return the effective options of these programs (by number); programs whose record was lost are left out."""
     return by_key(source, Program.id, Program.options, numbers)
 
 
@@ -306,7 +307,7 @@ _COUNTS = ("planned", "measured", "passed", "failed", "not_applicable")
 
 
 def model_history(source: Source, suite: str, model: str, *, metrics: Sequence[str] = HISTORY_METRICS) -> pd.DataFrame:
-    """All cells of a model over all runs that planned or measured them, oldest run first.
+    """Return all cells of a model over all runs that planned or measured them, oldest run first.
 
     Columns: run_id, branch, started_at (UTC), attempt, label, commit, testbed_id; cell_id, phase, dtype, device,
     batch_size, config, config_id; replicate, status, program_id and the metrics (NaN where not measured, and where a cell
@@ -336,13 +337,12 @@ def model_history(source: Source, suite: str, model: str, *, metrics: Sequence[s
 
 
 def suite_history(source: Source, *, filters: CellFilter = EVERYTHING, branch: str | None = None) -> pd.DataFrame:
-    """Every group's figures over all runs, oldest run first, then by name, from the summaries (models cannot be filtered).
+    """Return every group's figures over all runs, oldest run first, then by name, from the summaries.
 
-    Columns: those that name the run (see `model_history`), suite, phase, dtype, device, config, config_id, the counts
-    planned, measured, missing, passed, failed, not_applicable, attempted (measured less not applicable), pass_rate (passed
-    over attempted, 0 to 1), and of each metric of
-    `SUITE_METRICS` its average (geometric means of `GEOMEANS`, means of `MEANS`, NaN where no cell has it) and the count
-    `n_<metric>`. Raises `ValueError` where the filter names models.
+    Columns: the names of the run (see `model_history`), suite, phase, dtype, device, config, config_id, the counts planned,
+    measured, missing, passed, failed, not_applicable, attempted (measured less not applicable), pass_rate (passed over
+    attempted, 0 to 1), and of each metric of `SUITE_METRICS` its average (geometric means of `GEOMEANS`, means of `MEANS`, NaN
+    where no cell has it) and the count `n_<metric>`. Raises `ValueError` where the filter names models.
     """
     if filters.models:
         raise ValueError("a suite's history is kept for all its models together")
@@ -366,7 +366,7 @@ def suite_history(source: Source, *, filters: CellFilter = EVERYTHING, branch: s
 
 
 def _runs_query(branch: str | None) -> Query:
-    """Runs (of a branch) that measured, in the order of their start."""
+    """Return a select of the runs (of a branch) that measured, in the order of their start."""
     columns = (Run.id.label("run"), Run.run_id, Run.branch, Run.started_at, Run.attempt, Run.label)
     query = select(*columns, Commit.sha.label("commit"), Testbed.testbed_id)
     query = query.join(Commit, Run.commit == Commit.id).join(Testbed, Run.testbed == Testbed.id)
@@ -375,5 +375,5 @@ def _runs_query(branch: str | None) -> Query:
 
 
 def _dated(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with `started_at` in UTC."""
+    """Return the rows with `started_at` as times in UTC."""
     return rows.assign(started_at=pd.to_datetime(rows["started_at"], unit="s", utc=True))

@@ -1,6 +1,6 @@
-"""The cells of one side of a comparison: a row for every cell that its runs planned or measured, and cells nobody measured.
+"""The cells of one side of a comparison, with a row for every cell that its runs planned or measured; and runs of promises.
 
-Such a run has planned cells and nothing else, so that a shard that never arrived shows as missing and not as absent.
+A run of promises has planned cells and no measurement, so that a shard that never arrived shows as missing and not as absent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from db.schema import CellRow, Environment, Planned, Run, measurements, results
 from db.store_errors import StoreError, one_line
 from db.stored_values import moment_of
 
-#: What a measurement adds to a cell's names; all of it is absent (None or NaN) in a row whose cell is missing.
+#: Columns that a measurement adds to a cell's names; all of them are empty (None or NaN) in a row whose cell is missing.
 MEASURED_COLUMNS = (
     *("run_id", "testbed_id", "replicate", "status", "started_at", "wall_s", "program_id", "environment_id"),
     *("code_id", "stage", "exception", "message", "hint", "spread", *METRICS),
@@ -40,7 +40,7 @@ class CellState:
         status: None where it was planned and never measured, as everything below.
         started_at: when the measurement began, in UTC; `wall_s` is how many seconds it took.
         spread: the robust relative spread of the samples of `compiled_ms`.
-        values: by metric, in the metric's unit, what was measured.
+        values: the measured values by metric, in the metric's unit.
         same_code_as: the night whose result counts for a cell that was not timed again, since its code is known.
     """
 
@@ -64,7 +64,7 @@ class CellState:
 
     @property
     def is_expected(self) -> bool:
-        """Whether the side planned the cell, or measured it without a plan."""
+        """Return whether the side planned the cell, or measured it without a plan."""
         return self.cell is not None
 
     @property
@@ -74,22 +74,22 @@ class CellState:
 
     @property
     def passes(self) -> bool:
-        """Whether it was measured and passed."""
+        """Return whether the cell was measured and passed."""
         return self.status == Status.PASS.value
 
     @property
     def is_not_applicable(self) -> bool:
-        """Whether it is unavailable, skipped or was not checked."""
+        """Return whether the cell's status is one of `NOT_APPLICABLE`, such as unavailable, skipped or not checked."""
         return self.status in NOT_APPLICABLE
 
     @property
     def passes_pytorch(self) -> bool | None:
-        """Whether PyTorch's own accuracy check passes it; None where that is not known."""
+        """Return whether PyTorch's own accuracy check passes the cell; None where that is not known."""
         return passes_pytorch(self.status, self.values.get(PYTORCH_CHECK))
 
     @property
     def is_judged_otherwise(self) -> bool:
-        """Whether PyTorch's own accuracy check says otherwise than the status."""
+        """Return whether PyTorch's own accuracy check judges the cell otherwise than the status."""
         return judged_otherwise(self.status, self.values.get(PYTORCH_CHECK))
 
 
@@ -165,7 +165,7 @@ def _rows(source: Source, side: Side, filters: CellFilter, metrics: Sequence[str
 
 
 def side_environments(source: Source, side: Side) -> dict[str, dict[str, Any]]:
-    """The fingerprints under which a side's cells were measured, by `environment_id`; lost records are left out."""
+    """Return the fingerprints under which a side's cells were measured, by `environment_id`; lost records are left out."""
     used = select(measurements.c.environment).where(measurements.c.run.in_(side.keys)).distinct()
     query = select(Environment.environment_id, Environment.data).where(
         Environment.data.is_not(None), Environment.id.in_(used)
@@ -183,7 +183,7 @@ class TakenOn:
 
 
 def taken_on(source: Source, night: str, besides: str) -> TakenOn:
-    """What the runs of a night took on, `besides` (a run id) left out; nothing where the night is not known."""
+    """Return the runs of a night and their cells, the run `besides` (by id) left out; nothing where the night is not known."""
     with connected(source) as conn:
         runs = [run for of_night in list_nights(conn) if of_night.night == night for run in of_night.runs]
         chosen = tuple(run for run in runs if run.run_id != besides)
@@ -192,7 +192,7 @@ def taken_on(source: Source, night: str, besides: str) -> TakenOn:
 
 
 def drop_promises(target: Engine | Connection, run_id: str, unless: Collection[str]) -> bool:
-    """Removes a run that is nothing but promises, unless these `cell_id` are what it promises; says whether it did.
+    """Remove a run of promises, unless it promises exactly the cells of these `cell_id`; return whether it was removed.
 
     Raises `StoreError` where the run has measurements, or the database cannot be written.
     """

@@ -1,4 +1,4 @@
-"""What a person names as one side of a comparison, the runs it stands for, and the earlier nights it is compared with."""
+"""The sides of a comparison: the text that names one, the runs it stands for, and the earlier nights it is compared with."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ENOUGH = 0.5
 def base_nights(
     source: Source, runs: Sequence[RunInfo], nights: Sequence[NightInfo] | None = None
 ) -> Iterator[NightInfo]:
-    """Yield the earlier nights that `runs` can be compared with, those of the same branch first, each newest first.
+    """Yield the earlier nights that `runs` can be compared with, nights of the same branch first, each group newest first.
 
     A base measured something before `runs`, on a testbed of `runs`, and expects there (by its plan, or by measuring it
-    without one) at least half of the cells that `runs` expect. What was started ad hoc is a base of ad hoc runs only.
-    `nights` are all of the store, if they were read already.
+    without one) at least half of the cells that `runs` expect. A night started ad hoc is a base of ad hoc runs only.
+    `nights` are all nights of the store, if they were read already.
     """
     with connected(source) as conn:
         ours = {run.key for run in runs}
@@ -115,12 +115,12 @@ class Side:
 
     @property
     def started_at(self) -> datetime:
-        """When its night began, of several nights the newest one."""
+        """The start of its night, or of the newest of several nights."""
         return min(run.started_at for run in self.runs if run.night == self.runs[0].night)
 
     @property
     def title(self) -> str:
-        """What a heading shows: `main@0123456789 (run-1)`, `... (night n-1, 4 GPUs)`, `... (2.12.1, 3 runs)`."""
+        """The side in a heading: `main@0123456789 (run-1)`, `... (night n-1, 4 GPUs)`, `... (2.12.1, 3 runs)`."""
         where = f"{'+'.join(self.branches)}@{'+'.join(sha[:10] for sha in self.commits)}"
         return f"{where} ({self._spelled})"
 
@@ -139,7 +139,7 @@ class Side:
 
     @property
     def _devices(self) -> str:
-        """How many GPUs there were, where there was one a run."""
+        """The number of GPUs where each run had one of its own, else the number of runs."""
         devices = {
             f"{run.testbed.get('node')}/{run.testbed['gpu_index']}" for run in self.runs if "gpu_index" in run.testbed
         }
@@ -147,7 +147,7 @@ class Side:
         return counted(len(self.runs), what)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         names = ("run_id", "night", "repo", "branch", "commit", "testbed_id", "label")
         runs = [
             {
@@ -161,15 +161,15 @@ class Side:
 
 
 def resolve_side(source: Source, text: str) -> Side:
-    """The runs that `text` names.
+    """Return the side that `text` names.
 
-    `latest` (the newest night), `latest~N` (the Nth of its `base_nights`), the name of a night or of a run or a unique
-    beginning of one, a commit (at least six digits), a branch (its newest commit that has runs), a tag of a commit
+    The text is one of: `latest` (the newest night), `latest~N` (the Nth of its `base_nights`), the name of a night or of a run or
+    a unique beginning of one, a commit (at least six digits), a branch (its newest commit that has runs), a tag of a commit
     (git's), a release of torch (`2.12.1`), a pull request (`#154667`), the newest night of a day (`2026-11-20`, UTC) or
     of a device (`H200`), or `branch@commit`, where a tag may stand for the commit. A name that is spelled out in full wins
     over one that is only begun. A night or `latest` stands for all runs of that night, a commit, tag or branch for all runs
-    of that commit, a run id for that one run and what confirms it. A census, whose cells have no latencies, is named by its
-    run alone. Raises `SideError` where the database has no runs, or `text` names none or more than one thing; one line with
+    of that commit, a run id for that one run and the runs that confirm it. A census, whose cells have no latencies, is named by
+    its run alone. Raises `SideError` where the database has no runs, or `text` names none or more than one thing; one line with
     the nearest names.
     """
     text = clean(text)  # as names were when they were stored
@@ -187,10 +187,10 @@ def resolve_side(source: Source, text: str) -> Side:
 
 
 def order_note(source: Source, *sides: Side) -> str:
-    """Return a line where `latest` or a branch names a night that is not the one stored last; empty where it is.
+    """Return a warning where `latest` or a branch names a night that is not the one stored last; empty where it is.
 
-    Nights are ordered by when they started, by the clock of the host that measured. The night that was stored last is of the
-    branch and trigger of the newest one here: what a backfill stores is meant to be older.
+    Nights are ordered by when they started, by the clock of the host that measured. There is no warning unless the night stored
+    last has the branch and trigger of the newest one here: a backfill is meant to store older nights.
     """
     newest = max(
         (run for side in sides if side.kind in ("latest", "branch") for run in side.runs),
@@ -240,7 +240,7 @@ _EMPTY = (
 
 
 def _of_branch(conn: Connection, text: str) -> tuple[RunInfo, ...]:
-    """The runs of the newest commit of a branch."""
+    """Return the runs of the newest commit of a branch. Raises `SideError` if a tag of the same name has other commits."""
     newest = conn.execute(
         select(Run.commit)
         .where(Run.branch == text, is_measured())
@@ -263,7 +263,7 @@ def _is_tagged(name: str) -> ColumnElement[bool]:
 
 
 def _of_version(conn: Connection, text: str) -> tuple[RunInfo, ...]:
-    """The runs of a release of torch (`2.12.1` or `v2.12.1`), whose commit the environments of its runs name."""
+    """Return the runs of a release of torch (`2.12.1` or `v2.12.1`), whose commit the environments of its runs name."""
     match = re.fullmatch(r"v?(\d+\.\d+\.\d+)", text)
     if not match:
         return ()
@@ -273,12 +273,12 @@ def _of_version(conn: Connection, text: str) -> tuple[RunInfo, ...]:
 
 
 def _of_pull_request(conn: Connection, text: str) -> tuple[RunInfo, ...]:
-    """The runs of the commit that a pull request became: PyTorch's titles end in its number."""
+    """Return the runs of the commit that a pull request became: PyTorch's titles end in its number."""
     return _runs(conn, Commit.title.endswith(f"({text})"), is_measured()) if re.fullmatch(r"#\d{1,9}", text) else ()
 
 
 def _of_day(conn: Connection, text: str) -> tuple[RunInfo, ...]:
-    """All runs of the newest night of which a run started on a day, in UTC."""
+    """Return all runs of the newest night of which a run started on a day, in UTC."""
     try:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
     except ValueError:
@@ -290,7 +290,7 @@ def _of_day(conn: Connection, text: str) -> tuple[RunInfo, ...]:
 
 
 def _of_device(conn: Connection, text: str) -> tuple[RunInfo, ...]:
-    """The runs of the newest night on devices with the word in their names, such as `H200`."""
+    """Return the runs of the newest night on devices with the word in their names, such as `H200`."""
     if not re.fullmatch(r"[A-Za-z][\w -]{2,}", text):
         return ()
     word = text.lower()
@@ -316,9 +316,10 @@ def _of_branch_and_commit(conn: Connection, text: str) -> tuple[RunInfo, ...]:
 
 
 def _beginning(conn: Connection, text: str) -> Side | None:
-    """The side of which the text begins the name of a run, a night or a commit.
+    """Return the side of which the text begins the name of a run, a night or a commit.
 
-    Naming several is fine only if one holds the others: a commit its runs, a night of several runs its own.
+    The text may begin several names only if one of them stands for the runs of the others: a commit for its runs, a night for its
+    own. Else `SideError` is raised.
     """
     by_run = _runs(conn, func.substr(Run.run_id, 1, len(text)) == text) if text else ()
     by_night = _runs(conn, func.substr(Run.night, 1, len(text)) == text, Run.night != Run.run_id) if text else ()
@@ -336,7 +337,7 @@ def _beginning(conn: Connection, text: str) -> Side | None:
 
 
 def _confirmed(conn: Connection, text: str) -> tuple[RunInfo, ...]:
-    """The runs of a night that is called as its first run is, where cells of it were measured again."""
+    """Return the runs of a night in which cells were measured again; such a night may have the name of its first run."""
     runs = _runs(conn, Run.night == text)
     return runs if any(run.trigger == CONFIRM for run in runs) else ()
 
@@ -348,7 +349,7 @@ def _by_sha(conn: Connection, sha: str, *where: ColumnElement[bool]) -> tuple[Ru
 
 
 def _commit_side(text: str, kind: SideKind, runs: tuple[RunInfo, ...]) -> Side:
-    """The side, unless the digits begin several commits or the same commit of several repositories."""
+    """Return the side. Raises `SideError` if its digits begin several commits, or one commit of several repositories."""
     if len({(run.repo, run.commit) for run in runs}) > 1:
         raise _ambiguous(text, [f"{run.repo}@{run.commit}" for run in runs])
     return Side(text, kind, runs)
@@ -387,7 +388,7 @@ def _too_short(sha: str) -> str:
     return f" (a commit needs at least {SHORTEST_SHA} digits)" if is_short else ""
 
 
-#: In this order: what a text may be the whole name of, and how its runs are found.
+#: Ways to understand a text as a whole name, in the order in which they are tried, each with a function that finds the runs.
 _NAMES: tuple[tuple[SideKind, Callable[[Connection, str], tuple[RunInfo, ...]]], ...] = (
     ("night", _confirmed),
     ("run", lambda conn, text: _runs(conn, Run.run_id == text)),
