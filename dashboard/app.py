@@ -20,7 +20,7 @@ _ICON = (
 
 
 def pages() -> list[st.Page]:
-    """The pages, in the order of the navigation. Their folder is not called `pages`, a name that Streamlit reserves."""
+    """Return the pages, in the order of the navigation. Their folder is not called `pages`, a name that Streamlit reserves."""
     return [
         st.Page("views/overview_page.py", title="Overview", icon=":material/grid_view:", default=True),
         st.Page("views/compare_page.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
@@ -35,7 +35,7 @@ def pages() -> list[st.Page]:
 
 
 def main() -> None:
-    """One run of the script: reads the address, draws the pickers and the page."""
+    """Run the script once: read the address, draw the pickers and the page."""
     st.set_page_config(page_title="inductor-watch", page_icon=_ICON, layout="wide")
     listed = pages()
     page = st.navigation(listed, position="hidden")
@@ -82,7 +82,7 @@ def _draw(page: st.Page, listed: Sequence[st.Page]) -> None:
 
 
 def _from_hud() -> list[str]:
-    """Translates the query of a HUD link, so that the address becomes one of ours."""
+    """Translate the query of a HUD link, so that the address becomes one of ours, and return notes on the translation."""
     query = {key: st.query_params.get_all(key) for key in st.query_params}
     if not addresses.is_hud_link(query):
         return []

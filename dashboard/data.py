@@ -1,7 +1,7 @@
-"""What the pages read, cached until the data's revision changes. Nothing here decides anything.
+"""The data that the pages read, cached until the store's revision changes. Nothing here decides anything.
 
 All sessions share the cached values (`st.cache_resource`): to copy a comparison of 1,800 cells takes longer than all else on
-a page. So nobody may change what comes from here: pages make new frames (`assign`) instead.
+a page. So no page may change a value from here: pages make new frames (`assign`) instead.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _cached(entries: int) -> Callable[[F], F]:
-    """Caches a method of `Data` for all sessions, by the store's revision and the arguments; keeps the newest `entries`."""
+    """Return a decorator that caches a method of `Data` for all sessions, by the store's revision and the arguments.
+
+    The newest `entries` are kept.
+    """
     by_revision: dict[str | type[Any], Callable[[Any], Any]] = {"dashboard.data.Data": lambda data: data.revision}
     return cast("Callable[[F], F]", st.cache_resource(show_spinner=False, max_entries=entries, hash_funcs=by_revision))
 
@@ -62,39 +65,39 @@ class Data:
 
     @_cached(4)
     def nights(self) -> list[NightInfo]:
-        """All nights with their runs, newest first."""
+        """Return all nights with their runs, newest first."""
         return list_nights(self.engine)
 
     @_cached(32)
     def nights_with(self, filters: CellFilter) -> list[NightInfo]:
-        """The nights that have a cell under the filters, newest first."""
+        """Return the nights that planned or measured a cell under the filters, newest first."""
         if filters == EVERYTHING:
             return self.nights()
         return self._nights_of(runs_with(self.engine, filters))
 
     @_cached(4)
     def axes(self) -> Axes:
-        """Every name that cells are made of."""
+        """Return every suite, model, phase, dtype, device and config of the stored cells."""
         return axes(self.engine)
 
     @_cached(512)
     def side(self, text: str) -> Side:
-        """The side that a text names. Raises `SideError`."""
+        """Return the side that a text names. Raises `SideError` if it names none, or several."""
         return resolve_side(self.engine, text)
 
     @_cached(512)
     def cell_ids(self, side: str) -> frozenset[str]:
-        """The cells that a side plans."""
+        """Return the ids of the cells that a side planned or measured."""
         return frozenset(side_rows(self.engine, self.side(side), metrics=())["cell_id"])
 
     @_cached(512)
     def previous(self, side: str) -> str:
-        """The newest night that a side can be compared with (`base_nights`); empty where there is none."""
+        """Return the newest night that a side can be compared with (`base_nights`); empty where there is none."""
         return next((night.night for night in base_nights(self.engine, self.side(side).runs)), "")
 
     @_cached(12)
     def summary(self, side: str, filters: CellFilter) -> SideSummary:
-        """One side alone."""
+        """Return the cells and groups of one side alone."""
         return summarise(self.engine, self.side(side), filters)
 
     @_cached(12)
@@ -103,28 +106,31 @@ class Data:
 
     @_cached(12)
     def comparison(self, pair: Pair, filters: CellFilter = EVERYTHING) -> Comparison:
-        """Two sides, cell by cell; a filter hides cells and changes no verdict. Raises `FilterError` for what is not there."""
+        """Return two sides cell by cell; a filter hides cells and changes no verdict. Raises `FilterError` for unknown names."""
         check_filter(self.engine, filters)
         return self._comparison(pair).only(filters)
 
     @_cached(12)
     def causes(self, pair: Pair, filters: CellFilter) -> list[Cause]:
-        """What changed between two sides, grouped by what explains it."""
+        """Return the changes between two sides, grouped by what explains them."""
         with connected(self.engine) as conn:
             return causes(conn, self.comparison(pair, filters))
 
     @_cached(64)
     def rows_of_run(self, run: int) -> pd.DataFrame:
-        """What verdicts look at of a run: the noise behind any two nights is learned from the same 30 nights, mostly."""
+        """Return the rows of one run that verdicts read.
+
+        Runs are cached one by one: the noise behind any two nights is learned from mostly the same 30 nights.
+        """
         return rows_of_runs(self.engine, [run], READ)
 
     @_cached(12)
     def history(self, suite: str, model: str) -> pd.DataFrame:
-        """All cells of a model over all runs."""
+        """Return all cells of a model over all runs."""
         return model_history(self.engine, suite, model, metrics=MODEL_METRICS)
 
     def nights_of(self, suite: str, model: str) -> list[NightInfo]:
-        """The nights that planned a model, newest first."""
+        """Return the nights that planned or measured a model, newest first."""
         return self._nights_of(frozenset(self.history(suite, model)["run_id"]))
 
     def _nights_of(self, run_ids: frozenset[str]) -> list[NightInfo]:
@@ -132,12 +138,12 @@ class Data:
 
     @_cached(12)
     def suite_history(self, branch: str, filters: CellFilter) -> pd.DataFrame:
-        """The figures of every suite and config over a branch's runs."""
+        """Return the figures of every suite and config over a branch's runs."""
         return suite_history(self.engine, filters=filters, branch=branch)
 
     @_cached(12)
     def trend_history(self, branches: tuple[str, ...], filters: CellFilter) -> pd.DataFrame:
-        """`suite_history` of some branches with what charts know of its runs, as `analysis.history.suite_levels` takes it."""
+        """Return `suite_history` of some branches with columns that charts need, as `analysis.history.suite_levels` takes it."""
         history = suite_levels.joined({name: self.suite_history(name, filters) for name in branches})
         return history if history.empty else suite_levels.with_nights(history, self.nights(), self.places())
 
@@ -145,7 +151,7 @@ class Data:
     def trend(
         self, branches: tuple[str, ...], filters: CellFilter, metric: str, first: date, last: date, by: str
     ) -> tuple[pd.DataFrame, list[suite_levels.Step]]:
-        """A figure over time, and where it went to new levels."""
+        """Return a figure over time, and its steps to new levels."""
         history = suite_levels.points(suite_levels.within(self.trend_history(branches, filters), first, last), by)
         if metric in METRICS:
             with connected(self.engine) as conn:
@@ -160,18 +166,18 @@ class Data:
 
     @_cached(12)
     def recent(self, side: str, filters: CellFilter, figures: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
-        """The figures over the last nights of a side's branch and machines, up to the side."""
+        """Return the figures over the last nights of a side's branch and machines, up to the side."""
         new = self.side(side)
         return recent(self.suite_history(new.branches[0], filters), nights_up_to(self.nights(), new), new, figures)
 
     @_cached(4)
     def places(self) -> dict[str, str]:
-        """The labels of the places of all runs, in the order of commits."""
+        """Return the chart labels of all runs by run id, in the order of commits."""
         return labels_of_runs(self.engine, self.nights())
 
     @_cached(12)
     def code_changes(self, filters: CellFilter) -> dict[str, list[CommitCodes]]:
-        """By device and branch, such as `H100, main`, the commits of the censuses, newest first, and what each changed."""
+        """Return the commits of censuses with their changes, newest first, by device and branch such as `H100, main`."""
         groups: dict[str, list[CensusCodes]] = {}
         for one in census_codes(self.engine, filters):
             groups.setdefault(f"{one.device_name}, {one.run.branch}", []).append(one)
@@ -179,12 +185,15 @@ class Data:
 
     @_cached(32)
     def checked_by_cosine(self, side: str, cell_ids: frozenset[str]) -> frozenset[tuple[str, str, int]]:
-        """Which measurements (run_id, cell_id, replicate) of some cells of a side no reference confirms."""
+        """Return the measurements (run_id, cell_id, replicate) of some cells of a side that no reference confirms."""
         return checked_by_cosine(self.engine, self.side(side).keys, cell_ids)
 
     @_cached(12)
     def default_program(self, run_id: str) -> str | None:
-        """The program of a run's cells under the default config: other configs' options are shown against it."""
+        """Return the program of a run's cells under the default config, against which other configs' options are shown.
+
+        None if there is no such program, or more than one.
+        """
         default = {info.config_id for info in self.axes().configs if info.request in ({}, {"template": "triton"})}
         rows = side_rows(self.engine, self.side(run_id), metrics=())
         programs = rows[rows["config_id"].isin(default)]["program_id"].dropna()
@@ -192,21 +201,21 @@ class Data:
 
     @_cached(4)
     def commit_titles(self) -> dict[str, str]:
-        """The titles of the commits that were measured, by sha."""
+        """Return the titles of the commits that were measured, by sha."""
         return {run.commit: run.commit_title for night in self.nights() for run in night.runs if run.commit_title}
 
     @_cached(4)
     def local_commits(self) -> frozenset[str]:
-        """The commits of local clones, which no host has."""
+        """Return the commits of local clones, which no host has."""
         return local_commits(self.engine)
 
     @_cached(4)
     def records(self, with_closed: bool) -> list[Listed]:
-        """The records of regressions, the newest first."""
+        """Return the records of regressions, the newest first."""
         return listed(self.engine, with_closed=with_closed)
 
     def record(self, name: str) -> Record | None:
-        """One record by its id, with what the store knows around it; None where there is none."""
+        """Return one record by its id, with what the store knows around it; None where there is none."""
         info = next((each.info for each in self.records(True) if each.info.regression_id == name), None)
         if info is None:
             return None
@@ -215,12 +224,12 @@ class Data:
 
 
 def store_address() -> str:
-    """The path or URL of the store, as the environment says."""
+    """Return the path or URL of the store, as the environment says."""
     return os.environ.get(VARIABLE) or DEFAULT
 
 
 def opened() -> Data:
-    """The store, for reading only. Raises `StoreError` with one line for a person."""
+    """Return the store, for reading only. Raises `StoreError` with one line for a person."""
     address = store_address()
     # A replaced file keeps its name and has another inode.
     inode = Path(address).stat().st_ino if "://" not in address and Path(address).is_file() else 0

@@ -1,8 +1,8 @@
 """The address of a page holds all that is chosen: it is read from there and written there, and links are made from it.
 
 A widget is set from the address before it is drawn and writes to the address when it changes. Streamlit's own binding of
-widgets to the address drops defaults and replaces unknown values without a message. What a person is looking at is a
-`Selection`: base, new and the filters, as the address says, with a sentence for whatever is odd in it.
+widgets to the address drops defaults and replaces unknown values without a message. A `Selection` has the sides and filters
+that the address names, with a sentence for anything odd in it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from db.queries.cells import Axes, CellFilter
 from db.queries.sides import Side
 from db.store_errors import SideError, nearest, one_line
 
-#: What every page shares. Everything else belongs to one page and is left behind by a link that does not ask for it.
+#: Keys that every page shares. Every other key belongs to one page, and a link drops it unless the link sets it.
 SHARED = ("base", "new", "device", "phase", "dtype", "suite", "configs", "since", "until", "by")
-#: What belongs to one page or another. The page says of any other key that nothing reads it.
+#: Keys that belong to one page or another. The page reports any other key as one that nothing reads.
 _OF_PAGES = (
     *(
         "mode",
@@ -55,7 +55,7 @@ _OF_PAGES = (
         "cell",
     ),
 )
-#: Keys with few values: these, besides none.
+#: Keys with few values, and the values that they may have besides none.
 _CHOICES = {
     **dict.fromkeys(("mode", "versus"), ("configs",)),
     **dict.fromkeys(("rows", "runs"), ("all",)),
@@ -64,29 +64,29 @@ _CHOICES = {
     "sources": ("both",),
     "by": ("day", "week", "month"),
 }
-#: Streamlit's own keys, and what older addresses have.
+#: Streamlit's own keys, and keys of older addresses.
 _IGNORED = ("embed", "embed_options", "charts")
 
 Value = str | Iterable[str] | None
 
 
 def get(key: str) -> str:
-    """The value under `key`; empty where there is none."""
+    """Return the value under `key`; empty where there is none."""
     return st.query_params.get(key, "")
 
 
 def get_all(key: str) -> list[str]:
-    """Every value under `key`, each once."""
+    """Return every value under `key`, each once."""
     return list(dict.fromkeys(st.query_params.get_all(key)))
 
 
 def choice(key: str) -> str:
-    """The value under a key with few values; empty where it is none of them, of which `problems` has a sentence."""
+    """Return the value under a key with few values; empty for any other value, of which `problems` has a sentence."""
     return get(key) if get(key) in _CHOICES[key] else ""
 
 
 def problems() -> list[str]:
-    """A sentence for each key of this address that nothing here reads, and for each impossible value of a `_CHOICES` key."""
+    """Return a sentence for each key of this address that nothing reads, and for each impossible value of a `_CHOICES` key."""
     keys = (*SHARED, *_OF_PAGES)
     return [
         *(
@@ -99,12 +99,12 @@ def problems() -> list[str]:
 
 
 def not_known(key: str, wanted: str, known: Iterable[str]) -> str:
-    """Says that the address has a value that does not exist, with the nearest ones that do."""
+    """Return a sentence on a value of the address that does not exist, with the nearest values that do."""
     return f"The address has {key} {one_line(wanted)!r}, which is not known here{nearest(wanted, known)}. It is not applied."
 
 
 def put(key: str, value: Value) -> None:
-    """Writes a value, or takes the key away for None, an empty text or no values."""
+    """Write a value, or take the key away for None, an empty text or no values."""
     if any(values := _as_list(value)):
         st.query_params[key] = values
     else:
@@ -112,7 +112,7 @@ def put(key: str, value: Value) -> None:
 
 
 def parameters(**changes: Value) -> dict[str, list[str]]:
-    """What all pages share as it is now, with changes; an empty change takes a key away."""
+    """Return the present values of the keys that all pages share, with changes; an empty change takes a key away."""
     # A page has hundreds of links: most addresses have few of the keys.
     present = set(st.query_params)
     values = {key: get_all(key) if key in present else [] for key in SHARED}
@@ -121,23 +121,23 @@ def parameters(**changes: Value) -> dict[str, list[str]]:
 
 
 def link(page: str, **changes: Value) -> str:
-    """An address relative to any page, so that it holds behind a proxy's path too."""
+    """Return an address relative to any page, so that it holds behind a proxy's path too."""
     return address(f"./{page}", parameters(**changes))
 
 
 def widget(key: str) -> str:
-    """The key of the widget that shows the value under `key`."""
+    """Return the key of the widget that shows the value under `key`."""
     return f"{key}_widget"
 
 
 def bind(key: str, value: str | list[str] | bool | None) -> str:
-    """Sets the widget of `key` before it is drawn, and returns its key; pair it with `changed`."""
+    """Set the widget of `key` before it is drawn, and return the widget's key; pair it with `changed`."""
     st.session_state[widget(key)] = value
     return widget(key)
 
 
 def changed(key: str, default: str | list[str] = "") -> None:
-    """For `on_change`: writes what the widget shows to the address, where a default is no entry."""
+    """Write the value that a widget shows to the address, where a default is no entry; for `on_change`."""
     value = st.session_state[widget(key)]
     put(key, None if value == default else value)
 
@@ -147,14 +147,14 @@ def _as_list(value: Value) -> list[str]:
 
 
 LATEST, PREVIOUS, NOTHING = "latest", "previous", "none"
-#: What an address without the key stands for.
+#: The values that an address without the key stands for.
 DEFAULTS = {"new": LATEST, "base": PREVIOUS}
 _KEY = "selection"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Both sides, the filters, and what to say about the address. Without a base only one side is shown."""
+    """Both sides, the filters, and warnings about the address. Without a base only one side is shown."""
 
     data: Data
     new: Side
@@ -175,7 +175,7 @@ class Selection:
 
 
 def read_selection(data: Data) -> Selection:
-    """The selection that the address asks for.
+    """Return the selection that the address asks for.
 
     Raises `SideError` where the new side names nothing; without it there is nothing to show.
     """
@@ -194,29 +194,29 @@ def read_selection(data: Data) -> Selection:
 
 
 def remember(selection: Selection | None) -> None:
-    """Hands the selection to the page that is drawn next, and to callbacks; None where the address names no side."""
+    """Hand the selection to the page that is drawn next, and to callbacks; None where the address names no side."""
     st.session_state[_KEY] = selection
 
 
 def remembered() -> Selection | None:
-    """What `remember` was given last in this session."""
+    """Return the selection that was remembered last in this session, if any."""
     return cast("Selection | None", st.session_state.get(_KEY))
 
 
 def current() -> Selection:
-    """What `remember` was given for the page that is drawn now."""
+    """Return the selection that was remembered for the page that is drawn now."""
     return cast(Selection, st.session_state[_KEY])
 
 
 def _add_suite(axes: Axes) -> None:
-    """Name the suite of a model of which the address has the name alone, as the command line does, if one suite has it."""
+    """Add the suite to a model that the address names without one, as the command line does, if one suite has the model."""
     suites = [model.suite for model in axes.models if model.name == get("model")]
     if len(suites) == 1:
         put("model", f"{suites[0]}/{get('model')}")
 
 
 def _newest(data: Data, filters: CellFilter) -> str:
-    """The newest night that has the model of the address, or a cell under the filters; empty for the latest, or none."""
+    """Return the newest night that has the model of the address, or a cell under the filters; empty for the latest, or none."""
     suite, _, model = get("model").partition("/")
     nights = data.nights_of(suite, model) if model else data.nights_with(filters)
     return nights[0].night if nights and nights[0] != data.nights()[0] else ""
@@ -231,7 +231,7 @@ def _base(data: Data, new: Side) -> Side | None:
 
 
 def _filters(axes: Axes) -> tuple[CellFilter, list[str]]:
-    """The filters of the address that some cell has, and a sentence for each other one."""
+    """Return the filters of the address that some cell has, and a sentence for each other one."""
     names = {"suite": axes.suites, "phase": axes.phases, "dtype": axes.dtypes, "device": axes.devices}
     names |= {"configs": tuple(info.name for info in axes.configs)}
     chosen, warnings = {}, []

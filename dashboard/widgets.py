@@ -1,4 +1,4 @@
-"""What pages share: the style sheet, HTML and charts, widgets that show what the address says, the pickers at the left, files."""
+"""Shared parts of pages: the style sheet, HTML and charts, widgets that show the address, the pickers at the left, files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SHEET = f"""
 
 
 def colors() -> Colors:
-    """The colours of the page as the reader's browser shows it now."""
+    """Return the colours of the page as the reader's browser shows it now."""
     return COLORS["dark" if st.context.theme.type == "dark" else "light"]
 
 
@@ -60,12 +60,12 @@ _MARKDOWN = frozenset(r"\`*_{}[]()<>#+-.!|~$:&")
 
 
 def markdown(name: str) -> str:
-    """A name as Markdown that shows it as it is."""
+    """Return a name as Markdown that shows it as it is."""
     return "".join(f"\\{char}" if char in _MARKDOWN else char for char in name)
 
 
 def show_figures(figures: Sequence[Figure], columns: int = 2) -> list[str]:
-    """Draw the charts in so many columns, one alone over the whole width, and returns the names that were clicked."""
+    """Draw the charts in so many columns, one alone over the whole width, and return the names that were clicked."""
     places = st.columns(columns) if columns > 1 and len(figures) > 1 else [st.container()]
     names: list[str] = []
     for number, figure in enumerate(figures):
@@ -77,17 +77,17 @@ def show_figures(figures: Sequence[Figure], columns: int = 2) -> list[str]:
 
 
 def draw(*parts: str) -> None:
-    """Draws HTML that the style sheet applies to."""
+    """Draw HTML that the style sheet applies to."""
     st.html(Markup('<div class="iw">{}</div>').format(joined("", parts)))
 
 
 def soft(*parts: str) -> None:
-    """Draws a paragraph in a softer colour, its parts one a line."""
+    """Draw a paragraph in a softer colour, each of its parts on a line."""
     draw(paragraph("soft", *parts))
 
 
 def alert(*messages: str) -> None:
-    """Draws a message each that is read out at once."""
+    """Draw each message so that a screen reader reads it out at once."""
     for message in messages:
         st.html(Markup('<div class="iw iw-state" role="alert">{}</div>').format(message))
 
@@ -105,7 +105,7 @@ def select(
     names: Mapping[str, str] = _NO_NAMES,
     where: Any = st,
 ) -> None:
-    """A box of which one option is picked; `default` is no entry in the address, `names` are what options are called."""
+    """Draw a box of which one option is picked; `default` is no entry in the address, `names` has the shown names of options."""
     where.selectbox(
         title,
         options,
@@ -128,7 +128,7 @@ def select_many(
     where: Any = st,
     default: Sequence[str] = (),
 ) -> None:
-    """A box of which several options are picked, at most `most`."""
+    """Draw a box of which several options are picked, at most `most`."""
     where.multiselect(
         title,
         list(options),
@@ -142,13 +142,13 @@ def select_many(
 
 
 def switch(key: str, title: str, on: str = "1", *, where: Any = st) -> bool:
-    """A toggle that writes `on` to the address or takes the key away; whether it is on."""
+    """Draw a toggle that writes `on` to the address or takes the key away, and return whether it is on."""
     where.toggle(title, key=url.bind(key, url.get(key) == on), on_change=_switched, args=(key, on))
     return url.get(key) == on
 
 
 def segments(key: str, title: str, names: Mapping[str, str], value: str, default: str = "") -> None:
-    """Options beside each other, of which one is picked; the title is for screen readers."""
+    """Draw options beside each other, of which one is picked; the title is for screen readers."""
     st.segmented_control(
         title,
         list(names),
@@ -162,9 +162,9 @@ def segments(key: str, title: str, names: Mapping[str, str], value: str, default
 
 
 def ways(where: Any, picked: Sequence[str], labels: Mapping[str, str], link: Callable[..., str], what: str) -> None:
-    """Draws where the clicked names lead: to one, or to the comparison of the last two, the first of `labels` as base.
+    """Draw links for the clicked names: to the last one, and to the comparison of the last two, the first of `labels` as base.
 
-    `labels` are of all names, in their order; `link` makes an address from `base` and `new`; `what` is what a point stands for.
+    `labels` are of all names, in their order; `link` makes an address from `base` and `new`; `what` is the word for a point.
     """
     named = [name for name in dict.fromkeys(picked) if name in labels][-2:]
     if not named:
@@ -184,12 +184,12 @@ def ways(where: Any, picked: Sequence[str], labels: Mapping[str, str], link: Cal
 
 
 def known(key: str, options: Iterable[str], default: str) -> str:
-    """The value that the address has, if it is one of `options`; else the default, with a message if it has another one."""
+    """Return the address's value, if it is one of `options`; else the default, with a message about any other value."""
     return next(iter(known_many(key, options)), default)
 
 
 def known_many(key: str, options: Iterable[str], wanted: Sequence[str] | None = None) -> list[str]:
-    """The values that the address has (or `wanted`) and that are among `options`, with a message for each other one."""
+    """Return the address's values (or `wanted`) that are among `options`, and draw a message for each other one."""
     wanted, options = url.get_all(key) if wanted is None else wanted, list(options)
     alert(*(url.not_known(key, name, options) for name in wanted if name not in options))
     return [name for name in wanted if name in options]
@@ -237,20 +237,20 @@ _COPIED = "Copied. Newer nights do not change what it shows."
 
 
 def button(key: str, label: str, copied: str, *, text: str = "", query: str = "", title: str = "") -> None:
-    """Draws the button, which says `copied` once it has copied `text`, or this page's address with that query."""
+    """Draw a button that copies `text`, or this page's address with that query, and then says `copied`."""
     data = {"label": label, "copied": copied, "text": text, "query": query, "title": title}
     _button(key=key, data=data, width="content")
 
 
 def title(text: str) -> None:
-    """Draws the title of a page with *Copy link* beside it; `text` is Markdown."""
+    """Draw the title of a page with *Copy link* beside it; `text` is Markdown."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.title(text, anchor=False, width="content")
         button("copy_link", "Copy link", _COPIED, query=frozen_query(), title=_HELP)
 
 
 def frozen_query() -> str:
-    """The query of this page with both sides spelled out, so that it means the same tomorrow."""
+    """Return the query of this page with both sides spelled out, so that it means the same tomorrow."""
     query = {key: url.get_all(key) for key in st.query_params}
     if selection := remembered():
         base = fixed_side(selection.base) if selection.base else NOTHING
@@ -264,19 +264,19 @@ _KINDS = {"SVG": "image/svg+xml", "PNG": "image/png"}
 
 
 def download(label: str, make: Callable[[], bytes], name: str, mime: str, *, key: str, help: str | None = None) -> None:
-    """A button that makes its file once it is pressed."""
+    """Draw a button that makes its file once it is pressed."""
     st.download_button(
         label, make, name, mime, key=key, help=help, on_click="ignore", icon=":material/download:", type="tertiary"
     )
 
 
 def file_name(words: str) -> str:
-    """A text as a file's name: letters, digits, dots and dashes."""
+    """Return a text as a file's name: letters, digits, dots and dashes."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-.")[:120] or "file"
 
 
 def offer_report(selection: Selection, filters: CellFilter, configs: tuple[str, str] | None = None) -> None:
-    """A popover with the report and its pictures, of two sides or of two configs (base, new) of the new one."""
+    """Draw a popover with the report and its pictures, of two sides or of two configs (base, new) of the new one."""
     if selection.base is None and configs is None:
         return
     menu = st.popover("Export report and charts", icon=":material/ios_share:", key="downloads", on_change="rerun")
@@ -311,7 +311,7 @@ def offer_report(selection: Selection, filters: CellFilter, configs: tuple[str, 
 
 
 def dashboard_address(page: str) -> str:
-    """The dashboard's own address, from that of its compare page."""
+    """Return the dashboard's own address, from the address of its compare page."""
     return page.partition("?")[0].rstrip("/").removesuffix("/compare")
 
 
@@ -334,7 +334,7 @@ _TITLE = 64
 
 
 def label(name: str, runs: Sequence[RunInfo]) -> str:
-    """A night or a run on one line: when, what, on which devices, and what its label says."""
+    """Return a night or a run on one line: its start, commit, devices, label and name."""
     newest = runs[0]
     place = describe_places(run.testbed for run in runs) or newest.testbed_id
     parts = [moment(newest.started_at), *commit_words(newest), place, newest.label, name]
@@ -342,7 +342,10 @@ def label(name: str, runs: Sequence[RunInfo]) -> str:
 
 
 def commit_words(run: RunInfo) -> list[str]:
-    """The commit of a run: digits of its sha, release, branch, and title, shortened before the number of its pull request."""
+    """Return words for the commit of a run: digits of its sha, release, branch, and title.
+
+    A long title is shortened before the number of its pull request.
+    """
     title = " ".join((run.commit_title or "").split())
     if len(title) > _TITLE:
         head, _, tail = title.rpartition(" (#")
@@ -357,7 +360,7 @@ inductor-watch ingest FOLDER  # or read bundles, such as data/nights of a checko
 
 
 def show_nothing(title: str, sentence: str, commands: str = "") -> None:
-    """A calm box; the commands, if any, below it to copy."""
+    """Draw a calm box, with commands to copy below it if there are any."""
     box = Markup('<div class="iw iw-state" role="status"><h1>{}</h1>{}</div>')
     st.html(box.format(title, sentence))
     if commands:
@@ -366,7 +369,7 @@ def show_nothing(title: str, sentence: str, commands: str = "") -> None:
 
 
 def link_neighbours(side: Side, nights: Sequence[NightInfo], page: str, key: str = "new", **changes: str) -> None:
-    """Links to the nights nearest to a side, of those (newest first) that have what it lacks; nothing where none has.
+    """Draw links to the nearest of `nights` (newest first), which have what a side lacks; nothing where there are none.
 
     The links open `page`, with the night under `key` of the address, and with `changes`. The side's own nights are left out.
     """
@@ -386,8 +389,8 @@ def link_neighbours(side: Side, nights: Sequence[NightInfo], page: str, key: str
         draw(paragraph("iw-links", joined(" ", ["Nights that have it, the", joined("; the ", links)])))
 
 
-#: Nights whose single runs and commits are offered too, and nights that are offered: the browser handles every option with
-#: every run of the script. Older ones are found by what is typed.
+#: The newest nights whose single runs and commits are offered too, and the newest nights that are offered: the browser handles
+#: every option with every run of the script. Older nights are found by typing.
 _NEWEST, _OFFERED = 30, 60
 _PICKER_HELP = (
     "Pick a night, branch, commit or run: type a part of its sha, title, pull request, date, device or label. Anything older "
@@ -396,7 +399,7 @@ _PICKER_HELP = (
 
 
 def pickers(data: Data) -> None:
-    """Draws the choice of sides and filters; it is read back from the address."""
+    """Draw the choice of sides and filters; it is read back from the address."""
     nights = data.nights()
     labels = _choices(nights, data.revision) | {LATEST: "latest night", PREVIOUS: "previous night", NOTHING: "none"}
     hidden = {LATEST, PREVIOUS, NOTHING, *(night.night for night in nights[_OFFERED:])}
@@ -416,9 +419,10 @@ def pickers(data: Data) -> None:
 
 @st.cache_resource(show_spinner=False, max_entries=4)
 def _choices(_nights: list[NightInfo], revision: str) -> dict[str, str]:
-    """What can be picked, and what is shown and searched of it: branches, nights newest first, then runs of several-run nights.
+    """Return the texts that can be picked, with the words that are shown and searched for each.
 
-    A commit of several nights stands before the newest of them.
+    Branches come first, then nights, newest first, then the runs of nights with several runs. A commit of several nights stands
+    before the newest of them.
     """
     nights_of = Counter((night.runs[0].branch, night.runs[0].commit) for night in _nights)
     choices = {run.branch: f"branch {run.branch}: its newest commit" for night in _nights for run in night.runs}
@@ -448,15 +452,16 @@ def _side(data: Data, key: str, options: Sequence[str], labels: dict[str, str]) 
 
 
 def _chosen(data: Data, key: str) -> None:
-    """Writes what was picked or typed to the address; a text that names no side may be a part of what one is called."""
+    """Write the picked or typed side to the address; a text that names no side may be a part of a side's words."""
     value = st.session_state[url.widget(key)]
     url.put(key, None if value == DEFAULTS[key] else found_side(data, value))
 
 
 def found_side(data: Data, wanted: str) -> str:
-    """What a typed text means: itself if it names a side, else the only commit that is listed with such a title, date or label.
+    """Return the side that a typed text means: the text itself if it names a side, else the only night or commit with such words.
 
-    A text that means neither is left as it is: the page says so.
+    The words are those of the pickers, such as title, date or label. A text that means neither is returned as it is: the page
+    says so.
     """
     if wanted in (LATEST, PREVIOUS, NOTHING):
         return wanted
@@ -474,7 +479,7 @@ def found_side(data: Data, wanted: str) -> str:
 
 
 def _swap() -> None:
-    """Swaps the sides by their fixed names: `latest` and `previous` would mean something else on the other side."""
+    """Swap the sides by their fixed names: `latest` and `previous` would mean something else on the other side."""
     selection = remembered()
     if selection is not None and selection.base is not None:
         url.put("base", fixed_side(selection.new))

@@ -1,4 +1,4 @@
-"""What the words and numbers mean, and how a verdict is reached."""
+"""The page about the numbers: the meaning of words and metrics, and how a verdict is reached."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _STATUSES: dict[Status, str] = {
 
 
 def page() -> None:
-    """Draws the page."""
+    """Draw the page."""
     widgets.title("About the numbers")
     draw(*(paragraph("", line) for line in _METHOD))
     metrics = [
@@ -57,12 +57,12 @@ def page() -> None:
 
 
 def _titled(text: str) -> str:
-    """The text with the titles of metrics instead of their names."""
+    """Return the text with the titles of metrics instead of their names."""
     return re.sub(r"\w+", lambda word: METRICS[word[0]].title if word[0] in METRICS else word[0], text)
 
 
 def _verdicts() -> dict[str, str]:
-    """The words for a change, the most important first."""
+    """Return the words for a change with their meanings, the most important first."""
     least = ", ".join(f"{METRICS[name].title} {100 * value:g} %" for name, value in MIN_EFFECT.items())
     return {
         "broke / fixed": "passes on one side and fails on the other",

@@ -1,4 +1,4 @@
-"""One commit: what it is, and what it changed, cells grouped by what explains them."""
+"""The page of one commit: its facts, and its changes, with cells grouped by the cause of their change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHANGES = 12
 
 
 def page(selection: Selection) -> None:
-    """Draws the page."""
+    """Draw the page."""
     widgets.title("Commit")
     draw(commit_facts(selection.new))
     if selection.pair is None:

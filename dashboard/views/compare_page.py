@@ -1,4 +1,4 @@
-"""Every cell of two sides, or of two configs of one side: what changed, sortable, with the way to its model."""
+"""The page of every cell of two sides, or of two configs of one side: the changes, sortable, with links to the models."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ Columns = dict[str, list[Any]]
 Link = Callable[[CellName], str]
 T = TypeVar("T", CellComparison, CellState)
 
-#: What can be shown, in the table's order, and what is shown unless somebody picks.
+#: Columns that can be shown, in the table's order, and columns that are shown unless somebody picks.
 COLUMNS, USUAL = shown_in(Place.COLUMN, Place.COMPARE), shown_in(Place.COLUMN)
-#: What may have become of generated code, and what it is called. The key is also what the address says.
+#: The kinds of change of generated code, with their titles. The key is also the address's value.
 CODES = {"kernels": "kernels changed", "wrapper": WRAPPER, "same": SAME, "unknown": "not known"}
-#: What stands in brackets behind a change: the columns have it, too.
+#: The text in brackets behind a change, which the columns have, too.
 _BESIDE = re.compile(r" \([^)]*\)")
 _ORDER = tuple(dict.fromkeys(("broke", "missing", "regressed", "improved", "inconclusive", *OUTCOMES)))
 
@@ -75,7 +75,7 @@ def verdict_on(one: CellComparison, dimension: str) -> Outcome | None:
 
 
 def compared_order(cells: Sequence[CellComparison], sort: str = "", dimension: str = "") -> list[CellComparison]:
-    """Return the cells, what broke first, or by `sort`: `model`, a metric's name, or `-` and that name.
+    """Return the cells in an order: broken ones first, or by `sort`, which is `model`, a metric's name, or `-` and that name.
 
     By default: broke, missing, regressed, improved, no clear change, then the rest, and within each the largest change
     first. By a metric the largest increase is first, with `-` the largest decrease. With a `dimension` its changes count.
@@ -106,7 +106,7 @@ def compared(
 ) -> Columns:
     """Return the table of some rows of `cells`, a comparison's, as HTML.
 
-    `cells` say which columns there are: those of which some cell has a value.
+    A column is there if any of `cells` has a value for it.
     """
     shown = _names([one.cell for one in cells], [one.cell for one in rows], link)
     shown["outcome"] = [Cell(_outcome(one), look(one).replace("calm", "")) for one in rows]
@@ -132,7 +132,7 @@ def alone(rows: Sequence[CellState], cells: Sequence[CellState], metrics: Sequen
 
 
 def matching(cells: Sequence[T], words: str, configs: Sequence[str]) -> list[T]:
-    """Return the cells whose text has all the words and whose config is one of those named, if any are."""
+    """Return the cells whose text has all the words and whose config is one of `configs`, if there are any."""
     wanted = words.lower().split()
 
     def fits(cell: CellName | None) -> bool:
@@ -154,12 +154,12 @@ def code_kind(one: CellComparison) -> str:
 
 
 def csv(cells: pd.DataFrame) -> bytes:
-    """All columns in full precision. A name that a spreadsheet would run as a formula gets an apostrophe before it."""
+    """Return all columns as CSV in full precision, with an apostrophe before each text that a spreadsheet takes for a formula."""
     return str(without_formulas(cells).to_csv(index=False)).encode()
 
 
 def _names(cells: Sequence[CellName], rows: Sequence[CellName], link: Link) -> Columns:
-    """The model as a link, with what else tells it from other cells, and the config."""
+    """Return two columns: the model as a link, with what else tells it from other cells, and the config."""
     axes = ("phase", "suite", "dtype", "device", "batch_size")
     several = [name for name in axes if len({getattr(cell, name) for cell in cells}) > 1]
 
@@ -186,7 +186,7 @@ def _outcome(one: CellComparison) -> Markup:
 
 
 def _metric(one: CellComparison, metric: str) -> Cell:
-    """Base and new, the change between them, and how the machine moved beside it; a change only where both sides pass."""
+    """Return base and new with the change between them, whose `title` is `_about`; a change only where both sides pass."""
     base, new = one.base.values.get(metric), one.new.values.get(metric)
     if base is None and new is None:
         return Cell(ABSENT, "n")
@@ -214,7 +214,7 @@ def _change_lines(known: ChangeWords | None) -> list[Markup]:
 
 
 def _about(one: CellComparison, metric: str, known: ChangeWords | None) -> str:
-    """Return what a pointer at a change shows: the change as measured, that of eager beside it, and how many runs it is of."""
+    """Return the text that a pointer at a change shows: the change as measured, the change of eager, and the numbers of runs."""
     of = one.judged.get(metric)
     runs = [of.base_runs or 0, of.new_runs or 0] if of and metric in CONTROL else [0, 0]
     mean = f"mean of {runs[0]:.0f} / {runs[1]:.0f} runs" if max(runs) > 1 else ""
@@ -226,7 +226,7 @@ _QUICK_ROWS = 100
 
 
 def page(selection: Selection) -> None:
-    """Draws the page."""
+    """Draw the page."""
     widgets.title("Compare")
     mode = url.choice("mode")
     segments("mode", "What is compared", {"": "two sides", "configs": "two configs"}, mode)
@@ -237,7 +237,7 @@ def page(selection: Selection) -> None:
         cells = selection.data.summary(side, selection.filters).cells
         soft(describe(selection.new, url.link) + ". One side alone: pick a base at the left to see changes.")
         kept = _matching(cells)
-        kept.sort(key=lambda state: state.passes)  # what does not pass first
+        kept.sort(key=lambda state: state.passes)  # cells that do not pass first
         shown = _with_checks(selection.data, kept[: _limit()], side)
         frame = partial(pd.DataFrame, [_state_row(state) for state in kept])
         _table(alone(shown, kept, _metrics(), _cell_link), len(kept), len(cells), frame, lambda: None)
@@ -271,7 +271,7 @@ def _pick_config(where: Any, key: str, title: str, default: str, names: list[str
 
 
 def _compared(selection: Selection, pair: Pair) -> None:
-    """Two sides, or two configs of one. Raises `FilterError` where a config is not there."""
+    """Draw the comparison of two sides, or of two configs of one. Raises `FilterError` where a config is not there."""
     data = selection.data
     comparison = data.comparison(pair, selection.filters)
     heads = pair_lines(comparison, url.link)
@@ -297,7 +297,7 @@ def _compared(selection: Selection, pair: Pair) -> None:
 
 
 def _matching(cells: Sequence[T], *, with_config: bool = True, columns: Sequence[Any] = ()) -> list[T]:
-    """Draws the filters that every table has and applies them."""
+    """Draw the filters that every table has, and return the cells that they leave."""
     columns = columns or st.columns(3)
     words = url.get("q")
     columns[0].text_input(
@@ -311,7 +311,7 @@ def _matching(cells: Sequence[T], *, with_config: bool = True, columns: Sequence
 
 
 def _filtered(cells: Sequence[CellComparison], *, with_config: bool) -> list[CellComparison]:
-    """Draws the filters of a comparison's table and applies them."""
+    """Draw the filters of a comparison's table, and return the cells that they leave."""
     # Bundles of earlier versions have no generated code.
     with_code = any(one.code for one in cells)
     columns = st.columns(6 + with_code)
@@ -347,7 +347,7 @@ def _metrics() -> list[str]:
 
 
 def _orders() -> dict[str, str]:
-    """What the table can be sorted by."""
+    """Return the orders by which the table can be sorted, with their titles."""
     names = {"": "what matters most", "model": "model"}
     for metric in _metrics():
         names |= {metric: f"{METRICS[metric].title}: up first", f"-{metric}": f"{METRICS[metric].title}: down first"}
@@ -355,12 +355,12 @@ def _orders() -> dict[str, str]:
 
 
 def _limit() -> int | None:
-    """How many rows are shown, those that matter most; None for all of them."""
+    """Return the number of first rows that are shown; None for all rows."""
     return None if url.choice("rows") else _QUICK_ROWS
 
 
 def _with_checks(data: Data, states: Sequence[CellState], side: str) -> list[CellState]:
-    """The states of a side with statuses that say which passes were checked by cosine alone."""
+    """Return the states of a side with statuses that say which passes were checked by cosine alone."""
     weak = data.checked_by_cosine(side, frozenset(state.cell_id for state in states if state.cell_id))
     words = {CHECKED_BY: BY_COSINE}
     return [
@@ -372,7 +372,7 @@ def _with_checks(data: Data, states: Sequence[CellState], side: str) -> list[Cel
 
 
 def _state_row(state: CellState) -> dict[str, Any]:
-    """A cell of one side for a spreadsheet."""
+    """Return a cell of one side as a row of a spreadsheet."""
     row = asdict(state)
     names, values = row.pop("cell"), row.pop("values")
     return {**(names or {}), **row, **{metric: values.get(metric) for metric in METRICS}}
@@ -381,7 +381,7 @@ def _state_row(state: CellState) -> dict[str, Any]:
 def _table(
     shown: Columns, matched: int, total: int, frame: Callable[[], pd.DataFrame], offer: Callable[[], None]
 ) -> None:
-    """Draws the first of `matched` rows, and what can be done with all of them, which `frame` makes."""
+    """Draw the first of `matched` rows, and the controls for all of them, which `frame` makes."""
     count_shown = len(shown["model"])
     if not count_shown:
         soft("No cell is left: nothing was planned on these sides." if not total else "No cell matches these filters.")
@@ -414,7 +414,7 @@ def _cell_link(cell: CellName) -> str:
 
 
 def _model_link(pair: Pair) -> Link:
-    """The address of a cell's page, with both configs where two configs are compared."""
+    """Return the function that makes the address of a cell's page, with both configs where two configs are compared."""
     if not pair.configs:
         return _cell_link
     both: dict[str, Any] = {"config": list(pair.configs), "versus": ["configs"]}

@@ -1,4 +1,4 @@
-"""One model, as closely as the store knows it: two measurements side by side, and how it went from run to run."""
+"""The page of one model, with all that the store knows: two measurements side by side, and its history from run to run."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CellVerdict:
     comparison: Comparison
 
     def change(self, metric: str) -> ChangeWords | None:
-        """The judged change of a metric; None where it is not judged."""
+        """Return the judged change of a metric; None where it is not judged."""
         return judged(self.cell, metric)
 
     @property
@@ -73,13 +73,13 @@ class CellVerdict:
 
     @property
     def sentence(self) -> str:
-        """What became of the cell, and by what: `Regressed: device time +12 %.`"""
+        """The outcome of the cell and its reason as a sentence: `Regressed: device time +12 %.`"""
         parts = [f"{OUTCOMES[outcome].capitalize()}{detail and f': {detail}'}." for outcome, detail in said(self.cell)]
         return " ".join(parts)
 
     @property
     def words(self) -> str:
-        """What the eager runs say, and the noise that was assumed for what is judged here; may be empty."""
+        """Sentences on the eager runs, and on the noise that was assumed for the metrics judged here; may be empty."""
         metrics = [name for name in self.comparison.noise if name in self.cell.judged]
         if not metrics:
             return ""
@@ -90,7 +90,7 @@ class CellVerdict:
 
 
 def cell_verdict(selection: Selection, choice: Choice, halves: Sequence[Half]) -> CellVerdict | None:
-    """None where there are no two measurements to judge."""
+    """Return the cell with its comparison; None where there are no two measurements to judge."""
     measured = [half.measured for half in halves if half.measured]
     pair = selection.pair
     if choice.across_configs:
@@ -119,14 +119,14 @@ Record = Mapping[str, Any]
 
 
 def sides(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
-    """The verdict in one sentence, and both sides' status."""
+    """Draw the verdict in one sentence, and both sides' status."""
     if verdict:
         draw(paragraph("iw-verdict", verdict.sentence))
     draw(bullets("iw-sides", (joined(" ", [*_head(half), span("soft", half.started)]) for half in halves)))
 
 
 def metrics(halves: Sequence[Half], verdict: CellVerdict | None) -> None:
-    """Every metric that a side has, with its change and verdict, as the Compare page shows them."""
+    """Draw every metric that a side has, with its change and verdict, as the Compare page shows them."""
     values = {name: [half.values.get(name) for half in halves] for name in _SHOWN}
     rows = [
         metric_row(name, row, verdict.change(name) if verdict else None)
@@ -189,7 +189,7 @@ def compile_passes(data: Data, halves: Sequence[Half], verdict: CellVerdict | No
 
 
 def _details_of_runs(data: Data, half: Half) -> list[Mapping[str, Any]]:
-    """Return the details of all measurements of a side that passed; of the newest one where it did not."""
+    """Return the details of a side's passing measurements with times of passes; without any, the details of the newest one."""
     if half.measured is None:
         return []
     found = details.details_of(data.engine, half.side.keys, half.measured.cell.cell_id) if half.passes else []
@@ -217,7 +217,7 @@ def _evidence(halves: Sequence[Half]) -> list[Mapping[str, Any]]:
 
 
 def runs(choice: Choice, halves: Sequence[Half]) -> None:
-    """The times of each run of both sides, where a side's values are means of several."""
+    """Draw the times of each run of both sides, where a side's values are means of several."""
     rows, history = [], choice.history
     for half in halves:
         if half.measured:
@@ -231,7 +231,7 @@ def runs(choice: Choice, halves: Sequence[Half]) -> None:
 
 
 def sizes(halves: Sequence[Half]) -> None:
-    """Both sizes of a dynamic config: latencies beside a static program of each size, and what was compiled again."""
+    """Draw both sizes of a dynamic config: latencies beside a static program of each size, and the recompilations."""
     for half in halves:
         measured = sizes_of(half.measured.details) if half.measured else []
         rows = [
@@ -250,7 +250,7 @@ def sizes(halves: Sequence[Half]) -> None:
 
 
 def failures(halves: Sequence[Half]) -> None:
-    """Why a side did not pass, and its log."""
+    """Draw the reason why a side did not pass, and its log."""
     for half in halves:
         measured = half.measured
         if measured and (measured.exception is not None or measured.message is not None):
@@ -266,7 +266,7 @@ def failures(halves: Sequence[Half]) -> None:
 
 
 def samples(data: Data, halves: Sequence[Half]) -> None:
-    """How the samples behind the medians lie, in a fold whose title says the medians."""
+    """Draw the samples behind the medians, in a fold whose title says the medians."""
     of_half = {
         half: details.samples(data.engine, half.measured.run_id, half.measured.cell.cell_id)
         for half in halves
@@ -294,7 +294,7 @@ def samples(data: Data, halves: Sequence[Half]) -> None:
 
 
 def differences(data: Data, halves: Sequence[Half]) -> None:
-    """Options and environment, as far as they differ, and folds with all of them."""
+    """Draw options and environment, as far as they differ, and folds with all of them."""
     first, second = halves[0].measured, halves[-1].measured
     if first or second:
         st.header("Options and environment", anchor=False)
@@ -313,7 +313,7 @@ def differences(data: Data, halves: Sequence[Half]) -> None:
             soft(f"The environment is the same (fingerprint {first.environment_id}).")
         elif not _differences("Environment", environments, heads):
             soft("No difference is recorded.")
-    # What the config really changes: the options of new that its run's default config does not have.
+    # The real changes of the config: the options of new that its run's default config does not have.
     default = data.default_program(second.run_id) if second else None
     if second and default and second.program_id not in (None, default):
         sides = [details.program(data.engine, default) or {}, programs[-1]]
@@ -325,7 +325,7 @@ def differences(data: Data, halves: Sequence[Half]) -> None:
 
 
 def reasons(halves: Sequence[Half]) -> None:
-    """Why Dynamo left a graph or compiled it again, and why cudagraphs were not used."""
+    """Draw the reasons why Dynamo left a graph or compiled it again, and why cudagraphs were not used."""
     for key, what in side_differences.REASONS.items():
         for half in halves:
             if listed := side_differences.reasons(half.measured.details, key) if half.measured else []:
@@ -334,7 +334,7 @@ def reasons(halves: Sequence[Half]) -> None:
 
 
 def repro(data: Data, halves: Sequence[Half]) -> None:
-    """The command that measures the cell again."""
+    """Draw the command that measures the cell again."""
     st.header("Reproduce", anchor=False)
     with data.engine.connect() as conn:
         measured = [(half.cell, half.measured.run_id if half.measured else None) for half in halves if half.cell]
@@ -355,7 +355,7 @@ def _head(half: Half) -> list[str]:
 
 
 def _behind(halves: Sequence[Half]) -> str:
-    """Which values are means of how many measurements; empty where one measurement stands behind each side."""
+    """Return a sentence on how many measurements each side's means are of; empty where each side has one measurement."""
     passing = [half for half in halves if half.passes]
     if all(half.count < 2 for half in passing):
         return ""
@@ -367,7 +367,7 @@ def _behind(halves: Sequence[Half]) -> str:
 
 
 def _log(role: str, log: str, name: str) -> None:
-    """A fold with the stored log and a button that saves it as a file of that name."""
+    """Draw a fold with the stored log and a button that saves it as a file of that name."""
     size = f"{count(len(log.splitlines()), 'line')}, {len(log.encode(errors='replace')) / 1024:.1f} KiB"
     fold = st.expander(f"Log of {role}: {size}", icon=":material/article:", key=f"log_{role}", on_change="rerun")
     if not fold.open:
@@ -388,7 +388,7 @@ def _medians(kind: str, values: Mapping[Half, NDArray[np.float64]]) -> str:
 
 
 def _differences(title: str, records: Sequence[Record], heads: Sequence[str]) -> bool:
-    """Draws the keys whose values differ; whether there are any."""
+    """Draw the keys whose values differ, and return whether there are any."""
     items = side_differences.differences(*records)
     rows = [
         (mono(item.key), *(mono(", ".join(values) or "not in this version") for values in (item.base, item.new)))
@@ -400,7 +400,7 @@ def _differences(title: str, records: Sequence[Record], heads: Sequence[str]) ->
 
 
 def _folds(half: Half, program: Record, environment: Record) -> None:
-    """Folds with all that is recorded; hundreds of options are sent only where somebody opens them."""
+    """Draw folds with all that is recorded; hundreds of options are sent only where somebody opens them."""
     records = {
         f"Effective options of {half.title}": program,
         f"Environment of {half.title}": environment,
@@ -414,7 +414,7 @@ def _folds(half: Half, program: Record, environment: Record) -> None:
 
 
 def page(selection: Selection) -> None:
-    """Draws the page."""
+    """Draw the page."""
     choice = model_parts.choose(selection)
     if choice is None:
         return

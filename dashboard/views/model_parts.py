@@ -1,6 +1,6 @@
-"""Parts of the model page: what is chosen of a model, its two measurements and their history, and its generated code.
+"""Parts of the model page: the pickers of a model, its two measurements and their history, and its generated code.
 
-Of the code the page says what differs, where the time of a call goes, and how far it is from the roof.
+The parts on code show the differences, the kernels that the time of a call goes to, and their distance from the roof.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Choice:
 
     @property
     def query(self) -> dict[str, str | list[str]]:
-        """What an address has of it."""
+        """The keys of an address that stand for the choice, with their values."""
         setting = ",".join(map(str, self.setting))
         return {"model": f"{self.suite}/{self.model}", "setting": setting, "config": list(self.configs)}
 
@@ -110,12 +110,12 @@ class Half:
 
     @property
     def passes(self) -> bool:
-        """Whether it was measured and passed."""
+        """Return whether the side was measured and passed."""
         return self.measured is not None and self.measured.status == Status.PASS
 
     @property
     def started(self) -> Markup:
-        """When it was measured, of which commit, in which run, at which batch if the model chose it; empty if it was not."""
+        """The start of the measurement, its commit, its run, and the batch if the model chose it; empty without a measurement."""
         if self.measured is None:
             return Markup("")
         run = next((run for run in self.side.runs if run.run_id == self.measured.run_id), None)
@@ -129,7 +129,7 @@ class Half:
 
 
 def choose(selection: Selection) -> Choice | None:
-    """Draws the pickers; None, and a sentence, where the address names no such model."""
+    """Draw the pickers, and return what is picked; draw a sentence and return None where the address names no such model."""
     models = [f"{model.suite}/{model.name}" for model in selection.data.axes().models]
     wanted = url.get("model") or _first_model(selection, models)
     if wanted not in models:
@@ -159,7 +159,7 @@ def choose(selection: Selection) -> Choice | None:
 
 
 def halves(selection: Selection, choice: Choice) -> list[Half]:
-    """One or two halves: base and new of one config, or two configs of the new side."""
+    """Return one or two halves: base and new of one config, or two configs of the new side."""
     if choice.across_configs:
         pairs = zip(choice.configs, ("base", "new"), strict=False)
         return [_half(selection, selection.new, choice, config, config, role) for config, role in pairs]
@@ -185,28 +185,28 @@ def _half(selection: Selection, side: Side, choice: Choice, config: str, title: 
 
 
 def _first_model(selection: Selection, models: Sequence[str]) -> str:
-    """One that the new side measured, so that there is something to see."""
+    """Return a model that the new side measured, so that there is something to see; else the first one."""
     cells = selection.data.summary(selection.fixed_new, selection.filters).cells
     measured = (state.cell for state in cells if state.cell and state.status is not None)
     return next((f"{cell.suite}/{cell.model}" for cell in measured), models[0])
 
 
 def _settings(history: pd.DataFrame) -> dict[str, tuple[str, str, str, int]]:
-    """The settings of a history by what the address has for each."""
+    """Return the settings of a history by their texts in the address."""
     kinds = history[_SETTING].drop_duplicates().itertuples(index=False)
     settings = sorted((str(phase), str(dtype), str(device), int(batch)) for phase, dtype, device, batch in kinds)
     return {",".join(map(str, setting)): setting for setting in settings}
 
 
 def _first_setting(history: pd.DataFrame, in_new: pd.Series) -> str:
-    """One that has the configs of the address, if any has, and that the new side measured, if it measured any."""
+    """Return a setting that has the configs of the address, if any has, and that the new side measured, if it measured any."""
     of_address = history["config"].isin(url.get_all("config"))
     best = (history[of_address & in_new], history[of_address], history[in_new], history)
     return next(iter(_settings(next(rows for rows in best if len(rows)))))
 
 
 def _say_where(history: pd.DataFrame, of_setting: pd.DataFrame, model: str) -> None:
-    """Links to the settings that have a config of the address which this setting lacks."""
+    """Draw links to the settings that have a config of the address which this setting lacks."""
     for config in set(url.get_all("config")) - set(of_setting["config"]):
         settings = _settings(history[history["config"] == config])
         links = [
@@ -220,7 +220,10 @@ def _say_where(history: pd.DataFrame, of_setting: pd.DataFrame, model: str) -> N
 def _configs(
     history: pd.DataFrame, in_new: pd.Series, where: st.delta_generator.DeltaGenerator, elsewhere: frozenset[str]
 ) -> list[str]:
-    """The configs that are picked; else the first one that the new side measured. Other settings have those of `elsewhere`."""
+    """Draw the picker of configs, and return the picked ones; by default the first one that the new side measured.
+
+    A config of the address that only another setting has (`elsewhere`) is left out without a message.
+    """
     names = sorted(history["config"].unique())
     measured = history["config"][in_new & history["status"].notna()]
     default = str(measured.iloc[0]) if len(measured) else names[0]
@@ -232,7 +235,7 @@ def _configs(
 
 
 def _across(configs: Sequence[str]) -> bool:
-    """Draws the choice between two sides and two configs, where there are two configs."""
+    """Draw the choice between two sides and two configs, where there are two configs; return whether two configs are chosen."""
     if len(configs) < 2:
         return False
     first, second = markdown(configs[0]), markdown(configs[1])
@@ -246,10 +249,10 @@ _FIRST = 2
 
 
 def show_history(selection: Selection, choice: Choice, decided: str = "") -> None:
-    """Draws the section; `decided` names the metric that the verdict hangs on, which comes first."""
+    """Draw the history; `decided` names the metric that the verdict hangs on, which comes first."""
     st.header("History", anchor=False)
     chosen = choice.history[choice.history["config"].isin(choice.configs)]
-    # Of a night on several GPUs only the one on which this model was.
+    # Of a night on several GPUs only the one that measured this model.
     mine = chosen[chosen["run_id"].isin(selection.new.run_ids)]
     testbeds = set(mine["testbed_id"].unique()) or {run.testbed_id for run in selection.new.runs}
     here = chosen[chosen["testbed_id"].isin(testbeds)].drop_duplicates(["run_id", "config"], keep="last")
@@ -287,7 +290,7 @@ def show_history(selection: Selection, choice: Choice, decided: str = "") -> Non
 
 
 def worst(runs: Runs, metric: str, link: Callable[..., str]) -> Markup:
-    """A sentence with the worst value of a metric, which leads to its run."""
+    """Return a sentence with the worst value of a metric, which links to its run."""
     rows = runs.rows.dropna(subset=[metric])
     row = rows.sort_values(metric, ascending=METRICS[metric].better == "higher", kind="stable").iloc[0]
     words = f"{number(metric, row[metric])}, {row['config']}, {row['started']} UTC"
@@ -306,7 +309,7 @@ _LOST = "Its text is no longer stored."
 
 
 def show(data: Data, halves: Sequence[Half]) -> None:
-    """Draws the section; a sentence where a side has no code."""
+    """Draw the section on generated code, with a sentence for each side that has none."""
     codes = [
         (half, code_of(data.engine, half.measured.run_id, half.measured.cell.cell_id))
         for half in halves
@@ -327,7 +330,7 @@ def show(data: Data, halves: Sequence[Half]) -> None:
 
 
 def _compared(data: Data, codes: Sequence[tuple[Half, Code]]) -> dict[str, list[SourceText]]:
-    """Draws what changed. Returns what differs, or all of it where nothing does."""
+    """Draw the changes of the code. Return the texts that differ, or all texts where none does."""
     (base, before), (new, after) = codes
     measured = [half.measured for half in (base, new) if half.measured]
     details = [with_kernels(data.engine, each.cell.cell_id, each.details) for each in measured]
@@ -343,7 +346,7 @@ def _compared(data: Data, codes: Sequence[tuple[Half, Code]]) -> dict[str, list[
 
 
 def _look(data: Data, items: Mapping[str, list[SourceText]], heads: Sequence[str]) -> None:
-    """A box with all that can be looked at, and the text of what is picked: both sides, or what differs between them."""
+    """Draw a picker of texts, and the picked text: of both sides, or the difference between them."""
     if not items:
         return
     first = next(iter(items))
@@ -368,7 +371,7 @@ def _look(data: Data, items: Mapping[str, list[SourceText]], heads: Sequence[str
 
 
 def _scripts(data: Data, codes: Sequence[tuple[Half, Code]]) -> None:
-    """Folds with the whole generated code of each graph: sent only where somebody opens them."""
+    """Draw folds with the whole generated code of each graph, which is sent only where somebody opens them."""
     for half, code in codes:
         graphs = count(len(code.graphs), "graph")
         fold = st.expander(
@@ -390,7 +393,7 @@ def _scripts(data: Data, codes: Sequence[tuple[Half, Code]]) -> None:
 
 
 def show_kernels(halves: Sequence[Half]) -> None:
-    """Draws which kernels the time goes to, which of them changed, and the compiled ones beside eager's."""
+    """Draw the kernels that the time goes to, the changes of each, and the compiled ones beside eager's."""
     of_kind = {
         kind: [list(listed_kernels(half.measured.details, kind)) if half.measured else [] for half in halves]
         for kind in KINDS

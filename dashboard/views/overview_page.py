@@ -1,4 +1,4 @@
-"""What happened, in one sentence, a few figures and a table per phase."""
+"""The overview: the outcome in one sentence, a few figures, and a table per phase."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from db.queries import details
 from db.queries.cells import CellName
 from db.queries.side_rows import CellState
 
-#: Figures over the last nights that belong to the cards of a comparison, and to those of one side.
+#: Figures over the last nights that belong to the cards of a comparison, and to the cards of one side.
 COMPARED = (RATE, "compiled_kernel_ms", "compiled_ms", "compile_cold_s", "compression")
 ALONE = (RATE, "device_speedup", "speedup")
 #: A figure in the colour of its look, as Streamlit's Markdown has it.
@@ -76,12 +76,12 @@ class Card:
 
 
 def total(counts: Iterable[Counts]) -> Counts:
-    """The counts over all groups together."""
+    """Return the counts over all groups together."""
     return Counts(*(sum(numbers) for numbers in zip(*map(astuple, counts), strict=True)))
 
 
 def alone_sentence(side: Counts) -> str:
-    """One sentence about one side."""
+    """Return one sentence about one side."""
     numbers = {"{:,} fail": side.failed, "{:,} are missing": side.missing, "{} not applicable": side.not_applicable}
     parts = [words.format(number_of) for words, number_of in numbers.items() if number_of]
     passing = f"{side.passed:,} of {side.attempted:,} measured pass"
@@ -89,7 +89,7 @@ def alone_sentence(side: Counts) -> str:
 
 
 def compared_cards(comparison: Comparison, base: Counts, new: Counts) -> list[Card]:
-    """The key figures of a comparison: what passes, and what became of time, compile time and memory."""
+    """Return the key figures of a comparison: the pass rate, and the changes of time, compile time and memory."""
     rates = [share(side.passed, side.attempted) for side in (base, new)]
     was = f"{_of_measured(new)}; base {rates[0]}, {_of_measured(base)}"
     is_timed = any("compiled_kernel_ms" in one.judged for one in comparison.cells)
@@ -101,7 +101,7 @@ def compared_cards(comparison: Comparison, base: Counts, new: Counts) -> list[Ca
 
 
 def alone_cards(cells: Sequence[CellState], side: Counts) -> list[Card]:
-    """The key figures of one side."""
+    """Return the key figures of one side."""
     passing = [state for state in cells if state.passes]
     measured = {(state.cell and state.cell.axes, _identity(state)): state for state in passing}
     once = ", equal programs once" if len(measured) < len(passing) else ""
@@ -120,9 +120,9 @@ def alone_cards(cells: Sequence[CellState], side: Counts) -> list[Card]:
 
 
 def draw_cards(items: Sequence[Card], recent: Mapping[str, Sequence[float]]) -> None:
-    """Draws the cards, with how a figure went over the last nights where that is known.
+    """Draw the cards, with the course of a figure over the last nights where it is known.
 
-    An average is drawn relative to the newest night's, over groups of as many cells; a card's own figure is paired.
+    An average is drawn relative to the newest night's, over groups of about as many cells; a card's own figure is paired.
     """
     for column, card in zip(st.columns(len(items)), items, strict=True):
         values = recent.get(card.recent, ())
@@ -136,7 +136,7 @@ def draw_cards(items: Sequence[Card], recent: Mapping[str, Sequence[float]]) -> 
 
 
 def sparkline(values: Sequence[float]) -> alt.Chart:
-    """A small line without axes; it goes on over NaN."""
+    """Return a small line chart without axes; the line goes on over NaN."""
     known = pd.DataFrame({"night": range(len(values)), "value": values}).dropna()
     x, y = alt.X("night:Q", axis=None), alt.Y("value:Q", axis=None, scale=alt.Scale(zero=False))
     drawn = alt.Chart(known, height=38).mark_line(strokeWidth=1.4, color=charts.NEUTRAL).encode(x=x, y=y)
@@ -144,7 +144,7 @@ def sparkline(values: Sequence[float]) -> alt.Chart:
 
 
 def in_words(card: Card, values: Sequence[float]) -> str:
-    """How a figure went over the last nights; NaN is a night without it."""
+    """Return the course of a figure over the last nights in words; NaN is a night without it."""
     known = [value for value in values if value == value]
     first, last, low, high = (_spelled(card.recent, value) for value in (known[0], known[-1], min(known), max(known)))
     gaps = f", {len(values) - len(known)} without it" if len(known) < len(values) else ""
@@ -158,10 +158,10 @@ def _of_measured(side: Counts) -> str:
 
 
 def _average(comparison: Comparison, metric: str) -> Card:
-    """The change of an average over what passes on both sides, on one machine.
+    """Return the change of an average over the cells that pass on both sides, on one machine.
 
-    Of times the drift of the machine is removed, as in the verdicts. Of one program under several names one is measured, and
-    its figures under all of them would weigh several times.
+    The drift of the machine is removed from times, as in the verdicts. A program under several names is measured under one of
+    them, and counts once: its figures under all of them would weigh several times.
     """
     title = METRICS[metric].title.capitalize()
     here = [one for one in comparison.cells if one.is_comparable]
@@ -179,7 +179,7 @@ def _average(comparison: Comparison, metric: str) -> Card:
 
 
 def _identity(state: CellState) -> tuple[object, ...]:
-    """What of a side tells a measurement from a copy of another's."""
+    """Return the values of a state that tell a measurement from a copy of another's."""
     times = (state.values.get(name) for name in ("compiled_ms", "compiled_kernel_ms"))
     return state.run_id, state.program_id, state.started_at, *times
 
@@ -196,7 +196,7 @@ Named = tuple[CellName, CellState]
 
 
 def changes(comparison: Comparison) -> None:
-    """Draws what regressed or improved most, by the metric that tells each best; nothing where there is none."""
+    """Draw the largest regressions and improvements, each by the metric that tells it best; nothing where there are none."""
     found = comparison.ranked_findings(CHANGES)
     if not found:
         return
@@ -205,7 +205,7 @@ def changes(comparison: Comparison) -> None:
 
 
 def broken(data: Data, cells: Sequence[CellComparison]) -> None:
-    """Draws the cells that broke, which are all of `cells`."""
+    """Draw `cells`, which are the cells that broke."""
     if not cells:
         return
     draw(Markup("<p><b>Broke: {}</b></p>").format(len(cells)))
@@ -228,21 +228,21 @@ def _line(data: Data, one: CellComparison) -> None:
 
 
 def _command(data: Data, cell_id: str, run_id: str) -> str:
-    """The command that measures the cell again; empty where another version's request cannot be read."""
+    """Return the command that measures the cell again; empty where another version's request cannot be read."""
     with data.engine.connect() as conn:
         cell = cell_of(conn, cell_id)
         return stored_repro(conn, cell, run_id) if cell else ""
 
 
 def lost(comparison: Comparison) -> None:
-    """Draws what sometimes passes and what is missing in new."""
+    """Draw the cells that sometimes pass, and the cells that are missing in new."""
     flaky = [one for one in comparison.of(Outcome.FLAKY) if one.transition is Transition.BROKE]
     reasons("Flaky: failed in some runs of one side", [(one.cell, one.new) for one in flaky])
     _missing("Missing in new", [one.cell for one in comparison.of(Outcome.MISSING)])
 
 
 def remaining(comparison: Comparison) -> None:
-    """Draws the other cells that do not pass on both sides."""
+    """Draw the other cells that do not pass on both sides."""
 
     def of(transition: Transition) -> list[CellComparison]:
         return [one for one in comparison.cells if one.transition is transition]
@@ -256,7 +256,7 @@ def remaining(comparison: Comparison) -> None:
 
 
 def alone(cells: Iterable[CellState]) -> None:
-    """Draws the cells of one side that do not pass."""
+    """Draw the cells of one side that do not pass."""
     rows = [(state.cell, state) for state in cells if state.cell and not state.passes]
     measured = [row for row in rows if row[1].status is not None]
     reasons("Failing", [row for row in measured if not row[1].is_not_applicable])
@@ -265,7 +265,7 @@ def alone(cells: Iterable[CellState]) -> None:
 
 
 def reasons(title: str, cells: Sequence[Named]) -> None:
-    """A row per cell: its status and why."""
+    """Draw a row per cell: its status and the reason for it."""
     if not cells:
         return
     rows = [(named(cell, url.link), status_tag(state.status), reason(state)) for cell, state in cells[:_ROWS]]
@@ -274,7 +274,7 @@ def reasons(title: str, cells: Sequence[Named]) -> None:
 
 
 def _missing(title: str, cells: Sequence[CellName]) -> None:
-    """Missing cells have no reason: a row per model, with the configs that are missing."""
+    """Draw missing cells, which have no reason: a row per model, with the configs that are missing."""
     if not cells:
         return
     rows = []
@@ -288,12 +288,12 @@ def _missing(title: str, cells: Sequence[CellName]) -> None:
 
 #: Records of regressions that are shown.
 _RECORDS = 5
-#: Nights that are asked whether they share cells with new, where base has none.
+#: The newest nights that are searched for cells in common with new, where base has none.
 _LOOK_BACK = 20
 
 
 def page(selection: Selection) -> None:
-    """Draws the page."""
+    """Draw the page."""
     widgets.title("Overview")
     if selection.pair is None:
         _alone(selection)
@@ -315,8 +315,8 @@ def _compared(selection: Selection, pair: Pair) -> None:
         shared = [night for night in data.nights()[:_LOOK_BACK] if wanted & data.cell_ids(night.night)]
         widgets.link_neighbours(comparison.new, shared, "", "base")
         return
-    # A new tab has loaded the code for Markdown before anything is drawn. What needs other code waits for that of charts, too,
-    # since it comes in one go with them: then the sentence with its links takes this one's place.
+    # A new tab has loaded the code for Markdown before anything is drawn. Elements that need other code wait for the code of
+    # charts, too, since both come in one go: then the sentence with its links takes this one's place.
     sentence = answer(comparison, url.link)
     st.container(key="at-once").markdown(markdown(sentence.striptags()))
     draw(
@@ -379,7 +379,7 @@ def _two_configs(items: Sequence[Item]) -> Markup:
 
 
 def _tables(sections: dict[str, list[Item]]) -> None:
-    """Draws every average of every group, folded: the grid has what most people look for."""
+    """Draw every average of every group, folded: the grid has the figures that most people look for."""
     fold = st.expander("All averages with their intervals", key="averages", on_change="rerun")
     if not fold.open:
         return
@@ -395,7 +395,7 @@ def _notes(notes: Sequence[str]) -> None:
 
 
 def _records(selection: Selection) -> None:
-    """Draws the newest of the open records; the page of records has all."""
+    """Draw the newest of the open records; the page of records has all."""
     records = selection.data.records(False)
     if not records:
         soft("No regression is recorded as open.")

@@ -1,4 +1,4 @@
-"""The records of what got worse: which are open, what is known of each, and, where it is allowed, what becomes of them."""
+"""The page of the records of regressions: the open ones, the facts of each, and, where it is allowed, a form to change them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from db.store_errors import RecordError, StoreError
 
 #: Runs that are drawn before the onset, and from it on.
 _AROUND = 60
-#: Set to 1 by whoever starts the dashboard for people who may change records.
+#: A variable that the person who starts the dashboard sets to 1, for people who may change records.
 WRITE_VARIABLE = "INDUCTOR_WATCH_WRITE"
 _KEEP = "as it is"
 
 
-#: How the list can be sorted. A changed status stands before every change of a value. By onset it is grouped.
+#: Orders of the list. A changed status stands before every change of a value. By onset the list is grouped.
 _ORDERS: dict[str, Callable[[Listed], Any]] = {
     "onset": lambda one: one.name,
     "change": lambda one: -one.size,
@@ -45,7 +45,7 @@ _ORDERS: dict[str, Callable[[Listed], Any]] = {
 
 
 def page(selection: Selection) -> None:
-    """Draws the page."""
+    """Draw the page."""
     widgets.title("Regressions")
     with_closed = switch("closed", "Show closed records")
     if name := url.get("record"):
@@ -62,7 +62,7 @@ def page(selection: Selection) -> None:
 
 
 def _list(records: Sequence[Listed], titles_of_commits: Mapping[str, str]) -> None:
-    """Draws the records that the filters leave, in the order that the address asks for."""
+    """Draw the records that the filters leave, in the order that the address asks for."""
     columns = st.columns(3)
     states = [state for state in STATES if any(one.info.state == state for one in records)]
     branches = sorted({one.info.branch for one in records})
@@ -89,7 +89,7 @@ def _list(records: Sequence[Listed], titles_of_commits: Mapping[str, str]) -> No
 
 
 def _link(page: str, **changes: url.Value) -> str:
-    """Return an address that keeps what is chosen of the list."""
+    """Return an address that keeps the filters and the order of the list."""
     kept = {key: url.get_all(key) for key in ("closed", "state", "branch", "sort")} if page == "regressions" else {}
     return url.link(page, **kept, **changes)
 
@@ -109,7 +109,7 @@ def _one(selection: Selection, name: str) -> None:
 
 
 def _chart(data: Data, record: Record) -> None:
-    """Draws the metric of the record, or how each run ended, over the runs around the onset."""
+    """Draw the metric of the record, or how each run ended, over the runs around the onset."""
     info, cell = record.info, record.cell
     if cell is None:
         return
@@ -133,7 +133,7 @@ def _chart(data: Data, record: Record) -> None:
 
 
 def _form(info: RegressionInfo) -> None:
-    """The form, or a line that says how to get one."""
+    """Draw the form, or a line that says how to get one."""
     if os.environ.get(WRITE_VARIABLE) != "1":
         st.caption(
             f"Read-only. Change it with inductor-watch regressions, or start the dashboard with {WRITE_VARIABLE}=1."

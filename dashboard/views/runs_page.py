@@ -1,4 +1,4 @@
-"""What was measured when, what should have been, and how much of it there is."""
+"""The page of runs: the nights, the days on which one was due and none started, and the share of planned cells measured."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from db.nights import NightInfo
 from db.queries.side_rows import CellState
 
 _UNASKED = [status.value for status in NOT_APPLICABLE]
-#: So many nights on days of their own, at most so many days apart, show that there is to be one each day.
+#: The fewest days with nights, and the largest median of days between them, that show that a night is due each day.
 _FEWEST, _DAILY = 4, 1.5
 
 
 def nights_table(nights: Sequence[NightInfo]) -> Markup:
-    """A row a night, newest first; the counts are of cells."""
+    """Return a table with a row a night, newest first; the counts are of cells."""
     head = ("started (UTC)", "branch@commit", "measured on", "completion")
     counts = ("duration", "planned", "measured", "passing", "failed", "missing")
     note = "passing and failed leave out the measured cells that do not apply here"
@@ -68,9 +68,9 @@ def _ended(night: NightInfo) -> Markup:
 
 
 def silent_days(nights: Iterable[NightInfo], branch: str, today: date) -> list[date]:
-    """Days on which a night of a branch was due and none started, newest first, up to the day before `today`.
+    """Return the days on which a night of a branch was due and none started, newest first, up to the day before `today`.
 
-    One is due each day where at least 4 nights of it are there and the median of the days between them is one.
+    A night is due each day if nights started on at least 4 days, and the median of the days from one to the next is at most 1.5.
     """
     days = sorted({night.started_at.date() for night in nights if night.runs[0].branch == branch})
     gaps = [(later - earlier).days for earlier, later in pairwise(days)]
@@ -82,7 +82,7 @@ def silent_days(nights: Iterable[NightInfo], branch: str, today: date) -> list[d
 
 
 def coverage_table(states: Sequence[CellState], caption: str) -> Markup:
-    """Config x suite: how many of the planned cells were measured, how many failed and are missing."""
+    """Return a table of config x suite: how many of the planned cells were measured, how many failed and are missing."""
     groups: dict[tuple[str, str], list[CellState]] = {}
     for state in states:
         if state.cell:
@@ -110,7 +110,7 @@ _NIGHTS, _DAYS = 60, 14
 
 
 def page(selection: Selection) -> None:
-    """Draws the page."""
+    """Draw the page."""
     widgets.title("Runs")
     nights = selection.data.nights()
     draw(nights_table(nights[:_NIGHTS]))

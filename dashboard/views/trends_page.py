@@ -1,4 +1,4 @@
-"""How the suites went from night to night, on the branch of the new side or on some beside each other."""
+"""The page of trends: the suites from night to night, on the branch of the new side or on some beside each other."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _RULE = (
 )
 _PERIOD_RULE = "Of a period its newest night is shown."
 _BRANCHES, _METRICS = len(charts.DASHES), 3
-#: What a point of the charts stands for, by what the address says.
+#: The time that a point of the charts stands for, by the address's value.
 _POINTS = {"": "night", "day": "day", "week": "week", "month": "month"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What the pickers above the charts leave: some branches under filters of one setting, from `first` to `last`."""
+    """The choices of the pickers above the charts: some branches under filters of one setting, from `first` to `last`."""
 
     data: Data
     branches: tuple[str, ...]
@@ -57,7 +57,7 @@ class _Shown:
 
 
 def page(selection: Selection) -> None:
-    """Draws the page."""
+    """Draw the page."""
     widgets.title("Trends")
     data = selection.data
     branches = _branches(selection.new.branches[0], [run.branch for night in data.nights() for run in night.runs])
@@ -74,7 +74,7 @@ def page(selection: Selection) -> None:
     alert(*problems)
     by = url.choice("by")
     days = history["started_at"].min().date(), history["started_at"].max().date()
-    # Years of nights as points are neither read nor drawn in time; of weeks and months there are few.
+    # Years of nights are too many points to read or draw in time; of weeks and months there are few.
     usual = days if by in ("week", "month") else (suite_levels.newest(history), days[1])
     first, last = _pick_days(columns[1], since, until, usual)
     select("by", "Group by", list(_POINTS), by, names=_POINTS, where=columns[2])
@@ -127,7 +127,7 @@ def _figures(shown: _Shown, older: str, when: str) -> None:
 
 
 def _branches(own: str, listed: Sequence[str]) -> tuple[str, ...]:
-    """Draws the choice of branches, where there are several; that of the new side where the address names none."""
+    """Draw the picker of branches, where there are several, and return the picked ones: by default the new side's."""
     names = list(dict.fromkeys([own, *listed]))
     asked = known_many("branch", names)
     if len(asked) > _BRANCHES:
@@ -139,7 +139,7 @@ def _branches(own: str, listed: Sequence[str]) -> tuple[str, ...]:
 
 
 def _one_setting(history: pd.DataFrame, where: st.delta_generator.DeltaGenerator) -> dict[str, tuple[str]]:
-    """Filters for one phase, dtype and device: those with most cells under the other filters, or the chosen ones."""
+    """Draw the picker of one phase, dtype and device, and return them as filters: by default the setting with most cells."""
     axes = ["phase", "dtype", "device"]
     planned = history.groupby(axes)["planned"].sum().sort_values(ascending=False)
     options = {", ".join(names): names for names in planned.index}
@@ -150,7 +150,7 @@ def _one_setting(history: pd.DataFrame, where: st.delta_generator.DeltaGenerator
 
 
 def _highlighted(trend: pd.DataFrame, branches: Sequence[str]) -> list[str]:
-    """The lines with a colour: those of the picked configs, as many as can be told apart on all branches together."""
+    """Draw the picker of configs, and return their lines, which get a colour: as many as can be told apart."""
     most = charts.MOST_LINES // len(branches)
     names = [str(name) for name in trend["config"].value_counts().index]
     asked = known_many("config", names)
@@ -173,7 +173,7 @@ def _charts(
     log: bool,
     dates: bool,
 ) -> list[charts.Figure]:
-    """A chart a suite."""
+    """Return a chart for each suite."""
     labels = list(trend.drop_duplicates("place").sort_values("place")["label"])
     size, head = axis_of(metric, suite_levels.title(metric), "%" if metric == suite_levels.RATE else "")
     figures = []
@@ -199,7 +199,7 @@ def _charts(
 
 
 def _newest(trend: pd.DataFrame, metric: str, highlighted: Sequence[str]) -> str:
-    """What the charts show of several branches, as a table: each line's first and newest value."""
+    """Return a table of the lines that the charts show of several branches: each line's first and newest value."""
     shown = trend[trend["line"].isin(list(highlighted))].sort_values("place", kind="stable")
     rows = []
     for (suite, config, branch), line in shown.groupby(["suite", "config", "branch"]):
@@ -230,19 +230,19 @@ def _levels_table(steps: Sequence[suite_levels.Step], metric: str, branches: Seq
 
 
 def _nights(step: suite_levels.Step) -> str:
-    """When the nights around a new level were, with the way to their comparison."""
+    """Return the times of the nights around a new level, with a link to their comparison."""
     link = url.link("compare", base=str(step.before["night"]), new=str(step.after["night"]))
     return anchor(link, " and ".join(moment(side["started_at"]) for side in (step.before, step.after)))
 
 
 def _commits(step: suite_levels.Step) -> str:
-    """The commits that a new level can come from."""
+    """Return the commits that a new level can come from."""
     repo = str(step.before["repo"]) if step.before["repo"] == step.after["repo"] else ""
     return addresses.commits(repo, str(step.before["commit"]), str(step.after["commit"]))
 
 
 def _asked_days() -> tuple[date | None, date | None, list[str]]:
-    """First and last day (UTC, both in), and what cannot be read of them."""
+    """Return the first and last day that the address asks for (UTC, both in), and sentences on days that cannot be read."""
     problems: list[str] = []
     first, last = (_day(key, problems) for key in ("since", "until"))
     if first and last and first > last:
@@ -265,7 +265,7 @@ def _day(key: str, problems: list[str]) -> date | None:
 
 
 def _pick_days(where: Any, first: date | None, last: date | None, days: tuple[date, date]) -> tuple[date, date]:
-    """Draws the choice of days and returns them; `days`, shown where nothing is asked for, are no entry in the address."""
+    """Draw the choice of days and return them; `days`, shown where nothing is asked for, are no entry in the address."""
     shown = (first or days[0], last or days[1])
     st.session_state[url.widget("days")] = shown
     where.date_input("Time (UTC)", key=url.widget("days"), format="YYYY-MM-DD", on_change=_picked, args=days)
