@@ -1,1 +1,1 @@
-"""Measures one cell: model, eager reference, compiled program, correctness, latency, memory, counters."""
+"""The measurement of one cell: model, eager reference, compiled program, correctness, latency, memory, counters."""

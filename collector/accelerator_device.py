@@ -1,4 +1,4 @@
-"""Accelerators other than NVIDIA's: what torch knows of any, and Intel's (`xpu`) and Apple's (`mps`) besides.
+"""Accelerators other than NVIDIA's: a base class over `torch.accelerator`, and Intel's (`xpu`) and Apple's (`mps`) GPUs.
 
 Written from torch's documentation: no night was ever measured on one of them.
 """
@@ -16,13 +16,13 @@ from collector.machine.health import LITTLE_MEMORY
 
 
 class AcceleratorDevice(PlainDevice):
-    """The accelerator that `torch.accelerator` finds; what torch does not tell of every one is not known here."""
+    """The accelerator that `torch.accelerator` finds, with the facts that torch reports for every accelerator."""
 
     name: str
     torch_name: str
 
     def is_here(self) -> bool:
-        """Return whether torch's accelerator is of this kind, and there."""
+        """Return whether an accelerator is available and is of this kind."""
         found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         return found is not None and found.type == self.torch_name
 
@@ -31,7 +31,7 @@ class AcceleratorDevice(PlainDevice):
         torch.accelerator.synchronize()
 
     def facts(self) -> dict[str, Any]:
-        """Return torch's word, for want of a name. Raises `RuntimeError` where there is no such device."""
+        """Return the kind of the device under `gpu`, since torch has no name of it. Raise `RuntimeError` if it is not here."""
         if not self.is_here():
             raise RuntimeError(f"torch finds no {self.name} here")
         return {"gpu": self.name}
@@ -73,11 +73,11 @@ class XpuDevice(AcceleratorDevice):
         return int(torch.xpu.memory_reserved()) if torch.xpu.is_initialized() else 0
 
     def most_reserved(self) -> int:
-        """Return the most that it kept since `forget_peaks`."""
+        """Return the most bytes that torch's allocator kept since `forget_peaks`; 0 before it has begun."""
         return int(torch.xpu.max_memory_reserved()) if torch.xpu.is_initialized() else 0
 
     def forget_peaks(self) -> None:
-        """Reset torch's peaks."""
+        """Reset torch's peak memory statistics."""
         if torch.xpu.is_initialized():
             torch.xpu.reset_peak_memory_stats()
 
@@ -91,7 +91,7 @@ class XpuDevice(AcceleratorDevice):
         return int(torch.xpu.get_device_properties(0).total_memory)
 
     def is_full(self) -> bool:
-        """Return whether the driver has next to no free memory; False where it does not tell."""
+        """Return whether the driver has next to no free memory; False where the driver does not report it."""
         try:
             return bool(torch.xpu.mem_get_info()[0] < LITTLE_MEMORY)
         except (AttributeError, RuntimeError):  # some GPUs, and torch before 2.6

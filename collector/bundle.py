@@ -3,17 +3,17 @@
 A bundle is the source of truth; a database is built from it and can be rebuilt at any time. Its records, one per line,
 each a JSON object with a `record` field:
 
-    run          first line: format, run_id, night, branch, commit, testbed, trigger, started_at, how it was asked for
-    planned      one per cell that this run means to measure; they are there together with the first line or not at all
+    run          first line: format, run_id, night, branch, commit, testbed, trigger, started_at, the request (`asked`)
+    planned      one per cell that this run plans to measure; written together with the first line or not at all
     environment  environment_id and the whole fingerprint, once
     program      program_id and the effective options, once
     code         code_id and the graphs that it consists of (collector.code), unless another bundle of the folder has it
-    text         text_id and a kernel's or a wrapper's text, packed, likewise
-    measurement  one per cell measured; where a cell has several the last one counts
+    text         text_id and the packed text of a kernel or a wrapper, unless another bundle of the folder has it
+    measurement  one per cell measured; of several for one cell the last one counts
     end          the run was closed: finished_at, and usage: how it used its machine
-    resumed      the run was taken up again, open or closed: attempt, at
+    resumed      the run was resumed, whether it was open or closed: attempt, at
 
-A file that was cut at any byte still gives the whole lines before the cut; `BundleContents.damage` says what was lost.
+A file that was cut at any byte still gives the whole lines before the cut; `BundleContents.damage` lists what was lost.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from collector.usage_errors import BundleError
 from collector.vocabulary import Cell, Measurement
 
 FORMAT = 2
-#: The trigger of a run that only generated code, without the device that it is for: it has no latencies, and is no night to
-#: compare with. It is also the key of a testbed, an environment and a measurement's details that says what it is about.
+#: The trigger of a run that only generated code, without the device that the code is for: it has no latencies, and no night
+#: is compared with it. The testbed, the environment and the details of its measurements describe the census under this key.
 CENSUS = "census"
-#: The trigger of a run that measures cells of a night again, to confirm what changed. It is of the night whose code it measures,
-#: and the night keeps its place among the others.
+#: The trigger of a run that measures cells of a night again, to confirm a change. The run belongs to the night whose code it
+#: measures, and that night keeps its place in the order of nights.
 CONFIRM = "confirm"
 #: In format 1 `amp` meant bfloat16 on every device, and float16 had a name of its own.
 _DTYPES_OF_FORMAT_1 = {"amp": "amp_bfloat16", "amp_float16": "amp"}
 
-#: What torch calls the phases of a compilation in which candidates are timed (`collector.measure.counters`).
+#: torch's names of the compilation phases in which candidates are timed (`collector.measure.counters`).
 TUNING_PHASES = ("autotune_while_compiling", "autotune_while_running")
-#: Timing two candidates takes more than this; looking up what was timed takes less.
+#: Timing two candidates takes more seconds than this; looking up a choice that was timed earlier takes fewer.
 _NO_TUNING_S = 0.005
 
-#: Damage messages that are kept for a bundle; the others are counted.
+#: The number of damage messages that are kept for a bundle; further ones are only counted.
 _MOST_DAMAGE = 100
 
-#: Raised by reading a line that is no record: no JSON, missing or odd fields, endless nesting, 1e999 as a count.
+#: Exceptions of reading a line that is no record: no JSON, missing or odd fields, too deep nesting, 1e999 as a count.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What is known of a run before its first cell. Times are ISO 8601 in UTC.
+    """The description of a run that is known before its first cell. Times are ISO 8601 in UTC.
 
-    `asked` has all that `resume` needs. Runs of one plan on several GPUs share a `night`; a run without one is a night of
-    its own. `branch_start` is the commit at which the branch left the main line.
+    `asked` is the request, with all that `resume` needs. Runs of one plan on several GPUs share a `night`; a run with an
+    empty `night` is a night of its own. `branch_start` is the commit at which the branch left the main line.
     """
 
     run_id: str
@@ -80,25 +80,25 @@ class RunHeader:
     branch_start: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The fields that are known, as a JSON object."""
+        """Return the fields that are not None as a JSON object."""
         return {name: value for name in self.__dataclass_fields__ if (value := getattr(self, name)) is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunHeader:
-        """The inverse of `to_json`; unknown fields are ignored, so that newer writers can add some."""
+        """Build a header from the object that `to_json` made; ignore unknown fields, so that newer writers can add some."""
         known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
         if not known.get("night"):
-            # The first bundles of several GPUs say it among what was asked for.
+            # The first bundles of runs on several GPUs name the night in `asked`.
             asked = known.get("asked")
             known["night"] = (isinstance(asked, Mapping) and asked.get("night")) or ""
         return cls(**known)
 
 
 class BundleWriter:
-    """Appends records to `FOLDER/<run_id>.jsonl`, which nobody else can write meanwhile; `close` gzips the file.
+    """The writer of `FOLDER/<run_id>.jsonl`, to which it appends records. It holds a lock; `close` gzips the file.
 
-    The plan is written with the first line: a kill leaves a run whose plan is whole, or none. A run id that cannot name a
-    file raises `BundleError`.
+    The plan is written together with the first line: after a kill there is a run with its whole plan, or no run. A run id
+    that cannot name a file raises `BundleError`.
     """
 
     def __init__(self, folder: Path, header: RunHeader, planned: Iterable[Cell] = ()) -> None:
@@ -112,10 +112,10 @@ class BundleWriter:
 
     @classmethod
     def reopen(cls, path: Path, at: str) -> tuple[BundleWriter, BundleContents]:
-        """Reopens a run that is open, cut or closed; returns the writer and the existing contents.
+        """Reopen a run that is open, cut or closed; return the writer and the existing contents.
 
         Raises:
-            BundleError: no such bundle, not a bundle, or another process writes it. The file is then as it was.
+            BundleError: no such bundle, not a bundle, or another process writes it. The file is then unchanged.
         """
         plain, packed = both_paths(path)
         check_bundle(plain if plain.exists() else packed)
@@ -128,17 +128,17 @@ class BundleWriter:
         return writer, contents
 
     def environment(self, environment_id: str, data: Mapping[str, Any]) -> None:
-        """Records a fingerprint once."""
+        """Write the fingerprint of an environment, without secrets, unless the bundle has this `environment_id` already."""
         self._once(
             environment_id, {"record": "environment", "environment_id": environment_id, "data": mask_fingerprint(data)}
         )
 
     def program(self, program_id: str, options: Mapping[str, Any]) -> None:
-        """Records a program's effective options once."""
+        """Write a program's effective options, unless the bundle has this `program_id` already."""
         self._once(program_id, {"record": "program", "program_id": program_id, "options": dict(options)})
 
     def code(self, code: Mapping[str, Any], texts: Mapping[str, str]) -> None:
-        """Records a cell's code, and those of its texts that no bundle of the folder has; nothing for code that one has."""
+        """Write a cell's code and the texts that no bundle of the folder has; write nothing if a bundle has this code."""
         if (code_id := str(code["code_id"])) in self._known:
             return
         new = {
@@ -152,7 +152,7 @@ class BundleWriter:
         self._known.add(new, self.path.stem)
 
     def measurement(self, measurement: Measurement) -> None:
-        """Appends one measurement; it is on disk when this returns."""
+        """Append one measurement; it is on disk when this method returns."""
         self._write({"record": "measurement", **measurement.to_json()})
 
     def close(self, finished_at: str, usage: Mapping[str, Any] | None = None) -> Path:
@@ -162,11 +162,11 @@ class BundleWriter:
         """
         self._write({"record": "end", "finished_at": finished_at, **({"usage": dict(usage)} if usage else {})})
         final = pack(self.path)
-        self._stream.close()  # and with it the lock, once there is nothing left to write to
+        self._stream.close()  # releases the lock, only now that the plain file is gone
         return final
 
     def abandon(self) -> None:
-        """Closes the file without an end record: an interrupted run, which stays a plain `.jsonl`."""
+        """Close the file of an interrupted run without an end record; it stays a plain `.jsonl`."""
         self._stream.close()
 
     def _once(self, key: str, record: dict[str, Any]) -> None:
@@ -181,10 +181,10 @@ class BundleWriter:
 
 
 class KnownCode:
-    """The generated code that the bundles of a folder have, so that a kernel of every night is written once.
+    """The index of the generated code in a folder's bundles, so that a kernel which is equal every night is written once.
 
-    `known_code` has a line for each code and text: its id and the run whose bundle has it. The file may be lost, and a
-    bundle may be moved away: then they are written again.
+    The file `known_code` has a line for each code and text: its id and the run whose bundle has it. Where the file is lost,
+    or a bundle was moved away, codes and texts are written again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -198,11 +198,11 @@ class KnownCode:
         return name in self._runs
 
     def bundle_of(self, name: str) -> Path | None:
-        """The bundle that has this code or text, if any."""
+        """Return the bundle that has the code or text with this id, or None."""
         return self._bundles.get(self._runs.get(name, ""))
 
     def add(self, names: Iterable[str], run_id: str) -> None:
-        """Notes what the bundle of this run has now."""
+        """Note that the bundle of this run has these codes and texts (ids) now."""
         if new := [name for name in names if name not in self._runs]:
             with self._file.open("a") as stream:
                 stream.write("".join(f"{name} {run_id}\n" for name in new))
@@ -224,12 +224,12 @@ def _encode(record: Mapping[str, Any]) -> bytes:
 
 @dataclass(slots=True)
 class BundleContents:
-    """A bundle as read. `finished_at` is None for a run that did not end; `damage` lists what could not be read.
+    """The contents of a bundle that was read. `finished_at` is None for a run that did not end; `damage` lists unreadable parts.
 
-    `usage` is how the last attempt used its machine (`jobs.pool.usage`), empty where that is not known. `attempt` is 1, and
-    one more with every `resume`. `places` has the attempt and the line number of each measurement: of two of one cell the
-    greater counts. `secrets` says which lines have what is not told: passwords and tokens, and variables that may be secret
-    (`collector.masking`). `codes` are as `collector.code.Code.to_json`; `texts` are packed.
+    `usage` is how the last attempt used its machine (`jobs.pool.usage`), empty if unknown. `attempt` is 1 at first and grows
+    by one with every `resume`. `places` has the attempt and the line number of each measurement: of two measurements of one
+    cell the one with the greater place counts. `secrets` names the lines with masked values: passwords and tokens, and
+    variables that may be secret (`collector.masking`). `codes` are objects of `collector.code.Code.to_json`; `texts` are packed.
     """
 
     header: RunHeader
@@ -247,12 +247,12 @@ class BundleContents:
     secrets: list[str] = field(default_factory=list)
 
     def latest(self) -> dict[str, Measurement]:
-        """The last measurement of each cell, by `cell_id`."""
+        """Return the last measurement of each cell, by `cell_id`."""
         return {measurement.cell.cell_id: measurement for measurement in self.measurements}
 
 
 def read_bundle(path: Path) -> BundleContents:
-    """Reads a bundle, plain or gzipped, closed or cut.
+    """Read a bundle, plain or compressed, closed or cut.
 
     Raises:
         BundleError: no such file, a larger one than any bundle, no readable first line, or a format newer than this program.
@@ -275,13 +275,13 @@ def read_bundle(path: Path) -> BundleContents:
 
 
 def first_damage(damage: list[str]) -> list[str]:
-    """The first lines of damage, and how many more there are: a million of them tell a person no more."""
+    """Return the first messages of a damage list, and a last one with the count of the rest, so that a person can read it."""
     more = len(damage) - _MOST_DAMAGE
     return [*damage[:_MOST_DAMAGE], f"{more} more things are wrong with it"] if more > 0 else damage
 
 
 def check_bundle(path: Path) -> RunHeader:
-    """Reads no more than the first line. Raises `BundleError` like `read_bundle`."""
+    """Return the header of a bundle; read its first line only. Raise `BundleError` as `read_bundle` does."""
     return _header(path, next(read_lines(path, []), None), [])[1]
 
 
@@ -292,10 +292,11 @@ def _rename_dtype(record: Mapping[str, Any]) -> None:
 
 
 def take_out_tuning(metrics: dict[str, float], details: dict[str, Any]) -> None:
-    """Bring compile times from before `tuning_s` to today's definition, in place; others stay as they are.
+    """Convert compile times from before `tuning_s` existed to today's definition, in place; leave newer ones as they are.
 
-    A cell that did not tune has one compile time by both definitions. One that did has none without tuning: what it took in
-    all becomes a detail. PyTorch's own results (`db.importing`) have a definition of theirs.
+    A cell that did not tune has the same compile time by both definitions. For a cell that tuned, the compile time without
+    tuning is unknown: its whole compile time becomes a detail. PyTorch's own results (`db.importing`), which have another
+    definition, stay as they are.
     """
     is_ours = "compile_cpu_s" in details
     if not is_ours or "compile_cold_s" not in metrics or "tuning_s" in metrics or _is_taken_out(details):
@@ -311,13 +312,13 @@ def take_out_tuning(metrics: dict[str, float], details: dict[str, Any]) -> None:
 
 
 def _is_taken_out(details: Mapping[str, Any]) -> bool:
-    """Return whether tuning was measured, and is a detail: such a bundle was read before and written again."""
+    """Return whether the tuning time is a detail already, as in a bundle that was read before and written again."""
     shared = details.get("shared_tuning")
     return isinstance(shared, dict) and "spent_s" in shared
 
 
 def _take_out_spared_tuning(metrics: dict[str, float], details: dict[str, Any]) -> None:
-    """Make the tuning time of a cell that took choices or candidates of others a detail: it says nothing of what tuning costs."""
+    """Make `tuning_s` a detail if the cell took choices or candidates of other cells: it is not what tuning costs then."""
     shared = details.get("shared_tuning")
     if not isinstance(shared, dict) or "tuning_s" not in metrics:
         return
@@ -343,8 +344,8 @@ def _header(path: Path, line: bytes | None, secrets: list[str]) -> tuple[int, Ru
 
 
 def _masked(record: Any, line: bytes, number: int, secrets: list[str]) -> Any:
-    """Return a record without secrets, which older versions wrote down; `secrets` gets a line for what is left out."""
-    if not isinstance(record, Mapping) or record.get("record") == "text":  # which is packed
+    """Return a record without secrets, which older versions wrote; add a message to `secrets` for each masked part."""
+    if not isinstance(record, Mapping) or record.get("record") == "text":  # packed texts are not masked
         return record
     if record.get("record") == "environment" and isinstance(data := record.get("data"), Mapping):
         if hidden := hidden_variables(data):

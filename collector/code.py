@@ -1,8 +1,8 @@
-"""The code that a compiler generated for a cell: which kernels and wrappers, by their content, and the calls of a wrapper.
+"""The code that a compiler generated for a cell: kernels and wrappers, identified by their content, and a wrapper's calls.
 
 A wrapper calls kernels and library functions with tensors of known sizes, in an order. It is read as a syntax tree and never
-run. Numbers that depend on a dynamic shape have the value that Inductor wrote down as an example. What the reader does not
-understand is None.
+run. Numbers that depend on a dynamic shape have the value that Inductor wrote down as an example. A value that the reader
+does not understand is None.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from typing import Any
 
 from collector.vocabulary import short_hash
 
-#: Stands for a kernel's own name in its text, and with its `text_id` behind it for the kernel in a wrapper.
+#: The placeholder of a kernel's own name in its text; in a wrapper the kernel's placeholder is this, `_` and its `text_id`.
 KERNEL = "KERNEL_NAME"
-#: What a wrapper's text has in place of a kernel's definition.
+#: The placeholder of a kernel's definition in a wrapper's text.
 DEFINITION = "KERNEL_TEXT"
-#: Characters of a text that are read: a packed one could hold anything.
+#: The most bytes of a text that are unpacked: a damaged bundle could hold anything.
 _LONGEST = 16 << 20
-#: Of an environment: the name of the commit whose Python files are used. What they generate is in the code; files that
-#: act when the code runs are compared by who knows them (`jobs.plan.spared_cells`).
+#: The key of an environment with the name of the commit whose Python files are used. The code that these files generate is
+#: compared by `code_id`; `jobs.plan.spared_cells` compares the files that act when the code runs.
 NAME_OF_SOURCE = "source"
 
 
 def pack_text(text: str) -> str:
-    """A text as it is kept in a bundle."""
+    """Compress and base64-encode a text, as a bundle keeps it."""
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()
 
 
 def unpack_text(packed: str) -> str:
-    """The inverse of `pack_text`, without what is beyond 16 MiB. Raises `ValueError` for anything else."""
+    """Return the text that `pack_text` packed, cut to 16 MiB. Raises `ValueError` if it is damaged."""
     try:
         return (
             zlib.decompressobj()
@@ -49,7 +49,7 @@ def unpack_text(packed: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel of a graph: its name, the id of its text, and the operators that it was fused from, where the code says so."""
+    """A kernel of a graph: its name, the id of its text, and the operators that it was fused from if the code names them."""
 
     name: str
     text_id: str
@@ -64,7 +64,7 @@ class Graph:
     kernels: tuple[Kernel, ...] = ()
 
     def script(self, texts: Mapping[str, str]) -> str:
-        """The generated code as it was, a script that runs; `texts` are by id. A kernel without a text is None."""
+        """Return the generated code as a script that runs. `texts` are by id; a kernel whose text is missing becomes None."""
         text = texts[self.wrapper]
         for kernel in self.kernels:
             placed = f"{KERNEL}_{kernel.text_id}"
@@ -75,14 +75,14 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The code of a cell, a graph after the other. Equal `code_id` means equal code but for comments and kernels' names."""
+    """The code of a cell, graph by graph. Codes with equal `code_id` differ at most in comments and kernels' names."""
 
     code_id: str
     graphs: tuple[Graph, ...]
 
     @classmethod
     def of(cls, graphs: tuple[Graph, ...]) -> Code:
-        """The code of these graphs."""
+        """Build the code of these graphs and compute its `code_id`."""
         return cls(
             short_hash([[graph.wrapper, *(kernel.text_id for kernel in graph.kernels)] for graph in graphs], 16), graphs
         )
@@ -98,7 +98,7 @@ class Code:
         return {graph.wrapper for graph in self.graphs} | {kernel.text_id for kernel in self.kernels}
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; `from_json` reads it back."""
+        """Return a JSON object that `from_json` reads back."""
         graphs = [
             {
                 "wrapper": graph.wrapper,
@@ -110,7 +110,7 @@ class Code:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Code:
-        """The inverse of `to_json`. Raises `KeyError`, `ValueError` or `TypeError` on anything else."""
+        """Build a code from the object that `to_json` made. Raises `KeyError`, `ValueError` or `TypeError` for other data."""
         graphs = (
             Graph(
                 str(graph["wrapper"]),
@@ -122,14 +122,17 @@ class Code:
 
 
 def known_by(code_id: str | None, program_id: str | None, environment: Mapping[str, Any]) -> str:
-    """What two measurements of a cell share if nothing that their latencies depend on differs; empty without code."""
+    """Return a hash of code, program and environment, or "" without code.
+
+    Two measurements of a cell with equal hashes agree in everything that their latencies depend on.
+    """
     if not code_id:
         return ""
     libraries = {key: value for key, value in environment.items() if key != NAME_OF_SOURCE}
     return short_hash([code_id, program_id, libraries], 16)
 
 
-#: Bytes of an element by torch's name of the dtype.
+#: Bytes of an element, by torch's name of the dtype.
 ITEM_BYTES = {
     **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
     **dict.fromkeys(("float32", "int32", "uint32"), 4),
@@ -146,7 +149,7 @@ _ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.
 
 @dataclass(frozen=True, slots=True)
 class TensorLayout:
-    """A tensor as a call gets it: the buffer's name, size and stride in elements, and torch's name of the dtype."""
+    """A tensor that is passed to a call: the buffer's name, size and stride in elements, and torch's name of the dtype."""
 
     name: str
     size: tuple[int, ...]
@@ -155,21 +158,21 @@ class TensorLayout:
 
     @property
     def elements(self) -> int:
-        """Return the number of elements in memory: a dimension that is expanded has one."""
+        """Return the number of elements in memory; an expanded dimension (stride 0) counts as one."""
         return math.prod(size for size, stride in zip(self.size, self.stride, strict=False) if stride)
 
     @property
     def item_bytes(self) -> int:
-        """Return the size of an element; 0 for a dtype that is not known."""
+        """Return the bytes of an element; 0 for an unknown dtype."""
         return ITEM_BYTES.get(self.dtype, 0)
 
 
 @dataclass(slots=True)
 class Call:
-    """A call of a generated kernel, which has a `text_id`, or of a library's function by ATen's name.
+    """A call of a generated kernel, which has a `text_id`, or of a library's function, which has ATen's name.
 
-    `arguments` are layouts, numbers, tuples, or None. `out` is the result of a library's function where that is told, and
-    `handle` the key by which Inductor's provenance knows it, `extern_kernels.mm:7`.
+    `arguments` are layouts, numbers, tuples, or None. `out` is the result of a library's function if the wrapper shows its
+    layout, and `handle` the key of the call in Inductor's provenance, such as `extern_kernels.mm:7`.
     """
 
     name: str
@@ -181,21 +184,21 @@ class Call:
 
     @property
     def label(self) -> str:
-        """Return a kernel's name, or a library's function with the sizes of its tensors: `mm [64, 32] [32, 16]`."""
+        """Return a kernel's name, or a library function's name with the sizes of its tensors: `mm [64, 32] [32, 16]`."""
         sizes = (str(list(tensor.size)) for tensor in self.tensors if len(tensor.size) > 1)
         return self.name if self.text_id else " ".join([self.name, *sizes])
 
     @property
     def tensors(self) -> list[TensorLayout]:
-        """Return the tensors among the arguments, in their order."""
+        """Return the tensors among the arguments, in order."""
         return [value for value in (*self.arguments, *self.keywords.values()) if isinstance(value, TensorLayout)]
 
 
 def calls_of(graph: Graph, texts: Mapping[str, str]) -> list[Call]:
-    """Return the calls of a graph's wrapper in their order; `texts` are by id.
+    """Return the calls of a graph's wrapper in order; `texts` are by id.
 
     Raises:
-        ValueError: the wrapper is not stored, or no Python, as a C++ wrapper.
+        ValueError: the wrapper is not stored, or is not Python (a C++ wrapper).
     """
     try:
         tree = ast.parse(texts[graph.wrapper])
@@ -206,7 +209,7 @@ def calls_of(graph: Graph, texts: Mapping[str, str]) -> list[Call]:
 
 
 class _Reader:
-    """Follows the statements of a wrapper, and knows the layout of each name so far."""
+    """An interpreter of a wrapper's statements that keeps the layout of each name so far."""
 
     def __init__(self, tree: ast.Module, names: Mapping[str, str], lines: list[str]) -> None:
         self.calls: list[Call] = []
@@ -257,7 +260,7 @@ class _Reader:
         return None
 
     def _called(self, node: ast.Call) -> Any:
-        """Return what a call gives, and note the call if it is one of a kernel or a library's function."""
+        """Return the value of a call expression, and record the call if its function is a kernel's or a library's."""
         function = _dotted(node.func)
         last = function.rpartition(".")[2]
         if isinstance(node.func, ast.Subscript) and _dotted(node.func.value).endswith("partitions"):
@@ -294,7 +297,7 @@ class _Reader:
         return None
 
     def _handle(self, node: ast.Call) -> str:
-        """Return the key in the comments right before a call; empty where there is none."""
+        """Return the provenance key from the comments right before a call; "" if there is none."""
         for line in reversed(self._lines[: node.lineno - 1]):
             if not line.lstrip().startswith("#"):
                 break
@@ -303,7 +306,7 @@ class _Reader:
         return ""
 
     def _told(self, name: str, size: Any, stride: Any) -> None:
-        """Take the layout that a wrapper asserts of an input or of what a library's function returned."""
+        """Store the layout that a wrapper asserts of a library function's result. Other names are left as they are."""
         known = self._known.get(name)
         if not isinstance(known, Call):
             return

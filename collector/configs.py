@@ -1,4 +1,4 @@
-"""Configs as people type them, and whether this machine and this torch have what one needs."""
+"""Configs as people type them, and the check that this machine and this torch have the components that a config needs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from collector.vocabulary import AHEAD_OF_TIME, SWITCHES, Config, OptionValue, P
 
 
 def parse_config(text: str) -> Config:
-    """Reads `Config.name` back: a template or a mode, then `key=value` overrides, joined by `+`.
+    """Parse a config's name: a template or a mode, then `key=value` overrides, joined by `+`. The inverse of `Config.name`.
 
-    A bare word is a template if one has that name, else a mode; whether torch knows the mode is checked when it is
-    resolved. `dynamic=true` is the former name of `dynamic_all`. A JSON object, as it stands or in base64, is read by
-    `graphnet_config`, `hud:NAME` by `hud_config`. Raises `ConfigError` for an empty part, or two templates or modes.
+    A bare word is a template if one has that name, else a mode; `resolve_config` checks later that torch knows the mode.
+    `dynamic=true` is the former name of `dynamic_all`. `graphnet_config` reads a JSON object, plain or in base64, and
+    `hud_config` reads `hud:NAME`. Raises `ConfigError` for an empty part, or two templates or modes.
     """
     if text.strip().startswith(PREFIX):
         return hud_config(text.strip())
@@ -65,7 +65,7 @@ def _turn_on(switches: dict[str, Any], word: str, text: str) -> None:
 
 
 def parse_value(text: str) -> OptionValue:
-    """`true`, `false`, `null` and numbers as such, everything else as a string."""
+    """Return `true`, `false`, `null` and numbers as Python values, and everything else as a string."""
     word = {"True": "true", "False": "false", "None": "null"}.get(text, text)
     try:
         value = json.loads(word)
@@ -77,10 +77,11 @@ def parse_value(text: str) -> OptionValue:
 
 
 def graphnet_config(data: Mapping[str, Any]) -> Config:
-    """The config that GraphNet's Inductor back-end is given as JSON (PaddlePaddle/GraphNet#688).
+    """Convert the JSON config of GraphNet's Inductor back-end to a config (PaddlePaddle/GraphNet#688).
 
-    Keys: `fullgraph`, `dynamic`, and one of `graph_net_inductor_config_template` (ours of that name), `mode` and `options`.
-    Raises `ConfigError` for another key, a value of the wrong kind, or more than one of the three.
+    Keys: `fullgraph`, `dynamic`, and at most one of `graph_net_inductor_config_template` (the name of a template in
+    `TEMPLATES`), `mode` and `options`. Raises `ConfigError` for another key, a value of the wrong kind, or more than one of
+    these three.
     """
     known = ("graph_net_inductor_config_template", "mode", "options", "fullgraph", "dynamic")
     if unknown := sorted(set(data) - set(known)):
@@ -105,7 +106,7 @@ def graphnet_config(data: Mapping[str, Any]) -> Config:
 
 
 def _json_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is, or is the base64 of; None if it is neither."""
+    """Parse a text that is a JSON object, plain or in base64; return None if it is neither."""
     try:
         data = json.loads(text if text.startswith("{") else base64.b64decode(text, validate=True))
     except (ValueError, RecursionError):  # binascii.Error and UnicodeDecodeError are ValueErrors
@@ -124,12 +125,12 @@ def _switch(named: dict[str, Any], key: str) -> bool | None:
     raise ConfigError(f"{key} is true or false, not {value!r}")
 
 
-#: Where torch keeps the function that looks for CUTLASS: since 2.11, and before.
+#: Modules of torch with the function that looks for CUTLASS: since 2.11, and before.
 _CUTLASS_MODULES = ("torch._inductor.codegen.cutlass.utils", "torch._inductor.codegen.cuda.cutlass_utils")
 
 
 def check_availability(effective: Effective, device: str, phase: Phase, dtype: str) -> None:
-    """Raises `UnavailableError` if a component is missing, and `ConfigError` if the options contradict the cell."""
+    """Raise `UnavailableError` if a component is missing, and `ConfigError` if the options contradict the cell."""
     options = effective.options
     if effective.config.backend == AHEAD_OF_TIME:
         from collector.measure.ahead_of_time import check_ahead_of_time

@@ -13,7 +13,7 @@ from collector.device import CPU, PlainDevice
 
 
 class CpuDevice(PlainDevice):
-    """The processor: nothing to wait for, and no memory but the host's."""
+    """The host's processor: calls need no synchronisation, and its memory is the host's."""
 
     name = torch_name = CPU
 
@@ -25,13 +25,13 @@ class CpuDevice(PlainDevice):
         """Do nothing: a call has ended when it returns."""
 
     def facts(self) -> dict[str, Any]:
-        """Return nothing: each fingerprint has the processor."""
+        """Return an empty dict: each fingerprint has the processor anyway."""
         return {}
 
     def peak_bytes(self, call: Callable[[], Any], resident: Iterable[torch.Tensor], calls: int) -> int | None:
-        """Return what torch's allocator handed out at most during the calls, from the profiler, plus the resident tensors.
+        """Return the most bytes that torch's allocator held during the calls, by the profiler, plus the resident tensors.
 
-        None if the profiler reports no allocation.
+        Return None if the profiler reports no allocation.
         """
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=False) as profiler:
             for _ in range(calls):

@@ -16,7 +16,7 @@ from collector.machine.health import LITTLE_MEMORY
 from collector.machine.yardstick import GpuYardstick, IdleProbe
 from collector.measure.memory import Peak, peak_of
 
-#: Allocations and what else the allocator records of one call.
+#: The most entries of the allocator's history: allocations and whatever else it records of one call.
 _HISTORY = 100_000
 
 
@@ -40,7 +40,7 @@ class CudaDevice:
         torch.cuda.synchronize()
 
     def facts(self) -> dict[str, Any]:
-        """Return the GPU's name, size and capability, and the versions of what drives it."""
+        """Return the GPU's name, memory, compute capability and multiprocessors, and the versions of CUDA, cuDNN and driver."""
         properties = torch.cuda.get_device_properties(0)
         return {
             "gpu": properties.name,
@@ -53,12 +53,12 @@ class CudaDevice:
         }
 
     def uuid(self) -> str | None:
-        """Return NVIDIA's name of the GPU."""
+        """Return NVIDIA's name of the GPU, `GPU-...`; None where torch does not know it."""
         uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
         return f"GPU-{uuid}" if uuid else None
 
     def capability(self) -> tuple[int, int] | None:
-        """Return the compute capability."""
+        """Return the compute capability, or None without a GPU."""
         return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
 
     def peak_bytes(self, call: Callable[[], Any], resident: Iterable[torch.Tensor], calls: int) -> int:
@@ -71,9 +71,9 @@ class CudaDevice:
         return int(torch.cuda.max_memory_allocated())
 
     def peak(self, call: Callable[[], Any]) -> Peak:
-        """Return what is alive at the peak of a call, from the allocator's history.
+        """Make a call and return the allocations that are alive at its peak, from the allocator's history.
 
-        torch documents the underscored functions in "Understanding CUDA Memory Usage". Raises `RuntimeError` where the call
+        torch documents the underscored functions in "Understanding CUDA Memory Usage". Raise `RuntimeError` if the call
         allocates more often than the history holds.
         """
         history = torch.cuda.memory
@@ -101,11 +101,11 @@ class CudaDevice:
         return int(torch.cuda.memory_reserved()) if torch.cuda.is_initialized() else 0
 
     def most_reserved(self) -> int:
-        """Return the most that it kept since `forget_peaks`."""
+        """Return the most bytes that torch's allocator kept since `forget_peaks`; 0 before it has begun."""
         return int(torch.cuda.max_memory_reserved()) if torch.cuda.is_initialized() else 0
 
     def forget_peaks(self) -> None:
-        """Reset torch's peaks."""
+        """Reset torch's peak memory statistics."""
         if torch.cuda.is_initialized():
             torch.cuda.reset_peak_memory_stats()
 
@@ -116,7 +116,7 @@ class CudaDevice:
 
     @contextmanager
     def limited(self, limit: Callable[[], int | None]) -> Iterator[None]:
-        """Limit the allocator to a part of the device's memory (`Device.limited`)."""
+        """Limit torch's allocator to `limit()` bytes in this context (`Device.limited`)."""
         if (size := limit()) is None:
             yield
             return
@@ -141,12 +141,12 @@ class CudaDevice:
             return False
 
     def allows_tf32(self) -> bool:
-        """Return whether cuBLAS or cuDNN may take TensorFloat-32."""
+        """Return whether cuBLAS or cuDNN may use TensorFloat-32."""
         return bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
 
     @contextmanager
     def exact_products(self) -> Iterator[None]:
-        """Forbid cuBLAS and cuDNN TensorFloat-32 in this context."""
+        """Forbid cuBLAS and cuDNN to use TensorFloat-32 in this context."""
         backends = torch.backends.cuda.matmul, torch.backends.cudnn
         before = [backend.allow_tf32 for backend in backends]
         try:
@@ -158,11 +158,11 @@ class CudaDevice:
                 backend.allow_tf32 = allowed
 
     def idle_probe(self, known_ms: float) -> IdleProbe:
-        """Return products that are timed by the GPU's own events."""
+        """Return a probe of matrix products that the GPU's own events time."""
         return IdleProbe(self, torch.cuda.Event, known_ms)
 
     def yardstick(self) -> GpuYardstick:
-        """Return the PTX of the package in the driver's hands."""
+        """Return the package's PTX, loaded by the CUDA driver."""
         return GpuYardstick()
 
 
@@ -171,12 +171,12 @@ def _failed_allocations() -> int:
 
 
 def _driver() -> str | None:
-    """The GPU driver's version: from /proc if it is there, since nvidia-smi is slow."""
+    """Return the GPU driver's version, from /proc if it is there, since nvidia-smi is slow."""
     try:
         words = Path("/proc/driver/nvidia/version").read_text().splitlines()[0].split()
     except (OSError, IndexError):
         return _ask_driver()
-    # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build ...": the only word like it.
+    # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build ...": only the version has this form.
     return next((word for word in words if re.fullmatch(r"\d+\.\d+(\.\d+)?", word)), None) or _ask_driver()
 
 

@@ -1,6 +1,6 @@
-"""The device that is measured: what the stages of a cell ask of it. Only the modules of the devices ask torch.
+"""The protocol of a device that is measured. Only the module of each device uses torch's functions for that device.
 
-Another device is a class with these methods in a module of its own, and its line in `DEVICES`.
+To support another device, write a class with these methods in a module of its own and add a line to `DEVICES`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 #: The host's own processor, whose memory torch does not count and which has nothing to wait for.
 CPU = "cpu"
-#: The GPUs that nvidia-smi lists and that the census can imagine, in torch's word; ROCm's go by it as well.
+#: torch's word for the GPUs that nvidia-smi lists and that the census can imitate, and for ROCm's.
 GPU = "cuda"
-#: What can be measured, with its class; the first one that is there is taken.
+#: Devices that can be measured, with their classes, in order of preference.
 DEVICES = {
     GPU: "collector.cuda_device:CudaDevice",
     "xpu": "collector.accelerator_device:XpuDevice",
@@ -31,17 +31,18 @@ DEVICES = {
 
 
 def is_accelerator(device: str) -> bool:
-    """Return whether a device is apart from the host: with memory and a queue of its own."""
+    """Return whether a device is separate from the host's processor: any but `cpu`."""
     return device != CPU
 
 
 class Device(Protocol):
-    """A kind of device, in this process; of several the process sees one.
+    """A kind of device. Of several devices of this kind the process sees one.
 
-    `name` is its word in bundles and options, `torch_name` that of the tensors on it: the same for all devices of torch's own.
-    `records_graphs` says whether torch records its launches and replays them, so that an optimiser's counter must be on it.
-    `shows_waits` says whether `collector.measure.host_time` knows the functions of its runtime that launch and wait.
-    `preloads` are the modules that its code generation imports besides those of a CPU, if they are there.
+    `name` is the device's word in bundles and options, `torch_name` the word of tensors on it; torch's own devices have one
+    word for both. `records_graphs` says whether torch records the device's launches and replays them (cudagraphs), so that an
+    optimiser's step counter must be on the device. `shows_waits` says whether `collector.measure.host_time` knows the functions
+    of the device's runtime that launch and wait. `preloads` are the modules that code generation for it imports besides those
+    for a CPU, if they are installed.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Device(Protocol):
         """Wait until the device has finished all work."""
 
     def facts(self) -> dict[str, Any]:
-        """Return what a fingerprint of the environment has of the device, by key."""
+        """Return the device's entries in the fingerprint of the environment, by key."""
 
     def uuid(self) -> str | None:
         """Return the name by which the driver's tools know the device, if it has one."""
@@ -66,35 +67,35 @@ class Device(Protocol):
         """Return the version of the device's instructions; None where there is no device, or no such version."""
 
     def peak_bytes(self, call: Callable[[], Any], resident: Iterable[torch.Tensor], calls: int) -> int | None:
-        """Return the most bytes held at once during `calls` calls, weights and inputs included; None where that is not known."""
+        """Make `calls` calls and return the most bytes held at once, weights and inputs included; None if unknown."""
 
     def peak(self, call: Callable[[], Any]) -> Peak | None:
-        """Make a call and return what is alive at its peak; None where no line is known, and no call made."""
+        """Make a call and return the allocations alive at its peak; return None, without a call, if torch keeps no history."""
 
     def allocated(self) -> int | None:
-        """Return the bytes that torch's allocator has handed out; None where it does not count them."""
+        """Return the bytes that torch's allocator has handed out; None if it does not count them."""
 
     def reserved(self) -> int:
         """Return the bytes of device memory that torch's allocator keeps from other processes."""
 
     def most_reserved(self) -> int:
-        """Return the most that `reserved` was since the last `forget_peaks`."""
+        """Return the largest value of `reserved` since the last `forget_peaks`."""
 
     def forget_peaks(self) -> None:
-        """Let `most_reserved` and `peak_bytes` begin again at what is held now."""
+        """Reset the peaks of `most_reserved` and `peak_bytes` to the memory that is held now."""
 
     def give_back_unused(self) -> None:
-        """Return to the device what torch's allocator keeps for later, so that other processes can have it."""
+        """Release the memory that torch's allocator keeps for later, so that other processes can use it."""
 
     def limited(self, limit: Callable[[], int | None]) -> AbstractContextManager[None]:
-        """Let torch's allocator take no more than `limit()` bytes in this context, in all; None for no limit.
+        """Limit torch's allocator to `limit()` bytes in all within this context; None is no limit.
 
-        Raises `torch.OutOfMemoryError` at the end also where an allocation failed that nobody told of: a library that has no
-        room for its workspace takes a slower way, and keeps to it.
+        Raise `torch.OutOfMemoryError` at the end even if a failed allocation raised no error: a library without room for its
+        workspace switches to a slower algorithm, and keeps it.
         """
 
     def total_bytes(self) -> int | None:
-        """Return the size of the device's memory; None where it is the host's."""
+        """Return the size of the device's memory in bytes; None if its memory is the host's, or unknown."""
 
     def is_full(self) -> bool:
         """Return whether the device has next to no free memory."""
@@ -103,66 +104,66 @@ class Device(Protocol):
         """Return whether products in float32 may be computed with the mantissa of TensorFloat-32."""
 
     def exact_products(self) -> AbstractContextManager[None]:
-        """Compute products in float32 with all of its mantissa in this context."""
+        """Compute products in float32 with the full mantissa of float32 in this context."""
 
     def idle_probe(self, known_ms: float) -> IdleProbe | None:
-        """Return the probe that tells whether others use the device, of which `known_ms` is known; None where there is none."""
+        """Return the probe that detects other users of the device, or None. `known_ms` is its known time on an idle device."""
 
     def yardstick(self) -> GpuYardstick | None:
-        """Return the fixed work that tells the machine's drift; None where there is none for the device.
+        """Return the fixed work that shows the machine's drift, or None if the device has none.
 
-        Raises `NoYardstickError` where the driver cannot run it.
+        Raise `NoYardstickError` if the driver cannot run it.
         """
 
 
 class PlainDevice:
-    """A device of which torch tells nothing: it counts no memory, takes no limit and is asked for no probe."""
+    """A device with default answers: it counts no memory, takes no limit and has no probe."""
 
     records_graphs = shows_waits = False
     preloads: tuple[str, ...] = ()
 
     def uuid(self) -> str | None:
-        """Return None: no tool names it."""
+        """Return None: no driver's tool has a name of the device."""
         return None
 
     def capability(self) -> None:
-        """Return None: what asks for one means NVIDIA's."""
+        """Return None: callers ask for NVIDIA's compute capability."""
 
     def peak(self, call: Callable[[], Any]) -> None:
-        """Return None: torch does not say which line allocated."""
+        """Return None: torch records no allocations with their lines here."""
 
     def allocated(self) -> int | None:
-        """Return None: not counted."""
+        """Return None: torch does not count the memory."""
         return None
 
     def reserved(self) -> int:
-        """Return 0: not counted."""
+        """Return 0: torch does not count the memory."""
         return 0
 
     def most_reserved(self) -> int:
-        """Return 0: not counted."""
+        """Return 0: torch does not count the memory."""
         return 0
 
     def forget_peaks(self) -> None:
-        """Do nothing: none are counted."""
+        """Do nothing: there are no peaks to reset."""
 
     def give_back_unused(self) -> None:
-        """Do nothing: nothing is known to be kept."""
+        """Do nothing: the allocator is not known to keep memory."""
 
     def limited(self, limit: Callable[[], int | None]) -> AbstractContextManager[None]:
         """Return a context without a limit."""
         return nullcontext()
 
     def total_bytes(self) -> int | None:
-        """Return None: not known, or the host's."""
+        """Return None: the size is unknown, or the memory is the host's."""
         return None
 
     def is_full(self) -> bool:
-        """Return False: not known."""
+        """Return False: the free memory is unknown."""
         return False
 
     def allows_tf32(self) -> bool:
-        """Return False: it multiplies as it is told."""
+        """Return False: products are computed in the dtype of their inputs."""
         return False
 
     def exact_products(self) -> AbstractContextManager[None]:
@@ -170,23 +171,23 @@ class PlainDevice:
         return nullcontext()
 
     def idle_probe(self, known_ms: float) -> None:
-        """Return None: how long a probe takes on an idle one was never seen."""
+        """Return None: the time of a probe on an idle device is unknown."""
 
     def yardstick(self) -> None:
-        """Return None: the fixed work of a GPU is PTX, and the host's own is timed in any case."""
+        """Return None: a GPU's yardstick is PTX, and the host's yardstick is timed in any case."""
 
 
 def device_here() -> str:
-    """Return the device that is measured unless somebody names one: the first that torch finds here. Imports torch."""
+    """Return the default device to measure: the first of `DEVICES` that torch finds here. Imports torch."""
     return next(name for name in DEVICES if device_named(name).is_here())
 
 
 @functools.cache
 def device_named(name: str) -> Device:
-    """Return a device by torch's name of it, without an index. Imports torch.
+    """Return the device with this name in `DEVICES`, which has no index. Imports torch.
 
     Raises:
-        ValueError: nothing is known of such a device.
+        ValueError: `DEVICES` has no such name.
     """
     if name not in DEVICES:
         raise ValueError(f"{name} is no device that can be measured: {', '.join(DEVICES)}")

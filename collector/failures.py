@@ -1,4 +1,4 @@
-"""From an exception and the stage it came in to a status, a hint, and what torch's own compiler bisector says."""
+"""The status and the hint of an exception raised in a stage, and the result of torch's own compiler bisector."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BY_STAGE = {
 }
 
 _LESS_MEMORY = "use a smaller --batch-size, or a GPU with more memory"
-#: Part of the message -> what a person can do about it; the first that is in it counts.
+#: (part of a message, hint): the first part that the message contains gives the hint.
 _HINTS = (
     ("No choices to select", "no back-end can compute this matrix product: keep ATEN in max_autotune_gemm_backends"),
     ("overwritten by a subsequent run", "a cudagraph output was read after the next replay: clone it first"),
@@ -42,7 +42,7 @@ _HINTS = (
         "the log's end has the stack; the same options with --backend inductor tell a fault of Inductor from one of its C++",
     ),
 )
-#: The hint where the message gives none.
+#: The hint of a status, for messages that match none of `_HINTS`.
 _BY_STATUS = {
     Status.OOM: _LESS_MEMORY,
     Status.MODEL_FAIL_TO_LOAD: "the model's own code failed while the model was built: the end of the log has the stack",
@@ -73,8 +73,8 @@ _COMPILERS = {
     "collector.measure.ahead_of_time.ExportFailedError",
     "collector.measure.ahead_of_time.AheadOfTimeError",
 }
-#: What torch, CUDA's and HIP's runtimes and drivers, Triton, NCCL, Level Zero and a CPU's allocator say in common, and what
-#: libraries say whose workspace finds no room. All in lower case.
+#: Parts of messages that say that memory ran out, in lower case: of torch, CUDA's and HIP's runtimes and drivers, Triton, NCCL,
+#: Level Zero, a CPU's allocator, and libraries that find no room for their workspace.
 _NO_MEMORY = (
     "out of memory",  # "CUDA out of memory", "CUDA error: out of memory", "Triton Error [CUDA]: out of memory", NCCL's
     "out_of_memory",  # CUDA_ERROR_OUT_OF_MEMORY, UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY
@@ -91,7 +91,7 @@ _NO_MEMORY = (
     "defaultcpuallocator: not enough memory",
     "std::bad_alloc",
 )
-#: What libraries say when they cannot be set up or fail inside. Mostly their memory is missing: see `is_full` of `classify`.
+#: Parts of messages of libraries that cannot be set up or fail inside, mostly for lack of memory (`is_full` of `classify`).
 _MAYBE_NO_MEMORY = (
     "status_not_initialized",
     "status_internal_error",
@@ -111,26 +111,26 @@ _LONGEST = 2000
 def classify(error: BaseException, stage: Stage, is_full: bool = False) -> tuple[Status, Failure]:
     """Return the status and the failure record of an exception raised in a stage.
 
-    `is_full`: whether the device had next to no free memory then, so that a library that failed inside lacked memory.
+    `is_full`: whether the device had next to no free memory then, so that an internal error of a library is one of memory.
     """
     message = str(error).strip() or type(error).__name__
     status = _status(error, stage, message, is_full)
     hint = (
         next((hint for part, hint in _HINTS if part in message), None) or _hint_of_type(error) or hint_of_status(status)
     )
-    # Masked before it is cut: half an address or a token is not recognised.
+    # Masked before it is cut: half an address or half a token would not be recognised.
     return status, Failure(stage, type(error).__qualname__, shortened(str(mask_own(message))), hint)
 
 
 def reason_of(error: BaseException, length: int = 300) -> str:
-    """Return the kind of an error and the beginning of its message, without secrets."""
+    """Return the type of an error and the beginning of its message, without secrets."""
     return f"{type(error).__name__}: {excerpt(str(error), length)}"
 
 
 def shortened(message: str) -> str:
-    """Return a message without its middle where it is long: a compiler's command comes first and takes a page.
+    """Return a message, without its middle if it is long: a compiler's message begins with a command of a page.
 
-    Of what is left out the first line with an error stays.
+    The first line with `error:` after the kept beginning stays.
     """
     if len(message) <= _LONGEST:
         return message
@@ -141,17 +141,17 @@ def shortened(message: str) -> str:
 
 
 def hint_of_status(status: Status) -> str | None:
-    """What to do about a status that nothing else explains; None where its message says it."""
+    """Return the hint of a status, for failures that nothing else explains; None for a status without a hint."""
     return _BY_STATUS.get(status)
 
 
 def hint_of_timeout(stage: Stage) -> str:
-    """What to do about a cell that ran out of time in a stage."""
+    """Return the hint for a cell that ran out of time in this stage."""
     return _STUCK.get(stage, _STUCK_ELSEWHERE)
 
 
 def hint_of_signal(name: str) -> str | None:
-    """What a signal that ended the process often means."""
+    """Return the usual cause of a signal (`SIGKILL`) that ended the process; None for a signal without a known cause."""
     return _SIGNALS.get(name)
 
 
@@ -186,7 +186,7 @@ def lacks_memory(message: str, is_full: bool = False) -> bool:
 
 
 def _raised_for_memory(error: BaseException | None) -> bool:
-    """Return whether this error, or one that it was raised from, is one of memory."""
+    """Return whether this error, or an error that it was raised from, is an out-of-memory error by its type."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -197,7 +197,7 @@ def _raised_for_memory(error: BaseException | None) -> bool:
 
 
 def _from_compiler(error: BaseException | None) -> bool:
-    """True if the compiler raised it: by type, or because the traceback ends inside Dynamo or Inductor."""
+    """Return whether the compiler raised this error or one behind it: by type, or by a traceback through `convert_frame.py`."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -211,20 +211,20 @@ def _from_compiler(error: BaseException | None) -> bool:
     return False
 
 
-#: The key of a measurement's details that has its explanation.
+#: The key of a measurement's details under which its `Explanation` is.
 EXPLAINED = "explained"
-#: Statuses that the bisector can find the cause of: eager computes the cell and the compiled program does not.
+#: Statuses whose cause the bisector can find: eager computes the cell and the compiled program does not.
 EXPLAINABLE = (Status.FAIL_ACCURACY, Status.FAIL_TO_COMPILE, Status.FAIL_TO_RUN, Status.CRASHED)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The result of `torch._inductor.compiler_bisector` for one cell; a field is empty where it was not found.
+    """The result of `torch._inductor.compiler_bisector` for one cell; a field that was not found is empty.
 
     `backend` is the first back-end with which the cell fails, from `eager` to `inductor`. `subsystem` is the part of it
     without which the cell passes, such as `lowerings`. `number` counts the applications of the subsystem up to the one that
-    makes the cell fail, and `target` is what torch says of that one: a pass or an operator. `status` is how the cell failed
-    with the back-end. `unfinished` says why the search ended early. `steps` is the number of compilations.
+    makes the cell fail, and `target` is torch's description of that application: a pass or an operator. `status` is the
+    status of the cell with the back-end. `unfinished` says why the search ended early. `steps` is the number of compilations.
     """
 
     backend: str = ""
@@ -238,18 +238,18 @@ class Explanation:
 
     @classmethod
     def of(cls, details: Mapping[str, Any]) -> Explanation | None:
-        """The one in a measurement's details, if any. Fields of a newer version are ignored."""
+        """Return the explanation in a measurement's details, or None. Ignore fields of a newer version."""
         data = details.get(EXPLAINED)
         if not isinstance(data, Mapping):
             return None
         return cls(**{name: value for name, value in data.items() if name in cls.__dataclass_fields__})
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with a key for every field."""
+        """Return a JSON object with a key for every field."""
         return asdict(self)
 
     def added_to(self, measurement: Measurement) -> None:
-        """Keeps it among the measurement's evidence."""
+        """Store this explanation in the measurement's details."""
         measurement.details[EXPLAINED] = self.to_json()
 
     def __str__(self) -> str:

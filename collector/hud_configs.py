@@ -12,8 +12,8 @@ Each has exactly the options with which PyTorch's runner compiles. Sources, in p
 Left out are `inductor_export`, which compiles nothing, and `inductor_deterministic_perf` and `inductor_batch_invariant_accuracy`,
 whose flags also change what eager computes with (`setup_determinism` in common.py).
 
-A `hud:` name is another spelling of a config that could be written out, and that PyTorch's own results have when they are
-imported (`db.importing.pytorch_names`): so our rows join theirs.
+A `hud:` name is another spelling of a config that could be written out. Imported results of PyTorch get the same config
+(`db.importing.pytorch_names`), so that our rows join theirs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class HudConfig:
     """A config of PyTorch's nightly.
 
     Attributes:
-        name: what is typed after `hud:`.
-        words: what the names of its files have before the suite.
-        flags: what PyTorch's script passes to its runner.
+        name: the name that is typed after `hud:`.
+        words: the part of its files' names before the suite.
+        flags: the flags and variables that PyTorch's script passes to its runner.
         config: the request that compiles with the same options.
-        only_inference: whether the nightly has it for inference alone.
+        only_inference: whether the nightly runs it for inference only.
     """
 
     name: str
@@ -46,7 +46,7 @@ class HudConfig:
 
     @property
     def note(self) -> str:
-        """Where the options come from, in one line."""
+        """The source of the options, in one line."""
         phase = ", inference only" if self.only_inference else ""
         return f"PyTorch's {self.words}: {self.flags}{phase} (test_perf_for_dashboard in .ci/pytorch/test.sh)"
 
@@ -86,12 +86,12 @@ _ALL = (
     ),
 )
 HUD_CONFIGS: dict[str, HudConfig] = {one.name: one for one in _ALL}
-#: What PyTorch calls a config in the names of its files, by `config_id`.
+#: PyTorch's word for a config in the names of its files, by `config_id`.
 HUD_WORDS: dict[str, str] = {one.config.config_id: one.words for one in _ALL}
 
 
 def hud_config(text: str) -> Config:
-    """Return the config that a name with `hud:` in front stands for. Raises `ConfigError` for a name that the HUD lacks."""
+    """Return the config of a name such as `hud:default`. Raises `ConfigError` for a name that the HUD lacks."""
     name = text.removeprefix(PREFIX)
     if name not in HUD_CONFIGS:
         raise ConfigError(f"the HUD has no config {name!r}: {nearest(name, HUD_CONFIGS)}")

@@ -1,4 +1,4 @@
-"""What a bundle, a database and a report never tell: variables that may hold a secret, passwords, tokens, folders."""
+"""Masks of what a bundle, a database or a report must not contain: secret variables, passwords, tokens, host folders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENV = "env."
 _SECRET = re.compile("token|key|secret|password|passwd|auth|credential", re.IGNORECASE)
 #: Beginnings of names whose variables are all options of a compiler or a library of kernels.
 _FAMILIES = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_DYNAMO_", "TORCH_COMPILE_", "TORCH_CUDNN_", "PYTORCH_TUNABLEOP_")
-#: Other variables that are known to change what is measured. Folders, hosts and devices are none of them.
+#: Other variables that are known to change measurements. Variables with folders, hosts or devices are left out.
 _LIST = """
     AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL AOT_PARTITIONER_DEBUG CUBLAS_WORKSPACE_CONFIG CUBLASLT_WORKSPACE_SIZE
     CUDA_AUTO_BOOST CUDA_CACHE_DISABLE CUDA_DEVICE_MAX_CONNECTIONS CUDA_DEVICE_ORDER CUDA_DISABLE_PTX_JIT
@@ -39,12 +39,12 @@ _LIST = """
 _KNOWN = frozenset(_LIST.split())
 #: User and password of an address. A path made of an address has one slash left.
 _USER = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*:/{1,3})[^\s/?#\"<>]*@")
-#: A value of an address's query that its name calls secret; `author` and `keyword` are no such names.
+#: A value in an address's query whose name says that it is secret; `author` and `keyword` are no such names.
 _QUERY = re.compile(rf"([?&][\w.-]*(?:{_SECRET.pattern}|signature|sig)s?(?![a-z])[\w.-]*=)[^\s&#\"'<>]+", re.IGNORECASE)
-#: Addresses that let everybody who has them write.
+#: Webhooks: addresses that let everybody who knows them write.
 _WEBHOOK = re.compile(r"(https://(?:hooks\.slack\.com/\w+|discord(?:app)?\.com/api/webhooks))/[\w/-]+")
-#: Tokens that their form gives away, whatever they are called: of GitHub, GitLab, Hugging Face, AWS, Google, Slack, PyPI, npm,
-#: OpenAI and Anthropic, JSON web tokens, and private keys. Names of classes such as hf_Qwen2ForCausalLM are none.
+#: Tokens with a known form, whatever their name: of GitHub, GitLab, Hugging Face, AWS, Google, Slack, PyPI, npm, OpenAI and
+#: Anthropic, JSON web tokens, and private keys. Names of classes such as hf_Qwen2ForCausalLM do not match.
 _TOKEN = re.compile(
     r"""\b(?:
     gh[pousr]_[A-Za-z0-9]{16,} | github_pat_\w{20,} | gl(?:pat|ptt|dt|rt)-[\w-]{16,}
@@ -55,14 +55,14 @@ _TOKEN = re.compile(
     )|-----BEGIN[ A-Z]*PRIVATE\ KEY-----.*?(?:-----END[ A-Z]*PRIVATE\ KEY-----|\Z)""",
     re.VERBOSE | re.DOTALL,
 )
-#: What a header says after its name.
+#: The value of an HTTP header that authorises a request.
 _HEADER = re.compile(
     r"""((?i:\b(?:proxy-)?authorization|\bx-[\w-]*(?:key|token)|\bprivate-token)['"]?\s*[:=]\s*['"]?)(?:\w+\s+)?[^\s'",;]+"""
     r"|\b((?i:bearer)\s+)(?=[^\s'\"]*\d)[\w.~+/=-]{12,}"
 )
-#: What follows an option of a command line.
+#: The value of a command line's option such as `--token`.
 _FLAG = re.compile(r"(--(?:[\w-]*-)?(?:password|passwd|token|secret|api-key)\s+)(?=[^\s'\"]*\D)(?!-)[^\s'\"]+")
-#: `password: value`, where the value is no type and no word.
+#: `password: value`, where the value has a digit, so that it is neither a type nor a word.
 _COLON = re.compile(
     r"\b((?:(?i:password|passwd|passphrase|(?:api|access|secret)[_ -]key|secret)|[A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD)):[ \t]+)"
     r"(?=\S*\d)[^\s,'\"]{4,}"
@@ -72,7 +72,8 @@ _ASSIGNMENT = re.compile(
     r"""(?P<name>\b[A-Za-z][\w-]*)(?P<sign>=|\\?["']\s*(?:[:=]|,(?=\s*\\?["']))\s*)"""
     r"""(?P<value>(?P<quote>\\?["'])(?:(?!(?P=quote)).)+|[^\s,;&'"<>(){}\[\]\\$%][^\s,;&'"<>)\]}\\]*)"""
 )
-#: Names of what is secret wherever a text gives it a value, in any letters, and further ones of variables, in large letters.
+#: Names of secrets in large or small letters, wherever a text gives them a value, and further names in large letters, as
+#: variables have them.
 _NAME = re.compile(
     r"(?:.*[_-])?(?:password|passwd|passphrase|(?:api|access|private|secret|signing|encryption)[_-]?key(?:[_-]id)?|secret"
     r"|(?:access|auth|refresh|bearer|api|hub|hf|github|gitlab|client|session)[_-]?token|client[_-]?secret|credentials)",
@@ -83,9 +84,9 @@ _VARIABLE = re.compile(
     r"|(?<!CACHE)(?<!SORT)(?<!PRIMARY)(?<!FOREIGN)(?<!PUBLIC)(?<!DISPATCH)(?<!PGO)_KEY|APIKEY|_AUTH|CREDENTIALS?|_PWD"
     r"|(?:DB|SMTP|MAIL|USER|ADMIN|ROOT|REDIS|PG|POSTGRES|MYSQL|PROXY|GIT)_?PASS)"
 )
-#: Values that hide nothing: switches, numbers, names of a program's own variables.
+#: Values that are no secrets: switches, numbers, names of a program's own variables.
 _PLAIN = re.compile(r"(?i:none|null|true|false|yes|no|on|off|\*+|[-+]?[\d.]+)|[a-z_][a-z_.]*(?:[\[(].*|(?=[,)(\[]))")
-#: Parts of texts that are worth a closer look, in small letters.
+#: Parts of texts that may have a secret, in small letters: a text without any of them is not searched further.
 _SIGNS = (
     *(
         "ghp_",
@@ -118,26 +119,26 @@ _SIGNS = (
         "bearer",
     ),
 )
-#: The fewest characters of a secret that is looked for by its value: shorter ones are parts of other words.
+#: The fewest characters of a secret that is searched by its value: shorter ones are parts of other words.
 _SHORTEST = 8
-#: The fewest characters of a text that is, or names and tells, a token.
+#: The fewest characters of a text that may contain a token.
 _SHORTEST_TOKEN = 16
 MASK = "***"
 
 
 def is_recorded(name: str) -> bool:
-    """Return whether a variable of this name is known to matter and cannot be meant to be secret."""
+    """Return whether the variable of this name is known to change measurements and has no word for a secret in its name."""
     return (name in _KNOWN or name.startswith(_FAMILIES)) and not _SECRET.search(name)
 
 
 def may_tell_secret(line: str) -> bool:
-    """Return whether a line of JSON may have a secret, so that it is worth a closer look."""
+    """Return whether a line of JSON may have a secret, by a quick look; `mask` decides."""
     small = line.lower()
     return (":/" in line and ("@" in line or "hook" in line or "?" in line)) or any(sign in small for sign in _SIGNS)
 
 
 def mask(value: Any) -> Any:
-    """Return the text, or the structure of texts, without passwords, tokens and the users of addresses."""
+    """Return a text, or a structure of texts, without passwords, tokens and the users of addresses. Tuples become lists."""
     if isinstance(value, str):
         return _mask_text(value)
     if isinstance(value, Mapping):
@@ -148,20 +149,21 @@ def mask(value: Any) -> Any:
 
 
 def mask_own(value: Any, environ: Mapping[str, str] = os.environ) -> Any:
-    """Return what `mask` returns, without the values that this process's environment calls secret either."""
+    """Mask a value as `mask` does, and also the values of secret variables in `environ` (`own_secrets`)."""
     own = own_secrets(environ)
     return mask(_replace(value, own) if own else value)
 
 
 def excerpt(text: str, length: int) -> str:
-    """Return the beginning of a text as `mask_own` tells it: masked before it is cut, since half a secret is not recognised."""
+    """Return the beginning of a text, masked by `mask_own` before it is cut, since half a secret is not recognised."""
     return str(mask_own(text))[:length]
 
 
 def ending(log: bytes, length: int) -> str:
-    """Return about the last `length` characters of a log as `mask_own` tells it.
+    """Return about the last `length` characters of a log, masked by `mask_own`.
 
-    Half a secret is not recognised: masked before it is cut, and without what may be the end of one where it begins.
+    Half a secret is not recognised, so the log is masked before it is cut, and characters at its beginning that may be the
+    end of a secret are left out.
     """
     kept = log[-2 * length :]
     told = str(mask_own(kept.decode("utf-8", "replace")))
@@ -172,10 +174,10 @@ def ending(log: bytes, length: int) -> str:
 
 
 def own_secrets(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the values that an environment calls secret, the longest first: those of variables that are named so.
+    """Return the values of an environment's variables whose names say that they are secret, the longest value first.
 
-    Each as it is, and as Python, JSON and an address spell it. Switches, numbers, paths and plain words are none: they are parts
-    of other texts.
+    Each value is there as it is, and as Python, JSON and an address spell it. Switches, numbers, paths and plain words are
+    left out, since they occur in other texts.
     """
     values = [value for name, value in environ.items() if _is_secret_name(name) and not _is_word(value)]
     found = {spelled for value in values for spelled in _spellings(value)}
@@ -237,30 +239,30 @@ def _is_secret_name(name: str) -> bool:
 
 
 def _is_plain(value: str, following: str = "") -> bool:
-    """Return whether a value hides nothing, before what follows in a text: a switch, a number, `<s>`, `[PAD]`, a variable."""
+    """Return whether a value is no secret: empty, a switch, a number, `<s>`, `[PAD]`, a variable. `following` comes after it."""
     found = _PLAIN.match(value + following)
     return not value or value[0] in "<[$%" or (found is not None and found.end() >= len(value))
 
 
 def mask_fingerprint(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an environment without variables that are not known to matter, without passwords and tokens."""
+    """Return an environment's fingerprint without its hidden variables (`hidden_variables`), passwords and tokens."""
     hidden = hidden_variables(data)
     return {key: _mask_item(key, item) for key, item in data.items() if key.removeprefix(ENV) not in hidden}
 
 
 def hidden_variables(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the variables in an environment that are not told."""
+    """Return the names of the variables in an environment that are not recorded (`is_recorded`)."""
     names = (str(key).removeprefix(ENV) for key in data if str(key).startswith(ENV))
     return tuple(sorted(name for name in names if not is_recorded(name)))
 
 
-#: Everything up to and with the folder that holds installed packages, the standard library, or this project.
+#: The beginnings of paths up to the folder of installed packages or the standard library, and up to this project's folder.
 _INSTALLED = re.compile(r"(?:/[^\s\"':,()]+?)?/(?:(?:lib/python3\.\d+/)?(?:site|dist)-packages|lib/python3\.\d+)/")
 _PROJECT = re.compile(re.escape(str(Path(__file__).resolve().parents[1])) + "/")
 
 
 def shorten(value: Any) -> Any:
-    """The same text, or structure of texts, with host paths cut down to `torch/...` or `collector/...`."""
+    """Return a text, or a structure of texts, with host paths cut down to `torch/...` or `collector/...`."""
     if isinstance(value, str):
         return _PROJECT.sub("", _INSTALLED.sub("", value))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""THE table of metrics. Store, comparison, reports and dashboard derive names, units, titles and thresholds from it.
+"""The table of metrics. Store, comparison, reports and dashboard derive names, units, titles and thresholds from it.
 
 To add a metric, add an entry here and the line in `collector.measure.cell` that measures it.
 """
@@ -13,12 +13,12 @@ Better = Literal["lower", "higher", "neither"]
 #: How cells of a suite are averaged: the geometric mean for ratios and latencies, the arithmetic mean for compile time.
 Average = Literal["geomean", "mean"]
 
-#: A form whose device is busy for less than this share of a call is launch-bound.
+#: The eager or compiled form of a cell is launch-bound if the device is busy for less than this share of a call.
 LAUNCH_BOUND_BELOW = 0.8
 
 
 class Dimension(StrEnum):
-    """What a user asks about; each has a verdict of its own, in this order."""
+    """A subject of a comparison. Each has a verdict of its own, and they are shown in this order."""
 
     CORRECTNESS = "correctness"
     LATENCY = "latency"
@@ -28,7 +28,7 @@ class Dimension(StrEnum):
 
 
 class Section(StrEnum):
-    """The tables of docs/metrics.md."""
+    """A table of docs/metrics.md."""
 
     LATENCY = "Latency"
     COMPILE = "Compile time and counters"
@@ -38,7 +38,7 @@ class Section(StrEnum):
 
 
 class Place(StrEnum):
-    """Where the dashboard shows a metric; each place has those of the places before it, too."""
+    """A place of the dashboard that shows metrics; each place also shows the metrics of the places before it."""
 
     COLUMN = "a column of Compare"
     COMPARE = "a column of Compare if it is asked for"
@@ -47,20 +47,20 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One measured quantity.
+    """A measured quantity.
 
     Attributes:
         unit: `ms`, `s`, `B`, `x` for a ratio, empty for counts and similarities.
-        title: the name in column heads; `short` where there is little room.
+        title: the name in column heads.
         min_effect: the smallest relative change that matters; None for a metric that is not judged by its noise.
-        is_count: whether differences are told instead of ratios, since a count may be 0.
-        dimension: what a change of it is a finding about; None for what is derived from other metrics or only shown.
-        meaning: the definition; `how` it is measured, and where it is `absent`. docs/metrics.md is made of these.
-        floor: what a value counts as that is less, so that a change of next to nothing is none; 0 for no floor.
+        is_count: whether changes are shown as differences instead of ratios, since a count may be 0.
+        dimension: the dimension of a finding about this metric; None for a metric that is derived from others or only shown.
+        meaning: the definition; `how` says how it is measured, `absent` where it is absent. docs/metrics.md is made of these.
+        floor: a smaller value counts as this one, so that a change of next to nothing is no change; 0 for no floor.
         control: the metric of the eager run in the same process, which shows how fast the machine was.
-        judged_by: the metric that is judged in place of a ratio to eager, which moves with eager as well.
-        hud_threshold: below which PyTorch's dashboard marks an average.
-        shown: where the dashboard shows it, in the order of `rank`; None where it does not.
+        judged_by: the metric that is judged in place of this ratio to eager, since the ratio also moves with eager.
+        hud_threshold: PyTorch's dashboard marks an average below this value.
+        shown: the place where the dashboard shows it, in the order of `rank`; None if it does not.
     """
 
     name: str
@@ -316,5 +316,5 @@ MIN_EFFECT: dict[str, float] = {metric.name: metric.min_effect for metric in _AL
 
 
 def shown_in(*places: Place) -> tuple[str, ...]:
-    """Return the metrics that the dashboard shows in these places, in their order."""
+    """Return the names of the metrics that the dashboard shows in these places, in the order of `rank`."""
     return tuple(metric.name for metric in sorted(_ALL, key=lambda metric: metric.rank) if metric.shown in places)

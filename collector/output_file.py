@@ -1,9 +1,9 @@
-"""Files that are written whole or not at all: those that a person names, and the file of a bundle.
+"""Files that are written whole or not at all: output files that a person names, and the file of a bundle.
 
 The file of a bundle is plain and locked while a writer has it, and gzipped when the run is closed. `RUN.jsonl` is a run in
-progress or an interrupted one, `RUN.jsonl.gz` a closed one. Where both exist, a kill came between making one and removing the
-other, and the plain one has all that the other has. `*.partial` is an unfinished file without value. `RUN.jsonl.xz` is a copy
-of a closed run to hand on (`scripts/small_bundles.py`): it can be read, not continued.
+progress or an interrupted one, `RUN.jsonl.gz` a closed one. If both exist, a kill came between making one and removing the
+other, and the plain one has everything that the other has. `*.partial` is an unfinished file without value. `RUN.jsonl.xz` is a
+copy of a closed run to hand on (`scripts/small_bundles.py`): it can be read, but not continued.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from collector.usage_errors import BundleError
 def write_output(
     path: Path, content: str | bytes | Callable[[BinaryIO], object], *, force: bool = True, sync: bool = True
 ) -> None:
-    """Writes a file that a person named; a reader, or a kill, sees the old file or the new one.
+    """Write a file that a person named, atomically: a reader, or a kill, finds either the old file or the new one.
 
-    A link is followed, and stays. A device, a FIFO or a socket is written to and stays as well. `content` may be a
-    function that writes to the stream it gets. Without `force` whatever exists raises `FileExistsError`. Without `sync`
-    a machine that loses its power may lose the file: for one of many that can be made again.
+    A link is followed and stays a link; a device, a FIFO or a socket is written to. `content` may be a function that writes
+    to the stream which it gets. Without `force` an existing path raises `FileExistsError`. Without `sync` the file may be
+    lost when the machine loses its power, which is enough for one of many files that can be made again.
     """
     if path.exists() and not path.is_file():
         if not force:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-        # Not by its resolved name: /dev/stdout leads to a pipe, which has none.
+        # The path is not resolved: /dev/stdout leads to a pipe, which has no name.
         with path.open("wb") as stream:
             _fill(stream, content)
         return
@@ -68,29 +68,30 @@ def _fill(stream: BinaryIO, content: str | bytes | Callable[[BinaryIO], object])
 def _move(partial: Path, target: Path, force: bool) -> None:
     if not force:
         try:
-            # A link, unlike a renaming, takes no name that somebody took since.
+            # A link, unlike a rename, fails if somebody else has made the target since.
             os.link(partial, target)
             return
         except FileExistsError:
             raise
         except OSError as error:
-            if target.exists():  # a file system without links: a look just before has to do
+            if target.exists():  # a file system without links: checking just before the rename has to do
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from error
     partial.replace(target)
 
 
 _PLAIN, _PACKED, _SMALL, _PARTIAL = ".jsonl", ".jsonl.gz", ".jsonl.xz", ".partial"
-#: Bytes of a run id: file systems take 255, of which the suffixes need some.
+#: The most bytes of a run id: file systems take 255 for a name, of which the suffixes need some.
 _LONGEST_NAME = 200
-#: Bytes that are read of one bundle, unpacked. A night of 1,800 cells has some 30 MB.
+#: The most bytes of one bundle, unpacked. A night of 1,800 cells has some 30 MB.
 LARGEST = 256 << 20
 #: Bytes of memory to read an .xz file with: the strongest setting of xz needs 65 MiB.
 _XZ_MEMORY = 128 << 20
 
 
 def path_of(folder: Path, run_id: str) -> Path:
-    """`FOLDER/<run_id>.jsonl`. Raises `BundleError` for a run id that cannot name a file, or would lead out of the folder."""
-    # Slashes of either kind, since bundles are carried from host to host; what cannot be printed cannot be typed again.
+    """Return `FOLDER/<run_id>.jsonl`. Raises `BundleError` for a run id that cannot name a file or would leave the folder."""
+    # Both kinds of slashes are refused, since bundles are carried from host to host, and characters that cannot be printed,
+    # since nobody can type them.
     fits = run_id.isprintable() and not {"/", "\\"} & set(run_id) and not run_id.startswith(".")
     if not run_id or not fits or len(run_id.encode()) > _LONGEST_NAME:
         shown = run_id[:80].encode("ascii", "backslashreplace").decode()
@@ -102,14 +103,14 @@ def path_of(folder: Path, run_id: str) -> Path:
 
 
 def create(path: Path, lines: Iterable[bytes]) -> IO[bytes]:
-    """A new file, locked, open for appending; it appears with these lines in it or, after a kill, not at all.
+    """Create a file, locked and open for appending; it appears with these lines in it or, after a kill, not at all.
 
     Raises:
-        FileExistsError: there is such a run.
+        FileExistsError: the run exists already.
         BundleError: another process is making it.
     """
     stream = _open_locked(_partial(path), "a+b")
-    # Whoever makes a run holds the lock of its partial file, so nobody comes between this look and the renaming.
+    # A process that makes a run holds the lock of its partial file, so nobody comes between this check and the rename.
     for taken in both_paths(path):
         if taken.exists():
             stream.close()
@@ -119,7 +120,7 @@ def create(path: Path, lines: Iterable[bytes]) -> IO[bytes]:
 
 
 def take_up(path: Path) -> IO[bytes]:
-    """The plain file of a run, locked, cut to whole lines, open for appending; a closed run is unpacked for it.
+    """Open the plain file of a run for appending, locked and cut to whole lines; unpack the file of a closed run first.
 
     Raises:
         BundleError: no such run, or another process writes it.
@@ -143,7 +144,7 @@ def take_up(path: Path) -> IO[bytes]:
 
 
 def pack(plain: Path) -> Path:
-    """Replaces a plain file by its gzipped form at once; equal contents give equal bytes. Returns the new path."""
+    """Replace a plain file by its gzipped form and return the new path; equal contents give equal bytes."""
     final = both_paths(plain)[1]
     with plain.open("rb") as source, _partial(final).open("wb") as raw:
         with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
@@ -156,7 +157,7 @@ def pack(plain: Path) -> Path:
 
 
 def both_paths(path: Path) -> tuple[Path, Path]:
-    """The run's plain and its gzipped path, from either of them. Raises `BundleError` for a name of another form."""
+    """Return a run's plain and its gzipped path, given either of them. Raises `BundleError` for a name of another form."""
     for suffix in (_PACKED, _PLAIN):
         if path.name.endswith(suffix):
             stem = path.name.removesuffix(suffix)
@@ -165,13 +166,13 @@ def both_paths(path: Path) -> tuple[Path, Path]:
 
 
 def find(folder: Path, run_id: str) -> Path | None:
-    """Return the file of a run, the plain one first; None if there is none. Raises `BundleError` as `path_of` does."""
+    """Return the file of a run: the plain one, else `.gz`, else `.xz`, else None. Raises `BundleError` as `path_of` does."""
     plain, packed = both_paths(path_of(folder, run_id))
     return next((path for path in (plain, packed, plain.with_suffix(_SMALL)) if path.exists()), None)
 
 
 def read_lines(path: Path, damage: list[str]) -> Iterator[bytes]:
-    """Whole lines only, without their ends: what follows the last newline of a cut file is reported, not returned.
+    """Yield the whole lines of a file, without their newlines; report bytes after the last newline in `damage`.
 
     Raises:
         BundleError: the file cannot be read, is no regular file, or is larger than any bundle.
@@ -199,7 +200,7 @@ def read_lines(path: Path, damage: list[str]) -> Iterator[bytes]:
 
 
 class _Unpacker(Protocol):
-    """What zlib's and lzma's decompressors have in common."""
+    """The common part of zlib's and lzma's decompressors."""
 
     @property
     def eof(self) -> bool: ...
@@ -208,7 +209,7 @@ class _Unpacker(Protocol):
 
 
 class _Plain:
-    """Hands on what is not compressed."""
+    """A decompressor of uncompressed data, which it returns unchanged."""
 
     eof = True
 
@@ -217,7 +218,7 @@ class _Plain:
 
 
 def _unpacker(start: bytes) -> _Unpacker:
-    """Return what unpacks a file that starts so."""
+    """Return the decompressor of a file with these first bytes."""
     if start.startswith(b"\x1f\x8b"):
         return zlib.decompressobj(wbits=31)
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY) if start.startswith(b"\xfd7zXZ\x00") else _Plain()
@@ -241,7 +242,7 @@ def _chunks(path: Path, damage: list[str]) -> Iterator[bytes]:
 
 
 def _before_break(path: Path, done: int, start: bytes) -> Iterator[bytes]:
-    """Return what the bytes just before a break say: those of the chunk at `done`, one by one."""
+    """Yield the unpacked data of the chunk at `done`, byte by byte up to the break in the compressed stream."""
     unpacker = _unpacker(start)
     with path.open("rb") as raw, suppress(zlib.error, lzma.LZMAError, EOFError):
         for _ in range(0, done, 4096):
@@ -251,20 +252,20 @@ def _before_break(path: Path, done: int, start: bytes) -> Iterator[bytes]:
 
 
 def _open_locked(path: Path, mode: str) -> IO[bytes]:
-    import fcntl  # not at the top: where there is none, bundles can still be read
+    import fcntl  # not at the top: on a system without fcntl bundles can still be read
 
     try:
         stream: IO[bytes] = path.open(mode)
     except FileNotFoundError as error:
-        raise _busy(path) from error  # closed by its writer since it was seen
+        raise _busy(path) from error  # its writer has closed it since the caller's check
     try:
-        # The lock lives and dies with the process: after a kill nobody has to be asked, and nothing to be removed.
+        # The lock ends with the process, so that there is nothing to clean up after a kill.
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         mine = path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat())
     except BlockingIOError:
         mine = False
     except OSError:
-        return stream  # a file system without locks: to measure is worth more than to refuse
+        return stream  # a file system without locks: measuring without a lock is better than refusing
     if not mine:
         stream.close()
         raise _busy(path)
@@ -276,8 +277,8 @@ def _busy(path: Path) -> BundleError:
 
 
 def _publish(stream: IO[bytes], path: Path, lines: Iterable[bytes]) -> None:
-    """Writes the lines to the open partial file of `path` and renames it."""
-    stream.truncate(0)  # what an earlier try left
+    """Write the lines to the open partial file of `path` and rename it."""
+    stream.truncate(0)  # removes the lines of an earlier try
     stream.writelines(lines)
     stream.flush()
     os.fsync(stream.fileno())

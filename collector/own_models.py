@@ -1,6 +1,6 @@
-"""A user's own models: how one is spelt, what of it travels to the process that measures it, and which version of it that is.
+"""A user's own models: their names, their definitions for the process that measures them, and their versions.
 
-Nothing here imports a user's module. The command that measures a cell again calls no model and no program that only a bundle
+Nothing here imports a user's module. The command that measures a cell again runs no model and no program that only a bundle
 defines.
 """
 
@@ -26,28 +26,28 @@ from collector.vocabulary import OWN_BATCH, Cell, Config, OptionValue, short_has
 
 #: The suite of a user's own models.
 USER = "user"
-#: The key of an environment under which the measured model's definition and version are.
+#: The key of an environment with the definition and the version of the measured model.
 MODEL = "model"
-#: The arguments of a shape that say how large the batch is.
+#: The arguments of a shape that give the batch size.
 BATCH_ARGUMENTS = ("batch_size", "batch")
-#: What makes a model another one.
+#: The fields that identify a model: models that differ in one of them are different models.
 _IDENTITY = ("target", "arguments", "version")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _GIT_S = 60
 
 
 def is_user_model(name: str) -> bool:
-    """Whether a name is spelt `module:function`; no model of the zoo is."""
+    """Return whether a name is spelt `module:function`, as no name of a zoo model is."""
     return _TARGET.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class OwnModel:
-    """A model that a function of the user's makes, under a name of its own.
+    """A model that a user's function `target` (`module:function`) builds, under a name of its own.
 
-    `arguments` are given to the function besides what it is always given. `folder` is where its module is looked for first,
-    `source` the folder or package whose commit or content is the model's version (empty: the module's own package). Both
-    folders are relative to the one in which the command runs. `tolerance` replaces the suite's
+    `arguments` are passed to the function besides the arguments that it always gets. `folder` is searched first for its module;
+    `source` is the folder or package whose commit or content is the model's version (empty: the module's own package). Both
+    folders are relative to the folder in which the command runs. `tolerance` replaces the suite's tolerance
     (`collector.correctness.pytorch_accuracy`).
     """
 
@@ -59,12 +59,12 @@ class OwnModel:
     tolerance: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The fields that say something; `from_json` reads them back."""
+        """Return a JSON object of the fields that are not empty; `from_json` reads it back."""
         return {name: value for name, value in asdict(self).items() if value not in ("", None, {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OwnModel:
-        """The inverse of `to_json`; other keys are left out. Raises `KeyError`, `TypeError` or `ValueError`."""
+        """Build a model from the object that `to_json` made; ignore other keys. Raises `TypeError` or `ValueError`."""
         known = {item.name for item in fields(cls)}
         model = cls(**{name: value for name, value in data.items() if name in known})
         if not is_user_model(model.target):
@@ -73,7 +73,7 @@ class OwnModel:
 
     @classmethod
     def parse(cls, text: str) -> OwnModel:
-        """A model that `spelled` has spelt for the command line. Raises `ZooError`."""
+        """Parse the JSON text that `spelled` returns. Raises `ZooError` for any other text."""
         try:
             return cls.from_json(json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -84,12 +84,12 @@ class OwnModel:
 
     @property
     def spelled(self) -> str:
-        """The model as `--model` takes it without any file: its definition in JSON."""
+        """The model's definition in JSON, which `--model` takes without a models file."""
         return json.dumps(self.to_json())
 
 
 def own_model(name: str, own_models: Iterable[OwnModel] = ()) -> OwnModel:
-    """The model of this name: one of these, or one that is spelt `module:function`. Raises `ZooError`."""
+    """Return the model of this name: one of `own_models`, or else a name spelt `module:function`. Raises `ZooError`."""
     for model in own_models:
         if model.name == name:
             return model
@@ -102,7 +102,7 @@ def own_model(name: str, own_models: Iterable[OwnModel] = ()) -> OwnModel:
 
 
 def described(suite: str, name: str, own_models: Iterable[OwnModel] = ()) -> dict[str, Any]:
-    """What the environment of a measurement says of a user's own model: its definition and its version. Else empty."""
+    """Return the definition and version of a user's own model for a measurement's environment; {} for another suite's model."""
     if suite != USER:
         return {}
     model = own_model(name, own_models)
@@ -110,25 +110,25 @@ def described(suite: str, name: str, own_models: Iterable[OwnModel] = ()) -> dic
 
 
 def identity_in(environment: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    """What makes a model the same one in two environments; None where the environment does not tell."""
+    """Return the fields that identify a model, from an environment; None if the environment does not describe the model."""
     told = environment.get(MODEL)
     known = told.get(name) if isinstance(told, Mapping) else None
     return {key: known.get(key) for key in _IDENTITY} if isinstance(known, Mapping) else None
 
 
 def names_another_model(key: str, base: Sequence[str], new: Sequence[str]) -> bool:
-    """Whether a key in which two environments differ (dotted, with its values) says that the model is another one."""
+    """Return whether a dotted key in which two environments differ means another model; `base` and `new` are its values."""
     if not key.startswith(f"{MODEL}."):
         return False
-    # Bundles of before November 2026 say nothing of the model.
+    # Bundles from before November 2026 do not describe the model, so an empty side means nothing.
     return ".arguments." in key or (key.rpartition(".")[2] in _IDENTITY and bool(base) and bool(new))
 
 
 def version_of(model: OwnModel) -> str:
-    """`commit 0123456789ab`, with a hash of what is not committed yet; else `content 0123456789ab`; else `unknown`.
+    """Return `commit 0123456789ab`, with a hash of uncommitted changes if any, or `content 0123456789ab`, or `unknown`.
 
-    The commit is that of `source` where this is a folder in a git repository. The content is that of the Python files of
-    `source`, or of the package in which the function is.
+    A commit is given if `source` is a folder in a git repository. The content is a hash of the Python files of `source`, or,
+    without a `source`, of the package in which the function is.
     """
     package = find_package(model.target.partition(":")[0], model.folder)
     if model.source and Path(model.source).is_dir():
@@ -138,8 +138,8 @@ def version_of(model: OwnModel) -> str:
 
 
 def find_package(module: str, folder: str = "") -> list[Path]:
-    """The file or the folders of the package in which a module is, found without importing it; empty if there is none."""
-    invalidate_caches()  # a file may have just been written
+    """Find the file or the folders of the package in which a module is, without importing it; return [] if there is none."""
+    invalidate_caches()  # the file may be new
     here = [str(Path(place).resolve()) for place in dict.fromkeys((folder, ""))]
     spec = PathFinder.find_spec(module.partition(".")[0], [*here, *sys.path])
     if spec is None:
@@ -150,9 +150,9 @@ def find_package(module: str, folder: str = "") -> list[Path]:
 
 
 def takes_batch_size(model: OwnModel) -> bool:
-    """Return whether the function is seen to take `batch_size`: its module is read and not imported.
+    """Return whether the model's function takes `batch_size`, from the source of its module, which is not imported.
 
-    False where the definition is not found, as that of a function made by another one.
+    Return False if the definition is not found, as for a function that another function makes.
     """
     module, _, name = model.target.partition(":")
     within = module.split(".")[1:]
@@ -177,7 +177,7 @@ def _takes(file: Path, function: str, argument: str) -> bool:
 
 
 def _content(places: Iterable[Path]) -> str:
-    """The hash of the Python files in some places, hidden folders left out: of their names within and their contents."""
+    """Hash the relative names and the contents of the Python files in these places, without hidden files and folders."""
     files = []
     for place in places:
         for path in [place] if place.is_file() else place.rglob("*.py"):
@@ -188,9 +188,9 @@ def _content(places: Iterable[Path]) -> str:
 
 
 def _commit(folder: Path, package: Iterable[Path]) -> str | None:
-    """The commit that is checked out, and a hash of the changes to it; None if this is no repository.
+    """Return the commit that is checked out, with a hash of the changes to it if any; None if this is no repository.
 
-    Untracked files count where they are in the function's own package: results may lie beside them.
+    Of untracked files only those in the function's own package count, since results may lie beside them.
     """
     head = _git(folder, "rev-parse", "HEAD")
     if not head:
@@ -213,23 +213,23 @@ def _git(folder: Path, *words: str) -> bytes | None:
         return None
 
 
-#: Names of models that a command line takes for nothing but a name, wherever they come from.
+#: Names of models that a command line cannot take for anything but a name.
 _NAME = re.compile(r"[\w+][\w.+/-]*", re.ASCII)
-#: Inductor's options by which a config would have a program run, or code be loaded from a folder.
+#: Inductor's options that name a program to run, or a folder to load code from.
 _PROGRAM = re.compile(
     r"cxx|nvcc|hipcc|compiler|command|cmd|exe$|linker|launcher|_dir$|_path$|_home$|root$|logpath$|lib|library$|_output$|_spec$"
 )
-#: Values that can be given to any option: Inductor puts some into the command line of a compiler, where a blank begins the
-#: next argument, and `-wrapper` names a program.
+#: Values that are safe for any option. Inductor puts some values into the command line of a compiler, where a blank begins
+#: the next argument and `-wrapper` names a program.
 _WORD = re.compile(r"[\w.][\w.,:+-]*|", re.ASCII)
 _LEVEL = re.compile(r"-?O\w+|\d")
 
 
 def repro_command(cell: Cell) -> str:
-    """Return the command that measures a cell again, ready for a shell.
+    """Return the shell command that measures a cell again, or a shell comment if the command would not be safe.
 
-    Cells come from bundles, which others may have written. Where the command would call what a bundle defines, a comment
-    of the shell says what to do instead: a model of the user's own is called by its name in the local `models.toml` only.
+    Cells come from bundles that somebody else may have written. If the command would run code that the bundle names, a shell
+    comment says what to do instead: a user's own model is called only by its name in the local `models.toml`.
     """
     if not _NAME.fullmatch(cell.model):
         what = "your own model" if cell.suite == USER else "a model"
@@ -244,7 +244,7 @@ def repro_command(cell: Cell) -> str:
 
 
 def program_key(config: Config) -> str:
-    """Return the option of a config that names a program or a folder of code, or could; empty where none does."""
+    """Return the first option of a config that names, or may name, a program or a folder of code; "" if there is none."""
     return next((key for key, value in config.overrides.items() if isinstance(value, str) and _may_run(key, value)), "")
 
 

@@ -1,6 +1,6 @@
-"""How a cell is measured: the numbers and switches that are the same for every cell of a run.
+"""The settings of a measurement: numbers and switches that are equal for all cells of a run.
 
-The defaults are what PyTorch's benchmark runner has in a performance run (pytorch/pytorch, benchmarks/dynamo/common.py:
+The default flags are those of PyTorch's benchmark runner in a performance run (pytorch/pytorch, benchmarks/dynamo/common.py:
 `matmul.allow_tf32 = True`, `allow_fp16_bf16_reduction_math_sdp(True)`; the rest is torch's own default).
 """
 
@@ -15,7 +15,7 @@ from collector.own_models import OwnModel
 
 @dataclass(frozen=True, slots=True)
 class BackendFlags:
-    """Which switches are on.
+    """Switches of torch's back-ends.
 
     `tf32_matmul` and `tf32_cudnn`: TensorFloat-32 for float32 matrix products and for cuDNN. `reduced_math_attention`:
     attention without a fused kernel computes in the inputs' own float16 or bfloat16 and not in float32.
@@ -28,7 +28,7 @@ class BackendFlags:
     cudnn_benchmark: bool = False
 
     def apply(self) -> None:
-        """Sets the switches in this process."""
+        """Set the switches in this process."""
         import torch
 
         torch.backends.cuda.matmul.allow_tf32 = self.tf32_matmul
@@ -41,7 +41,7 @@ class BackendFlags:
 
     @classmethod
     def parse(cls, words: Iterable[str]) -> BackendFlags:
-        """The defaults with `NAME=on` or `NAME=off` applied. Raises `ValueError` with what to write instead."""
+        """Return the defaults with `NAME=on` and `NAME=off` applied. Raises `ValueError`, which says what to write instead."""
         known = [field.name for field in fields(cls)]
         chosen = {}
         for word in words:
@@ -52,32 +52,33 @@ class BackendFlags:
         return cls(**chosen)
 
 
-#: What a training step can end with.
+#: Optimisers that a training step can end with.
 OPTIMIZERS = ("none", "sgd", "adam")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Times in seconds.
+    """The settings of a run's cells. Times are in seconds; an empty folder turns its feature off.
 
-    `rounds` compiled calls, an eager one before every other of them, stopped early after `sample_limit_s`; `warmups` compiled
-    calls after the first (a cudagraph is recorded in the second call and replayed from the third); `profile_calls` calls of
-    each form under the profiler; `timeout_s` for the whole cell.
+    Timing: `rounds` compiled calls, with an eager call before every other one, stop early after `sample_limit_s`. `warmups`
+    compiled calls follow the first call (a cudagraph is recorded in the second call and replayed from the third).
+    `profile_calls` calls of each form run under the profiler. `timeout_s` is for the whole cell. With a `precision` rounds go
+    on until half the 95 % interval of each median is at most this fraction of it, for ten times `rounds` or `sample_limit_s`
+    at most.
 
-    With a `precision` rounds go on until the 95 % interval of both medians is within this fraction of them, ten times
-    `rounds` or `sample_limit_s` at most. `warm_compile`: a new process compiles the program once more from the same caches.
-    With `energy` a GPU's energy counter is read over 0.8 to 3 s of calls.
-    `trace` and `shared_tuning` are folders, or empty (`collector.process.worker.start_trace`,
-    `collector.measure.tuning`). `compiled` is a folder in which each cell keeps the compiler's caches, or empty: a
-    later process of the cell finds its program there and has no compile time. `candidates` is a folder in which cells find
-    each other's candidates of autotuning, compiled (`collector.measure.candidates`), or empty. On `candidate_cores` two of them
-    are compiled at once. With `is_checked` the outputs of a program that was found are not checked again. `flags` are torch's
-    back-end switches.
-    `optimizer` is what a training step ends with, as in PyTorch's runner; with none every step computes the same. With
-    `code_only` a cell ends when it is compiled: its code, counters and compile time are all that is wanted. So does one that
-    compiles to the `known_code`, which is set for each cell (`collector.code`). With `explain` torch's compiler bisector
-    looks for the part of the compiler with which the cell fails (`collector.measure.explaining`). `own_models` are the user's
-    own models with short names that cells of the run are of.
+    Compiling: with `warm_compile` a new process compiles the program once more from the same caches. `shared_tuning` is the
+    folder of shared choices of autotuning (`collector.measure.tuning`). `candidates` is a folder in which cells find each
+    other's compiled candidates of autotuning (`collector.measure.candidates`); on `candidate_cores` two candidates are compiled
+    at once. `compiled` is a folder in which each cell keeps the compiler's caches: a later process of the cell finds its
+    program there and has no compile time. With `is_checked` the outputs of a program that was found there are not checked
+    again. With `code_only` a cell ends once it is compiled, with its code, counters and compile time only; so does a cell that
+    compiles to the `known_code`, which is set for each cell (`collector.code.known_by`).
+
+    Other: `energy` reads a GPU's energy counter over 0.8 to 3 s of calls. `trace` is a folder for torch's structured trace
+    (`collector.process.worker.start_trace`). `flags` are torch's back-end switches. `optimizer` ends a training step, as in
+    PyTorch's runner; with `none` all steps compute the same. With `explain` torch's compiler bisector looks for the part of the
+    compiler with which the cell fails (`collector.measure.explaining`). `own_models` are the user's own models, with short
+    names, among the cells of the run.
     """
 
     rounds: int = 30
@@ -102,7 +103,7 @@ class Settings:
     own_models: tuple[OwnModel, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; `from_json` reads it back."""
+        """Return a JSON object that `from_json` reads back."""
         return {
             name: value
             for name, value in asdict(self).items()
@@ -111,19 +112,19 @@ class Settings:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
-        """The inverse of `to_json`. Raises `TypeError` for a field that this version does not know."""
+        """Build settings from the object that `to_json` made. Raises `TypeError` for a field that this version does not know."""
         flags = BackendFlags(**data.get("flags", {}))
         own_models = tuple(map(OwnModel.from_json, data.get("own_models", ())))
         cores = tuple(data.get("candidate_cores", ()))
         return cls(**{**data, "flags": flags, "own_models": own_models, "candidate_cores": cores})
 
     def with_models(self, own_models: Iterable[OwnModel]) -> Settings:
-        """The same with these models of the user's own besides those that it has."""
+        """Return these settings with further models of the user's own; a new model replaces an old one with its name."""
         by_name = {model.name: model for model in (*self.own_models, *own_models)}
         return replace(self, own_models=tuple(by_name.values()))
 
     def testbed(self) -> dict[str, str]:
-        """What of the settings must be equal for two latencies to be comparable."""
-        # A compilation that need not tune is shorter.
+        """Return the settings that must be equal for two measurements to be comparable, as part of the testbed."""
+        # With shared tuning a compilation may skip the tuning and is shorter.
         tuning = {"tuning": "shared"} if self.shared_tuning else {}
         return {"flags": str(self.flags), "optimizer": self.optimizer, **tuning}

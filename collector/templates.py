@@ -1,13 +1,13 @@
 """Templates and modes: from a request to the options that the installed torch really applies.
 
-What an option does is always asked of the installed torch (`collector.templates`). This table has what torch does
-not say of itself: that a name it still takes no longer acts, where an option has gone, and since when there is one.
-Source: `torch/_inductor/config.py` of 2.7 to 2.15, and the code that reads the options. The tests hold it against the
-installed torch.
+The effective options always come from the installed torch (`effective_options`). The tables `CAME` and `STOPPED` have the
+facts that torch does not report: since which version an option exists, and since which version an option is gone, or is
+accepted without an effect. Source: `torch/_inductor/config.py` of 2.7 to 2.15, and the code that reads the options. The tests
+compare the tables with the installed torch.
 
-The names of the eight templates come from PaddlePaddle/GraphNet#688; what they set does not, because half of those
-settings change nothing (`triton` and `aten` equalled the default program, `cutlass` equalled `max_autotune`, `tma`
-reaches no GEMM without autotuning). Here each template changes the compiled program, or `Template.note` says why not.
+The names of the eight templates come from PaddlePaddle/GraphNet#688. Their options do not, because half of GraphNet's options
+change nothing (`triton` and `aten` equalled the default program, `cutlass` equalled `max_autotune`, `tma` reaches no GEMM
+without autotuning). Here each template changes the compiled program, or `Template.note` says why not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collector.vocabulary import AHEAD_OF_TIME, Config, Dynamic, OptionValue, sh
 
 Version = tuple[int, int]
 
-#: The section `cuda` was split in 2.11: what steers CUTLASS is read from `cutlass`, and names under `cuda` are taken and ignored.
+#: The section `cuda` was split in 2.11: CUTLASS's options are read from `cutlass`, and their names under `cuda` are ignored.
 OLD_SECTION, NEW_SECTION, SPLIT = "cuda.cutlass_", "cutlass.cutlass_", (2, 11)
 
 #: Option, or section with a trailing `_` -> the first torch that has it.
@@ -42,7 +42,7 @@ CAME: dict[str, Version] = {
     "triton.cudagraph_partition_memory_budget": (2, 13),
 }
 
-#: Option or section -> the first torch in which it is gone or ignored, and what to do instead.
+#: Option or section -> the first torch in which it is gone or ignored, and the replacement.
 STOPPED: dict[str, tuple[Version, str]] = {
     "autotune_fallback_to_aten": ((2, 8), "keep ATEN among max_autotune_gemm_backends"),
     "force_disable_caches": ((2, 9), "set TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 instead"),
@@ -52,24 +52,24 @@ STOPPED: dict[str, tuple[Version, str]] = {
 
 
 def version_of(text: str) -> Version:
-    """Major and minor of a version such as `2.13.0+cpu`."""
+    """Return major and minor of a version such as `2.13.0+cpu`."""
     major, minor = text.split(".")[:2]
     return int(major), int("".join(char for char in minor if char.isdigit()) or 0)
 
 
 def living_name(key: str, known: Collection[str]) -> str:
-    """The name under which this torch reads an option that has moved; any other name as it is."""
+    """Return the name under which this torch reads an option that has moved; return any other name unchanged."""
     for spelt, other in ((OLD_SECTION, NEW_SECTION), (NEW_SECTION, OLD_SECTION)):
         if key.startswith(spelt):
             moved = other + key.removeprefix(spelt)
-            # Where both are taken the new one is read.
+            # A torch that takes both names reads the new one.
             if moved in known and (spelt == OLD_SECTION or key not in known):
                 return moved
     return key
 
 
 def why_unknown(key: str, torch_version: Version) -> str | None:
-    """What became of an option that this torch does not take, or since which version there is one."""
+    """Return why this torch does not take an option: it is too new or was removed; None if the tables do not say."""
     for entry, since in CAME.items():
         if _is(key, entry) and torch_version < since:
             return f"it is new in torch {_spell(since)}"
@@ -77,7 +77,7 @@ def why_unknown(key: str, torch_version: Version) -> str | None:
 
 
 def why_ignored(key: str, torch_version: Version) -> str | None:
-    """Why an option that this torch takes does not act in it; None if it does."""
+    """Return why an option that this torch takes has no effect in it; None if it has one."""
     # The code that makes cudagraphs of partitions (cudagraph_partition_post_compile) is not in 2.7.
     if key == "graph_partition" and torch_version < (2, 8):
         return "has an effect from torch 2.8 on: before, no partition becomes a cudagraph"
@@ -101,7 +101,7 @@ def _spell(version: Version) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A named set of Inductor options. `note` says what it is for and when it can do nothing."""
+    """A named set of Inductor options. `note` says what it is for and when it has no effect."""
 
     name: str
     options: Mapping[str, OptionValue]
@@ -147,7 +147,7 @@ _ALL = (
 
 TEMPLATES: dict[str, Template] = {template.name: template for template in _ALL}
 
-#: Options that name places on this machine or how many threads compile: they change no program.
+#: Options that change no program, such as places on this machine and the number of compiling threads.
 _NOT_THE_PROGRAM = (
     "cpp.vec_isa_ok",
     "debug",
@@ -164,9 +164,9 @@ _NOT_THE_PROGRAM = (
 class Effective:
     """A request as the installed torch reads it.
 
-    `options` is what `torch.compile(options=...)` gets; `program` has every effective Inductor option; `changed` those that
-    differ from the defaults; `inert` the requested ones that cannot act on this device; `ignored` those that this torch
-    takes and does not read, with the reason.
+    `options` is the argument of `torch.compile(options=...)`; `program` has every effective option that can change the program;
+    `changed` has the options in `program` that differ from their defaults; `inert` has the requested options that have no effect
+    on this device; `ignored` has the requested options that this torch takes but does not read, with the reason.
     """
 
     config: Config
@@ -178,12 +178,12 @@ class Effective:
 
     @property
     def program_id(self) -> str:
-        """Twelve hexadecimal digits; two names with one `program_id` ask for one program."""
+        """The hash of `program`, twelve hexadecimal digits: two configs with equal `program_id` request the same program."""
         return short_hash(self.program)
 
 
 def modes() -> dict[str, dict[str, OptionValue]]:
-    """The modes of the installed torch and what each sets, from torch itself."""
+    """Return the modes of the installed torch, each with the options that it sets."""
     from torch._inductor import list_mode_options
 
     return {name: dict(options) for name, options in list_mode_options().items()}
@@ -199,8 +199,9 @@ def resolve(
     fullgraph: bool = False,
     device: str = GPU,
 ) -> Effective:
-    """The effective config of a request: overrides win over `freezing`, that over the template, that over the mode.
+    """Return the effective options of a request.
 
+    Overrides win over `freezing`, `freezing` wins over the template, and the template over the mode.
     Raises `ConfigError` for an unknown template, mode or key, or a value of the wrong type.
     """
     return resolve_config(
@@ -209,7 +210,7 @@ def resolve(
 
 
 def resolve_config(config: Config, device: str) -> Effective:
-    """The same as `resolve`, for a `Config`."""
+    """Return the effective options of a `Config`, as `resolve` does for its parts."""
     options = _requested(config)
     defaults = effective_options({})
     ahead = config.backend == AHEAD_OF_TIME
@@ -224,9 +225,9 @@ def resolve_config(config: Config, device: str) -> Effective:
 
 
 def _compile_arguments(config: Config) -> dict[str, OptionValue]:
-    """Arguments of torch.compile outside the options that change the program, where they differ from its defaults."""
+    """Return torch.compile's arguments besides `options` that change the program, if they differ from their defaults."""
     if config.backend == AHEAD_OF_TIME:
-        return {"backend": AHEAD_OF_TIME}  # of one graph and fixed shapes in any case
+        return {"backend": AHEAD_OF_TIME}  # it has one graph and fixed shapes in any case
     dynamic: dict[str, OptionValue] = {"dynamic": config.dynamic} if config.dynamic is not None else {}
     return dynamic | ({"fullgraph": True} if config.fullgraph else {})
 
@@ -266,7 +267,7 @@ def _torch_version() -> tuple[int, int]:
 
 
 def effective_options(options: Mapping[str, OptionValue]) -> dict[str, Any]:
-    """Every Inductor option that can change a compiled program, with `options` applied, as torch's own cache key sees it.
+    """Return every Inductor option that can change a compiled program, with `options` applied, as in torch's own cache key.
 
     Raises `ConfigError` if torch does not take a value.
     """
@@ -292,7 +293,7 @@ def _acts_on_cpu(key: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON can hold it; anything torch invents beyond JSON's types goes by its text."""
+    """Return a value as JSON can hold it; a value of a type that JSON lacks becomes its `repr`."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):

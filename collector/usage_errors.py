@@ -1,4 +1,4 @@
-"""Errors of asking, and the words of their texts: each is one line that says what is wrong and what to do."""
+"""Errors of requests and inputs, and helpers for their texts: one line that says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Iterable
 
 
 class ExpectedError(Exception):
-    """What the input or the machine does, and no bug; the text is one line. The command line ends with `exit_code`."""
+    """An error of the input or the machine, and no bug; its text is one line. The command line ends with `exit_code`."""
 
     exit_code = 2
 
 
 class ConfigError(ExpectedError):
-    """The request does not fit: an unknown template, mode or key, a wrong type, options that exclude each other."""
+    """A request that is wrong: an unknown template, mode or key, a wrong type, or options that exclude each other."""
 
 
 class ZooError(ExpectedError):
-    """A model was asked for that is not in the zoo, or not for this device, phase or dtype. One line, with the way out."""
+    """A request for a model that is not in the zoo, or not for this device, phase or dtype. The text says what to do."""
 
 
 class UnavailableError(Exception):
-    """The request is sound, but this machine or this torch lacks a component; the text names it."""
+    """A component that a sound request needs and this machine or this torch lacks; the text names it."""
 
 
 class NotCompiledError(Exception):
-    """The compiled program ran in eager, wholly or in all that matters; the text says why."""
+    """A compiled program that ran in eager, wholly or in all that matters; the text says why."""
 
 
 class NotCheckedError(RuntimeError):
-    """The correctness check itself could not be done, which says nothing about the model; the text says why."""
+    """A correctness check that could not be done, which says nothing about the model; the text says why."""
 
 
 class BundleError(ExpectedError):
@@ -37,9 +37,9 @@ class BundleError(ExpectedError):
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3, where: str = "") -> str:
-    """The known words nearest to a misspelt one, for an error message: `did you mean a, b?`, or all of them.
+    """Return a hint for an error message: `did you mean a, b?` with the known words nearest to `word`, or else all of them.
 
-    `where` says what lists them, where they are too many for a line.
+    `where` names the command or function that lists the words; it is named in their place if they are more than 20.
     """
     words = sorted(known)
     if not words:
@@ -55,9 +55,9 @@ def nearest(word: str, known: Iterable[str], count: int = 3, where: str = "") ->
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """Return the text without anything that breaks a line, steers the terminal or turns the writing round, cut to `limit`.
+    """Return a text on one line, cut to `limit`, without control characters and changes of the writing direction.
 
-    Each such character becomes U+FFFD, so that one sees that there was something. `--json` has the text as it is.
+    Each such character becomes U+FFFD, so that its place can be seen. `--json` has the unchanged text.
     """
     flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."

@@ -38,7 +38,7 @@ NOT_APPLICABLE = frozenset({Status.UNAVAILABLE, Status.SKIPPED, Status.NOT_CHECK
 
 
 class Phase(StrEnum):
-    """Whether a cell measures the forward pass alone or forward, loss and backward."""
+    """The part of training that a cell measures: the forward pass alone, or forward, loss and backward."""
 
     INFERENCE = "inference"
     TRAINING = "training"
@@ -58,16 +58,15 @@ class Stage(StrEnum):
     DONE = "done"
 
 
-#: Keeps what the model's maker made: nothing is cast. For quantised models, mixed precision, and captured graphs.
+#: The dtype of a model that is not cast: a quantised model, one of mixed precision, or a captured graph.
 AS_IS = "as_is"
-#: dtypes a cell may ask for. `amp` is float32 parameters under autocast, eager and compiled alike, with the dtype that
-#: autocast takes of itself: float16 on CUDA and bfloat16 on a CPU, as in PyTorch's runner with `--amp`. `amp_bfloat16` is
-#: bfloat16 everywhere.
+#: dtypes of cells. `amp` is float32 parameters under autocast, eager and compiled alike, with autocast's default dtype: float16
+#: on CUDA and bfloat16 on a CPU, as in PyTorch's runner with `--amp`. `amp_bfloat16` is autocast to bfloat16 everywhere.
 DTYPES = ("float32", "bfloat16", "float16", "amp", "amp_bfloat16", AS_IS)
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces, so that equal values have equal texts."""
+    """Return a value as JSON with sorted keys and no spaces, so that equal values have equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -76,23 +75,23 @@ def _fields_of(record: Any) -> dict[str, Any]:
 
 
 def short_hash(value: Any, length: int = 12) -> str:
-    """The first `length` hexadecimal digits of the SHA-256 of a value's canonical JSON."""
+    """Return the first `length` hexadecimal digits of the SHA-256 of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
 
 
-#: Exported, compiled into a library and loaded again (`collector.measure.ahead_of_time`).
+#: The back-end that exports a model, compiles it into a library and loads that (`collector.measure.ahead_of_time`).
 AHEAD_OF_TIME = "aot_inductor"
 #: Back-ends that are Inductor and take its options.
 INDUCTORS = ("inductor", AHEAD_OF_TIME)
 
-#: The value of `Config.dynamic` that marks the batch and the sequence of the inputs. True is torch's own `dynamic=True`.
+#: The value of `Config.dynamic` that marks batch and sequence of the inputs as dynamic. True is torch's own `dynamic=True`.
 MARKED: Literal["marked"] = "marked"
 #: The value that marks the batch alone, as PyTorch's runner does with `--dynamic-batch-only`.
 BATCH_MARKED: Literal["batch"] = "batch"
 Dynamic = bool | Literal["marked", "batch"] | None
 #: The values that mark dimensions of the inputs, in place of an argument of torch.compile.
 MARKS: tuple[Dynamic, ...] = (MARKED, BATCH_MARKED)
-#: The parts of a config's name that need no value: the field that each sets, and to what.
+#: The parts of a config's name that need no value, each with the field that it sets and the field's value.
 SWITCHES: dict[str, tuple[str, Any]] = {
     "dynamic": ("dynamic", MARKED),
     "dynamic_batch": ("dynamic", BATCH_MARKED),
@@ -108,8 +107,8 @@ class Config:
     `config_id` hashes the request, so that a changed default of torch does not end a series. Fields at their default are
     left out of the hash, so that a field added later changes no old id.
 
-    `dynamic`: `MARKED` marks the dimensions of the inputs that another batch or sequence changes, `BATCH_MARKED` those that
-    another batch changes, True makes all of them dynamic, False none.
+    `dynamic`: `MARKED` marks the dimensions of the inputs that change with batch or sequence, `BATCH_MARKED` the dimensions
+    that change with the batch; True makes all dimensions dynamic, False none; None is torch.compile's default.
     """
 
     backend: str = "inductor"
@@ -121,18 +120,18 @@ class Config:
     fullgraph: bool = False
 
     def __post_init__(self) -> None:
-        # torch takes mode="default" and no mode for the same; two ids for it would split a series.
+        # mode="default" and no mode mean the same to torch; two ids would split a series.
         if self.mode == "default":
             object.__setattr__(self, "mode", None)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields that differ from their defaults."""
+        """Return a JSON object of the fields that differ from their defaults."""
         blank, own = Config(), _fields_of(self) | {"overrides": dict(self.overrides)}
         return {name: value for name, value in own.items() if value != getattr(blank, name)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Config:
-        """The inverse of `to_json`. Raises `ValueError` for a field it does not know or a value that is no plain one."""
+        """Build a config from the object that `to_json` made. Raises `ValueError` for an unknown field or a wrong type."""
         unknown = sorted(set(data) - {f.name for f in fields(cls)})
         if unknown:
             raise ValueError(f"a config has no field {', '.join(unknown)}")
@@ -148,17 +147,17 @@ class Config:
 
     @property
     def is_inductors(self) -> bool:
-        """Whether Inductor compiles it, so that templates, modes and options mean something."""
+        """Whether Inductor compiles this config, so that templates, modes and options have a meaning."""
         return self.backend in INDUCTORS
 
     @property
     def config_id(self) -> str:
-        """Twelve hexadecimal digits that name this request."""
+        """The id of this request, twelve hexadecimal digits."""
         return short_hash(self.to_json())
 
     @property
     def name(self) -> str:
-        """The name that people use: `cudagraphs`, `max-autotune`, `cudagraphs+graph_partition=false`. `parse` reads it back."""
+        """The name that people use: `cudagraphs`, `cudagraphs+graph_partition=false`; `collector.configs` reads it back."""
         parts = [name for name in (self.template, self.mode) if name] or ["default"]
         parts += [f"freezing={_spell(self.freezing)}"] if self.freezing is not None else []
         parts += ["dynamic=false"] if self.dynamic is False else []
@@ -173,7 +172,7 @@ class Config:
 
 
 def _spell(value: OptionValue) -> str:
-    """A value in a config's name, so that it reads back as itself; `+` joins parts and never stands in one."""
+    """Spell a value in a config's name so that it reads back as itself; a `+`, which joins parts, is escaped."""
     if isinstance(value, str):
         return json.dumps(value).replace("+", "\\u002b") if _reads_as_something_else(value) else value
     if isinstance(value, float):
@@ -191,15 +190,15 @@ def _reads_as_something_else(text: str) -> bool:
     return True
 
 
-#: The batch size of a cell whose inputs are as the model makes them: it cannot be chosen, and no plan knows it. Imported
-#: results of an unknown batch have it too.
+#: The batch size of a cell whose model chooses its inputs: the plan can neither choose nor know the real one. Imported results
+#: of an unknown batch size have it too.
 OWN_BATCH = 0
-#: The key of a measurement's details: the batch that the inputs of a cell of `OWN_BATCH` have.
+#: The key of a measurement's details with the batch size of the inputs of a cell with `OWN_BATCH`.
 INPUT_BATCH = "input_batch"
 
 
 def batch_word(batch_size: int) -> str:
-    """Return a batch size as names of cells have it: `bs64`, or `bs-own` for the model's own."""
+    """Return a batch size as part of a cell's name: `bs64`, or `bs-own` for the model's own."""
     return "bs-own" if batch_size == OWN_BATCH else f"bs{batch_size}"
 
 
@@ -210,7 +209,7 @@ def batch_words(batch_size: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is compiled, on which device, and how: one entry of the matrix that is measured."""
+    """One entry of the measured matrix: suite, model, phase, dtype, device, batch size and config."""
 
     suite: str
     model: str
@@ -219,16 +218,16 @@ class Cell:
     device: str
     batch_size: int
     config: Config
-    #: `cell_id` once it was asked for: a scheduler asks thousands of times a second.
+    #: `cell_id` after its first use: a scheduler asks for it thousands of times a second.
     _cell_id: str = field(default="", init=False, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; `from_json` reads it back."""
+        """Return a JSON object that `from_json` reads back."""
         return _fields_of(self) | {"phase": self.phase.value, "config": self.config.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cell:
-        """The inverse of `to_json`. Raises `KeyError`, `ValueError` or `TypeError` on anything else."""
+        """Build a cell from the object that `to_json` made. Raises `KeyError`, `ValueError` or `TypeError` for other data."""
         return cls(
             suite=str(data["suite"]),
             model=str(data["model"]),
@@ -241,7 +240,7 @@ class Cell:
 
     @property
     def cell_id(self) -> str:
-        """Sixteen hexadecimal digits that name this cell in every run."""
+        """The id of this cell in all runs, sixteen hexadecimal digits."""
         if not self._cell_id:
             object.__setattr__(self, "_cell_id", short_hash(self.to_json(), 16))
         return self._cell_id
@@ -256,7 +255,7 @@ class Cell:
 
 @dataclass(slots=True)
 class Failure:
-    """Why a cell did not pass, and what to do about it."""
+    """The reason why a cell did not pass, and a hint what to do about it."""
 
     stage: Stage
     exception: str
@@ -264,13 +263,13 @@ class Failure:
     hint: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; `from_json` reads it back."""
+        """Return a JSON object that `from_json` reads back."""
         data = _fields_of(self) | {"stage": self.stage.value}
         return {key: value for key, value in data.items() if value is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Failure:
-        """The inverse of `to_json`."""
+        """Build a failure from the object that `to_json` made."""
         return cls(Stage(data["stage"]), data["exception"], data["message"], data.get("hint"))
 
 
@@ -278,8 +277,9 @@ class Failure:
 class Measurement:
     """The result of one process that measured one cell.
 
-    `metrics` holds only what was measured. `samples` holds the raw values behind the latency medians, in the metric's unit;
-    entries i were taken in the same interleaved round. `details` holds evidence, such as reasons of graph breaks.
+    `metrics` holds only what was measured. `samples` holds the raw values behind the latency medians, in the metric's unit and
+    in the order of the interleaved rounds: `compiled_ms` has a value for each round, `eager_ms` for every other round (in older
+    bundles for each). `details` holds evidence, such as reasons of graph breaks.
     """
 
     cell: Cell
@@ -297,14 +297,14 @@ class Measurement:
     code_id: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; `from_json` reads it back."""
+        """Return a JSON object that `from_json` reads back."""
         failure = self.failure.to_json() if self.failure else None
         data = _fields_of(self) | {"cell": self.cell.to_json(), "status": self.status.value, "failure": failure}
         return {key: value for key, value in data.items() if value not in (None, {}, [])}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:
-        """The inverse of `to_json`. Raises `KeyError`, `ValueError` or `TypeError` on anything else."""
+        """Build a measurement from `to_json`'s object. Raises `KeyError`, `ValueError` or `TypeError` for other data."""
         failure = data.get("failure")
         return cls(
             cell=Cell.from_json(data["cell"]),
@@ -324,34 +324,34 @@ class Measurement:
 
     @property
     def cell_name(self) -> str:
-        """The cell's name with the batch that was measured, also where the cell leaves it to the model."""
+        """The cell's name with the measured batch size, also if the cell leaves the batch size to the model."""
         made = self.details.get(INPUT_BATCH)
         return str(replace(self.cell, batch_size=made) if isinstance(made, int) else self.cell)
 
 
-#: The key of a measurement's details that says what the outputs were compared with: the precision of the reference, or
-#: `BY_COSINE` where at least one floating tensor had to be compared with eager's alone.
+#: The key of a measurement's details with the reference of the correctness check: its precision, or `BY_COSINE` if at least one
+#: floating tensor could be compared with eager's only.
 CHECKED_BY = "checked_by"
-#: A detail: the outputs were checked in the earlier process of the cell that compiled the program.
+#: The key of a detail: the outputs were checked in an earlier process of the cell, which compiled the program.
 CHECKED_ELSEWHERE = "checked_elsewhere"
 BY_COSINE = "cosine"
 #: The key that names the tensor whose error is nearest to its limit.
 NEAREST = "nearest_to_limit"
-#: The metric that is 1 where PyTorch's own accuracy check passes a cell, and the key of the details with its words.
+#: The metric that is 1 if PyTorch's own accuracy check passes a cell, and the key of the details with that check's messages.
 PYTORCH_CHECK = "accuracy_pytorch"
-#: Behind the precision of a reference that had no room on the device.
+#: The suffix of the precision of a reference that had no room on the device.
 ON_THE_CPU = "on the CPU"
-#: The key with the most bytes of device memory that a cell keeps between its calls until it compiles.
+#: The key of the most bytes of device memory that a cell keeps between its calls before it compiles.
 KEPT_BYTES = "kept_bytes"
 
 
 def status_words(status: str, details: Mapping[str, Any]) -> str:
-    """A status as users see it: `pass`, or `pass (checked by cosine)` where no reference confirms it."""
+    """Return a status as users see it: `pass`, or `pass (checked by cosine)` if no reference confirms it."""
     weak = status == "pass" and details.get(CHECKED_BY) == BY_COSINE
     return f"{status} (checked by cosine)" if weak else str(status)
 
 
-#: What fails whatever outputs are compared with.
+#: Statuses of cells that fail before outputs are compared.
 _FAILS_ANYWHERE = frozenset(
     (
         *(Status.FAIL_TO_COMPILE, Status.FAIL_TO_RUN, Status.OOM),
@@ -361,9 +361,9 @@ _FAILS_ANYWHERE = frozenset(
 
 
 def passes_pytorch(status: str | None, found: float | None) -> bool | None:
-    """Return whether PyTorch's own check passes a cell; None where that is not known. `found` is `PYTORCH_CHECK`.
+    """Return whether PyTorch's own check passes a cell; None if unknown. `found` is the metric `PYTORCH_CHECK`.
 
-    What failed before outputs were compared fails there as well.
+    A cell that failed before outputs were compared fails that check as well.
     """
     if found is not None:
         return found == 1
@@ -371,20 +371,21 @@ def passes_pytorch(status: str | None, found: float | None) -> bool | None:
 
 
 def judged_otherwise(status: str | None, found: float | None) -> bool:
-    """Return whether PyTorch's own check judges a cell otherwise than we do; False where either is not known."""
+    """Return whether PyTorch's own check and ours disagree on a cell; False if either result is unknown."""
     theirs = passes_pytorch(status, found)
     return theirs is not None and status not in NOT_APPLICABLE and theirs is not (status == Status.PASS)
 
 
-#: The key of a measurement's details; the cell's own size comes first.
+#: The key of a measurement's details with the measured sizes (`MeasuredSize`); the cell's own size comes first.
 SIZES = "sizes"
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSize:
-    """One size: latencies that were taken in turn, and what was compiled again for it. None is what was not measured.
+    """One input size of a dynamic cell: its interleaved latencies and its recompilations. None is a value that was not measured.
 
-    `static_ms` is a program that was compiled for this size alone, `status` the check of the second size's outputs.
+    `static_ms` is the latency of a program that was compiled for this size alone; `status` is the result of the correctness
+    check at the second size.
     """
 
     batch_size: int
@@ -397,7 +398,7 @@ class MeasuredSize:
 
     @property
     def over_static(self) -> float | None:
-        """The latency of the dynamic program over that of the static one."""
+        """The latency of the dynamic program divided by the latency of the static one, or None."""
         return self.compiled_ms / self.static_ms if self.compiled_ms and self.static_ms else None
 
     def __str__(self) -> str:
@@ -405,7 +406,7 @@ class MeasuredSize:
 
 
 def sizes_of(details: Mapping[str, Any]) -> list[MeasuredSize]:
-    """The sizes in a measurement's details; empty where it has none."""
+    """Return the sizes in a measurement's details; [] if it has none."""
     recorded, kinds = details.get(SIZES), {field.name: int | float for field in fields(MeasuredSize)} | {"status": str}
     return [
         MeasuredSize(**{name: entry[name] for name, kind in kinds.items() if isinstance(entry.get(name), kind)})
