@@ -1,8 +1,9 @@
-"""Lets torch and Triton see a GPU that is not there, and ends each compilation where the code is written.
+"""An imitation of an absent GPU for torch and Triton, in which each compilation ends when the code is written.
 
-What Inductor would load is a module whose call returns fake tensors of the graph's outputs.
+In place of the generated code Inductor gets a module whose call returns fake tensors for the graph's outputs.
 
-ATen's C++ gets its answers from the preloaded runtime (`fake_runtime.c`); here are those of Python.
+This module answers questions about the GPU that are asked in Python; the preloaded runtime (`fake_runtime.c`) answers those
+of ATen's C++.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from collector.census.gpu_models import CensusError, GpuModel, find_private, rep
 
 
 def stop_at_the_code() -> None:
-    """Replace what loads generated code and what acts after it. Raises `CensusError` for a torch that is not known."""
+    """Replace torch's functions that load generated code and that act after it. Raises `CensusError` for an unknown torch."""
     replace_private("torch._inductor.codecache:PyCodeCache.load_by_key_path", staticmethod(_load))
     for name in ("cudagraph_post_compile", "cudagraph_partition_post_compile"):
         replace_private(f"torch._inductor.output_code:{name}", lambda *_, **__: None)
-    # Forward and backward are generated in one go: a backward pass need not run.
+    # Forward and backward are generated together, so that no backward pass has to run.
     replace_private("torch._functorch.config:force_non_lazy_backward_lowering", True)
 
 
@@ -38,7 +39,7 @@ def _load(key: str, path: str, *_: Any, **__: Any) -> ModuleType:
 
 
 def _outputs(graph: Any) -> tuple[Any, ...]:
-    """Return what a call of the graph returns, without values."""
+    """Return tensors of the graph's outputs in their sizes, strides and dtypes; None or a number for other outputs."""
     sizes = graph.sizevars
     hint = getattr(sizes, "optimization_hint", None) or getattr(sizes, "size_hint", None)  # renamed in torch 2.13
     if hint is None:
@@ -55,12 +56,12 @@ def _outputs(graph: Any) -> tuple[Any, ...]:
     return tuple(map(output, graph.graph_outputs))
 
 
-#: Registrations of operators end with the object that holds them.
+#: Libraries of registered operators: a registration ends when its library object is freed.
 _kept: list[Any] = []
 
 
 def pretend(gpu: GpuModel) -> None:
-    """Make this process see the GPU. Raises `CensusError` for a torch without CUDA, or of a release that is not known."""
+    """Make this process see the GPU. Raises `CensusError` for a torch without CUDA or of an unknown release."""
     if torch.version.cuda is None:
         raise CensusError(
             f"torch {torch.__version__} is built without CUDA: the census of a GPU needs the wheel for CUDA, "
@@ -68,7 +69,7 @@ def pretend(gpu: GpuModel) -> None:
         )
     _answer_for_cuda(gpu)
     _answer_for_triton(gpu)
-    # torch's own switch: the guard of the current device does nothing.
+    # torch's own switch, by which the guard of the current device does nothing.
     replace_private("torch._subclasses.fake_tensor:FakeTensorMode.avoid_device_init", True)
     replace_private("torch._subclasses.fake_tensor:init_gpu_context", lambda *_: None)
     _compute_constants_on_the_cpu()
@@ -149,7 +150,7 @@ def _answer_for_triton(gpu: GpuModel) -> None:
 
 
 def _compute_constants_on_the_cpu() -> None:
-    """Give the compiler real tensors of the CPU where it makes constants of its own on the GPU."""
+    """Make the compiler's own constants on the GPU real tensors of the CPU."""
 
     def empty(
         size: Sequence[int],

@@ -1,13 +1,13 @@
-"""The process of a census: it imports torch and sees a GPU that is not there, then generates each cell in a forked child.
+"""The process of a census: it imports torch, imitates an absent GPU, and generates each cell's code in a forked child.
 
-As many cells are generated side by side as are asked for: what they need is imported once for all of them.
+All requested cells are generated at the same time; the modules that they need are imported once for all.
 
     request (standard input, a line a cell)  {"number": 3, "cell": {...}, "settings": {...}, "answers": {...}}
     report (descriptor --report, a line)     {"ready": {environment}, "files": [...]}, then for each cell, in the order in
                                              which they end, {"number": 3, "log": "...", "outcome": {...}, "files": [...]}
                                              or {"number": 3, "log": "...", "died": "SIGSEGV"}
 
-`files` are those of torch's package that were imported, and for a cell those that it imported besides.
+`files` are the imported files of torch's package; for a cell, the files that were imported after the last report.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import IO, Any
 from collector.masking import ending
 from collector.process.forkserver import die_with
 
-#: Set before torch is imported: nothing is taken from a cache, and nothing is compiled in other processes.
+#: Variables that are set before torch is imported: no caches are used, and no other processes compile.
 _VARIABLES = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
@@ -52,7 +52,7 @@ _READ_BYTES = 1 << 16
 
 
 class CensusProcess:
-    """Prepares this process for a device and serves requests until standard input ends."""
+    """The server of a census: it prepares this process for a device and serves requests until standard input ends."""
 
     def __init__(self, report: IO[str], device_name: str, threads: int) -> None:
         self._report = report
@@ -62,19 +62,19 @@ class CensusProcess:
         self._send({"ready": self._environment, "files": self._files()})
 
     def _files(self) -> list[str]:
-        """Return the files of torch's package that were imported since the last call, by their paths beside it."""
+        """Return the files of torch's package that were imported since the last call, as paths such as `torch/fx/graph.py`."""
         import torch
 
         root = Path(torch.__file__).parents[1]
         names = (str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values()))
         files = {name.removeprefix(f"{root}/") for name in names if name.startswith(f"{root}/torch/")}
-        # Templates of kernels are read and not imported.
+        # Templates of kernels are read, not imported.
         files |= {str(path.relative_to(root)) for path in (root / "torch" / "_inductor" / "kernel").rglob("*.jinja")}
         new, self._reported = files - self._reported, self._reported | files
         return sorted(new)
 
     def _prepare(self, device_name: str, threads: int) -> dict[str, Any]:
-        """Make torch see the device; returns the environment of the cells."""
+        """Make torch see the device, and return the environment of the cells."""
         import torch
 
         from collector.census.absent_gpu import pretend, stop_at_the_code
@@ -84,7 +84,7 @@ class CensusProcess:
         from collector.machine.toolchain import know_instruction_sets
         from collector.process.forkserver import preload_compiler
 
-        torch.set_num_threads(threads)  # C++ for a CPU is written for so many
+        torch.set_num_threads(threads)  # generated C++ depends on the number of threads
         environment = fingerprint("cpu") | {"census": device_name}
         if device_name != CPU:
             gpu = find_gpu(device_name)
@@ -92,11 +92,11 @@ class CensusProcess:
             capability = ".".join(map(str, gpu.capability))
             environment |= {"device": GPU, "gpu": gpu.name, "capability": capability, "cuda": torch.version.cuda}
         stop_at_the_code()
-        from collector.census.generating import leave_out_values  # what it imports asks torch for the GPU
+        from collector.census.generating import leave_out_values  # not at the top: its imports ask torch for the GPU
 
         leave_out_values()
         preload_compiler(environment["device"])
-        if device_name == CPU:  # a graph for a GPU rarely has C++, and asks itself then
+        if device_name == CPU:  # a graph for a GPU rarely has C++, and finds the instruction sets itself then
             know_instruction_sets(os.sched_getaffinity(0))
         self._warm_up(CPU if device_name == CPU else GPU)
         gc.collect()
@@ -104,7 +104,7 @@ class CensusProcess:
         return environment
 
     def _warm_up(self, device: str) -> None:
-        """Generate a small graph once: the compiler's patterns are then made for all cells."""
+        """Generate a small graph once, so that the compiler's patterns exist for all cells."""
         import torch
 
         from collector.census.generating import fake_mode
@@ -117,9 +117,9 @@ class CensusProcess:
             torch._dynamo.reset()
 
     def serve(self, requests: int) -> None:
-        """Answer each request of a descriptor in a forked child: a cell that fails, or hangs, takes nothing else with it.
+        """Answer each request that is read from a descriptor in a forked child, so that a failing or hanging cell stops no other.
 
-        Cells that have ended are reported before the next one begins, since that may have to import a library first.
+        Cells that have ended are reported before the next one begins, since beginning a cell may first import a library.
         """
         asked, waiting = b"", deque[bytes]()
         with selectors.DefaultSelector() as selector:
@@ -140,11 +140,11 @@ class CensusProcess:
                 self._kill_late()
 
     def _start(self, request: dict[str, Any]) -> _Child:
-        """Generate a cell in a child of this process."""
+        """Start a child of this process that generates a cell."""
         self._import_for(request["cell"])
         parent, folder = os.getpid(), Path(tempfile.mkdtemp(prefix="inductor-watch-census-"))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # a process with threads forks
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forking a process with threads
             pid = os.fork()
         if not pid:
             die_with(parent)
@@ -155,7 +155,7 @@ class CensusProcess:
         return child
 
     def _patience_s(self) -> float | None:
-        """Return the seconds until a child has taken too long."""
+        """Return the seconds until the next child runs out of time; None without children in time."""
         now = time.monotonic()
         return min((max(0.0, child.until - now) for child in self._children if not child.is_late), default=None)
 
@@ -166,7 +166,7 @@ class CensusProcess:
                 os.kill(child.pid, signal.SIGKILL)
 
     def _report_end(self, child: _Child, descriptor: int) -> None:
-        """Report the outcome of a child that has ended, or how it died."""
+        """Report the outcome of a child that has ended, or the signal or exit code with which it died."""
         _, status = os.waitpid(child.pid, 0)
         os.close(descriptor)
         self._children.remove(child)
@@ -182,19 +182,19 @@ class CensusProcess:
         shutil.rmtree(child.folder, ignore_errors=True)
 
     def _import_for(self, cell: dict[str, Any]) -> None:
-        """Import what builds the cell's model, so that the next cell need not."""
+        """Import the modules that build the cell's model, so that later cells find them imported."""
         from collector.zoo.registry import find
         from collector.zoo.spec import forbid_hubs
 
         forbid_hubs()
-        with suppress(Exception):  # what fails here fails in the child too, where it becomes the cell's status
+        with suppress(Exception):  # an import that fails here fails in the child too, as the cell's status
             spec = find(cell["suite"], cell["model"])
             import_module(spec.builder.partition(":")[0])
             if "architecture" in spec.params:
                 getattr(import_module("transformers"), str(spec.params["architecture"]))
 
     def _generate(self, request: dict[str, Any], folder: Path) -> None:
-        """Generate a cell in this process, and end it."""
+        """Generate a cell in this process, and end the process."""
         code = 1
         try:
             child = _Child(request["number"], os.getpid(), -1, folder)
@@ -223,7 +223,7 @@ class CensusProcess:
 
 @dataclass(eq=False, slots=True)
 class _Child:
-    """A cell that is being generated in process `pid`, until a moment of `time.monotonic`, in a folder of its own."""
+    """A cell that process `pid` generates in a folder of its own, at most until `until` (of `time.monotonic`)."""
 
     number: int
     pid: int
@@ -234,16 +234,16 @@ class _Child:
 
     @property
     def log(self) -> Path:
-        """What the cell prints."""
+        """The file with the cell's printed output."""
         return self.folder / "census.log"
 
     @property
     def outcome(self) -> Path:
-        """What the cell has come to."""
+        """The file with the cell's outcome and the files that it imported."""
         return self.folder / "census.json"
 
     def take_output(self) -> None:
-        """Have what this process prints go to the log; requests are not its own."""
+        """Redirect standard output and error of this process to the log, and standard input to no input."""
         for descriptor, path, flags in ((0, os.devnull, os.O_RDONLY), (1, str(self.log), os.O_WRONLY | os.O_CREAT)):
             opened = os.open(path, flags | os.O_APPEND, 0o600)
             os.dup2(opened, descriptor)
@@ -252,7 +252,7 @@ class _Child:
 
 
 def main() -> None:
-    """Entry point of `python -m collector.census.census_process --report FD --device-name NAME --threads N`."""
+    """Run as `python -m collector.census.census_process --report FD --device-name NAME --threads N`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--report", type=int, required=True, metavar="FD")
     parser.add_argument("--device-name", required=True)

@@ -1,8 +1,8 @@
-"""One cell of a census: the code that `measure` would keep, with the same `code_id`, or why that is not known without a GPU.
+"""One cell of a census: its generated code, with the `code_id` that `measure` would get, or why a GPU is needed to know it.
 
-Its model is made of fake tensors: they have shapes, dtypes and a device, and no values. The project's own builders are called.
-What only sets values (drawn weights, calibrated batch norms) is left out: values are no part of the code. A builder that reads
-values makes the model for real on the CPU, and its tensors become fake when they are moved to the device.
+The project's own builders make the model of fake tensors, which have shapes, dtypes and a device, but no values. Functions that
+only set values (drawn weights, calibrated batch norms) are left out, since the code does not depend on values. A builder that
+reads values makes the model for real on the CPU, and its tensors become fake when they are moved to the device.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from collector.vocabulary import Cell, Measurement, Phase, Stage, Status
 from collector.zoo.registry import find as find_model
 from collector.zoo.spec import Built, ModelSpec
 
-#: Of `torch.nn.init` and of tensors: what draws values and returns the tensor that it was given.
+#: Functions of `torch.nn.init`, and methods of tensors, that set values and return the tensor that they were given.
 _INITS = (
     *("normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "kaiming_normal_", "xavier_uniform_"),
     *("xavier_normal_", "orthogonal_", "constant_", "zeros_", "ones_"),
 )
 _DRAWS = ("normal_", "uniform_", "erfinv_")
-#: Of the zoo: what computes with values only.
+#: Functions of the zoo that compute with values only.
 _CONDITIONING = ("wake_dead_gains", "calibrate_batch_norms", "spread_output")
 
 
 def leave_out_values() -> None:
-    """Replace what draws values and what moves modules. Call it before a builder of the zoo is imported."""
+    """Replace the functions that set values and that move modules. Call it before a builder of the zoo is imported."""
     for path in (*(f"torch.nn.init:{name}" for name in _INITS), *(f"torch:Tensor.{name}" for name in _DRAWS)):
         replace_private(path, _left_out(find_private(path)))
     for name in _CONDITIONING:
@@ -61,12 +61,12 @@ def leave_out_values() -> None:
 
 
 def fake_mode() -> Any:
-    """Return a mode in which new tensors are fake. Real ones may take part."""
+    """Return a mode in which new tensors are fake and real tensors are allowed as inputs."""
     return find_private("torch._subclasses.fake_tensor:FakeTensorMode")(allow_non_fake_inputs=True)
 
 
 def build_fake(spec: ModelSpec, mode: Any, notes: list[str]) -> Callable[..., Built]:
-    """Return the model's builder, which makes it fake where that is possible; `notes` gets a line where it is not."""
+    """Return a builder of the model with fake tensors; if that fails, it builds with real ones and adds a line to `notes`."""
 
     def build(batch_size: int, phase: Phase, device: str, **options: Any) -> Built:
         global _is_fake
@@ -88,10 +88,10 @@ def build_fake(spec: ModelSpec, mode: Any, notes: list[str]) -> Callable[..., Bu
 
 @contextmanager
 def _prompts_without_values() -> Iterator[None]:
-    """Let a fake prompt fill a cache: its length is not read, and experts compute in bfloat16.
+    """Make a fake prompt fill a cache: transformers keeps the mask, and the experts' products are computed in bfloat16.
 
-    The library skips a mask where the cache is still empty, which no output depends on. The shape function of the experts'
-    product takes bfloat16 alone.
+    transformers reads the cache's length to skip the mask of an empty cache, which changes no output. The shape function of
+    `grouped_mm` takes bfloat16 only.
     """
     grouped_mm = find_private("torch.nn.functional:grouped_mm")
 
@@ -117,14 +117,14 @@ _is_fake = True
 
 
 def _settle(model: nn.Module, device: str) -> str:
-    """Replace the zoo's `settle`: a model with values stays on the CPU."""
+    """Move a model to the device and return the device; a model with values goes to the CPU. Replaces the zoo's `settle`."""
     place = device if _is_fake else "cpu"
     model.to(place)
     return place
 
 
 def _left_out(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that draws values only where a model is built with values."""
+    """Wrap a function that sets values: it is called only while a model is built with values."""
 
     def draw_or_not(tensor: Any, *rest: Any, **options: Any) -> Any:
         return tensor if _is_fake else draw(tensor, *rest, **options)
@@ -133,7 +133,7 @@ def _left_out(draw: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Moving:
-    """`Module._apply` for fake tensors. torch's own swaps tensors in place, which fake ones do not allow.
+    """A `Module._apply` for fake tensors, which torch's own, as it swaps tensors in place, cannot move.
 
     A tensor that several modules share stays shared.
     """
@@ -164,7 +164,7 @@ class _Moving:
                 moved = fn(tensor)
             if isinstance(tensor, nn.Parameter) and moved is not tensor:
                 moved = nn.Parameter(moved, tensor.requires_grad)
-            self._moved[id(tensor)] = tensor, moved  # the old one is kept, else its id may be another tensor's
+            self._moved[id(tensor)] = tensor, moved  # keeps the old tensor alive: its id could become another tensor's
         return self._moved[id(tensor)][1]
 
 
@@ -176,7 +176,7 @@ _TIMED = (
 
 
 def why_unknown(effective: Effective) -> str:
-    """Return why the code of a config is not known without running it; empty where it is known."""
+    """Return why the code of a config cannot be known without running it; "" if it can."""
     if effective.config.backend != "inductor":
         return f"not known without a GPU: {effective.config.backend} is not generated by a census"
     acting = [name for name in _TIMED if effective.program.get(name)]
@@ -213,7 +213,7 @@ class _Generation:
         self.begin, self.cpu_begin = time.monotonic(), time.process_time()
 
     def run(self, questions: Questions) -> None:
-        """Go through the stages. Raises what goes wrong, and `UnavailableError` where the code is not known."""
+        """Run the stages of a census. Raises any error of a stage, and `UnavailableError` if the code cannot be known."""
         measurement, cell = self.outcome.measurement, self.cell
         self.settings.flags.apply()
         self.stage = Stage.RESOLVE_CONFIG
@@ -252,7 +252,7 @@ class _Generation:
         self.known["known"] = True
 
     def finish(self) -> Outcome:
-        """Return the result so far, whichever stage the cell ended in."""
+        """Return the outcome up to the stage in which the cell ended, with its times."""
         measurement = self.outcome.measurement
         measurement.wall_s = round(time.monotonic() - self.begin, 3)
         self.known["cpu_s"] = round(time.process_time() - self.cpu_begin, 2)

@@ -1,12 +1,12 @@
-"""The GPUs that a census can generate code for, the library that stands in for the CUDA runtime, and what only a GPU decides.
+"""The GPUs that a census can generate code for, a replacement of the CUDA runtime, and answers to questions of timing.
 
-The last are the questions that came up, with their answers and where these are from. Inductor times whether to pad a matrix
-product (`pad_mm`). That is the one thing of its default program that is timed. Here the answer is what a GPU is known to have
-decided, or else an assumption that is the same for every census, so that two commits are compared with one answer. Whatever
-else asks for a timing makes the code of the cell not known.
+Inductor times whether to pad a matrix product (`pad_mm`); its default program times nothing else. The census answers with the
+decision that a GPU is known to have made, or else with an assumption that is equal in every census, so that two commits are
+compared with one answer. Each question is kept with its answer and the answer's source. If anything else asks for a timing,
+the code of the cell is unknown.
 
-A census looks up names of torch and Triton, and replaces them, by two functions of this module alone, so that a missing one is
-one clear line. To import this module imports no torch.
+A census looks up and replaces names of torch and Triton only by two functions of this module, so that a missing name gives one
+clear line. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from collector.vocabulary import short_hash
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """One model of GPU. Memory is in bytes, clocks are the highest ones, `bus_bits` is how wide the memory's bus is.
+    """A model of GPU. Memory is in bytes, clocks are the highest ones, `bus_bits` is the width of the memory bus.
 
-    `name` is what the driver calls it: torch looks up its rates by this name. Shared memory: `shared_block` is what a block
-    gets by default, `shared_optin` what it can ask for, `shared_multiprocessor` what its multiprocessor has.
+    `name` is the driver's name of the GPU, by which torch looks up its rates. Shared memory: a block gets `shared_block` by
+    default and can request `shared_optin`; a multiprocessor has `shared_multiprocessor`.
     """
 
     word: str
@@ -56,7 +56,7 @@ class GpuModel:
     warp: int = 32
 
     def macros(self) -> Iterator[str]:
-        """Yield the options of a C compiler that put this GPU into the runtime that answers for it."""
+        """Yield the C compiler's options that define this GPU's properties for `fake_runtime.c`."""
         yield f'-DGPU_NAME="{self.name}"'
         values = {
             "MAJOR": self.capability[0],
@@ -90,7 +90,7 @@ DEVICE_NAMES = (*GPU_MODELS, CPU)
 
 
 def find_gpu(name: str) -> GpuModel:
-    """Return the GPU of this word or full name. Raises `ConfigError` that names the known ones."""
+    """Return the GPU with this word or full name, in any case. Raises `ConfigError`, which names the known ones."""
     for model in _ALL:
         if name.lower() in (model.word.lower(), model.name.lower()):
             return model
@@ -98,7 +98,7 @@ def find_gpu(name: str) -> GpuModel:
 
 
 def device_word(device: str, gpu: str | None) -> str:
-    """Return the device name of a testbed with this device and GPU; empty where the census does not know the GPU."""
+    """Return the value of `--device-name` for a testbed with this device and GPU; "" for a GPU that the census does not know."""
     if device == CPU:
         return CPU
     return next((word for word, model in GPU_MODELS.items() if gpu == model.name), "")
@@ -109,11 +109,11 @@ _HEADER = "cuda_runtime_api.h"
 
 
 class CensusError(ExpectedError):
-    """A census cannot be taken here; the text is one line that says why and what to do."""
+    """A census that cannot be taken here; the text is one line that says why and what to do."""
 
 
 def build_runtime(gpu: GpuModel, cache: Path) -> Path:
-    """Return the library that answers as this GPU's runtime; compile it into `cache` first if it is not there.
+    """Return the library that imitates this GPU's CUDA runtime; compile it into `cache` first if it is not there.
 
     Raises:
         CensusError: there is no C compiler, no header of the CUDA runtime, or the compiler refuses the source.
@@ -154,13 +154,13 @@ def _compile(compiler: str, words: list[str], library: Path) -> None:
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no output"])[0]
             raise CensusError(f"{compiler} does not compile the runtime of a census: {reason}")
-        made.rename(library)  # whole or not at all, also where two processes build it
+        made.rename(library)  # a whole file or none, even if two processes build it
     finally:
         made.unlink(missing_ok=True)
 
 
 def _header_folders() -> Iterator[Path]:
-    """Yield the folders of the CUDA runtime's headers: those of NVIDIA's wheels first, then Triton's and the toolkit's."""
+    """Yield the folders of the CUDA runtime's headers: of NVIDIA's wheels first, then of Triton and of the toolkit."""
     places: list[Path] = []
     for package in ("nvidia", "triton"):
         spec = find_spec(package)
@@ -174,12 +174,12 @@ def _header_folders() -> Iterator[Path]:
         yield from (folder for folder in candidates if folder not in own and (folder / "crt").is_dir())
 
 
-#: The releases of torch whose names this census knows.
+#: The releases of torch whose private names the census knows.
 RELEASES = "2.11 to 2.13"
 
 
 def find_private(path: str) -> Any:
-    """Return what `module:name` or `module:Class.name` names. Raises `CensusError` if this torch has no such name."""
+    """Return the object at `module:name` or `module:Class.name`. Raises `CensusError` if this torch has no such name."""
     owner, name = _owner(path)
     try:
         return getattr(owner, name)
@@ -188,7 +188,7 @@ def find_private(path: str) -> Any:
 
 
 def replace_private(path: str, value: Any) -> None:
-    """Replace what `module:name` names. Raises `CensusError` if this torch has no such name."""
+    """Replace the object at `module:name` or `module:Class.name`. Raises `CensusError` if this torch has no such name."""
     owner, name = _owner(path)
     if not hasattr(owner, name):
         raise _missing(path)
@@ -215,7 +215,7 @@ def _missing(path: str) -> CensusError:
     )
 
 
-#: Where the answer is from if no GPU's is known.
+#: The source of an answer if no GPU's decision is known.
 ASSUMED = "assumed"
 PAD_MM = "pad_mm"
 TIMING = "timing"
@@ -223,7 +223,7 @@ TIMING = "timing"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One thing that a GPU decides by its clock. `key` names it within a cell; `source` says where the answer is from."""
+    """A decision that Inductor makes by timing on a GPU. `key` names it within a cell; `source` is the answer's source."""
 
     kind: str
     key: str
@@ -232,19 +232,19 @@ class Question:
     text: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with stable keys."""
+        """Return a JSON object with stable keys."""
         return asdict(self)
 
 
 class Questions:
-    """The questions of one cell; `answers` are by key, with where each is from."""
+    """The questions of timing in one cell. `answers` has (answer, source) by the question's key."""
 
     def __init__(self, answers: Mapping[str, tuple[bool, str]] | None = None) -> None:
         self._answers = dict(answers or {})
         self.asked: dict[str, Question] = {}
 
     def attach(self) -> Questions:
-        """Answer for Inductor in this process from now on; returns itself."""
+        """Replace Inductor's decision of padding and its benchmarks in this process by these answers; return self."""
         replace_private("torch._inductor.fx_passes.pad_mm:get_cached_should_pad", self._should_pad)
         benchmarking = find_private("torch._inductor.runtime:benchmarking")
         base = find_private("torch._inductor.runtime.benchmarking:Benchmarker")
@@ -265,19 +265,19 @@ class Questions:
         raise RuntimeError("a census times nothing")
 
 
-#: The first sizes of a product in the key by which Inductor remembers its decision: `torch.Size([8192, 768])`.
+#: The sizes of a product's factors in the key under which Inductor stores its decision: `torch.Size([8192, 768])`.
 _SIZES = re.compile(r"torch\.Size\(\[([\d, ]+)\]\)")
-#: The sizes of a product below which padding does not win: its smallest dimension, and its multiplications.
+#: Padding does not win for products below this smallest dimension, or below this number of multiplications.
 _SMALLEST_DIMENSION, _FEWEST_PRODUCTS = 64, 1.5e9
 #: The number of elements in half precision to which Inductor pads.
 _ALIGNMENT = 8
 
 
 def assume_padding(key: str) -> bool:
-    """Return whether a GPU would pad a product, by its sizes: what H100 and H200 decided in the measured cells.
+    """Return whether a GPU would pad a matrix product, judged by its sizes as H100 and H200 decided in the measured cells.
 
-    They pad large products in half precision whose inner dimension or columns are not aligned. They pad none in float32, and
-    none of which the rows alone are not aligned.
+    They pad large products in half precision whose inner dimension or columns are not aligned. They do not pad products in
+    float32, or products in which only the rows are not aligned.
     """
     sizes = [[int(size) for size in found.split(",")] for found in _SIZES.findall(key)[:2]]
     if "torch.float32" in key or len(sizes) < 2:
