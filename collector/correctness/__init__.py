@@ -1,1 +1,1 @@
-"""Whether a compiled program computes what eager computes."""
+"""The check that a compiled program computes what eager computes."""

@@ -46,13 +46,13 @@ from collector.vocabulary import (
     Status,
 )
 
-#: The largest share of the allowed error that is told: JSON has no infinity.
+#: The largest share of the allowed error that is recorded: JSON has no infinity.
 _LARGEST_SHARE = 1e6
-#: A detail: why eager could not be run under other weights.
+#: The key of a detail: why eager could not be run with other weights.
 _NO_TIES = "no_near_ties"
-#: Parts of the outputs that are named where they could not be compared, or have other strides.
+#: The most outputs that are named in a detail, such as outputs that could not be compared or have other strides.
 _NAMED = 20
-#: What another seed may change, over the size, for a reference to judge although it draws numbers of its own.
+#: The change of a tensor by another seed, over its size, up to which a reference may judge it although it draws other numbers.
 _HARDLY = 0.01
 _LOST = "{}: no longer what it was when it was compiled, and eager does not write to it: an earlier call did"
 _MORE_MEMORY = (
@@ -70,15 +70,16 @@ def check(
     room: Room = Room(),  # noqa: B008 - it is frozen
     let_go: Callable[[], None] | None = None,
 ) -> None:
-    """Compares the compiled program's outputs with eager's, from one state and one seed, and notes the result.
+    """Compare the compiled program's outputs with eager's, from one state and one seed, and record the result in `outcome`.
 
-    Where random numbers matter to the outputs, a second program is compiled that draws as eager does, and compared in place
-    of the timed one. The reference draws others, so it is used only for tensors that another seed changes by less than half
-    of eager's own error. `own_tolerance` is that of a user's own model (`Tolerance.tol`), if they give one. The caller holds
-    the device; `room` is for the reference. `let_go` frees the program where it keeps memory: it is called before the reference,
-    which takes most, when all outputs that are compared are made. Other programs make their last ones after it.
+    If the outputs depend on random numbers, a second program is compiled that draws as eager does, and is compared in place
+    of the timed one. The reference draws other numbers, so it judges only tensors that another seed changes hardly (`_HARDLY`),
+    or by less than half of eager's own error. `own_tolerance` is the tolerance of a user's own model (`Tolerance.tol`), if
+    there is one. The caller holds the device; `room` is the memory for the reference. `let_go` frees a program that keeps
+    memory: all outputs of that program are made first, and `let_go` is called before the reference, which takes most memory.
+    Without `let_go` the outputs of later calls are made after the reference.
 
-    What the check itself cannot do makes the cell `not_checked`. Raises whatever the model or the compiler raises.
+    If the check itself is impossible, the cell becomes `not_checked`. Raises whatever the model or the compiler raises.
     """
     try:
         with checking():
@@ -129,7 +130,7 @@ def _compare(
         details["other_strides"] = dict(islice(other.items(), _NAMED))
     problem = wrong_form(runs.layout, subject.layout, minds_memory=not is_library) or _touched(runs, made)
     steady: Snapshot = {}
-    # What PyTorch's runner would compare: a program that draws as eager does, where numbers are random.
+    # The outputs that PyTorch's runner would compare: of a program that draws as eager does, if numbers are random.
     theirs: Callable[[], Snapshot] | None = None if seed_errors else lambda: made
     with checking():
         slightly = slight(eager, seed_errors)
@@ -144,7 +145,7 @@ def _compare(
         theirs = partial(as_eager, SEED)
 
         problem = _draws(subject, compiled, as_eager, effective, runs)
-        # What is hardly random is compared of the timed program, all else of one that draws as eager does.
+        # Tensors that are hardly random are compared as the timed program makes them, all others from `drawing`.
         steady = {path: made[path] for path in eager if path in made and (path not in seed_errors or path in slightly)}
         if not problem:
             made = as_eager(SEED)
@@ -153,11 +154,11 @@ def _compare(
         _note_verdict(outcome, partial(_verdict_besides, outcome, subject, eager, theirs, own_tolerance, room))
         return
     if is_library:
-        # The library has copies of all buffers and changes those.
+        # The library changes its own copies of the buffers, so that the model's state is not compared.
         eager, made = _without_state(eager), _without_state(made)
     with checking():
         subject.state.complete([eager, made])
-        subject.state.put_back()  # the reference is a copy of what stands there
+        subject.state.put_back()  # the reference is a copy of the model in this state
     subject.state.let_rest_go()
     later = cache(partial(_later, subject, compiled, runs, made, is_library))
     if let_go:
@@ -180,7 +181,7 @@ def _compare(
 def _is_judge(
     path: str, exact: object, eager: Snapshot, seed_errors: Mapping[str, float], slightly: Mapping[str, float]
 ) -> Asking[bool]:
-    """Return whether a reference's tensor can judge: it draws numbers of its own."""
+    """Return whether a reference's tensor can judge eager's, although the reference draws other random numbers."""
     if path not in seed_errors:
         return True
     size = yield from asking_rms(exact)
@@ -214,7 +215,7 @@ def _verdict_besides(
     own_tolerance: float | None,
     room: Room,
 ) -> str:
-    """Return what PyTorch's check, which looks at values alone, says of outputs that have another problem."""
+    """Return the verdict of PyTorch's check, which compares values only, on outputs that have another problem."""
     if theirs is None:
         raise NotCheckedError("no program that draws numbers as eager does was compiled")
     cell, made = outcome.measurement.cell, theirs()
@@ -226,7 +227,7 @@ def _verdict_besides(
 
 
 def _note_verdict(outcome: Outcome, verdict: Callable[[], str]) -> None:
-    """Note what PyTorch's own check says, or why that is not known. It decides nothing, and so must fail nothing."""
+    """Record the verdict of PyTorch's own check, or why there is none. It does not decide the status, so errors are caught."""
     measurement = outcome.measurement
     try:
         measurement.details[PYTORCH_CHECK] = found = verdict()
@@ -236,7 +237,7 @@ def _note_verdict(outcome: Outcome, verdict: Callable[[], str]) -> None:
 
 
 def _conclude(judge: _Judge, eager: Snapshot, steady: Snapshot, later: Callable[[], _Later | None]) -> None:
-    """Compare what is not random of the timed program, and later calls."""
+    """Compare the timed program's outputs that are not random (`steady`) and later calls, then require enough firm rows."""
     outcome = judge.outcome
     if outcome.measurement.status is Status.PASS and steady:
         judge.conclude(judge.compare({path: eager[path] for path in steady}, steady))
@@ -248,9 +249,9 @@ def _conclude(judge: _Judge, eager: Snapshot, steady: Snapshot, later: Callable[
 
 @dataclass(slots=True)
 class _Judge:
-    """Compares snapshots, and where they do not agree once more without what eager itself decides by rounding.
+    """The judge of a cell's snapshots. Outputs that do not agree are compared again without rows that hang on near ties.
 
-    `share` is the smallest share of rows that was compared. `lacked` says what the check had no memory or time for.
+    `share` is the smallest share of rows that was compared. `lacked` says why a reference lacks: no memory or no time.
     """
 
     outcome: Outcome
@@ -267,9 +268,9 @@ class _Judge:
     margin: float = -1.0
 
     def conclude(self, agreement: Agreement) -> None:
-        """Note the margin, and give the cell the status of outputs that do not agree.
+        """Record the margin, and the status of the cell if the outputs do not agree.
 
-        That is a failure, or none where a reference might say otherwise.
+        The status is `fail_accuracy`, or `not_checked` if a reference that lacked memory or time might have decided otherwise.
         """
         self._note_margin(agreement)
         if agreement.problem and self.lacked and agreement.is_unsure:
@@ -279,10 +280,10 @@ class _Judge:
             _disagree(self.outcome, Status.FAIL_ACCURACY, agreement.problem)
 
     def _note_margin(self, agreement: Agreement) -> None:
-        """Note the error that is nearest to its limit, or beyond, of all comparisons of the cell."""
+        """Record the error that is nearest to its limit, or furthest beyond it, over all comparisons of the cell."""
         margin = -1.0 if agreement.margin is None else agreement.margin
         if agreement.problem and margin <= 1:
-            margin = math.inf  # what is wrong is no error over a limit
+            margin = math.inf  # the problem is none of an error over its limit
         if margin <= self.margin:
             return
         self.margin, measurement = margin, self.outcome.measurement
@@ -293,7 +294,7 @@ class _Judge:
             measurement.details.pop(NEAREST, None)
 
     def compare(self, eager: Snapshot, made: Snapshot, known: Snapshot | None = None, calls: int = 1) -> Agreement:
-        """Compare what a number of calls made with what eager's did, by `known` in place of the whole reference."""
+        """Compare the compiled outputs after `calls` calls with eager's; `known` replaces the reference if given."""
         reference = self.reference if known is None else known
         with checking():
             agreement = compare(eager, made, reference, self.tolerance, self.slight)
@@ -327,7 +328,7 @@ class _Judge:
     def _without_jumps(
         self, eager: Snapshot, made: Snapshot, reference: Snapshot | None, found: Mapping[str, Rows]
     ) -> Agreement | None:
-        """Compare outputs that agree without the rows in which eager jumps; None where eager has to be run to tell more."""
+        """Compare agreeing outputs again without the rows in which eager jumps; None if only runs of eager can tell more."""
         try:
             parted = part_jumps(eager, made, reference, found) if found and reference else None
             if parted is None:
@@ -337,11 +338,11 @@ class _Judge:
             is_full = device_named(self.outcome.measurement.cell.device).is_full()
             if classify(error, Stage.CORRECTNESS, is_full)[0] is not Status.OOM:
                 raise
-            return None  # running eager asks for memory of its own
+            return None  # the runs of eager that follow ask for their own memory
         return None if firm.problem else firm
 
     def _without_ties(self, agreement: Agreement, eager: Snapshot, reference: Snapshot | None) -> Agreement:
-        """Note of outputs that do not agree, and that may hang on near ties, that nothing could tell these."""
+        """Mark the outputs that may hang on near ties as unsure if eager could not be run to find these."""
         why = self.outcome.measurement.details.get(_NO_TIES)
         self.outcome.lacked_room |= self.ties_lacked_room
         if why is None:
@@ -350,14 +351,14 @@ class _Judge:
         return replace(agreement, unsure=(*agreement.unsure, *jumping(eager, reference)))
 
     def not_firm(self) -> str:
-        """Say that too little is left to compare."""
+        """Return the message for a cell of which too few rows are left to compare."""
         path, rows = next(iter(self.told.items()))
         return f"eager's own outputs jump when weights move by one unit in the last place: {path}: {rows}"
 
     def _ties(
         self, eager: Snapshot, made: Snapshot, reference: Snapshot | None, wrong: tuple[str, ...], calls: int, runs: int
     ) -> Ties | None:
-        """Set near ties aside by so many runs of eager under other weights; None without any, or where it could not be run."""
+        """Set near ties aside by `runs` runs of eager with other weights; None without near ties, or if eager could not run."""
         device = device_named(self.outcome.measurement.cell.device)
         device.give_back_unused()
 
@@ -371,7 +372,7 @@ class _Judge:
                 return twins[0].outputs(twins[0].eager, calls=calls)
 
             with deterministic_algorithms(strict=False):
-                # What calls in a row do not change in eager they do not change under other weights.
+                # Outputs that later calls do not change in eager are not changed by them with other weights either.
                 if self.nudged is None or not self.nudged.knows(eager, wrong):
                     self.nudged = Nudged.of(eager, reference, wrong, run, runs)
                 elif self.nudged.runs < runs:
@@ -390,7 +391,7 @@ class _Judge:
 
 
 def _note(judge: _Judge, agreement: Agreement, by: str) -> None:
-    """Records an agreement, and the status where there is none or it is not known."""
+    """Record the measures of a comparison, and the status if outputs do not agree or could not be compared."""
     outcome = judge.outcome
     details = outcome.measurement.details
     if agreement.rmse_ratio is not None:
@@ -420,22 +421,22 @@ def _draws(
     effective: Effective,
     runs: EagerRuns,
 ) -> str | None:
-    """What the timed program draws otherwise than eager; other back-ends than Inductor call eager's operators."""
+    """Return how the timed program draws otherwise than eager, or None. Only Inductor's programs are compared."""
     if not effective.config.is_inductors:
-        return None
+        return None  # other back-ends call eager's operators
     eager, timed = partial(subject.outputs, subject.eager), partial(subject.outputs, compiled)
     return wrong_draws(eager, timed, as_eager, runs.outputs, runs.seed_errors, SEED + 2)
 
 
 def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: Effective) -> Callable[[], Any]:
-    """A program that takes its random numbers from where eager does, as PyTorch's runner compiles all it compares."""
+    """Return a program that draws from eager's generator, as all programs that PyTorch's runner compares do."""
     if not effective.config.is_inductors:
         return compiled  # other back-ends call eager's operators
     return subject.compiled(replace(effective, options={**effective.options, "fallback_random": True}))
 
 
 def _touched(runs: EagerRuns, made: Snapshot) -> str | None:
-    """Says which parameter, buffer or input the compiled program changed, by however little, and eager did not write to."""
+    """Return a message on the first tensor of the state that the compiled program changed and eager did not write to, or None."""
     left_alone = (path for path in made if path.startswith(STATE) and path not in runs.outputs)
     touched = next((path for path in left_alone if path.removesuffix(KIND) not in runs.written), None)
     return f"{touched}: the compiled program changes it, eager leaves it alone" if touched else None
@@ -443,7 +444,7 @@ def _touched(runs: EagerRuns, made: Snapshot) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Later:
-    """What the last of several calls in a row made, of eager and of the program, or a problem that no values can change."""
+    """The outputs of the last of several calls in a row, of eager and of the program, or a problem besides their values."""
 
     eager: Snapshot
     made: Snapshot
@@ -453,10 +454,10 @@ class _Later:
 def _later(
     subject: Subject, compiled: Callable[[], Any], runs: EagerRuns, made: Snapshot, is_library: bool
 ) -> _Later | None:
-    """Call the program several times in a row; None where that tells nothing more than its first call.
+    """Call the program several times in a row; return None if that shows nothing more than its first call.
 
-    So where each call draws other numbers, of a library, which keeps its own buffers from call to call, and where calls change
-    parameters, which are kept for the first calls only. What is as in the first call is held once.
+    That is so if each call draws other numbers, for a library, which keeps its own buffers from call to call, and if calls
+    change parameters, which are kept for the first calls only. Tensors that equal the first call's are held once.
     """
     parameters = {path for path, _ in subject.state.parameters()}
     if runs.seed_errors or is_library or parameters & runs.written:
@@ -477,7 +478,7 @@ def _agreement_later(judge: _Judge, first: Snapshot, later: _Later) -> Agreement
     if later.problem:
         agreement = Agreement(later.problem, None, None, 0)
     else:
-        # What another state changes has another reference, which would have to be called as often.
+        # Outputs that depend on the state would need a reference that is called as often.
         reference = judge.reference or {}
         known = {path: exact for path, exact in reference.items() if later.eager.get(path) is first.get(path)}
         agreement = judge.compare(later.eager, later.made, known, IN_A_ROW)

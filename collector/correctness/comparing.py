@@ -1,12 +1,12 @@
-"""Whether compiled outputs are right: as close to a more precise reference as eager's own, up to a stated factor.
+"""The rules by which compiled outputs are right: as close to a more precise reference as eager's own, up to a stated factor.
 
 The rule follows `torch._dynamo.utils.same`: `rmse(compiled) <= multiplier * rmse(eager) + tol / 10`, both errors against a
 float64 run of the model. It is stricter than PyTorch's in four ways, each of which closes a hole:
 
 - `tol` scales with the tensor's own magnitude. PyTorch's is absolute, so that a gradient of magnitude 1e-5 passes there
   whatever it holds.
-- Where the reference is usable, it alone decides on tensors of a thousand elements and more. PyTorch first passes all
-  that `torch.allclose` accepts, and at a tolerance of 8e-2 that accepts outputs which are 1.06 times too large.
+- If the reference is usable, it alone decides on tensors of a thousand elements and more. PyTorch first passes every tensor
+  that `torch.allclose` accepts; at a tolerance of 8e-2 it accepts outputs which are 1.06 times too large.
 - An error is never allowed to be as large as the tensor (`_SMALLEST_WRONG`): zeros fail.
 - Without a usable reference the length of a tensor is compared as well as its direction.
 
@@ -52,21 +52,21 @@ from collector.failures import classify
 from collector.usage_errors import NotCheckedError
 from collector.vocabulary import Stage, Status
 
-#: Characters of a reason.
+#: The most characters of a reason.
 _MESSAGE_LENGTH = 300
-#: Errors that come to light in the check because it is the next to touch the device, or the outputs of a cudagraph.
+#: Parts of messages of earlier errors that show in the check because it is the next to use the device or a cudagraph's outputs.
 _ELSEWHERE = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "device-side assert", "overwritten by a subsequent run")
 
 
 def is_limit(error: Exception) -> bool:
-    """Whether an error that was raised while outputs were kept or compared says nothing about the program."""
+    """Return whether an error, raised while outputs were kept or compared, is a limit of the check and not of the program."""
     if classify(error, Stage.CORRECTNESS)[0] is Status.OOM or type(error).__name__ == "AcceleratorError":
         return False
     return not any(part in str(error) for part in _ELSEWHERE)
 
 
 def reason(error: Exception) -> str:
-    """The type and the first line of an error."""
+    """Return the type and the first line of an error; for an `UnknownOutputError` its message."""
     if isinstance(error, UnknownOutputError):
         return str(error)
     lines = str(error).strip().splitlines() or [""]
@@ -75,7 +75,7 @@ def reason(error: Exception) -> str:
 
 @contextmanager
 def checking() -> Iterator[None]:
-    """Turns an error of the check itself into a `NotCheckedError`. No code of the model may run in here."""
+    """Turn an error of the check itself into a `NotCheckedError`. No code of the model may run in this context."""
     try:
         yield
     except NotCheckedError:
@@ -86,27 +86,27 @@ def checking() -> Iterator[None]:
         raise
 
 
-#: What no reference vouches for is noise below this share of the largest magnitude in its group (outputs, loss, gradients,
-#: state): gradients that are zero in exact arithmetic (a bias before a normalisation) hold rounding noise alone.
+#: Without a usable reference a tensor is noise if its magnitude is below this share of the largest in its group (outputs, loss,
+#: gradients, state): gradients that are zero in exact arithmetic (a bias before a normalisation) hold rounding noise alone.
 _FLOOR = 1e-3
-#: Eager's error over the reference's magnitude up to which the reference is used. The rule allows two to three times
-#: eager's error: from a half on, it would allow an error as large as the tensor itself, and so zeros.
+#: The largest error of eager, over the reference's magnitude, up to which the reference is used. The rule allows two to three
+#: times eager's error: from a half on, it would allow an error as large as the tensor itself, and so zeros.
 _USABLE = 0.5
-#: Share of the reference's magnitude that an error must stay below. Zeros have an error of one.
+#: The limit of any error as a share of the reference's magnitude. Zeros have an error of one.
 _SMALLEST_WRONG = 0.9
 #: PyTorch's bound (`torch._dynamo.utils.same`) on the cosine of the angle between compiled and eager.
 _COSINE = 0.99
-#: Noise that turns a tensor as far as that changes its length by `1 / cos - 1`, about one percent.
+#: Noise that turns a tensor by the angle of `_COSINE` changes its length by `1 / cos - 1`, about one percent.
 _LENGTH = 1 / _COSINE - 1
-#: How far the length of a tensor may be from eager's where noise decides its direction. Noise of eager's own size does not
-#: halve or double it.
+#: The largest factor between a tensor's length and eager's if noise decides its direction: noise of eager's own size does not
+#: halve or double the length.
 _NOISY_LENGTH = 2.0
-#: In 8 bits a last bit of the computation decides now and then about a step of an eighth or a quarter of the value. One value
-#: in `_FLIPS` squared that rounds the other way makes a root mean square error of one `_FLIPS`th of a step.
+#: In a dtype of 8 bits (a step of at least `_COARSE` of the value) the last bit of the computation now and then rounds a value
+#: to the next step. If one value in `_FLIPS` squared rounds the other way, the root mean square error is a step over `_FLIPS`.
 _FLIPS, _COARSE = 16.0, 0.1
-#: Times the change by another seed that a tensor may be off where that is little: three programs draw, each its own numbers.
+#: The allowed error of a hardly random tensor in units of its change by another seed: three programs draw their own numbers.
 _MOVES = 3.0
-#: Bytes of the outputs in float64 that are compared side by side.
+#: The most bytes of outputs, counted in float64 (`_WIDEST` bytes an element), that are compared together.
 _SIDE_BY_SIDE, _WIDEST = 256 << 20, 8
 #: The widest tolerance at which elements are compared one by one. PyTorch's wider ones are meant for error norms.
 _CLOSE = 1e-2
@@ -116,13 +116,14 @@ _CLOSE = 1e-2
 class Agreement:
     """The outcome of one comparison. `problem` is None if the outputs agree.
 
-    `rmse_ratio` is the worst `rmse(compiled) / rmse(eager)` against the reference, None without one or where eager is exact;
-    `cosine` the smallest cosine similarity of a compiled and an eager tensor. `by_cosine` counts the floating tensors that
-    were judged without a reference; `noisy` the gradients that eager itself does not know to within half their size, and of
-    which only size and error could be judged. `unchecked` says of parts that could not be compared why. `tails` has the worst
-    element and the worst slice as shares of what is allowed. `wrong` has the paths of the outputs that do not agree, `unsure`
-    those of them of which a reference might say otherwise. `margin` is the largest error as a share of its limit, over all rules
-    and floating tensors, and `nearest` its path: above 1 the tensor fails, infinite where it fails by a rule without a limit.
+    `rmse_ratio` is the worst `rmse(compiled) / rmse(eager)` against the reference, None without a reference or if eager is
+    exact; `cosine` is the smallest cosine similarity of a compiled and an eager tensor. `by_cosine` counts the floating tensors
+    that were judged without a reference; `noisy` counts the gradients in which eager's own error is above half their size, so
+    that only their size and error could be judged. `unchecked` has the reason for each part that could not be compared. `tails`
+    has the worst element and the worst slice as shares of the allowed error. `wrong` has the paths of the outputs that do not
+    agree, `unsure` the paths among them on which a reference might decide otherwise. `margin` is the largest error as a share of
+    its limit, over all rules and floating tensors, and `nearest` its path: above 1 the tensor fails; it is infinite if the tensor
+    fails by a rule without a limit.
     """
 
     problem: str | None
@@ -140,25 +141,25 @@ class Agreement:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether a reference might say otherwise of all that is wrong."""
+        """Whether a reference might decide otherwise on every output that does not agree."""
         return bool(self.wrong) and set(self.wrong) <= set(self.unsure)
 
 
 def identical(first: Snapshot, second: Snapshot) -> str | None:
-    """None if two eager runs agree bit by bit (NaN equal to NaN), else the path of the first difference."""
+    """Return the path of the first difference between two eager runs; None if all values are equal (`same_values`)."""
     if first.keys() != second.keys():
         return "the structure of the outputs"
     return next(iter(_changed(first, second)), None)
 
 
 def held_once(later: Snapshot, first: Snapshot) -> Snapshot:
-    """Return a snapshot whose leaves are those of an earlier one wherever they agree bit by bit."""
+    """Return the later snapshot with the first one's leaves wherever values are equal, so that they are held once."""
     same = same_bits([(first.get(path), leaf) for path, leaf in later.items()])
     return {path: first[path] if is_same else leaf for (path, leaf), is_same in zip(later.items(), same, strict=True)}
 
 
 def differences(first: Snapshot, second: Snapshot) -> dict[str, float]:
-    """The root mean square error of each tensor in which two runs differ; infinite where it is not a number."""
+    """Return the root mean square difference of each tensor that differs between two runs; infinite for other leaves."""
     if first.keys() != second.keys():
         return dict.fromkeys(first, math.inf)
     changed = _changed(first, second)
@@ -174,10 +175,10 @@ def _changed(first: Snapshot, second: Snapshot) -> list[str]:
 
 
 def without_numbers(made: Snapshot) -> str | None:
-    """What makes an eager run's outputs no numbers, with its path; None if they can be compared.
+    """Return a message on the first output of an eager run that has NaN or no finite value; None if all can be compared.
 
-    A NaN fails, and so does a tensor without any finite value. Infinities among finite values pass, since models mask logits
-    with `-inf` on purpose. Buffers are not looked at, since a cache may be allocated and not yet filled.
+    Infinities among finite values pass, since models mask logits with `-inf` on purpose. Parameters, buffers and inputs are
+    left out, since a cache may be allocated and not yet filled.
     """
     floats = {path: value for path, value in made.items() if not path.startswith(STATE) and is_float(value)}
     read = numbers(*(_numbers_in(value) for value in floats.values()))
@@ -190,7 +191,7 @@ def without_numbers(made: Snapshot) -> str | None:
 
 
 def _numbers_in(value: torch.Tensor) -> torch.Tensor:
-    """Return how many values are NaN, and whether any is finite."""
+    """Return a tensor of two numbers: how many values are NaN, and whether any value is finite."""
     wide = widened(value)
     return torch.stack([wide.isnan().sum(), wide.isfinite().any().long()])
 
@@ -202,11 +203,11 @@ def compare(
     tolerance: Tolerance,
     slight: Mapping[str, float] | None = None,
 ) -> Agreement:
-    """Compares compiled outputs with eager's: by the reference where it is usable, else by cosine similarity and length.
+    """Compare compiled outputs with eager's: by the reference if it is usable, else by cosine similarity and length.
 
     Structure, dtype and shape must be equal; integers and booleans exactly; NaN and infinities in the same places. `slight` has
-    the tensors that another seed changes a little, with the root mean square of that change: so much more is allowed, and their
-    worst elements are not judged, since an accident changes few of them.
+    the tensors that another seed changes a little, with the root mean square of that change. For these a multiple (`_MOVES`) of
+    the change is allowed in addition, and their worst elements are not judged, since an accident changes few elements.
     """
     if eager.keys() != compiled.keys():
         odd = sorted(eager.keys() ^ compiled.keys())
@@ -216,7 +217,7 @@ def compare(
     for paths in _windows(eager):
         leaves = (work.checked_leaf(path, eager[path], compiled[path], (reference or {}).get(path)) for path in paths)
         judged |= zip(paths, settle(leaves), strict=True)
-    # What is wrong for certain comes first.
+    # Outputs that are wrong for certain come first.
     wrong = sorted((path for path, problem in judged.items() if problem), key=lambda path: path in work.unsure)
     problems = [f"{path}: {judged[path]}" for path in wrong]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -237,14 +238,14 @@ def compare(
 
 
 def group_of(path: str) -> str:
-    """Return what an output is: the loss, a gradient, state, or an output of the model."""
+    """Return the group of an output by its path: `LOSS`, `GRADIENT`, `STATE`, or "output"."""
     return next((group for group in (LOSS, GRADIENT, STATE) if path.startswith(group)), "output")
 
 
 def _windows(eager: Snapshot) -> Iterator[list[str]]:
-    """Divide the outputs into some that are compared side by side.
+    """Divide the outputs into groups of paths that are compared together.
 
-    A reference that was made on the host has no room on the device as a whole.
+    The device may have no room for the whole of a reference that was made on the host.
     """
     window: list[str] = []
     held = 0
@@ -259,7 +260,7 @@ def _windows(eager: Snapshot) -> Iterator[list[str]]:
 
 
 def _floors(eager: Snapshot) -> dict[str, float]:
-    """A floor for each group: a loss of ten must not hide gradients of a thousandth."""
+    """Return the noise floor of each group; a loss of ten must not hide gradients of a thousandth."""
     floors: dict[str, float] = {}
     floats = {path: value for path, value in eager.items() if is_float(value)}
     for path, size in zip(floats, settle(map(asking_rms, floats.values())), strict=True):
@@ -270,7 +271,7 @@ def _floors(eager: Snapshot) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Floats:
-    """One floating tensor in its three forms; `exact` is None without a usable reference."""
+    """A floating tensor as eager, the compiled program and the reference have it; `exact` is None without a reference."""
 
     eager: torch.Tensor
     compiled: torch.Tensor
@@ -281,7 +282,7 @@ class _Floats:
     own: float
     #: The distance of two neighbouring values of the dtype, as a share of the value.
     step: float = 0.0
-    #: The root mean square by which another seed changes it a little.
+    #: The root mean square of its change by another seed if that is slight, else 0.
     moved: float = 0.0
 
     @classmethod
@@ -298,25 +299,25 @@ class _Floats:
 
     @property
     def is_known(self) -> bool:
-        """Whether eager agrees with the reference, so that it can judge others."""
+        """Whether eager agrees with the reference, so that the reference can judge the compiled tensor."""
         return 0 < self.exact_size < math.inf and self.own <= _USABLE * self.exact_size
 
 
 class _Judged(NamedTuple):
-    """What is wrong with a floating tensor, or None, and its error as a share of the limit: above 1 it fails."""
+    """The problem of a floating tensor, or None, and its error as a share of the limit: above 1 it fails."""
 
     problem: str | None
     margin: float
 
     @classmethod
     def of(cls, problem: str | None, margin: float) -> _Judged:
-        """Return a judgement in which a rule without a limit (zeros in a slice) that fails is beyond any."""
+        """Return a judgement; its margin is infinite if the problem is of a rule without a limit (zeros in a slice)."""
         return cls(problem, math.inf if problem and margin <= 1 else margin)
 
 
 @dataclass(slots=True)
 class _Comparison:
-    """Judges tensor by tensor and keeps the measures of all."""
+    """The state of a comparison: it judges leaf by leaf and keeps the measures of all."""
 
     tolerance: Tolerance
     floors: dict[str, float]
@@ -329,11 +330,11 @@ class _Comparison:
     worst: Tails = field(default_factory=Tails)
     unsure: list[str] = field(default_factory=list)
     margins: dict[str, float] = field(default_factory=dict)
-    #: The paths of what was judged without a reference.
+    #: The paths of tensors that were judged without a reference.
     without_reference: set[str] = field(default_factory=set)
 
     def checked_leaf(self, path: str, eager: object, compiled: object, exact: object) -> Asking[str | None]:
-        """As `leaf`, but notes what cannot be compared instead of raising."""
+        """Judge a leaf as `leaf` does, but record a part that cannot be compared in `unchecked` instead of raising."""
         try:
             if isinstance(eager, Opaque) and eager == compiled:
                 raise TypeError(f"no tensors are found in a {eager.kind}")
@@ -350,7 +351,7 @@ class _Comparison:
             return None
 
     def leaf(self, path: str, eager: object, compiled: object, exact: object) -> Asking[str | None]:
-        """What is wrong with one output, or None."""
+        """Return the problem of one output, or None."""
         if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
             same = type(eager) is type(compiled) and (eager == compiled or self._close_scalars(eager, compiled))
             return None if same else f"{compiled!r} instead of {eager!r}"
@@ -364,7 +365,7 @@ class _Comparison:
         step, device = torch.finfo(eager.dtype).eps, eager.device
         eager, compiled = widened(eager), widened(compiled)
         if isinstance(exact, torch.Tensor):
-            # In windows (`_windows`): a reference that was made on the host has no room on the device as a whole.
+            # The device may have no room for the whole of a reference that was made on the host: hence `_windows`.
             exact = widened(exact).to(device)
         if problem := (yield from _elsewhere(eager, compiled)):
             return problem
@@ -376,7 +377,7 @@ class _Comparison:
     def _floats(self, path: str, of: _Floats) -> Asking[_Judged]:
         group = group_of(path)
         floor = self.floors[group]
-        # Below the floor a tensor's direction may be rounding noise: it must not become the metric.
+        # Below the floor a tensor's direction may be rounding noise, which must not become the metric.
         if of.size > floor:
             cosine = yield from asking_cosine(of.eager, of.compiled)
             self.cosines.append(cosine)
@@ -387,7 +388,7 @@ class _Comparison:
             if difference <= floor:
                 return _Judged(None, _share(difference, floor))
         # Rounding can grow through the backward pass of a deep network until it outweighs a gradient, in eager as in
-        # compiled: no direction is right then. Nothing else is excused so.
+        # compiled code: no direction is right then. Only gradients are excused for this reason.
         if of.exact is not None and group == GRADIENT:
             return (yield from self._by_size(of))
         self.without_reference.add(path)
@@ -399,7 +400,7 @@ class _Comparison:
             self.ratios.append(wrong / of.own)
         allowed = min(self._allowed(of), _SMALLEST_WRONG * of.exact_size)
         margin = _share(wrong, allowed)
-        # Few elements, the loss above all, can be right to the last bit by chance: no multiple of that error is fair.
+        # Eager's few elements, the loss above all, can be exact by chance: no multiple of their error is a fair limit.
         if of.eager.numel() < SMALL:
             close = yield from self._close(of)
             if close is not None:
@@ -426,7 +427,7 @@ class _Comparison:
         made = yield from asking_rms(of.compiled)
         least, most = min(of.size, of.exact_size), max(of.size, of.exact_size)
         if least / _NOISY_LENGTH <= made <= most * _NOISY_LENGTH:
-            # As many halvings or doublings as it is away from both sizes.
+            # The margin counts the halvings or doublings of the size outside the range of both sizes.
             apart = [math.log(a / b, _NOISY_LENGTH) for a, b in ((made, most), (least, made)) if a > 0]
             return _Judged(None, max([margin, *apart]))
         return _Judged.of(f"root mean square {made:.3g}, eager's {of.size:.3g}", margin)
@@ -441,7 +442,7 @@ class _Comparison:
         if close is not None:
             return _Judged(None, min(close, margin))
         if cosine < _COSINE:
-            self.cosines.append(cosine)  # A tensor that fails by its direction counts, however small it is.
+            self.cosines.append(cosine)  # a tensor that fails by its direction counts, however small it is
             return _Judged.of(f"cosine similarity {cosine:.4f}, below {_COSINE}", margin)
         if abs(made - of.size) > slack * of.size:
             size = f"{made / of.size:.3g} times as large as eager's, allowed {1 - slack:.2f} to {1 + slack:.2f}"
@@ -467,7 +468,7 @@ class _Comparison:
         )
 
     def _close(self, of: _Floats) -> Asking[float | None]:
-        """Return the largest difference from eager as a share of what `torch.allclose` allows; None if it does not accept."""
+        """Return the largest difference from eager as a share of `torch.allclose`'s limit; None if `allclose` fails."""
         tol = min(self.tolerance.tol, _CLOSE)
         floor = tol * min(1.0, of.size)
         (is_close,) = yield (torch.isclose(of.compiled, of.eager, rtol=tol, atol=floor, equal_nan=True).all(),)
@@ -488,7 +489,7 @@ def _share(error: float, limit: float) -> float:
 
 
 def _elsewhere(eager: torch.Tensor, compiled: torch.Tensor) -> Asking[str | None]:
-    """What is wrong with the values that are no numbers: an infinity of the other sign is as wrong as one too many."""
+    """Return a message if NaN or infinities are in other places than in eager, or infinities have another sign; else None."""
     other = torch.zeros((), dtype=torch.bool, device=eager.device)
     for kind in (torch.isnan, torch.isposinf, torch.isneginf):
         other = other | (kind(eager) != kind(compiled)).any()

@@ -1,19 +1,19 @@
-"""Whether a compiled program draws random numbers as eager does, if not the same ones.
+"""The check that a compiled program draws random numbers from eager's distributions, if not the same numbers.
 
-Inductor has a generator of its own. A second program that draws from eager's can be compared value by value, but it is not
-the one that is timed. Of the timed one the distribution is compared: under several seeds each, eager and compiled outputs
-give for every random tensor its share of zeros, its mean, its size, and how far it moves from seed to seed.
+Inductor has a generator of its own. A second program that draws from eager's generator can be compared value by value, but it
+is not the timed program. For the timed program distributions are compared: for every random tensor, eager and the program
+give, under several seeds each, its share of zeros, its mean, its size, and how far it moves from seed to seed.
 
-No distribution is assumed. If both draw alike, all ten values are alike but for chance, and in 1 of 126 cases the five of one
-program lie all beyond the five of the other. Where they do, and by a gap that matters, as many seeds again must confirm
-it: 1 in 92,000. A model with few random decisions, such as whole layers that are dropped, scatters widely and needs that;
-one with many scatters little and is judged sharply by the gap.
+No distribution is assumed. If both draw alike, their ten values differ by chance only, and in 1 of 126 cases all five values of
+one program lie beyond the five of the other. If they do, by a gap that matters, as many further seeds must confirm it: by
+chance 1 in 92,000. A model with few random decisions, such as whole layers that are dropped, scatters widely and needs the
+further seeds; a model with many scatters little and is judged sharply by the gap.
 
-Two things look like other draws and are none. Eager's dropout on CUDA keeps what draws less than 1, and its numbers reach 1
-inclusive, so that it drops one element of 2^25 whatever the probability; Inductor's stay below 1. Such accidents move a tensor
-by a small part of its size: those moves are not compared, but the values are (`slight`). And a gradient that holds rounding
-noise alone has another size in each right program: gradients far below the largest are left out, and a finding counts only
-if the program that draws as eager does is without it.
+Two effects look like other distributions but are none. Eager's dropout on CUDA keeps an element whose number is less than 1, and
+its numbers reach 1 inclusive, so that it drops one element of 2^25 whatever the probability; Inductor's numbers stay below 1.
+Such accidents move a tensor by a small part of its size: these moves are not compared, but the values are (`slight`). And a
+gradient of rounding noise alone has another size in each right program: gradients far below the largest are left out, and a
+finding counts only if the program that draws as eager does is without it.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ import torch
 from collector.correctness.norms import Asking, asking_rms, asking_rmse, chunks, finite, is_float, settle, sum_of
 from collector.correctness.snapshot import GRADIENT, LOSS, Snapshot
 
-#: Seeds of each program before one can be found wrong, and again to confirm it.
+#: Seeds of each program before it can be found wrong, and further seeds to confirm it.
 SEEDS = 5
 #: The gaps that matter: of shares of zeros; of means, over the size; of sizes and of moves, as a factor.
 _ZEROS, _MEAN, _SIZE, _MOVE = 0.02, 0.05, 1.05, 1.25
-#: What one seed may change from call to call, as a share of what another seed changes: the order of sums.
+#: The largest change from call to call under one seed (the order of sums), as a share of the change by another seed.
 _STEADY = 0.1
 #: The move from seed to seed, over the size, up to which it may be an accident. Dropout of one element in a hundred moves a
 #: tensor by 0.14 of its size; the accidents of a language model with 4,096 tokens move its logits by 0.03 at most.
 _SLIGHT = 0.05
-#: The size of a gradient, over the largest one's, below which it may be rounding noise alone, as that of a bias before a softmax
-#: is: half a percent in bfloat16.
+#: The size of a gradient, over the largest gradient's, below which it may be rounding noise alone: half a percent in bfloat16
+#: for the gradient of a bias before a softmax.
 _NOISE = 1e-2
 
-#: Runs a program under a seed.
+#: A function that runs a program under a seed.
 Run = Callable[[int], Snapshot]
 
 
 @dataclass(slots=True)
 class _Series:
-    """What the seeds of one program gave for one tensor."""
+    """The measures of one tensor of one program, with a value for each seed."""
 
     zeros: list[float] = field(default_factory=list)
     mean: list[float] = field(default_factory=list)
@@ -55,20 +55,20 @@ class _Series:
 
 
 class _Program:
-    """One program under more and more seeds; two snapshots are held at a time, and none in between."""
+    """A program that runs under more and more seeds; at most two snapshots are held at a time, and none between draws."""
 
     def __init__(self, run: Run, paths: Iterable[str], first_seed: int) -> None:
         self._run, self._seed = run, first_seed
         self.series = {path: _Series() for path in paths}
 
     def repeat(self) -> dict[str, float]:
-        """Return by how much one seed moves each tensor from call to call."""
+        """Return how far each tensor (RMSE) moves from call to call under one seed."""
         once, again = self._run(self._seed), self._run(self._seed)
         errors = settle(asking_rmse(again.get(path), once.get(path)) for path in self.series)
         return dict(zip(self.series, errors, strict=True))
 
     def draw(self) -> None:
-        """Take `SEEDS` further seeds, each beside the one before."""
+        """Run `SEEDS` further seeds, and compare each with the seed before it."""
         last = self._run(self._seed)
         for _ in range(SEEDS):
             self._seed += 1
@@ -78,7 +78,7 @@ class _Program:
 
 
 def _note(series: _Series, value: object, before: object) -> Asking[None]:
-    """Add what one seed gave for a tensor, and how far that is from what the seed `before` gave."""
+    """Add the measures of a tensor under one seed, with its distance from the value under the seed before."""
     if not isinstance(value, torch.Tensor) or not isinstance(before, torch.Tensor):
         return
     size = yield from asking_rms(value)
@@ -92,7 +92,7 @@ def _note(series: _Series, value: object, before: object) -> Asking[None]:
 
 
 def slight(first: Snapshot, seed_errors: Mapping[str, float]) -> dict[str, float]:
-    """Return of `seed_errors` those that are a small part of their tensor, so that its values can be compared all the same."""
+    """Return the entries of `seed_errors` that are a small part of their tensor, so that its values can still be compared."""
     sizes = settle(asking_rms(first.get(path)) for path in seed_errors)
     pairs = zip(seed_errors.items(), sizes, strict=True)
     return {path: error for (path, error), size in pairs if error <= _SLIGHT * size}
@@ -101,16 +101,16 @@ def slight(first: Snapshot, seed_errors: Mapping[str, float]) -> dict[str, float
 def wrong_draws(
     eager: Run, compiled: Run, control: Run, first: Snapshot, paths: Iterable[str], first_seed: int
 ) -> str | None:
-    """Say what the compiled program draws otherwise than eager; None where nothing shows.
+    """Return a message on the first tensor that the compiled program draws otherwise than eager; None if there is none.
 
-    `paths` are the tensors of `first` that another seed changes. `control` is the program that draws as eager does, and is
-    asked only to confirm a finding.
+    `paths` are the tensors of `first` that another seed changes. `control` is the program that draws as eager does; it runs
+    only to confirm a finding.
     """
     gradients = [name for name in first if name.startswith(GRADIENT)]
     sizes = dict(zip(gradients, settle(asking_rms(first[name]) for name in gradients), strict=True))
     noise_below = _NOISE * max(sizes.values(), default=0.0)
     random = [path for path in paths if is_float(first.get(path)) and sizes.get(path, math.inf) >= noise_below]
-    random.sort(key=lambda path: path == LOSS)  # the outputs tell more of what is wrong
+    random.sort(key=lambda path: path == LOSS)  # other outputs show more of the problem than the loss
     if not random:
         return None
     wanted, made = (_Program(run, random, first_seed) for run in (eager, compiled))
@@ -154,7 +154,7 @@ def _problem(wanted: _Series, made: _Series, noise: float) -> str | None:
 
 
 def _apart(one: list[float], two: list[float], matters: Callable[[float, float], bool]) -> bool:
-    """Whether all values of one series lie beyond all of the other, by a gap that matters."""
+    """Return whether all values of one series lie beyond all values of the other, by a gap that matters."""
     return matters(max(one), min(two)) or matters(max(two), min(one))
 
 

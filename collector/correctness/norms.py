@@ -1,14 +1,15 @@
 """Norms of tensors of any size, and the largest errors, which a root mean square does not show.
 
-A wrong mask at the end of a block leaves a few columns wrong and the rest right. So two more errors of the compiled tensor are
-held against eager's own, both against the reference: that of the worst element, and the root mean square error of the worst
-slice (a row, a column, a plane) along each dimension. Eager's worst stands in for each, wherever it is: rounding is larger in
-some places than in others, and in which ones is not the same in two programs.
+A wrong mask at the end of a block leaves a few columns wrong and the rest right. So two more errors against the reference are
+compared between the compiled tensor and eager's: the error of the worst element, and the root mean square error of the worst
+slice (a row, a column, a plane) along each dimension. Each is compared with eager's worst, wherever that is: rounding is larger
+in some places than in others, and these places differ between two programs.
 
 The constants are from 31 cells of the zoo on a CPU (24 models, both phases, float32, bfloat16 and amp, Inductor of torch
-2.13), 1,491 tensors that pass the rule of the RMSE. The ratio of worst elements over the ratio of RMSEs was 1.0 in the
-median, 1.6 in the 99th percentile and 4.6 at most, that of worst slices 1.0, 1.3 and 1.6. The rules allow 3 and 2 times of
-what the RMSE's ratio may be, plus the free part, and so no right tensor used more than 0.14 and 0.20 of what is allowed.
+2.13), 1,491 tensors that pass the rule of the RMSE. The ratio of worst elements (compiled over eager) divided by the ratio of
+RMSEs was 1.0 in the median, 1.6 in the 99th percentile and 4.6 at most; for worst slices it was 1.0, 1.3 and 1.6. The rules
+allow 3 and 2 times the allowed ratio of RMSEs, plus the free part, and so no right tensor used more than 0.14 and 0.20 of the
+allowed error.
 """
 
 from __future__ import annotations
@@ -22,42 +23,42 @@ import torch
 
 from collector.correctness.snapshot import is_plain, same_values, widened
 
-#: Elements compared at a time: bounds the float64 copies to 128 MiB each.
+#: Elements that are compared at a time: bounds the float64 copies to 128 MiB each.
 _CHUNK = 1 << 24
 
 
 def is_float(value: object) -> TypeGuard[torch.Tensor]:
-    """Whether a leaf is a floating tensor with an element at least."""
+    """Return whether a leaf is a floating tensor with at least one element."""
     return isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 0
 
 
 def chunks(*tensors: torch.Tensor) -> zip[tuple[torch.Tensor, ...]]:
-    """Splits tensors of one shape into flat chunks, in step."""
+    """Split tensors of one shape into flat chunks; yield a tuple of the same chunk of each tensor."""
     return zip(*(tensor.reshape(-1).split(_CHUNK) for tensor in tensors), strict=True)
 
 
 def finite(chunk: torch.Tensor) -> torch.Tensor:
-    """Copies a chunk in float64, with zeros in place of NaN and infinities."""
+    """Copy a chunk in float64, with zeros in place of NaN and infinities."""
     return torch.nan_to_num(widened(chunk).double(), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def numbers(*values: torch.Tensor) -> list[float]:
-    """Read tensors of one number or row each from their device at once: beside others that use a GPU each wait takes long."""
+    """Read tensors of one number or one row each from their device at once: each wait is long if others use the GPU."""
     device = next((value.device for value in values if value.device.type != "cpu"), torch.device("cpu"))
     rows = [value.detach().reshape(-1).double().to(device) for value in values]
     return [float(number) for number in torch.cat(rows).tolist()] if rows else []
 
 
 T = TypeVar("T")
-#: Work that yields tensors of one number or row each and is sent their numbers. While it waits it should hold nothing large,
-#: since many wait at a time.
+#: A generator that yields tensors of one number or row each and is sent their numbers. It should hold nothing large while it
+#: waits, since many wait at a time.
 Asking = Generator[tuple[torch.Tensor, ...], list[float], T]
 
 
 def settle(works: Iterable[Asking[T]]) -> list[T]:
-    """Do works side by side and return their results: what all of them ask for at a time is read from the device at once.
+    """Run generators of the kind `Asking` side by side and return their results; read the tensors of all at once in each step.
 
-    A training step has hundreds of gradients. Each read alone waits for the device, which other processes share by turns.
+    A training step has hundreds of gradients. Every single read waits for the device, which other processes share by turns.
     """
     results: dict[int, T] = {}
     asked: list[tuple[int, Asking[T], tuple[torch.Tensor, ...]]] = []
@@ -79,7 +80,7 @@ def settle(works: Iterable[Asking[T]]) -> list[T]:
 
 
 def same_bits(pairs: Sequence[tuple[object, object]]) -> list[bool]:
-    """Return of each pair of leaves whether they agree bit by bit, as `same_values` has it."""
+    """Return for each pair of leaves whether their values are equal, as `same_values` does for one pair."""
     looks = [_is_same(one, two) for one, two in pairs]
     found = iter(numbers(*(look for look in looks if look is not None)))
     return [
@@ -89,16 +90,16 @@ def same_bits(pairs: Sequence[tuple[object, object]]) -> list[bool]:
 
 
 def _beside(value: object, other: object) -> object:
-    """Return a tensor on the device of another one; anything else as it is."""
+    """Return a tensor on the device of another one; return any other value unchanged."""
     if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
         return value.to(other.device)
     return value
 
 
 def _is_same(one: object, two: object) -> torch.Tensor | None:
-    """Return on their device whether two plain tensors agree, NaN being equal to NaN; None of other leaves.
+    """Return, as a tensor on their device, whether two plain tensors are equal, NaN being equal to NaN; None for other leaves.
 
-    Most tensors that a step has written to differ: looked at one by one they were most of the time of an optimizer's check.
+    Most tensors that a step has written to differ. Reading them one by one took most of the time of an optimizer's check.
     """
     if not isinstance(one, torch.Tensor) or not isinstance(two, torch.Tensor):
         return None
@@ -116,7 +117,7 @@ def _agree(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
 
 
 def asking_rms(value: object) -> Asking[float]:
-    """Compute the root mean square over the finite elements; 0 for what is no tensor."""
+    """Compute the root mean square, with NaN and infinities as zeros; 0 for anything but a tensor with elements."""
     if not isinstance(value, torch.Tensor) or not value.numel():
         return 0.0
     (total,) = yield (sum_of(finite(chunk).square().sum() for (chunk,) in chunks(value)),)
@@ -124,14 +125,14 @@ def asking_rms(value: object) -> Asking[float]:
 
 
 def sum_of(parts: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Add numbers on their device."""
+    """Add tensors of one number each on their device."""
     return torch.stack(list(parts)).sum()
 
 
 def asking_rmse(value: object, exact: object) -> Asking[float]:
-    """Compute the root mean square error, `sqrt(mean((value - exact)^2))`; infinite for what is no tensor of one shape.
+    """Compute the root mean square error, `sqrt(mean((value - exact)^2))`; infinite for anything but tensors of one shape.
 
-    `exact` may be on another device.
+    NaN and infinities count as zeros. `exact` may be on another device.
     """
     if not isinstance(value, torch.Tensor) or not isinstance(exact, torch.Tensor) or value.shape != exact.shape:
         return math.inf
@@ -149,7 +150,7 @@ def asking_cosine(one: torch.Tensor, two: torch.Tensor) -> Asking[float]:
 
 
 def _products(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
-    """Return the scalar products of two tensors, of the first with itself, and of the second."""
+    """Return the scalar products of the two tensors, of the first with itself, and of the second with itself."""
     sums = torch.zeros(3, dtype=torch.float64, device=one.device)
     for a, b in chunks(one, two):
         x, y = finite(a), finite(b)
@@ -158,7 +159,7 @@ def _products(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
 
 
 def asking_largest_share(value: torch.Tensor, exact: torch.Tensor, tol: float, floor: float) -> Asking[float]:
-    """Compute the largest `|value - exact| / (floor + tol |exact|)` of two tensors of one shape, over the finite values."""
+    """Compute the largest `|value - exact| / (floor + tol |exact|)` of two tensors of one shape, with NaN and inf as zeros."""
     if not value.numel():
         return 0.0
     shares = [_share_of_chunk(a, b, tol, floor) for a, b in chunks(value, exact)]
@@ -169,31 +170,31 @@ def asking_largest_share(value: torch.Tensor, exact: torch.Tensor, tol: float, f
 def _share_of_chunk(value: torch.Tensor, exact: torch.Tensor, tol: float, floor: float) -> torch.Tensor:
     x, y = finite(value), finite(exact)
     error = (x - y).abs_()
-    # Where nothing differs nothing need be allowed.
+    # An element without an error has share 0, even if no error is allowed.
     return torch.where(error > 0, error / (floor + tol * y.abs()), error).max()
 
 
-#: Elements compared at a time: five float64 copies of them are held.
+#: Elements that are compared at a time: five float64 copies of them are held.
 _TAIL_CHUNK = 1 << 22
-#: Times the multiplier of the RMSE that the worst element, and the worst slice, may be as far off as eager's worst.
+#: The worst element, and the worst slice, may be as far off as eager's worst times the RMSE's multiplier times this factor.
 _ELEMENT, _SLICE = 3.0, 2.0
-#: Elements of a slice from which its root mean square error is judged, and of which so many cannot all round to zero.
+#: The fewest elements of a slice whose root mean square error is judged; so many elements cannot all round to zero.
 _FEW = 16
-#: Share of a slice's size that eager's own error is at most where the slice is well known.
+#: The largest error of eager, as a share of a slice's size, with which the slice is well known.
 _WELL_KNOWN = 0.1
-#: In a gradient one unit that is on in one program and off in the other makes an error of one path in many: `1 / sqrt(n)` of
-#: the gradient's size with n terms in the sum, 2 % behind a small convolution and 10 % with a hundred terms.
+#: In a gradient one unit that is on in one program and off in the other makes an error of one term in a sum of n: `1 / sqrt(n)`
+#: of the gradient's size, 2 % behind a small convolution and 10 % with a hundred terms.
 _FLIP = 0.1
-#: Without a reference: the worst difference, over the root mean square of all differences. Of normal noise the worst of a
-#: billion is 6 times as large; this is far beyond, and leaves room for layers whose noise differs.
+#: Without a reference: the largest allowed difference, over the root mean square of all differences. Of a billion values of
+#: normal noise the worst is at 6; this limit is far beyond, and leaves room for layers whose noise differs.
 _FAR = 50.0
-#: Without a reference: the share of the size, or of the value itself, that a difference may always have.
+#: Without a reference: the share of the size, or of the value itself, up to which any difference is allowed.
 _APART = 0.2
 
 
 @dataclass(slots=True)
 class Tails:
-    """The verdict on one tensor or more: what is wrong, the worst errors as shares of what is allowed, and how many tensors."""
+    """The verdict on one tensor or more: the problem, the worst errors as shares of the allowed ones, and the tensors' number."""
 
     problem: str | None = None
     element: float = 0.0
@@ -203,7 +204,7 @@ class Tails:
 
 @dataclass(slots=True)
 class _Sums:
-    """Sums along all dimensions but one, for each index of that one."""
+    """Sums over all dimensions but one: each tensor has an entry for each index of that dimension."""
 
     eager_error: torch.Tensor
     error: torch.Tensor
@@ -214,7 +215,7 @@ class _Sums:
 
 @dataclass(slots=True)
 class _Errors:
-    """What one pass over a tensor finds. `excess` is an error less what is always allowed at its place."""
+    """The results of one pass over a tensor. `excess` is the largest error less the error that is always allowed at its place."""
 
     worst_eager: float = 0.0
     excess: float = -math.inf
@@ -225,9 +226,9 @@ class _Errors:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What is allowed in a tensor: `multiplier` times eager's RMSE, and in any case `free` times the tensor's `size`.
+    """The allowed error of a tensor: `multiplier` times eager's RMSE, and in any case `free` times the tensor's `size`.
 
-    `jumps` says that the tensor is a gradient: its values jump where a unit goes on or off.
+    `jumps` says that the tensor is a gradient, whose values jump if a unit goes on or off.
     """
 
     size: float
@@ -239,7 +240,7 @@ class Allowed:
 def judge_tails(
     eager: torch.Tensor, compiled: torch.Tensor, exact: torch.Tensor, allowed_for: Allowed
 ) -> Asking[Tails]:
-    """Judges the worst element and the worst slice of a tensor that has a usable reference."""
+    """Judge the worst element and the worst slice of a tensor that has a usable reference."""
     multiplier, free = allowed_for.multiplier, max(allowed_for.free, _FLIP if allowed_for.jumps else 0.0)
     allowed_for = replace(allowed_for, free=free)
     found = yield from _pass(eager, compiled, exact, allowed_for.size, free)
@@ -261,7 +262,7 @@ def judge_tails(
 
 
 def judge_differences(eager: torch.Tensor, compiled: torch.Tensor, size: float, rms: float) -> Asking[Tails]:
-    """Judges the worst element and the slices that are zero where there is no reference; `rms` is that of the difference."""
+    """Judge a tensor without a reference by its worst element and its zero slices; `rms` is the difference's root mean square."""
     found = yield from _pass(eager, compiled, eager, size, _APART)
     tails = Tails(element=_share(found.excess, _FAR * rms))
     if tails.element > 1:
@@ -282,7 +283,7 @@ def judge_differences(eager: torch.Tensor, compiled: torch.Tensor, size: float, 
 
 @dataclass(frozen=True, slots=True)
 class _Slices:
-    """The slices along one dimension: their errors, those less what is always allowed, and which are wrongly zero.
+    """The slices along one dimension: `errors`, `excess` over the error that is always allowed, and which are wrongly zero.
 
     `summary` has eager's largest error, whether a slice is wrongly zero, and the largest excess.
     """
@@ -295,7 +296,7 @@ class _Slices:
     @classmethod
     def of(cls, sums: _Sums, allowed_for: Allowed) -> _Slices:
         own, errors, sizes = sums.eager_error.sqrt(), sums.error.sqrt(), sums.size.sqrt()
-        # Zeros that rounding cannot have made: further off than rounding gets, or of many elements that eager knows well.
+        # Zeros that rounding cannot have made: further off than rounding gets, or many elements that eager knows well.
         wrong = (errors > allowed_for.multiplier * own.max()) & (errors > allowed_for.free * allowed_for.size)
         if not allowed_for.jumps:
             wrong |= (sums.eager_filled >= _FEW) & (own <= _WELL_KNOWN * sizes)
@@ -306,7 +307,7 @@ class _Slices:
     def judge(
         self, tails: Tails, dimension: int, elements: int, allowed_for: Allowed, summary: list[float]
     ) -> str | None:
-        """What is wrong with the slices; updates the share of what is allowed."""
+        """Return the problem of the slices, or None, and update the worst slice in `tails`."""
         worst_eager, is_wrong, most = summary
         if is_wrong:
             return _zero(dimension, int(self.wrong.nonzero()[0]))
@@ -342,7 +343,7 @@ def _index(place: int, shape: torch.Size) -> tuple[int, ...]:
 def _pass(
     eager: torch.Tensor, compiled: torch.Tensor, exact: torch.Tensor, size: float, free: float
 ) -> Asking[_Errors]:
-    """Goes over the three tensors once, in chunks along their longest dimension."""
+    """Read the three tensors once, in chunks along their longest dimension, and return their errors and sums."""
     shape = eager.shape
     longest = max(range(eager.dim()), key=lambda dimension: shape[dimension], default=0)
     judged = [number for number in range(eager.dim()) if shape[number] > 1 and eager.numel() // shape[number] > 1]
@@ -368,10 +369,10 @@ def _pass(
 
 @dataclass(frozen=True, slots=True)
 class _ChunkErrors:
-    """What is kept of a chunk of a tensor, nothing of its size.
+    """The errors and sums of a chunk of a tensor, none of them as large as the chunk.
 
-    `tops` has eager's largest error, the largest excess, the error there, and its place among the elements of the chunk's
-    `shape`. `sums` are by dimension what `_Sums` has.
+    `tops` has eager's largest error, the largest excess, the error at its place, and that place among the elements of the
+    chunk's `shape`. `sums` has the fields of `_Sums` by dimension.
     """
 
     tops: torch.Tensor
@@ -394,7 +395,7 @@ class _ChunkErrors:
         worst = eager_error.max()
         excess = error - x.abs_().clamp_(min=size).mul_(free)
         place = excess.argmax()
-        # An index that is a tensor would be read from the device.
+        # `take`, since indexing with a tensor would read the index from the device.
         tops = torch.stack([worst, excess.take(place), error.take(place), place.double()])
         shape = excess.shape
         del excess, x

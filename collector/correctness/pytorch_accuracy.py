@@ -1,4 +1,4 @@
-"""PyTorch's own accuracy check: how far it lets a compiled result be from eager, and its verdict on our outputs.
+"""PyTorch's own accuracy check: the tolerances that it gives a cell, and its verdict on our outputs.
 
 The tolerances are those of benchmarks/dynamo: `get_tolerance_and_cosine_flag` in huggingface.py, timm_models.py and
 torchbench.py with the lists of the yaml files beside them, and the multipliers of `torch._dynamo.utils.same`. Suites
@@ -7,11 +7,11 @@ stricter.
 
 For the verdict `torch._dynamo.utils.same` is called as PyTorch's runner calls it. Source: `check_accuracy` in
 benchmarks/dynamo/common.py, with `equal_nan`, `get_tolerance_and_cosine_flag` and `use_larger_multiplier_for_smaller_tensor` of
-the suites' runners. It compares of inference the outputs, of training what `torch._dynamo.testing.collect_results` collects:
-loss, gradients, parameters and buffers, and outputs in torchbench alone. A failing reference makes it compare by cosine
+the suites' runners. For inference it compares the outputs, for training the results of `torch._dynamo.testing.collect_results`:
+loss, gradients, parameters and buffers, and outputs in torchbench only. If the reference fails, it compares by cosine
 similarity. A comparison that raises fails.
 
-What the runner does besides is not done: a step of the optimizer, its smaller batches, and its lists of models that it skips.
+Other parts of the runner are left out: a step of the optimizer, its smaller batches, and its lists of models that it skips.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from collector.vocabulary import Cell, Phase, Stage, Status
 #: Tensors with fewer elements have a noisy RMSE (`torch._dynamo.utils.same`).
 SMALL = 1000
 
-#: A tenth of a `tol` is the share of a tensor's size that any error may have; 2^-10 is the distance of two neighbouring numbers
-#: in TensorFloat-32, which has ten bits behind the point (NVIDIA A100 whitepaper).
+#: The `tol` that allows an error of TensorFloat-32's rounding: any error may be a tenth of `tol` as a share of a tensor's size.
+#: 2^-10 is the distance of two neighbouring numbers in TensorFloat-32, with ten bits behind the point (NVIDIA A100 whitepaper).
 _TF32 = 10 * 2.0**-10
-#: For suites that PyTorch does not have.
+#: The `tol` of suites that PyTorch does not have.
 _DEFAULT = 1e-3
 
-#: huggingface.py, which runs language models as well, and timm_models.py.
+#: The `tol` of huggingface.py, which runs language models as well, and of timm_models.py.
 _BY_PHASE = {Phase.INFERENCE: 1e-3, Phase.TRAINING: 1e-2}
 #: `higher_training`, `higher_inference` and `higher_inference_cpu` of huggingface.yaml.
 _HUGGINGFACE = {
@@ -73,16 +73,17 @@ _TORCHBENCH_FROZEN = {"mobilenet_v2": 8e-2}
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """`tol` is absolute and relative, against tensors of magnitude one; `multiplier` bounds the ratio of RMSEs."""
+    """A tolerance: `tol` is absolute and relative, for tensors of magnitude one; `multiplier` bounds the ratio of RMSEs."""
 
     tol: float
     multiplier: float
 
     def multiplier_for(self, shape: Sequence[int]) -> float:
-        """The multiplier of a tensor of this shape.
+        """Return the multiplier of a tensor of this shape.
 
-        Few elements give a noisy RMSE: 10 up to 10 elements and 8 up to 500, which PyTorch gives to models by name, each
-        after it had failed. The 3 for tensors below a thousand elements and for weights of 1x1 convolutions is PyTorch's.
+        The RMSE of few elements is noisy: the multiplier is at least 10 up to 10 elements and 8 up to 500. PyTorch gives these
+        two to models by name, each after it had failed. At least 3 below a thousand elements and for weights of 1x1
+        convolutions is PyTorch's rule.
         """
         numel = math.prod(shape)
         if numel <= 10:
@@ -94,14 +95,14 @@ class Tolerance:
 
 
 def tolerance_for(cell: Cell, own: float | None = None, allows_tf32: bool = False) -> Tolerance:
-    """The tolerance that PyTorch gives the cell, or one with the `own` tol that a user gives their model.
+    """Return the tolerance that PyTorch gives the cell, or a tolerance with the `own` tol that a user gives their model.
 
-    Where a float32 program may multiply in TensorFloat-32, a library takes it for one shape or memory format and not for
-    another: eager may have computed the same in float32. Then an error of TensorFloat-32's own rounding is allowed (`_TF32`).
+    If a float32 program may multiply in TensorFloat-32, a library uses it for one shape or memory format and not for another,
+    and eager may have computed the same product in float32. Then an error of TensorFloat-32's own rounding is allowed (`_TF32`).
 
-    The multiplier is 3 in reduced precision and from a `tol` of 2e-2, else 2.
-    Under autocast PyTorch takes 2 for the gradients, which are float32: it has passed most of those by `allclose` before.
-    They are as noisy as what they are computed from, and get 3 here.
+    The multiplier is 3 in reduced precision and from a `tol` of 2e-2, else 2. Under autocast PyTorch takes 2 for the gradients,
+    which are float32; it has passed most gradients by `allclose` before. They are as noisy as the values from which they are
+    computed, and get 3 here.
     """
     tol = runner_tol(cell) if own is None else own
     if own is None and allows_tf32 and cell.dtype == "float32" and is_accelerator(cell.device):
@@ -140,16 +141,16 @@ def _is_frozen(cell: Cell) -> bool:
     return bool(cell.config.template == "freezing" if requested is None else requested)
 
 
-#: Key of a measurement's details: why there is no verdict.
+#: The key of a measurement's details with the reason why there is no verdict.
 NO_VERDICT = "no_accuracy_pytorch"
-#: What the runner says of a model whose two eager runs differ.
+#: The runner's verdict on a model whose two eager runs differ.
 EAGER_DIFFERS = "eager_two_runs_differ"
 
 #: Bytes of an element while a tensor is compared: the reference, a difference and its square in float64, and `allclose`.
 _BYTES = 32
-#: Bytes that a comparison takes without asking for them.
+#: The most bytes that a comparison may take without asking for device memory.
 SMALL_BYTES = 1 << 29
-#: Characters of a difference.
+#: The most characters of a verdict.
 _LONGEST = 300
 #: Suites whose runner compares no outputs of a training step.
 _WITHOUT_OUTPUTS = ("huggingface", "llm", "timm")
@@ -163,18 +164,18 @@ _LARGER_MULTIPLIER = frozenset(
 
 
 def bytes_for(eager: Snapshot) -> int:
-    """Return the bytes that the comparison of the largest output takes, since `same` compares a tensor as a whole."""
+    """Return the bytes that comparing the largest output takes, since `same` compares a tensor as a whole."""
     return _BYTES * max((value.numel() for value in eager.values() if isinstance(value, torch.Tensor)), default=0)
 
 
 def pytorch_verdict(
     cell: Cell, eager: Snapshot, made: Snapshot, reference: Snapshot | None, own_tol: float | None = None
 ) -> str:
-    """Return `pass`, or `fail_accuracy` with what differs first.
+    """Return the verdict of PyTorch's check: `pass`, or `fail_accuracy` with the first difference.
 
-    `reference` has what the model computes in a higher precision; without one the runner compares by cosine similarity. `own_tol`
-    is the tolerance that a user gives their own model. Raises `NotCheckedError` for outputs that were not kept, and where
-    memory runs out.
+    `reference` has the outputs of the model in a higher precision; without one the runner compares by cosine similarity.
+    `own_tol` is the tolerance that a user gives their own model. Raises `NotCheckedError` for outputs that were not kept, and
+    if memory runs out.
     """
     for path in _compared(cell, eager, made):
         if isinstance(eager.get(path), Opaque):
@@ -200,7 +201,7 @@ def _compared(cell: Cell, *snapshots: Snapshot) -> Iterator[str]:
 def _differs(
     cell: Cell, eager: Any, made: Any, reference: Snapshot | None, path: str, own_tol: float | None
 ) -> str | None:
-    """Return what is different of one output, or None."""
+    """Return how one output differs, or None if it passes."""
     from torch._dynamo.utils import same  # late: it imports the compiler
 
     exact, told = (reference or {}).get(path), list[str]()
@@ -213,7 +214,7 @@ def _differs(
         raise NotCheckedError(f"the check of this torch has no {', '.join(missing)}")
     try:
         if isinstance(exact, torch.Tensor) and isinstance(eager, torch.Tensor):
-            # One at a time: a reference that was made on the host has no room on the device as a whole.
+            # One at a time: the device may have no room for the whole of a reference that was made on the host.
             exact = exact.to(eager.device, torch.float64 if exact.is_floating_point() else exact.dtype)
         agrees = same(
             eager,
@@ -233,7 +234,7 @@ def _differs(
 
 
 def _folds_convolutions(cell: Cell) -> bool:
-    """Return whether freezing has folded operators into bfloat16 weights, for which the runner takes its largest multiplier."""
+    """Return whether freezing has folded operators into a bfloat16 convolution: the runner then takes its largest multiplier."""
     from torch._dynamo.utils import counters
 
     return cell.dtype == "bfloat16" and counters["inductor"]["binary_folding_conv"] > 0

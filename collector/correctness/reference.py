@@ -1,4 +1,4 @@
-"""The reference that judges a program: the model in a higher precision, where a comparison's memory allows it."""
+"""The reference that judges a program: the model in a higher precision, if a comparison's memory allows it."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from collector.vocabulary import BY_COSINE, ON_THE_CPU, Phase, Stage, Status
 
 T = TypeVar("T")
 
-#: Part of a GPU up to which the float64 reference of a program in reduced precision may grow, as far as that is estimated. Above
-#: it the reference has float32, 2^16 times finer than bfloat16. So cells beside this one can work on: at a quarter, cells of a
-#: night with 15 workers asked for 10 to 20 GB each and waited for each other.
+#: The part of a GPU's memory up to which a program in reduced precision has a float64 reference, by estimate. Above it the
+#: reference has float32, 2^16 times finer than bfloat16, so that cells beside this one can go on: at a quarter, cells of a night
+#: with 15 workers asked for 10 to 20 GB each and waited for each other.
 _SMALL_PART = 0.05
-#: Part of what cells may use together up to which a reference is tried at all.
+#: The part of the memory of all cells together up to which a reference is tried at all.
 _PART = 0.95
-#: What an estimate is short of: the allocator's fragments and the workspaces of libraries.
+#: The factor on an estimate for the allocator's fragments and the workspaces of libraries.
 _MARGIN = 1.1
-#: How often an action is tried that runs out of memory, each time with twice as much.
+#: The most tries of an action that runs out of memory, each with twice as much.
 _TRIES = 3
-#: Snapshots of outputs, gradients and state that are held beside a call, as multiples of what stays between calls.
+#: Snapshots of outputs, gradients and state that are held beside a call, in multiples of the memory that stays between calls.
 _KEPT = 3
-#: What a reference on the host's processor takes beside its own peak for such snapshots, as a multiple of that peak.
+#: The memory of a reference on the host's processor, with such snapshots, in multiples of its peak.
 _SNAPSHOTS = 1.5
 
-#: Part of the host's free memory that a reference on the host's processor may take: cells beside this one need some as well.
+#: The part of the host's free memory that a reference on the host's processor may take: cells beside this one need some too.
 _HOST_PART = 0.5
 
-#: Enters a hold of the device for a purpose, with so many bytes in all.
+#: A function that enters a hold of the device for a purpose, with a number of bytes in all.
 Hold = Callable[[str, int | None], AbstractContextManager[None]]
 
 
@@ -53,10 +53,10 @@ def _no_hold(_: str, __: int | None) -> AbstractContextManager[None]:
 class Room:
     """The device memory of a comparison, in bytes.
 
-    `eager_peak` is the most that an eager call holds, weights and inputs included, 0 where that is not known. `total` is the
-    device's memory, `for_cells` what all cells may use together; None where it is not known. `release` gives the device back
-    for some time while it is held. `host_memory` tells how many bytes of the host's memory are left; None for a cell that uses no
-    other device, and so has no other place for a reference. `promised` tells how much device memory is promised for this check.
+    `eager_peak` is the most that an eager call holds, weights and inputs included, 0 if unknown. `total` is the device's memory
+    and `for_cells` the memory that all cells may use together, each None if unknown. `release` enters a context in which a held
+    device is given back for some time. `host_memory` returns the free bytes of the host's memory; it is None for a cell on the
+    CPU, which has no other place for a reference. `promised` returns the device memory that is promised for this check.
     """
 
     hold: Hold = _no_hold
@@ -70,13 +70,13 @@ class Room:
 
     @property
     def reserved(self) -> int:
-        """The device memory that this process has now."""
+        """The device memory in bytes that torch's allocator has reserved in this process."""
         return device_named(self.device).reserved()
 
     def for_calls(self) -> int | None:
-        """Return what eager and compiled calls need whose outputs are kept, in all; None where that is not known.
+        """Return the bytes in all that eager and compiled calls need if their outputs are kept; None if unknown.
 
-        Outputs, gradients and state of a few calls are about as large as what stays between calls, each.
+        Outputs, gradients and state of one call are about as large as the memory that stays between calls.
         """
         if not self.eager_peak:
             return None
@@ -84,23 +84,23 @@ class Room:
         return self.reserved + int(_MARGIN * max(0, self.eager_peak - stays)) + _KEPT * stays
 
     def for_reference(self, growth: float) -> int | None:
-        """Return what a reference needs whose numbers are `growth` times as wide, in all; None where that is not known."""
+        """Return the bytes in all that a reference with numbers `growth` times as wide needs; None if unknown."""
         return int(_MARGIN * growth * self.eager_peak) + self.reserved if self.eager_peak else None
 
     def is_too_large(self, needs: int | None) -> bool:
-        """Return whether no waiting would make room for so many bytes."""
+        """Return whether this many bytes never fit, however long the cell waits; False if unknown."""
         limit = min((size for size in (self.total, self.for_cells) if size), default=None)
         return needs is not None and limit is not None and needs > _PART * limit
 
     def is_small(self, needs: int | None) -> bool:
-        """Return whether so many bytes are a small part of the device."""
+        """Return whether this many bytes are a small part of the device's memory; True if unknown."""
         return needs is None or self.total is None or needs <= _SMALL_PART * self.total
 
     def run(self, needs: int | None, action: Callable[[], T]) -> T:
-        """Run an action with no more than so many bytes, where they run out with twice as many, and at last with four times.
+        """Run an action within `needs` bytes of device memory; if they run out, within twice, then four times as many.
 
-        What an action needs is an estimate, and what is promised counts where that is more. The last try has no limit. What it
-        made and does not return is freed before the device is given back. Raises what it raises.
+        `needs` is an estimate; a larger promise is used instead. The last try has no limit. Objects that the action made and
+        does not return are freed before the device is given back. Raises the action's error.
         """
         sizes, device = [needs], device_named(self.device)
         while needs is not None and len(sizes) < _TRIES and not self.is_too_large(needs := 2 * needs):
@@ -113,7 +113,7 @@ class Room:
                         return action()
                 except Exception as error:
                     oom = classify(error, Stage.CORRECTNESS, device.is_full())[0] is Status.OOM
-                    clear_frames(error.__traceback__)  # they hold what the action had made
+                    clear_frames(error.__traceback__)  # they hold the objects that the action made
                     if not oom or is_last:
                         raise
                 finally:
@@ -124,18 +124,18 @@ class Room:
         return max(size, self.promised() or 0)
 
     def on_host(self, growth: float) -> int | None:
-        """Return what a reference on the host's processor needs of the host's memory; None where that is not known."""
+        """Return the bytes of the host's memory that a reference on the host's processor needs; None if unknown."""
         return int(_SNAPSHOTS * growth * self.eager_peak) if self.eager_peak else None
 
     def fits_on_host(self, needs: int | None, left: int | None) -> bool:
-        """Return whether so many bytes of the host's memory may be taken where so many are left."""
+        """Return whether `needs` bytes of the host's memory may be taken if `left` are free; True if either is unknown."""
         return needs is None or left is None or needs <= _HOST_PART * left
 
 
-#: Seconds that a reference on the host's processor may take: a model of a billion parameters needs 20 for a forward pass over a
+#: The most seconds of a reference on the host's processor: a model of a billion parameters needs 20 for a forward pass over a
 #: thousand tokens on eight cores.
 CPU_LIMIT_S = 120.0
-#: The part of a training step that its forward pass is: a backward pass takes twice as long.
+#: The part of a training step's time that its forward pass takes: a backward pass takes twice as long.
 _FORWARD_PART = 1 / 3
 
 
@@ -145,10 +145,10 @@ class TooSlowError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The outputs of a reference and what it is called; no outputs where there is none.
+    """The outputs of a reference, and its name `by`; the outputs are None if there is no reference.
 
-    `lacked` says why there is none, where that is for want of memory or time: a limit of the check and not of the model.
-    `fails_in_float64`: whether the model was tried in float64 and cannot be computed in it.
+    `lacked` says why there is none if memory or time was lacking, which is a limit of the check and not of the model.
+    `fails_in_float64` says whether the model was tried in float64 and cannot be computed in it.
     """
 
     by: str = BY_COSINE
@@ -158,10 +158,10 @@ class Reference:
 
 
 def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
-    """Return the most precise reference that there is room for, and note in the outcome why others were not taken.
+    """Return the most precise reference that there is room for, and record in the outcome why others were not taken.
 
-    A program in reduced precision has a small one where float64 takes much memory. Where none has room on the device, the least
-    precise one is made on the host's processor.
+    A program in reduced precision gets a float32 reference if float64 takes much memory. If no reference has room on the
+    device, the least precise one is made on the host's processor.
     """
     details, device = outcome.measurement.details, device_named(outcome.measurement.cell.device)
     higher = {"float64": torch.float64} | ({"float32": torch.float32} if subject.lowest_dtype != "float32" else {})
@@ -196,13 +196,13 @@ def reference_of(outcome: Outcome, subject: Subject, room: Room) -> Reference:
         except Exception as error:
             details[f"no_{least}_on_cpu"] = reason = reason_of(error)
             lacked = f"{least}: {lacked}; {ON_THE_CPU}: {reason}"
-    # Beside others the memory may have been theirs: who runs several cells at once measures this one again alone.
+    # Other cells may have held the memory: a parent that runs several cells at once measures this cell again alone.
     outcome.lacked_room |= ran_out
     return Reference(lacked=lacked)
 
 
 def _growth(subject: Subject, dtype: torch.dtype) -> float:
-    """Return by how much wider numbers of a dtype are than the cell's; autocast computes in two bytes."""
+    """Return how many times as wide a dtype's numbers are as the cell's; autocast computes in two bytes."""
     known = getattr(torch, subject.lowest_dtype, None)
     width = known.itemsize if isinstance(known, torch.dtype) else 2
     return float(dtype.itemsize / width)
@@ -219,7 +219,7 @@ def _outputs_of_twin(subject: Subject, dtype: torch.dtype, device: Device) -> Sn
 
 
 def _outputs_on_cpu(subject: Subject, dtype: torch.dtype, room: Room) -> Snapshot:
-    """Run a copy of the model on the host's processor, with the device given back meanwhile."""
+    """Run a copy of the model on the host's processor, while the device is given back."""
     needs, left = room.on_host(_growth(subject, dtype)), room.host_memory() if room.host_memory else None
     if not room.fits_on_host(needs, left):
         raise MemoryError(f"it would take {_gigabytes(needs)} of the host's memory, which has {_gigabytes(left)} left")
@@ -236,7 +236,7 @@ def _outputs_on_cpu(subject: Subject, dtype: torch.dtype, room: Room) -> Snapsho
 
 
 def _watch(model: nn.Module, until: float) -> None:
-    """Make a model raise `TooSlowError` where one of its modules is called after a time."""
+    """Make a model raise `TooSlowError` if one of its modules is called after `until` (of `time.monotonic`)."""
 
     def refuse(*_: Any) -> None:
         if time.monotonic() > until:

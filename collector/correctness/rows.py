@@ -1,13 +1,13 @@
-"""The rows of outputs, and how far each is from what a reference has.
+"""The rows of outputs, and the distance of each row from the reference's.
 
-Outputs are looked at by rows, the vectors along the last dimension: a token's. Gradients are looked at by what belongs to one
-index of the first dimension, an output channel's: along the last one a convolution's have one to seven elements, and millions of
-rows. Integers are looked at one by one.
+A row of an output is a vector along the last dimension, such as a token's. A row of a gradient has all elements of one index of
+the first dimension, such as an output channel's: along its last dimension a convolution's gradient would have millions of rows of
+one to seven elements. A row of integers is one element.
 
-Rows in which eager itself is far off would allow an error of that size in every other row. Such a row hangs on a near tie that
-eager decided otherwise than the reference did. Where the compiled program agrees row by row there, and by the usual rules
-everywhere else, nothing hides behind the jump. Else eager has to be run under other weights (`collector.correctness.ties`), up to
-24 times: four fifths of the time of a training step's check.
+Rows in which eager itself is far off would allow an error of that size in every other row. Such a row jumps: it hangs on a near
+tie that eager decided otherwise than the reference did. If the compiled program agrees row by row there, and by the usual rules
+everywhere else, no error hides behind the jump. Else eager has to be run with other weights (`collector.correctness.ties`), up to
+24 times, which is four fifths of the time of a training step's check.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from collector.correctness.comparing import group_of
 from collector.correctness.norms import is_float
 from collector.correctness.snapshot import GRADIENT, Snapshot, widened
 
-#: Times the usual error of a row from which it jumps: in rows of many elements, and of few.
+#: A row jumps if its error is above this multiple of the usual one: in rows of many elements, and of few.
 JUMP, JUMP_OF_FEW = 3.0, 10.0
-#: Elements compared at a time.
+#: Elements that are compared at a time.
 CHUNK = 1 << 22
-#: Elements of a row from which its error is steady: all of eager's errors are within a factor of 2 then.
+#: The fewest elements of a row whose error is steady: all of eager's errors are within a factor of 2 then.
 _MANY = 16
-#: The error of a row whose infinities are elsewhere; finite, for the sake of quantiles.
+#: The error of a row whose infinities are in other places; finite, so that quantiles can be computed.
 ELSEWHERE = 1e100
-#: Times eager's error of a row that jumps that the compiled program's may be: PyTorch's multiplier in reduced precision. Where
-#: many rows jump some are further off by chance: so many may be, or such a share, by as much as eager's largest jump.
+#: In a row that jumps the compiled program's error may be `_AS_EAGER` times eager's: PyTorch's multiplier in reduced precision.
+#: If many rows jump some are further off by chance: `_ROWS` rows, or a share `_SHARE`, may be, up to `_AS_EAGER` times eager's
+#: largest jump.
 _AS_EAGER, _ROWS, _SHARE = 3.0, 2, 0.01
 
 
 @dataclass(slots=True)
 class Rows:
-    """The rows of one output of eager: what they are compared with, and their errors."""
+    """The rows of one output of eager: the tensor `base` that they are compared with, and their errors."""
 
     base: torch.Tensor
-    #: The elements of a row.
+    #: The number of elements of a row.
     width: int
     wide: bool
-    #: By how much a row is larger than the median row, 1 at least: its errors are too.
+    #: The size of each row over that of the median row, at least 1: errors grow with it.
     scale: torch.Tensor
     #: Whether there is no reference, so that eager stands in for it.
     is_eager: bool = False
@@ -57,7 +58,7 @@ class Rows:
         return torch.cat([row_errors(*pair) for pair in zip(rows.split(step), others.split(step), strict=True)])
 
     def select(self, value: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        """Return the rows of a tensor with these numbers, `[rows, width]`."""
+        """Return the rows of a tensor with the numbers in `chosen`, as `[rows, width]`."""
         return widened(value).reshape(-1, self.width).index_select(0, chosen.to(value.device)).to(value.dtype)
 
 
@@ -65,7 +66,7 @@ R = TypeVar("R", bound=Rows)
 
 
 def rows_of(eager: Snapshot, reference: Snapshot | None, kind: type[R]) -> dict[str, R]:
-    """Return the outputs that have rows, by their paths."""
+    """Return the rows of each output that is a tensor with elements, by path."""
     tensors = {path: value for path, value in eager.items() if isinstance(value, torch.Tensor) and value.numel()}
     found = {path: _rows(path, value, (reference or {}).get(path), kind) for path, value in tensors.items()}
     floats = [rows for rows in found.values() if is_float(rows.base)]
@@ -76,7 +77,7 @@ def rows_of(eager: Snapshot, reference: Snapshot | None, kind: type[R]) -> dict[
 
 
 def _rows(path: str, value: torch.Tensor, exact: object, kind: type[R]) -> R:
-    """Return the rows of an output, of a floating one without their scale."""
+    """Return the rows of an output with scale 1; `rows_of` sets the scale of floating ones."""
     is_other = isinstance(exact, torch.Tensor) and exact.shape != value.shape
     base = exact if is_float(value) and isinstance(exact, torch.Tensor) and not is_other else value
     width = 1
@@ -96,7 +97,7 @@ def _row_sizes(rows: Rows) -> torch.Tensor:
 
 
 def on_host(rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Bring rows of one dtype to the host at once: each wait for a device that others share takes long."""
+    """Copy tensors of one dtype and one dimension to the host at once: each wait for a shared device takes long."""
     if not rows:
         return []
     first = next((row.device for row in rows if row.device.type != "cpu"), rows[0].device)
@@ -105,14 +106,15 @@ def on_host(rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def without_infinities(rows: torch.Tensor) -> torch.Tensor:
-    """Copy numbers in float64, with zeros in place of NaN and infinities."""
+    """Copy a tensor in float64, with zeros in place of NaN and infinities."""
     return torch.nan_to_num(rows.double(), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def row_errors(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Compute the root mean square difference of each row; infinite where other elements are finite, one of other integers.
+    """Compute the root mean square difference of each row.
 
-    `rows` of `[rows, elements]` are compared with `others` of that shape, or of `[runs, rows, elements]`.
+    The difference is `ELSEWHERE` if other elements are finite or infinities have another sign, and 1 for rows of integers that
+    differ. `rows` of `[rows, elements]` are compared with `others` of that shape, or of `[runs, rows, elements]`.
     """
     others = others.to(rows.device)
     if not rows.is_floating_point():
@@ -132,9 +134,9 @@ class Parted:
 
 
 def jumping(eager: Snapshot, reference: Snapshot | None) -> dict[str, Rows]:
-    """Return the outputs in which eager is far off in some rows and near in most, or has other integers.
+    """Return the outputs in which eager is far off the reference in some rows and near in most, or has other integers.
 
-    Those of floating outputs have one tensor of `errors`, eager's.
+    The rows of a floating output have one tensor of `errors`, eager's.
     """
     known = rows_of({path: eager.get(path) for path in reference or {}}, reference, Rows)
     floats = {path: rows for path, rows in known.items() if rows.wide and not rows.other_shape and is_float(rows.base)}
@@ -159,9 +161,9 @@ def _tensor(value: object) -> torch.Tensor:
 
 
 def part_jumps(eager: Snapshot, compiled: Snapshot, reference: Snapshot, found: Mapping[str, Rows]) -> Parted | None:
-    """Set aside the rows in which eager jumps, where the compiled program is about as near to the reference in each of them.
+    """Set aside the rows in which eager jumps if the compiled program is about as near to the reference as eager in these rows.
 
-    `found` are the outputs that `jumping` returned. None where one of them cannot be compared row by row, or is further off.
+    `found` are the outputs that `jumping` returned. Return None if one of them cannot be compared row by row, or is further off.
     """
     if not all(_has_rows(rows, compiled.get(path)) for path, rows in found.items()):
         return None
@@ -176,7 +178,7 @@ def part_jumps(eager: Snapshot, compiled: Snapshot, reference: Snapshot, found: 
         is_further = made[jumps] > _AS_EAGER * own[jumps]
         if int(is_further.sum()) > max(_ROWS, _SHARE * len(is_further)) or made[jumps].max() > _AS_EAGER * own.max():
             return None
-        firm = (~jumps).nonzero().flatten()  # on the host: a mask on the device would be read from it
+        firm = (~jumps).nonzero().flatten()  # on the host: selecting by a mask on the device would wait for it
         for snapshot in (parted.eager, parted.compiled, parted.reference):
             snapshot[path] = rows.select(_tensor(snapshot[path]), firm)
     return parted

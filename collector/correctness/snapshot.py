@@ -1,15 +1,16 @@
-"""Outputs kept apart from the program that made them, tensors of any kind as plain ones, and the form of outputs.
+"""Snapshots of outputs, as clones in plain tensors, and the form of outputs: types, strides and shared memory.
 
-Plain is a strided tensor of real numbers whose elements torch can compare. Everything else is taken apart into a description,
-compared by equality, and the plain tensors that make it up: a complex tensor into its real view, a large sparse one into
-indices and values, a nested one into all its elements in a row, a subclass into the tensors that it wraps.
+A plain tensor is strided and has real numbers that torch can compare. Any other tensor is taken apart into a description, which
+is compared by equality, and plain tensors: a complex tensor into its real view, a large sparse one into indices and values, a
+nested one into all its elements in a row, a subclass into the tensors that it wraps.
 
 A cudagraph replay writes its outputs into the same buffers each time, so an output that is not cloned before the next
 call is either overwritten or raises "accessing tensor output of CUDAGraphs that has been overwritten".
 
-`torch.compile` promises the types and the strides of eager, and an output that is a view of an input stays one. Another type
-of container, or memory that is shared with an input on one side only, is another program to its caller: writing to the one
-changes the other. Other strides are slower or faster to read and break a `view`, but the values are right: they are told.
+`torch.compile` promises the types and the strides of eager, and that an output which is a view of an input stays one. If a
+container has another type, or memory is shared with an input on one side only, the program behaves differently for its caller:
+writing to a shared output changes the input. Other strides are slower or faster to read and break a `view`, but the values are
+right: they are only recorded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 import torch
 
-#: What a tensor is made of: names behind the tensor's own, the main part without one.
+#: The parts of a tensor, by the suffix of their names; the main part has an empty suffix.
 Parts = dict[str, torch.Tensor | str]
 
 _COMPRESSED = {
@@ -32,16 +33,16 @@ _COMPRESSED = {
     torch.sparse_bsr: ("crow_indices", "col_indices"),
     torch.sparse_bsc: ("ccol_indices", "row_indices"),
 }
-#: Elements of these have no equality in torch. They are compared byte by byte.
+#: dtypes whose elements torch cannot compare. They are compared byte by byte.
 _OPAQUE = ("bits", "float4", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in range(1, 8)))
 KIND = ".kind"
-#: Elements up to which a sparse tensor is compared as a dense one: rounding may decide which elements are zero, so two right
-#: programs may store others.
+#: The most elements of a sparse tensor that is compared as a dense one: rounding may decide which elements are zero, so that two
+#: right programs may store different ones.
 _DENSE = 1 << 24
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor can be compared as it is."""
+    """Return whether a tensor can be compared as it is: strided, real, and of a dtype that torch can compare."""
     return (
         tensor.layout is torch.strided
         and not (tensor.is_nested or tensor.is_complex() or tensor.is_meta)
@@ -51,7 +52,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def parts_of(tensor: torch.Tensor) -> Parts:
-    """The plain tensors that a tensor is made of, without gradient history; a plain one alone and under an empty name."""
+    """Return the plain tensors that a tensor is made of, without gradient history; a plain tensor has one part, named ""."""
     tensor = tensor.detach()
     if is_plain(tensor):
         return {"": tensor}
@@ -81,7 +82,7 @@ def _is_opaque(dtype: torch.dtype) -> bool:
 
 
 def _described(tensor: torch.Tensor, values: torch.Tensor, indices: dict[str, torch.Tensor]) -> Parts:
-    # The values may be complex themselves. What they are is part of their description.
+    # The values may be complex themselves. The description of the whole tensor covers theirs.
     return {KIND: _kind(tensor), **indices, **{name: part for name, part in parts_of(values).items() if name != KIND}}
 
 
@@ -92,7 +93,10 @@ def _kind(tensor: torch.Tensor) -> str:
 
 
 def _nested(tensor: torch.Tensor) -> Parts:
-    """All elements in a row and the shapes of the pieces: the size of a jagged dimension is a symbol of its own."""
+    """Return a nested tensor's elements in a row, with the shapes of its pieces as description.
+
+    The shape of the tensor itself cannot be compared: the size of a jagged dimension is a new symbol in each tensor.
+    """
     pieces = tensor.unbind()
     flat = [piece.reshape(-1) for piece in pieces]
     shapes = ", ".join(str(tuple(piece.shape)) for piece in pieces)
@@ -116,18 +120,18 @@ class Opaque:
     kind: str
 
 
-#: What a snapshot keeps besides tensors: compared by equality, all but what is opaque.
+#: Values in a snapshot besides tensors. They are compared by equality; `Opaque` ones cannot be compared.
 Scalar = bool | int | float | complex | str | Opaque | None
 Snapshot = dict[str, torch.Tensor | Scalar]
 
-#: How the paths of what is not an output begin; no path in an output begins so.
+#: The beginnings of the paths of loss, gradients and state. No path in an output begins so.
 LOSS, GRADIENT, STATE = "loss", "grad[", "state["
 
-#: Deeper than any model's output; an object that holds itself ends here instead of in a stack overflow.
+#: The deepest nesting, beyond any model's output; an object that contains itself ends here instead of in a stack overflow.
 _MAX_DEPTH = 32
 
 
-#: Types whose values have a text that is equal where they are.
+#: Types whose values are equal if their texts are.
 _BY_TEXT = (
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum),
     *(bytes, bytearray, range, slice, type(...), type(NotImplemented), type),
@@ -135,30 +139,30 @@ _BY_TEXT = (
 
 
 class UnknownOutputError(TypeError):
-    """Outputs that hold themselves, so that there is no end to their tensors."""
+    """Outputs that are nested too deeply, such as an object that contains itself."""
 
 
 def snapshot(value: Any) -> Snapshot:
-    """Clones every tensor in `value` and names it by its path, e.g. `["logits"]`, `[0].boxes`.
+    """Clone every tensor in `value` and name it by its path, e.g. `["logits"]`, `[0].boxes`.
 
-    Walks mappings, sequences, dataclasses, classes with attributes and whatever torch's pytree has registered. An object
-    that is none of these is kept as `Opaque`. Raises `UnknownOutputError` where a structure holds itself.
+    Walk mappings, sequences, dataclasses, types in torch's pytree registry and objects with attributes. Any other object is
+    kept as `Opaque`. Raises `UnknownOutputError` if a structure contains itself.
     """
     return dict(_leaves(value, "", 0))
 
 
 def leaves_of(path: str, tensor: torch.Tensor) -> Snapshot:
-    """A clone of a tensor under its path; of one that is not plain, clones of its parts."""
+    """Return a clone of a tensor under its path; for a tensor that is not plain, clones of its parts."""
     return {path + name: part if isinstance(part, str) else kept(part) for name, part in parts_of(tensor).items()}
 
 
 def kept(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of its own with the same values, without gradient history. The one place where an output is cloned."""
+    """Clone a tensor without its gradient history. Outputs are cloned only here."""
     return tensor.detach().clone()
 
 
 def same_values(one: object, two: object) -> bool:
-    """Whether two leaves agree bit by bit, NaN being equal to NaN."""
+    """Return whether two leaves have equal type, dtype, shape and values, NaN being equal to NaN and -0 to 0."""
     if one is two:
         return True
     if not isinstance(one, torch.Tensor) or not isinstance(two, torch.Tensor):
@@ -168,13 +172,13 @@ def same_values(one: object, two: object) -> bool:
         return parts.keys() == others.keys() and all(same_values(part, others[name]) for name, part in parts.items())
     if one.dtype != two.dtype or one.shape != two.shape:
         return False
-    # torch.equal calls NaN unequal to itself, so only tensors that fail it are looked at again.
+    # NaN is unequal to itself for torch.equal, so tensors that fail it are compared again.
     one, two = widened(one), widened(two)
     return torch.equal(one, two) or _same_or_nan(one, two)
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """An 8-bit floating tensor as float32, which holds all its values: few operators exist for it. Others as they are."""
+    """Return an 8-bit floating tensor as float32, since few operators take it; return other tensors unchanged."""
     return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
 
 
@@ -203,7 +207,7 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, torch.Tens
 
 
 def _from_numpy(value: Any) -> Any:
-    """An array or number of NumPy as a tensor, or as a list where torch has no such dtype; None for all else."""
+    """Return an array or number of NumPy as a tensor, or as a list if torch lacks the dtype; None for any other value."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.ndarray | numpy.generic):
         return None
@@ -214,7 +218,7 @@ def _from_numpy(value: Any) -> Any:
 
 
 def _children(value: Any) -> Iterator[tuple[str, Any]] | None:
-    """The parts of a structure with their names; None for what is no structure."""
+    """Return the parts of a structure with their names; None for a value that is no structure."""
     if isinstance(value, Mapping):
         return ((f"[{key!r}]", child) for key, child in value.items())
     if isinstance(value, tuple) and (names := getattr(value, "_fields", ())):
@@ -250,14 +254,14 @@ def _pytree_children(value: Any) -> list[tuple[str, Any]] | None:
     return [(f"<{index}>", leaf) for index, leaf in enumerate(leaves)]
 
 
-#: Containers whose type is compared. torch.fx makes lists and dicts of its own, which are lists and dicts to all who use them.
+#: Containers whose type is compared. torch.fx makes lists and dicts of its own types, which count as lists and dicts.
 _CONTAINERS = (list, tuple, Mapping)
 _OF_FX = "torch.fx.immutable_collections"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the values of one output are: strides of the dimensions that have more than one index, and whose memory it is."""
+    """The place of an output in memory: the strides of dimensions of more than one index, and the tensor that owns the memory."""
 
     strides: tuple[int, ...]
     owner: str | None
@@ -265,7 +269,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The form of one call's outputs, by their paths."""
+    """The form of one call's outputs: types of containers, places of tensors, both by path."""
 
     types: Mapping[str, str]
     places: Mapping[str, Place]
@@ -275,7 +279,7 @@ NOTHING = Layout({}, {})
 
 
 def layout_of(value: Any, owners: Iterable[tuple[str, torch.Tensor]]) -> Layout:
-    """The form of outputs that were just made; `owners` are the inputs, parameters and buffers by their names."""
+    """Return the form of outputs that were just made; `owners` are the inputs, parameters and buffers by name."""
     storages: dict[int, str] = {}
     for name, tensor in owners:
         if (place := _storage(tensor)) is not None:
@@ -293,9 +297,9 @@ def layout_of(value: Any, owners: Iterable[tuple[str, torch.Tensor]]) -> Layout:
 
 
 def wrong_form(eager: Layout, compiled: Layout, minds_memory: bool = True) -> str | None:
-    """What a caller of the compiled program could trip over; None where the forms agree in all but strides.
+    """Return the first difference of type or shared memory between the forms; None if they differ at most in strides.
 
-    `minds_memory=False` is for libraries of AOTInductor, which promise nothing about memory.
+    `minds_memory=False` is for libraries of AOTInductor, which promise nothing about shared memory.
     """
     for path, name in eager.types.items():
         if compiled.types.get(path, name) != name:
@@ -313,13 +317,13 @@ def wrong_form(eager: Layout, compiled: Layout, minds_memory: bool = True) -> st
 
 
 def other_strides(eager: Layout, compiled: Layout) -> dict[str, str]:
-    """The outputs whose elements lie in another order in memory than in eager, with both strides."""
+    """Return the outputs whose strides differ from eager's, by path, each with a text that has both."""
     pairs = {path: (place.strides, compiled.places.get(path, place).strides) for path, place in eager.places.items()}
     return {path: f"{made} instead of {wanted}" for path, (wanted, made) in pairs.items() if made != wanted}
 
 
 def _walk(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Containers and tensors with their paths; attributes of other objects have no type that anything promises."""
+    """Yield containers and tensors with their paths; no types are promised for the attributes of other objects."""
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, _CONTAINERS) and depth < _MAX_DEPTH:

@@ -1,4 +1,4 @@
-"""The tensors that a call reads and may change: buffers, parameters and inputs, kept as they were and put back in place."""
+"""The tensors that a call reads and may change: buffers, parameters and inputs, which are kept and put back in place."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch.utils import _pytree
 from collector.correctness.norms import same_bits
 from collector.correctness.snapshot import STATE, Snapshot, kept, leaves_of, parts_of
 
-#: Elements that are read at a time for a fingerprint: three copies of 8 bytes each are held.
+#: Elements that are read at a time for a fingerprint: three copies of 8 bytes an element are held.
 _CHUNK = 1 << 22
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class State:
-    """What a model's calls start from.
+    """The state from which a model's calls start.
 
-    A batch norm in training mode moves its statistics and a model may fill a cache: such buffers are outputs. They are kept
-    from the start, on the host: after a hundred calls on one batch the statistics have converged, and a program that forgot
-    to move them would not be found out. With `keep_parameters` the parameters are kept from then on, too: an optimiser will
-    move them. Without `on_host` they are kept where they are: a twin that runs dozens of times copied a decoder's cache to the
-    device twice a run.
+    A batch norm in training mode moves its statistics and a model may fill a cache: such buffers are outputs. Buffers and inputs
+    are kept from the start, on the host: after a hundred calls on one batch the statistics have converged, and a program that
+    forgot to move them would go unnoticed. With `keep_parameters` the parameters are kept from the start too, since an optimiser
+    will move them. With `on_host=False` tensors are kept on their own device: else a twin that runs dozens of times copies a
+    decoder's cache to the device twice a run.
     """
 
     def __init__(self, model: nn.Module, inputs: Any, keep_parameters: bool = False, *, on_host: bool = True) -> None:
@@ -39,7 +39,7 @@ class State:
         self._versions: dict[str, tuple[int, int]] = {}
 
     def follow(self, inputs: Any) -> None:
-        """Puts everything back and watches other inputs from now on, as they are now."""
+        """Put everything back, and keep other inputs, with their values of now, in place of the inputs so far."""
         self.put_back()
         followed = [f"input {index}" for index in range(len(self._inputs))]
         self._start = {name: start for name, start in self._start.items() if name not in followed}
@@ -47,18 +47,18 @@ class State:
         self._start |= {f"input {index}": kept(tensor).cpu() for index, tensor in enumerate(self._inputs)}
 
     def keep_rest(self) -> None:
-        """Keeps parameters, and buffers made since, as they are now: on their device, until `let_rest_go`."""
+        """Keep copies of the tensors that are not kept yet, on their device: parameters, and buffers made since the start."""
         self._start |= {name: kept(now) for name, now in self._tensors() if name not in self._start}
 
     def let_rest_go(self) -> None:
-        """Frees the copies of the parameters."""
+        """Free the copies of the parameters."""
         for name, _ in self._model.named_parameters():
             self._start.pop(name, None)
 
     def put_back(self) -> None:
-        """Gives every changed tensor the values that were kept, in its own storage, with which a cudagraph was recorded.
+        """Give every changed tensor its kept values, in its own storage, with which a cudagraph was recorded.
 
-        Only a buffer that was replaced by one of another shape or dtype is replaced again.
+        Only a buffer that now has another shape or dtype is replaced by a copy of the kept one.
         """
         with torch.no_grad():
             for name, now, start in self._changed():
@@ -69,34 +69,34 @@ class State:
                     setattr(self._model.get_submodule(owner), leaf, kept(start))
 
     def changed(self) -> Snapshot:
-        """A clone of every tensor that is no longer as it was kept, by its path."""
+        """Return a clone of every tensor whose values differ from the kept ones, by path."""
         return {path: leaf for name, now, _ in self._changed() for path, leaf in leaves_of(_path(name), now).items()}
 
     def watch(self) -> None:
-        """Notes which tensors there are and how often each was written to, for `written`."""
+        """Record the identity and the write count of each tensor, for `written`."""
         self._versions = {name: _version(now) for name, now in self._tensors()}
 
     def written(self) -> frozenset[str]:
-        """The paths of the tensors that torch has written to or replaced since `watch`, whatever values they got.
+        """Return the paths of the tensors that torch has written to or replaced since `watch`, even with equal values.
 
-        It sees what eager writes; what a generated kernel writes, torch need not notice.
+        It finds the writes of eager; torch need not notice the writes of a generated kernel.
         """
         return frozenset(_path(name) for name, now in self._tensors() if self._versions.get(name) != _version(now))
 
     def remember(self) -> None:
-        """Keeps a fingerprint of each parameter for `lost`, once; not where an optimiser moves them."""
+        """Store a fingerprint of each parameter for `lost`, in the first call only and not if an optimiser moves parameters."""
         if not self._keeps_parameters and not self._prints:
             self._prints = {name: fingerprint(now) for name, now in self._model.named_parameters()}
 
     def lost(self) -> list[str]:
-        """The paths of the parameters that are not as they were at `remember`; to be asked before they change again."""
+        """Return the paths of the parameters that have changed since `remember`."""
         prints = self._prints
         now = {name: fingerprint(tensor) for name, tensor in self._model.named_parameters() if name in prints}
         same = same_bits([(found, prints[name]) for name, found in now.items()])
         return [_path(name) for name, is_same in zip(now, same, strict=True) if not is_same]
 
     def complete(self, snapshots: Sequence[Snapshot]) -> None:
-        """Adds to each snapshot what another one's call has changed and its own has not, as it was kept."""
+        """Add to each snapshot the kept values of tensors that the call of another snapshot changed and its own did not."""
         paths = {path for snapshot in snapshots for path in snapshot if path.startswith(STATE)}
         for name, now in self._tensors():
             if name in self._start and any(path.startswith(_path(name)) for path in paths):
@@ -106,11 +106,11 @@ class State:
                         snapshot.update(start)
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The parameters by their paths."""
+        """Return the parameters with their paths."""
         return ((_path(name), parameter) for name, parameter in self._model.named_parameters())
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Parameters, buffers and inputs, by the names that they have in messages."""
+        """Return parameters, buffers and inputs with the names that messages use."""
         return self._tensors()
 
     def _changed(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
@@ -128,7 +128,7 @@ class State:
 
 
 def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
-    """Two sums over all bits of a tensor, of which one minds their order; it stays on the tensor's device."""
+    """Return two sums over all bits of a tensor, on its device; the second one depends on the elements' order."""
     total = torch.zeros(2, dtype=torch.int64, device=tensor.device)
     for part in parts_of(tensor).values():
         if isinstance(part, str):

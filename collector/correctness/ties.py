@@ -1,11 +1,11 @@
-"""Decisions that rounding makes: near ties between experts, between largest values, or beside a threshold.
+"""Near ties, which rounding decides: between experts, between largest values, or beside a threshold.
 
-A mixture of experts sends a token to the best few of its experts. Where two are nearly equally good, eager in bfloat16 and
-eager in float32 choose different ones, and the outputs of that token have little in common. A right compiled program chooses
-again otherwise, so that no comparison with one run of eager is fair. Which outputs hang on such a decision is eager's
-property, not the compiled program's: eager is run with weights that are moved by up to two units in the last place, which is
-about what rounding does. What jumps from run to run is not firm. All else is compared as everywhere, and what is not firm must
-at least be no further off than eager's own jumps, and like some run of eager as often as these are like each other.
+A mixture of experts sends a token to the best few of its experts. If two are nearly equally good, eager in bfloat16 and eager in
+float32 choose different ones, and the outputs of that token have little in common. A right compiled program may choose
+differently again, so that no comparison with one run of eager is fair. Eager alone determines which outputs hang on such a
+decision: it is run with weights that are moved by up to two units in the last place, which is about the effect of rounding. A
+row that jumps from run to run is not firm. Firm rows are compared as usual. Other rows must be no further off than eager's own
+jumps, and equal some run of eager about as often as eager's runs equal each other.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from collector.correctness.pytorch_accuracy import Tolerance
 from collector.correctness.rows import CHUNK, JUMP, JUMP_OF_FEW, Rows, on_host, row_errors, rows_of, without_infinities
 from collector.correctness.snapshot import GRADIENT, Snapshot, widened
 
-#: How far the weights of each run are moved at most, in units of the last place. In bfloat16 half a unit makes errors 1.15
-#: times as large as eager's own, a whole one 2 times, two units 3 times. The larger ones find ties that rounding to a coarse
-#: grid always decides in one way: with half and whole units alone one right program of 20 failed, with these none of 100.
+#: The largest move of each run's weights, in units of the last place. In bfloat16 half a unit makes errors 1.15 times as large as
+#: eager's own, a whole one 2 times, two units 3 times. The larger moves find ties that rounding to a coarse grid always decides
+#: in one way: with half and whole units only, one right program of 20 failed, with these none of 100.
 NUDGES = (0.5, 1.0, 2.0) * 8
-#: Runs after which outputs may agree: what jumps in fewer runs is a part of what jumps in all. More are made only where outputs
-#: do not agree by these. 60 wrong and right programs, made from a training step of ViTTiny, got the same answer from both.
+#: The number of runs that come first: rows that jump in them are among the rows that jump in all runs. Further runs follow only
+#: if outputs do not agree by these. 60 wrong and right programs, made from a training step of ViTTiny, were judged alike by both.
 FEW = 6
-#: How many runs there are in a row until one is nudged as far again.
+#: The period of `NUDGES`: after this many runs the same move comes again.
 _KINDS = 3
-#: The share of rows that must be left to compare, else nothing is known of the outputs.
+#: The smallest share of rows that must be left to compare; with fewer nothing is known of the outputs.
 LEAST_SHARE = 0.5
-#: How far the usual error of one row may be above that of all rows before it is taken for a jump in most runs.
+#: The largest usual error of one row over the usual error of all rows; a larger one is taken for a jump in most runs.
 _UNEVEN = 3.0
-#: Times eager's largest jump that a jump of the compiled program may be.
+#: The largest jump of the compiled program over eager's largest jump.
 _LARGER = 3.0
-#: How often it may differ from all of eager's runs: times as often as one of these from the others, and so many rows, or such
-#: a share of those that are not firm, more.
+#: The most rows of the compiled program that differ from all of eager's runs: `_MORE` times the rows in which one of eager's runs
+#: differs from all others, plus `_ROWS` rows, or a share `_SHARE` of the rows that are not firm.
 _MORE, _ROWS, _SHARE = 2, 2, 0.1
-#: The ratio of errors of two runs, nudged as far, from which a whole tensor is not firm.
+#: The ratio of errors between runs of equal moves from which a whole tensor is not firm.
 _SPREAD = 2.0
-#: The error of eager, as a share of the size, from which the reference is not used, and the one that turns a tensor so far that
+#: The error of eager, as a share of the size, from which the reference is not used, and the error that turns a tensor so far that
 #: the cosine is below PyTorch's bound of 0.99.
 _UNUSABLE, _OTHER = 0.5, 0.14
-#: The same of a gradient without a usable reference, half as much: it is compared all the same, by its error.
+#: `_OTHER` for a gradient without a usable reference, half as much: it is compared nevertheless, by its error.
 _NOISY = 0.07
-#: Elements of a tensor whose error is steady from run to run.
+#: The fewest elements of a tensor whose error is steady from run to run.
 _ENOUGH = 64
-#: Bytes of the host's memory for outputs of all runs.
+#: The most bytes of the host's memory for outputs of all runs.
 _KEPT_BYTES = 1 << 30
 
-#: Makes the outputs of the eager run of this number.
+#: A function that returns the outputs of the eager run with this number.
 NudgedRun = Callable[[int], Snapshot]
 
 
 def nudge(model: nn.Module, start: nn.Module, number: int, computes_in: torch.dtype | None) -> None:
     """Give a model the weights of another one, each moved by up to `NUDGES[number]` units in the last place.
 
-    Only matrices and larger ones: all that is computed from them moves with them, while a frequency or a scale may count more
-    than rounding does. `computes_in` is autocast's dtype.
+    Only weights of two dimensions and more move: everything computed from them moves too, while moving a frequency or a scale
+    may have more effect than rounding. `computes_in` is autocast's dtype.
     """
     with torch.no_grad():
         for index, (weight, own) in enumerate(zip(model.parameters(), start.parameters(), strict=True)):
@@ -78,11 +78,11 @@ def nudge(model: nn.Module, start: nn.Module, number: int, computes_in: torch.dt
 
 @dataclass(slots=True)
 class Ties:
-    """What is left to compare where eager's outputs jump.
+    """The snapshots that are left to compare without near ties.
 
-    The snapshots hold the firm rows of each output that did not agree, and all else as it was. `problem` says why the rest
-    cannot be near ties. `told` has for each output how many rows are not compared, `share` the smallest share of rows that are
-    compared in the outputs, the loss, the gradients, or the state.
+    They hold the firm rows of each output that did not agree, and all other outputs unchanged. `problem` says why the rows that
+    were set aside cannot all be near ties, or is None. `told` has a text for each output on the rows that are not compared;
+    `share` is the smallest share of compared rows among the groups: outputs, loss, gradients, state.
     """
 
     eager: Snapshot
@@ -95,14 +95,14 @@ class Ties:
 
 @dataclass(slots=True)
 class _Leaf(Rows):
-    """One output: the errors of its rows in each run, and which of them jump."""
+    """The rows of one output, with their errors in each run and the rows that jump."""
 
     jumps: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     usual: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     spread: float = 1.0
-    #: Whether nothing more precise than eager can judge it.
+    #: Whether there is no usable reference for it.
     is_unknown: bool = False
-    #: Whether the gentlest runs already make something else of it.
+    #: Whether the runs with the smallest moves already change it beyond comparison.
     is_noise: bool = False
 
     def jumping_rows(self, value: torch.Tensor) -> torch.Tensor:
@@ -110,7 +110,7 @@ class _Leaf(Rows):
         return widened(value).reshape(-1, self.width)[self.jumps.to(value.device)].cpu()
 
     def firm(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the rows that do not jump; a whole tensor as it is."""
+        """Return the rows that do not jump; return a tensor without jumps unchanged."""
         if not bool(self.jumps.any()):
             return value
         rows = widened(value).reshape(-1, self.width)[~self.jumps.to(value.device)].to(value.dtype)
@@ -145,7 +145,7 @@ class _Leaf(Rows):
                 self.spread = max(self.spread, float(firm.max()) / least)
 
     def yardstick(self) -> int:
-        """Return the number of the run whose firm rows are furthest off, of eager as it is and the gentlest runs."""
+        """Return the number of the run whose firm rows are furthest off, of eager itself and the runs with the smallest moves."""
         if not is_float(self.base):
             return 0
         firm = torch.stack(self.errors)[:, ~self.jumps].square().sum(1)
@@ -154,7 +154,7 @@ class _Leaf(Rows):
         return furthest
 
     def live(self) -> int:
-        """Count the rows that any rounding reaches: of floating ones those with an error in some run."""
+        """Count the rows that rounding reaches: all rows of integers, else the rows with an error in some run (at least 1)."""
         if not is_float(self.base):
             return int(self.jumps.numel())
         return max(1, int((torch.stack(self.errors).amax(0) > 0).sum()))
@@ -169,10 +169,10 @@ def part_ties(
     run: NudgedRun,
     nudged: Nudged | None = None,
 ) -> Ties | None:
-    """Set aside what is not firm in outputs that do not agree; None where all of eager's outputs are firm.
+    """Set aside the rows that are not firm in outputs that do not agree; return None if all of eager's outputs are firm.
 
-    `wrong` are the paths of the outputs that do not agree. `nudged` is what is known of eager under other weights already;
-    without it all runs are made.
+    `wrong` are the paths of the outputs that do not agree. `nudged` has the runs of eager with other weights so far; without
+    it all runs are made.
     """
     nudged = nudged or Nudged.of(eager, reference, wrong, run, len(NUDGES))
     known = {path: leaf for path, leaf in nudged.leaves.items() if eager.get(path) is nudged.eager.get(path)}
@@ -185,9 +185,9 @@ def part_ties(
 
 @dataclass(slots=True)
 class Nudged:
-    """What eager makes of its outputs under other weights, for the outputs `eager`, in the first `runs` of `NUDGES`.
+    """The errors of eager's outputs `eager` in runs with other weights, the first `runs` of `NUDGES`.
 
-    `kept` has some outputs of all runs on the host, eager's first.
+    `kept` has some outputs of all runs on the host; the first one is eager's.
     """
 
     eager: Snapshot
@@ -197,14 +197,14 @@ class Nudged:
 
     @classmethod
     def of(cls, eager: Snapshot, reference: Snapshot | None, wrong: Sequence[str], run: NudgedRun, runs: int) -> Nudged:
-        """Run eager under other weights so often; the outputs `wrong` are kept as far as they are small."""
+        """Run eager with other weights `runs` times; keep the outputs `wrong` of all runs if they are small."""
         found = cls(eager, rows_of(eager, reference, _Leaf), {path: [] for path in _small(eager, wrong)})
         found._note(eager)
         found.run_more(run, runs)
         return found
 
     def run_more(self, run: NudgedRun, runs: int) -> None:
-        """Run eager under further weights, until there were so many runs."""
+        """Run eager with further weights until there are `runs` runs."""
         while self.runs < runs:
             self._note(run(self.runs))
             self.runs += 1
@@ -214,11 +214,11 @@ class Nudged:
             leaf.decide(group_of(path) == GRADIENT, size)
 
     def knows(self, eager: Snapshot, paths: Sequence[str]) -> bool:
-        """Return whether outputs are those for which eager was run."""
+        """Return whether these outputs of `eager` are the very tensors for which eager was run with other weights."""
         return all(path in self.leaves and eager.get(path) is self.eager.get(path) for path in paths)
 
     def _note(self, made: Snapshot) -> None:
-        """Give each output its errors in a run; those that some run does not have are taken out."""
+        """Add the errors of a run to each output; remove outputs that the run does not have."""
         errors: dict[str, torch.Tensor] = {}
         for path, leaf in list(self.leaves.items()):
             value = made.get(path)
@@ -237,14 +237,14 @@ class Nudged:
 
 
 def _small(eager: Snapshot, paths: Sequence[str]) -> list[str]:
-    """Return the paths of the outputs, the smallest first, of which all runs have room together."""
+    """Return the paths of the smallest outputs for which the tensors of all runs together fit into `_KEPT_BYTES`."""
     sizes = sorted((value.nbytes, path) for path in paths if isinstance(value := eager.get(path), torch.Tensor))
     totals = accumulate(size * (len(NUDGES) + 1) for size, _ in sizes)
     return [path for (_, path), total in zip(sizes, totals, strict=True) if total <= _KEPT_BYTES]
 
 
 def _asking_size(leaf: _Leaf) -> Asking[float]:
-    """Compute the root mean square of a base; 0 for integers, which have none."""
+    """Compute the root mean square of an output's base; 0 for integers."""
     if not is_float(leaf.base):
         return 0.0
     (size,) = yield (without_infinities(widened(leaf.base)).square().mean().sqrt(),)
@@ -262,7 +262,7 @@ class _Parting:
     runs: int
 
     def parted(self, wrong: tuple[str, ...], run: NudgedRun) -> Ties | None:
-        """Set the rows aside, and judge them by all runs; None where an output differs in more than its values."""
+        """Set rows that are not firm aside, and judge them by all runs; None if an output differs in dtype or shape."""
         ties = Ties(dict(self.eager), dict(self.compiled), dict(self.reference) if self.reference else None)
         of_other_shapes = [path for path in wrong if path in self.leaves and self.leaves[path].other_shape]
         of_one_shape = [path for path in wrong if path not in of_other_shapes]
@@ -271,7 +271,7 @@ class _Parting:
         for path in of_other_shapes:
             ties.told[path] = "all, since its shape differs between runs of eager"
             self._drop(ties, path)
-        # A gradient of noise that has a reference was compared by it as far as it can be (`collector.correctness.comparing`).
+        # `collector.correctness.comparing` has compared a gradient of noise that has a reference as far as possible.
         noise = [
             path
             for path in of_one_shape
@@ -297,7 +297,7 @@ class _Parting:
         )
 
     def _judge_noise(self, ties: Ties, path: str) -> None:
-        """Set an output aside that is another one in each run; it may be no further off, and no larger, than those are."""
+        """Set aside an output that differs in each run; an error above `_LARGER` times the runs' largest is a problem."""
         leaf = self.leaves[path]
         made = float(leaf.errors_of(self._made(path)).cpu().square().mean().sqrt())
         most = float(torch.stack(leaf.errors).square().mean(1).sqrt().max())
@@ -307,7 +307,7 @@ class _Parting:
         self._drop(ties, path)
 
     def _judged(self, ties: Ties, paths: list[str], run: NudgedRun) -> dict[str, float]:
-        """Return which share of each output is not compared."""
+        """Keep the firm rows of these outputs, and return the share of each output that is unlike every eager run."""
         rows: dict[str, list[torch.Tensor]] = {path: [] for path in paths}
         yardsticks = {path: self.leaves[path].yardstick() for path in paths}
         worst: Snapshot = {}
@@ -330,16 +330,16 @@ class _Parting:
         return lost
 
     def _of_all_runs(self, paths: Sequence[str], run: NudgedRun) -> Iterator[tuple[int, str, object]]:
-        """Yield the number of each run, a path and what it made there; eager runs again for what was not kept."""
+        """Yield the number of each run, a path and its value in that run; run eager again for values that were not kept."""
         kept = [path for path in paths if path in self.kept]
         yield from ((number, path, value) for path in kept for number, value in enumerate(self.kept[path]))
         if others := [path for path in paths if path not in self.kept]:
-            # One after the other: the gradients of all runs together would be many times what a training step takes.
+            # One after the other: the gradients of all runs together would take many times the memory of a training step.
             for number, snapshot in enumerate(chain((self.eager,), (run(number) for number in range(self.runs)))):
                 yield from ((number, path, snapshot[path]) for path in others)
 
     def _unmatched(self, ties: Ties, path: str, runs: list[torch.Tensor]) -> int:
-        """Count the rows of the compiled program that are like none of eager's; notes what no near tie explains."""
+        """Count the compiled program's jumping rows that are unlike every eager run; too many or too far ones are a problem."""
         leaf = self.leaves[path]
         if not bool(leaf.jumps.any()):
             return 0
@@ -365,14 +365,14 @@ class _Parting:
         return made if isinstance(made, torch.Tensor) else torch.empty(0)
 
     def _keep_firm(self, ties: Ties, path: str, worst: object) -> None:
-        """Leave the firm rows of an output; where a reference judges, eager's are those of the run that is furthest from it."""
+        """Keep the firm rows of an output; if a reference judges, eager's rows come from the run that is furthest from it."""
         leaf = self.leaves[path]
         eager = self.eager[path]
         if bool(leaf.jumps.all()) or not isinstance(worst, torch.Tensor) or not isinstance(eager, torch.Tensor):
             self._drop(ties, path)
             return
-        # A row that jumps moves the others a little, through attention or a norm: by how much, eager's runs show. Where eager
-        # itself is what the program is compared with, the run that is furthest off would be the wrong one.
+        # A row that jumps moves the others a little, through attention or a norm; eager's runs show by how much. If the program
+        # is compared with eager itself, the run that is furthest off would be the wrong one.
         ties.eager[path] = leaf.firm(eager if leaf.is_unknown else worst)
         ties.compiled[path] = leaf.firm(self._made(path))
         if ties.reference is not None and isinstance(exact := ties.reference.get(path), torch.Tensor):
@@ -386,10 +386,10 @@ class _Parting:
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
-    """How far rows are apart.
+    """The distances of rows between eager's runs and the compiled program.
 
-    `runs` has for each run how many of its rows are like no other run's, `made` how many of the compiled program's are like no
-    run's; `runs_worst` and `made_worst` are the largest errors from the first run.
+    `runs` has for each run the number of its rows that are unlike every other run's, `made` the number of the compiled program's
+    rows that are unlike every run's; `runs_worst` and `made_worst` are the largest errors from the first run.
     """
 
     runs: list[int]
@@ -399,10 +399,10 @@ class _Apart:
 
 
 def _apart(runs: list[torch.Tensor], made: torch.Tensor, near: torch.Tensor, device: torch.device) -> _Apart:
-    """Compare rows of `[rows, elements]`, in each run and of the compiled program, on a device.
+    """Compare rows of `[rows, elements]` between eager's runs and the compiled program, on a device.
 
-    Rows are alike that differ by at most `near`, `[rows]`. A run is compared with all others at once: pair by pair that
-    was a third of the time of checks on a GPU (docs/results.md).
+    Two rows are alike if they differ by at most `near`, `[rows]`. A run is compared with all others at once: pair by pair the
+    comparison took a third of the time of checks on a GPU (docs/results.md).
     """
     step = max(1, CHUNK // (len(runs) * max(1, made.shape[1])))
     counts = torch.zeros(len(runs) + 1, dtype=torch.int64, device=device)
