@@ -39,25 +39,26 @@ TESTBED_KEYS = (
     "optimizer",
     "node",
 )
-#: How the pool tells a cell what surrounds it: cells that compile at once, how their processes start, the GPU's number, and
-#: how many GPUs of the host are measured at once: the cells of the others compile on while one measures.
+#: Variables by which the pool describes a cell's surroundings: the number of cells that compile at once, how their processes
+#: start, the GPU's number, and the number of the host's GPUs that are measured at once (while one GPU is measured, cells of the
+#: others go on compiling).
 WORKERS_VARIABLE = "INDUCTOR_WATCH_WORKERS"
 START_VARIABLE = "INDUCTOR_WATCH_START"
 GPU_VARIABLE = "INDUCTOR_WATCH_GPU"
 GPUS_VARIABLE = "INDUCTOR_WATCH_GPUS"
-#: What torch is made of, where it is not only the installed one.
+#: The variable that names torch's source if it is not only the installed torch.
 SOURCE_VARIABLE = "INDUCTOR_WATCH_SOURCE"
-#: Ends of names of variables that only name folders.
+#: Endings of the names of variables that only name folders.
 _PLACES = ("_DIR", "_PATH", "_HOME")
-#: Variables of Inductor, and the modules of torch's package that say which there are.
+#: The prefix of Inductor's variables, and the modules of torch's package that define them.
 _INDUCTOR = "TORCHINDUCTOR_"
 _CONFIG_MODULES = ("_inductor/config.py", "_dynamo/config.py", "_functorch/config.py", "compiler/config.py")
 
 
 def fingerprint(device: str) -> dict[str, Any]:
-    """The whole environment as a flat mapping. Imports torch; with `cuda` it initialises the GPU.
+    """Return the whole environment as a flat mapping. Imports torch; with `cuda` it initialises the GPU.
 
-    `cores` is how many this process may run on; `node` is `INDUCTOR_WATCH_NODE` if set, else the host's name.
+    `cores` is the number of cores that this process may run on; `node` is `INDUCTOR_WATCH_NODE` if set, else the host's name.
     """
     import torch
 
@@ -91,17 +92,17 @@ def _told() -> dict[str, Any]:
 
 
 def environment_id(environment: Mapping[str, Any]) -> str:
-    """Twelve hexadecimal digits that name a fingerprint."""
+    """Return the id of a fingerprint, twelve hexadecimal digits."""
     return short_hash(dict(environment))
 
 
 def extract_testbed(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a fingerprint that must be equal for latencies to be comparable."""
+    """Return the part of a fingerprint that must be equal for latencies to be comparable."""
     return {key: environment[key] for key in TESTBED_KEYS if key in environment}
 
 
 def cpu_name() -> str:
-    """The processor's name from the kernel."""
+    """Return the processor's name from /proc/cpuinfo, else Python's name of the processor or the machine."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -125,7 +126,7 @@ def _variables(torch: Any) -> dict[str, str]:
 
 
 def _inductor_options(package: Path) -> set[str]:
-    """Return the variables of Inductor that torch's own config names; empty where its text cannot be read."""
+    """Return the names of Inductor's variables in the source of torch's config modules; empty if it cannot be read."""
     found: set[str] = set()
     for module in _CONFIG_MODULES:
         with suppress(OSError):
@@ -141,7 +142,7 @@ def _version(package: str) -> str | None:
 
 
 def main() -> None:
-    """Entry point of `python -m collector.machine.environment DEVICE`: prints the fingerprint as one JSON line."""
+    """Run as `python -m collector.machine.environment DEVICE`: print the fingerprint as one JSON line."""
     device = sys.argv[1] if len(sys.argv) > 1 else ""
     pin_to_cores()
     device = device or device_here()

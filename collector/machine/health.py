@@ -1,7 +1,7 @@
-"""Checks whether the GPU still works: a small product in a separate process with a time limit.
+"""The check that a GPU still works: a small product in a separate process with a time limit.
 
-A GPU that has fallen off the bus (NVIDIA's Xid 79), or whose driver hangs, fails every later cell. A GPU whose memory is
-full answers that it is: it is not lost.
+A GPU that has fallen off the bus (NVIDIA's Xid 79), or whose driver hangs, fails every later cell. A GPU without free memory
+reports this error, so that it counts as working.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from collector.failures import lacks_memory
 
-#: Bytes of free device memory below which a library that fails is thought to lack memory: cuBLAS alone takes 32 MiB of
-#: workspace on an H100, its handle and kernels about as much.
+#: The free device memory in bytes below which a failing library is assumed to lack memory: on an H100 cuBLAS alone takes 32 MiB
+#: of workspace, and its handle and kernels about as much.
 LITTLE_MEMORY = 256 << 20
 #: Parts of error messages of CUDA's runtime, its driver and NVML. A wrong output or a missing operator has none of them.
 _SIGNS = (
@@ -30,19 +30,19 @@ _SIGNS = (
     "no NVIDIA driver",
     "not compiled with CUDA",
 )
-#: The line of a traceback with the exception's name; CUDA's messages continue for several lines.
+#: The beginning of a traceback's line with the exception's name; CUDA's messages continue for several lines.
 _NAMED = re.compile(r"[\w.]*(Error|Exception)\b")
 
 
 def is_suspect(message: str) -> bool:
-    """Return whether a failure's message may come from a broken device: not from the program, nor from full memory."""
+    """Return whether a failure's message may come from a broken device, and not from the program or full memory."""
     return any(sign in message for sign in _SIGNS) and not lacks_memory(message)
 
 
 def why_unhealthy(environ: Mapping[str, str], device: str, timeout_s: float = 60.0) -> str | None:
-    """Return the problem in one line, or None if a small product on the device is correct in a new process.
+    """Return the device's problem in one line, or None if a small product on the device is correct in a new process.
 
-    None, too, where that process finds no memory: other processes hold it, and the driver has answered.
+    Return None also if that process finds no memory: other processes hold the memory, and the driver has answered.
     """
     command = [sys.executable, "-m", "collector.machine.health", device]
     check = subprocess.Popen(
@@ -61,7 +61,7 @@ def why_unhealthy(environ: Mapping[str, str], device: str, timeout_s: float = 60
 
 
 def main(name: str) -> None:
-    """Entry point of `python -m collector.machine.health NAME`: exits with 0 if this device computes."""
+    """Run as `python -m collector.machine.health NAME`: exit with 0 if this device computes a small product correctly."""
     import torch
 
     from collector.device import device_named

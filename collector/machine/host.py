@@ -13,18 +13,18 @@ CORES_VARIABLE = "INDUCTOR_WATCH_CORES"
 
 
 def pin_to_cores() -> None:
-    """Restricts this process to the cores in the variable, if it is set."""
+    """Restrict this process to the cores in `CORES_VARIABLE`, if it is set."""
     if cores := {int(number) for number in os.environ.get(CORES_VARIABLE, "").split(",") if number}:
         os.sched_setaffinity(0, cores)
 
 
 def spell_cores(cores: Sequence[int]) -> dict[str, str]:
-    """The variable that restricts a process to these cores; empty for no cores."""
+    """Return `CORES_VARIABLE` with these cores, as an environment for `pin_to_cores`; {} for no cores."""
     return {CORES_VARIABLE: ",".join(map(str, cores))} if cores else {}
 
 
 def share_out(cores: Sequence[int], workers: int) -> list[list[int]]:
-    """Divides cores among workers: equally many neighbouring cores each. Remaining cores stay free.
+    """Divide cores among workers, equally many neighbouring cores each. Remaining cores stay free.
 
     Raises:
         ValueError: more workers than cores.
@@ -36,7 +36,7 @@ def share_out(cores: Sequence[int], workers: int) -> list[list[int]]:
 
 
 _ROOT = Path("/")
-#: The limit of the control group that a container is in, and what is used of it, of cgroups 2 and 1.
+#: Files of a container's control group: memory limit, memory in use, statistics; of cgroups 2 and of cgroups 1.
 _LIMITS = (
     ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory.stat"),
     (
@@ -48,12 +48,12 @@ _LIMITS = (
 
 
 def available_bytes(root: Path = _ROOT) -> int | None:
-    """Return the memory that is free or can be freed, within the limit of a container; None where nothing tells it."""
+    """Return the bytes of memory that are free or can be freed, within the limit of a container; None if unknown."""
     left = [_kilobytes(root / "proc/meminfo", "MemAvailable:")]
     for limit, used, stat in _LIMITS:
         most, now = _number(root / limit), _number(root / used)
         if most is not None and now is not None:
-            # Files that were read and are not in use are dropped before anything fails.
+            # The kernel drops inactive cached files before an allocation fails.
             left.append(max(0, most - now + (_field(root / stat, "inactive_file") or 0)))
     return min((size for size in left if size is not None), default=None)
 
@@ -70,7 +70,7 @@ def _field(file: Path, name: str) -> int | None:
 
 def _number(file: Path) -> int | None:
     text = _text(file).strip()
-    return int(text) if text.isdigit() else None  # "max" where there is no limit
+    return int(text) if text.isdigit() else None  # "max" means no limit
 
 
 def _text(file: Path) -> str:
@@ -97,7 +97,7 @@ THROTTLING = ("power_cap", "hardware_slowdown", "software_thermal", "hardware_th
 
 
 class Watcher:
-    """Reads telemetry of the host and of the GPU with this UUID. Opening it takes tens of milliseconds, a reading a few."""
+    """A reader of telemetry of the host and of the GPU with this UUID. Opening it takes tens of milliseconds, a reading a few."""
 
     def __init__(self, gpu: str | None) -> None:
         self._nvml: Any = None
@@ -111,7 +111,7 @@ class Watcher:
 
     @property
     def energy_mj(self) -> Callable[[], int] | None:
-        """What reads the energy that the GPU has used, in millijoules; None where its driver does not count it."""
+        """The function that reads the energy that the GPU has used, in millijoules; None if its driver does not count it."""
         if self._nvml is None:
             return None
 
@@ -124,7 +124,7 @@ class Watcher:
         return None
 
     def read(self) -> dict[str, Any]:
-        """The telemetry now. Values of the GPU that the driver does not tell are absent; `processes` counts this one."""
+        """Return the telemetry now. GPU values that the driver does not report are absent; `processes` includes this one."""
         reading: dict[str, Any] = {"load1": round(os.getloadavg()[0], 2)}
         if self._nvml is not None:
             for name, ask in _questions(self._nvml, self._gpu).items():
@@ -145,10 +145,10 @@ def _questions(nvml: Any, gpu: Any) -> dict[str, Callable[[], Any]]:
 
 
 def reasons(bits: int) -> list[str]:
-    """NVML's reasons for lower clocks in words."""
+    """Return the words for NVML's bits of reasons for lower clocks."""
     return [word for bit, word in CLOCK_REASONS.items() if bits & bit]
 
 
 def throttled(readings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The reasons for which the GPU was throttled in any of the readings."""
+    """Return the reasons for which the GPU was throttled in any of the readings, sorted."""
     return sorted({reason for reading in readings for reason in reading.get("clocks_held_by", ())} & set(THROTTLING))

@@ -1,10 +1,10 @@
-"""Finds out once per run, instead of once per cell, whether Inductor may trust the CPU's flags.
+"""The decision, made once per run instead of once per cell, whether Inductor may trust the CPU's flags.
 
 With empty caches every process builds and runs a probe for each instruction set before its first C++ kernel: ten seconds and
 more that say nothing about a model. On a host that runs torch's own builds, a probe only finds out whether the C++ compiler
 knows the instructions. So the compiler is asked once; if it knows them, the cells of a run trust the CPU's flags. The probes of
-AVX512 BF16 (torch 2.9), AVX512 VNNI (2.10) and AMX run all the same, each with a Python that imports torch. A fork server
-runs them before its first cell, and the cells inherit what they found.
+AVX512 BF16 (torch 2.9), AVX512 VNNI (2.10) and AMX still run, each with a Python that imports torch. A fork server runs them
+before its first cell, and the cells inherit the results.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-#: Makes Inductor trust the CPU's flags without building a probe.
+#: The variable that makes Inductor trust the CPU's flags without building a probe.
 SKIP_VARIABLE = "TORCHINDUCTOR_VEC_ISA_OK"
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def believe_cpu() -> bool:
-    """Makes Inductor skip its probes, in this process and its children, if its compiler accepts the flags of each.
+    """Make Inductor skip its probes, in this process and its children, if its compiler accepts the flags of each.
 
-    Returns whether it did. Settings of the user, in the environment or in torch's config, stay. Imports torch.
+    Return whether it skips them. Settings of the user, in the environment or in torch's config, stay. Imports torch.
     """
     try:
         from torch._inductor import config
 
         if config.cpp.vec_isa_ok is not None or not compiler_takes(_flags()):
             return False
-    except Exception:  # a torch that keeps all this elsewhere, or no compiler: slower, never wrong
+    except Exception:  # a torch with other names, or no compiler: the probes run, which is slower but never wrong
         return False
-    config.cpp.vec_isa_ok = True  # it has read its variable already
+    config.cpp.vec_isa_ok = True  # torch's config has read the variable already
     os.environ[SKIP_VARIABLE] = "1"
     return True
 
 
 def know_instruction_sets(cores: Iterable[int]) -> None:
-    """Have Inductor find out here which instruction sets it can use, on these cores; forked processes then know it.
+    """Make Inductor probe the usable instruction sets here, on these cores; forked processes inherit the result.
 
-    Imports torch. Where this torch keeps its answer elsewhere, each process finds out for itself.
+    Imports torch. If this torch stores the result elsewhere, each process probes for itself.
     """
     own = os.sched_getaffinity(0)
     try:
@@ -55,7 +55,7 @@ def know_instruction_sets(cores: Iterable[int]) -> None:
             with ThreadPoolExecutor(max(1, len(usable))) as threads:
                 list(threads.map(bool, usable))
             cpu_vec_isa.valid_vec_isa_list()
-    except Exception:  # as above: slower, never wrong
+    except Exception:  # a torch with other names: slower, never wrong
         return
     finally:
         os.sched_setaffinity(0, own)
@@ -63,7 +63,7 @@ def know_instruction_sets(cores: Iterable[int]) -> None:
 
 @contextmanager
 def _cache_in(folder: str) -> Iterator[None]:
-    """Keep Inductor's cache, and what it derives from the temporary folder, in a folder for a while."""
+    """Keep Inductor's cache, and the paths that it derives from the temporary folder, in a folder within this context."""
     before, tempfile.tempdir = os.environ.get(_CACHE), folder
     os.environ[_CACHE] = folder
     try:
@@ -77,7 +77,7 @@ def _cache_in(folder: str) -> Iterator[None]:
 
 
 def compiler_takes(flags: list[str]) -> bool:
-    """Whether Inductor's C++ compiler accepts these flags. Raises what torch raises if there is no compiler."""
+    """Return whether Inductor's C++ compiler accepts these flags. Raises torch's error if there is no compiler."""
     from torch._inductor.cpp_builder import get_cpp_compiler
 
     command = [get_cpp_compiler(), *flags, "-x", "c++", "-fsyntax-only", "-"]
@@ -85,7 +85,7 @@ def compiler_takes(flags: list[str]) -> bool:
 
 
 def _flags() -> list[str]:
-    """The compiler flags of all instruction sets that torch would use if it believed the CPU."""
+    """Return the compiler flags of all instruction sets that torch would use if it trusted the CPU's flags."""
     from torch._inductor import config, cpu_vec_isa
 
     if known := set(cpu_vec_isa.x86_isa_checker()):
@@ -99,7 +99,7 @@ def _flags() -> list[str]:
 
 
 def main() -> None:
-    """Entry point of `python -m collector.machine.toolchain`: exits with 0 if cells may be told to believe the CPU, else 1."""
+    """Run as `python -m collector.machine.toolchain`: exit with 0 if cells may trust the CPU's flags, else 1."""
     sys.exit(not believe_cpu())
 
 

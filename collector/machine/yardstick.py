@@ -1,7 +1,7 @@
-"""Times fixed work of our own: how fast the machine is, whatever torch does, and whether its GPU is idle.
+"""Fixed work of our own that is timed to know how fast the machine is, whatever torch does, and whether its GPU is idle.
 
-A process that is stopped (SIGSTOP) stops launching kernels, but those that it has launched go on. The GPU then runs both
-processes in turn, and every latency and device time doubles. The probe is longer than the few milliseconds for which the
+A process that is stopped (SIGSTOP) stops launching kernels, but kernels that it has launched go on. The GPU then runs both
+processes in turn, and every latency and device time doubles. The idle probe is longer than the few milliseconds for which the
 driver lets one process run before the other has its turn.
 
 No commit of torch, Inductor or Triton changes this work. On the GPU it is a matrix product and a copy from the PTX below, which
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 #: Products of the probe and their size: 17 GFLOP each, together about 45 ms on an H100 in float32 and 6 ms in TF32.
 _PROBE_PRODUCTS, _SIZE = 128, 2048
-#: Products that are timed together: 0.4 ms in TF32, so that most of these pieces fit between two turns of another process.
+#: Products that are timed together as a piece: 0.4 ms in TF32, so that most pieces fit between two turns of another process.
 _PIECE = 8
-#: A probe that takes this many times an undisturbed one was not alone. Two processes in turn give a factor of 2; a GPU
-#: that lowers its clock for heat or power stays below 1.4.
+#: A probe was not alone on the GPU if it takes this many times as long as an undisturbed one. Two processes in turn give a
+#: factor of 2; a GPU that lowers its clock for heat or power stays below 1.4.
 BUSY = 1.5
-#: How far an eager latency may be above the same model's elsewhere in a run. Latencies that wait for launches repeat within
+#: The largest eager latency over the model's least eager latency in the run. Latencies that wait for launches repeat within
 #: 15 %; a virtual machine's core that is slow for seconds makes them 1.4 to 1.8 times longer (docs/results.md).
 SLOW_HOST = 1.25
 #: The most seconds to wait for an idle GPU.
@@ -35,15 +35,15 @@ _LIMIT_S = 20.0
 
 
 class IdleProbe:
-    """Times the probe on this process's device, by events of torch's class for it.
+    """A probe of matrix products on this process's device, timed by events of torch's class for the device.
 
-    `idle_ms` is what the probe takes on an idle GPU, as far as this process knows: the shortest probe of other processes
-    (the argument, 0 if there is none), or the shortest piece of its own probes times the number of pieces. A piece is
-    short enough to be undisturbed even if the GPU runs another process in turn.
+    `idle_ms` is the time of the probe on an idle GPU, as far as this process knows: the lesser of the shortest probe of other
+    processes (the argument `known_ms`, 0 if there is none) and the shortest piece of its own probes times the number of pieces. A
+    piece is short enough to be undisturbed even if the GPU runs another process in turn.
     """
 
     def __init__(self, device: Device, event: Callable[..., Any], known_ms: float = 0.0) -> None:
-        import torch  # not above: whoever judges the probes of a run needs no torch
+        import torch  # not at the top: judging the probes of a run needs no torch
 
         self._torch, self._device = torch, device
         self.idle_ms = known_ms or float("inf")
@@ -53,7 +53,7 @@ class IdleProbe:
         self.ms()  # loads the kernel
 
     def ms(self) -> float:
-        """Milliseconds that the probe takes now."""
+        """Run the probe and return its milliseconds; update `idle_ms`."""
         self._device.synchronize()
         self._events[0].record()
         for event in self._events[1:]:
@@ -66,9 +66,9 @@ class IdleProbe:
         return round(float(sum(pieces)), 3)
 
     def wait(self) -> float:
-        """Waits until two probes in a row are as fast as on an idle GPU. Returns the milliseconds of the last one.
+        """Wait until two probes in a row are as fast as on an idle GPU, and return the milliseconds of the last one.
 
-        Gives up after some seconds; the caller compares the result with `BUSY` times the shortest probe of the run.
+        The wait ends after `_LIMIT_S`; the caller compares the result with `BUSY` times the shortest probe of the run.
         """
         deadline = time.monotonic() + _LIMIT_S
         idle = 0
@@ -79,7 +79,7 @@ class IdleProbe:
                 return took
 
 
-#: Never change the work: a changed one is another metric.
+#: Never change this work: changed work is another metric.
 _PTX = b"""
 .version 7.0
 .target sm_70
@@ -152,22 +152,22 @@ LOOP:
 _ROWS, _BLOCK = 1024, 16
 #: Bytes that a copy reads, more than the second-level cache of an H100 holds (50 MB), and its threads for each block.
 _BYTES, _THREADS = 64 << 20, 256
-#: Products and copies that are timed together: on an H100 for 1.7 and 0.8 ms.
+#: Products and copies that are timed together: 1.7 and 0.8 ms on an H100.
 _PRODUCTS, _COPIES = 4, 16
-#: Rounds, whose median counts; the first one of all is not timed.
+#: Timed rounds, whose median counts; one more round comes first and is not timed.
 _ROUNDS = 7
-#: Steps of the loop of Python, bytes of the copy of memory: each about a millisecond.
+#: Steps of the Python loop, bytes of the memory copy: each takes about a millisecond.
 _STEPS, _HOST_BYTES = 20_000, 8 << 20
 #: The device memory that the work takes.
 DEVICE_BYTES = 2 * _BYTES
 
 
 class NoYardstickError(Exception):
-    """The driver cannot run the work; one line that says what failed."""
+    """Fixed work that the driver cannot run; the text is one line that says what failed."""
 
 
 def host_ms() -> float:
-    """Return the milliseconds of a fixed loop of Python and a copy of memory, the median of some rounds."""
+    """Return the milliseconds of a fixed Python loop and a copy of memory, the median of `_ROUNDS` rounds."""
     source, target = bytearray(_HOST_BYTES), bytearray(_HOST_BYTES)
     took = []
     for _ in range(_ROUNDS + 1):
@@ -181,9 +181,9 @@ def host_ms() -> float:
 
 
 class GpuYardstick:
-    """The work on the GPU whose context is current in this thread.
+    """The fixed work on the GPU whose context is current in this thread.
 
-    Opening it compiles the PTX, which takes 0.14 s where the driver's cache does not have it. `driver` is libcuda. Raises
+    Opening it compiles the PTX, which takes 0.14 s if the driver's cache does not have it. `driver` is libcuda. Raises
     `NoYardstickError`.
     """
 
@@ -201,7 +201,7 @@ class GpuYardstick:
         self._product, self._copy = self._function(module, b"product"), self._function(module, b"copy")
 
     def times_ms(self) -> tuple[float, float]:
-        """Return the milliseconds of the products and of the copies, medians of some rounds. Raises `NoYardstickError`."""
+        """Return the milliseconds of the products and of the copies, medians of `_ROUNDS` rounds. Raises `NoYardstickError`."""
         with self._memory() as (first, second):
             size = 4 * _ROWS * _ROWS
             matrices = [ctypes.c_uint64(first + place * size) for place in range(3)]
@@ -246,7 +246,7 @@ class GpuYardstick:
 
     @contextmanager
     def _memory(self) -> Iterator[tuple[int, int]]:
-        """Two pieces of device memory, filled with a small number. The allocator of torch does not know them."""
+        """Allocate two pieces of device memory, filled with 0.001, without torch's allocator; yield their addresses."""
         pieces: list[ctypes.c_uint64] = []
         try:
             for _ in range(2):
