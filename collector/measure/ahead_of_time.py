@@ -1,6 +1,6 @@
-"""AOTInductor: exports a model, compiles it into a shared library, loads that, and calls it like any compiled form.
+"""AOTInductor: a model is exported, compiled into a shared library, loaded, and called like any compiled form.
 
-Options, templates and modes are those of `torch.compile`. The whole forward pass is one graph (`torch.export`) or nothing is
+It takes the options, templates and modes of `torch.compile`. The whole forward pass is one graph (`torch.export`) or nothing is
 compiled; there are no guards, no cudagraphs and no gradients, and the kernels are launched from C++.
 """
 
@@ -18,20 +18,20 @@ from torch import nn
 from collector.usage_errors import ConfigError
 from collector.vocabulary import Dynamic, OptionValue, Phase
 
-#: Metrics that do not exist here, since Dynamo captures no graph and no cudagraph is recorded.
+#: Metrics that AOTInductor does not have, since Dynamo captures no graph and no cudagraph is recorded.
 NOT_COUNTED = ("graphs", "graph_breaks", "recompiles", "fallbacks", "cudagraph_skips", "cudagraph_partitions")
 
 
 class ExportFailedError(Exception):
-    """`torch.export` failed; the text has the type and message of its error."""
+    """A failure of `torch.export`; the text has the type and message of its error."""
 
 
 class AheadOfTimeError(Exception):
-    """AOTInductor failed on an exported model; the text has the type and message of its error."""
+    """A failure of AOTInductor on an exported model; the text has the type and message of its error."""
 
 
 def check_ahead_of_time(options: dict[str, OptionValue], dynamic: Dynamic, phase: Phase | None = None) -> None:
-    """Raises `ConfigError` for what AOTInductor cannot do: a training step, cudagraphs, other shapes than the batch's."""
+    """Raise `ConfigError` for a request that AOTInductor cannot meet: a training step, cudagraphs, or dynamic shapes."""
     if phase is Phase.TRAINING:
         raise ConfigError("aot_inductor compiles no gradients: measure inference, or training with --backend inductor")
     if options.get("triton.cudagraphs"):
@@ -52,7 +52,7 @@ class Program:
         self._library: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's outputs. The first call may raise `ExportFailedError` or `AheadOfTimeError`."""
+        """Return the model's outputs. The first call may raise `ExportFailedError` or `AheadOfTimeError`."""
         if self._library is None:
             self._library = _load(_export(self._forward, args, kwargs), self._options)
         return self._library(*args, **kwargs)
@@ -81,7 +81,7 @@ def _load(exported: Any, options: dict[str, OptionValue]) -> Callable[..., Any]:
     from torch._inductor import aoti_compile_and_package, aoti_load_package
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    # In the cell's own cache, which is removed with the cell: a package holds all weights.
+    # The package, which holds all weights, is in the cell's own cache, which is removed with the cell.
     Path(cache_dir()).mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(prefix="aot-", dir=cache_dir())) / "model.pt2"
     try:

@@ -1,9 +1,9 @@
 """Inductor's autotuning in a measuring process: it gets the device for itself, and its results are recorded.
 
-Inductor times candidates in two places. GEMM and convolution choices go through `benchmarking.Benchmarker.benchmark_gpu`, all
-those of one operation in `AlgorithmSelectorCache.benchmark_choices`, a Triton kernel's configurations through
-`CachingAutotuner.benchmark_all_configs`. All exist since torch 2.7. Where one is missing, that torch tunes without the hold,
-and its results are not recorded.
+Inductor times candidates in two places. The choices of a GEMM or convolution go through
+`benchmarking.Benchmarker.benchmark_gpu`, all choices of one operation in `AlgorithmSelectorCache.benchmark_choices`; a Triton
+kernel's configurations go through `CachingAutotuner.benchmark_all_configs`. All exist since torch 2.7. If a torch lacks one of
+these functions, it tunes without the hold, and its results are not recorded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from collector.vocabulary import short_hash
 
-#: Results kept with a measurement, and characters of a name.
+#: The most results that are kept with a measurement, and the most characters of a name.
 _KEPT, _LENGTH = 60, 160
 
 
@@ -26,31 +26,33 @@ _KEPT, _LENGTH = 60, 160
 _TRITON_CANDIDATE = "TritonTemplateCaller"
 
 
-#: Gives a context in which the device belongs to this process alone, for a purpose.
+#: A function that returns a context in which the device belongs to this process alone, for a purpose.
 Exclusive = Callable[[str], AbstractContextManager[None]]
-#: Gives a context in which this process does not hold the device that it held before.
+#: A function that returns a context in which this process does not hold the device that it held before.
 Released = Callable[[], AbstractContextManager[None]]
 
 
-#: How deep this process is in the choice of a Triton kernel's configuration, and whether what it times there is compiled.
+#: The depth of nested choices of a Triton kernel's configuration, and whether the timed candidates are compiled already.
 _depth, _is_compiled = 0, False
-#: Whether candidates are only called, and not timed.
+#: Whether candidates are only called now, and not timed.
 _is_rehearsal = False
 
 
 def hold_device_while_tuning(exclusive: Exclusive, released: Released = nullcontext) -> None:
-    """Wrap Inductor's timing functions in this process. Does nothing where there is no Triton.
+    """Wrap Inductor's timing functions in this process so that they hold the device. Do nothing without Triton.
 
-    The configurations of one kernel are launched alike, so a late launch favours none of them: purpose `tune`, for Triton's
-    candidates of an operation as well. A library's matrix product takes longer to launch than a Triton kernel, and loses where
-    the host is busy: purpose `choose`, for which all other cells stand still. A candidate that is called for the first time may
-    compile, for a second on the CPU, and a library makes its plan. That is done before the device is asked for alone, so that
-    other cells use it meanwhile. The configurations of a kernel were compiled before: a call of each beside other cells was
-    stopped by these again and again, for most of the time that `max_autotune` tuned for in a night. The candidates of one
-    operation are timed in one hold, since with one each a cell waited more than a hundred times.
+    The configurations of one kernel are launched alike, so that a late launch favours none of them: they are timed under the
+    purpose `tune`, and so are Triton's candidates of an operation. A library's matrix product takes longer to launch than a
+    Triton kernel, and loses if the host is busy: it is timed under the purpose `choose`, for which all other cells stand still.
 
-    Coordinate descent compiles one configuration after the other, for minutes, amid a call for which the device is held beside
-    other cells. It holds the device only for what it times: who holds it is stopped whenever another cell has it alone.
+    The first call of a candidate may compile, for a second on the CPU, or make a library's plan. This call comes before the
+    device is requested alone, so that other cells can use it in this time. A kernel's configurations, which were compiled before,
+    have no such call: beside other cells it was stopped by them again and again, for most of the time that `max_autotune` tuned
+    in a night. All candidates of one operation are timed in one hold, since with a hold for each a cell waited more than a
+    hundred times.
+
+    Coordinate descent compiles one configuration after the other, for minutes, within a call for which the device is held beside
+    other cells. It holds the device only while it times, since a holder is stopped whenever another cell has the device alone.
     """
     wrapped: tuple[tuple[str, dict[str, Callable[[Any, Exclusive], Any]]], ...] = (
         ("torch._inductor.runtime.benchmarking", {"benchmark_gpu": _holding_once_compiled}),
@@ -113,9 +115,9 @@ def _holding_for_all(function: Any, exclusive: Exclusive) -> Any:
 
     @functools.wraps(inner)
     def held(*args: Any, **kwargs: Any) -> Any:
-        with suppress(Exception), exclusive("device"), _rehearsal():  # what fails here fails below too
+        with suppress(Exception), exclusive("device"), _rehearsal():  # an error here is raised again below
             inner(*args, **kwargs)
-        with exclusive("tune"):  # a library's candidate asks for more
+        with exclusive("tune"):  # a library's candidate asks for `choose`
             return inner(*args, **kwargs)
 
     return classmethod(held)
@@ -152,7 +154,7 @@ def _holding_once_compiled(benchmark_gpu: Callable[..., Any], exclusive: Exclusi
             candidate()
             return 0.0
         if not _is_compiled:
-            with suppress(Exception), exclusive("device"):  # what fails here fails below too, where Inductor expects it
+            with suppress(Exception), exclusive("device"):  # an error is raised again below, where Inductor expects it
                 candidate()
         with exclusive("tune" if _depth else "choose"):
             return benchmark_gpu(self, candidate, *args, **kwargs)
@@ -160,7 +162,7 @@ def _holding_once_compiled(benchmark_gpu: Callable[..., Any], exclusive: Exclusi
     return held
 
 
-#: The kernel or operation, the number of candidates, the one that won, and its milliseconds where it was timed.
+#: The kernel or operation, the number of candidates, the candidate that won, and its milliseconds if it was timed.
 Choice = tuple[str, int, str, float | None]
 
 _choices: list[Choice] = []
@@ -168,7 +170,7 @@ _listening = False
 
 
 def listen() -> None:
-    """Records Inductor's autotuning results in this process from now on, and forgets earlier ones.
+    """Record Inductor's autotuning results in this process from now on, and forget earlier ones.
 
     Results that this torch does not report are missing. Recording changes no result.
     """
@@ -183,7 +185,7 @@ def listen() -> None:
 
 
 def results() -> dict[str, Any]:
-    """The results as details of a measurement: a list, and a hash that is equal where all choices are equal."""
+    """Return the results as details of a measurement: a list, and a hash that is equal if all choices are equal."""
     if not _choices:
         return {}
     unique = sorted({(what, chosen) for what, _, chosen, _ in _choices})
@@ -191,7 +193,7 @@ def results() -> dict[str, Any]:
 
 
 def note_operation(timings: Mapping[Any, float], name: str, _: Any, candidates: Any, *__: Any) -> None:
-    """Records one tuned matrix product or convolution. This is Inductor's feedback function, of torch 2.7 and later."""
+    """Record one tuned matrix product or convolution. This is a feedback function for Inductor, of torch 2.7 and later."""
     timed = {choice: ms for choice, ms in timings.items() if ms == ms and ms != float("inf")}
     if timed:
         best = min(timed, key=lambda choice: timed[choice])
@@ -200,7 +202,7 @@ def note_operation(timings: Mapping[Any, float], name: str, _: Any, candidates: 
 
 
 def watch_kernels(autotuner: Any) -> None:
-    """Wraps the two methods that choose a Triton kernel's configuration."""
+    """Wrap the two methods that choose a Triton kernel's configuration, so that each choice is recorded."""
     for name, note in (("benchmark_all_configs", _note_timings), ("coordinate_descent_tuning", _note_descent)):
         if method := vars(autotuner).get(name):
             setattr(autotuner, name, _watched(method, note))

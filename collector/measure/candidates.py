@@ -1,9 +1,9 @@
-"""Candidates of autotuning: when a process compiles them, in which order, and where processes find each other's.
+"""Candidates of autotuning: the times and the order in which a process compiles them, and the folder in which they are shared.
 
-The configs of a model that tune compile much the same candidates. Triton keeps what it compiles by its source, options and
-target, so that a process may take a candidate that another one has compiled. The folder for that is set while this process
-chooses, and at no other time: the kernels of its program are compiled by itself (`collector.measure.tuning`). Each process
-that compiles candidates leaves an empty file there, since the time that it takes depends on the others.
+The configs of a model that tune compile mostly equal candidates. Triton stores compiled kernels by source, options and target,
+so that a process can take a candidate that another process has compiled. The shared folder is set only while this process
+chooses: it compiles the kernels of its program itself (`collector.measure.tuning`). Each process that compiles candidates leaves
+an empty file in the folder, since the time that it takes depends on the other processes.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Any
 
 from collector.vocabulary import short_hash
 
-#: Where Triton keeps what it compiles (its documented variable).
+#: Triton's documented variable for the folder of its compiled kernels.
 _TRITON_FOLDER = "TRITON_CACHE_DIR"
-#: The suffix of the files that tell who compiled candidates in a folder.
+#: The suffix of the files that name the processes which compiled candidates in a folder.
 _USER = ".user"
 
-#: Seconds for which no candidate is compiled because the main thread works. After these that rule ends for good: it may wait in
-#: a way that is not known here.
+#: The longest time in seconds for which no candidate is compiled because the main thread works. After it candidates are compiled
+#: at any time: the main thread may wait in a way that is unknown here.
 _PATIENCE_S = 300.0
 
 
 class MainThread:
-    """Whether the main thread of this process waits for candidates, and what other threads compile meanwhile.
+    """The state of the main thread, by which other threads compile candidates only while it waits for them.
 
-    They compile one at a time on the cores of the process, or two on `cores`.
+    They compile one candidate at a time on the cores of the process, or two at a time on `cores`.
     """
 
     def __init__(self, cores: Sequence[int] = ()) -> None:
@@ -42,7 +42,7 @@ class MainThread:
 
     @contextmanager
     def waits(self) -> Iterator[None]:
-        """Enter where the main thread waits for candidates. At the end nothing is compiled any more, so that it can time."""
+        """Mark that the main thread waits for candidates; at the end no candidate is being compiled, so that it can time."""
         self._waits.set()
         try:
             yield
@@ -53,24 +53,24 @@ class MainThread:
                     stack.enter_context(self._compiling)
 
     def compile_beside(self, compile_candidate: Callable[[], Any]) -> Any:
-        """Compile a candidate while the main thread waits; after some minutes in any case."""
+        """Compile a candidate while the main thread waits; after `_PATIENCE_S` compile it in any case."""
         while True:
             self._is_over = self._is_over or not self._waits.wait(_PATIENCE_S)
             with self._compiling:
                 if self._is_over or self._waits.is_set():
                     if self._cores:
-                        os.sched_setaffinity(0, self._cores)  # of this thread, and of the assembler that it starts
+                        os.sched_setaffinity(0, self._cores)  # for this thread and the assembler that it starts
                     return compile_candidate()
 
 
 def compile_candidates_beside(main_thread: MainThread) -> None:
-    """Let Inductor's threads compile an operation's candidates only while the main thread waits for candidates.
+    """Make Inductor's threads compile an operation's candidates only while the main thread waits for candidates.
 
     In a process of one core Inductor compiles candidates in a thread for each operation, beside the main thread (torch 2.7 to
-    2.13). All share the core and Python's lock, so that what the main thread did meanwhile, which counts as compilation, took
-    longer, and what it timed, too. One candidate is compiled at a time: a core can do no more. Two threads on two cores took
-    0.39 to 0.67 of the time (`benchmarks/candidate_threads.py`). A torch that compiles in processes of its own, as it does in a
-    cell of several cores, compiles when it likes, and one without these functions too.
+    2.13). All share the core and Python's lock, so that the main thread's work in this time, which counts as compilation, took
+    longer, and so did the calls that it timed. One candidate is compiled at a time: one core can do no more. Two threads on two
+    cores took 0.39 to 0.67 of the time (`benchmarks/candidate_threads.py`). A torch that compiles in processes of its own, as in
+    a cell of several cores, or that lacks these functions, compiles at any time.
     """
     with suppress(ImportError, AttributeError, KeyError):
         select = importlib.import_module("torch._inductor.select_algorithm")
@@ -82,7 +82,7 @@ def compile_candidates_beside(main_thread: MainThread) -> None:
 
 
 class _Wait:
-    """What waits for the candidates of an operation, with the attributes that it has."""
+    """A wrapper of Inductor's function that waits for an operation's candidates, with the function's attributes."""
 
     def __init__(self, wait: Callable[[], Any], main_thread: MainThread) -> None:
         self._wait, self._main_thread = wait, main_thread
@@ -106,9 +106,10 @@ def _awaited(begin: Callable[..., Callable[[], Any]], main_thread: MainThread) -
 
 
 def in_own_order(choices: Sequence[Any]) -> list[Any]:
-    """Return candidates in an order that is always the same in this process, and another one in another process.
+    """Return candidates in an order that is fixed within this process and differs between processes.
 
-    Two cells of a model that compile the same candidates at the same time meet rarely, and each finds what the other made.
+    Then two cells of a model that compile equal candidates at the same time rarely compile the same one, and each finds the
+    other's results.
     """
     with suppress(AttributeError):  # a torch whose candidates have no such key
         return sorted(choices, key=lambda choice: short_hash([os.getpid(), choice.kernel_hash_key()]))
@@ -116,19 +117,19 @@ def in_own_order(choices: Sequence[Any]) -> list[Any]:
 
 
 def _leave_name(folder: Path) -> None:
-    with suppress(OSError):  # Triton will say so
+    with suppress(OSError):  # Triton will report the problem of the folder
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{os.getpid()}{_USER}").touch()
 
 
 def others_in(folder: Path) -> int:
-    """Return how many other processes have compiled candidates in a folder."""
+    """Return the number of other processes that have compiled candidates in a folder."""
     return sum(file.stem != str(os.getpid()) for file in folder.glob(f"*{_USER}"))
 
 
 @contextmanager
 def compiled_in(folder: Path | None) -> Iterator[None]:
-    """Have Triton look for what it compiles in a folder, and keep it there. Nothing changes without one."""
+    """Make Triton keep compiled kernels in a folder, and look for them there, in this context; None changes nothing."""
     before = os.environ.get(_TRITON_FOLDER)
     if folder:
         os.environ[_TRITON_FOLDER] = str(folder)
@@ -145,7 +146,7 @@ def _after_the_main_thread(compile_candidate: Callable[..., Any], main_thread: M
     @functools.wraps(compile_candidate)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         if threading.current_thread() is threading.main_thread():
-            return compile_candidate(*args, **kwargs)  # it may need this very one
+            return compile_candidate(*args, **kwargs)  # the main thread may need this very candidate
         return main_thread.compile_beside(lambda: compile_candidate(*args, **kwargs))
 
     return compiled

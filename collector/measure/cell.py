@@ -1,4 +1,4 @@
-"""Measures one cell in this process, stage by stage. Call it in a separate process: it fills caches and may crash."""
+"""The measurement of one cell, stage by stage, in this process. Use a separate process for it: it fills caches and may crash."""
 
 from __future__ import annotations
 
@@ -67,30 +67,31 @@ from collector.vocabulary import (
 from collector.zoo.builders.outside_models import input_batch
 from collector.zoo.spec import Built, before_device_use
 
-#: A cell with marked dimensions has its inputs built once more, with `shorter=2`.
+#: A function that builds a model; a cell with marked dimensions builds its inputs once more, with `shorter=2`.
 Builder = Callable[..., Built]
 
 
-#: What the first small product of a process takes: cuBLAS's workspace and the allocator's first block.
+#: Device memory for the first small product of a process: cuBLAS's workspace and the allocator's first block.
 _FIRST_PRODUCT_BYTES = 128 << 20
-#: Passes of the profiler over both forms, of which the shorter device time of each counts. Of 235 measurements on H200s
-#: (`data/nights`) six were 3 to 50 % above those of all other processes of the program: another one's work was not over.
+#: Passes of the profiler over both forms; the shorter device time of each form counts. Of 235 measurements on H200s
+#: (`data/nights`) six were 3 to 50 % above the program's measurements in all other processes, since the work of another process
+#: was not over.
 _PASSES = 2
-#: Eager is timed in every other round, compiled code in all. On H100s eager took two thirds of the time for which a night's cells
-#: had the GPU alone to be timed. Without half of its samples its median moves by 0.3 % (90 % of 446 measurements: by less
-#: than 2.2 %), and two processes of a model differ by more.
+#: Eager is timed in every other round, compiled code in all rounds. On H100s eager took two thirds of the time for which a
+#: night's cells had the GPU alone to be timed. Without half of its samples its median moves by 0.3 % (90 % of 446 measurements:
+#: by less than 2.2 %), and two processes of a model differ by more.
 _EVERY = (2, 1)
-#: What a second process takes of the device before it allocates anything (`jobs.pool.gpu_scheduler`).
+#: Device memory that a second process takes before it allocates anything (`jobs.pool.gpu_scheduler`).
 _CONTEXT_BYTES = 700_000_000
 
 
 class Host(Protocol):
-    """What the parent process offers to the cell.
+    """The services of the parent process for a cell.
 
     `idle_ms`: the shortest `collector.machine.yardstick` probe of the run on this device so far, 0 if there was none.
     `eager_ms`: the least eager latency of this model in the run so far, 0 if there was none. `room_bytes`: the device memory
-    that all cells may use together; None where nobody has said. `promised_bytes`: of these what is kept for this cell in
-    its last hold, where it could not say its needs or its check is known; None where nothing is.
+    that all cells may use together; None if unknown. `promised_bytes`: the part of it that the parent kept for this cell in its
+    last hold, because the cell could not know its needs or because the needs of its check are known; None if nothing is kept.
     """
 
     idle_ms: float
@@ -99,10 +100,10 @@ class Host(Protocol):
     promised_bytes: int | None
 
     def stage(self, stage: Stage) -> None:
-        """Receives the stage of the cell, so that a crash or a time-out can be attributed."""
+        """Receive the stage of the cell, so that a crash or a time-out can be attributed."""
 
     def exclusive(self, purpose: str = "measure", needs: int | None = None) -> AbstractContextManager[None]:
-        """Enter to use the device, with `needs` bytes of its memory in all; None where this process cannot know.
+        """Return a context in which to use the device, with `needs` bytes of its memory in all; None if unknown.
 
         Purposes: `device` beside other cells that use it; `tune`, `profile` and `measure` while no other cell uses it;
         `choose` and `still` while all other processes stand still.
@@ -110,7 +111,7 @@ class Host(Protocol):
         return nullcontext()
 
     def released(self) -> AbstractContextManager[None]:
-        """Enter to give the device back for some time while it is held."""
+        """Return a context in which a held device is given back for some time."""
         return nullcontext()
 
 
@@ -121,11 +122,11 @@ class Alone(Host):
     room_bytes = promised_bytes = None
 
     def stage(self, stage: Stage) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 def measure(cell: Cell, build: Builder, settings: Settings, host: Host | None = None) -> Outcome:
-    """Measures one cell. Errors of the model or the compiler become the status and are not raised."""
+    """Measure one cell. Errors of the model or the compiler become the status and are not raised."""
     run = _Run(cell, settings, host or Alone())
     try:
         run.all_stages(build)
@@ -147,17 +148,17 @@ class _Run:
         self.measurement = Measurement(cell, Status.PASS, datetime.now(UTC).isoformat(timespec="seconds"), 0.0)
         self.metrics, self.details = self.measurement.metrics, self.measurement.details
         self.outcome = Outcome(self.measurement)
-        #: The stage, and the size where it is not that of the cell.
+        #: The stage, and the prefix of messages at another size than the cell's own.
         self.at, self.where = Stage.START, ""
         self.yardstick: GpuYardstick | None = None
-        #: Whether an earlier process of the cell has compiled the program, so that this one finds it.
+        #: Whether an earlier process of the cell has compiled the program, so that it is found in the caches.
         self.is_found = False
         self.evidence = Evidence(self.outcome, settings)
         self.log, self.code = counters.CompilerLog().attach(), CodeLog()
         self.clock = time.monotonic()
 
     def all_stages(self, build: Builder) -> None:
-        """Runs every stage in order; a stage that fails raises and ends the cell."""
+        """Run every stage in order; a stage that fails raises and ends the cell."""
         self._enter(Stage.START)
         self.settings.flags.apply()
         model = described(self.cell.suite, self.cell.model, self.settings.own_models)
@@ -221,22 +222,22 @@ class _Run:
 
     @property
     def on_accelerator(self) -> bool:
-        """Return whether the device is apart from the host."""
+        """Whether the device is separate from the host's processor."""
         return is_accelerator(self.cell.device)
 
     def _own_tolerance(self) -> float | None:
-        """The tolerance that the user gives a model of their own, if any."""
+        """Return the tolerance that the user gives their own model, or None."""
         if self.cell.suite != USER:
             return None
         return own_model(self.cell.model, self.settings.own_models).tolerance
 
     def _code_is_known(self) -> bool:
-        """Whether the cell was measured with this code before, and nothing else differs."""
+        """Return whether the cell was measured before with this code, program and environment (`Settings.known_code`)."""
         known, measurement = self.settings.known_code, self.measurement
         return known != "" and known == known_by(measurement.code_id, measurement.program_id, self.outcome.environment)
 
     def _room(self) -> Room:
-        """Return how much device memory this cell's correctness stage may use."""
+        """Return the memory that this cell's correctness stage may use."""
         peak = int(self.metrics.get("eager_peak_bytes", 0))
         total, host_memory = self.device.total_bytes(), available_bytes if self.on_accelerator else None
         return Room(
@@ -251,10 +252,10 @@ class _Run:
         )
 
     def _calls_need(self) -> int | None:
-        """Return the device memory that eager and compiled calls take at most, as far as that is known before.
+        """Return an estimate in bytes of the most device memory of eager and compiled calls; None before eager's peak is known.
 
-        Above what stays between calls a compiled one has the peak of an eager one, plus half of the whole peak for a cudagraph's
-        pool and for what the allocator cannot reuse.
+        It is the memory that is reserved now, plus the memory of an eager call above what stays between calls, plus half of
+        eager's whole peak for a cudagraph's pool and for memory that the allocator cannot reuse.
         """
         peak = self.metrics.get("eager_peak_bytes")
         if peak is None:
@@ -263,23 +264,23 @@ class _Run:
         return self.device.reserved() + above + int(peak) // 2
 
     def _note_reserved(self) -> None:
-        """Record the most device memory that the allocator reserved, in this stage and in all: the next run plans with it."""
+        """Record the most device memory that the allocator reserved, by stage and in all; the next run plans with it."""
         if most := self.device.most_reserved():
             by_stage = self.details.setdefault("stage_bytes", {})
             by_stage[self.at.value] = max(most, by_stage.get(self.at.value, 0))
             self.details["device_bytes"] = max(most, self.details.get("device_bytes", 0))
 
     def finish(self) -> Outcome:
-        """The result so far, whichever stage the cell ended in."""
+        """Return the outcome up to the stage in which the cell ended."""
         self._note_reserved()
         self.measurement.wall_s = round(time.monotonic() - self.clock, 3)
-        # JSON knows no infinity and no NaN: such a value was not measured.
+        # JSON has no infinity and no NaN: such a value counts as not measured.
         self.measurement.metrics = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
         return self.outcome
 
     @contextmanager
     def _holding(self, purpose: str, needs: int | None = None) -> Iterator[None]:
-        """Hold the device for this cell; before it is given back all work is done and unused memory is free."""
+        """Hold the device for this cell; wait for its work and free unused memory before giving it back."""
         with self.host.exclusive(purpose, needs):
             yield
             self.device.synchronize()
@@ -287,13 +288,13 @@ class _Run:
 
     @contextmanager
     def _as_promised(self) -> Iterator[None]:
-        """Hold the device with no more memory than was promised, where this process cannot know what it needs."""
+        """Hold the device with the promised memory as a limit, since this process cannot know its needs yet."""
         with self._holding("device"), self.device.limited(lambda: self.host.promised_bytes):
             yield
 
     @contextmanager
     def _released(self) -> Iterator[None]:
-        """Give the device back for some time while it is held, with the memory that is not used."""
+        """Give a held device back in this context, together with unused memory."""
         self.device.synchronize()
         self.device.give_back_unused()
         with self.host.released():
@@ -309,7 +310,7 @@ class _Run:
         self.host.stage(stage)
 
     def _load(self, build: Builder, stack: ExitStack) -> tuple[Subject, TwoSizes | None]:
-        """Build the model, and hold the device in `stack` from where it is used: most of the work is on the CPU."""
+        """Build the model; enter the hold of the device in `stack` only once it is used, since most work is on the CPU."""
         with self._holding("device", _FIRST_PRODUCT_BYTES):
             allow_determinism_later(self.cell.device)
         held: list[None] = []
@@ -321,7 +322,7 @@ class _Run:
         def built(*args: Any, **options: Any) -> Built:
             with before_device_use(hold):
                 made = build(*args, **options)
-            hold()  # whoever builds a model moves it next
+            hold()  # the caller moves the model to the device next
             return made
 
         seed_everything()
@@ -350,7 +351,7 @@ class _Run:
 
     def _compile(self, subject: Subject, effective: Effective) -> Callable[[], Any]:
         counters.reset()
-        # Before anything is laid into the caches.
+        # Asked before anything is written into the caches here.
         self.is_found = self.settings.compiled != "" and any(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).iterdir())
         shared = None
         if effective.config.is_inductors:
@@ -398,7 +399,7 @@ class _Run:
         return compiled
 
     def _demand_compiled(self, subject: Subject, compiled: Callable[[], Any]) -> None:
-        """Ends the cell where eager runs under the name of a compiled program."""
+        """Raise `NotCompiledError` if the compiled program is in fact eager."""
         config, fallbacks = self.cell.config, self.details.get(counters.FALLBACK_REASONS, [])
         demand_graphs(config, self.metrics, self.measurement.code_id is not None, fallbacks)
         if self.cell.phase is Phase.TRAINING:
@@ -412,7 +413,7 @@ class _Run:
             self.evidence.take_lines(code)
 
     def _look_into_memory(self, subject: Subject, compiled: Callable[[], Any]) -> None:
-        """Note what is saved for the backward pass, and on a GPU what is alive at the peak. It fails no cell."""
+        """Record the tensors saved for the backward pass, and on a GPU the memory alive at the peak; errors fail no cell."""
         watched = {"saved_tensors": self.evidence.take_saved} if self.cell.phase is Phase.TRAINING else {}
         if self.on_accelerator:
             watched["peak_lines"] = self.evidence.take_peak_lines
@@ -428,7 +429,7 @@ class _Run:
         self.details |= details | autotuning.results()
 
     def _measure(self, subject: Subject, compiled: Callable[[], Any], compare_sizes: Callable[[], None] | None) -> None:
-        """Sample and profile. The device is held meanwhile, so the rest of the work is done outside."""
+        """Sample and profile. Both hold the device, so all other work is done outside of the holds."""
         calls = {"eager": subject.eager, "compiled": compiled}
         self._enter(Stage.TIMING)
         watcher = Watcher(self.device.uuid())
@@ -447,7 +448,7 @@ class _Run:
                 self._open_yardstick()
         samples, held, kept = self._samples("measure", subject, compiled, probe, watcher)
         if self.host.eager_ms and median(samples[0].ms) > SLOW_HOST * self.host.eager_ms:
-            # The host was slow, as the same model's eager form says: once more while all other cells stand still.
+            # The model's eager form was faster before, so the host was slow: sample again while all other cells stand still.
             again = self._samples("still", subject, compiled, probe, watcher)
             self.details["sampled_again"] = round(median(samples[0].ms) / median(again[0][0].ms), 3)
             samples, held, kept = min((samples, held, kept), again, key=lambda taken: median(taken[0][0].ms))
@@ -478,7 +479,7 @@ class _Run:
         probe: IdleProbe | None,
         watcher: Watcher,
     ) -> tuple[list[Samples], int | None, int | None]:
-        """Return the samples of both forms, and the bytes that were allocated before and after."""
+        """Return the samples of eager and compiled calls, and the allocated bytes before and after them."""
         device, settings, needs = self.cell.device, self.settings, self._calls_need()
         if needs is not None and self.yardstick is not None:
             needs += DEVICE_BYTES
@@ -505,11 +506,11 @@ class _Run:
                 self.details["no_yardstick"] = f"there is no fixed work for {self.cell.device}"
 
     def _take_yardstick(self) -> None:
-        """Time the fixed work while the machine is as quiet and as warm as it was for the samples."""
+        """Time the fixed work right after the samples, while the machine is equally quiet and warm."""
         self.metrics["yardstick_host_ms"] = host_ms()
         if self.yardstick is None:
             return
-        self.device.give_back_unused()  # torch's allocator may hold what the work needs
+        self.device.give_back_unused()  # torch's allocator may hold the memory that the work needs
         try:
             product_ms, copy_ms = self.yardstick.times_ms()
         except NoYardstickError as error:
@@ -520,9 +521,9 @@ class _Run:
     def _profile(
         self, calls: Mapping[str, Callable[[], Any]], probe: IdleProbe | None, watcher: Watcher
     ) -> dict[str, Any]:
-        """Profile on a GPU that nobody else uses; a CPU has no device time apart from its wall time.
+        """Profile both forms while no other cell uses the device, and return the quieter pass of each.
 
-        How soon the host launches a kernel does not change how long it runs: the other cells compile on.
+        Other cells go on compiling: a late launch by a busy host does not change a kernel's duration.
         """
         self._enter(Stage.PROFILE)
         self.evidence.expect_calls()
@@ -544,12 +545,12 @@ class _Run:
         return {name: timing.quieter([made[name] for made in passes], count) for name in calls}
 
     def _compare_sizes(self, compiled: Callable[[], Any], effective: Effective, sizes: TwoSizes) -> None:
-        """Measures a marked program at the second size, and both sizes against static programs."""
+        """Measure a marked program at the second size, and compare it with static programs at both sizes."""
         self._enter(Stage.COMPILE)
         own, self.where = self.metrics.get("recompiles", 0.0), f"at {sizes.other}: "
         sizes.enter_other(compiled, self.settings.warmups, self.cell.device, self._holding)
         self.where = ""
-        # The other counters stay those of the cell's own size, as a static cell has them.
+        # All other counters keep their values at the cell's own size, as in a static cell.
         found, details = counters.read(self.log)
         if "recompiles" in found:
             self.metrics["recompiles"] = found["recompiles"]
@@ -570,19 +571,19 @@ class _Run:
         if before is None or after is None:
             return
         self.metrics["leak_bytes_per_call"] = 0.0
-        if after > before:  # rarely so: only then is the device asked for
+        if after > before:  # rare, and only then is the device requested
             with self._holding("device", self._calls_need()):
                 self.metrics["leak_bytes_per_call"] = memory.leaked_bytes_per_call(compiled, self.device.allocated)
 
     def _compile_again(self) -> None:
-        """The compile time of a new process that finds this one's caches, or the reason why there is none."""
+        """Record the compile time of a new process that finds this process's caches, or the reason why there is none."""
         self._enter(Stage.COMPILE)
         torch._dynamo.reset()
         gc.collect()
         self.device.give_back_unused()
         try:
-            # The new process runs the model on the device before and after it compiles: neither beside one that measures. What
-            # it is stopped for is no compile time.
+            # The new process runs the model on the device before and after it compiles, which must not be beside a cell that
+            # measures. The time for which it is stopped does not count as compile time.
             needs = self._calls_need()
             with self._holding("device", None if needs is None else needs + _CONTEXT_BYTES):
                 found = warm.compile_again(self.cell, self.settings)
@@ -594,7 +595,7 @@ class _Run:
         self.details["warm_cache_hits"] = found.cache_hits
 
     def _take_samples(self, eager_ms: list[float], compiled_ms: list[float]) -> None:
-        # A nanosecond is far below what the clock resolves.
+        # A nanosecond is far below the clock's resolution.
         samples = {"eager_ms": [round(ms, 6) for ms in eager_ms], "compiled_ms": [round(ms, 6) for ms in compiled_ms]}
         self.measurement.samples = samples
         self.metrics["eager_ms"], self.metrics["compiled_ms"] = median(eager_ms), median(compiled_ms)
@@ -611,6 +612,6 @@ class _Run:
             self.details["recompiled_while_timed"] = self.metrics["recompiles"] - before
 
     def _ratio(self, name: str, over: str, under: str) -> None:
-        """A ratio of two metrics, where both were measured and the lower is not zero."""
+        """Set a metric to the ratio of two others if both were measured and the denominator is not zero."""
         if self.metrics.get(under) and over in self.metrics:
             self.metrics[name] = self.metrics[over] / self.metrics[under]

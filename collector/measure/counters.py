@@ -1,9 +1,9 @@
-"""The compiler's counters, with the reasons, and whether the program that is timed was compiled at all.
+"""The compiler's counters with their reasons, and checks that the timed program was compiled at all.
 
-Dynamo runs in eager what it does not compile, and says so in a log at most: where it is switched off
-(`TORCHDYNAMO_DISABLE=1`, a stance, `torch.compiler.disable`), where the back-end raised and `suppress_errors` hid it, and
-where a frame has reached the limit of recompilations. Such a program is eager under another name, and no measurement of it
-says anything about a compiler.
+Dynamo runs code that it does not compile in eager, and reports that at most in a log: if it is switched off
+(`TORCHDYNAMO_DISABLE=1`, a stance, `torch.compiler.disable`), if the back-end raised and `suppress_errors` hid it, and if a
+frame has reached the limit of recompilations. Such a program is eager under another name, and no measurement of it says anything
+about a compiler.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from collector.masking import excerpt
 from collector.usage_errors import NotCompiledError
 from collector.vocabulary import AHEAD_OF_TIME, Config
 
-#: The key of a measurement's details that says why frames were left to eager.
+#: The key of a measurement's details with the reasons why frames were left to eager.
 FALLBACK_REASONS = "fallback_reasons"
-#: Reasons kept per kind, and characters per reason.
+#: The most reasons of a kind that are kept, and the most characters of a reason.
 _REASONS, _LENGTH = 20, 400
-#: Fields of torch's CompilationMetrics, in microseconds, and what their sum over the graphs is called here.
+#: Fields of torch's CompilationMetrics, in microseconds, and our names of their sums over the graphs.
 _PHASES = {
     "dynamo_cumulative_compile_time_us": "dynamo",
     "aot_autograd_cumulative_compile_time_us": "aot_autograd",
@@ -42,27 +42,27 @@ _PHASES = {
     "dynamo_compile_time_before_restart_us": "before_restarts",
     "guard_latency_us": "guards",
 }
-#: What Dynamo raises to itself at a graph break; it compiles the parts around it, and the counter of breaks has it.
+#: Exceptions that Dynamo raises to itself at a graph break: it compiles the parts around the break and counts it as a break.
 _BREAKS = {"Unsupported", "SkipFrame"}
-#: The one of these after which no later call of the frame is compiled.
+#: The reason among these after which no later call of the frame is compiled.
 _LIMIT = re.compile(r"(?:recompile|cache.size).limit", re.IGNORECASE)
 
 
 class CompilerLog(logging.Handler):
-    """Collects the messages in which Inductor says why a graph got no cudagraph."""
+    """A handler that collects the messages in which Inductor says why a graph got no cudagraph."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.skips: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps the message if it names a skip."""
+        """Keep the message if it names a skipped cudagraph."""
         message = record.getMessage()
         if "skipping cudagraphs" in message:
             self.skips.append(excerpt(message.strip(), _LENGTH))
 
     def attach(self) -> CompilerLog:
-        """Listens to the logger on which Inductor reports skips; returns itself."""
+        """Listen to the loggers on which Inductor reports skips; return self."""
         # The artifact logger's name is private and has moved; both the plain and the artifact form are listened to.
         for name in ("torch._inductor.cudagraph_utils", "torch._inductor.cudagraph_utils.__cudagraphs"):
             logger = logging.getLogger(name)
@@ -72,7 +72,7 @@ class CompilerLog(logging.Handler):
 
 
 def reset() -> None:
-    """Resets the counters of earlier compilations."""
+    """Reset Dynamo, its counters and Inductor's metrics of earlier compilations."""
     import torch
     from torch._dynamo.utils import counters
     from torch._inductor import metrics
@@ -87,7 +87,7 @@ def reset() -> None:
 
 
 def read(log: CompilerLog) -> tuple[dict[str, float], dict[str, Any]]:
-    """The counters as metrics, and the evidence behind them.
+    """Return the counters as metrics, and the evidence behind them as details.
 
     A counter that this torch does not keep is absent from the metrics.
     """
@@ -120,7 +120,7 @@ def read(log: CompilerLog) -> tuple[dict[str, float], dict[str, Any]]:
 
 
 def _fusion(metrics: Any, counters: Any) -> dict[str, int]:
-    """Operators that Dynamo captured, nodes of Inductor's IR before fusion, and what they became."""
+    """Count the operators that Dynamo captured, the nodes of Inductor's IR before fusion, and the results of fusing them."""
     matched = counters["inductor"]
     found = {
         "calls_captured": counters["stats"].get("calls_captured", 0),
@@ -134,7 +134,7 @@ def _fusion(metrics: Any, counters: Any) -> dict[str, int]:
 
 
 def _phases() -> dict[str, float]:
-    """Seconds by phase, over all graphs. Phases contain each other and overlap; docs/metrics.md has the tree."""
+    """Return seconds by phase, over all graphs. Phases contain each other and overlap; docs/metrics.md has the tree."""
     found: dict[str, float] = {}
     for entry in _entries() or []:
         for name, phase in _PHASES.items():
@@ -161,7 +161,7 @@ def _recompile_reasons() -> list[str] | None:
 
 
 def _fallback_reasons() -> list[str] | None:
-    """Why frames run in eager although Dynamo traced them: the back-end raised and it was suppressed, or there is a limit."""
+    """Return why frames run in eager: an error of their compilation that was suppressed, or the limit of recompilations."""
     entries = _entries()
     if entries is None:
         return None
@@ -176,20 +176,20 @@ def _fallback_reasons() -> list[str] | None:
 
 #: The event that Dynamo records around each call of a frame that it compiled.
 _REGION = "Torch-Compiled Region"
-#: How the nodes that AOTAutograd puts into a gradient graph are called.
+#: The name of the nodes that AOTAutograd puts into a gradient graph.
 _COMPILED_NODE = "CompiledFunctionBackward"
 _LEAF = "AccumulateGrad"
 
 
 def demand_graphs(config: Config, metrics: Mapping[str, float], has_code: bool, fallbacks: list[str]) -> None:
-    """Raises `NotCompiledError` where Dynamo captured no graph, or Inductor generated no code for any.
+    """Raise `NotCompiledError` if Dynamo captured no graph, or Inductor generated no code for any graph.
 
-    `fallbacks` is why frames were left to eager, from `collector.measure.counters`.
+    `fallbacks` has the reasons why frames were left to eager (`FALLBACK_REASONS`).
     """
     because = f": {fallbacks[0]}" if fallbacks else ""
     if not metrics.get("graphs", 1.0):
         raise NotCompiledError(f"Dynamo compiled no graph, so every call ran in eager{because or _why(metrics)}")
-    # AOTInductor raises where it does not compile, and does not log the code of every library.
+    # AOTInductor raises if it does not compile, and does not log the code of every library.
     if config.is_inductors and config.backend != AHEAD_OF_TIME and not has_code:
         raise NotCompiledError(f"Inductor generated no code for any of the graphs{because}")
 
@@ -202,32 +202,32 @@ def _why(metrics: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GradientGraph:
-    """What of a training step's gradient graph was compiled: how many nodes, and how many of these hold more than the loss."""
+    """The compiled part of a training step's gradient graph: the number of compiled nodes, and of those beyond the loss."""
 
     compiled: int = 0
     beyond_loss: int = 0
 
     @classmethod
     def of(cls, root: Any) -> GradientGraph:
-        """Return the graph behind a loss's `grad_fn`. Call it before the backward pass.
+        """Count the compiled nodes of the graph behind a loss's `grad_fn`. Call it before the backward pass.
 
-        Where the loss alone was compiled, the only compiled node is the root, and no parameter hangs on it.
+        If only the loss was compiled, the root is the only compiled node, and no parameter is attached to it.
         """
         compiled = [node for node in _nodes(root) if _COMPILED_NODE in type(node).__name__]
         return cls(len(compiled), sum(node is not root or _holds_a_leaf(node) for node in compiled))
 
 
 def demand_compiled_gradients(config: Config, graph: GradientGraph) -> None:
-    """Raise `NotCompiledError` where of a training step the loss alone was compiled, or nothing."""
+    """Raise `NotCompiledError` if only the loss of a training step was compiled, or nothing of it."""
     if config.is_inductors and not graph.beyond_loss:
         part = "the loss alone was compiled" if graph.compiled else "no gradient comes from a compiled graph"
         raise NotCompiledError(f"{part}, so forward and backward of the model ran in eager")
 
 
 def demand_compiled_calls(call: Callable[[], Any]) -> None:
-    """Raises `NotCompiledError` where a call enters no compiled frame, e.g. after the last recompilation that is allowed.
+    """Raise `NotCompiledError` if a call enters no compiled frame, e.g. after the last recompilation that is allowed.
 
-    It calls once under a profiler: not before anything that is timed.
+    It makes one call under a profiler, which slows later calls: use it after everything that is timed.
     """
     with profile(activities=[ProfilerActivity.CPU], acc_events=False) as profiler:
         call()

@@ -1,8 +1,8 @@
-"""A config that marks the batch and the sequence as dynamic: what is marked, and the second size it is measured at.
+"""Configs that mark the batch and the sequence as dynamic: the marks, and the measurement at a second size.
 
-Which dimensions these are is not declared: the model's inputs are built at two sizes, and what differs is marked. The marks
-are `torch._dynamo.maybe_mark_dynamic`, as in PyTorch's runner with `--dynamic-batch-only`: a program that needs one size
-after all is compiled again for the second one, which is counted, instead of failing.
+The dynamic dimensions are not declared: the model's inputs are built at two sizes, and the dimensions that differ are marked. The
+marks are `torch._dynamo.maybe_mark_dynamic`, as in PyTorch's runner with `--dynamic-batch-only`: a program that can only have one
+size is compiled again for the second size, which is counted, instead of failing.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _ERRORS = ("error_rmse_ratio", "error_margin", "cosine")
 
 @dataclass(slots=True)
 class Size:
-    """Inputs of one size, marked for the dynamic program, and what was measured with them.
+    """Inputs of one size, marked for the dynamic program, and the results that were measured with them.
 
-    `length` is that of the sequences, where it differs between the two sizes.
+    `length` is the length of the sequences if it differs between the two sizes, else None.
     """
 
     batch_size: int
@@ -51,14 +51,14 @@ class Size:
         return f"batch {self.batch_size}" + (f", length {self.length}" if self.length else "")
 
     def to_json(self) -> dict[str, Any]:
-        """The size and what was measured at it."""
+        """Return a JSON object of the size and the results at this size."""
         length = {"length": self.length} if self.length else {}
         return {"batch_size": self.batch_size, **length, **self.measured}
 
 
 @dataclass(slots=True)
 class TwoSizes:
-    """The size of the cell and another one, whose inputs wait on the CPU without marks until they are needed."""
+    """The cell's own size and another size, whose inputs wait on the CPU without marks until they are needed."""
 
     subject: Subject
     own: Size
@@ -68,11 +68,11 @@ class TwoSizes:
 
     @property
     def details(self) -> list[dict[str, Any]]:
-        """What a measurement keeps of its sizes, the cell's own first."""
+        """The sizes as a measurement's details have them, the cell's own first."""
         return [self.own.to_json(), self.other.to_json()]
 
     def enter_other(self, compiled: Call, warmups: int, device: str, hold: Hold) -> None:
-        """Calls the dynamic program at the other size for the first time: what is compiled now is a recompilation."""
+        """Call the dynamic program at the other size for the first time: any compilation in this call is a recompilation."""
         call = self.subject.on(self._other_inputs(), compiled)
         self.other.measured["first_call_s"] = round(timed_s(call, device), 3)
         with hold("device"):
@@ -88,10 +88,10 @@ class TwoSizes:
     def compare_with_static(
         self, compiled: Call, effective: Effective, settings: Settings, device: str, hold: Hold
     ) -> None:
-        """Times eager, the dynamic program and a static one of that size in turn, at each size.
+        """Time eager, the dynamic program and a static program of each size in turn, at both sizes.
 
-        The static programs are of this process and share no compilation with the dynamic one: another `dynamic` is another
-        back-end to Dynamo. That holds for Inductor alone.
+        The static programs are compiled in this process and share no compilation with the dynamic one: another `dynamic` is
+        another back-end to Dynamo. This holds for Inductor only, so other back-ends get no static program.
         """
         subject = self.subject
         static = subject.compiled(replace(effective, config=replace(effective.config, dynamic=False)))
@@ -116,7 +116,7 @@ class TwoSizes:
         subject.place(self.own.inputs)
 
     def over_static(self) -> float | None:
-        """The largest latency over that of a static program of the same size; None where there was no static one."""
+        """Return the larger ratio, over both sizes, of the dynamic to the static latency; None without a static program."""
         ratios = [
             size.measured["compiled_ms"] / size.measured["static_ms"]
             for size in (self.own, self.other)
@@ -125,7 +125,7 @@ class TwoSizes:
         return max(ratios, default=None)
 
     def check_other(self, outcome: Outcome, compiled: Call, effective: Effective, room: Room) -> None:
-        """Compares the dynamic program's outputs with eager's at the other size; a failure of the cell names that size."""
+        """Compare the dynamic program's outputs with eager's at the other size; a failure names this size."""
         inputs = self._other_inputs()
         self.subject.place(inputs)
         self.subject.state.follow((inputs.args, inputs.kwargs, inputs.targets))
@@ -140,7 +140,7 @@ class TwoSizes:
             outcome.measurement.status, outcome.measurement.failure = found.status, found.failure
 
 
-#: Why there is nothing to mark, by the batch size of a cell.
+#: Reasons why there is nothing to mark, by the batch size of a cell.
 _HINTS = {
     1: ": torch compiles for a batch of 1 alone, take a larger --batch-size",
     OWN_BATCH: ": its function makes one size, let it take batch_size",
@@ -148,10 +148,10 @@ _HINTS = {
 
 
 def load(cell: Cell, build: Callable[..., Built], optimizer: str) -> tuple[Subject, TwoSizes | None]:
-    """The model of a cell on its device; with a second size, and marks on its inputs, where the config asks for them.
+    """Build the model of a cell on its device; add a second size, and marks on its inputs, if the config asks for them.
 
-    Weights are those of the first size. Raises `UnavailableError` where nothing can be marked, or the model runs at no
-    second size.
+    The model is the one that was built for the first size. Raises `UnavailableError` if nothing can be marked, or the model
+    runs at no second size.
     """
     subject = Subject(cell, build(cell.batch_size, cell.phase, cell.device), optimizer)
     if cell.config.dynamic not in MARKS:
@@ -173,7 +173,7 @@ def load(cell: Cell, build: Callable[..., Built], optimizer: str) -> tuple[Subje
 def _second_size(
     subject: Subject, cell: Cell, build: Callable[..., Built]
 ) -> tuple[Inputs, list[tuple[int, int | None]], Dimensions]:
-    """Inputs of the second size on the CPU, batch and length of both sizes, and the dimensions in which they differ."""
+    """Build inputs of the second size on the CPU; return them, batch and length of both sizes, and the dimensions that differ."""
     seed_everything()
     batches = cell.batch_size, other_batch(cell.batch_size)
     shorter = 1 if cell.config.dynamic == BATCH_MARKED else 2
@@ -194,12 +194,15 @@ def _second_size(
 
 
 def other_batch(batch_size: int) -> int:
-    """The batch of the second size: half the first, and twice a first one of 2 or 3, since torch compiles for 1 alone."""
+    """Return the batch of the second size: half the first, or twice a first one of 2 or 3; 1 stays 1.
+
+    torch compiles a batch of 1 separately, so the second batch must not be 1.
+    """
     return batch_size if batch_size == 1 else 2 * batch_size if batch_size < 4 else batch_size // 2
 
 
 def marked(inputs: Inputs, dimensions: Dimensions) -> Inputs:
-    """Marks these dimensions of the tensors as dynamic, in place."""
+    """Mark these dimensions of the tensors as dynamic, in place, and return the inputs."""
     for leaf, found in zip(_leaves(inputs), dimensions, strict=True):
         for dimension in found:
             torch._dynamo.maybe_mark_dynamic(leaf, dimension)
@@ -207,7 +210,7 @@ def marked(inputs: Inputs, dimensions: Dimensions) -> Inputs:
 
 
 def unmarked(inputs: Inputs) -> Inputs:
-    """The same values in tensors of their own without marks."""
+    """Return inputs whose tensors have no marks and share their memory with the given ones."""
     parts = (inputs.args, inputs.kwargs, inputs.targets)
     return Inputs(*_pytree.tree_map_only(torch.Tensor, _alias, parts))
 

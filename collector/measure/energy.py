@@ -1,9 +1,9 @@
 """Joules of a call, by the energy counter of NVIDIA's GPUs.
 
 The counter (`nvmlDeviceGetTotalEnergyConsumption`, millijoules since the driver was loaded) moves in steps of 20 to 100 ms, and
-most calls are shorter. So calls are made in a row while a thread reads the counter: where it has just moved it is up to
-date. The energy from one of the first such moments to one of the last, over the calls between them, is off by the longer
-interval between readings of the two ends, which must be `_PRECISION` of the time between them. Calls go on until that is so.
+most calls are shorter. So calls are made in a row while a thread reads the counter, which is up to date right after a movement.
+The energy from one of the first movements to one of the last is divided by the calls between them. Its error is the longer
+interval between readings at these two ends; calls go on until that is at most `_PRECISION` of the time between the ends.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from itertools import pairwise, product
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
-#: The largest share by which the energy of a call may be off, and by which its halves may differ besides what is misread.
+#: The largest relative error of a call's energy, and the largest relative difference of its halves besides reading errors.
 _PRECISION = 0.03
-#: Seconds for which calls are made in a row: at least and at most.
+#: The least and the most seconds for which calls are made in a row.
 _LEAST_S, _MOST_S = 0.8, 3.0
-#: Seconds between two readings, and those after which more calls are made where the readings do not suffice.
+#: Seconds between two readings, and seconds of further calls if the readings do not suffice.
 _BETWEEN_S, _AGAIN_S = 0.005, 0.2
-#: Movements of the counter that are needed: each end is one of the first or last three, and one lies between them.
+#: The fewest movements of the counter: each end is one of the first or last `_ENDS`, and one lies between them.
 _STEPS, _ENDS = 7, 3
 
 
 class NoEnergyError(RuntimeError):
-    """The energy of a call cannot be read well enough; the message says why."""
+    """An energy of a call that cannot be read precisely enough; the message says why."""
 
 
 class EnergyReading(NamedTuple):
-    """The counter in millijoules, when it was read, in seconds, and after how many calls."""
+    """A reading of the counter: its time in seconds, the number of calls before it, and the millijoules."""
 
     at: float
     calls: int
@@ -38,9 +38,9 @@ class EnergyReading(NamedTuple):
 
 
 def joules_of(call: Callable[[], Any], finish: Callable[[], None], read: Callable[[], int], call_s: float) -> float:
-    """Return the joules of one call, its GPU's idle power for that time included.
+    """Return the joules of one call, including the GPU's idle power for its time.
 
-    `call_s` is about what a call takes; `finish` waits for the device, which nobody else may use. Raises `NoEnergyError`.
+    `call_s` is the approximate time of a call; `finish` waits for the device, which nobody else may use. Raises `NoEnergyError`.
     """
     window = max(_LEAST_S, call_s / _PRECISION)
     if window > _MOST_S:
@@ -64,7 +64,7 @@ def joules_of(call: Callable[[], Any], finish: Callable[[], None], read: Callabl
 
 
 class _Readings:
-    """Readings of the counter that a thread takes while calls are made: one takes up to 25 ms on an H100."""
+    """Readings of the counter that a thread takes while calls are made; a reading takes up to 25 ms on an H100."""
 
     def __init__(self, read: Callable[[], int]) -> None:
         self.calls = 0
@@ -87,14 +87,14 @@ class _Readings:
         try:
             while not self._done.is_set():
                 found = _counter(self._read)
-                # A reading counts from its end, as do the calls.
+                # The time of a reading is its end, as for calls.
                 self._taken.append(EnergyReading(time.perf_counter(), self.calls, found))
                 self._done.wait(_BETWEEN_S)
         except NoEnergyError as error:
             self._error = error
 
     def so_far(self) -> list[EnergyReading]:
-        """Return the readings in their order. Raises `NoEnergyError` where the counter could not be read."""
+        """Return the readings so far, in order. Raises `NoEnergyError` if the counter could not be read."""
         if self._error:
             raise self._error
         return list(self._taken)
@@ -103,18 +103,18 @@ class _Readings:
 def _counter(read: Callable[[], int]) -> int:
     try:
         return read()
-    except Exception as error:  # NVML's own kinds of errors come with its package
+    except Exception as error:  # NVML's own error types are in its package, which may be absent
         raise NoEnergyError(f"the counter cannot be read: {error}") from error
 
 
 def joules_per_call(readings: Sequence[EnergyReading]) -> float:
-    """Return the joules of one call from readings of the counter in their order. Raises `NoEnergyError`."""
+    """Return the joules of one call from the counter's readings, in order. Raises `NoEnergyError`."""
     if not readings:
         raise NoEnergyError("the counter was not read in time")
     steps = [(one, two) for one, two in pairwise(readings) if two.millijoules != one.millijoules]
     if len(steps) < _STEPS:
         raise NoEnergyError(f"the counter moved {len(steps)} times in {readings[-1].at - readings[0].at:.1f} s")
-    # Both ends are seen late, if at all: the delays have the same sign.
+    # The movements at both ends are seen late, so that the error is at most the longer of the two delays.
     doubt, (start, end) = min(
         (max(map(_interval, pair)) / (pair[1][1].at - pair[0][1].at), pair)
         for pair in product(steps[:_ENDS], steps[-_ENDS:])
@@ -133,7 +133,7 @@ def joules_per_call(readings: Sequence[EnergyReading]) -> float:
 
 
 def _interval(step: tuple[EnergyReading, EnergyReading]) -> float:
-    """Return the seconds before a movement in which the counter was not read."""
+    """Return the seconds between the readings before and after a movement."""
     before, after = step
     return after.at - before.at
 

@@ -1,7 +1,7 @@
-"""What explains a cell: its kernels' lines, the roof, the host's time, cudagraphs, memory and energy.
+"""Evidence that explains a cell: its kernels' source lines, the roof, the host's time, cudagraphs, memory and energy.
 
-None of it decides anything. Each part is taken from a profile or from a few calls more, and is absent, with the reason, where
-that fails.
+Evidence decides nothing. Each part is taken from a profile or from a few more calls; if that fails, the part is absent and the
+reason is recorded.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 
-#: The share of a call for which the host may wait for the device and still have its own work told from the wait.
+#: The largest share of a call for which the host may wait for the device; with more, its own work cannot be separated.
 _MOST_WAITING = 0.01
-#: Characters of the reason why there is no evidence.
+#: The most characters of the reason why there is no evidence.
 _MESSAGE_LENGTH = 300
 
 
 class Evidence:
-    """Adds to the metrics and details of a cell's measurement. Whoever calls it holds the device where that is needed.
+    """The evidence of a cell, which is added to the metrics and details of its measurement. Callers hold the device if needed.
 
-    `returned_ms` are the milliseconds until a compiled call returned to the host, from the samples; `asks_for_graphs` says
-    whether the program has cudagraphs.
+    `returned_ms` is the median time until a compiled call returned to the host, from the samples; `asks_for_graphs` says
+    whether the program requests cudagraphs.
     """
 
     def __init__(self, outcome: Outcome, settings: Settings) -> None:
@@ -49,27 +49,27 @@ class Evidence:
 
     @contextmanager
     def absent_where_failing(self, name: str) -> Iterator[None]:
-        """Let what is looked for here be absent, with the reason, where that fails: it explains a cell and decides nothing."""
+        """Catch an error in this context and record it as the reason why this evidence is absent, under `no_NAME`."""
         try:
             yield
         except Exception as error:
             self.details[f"no_{name}"] = reason_of(error, _MESSAGE_LENGTH)
 
     def take_lines(self, code: Code) -> None:
-        """Name the lines of source that kernels come from."""
+        """Record the source lines from which kernels come."""
         with self.absent_where_failing("kernel_lines"):
             if lines := kernel_lines(code, self.outcome.texts):
                 self.details["kernel_lines"] = lines
 
     def take_saved(self, subject: Subject, compiled: Callable[[], Any]) -> None:
-        """Note the tensors that a training step saves for the backward pass. Raises what the call raises."""
+        """Record the tensors that a training step saves for the backward pass. Raises the call's errors."""
         saved = memory.SavedTensors(subject.resident())
         saved.watch(compiled)
         self.metrics["saved_bytes"] = float(saved.bytes)
         self.details["saved_tensors"] = saved.rows(saved_operators(self.outcome.texts.values()))
 
     def take_peak_lines(self, subject: Subject, compiled: Callable[[], Any]) -> None:
-        """Note which lines allocated what is alive at the peak of a call. Raises what the call raises."""
+        """Record the lines that allocated the memory alive at the peak of a call. Raises the call's errors."""
         subject.release_gradients()
         if (peak := self.device.peak(compiled)) is not None:
             self.details["peak_lines"] = peak.rows
@@ -77,7 +77,7 @@ class Evidence:
             self.details["no_peak_lines"] = f"torch does not say which line allocated on {self.cell.device}"
 
     def count_instructions(self, compiled: Callable[[], Any]) -> None:
-        """Count what this thread does until a call returns; waiting for the device would count as work."""
+        """Count this thread's instructions until a call returns, without the wait for the device, which would count as work."""
         counts = []
         for _ in range(self.settings.profile_calls):
             if (end := timing.counter_from_here()) is None:
@@ -91,7 +91,7 @@ class Evidence:
             self.metrics["call_instructions"] = float(median(counts))
 
     def take_energy(self, compiled: Callable[[], Any], watcher: Watcher) -> None:
-        """Read what the GPU uses for a call, or note why that cannot be read."""
+        """Measure the GPU's energy for a call if requested, or record why it cannot be read."""
         if not self.settings.energy or (read := watcher.energy_mj) is None:
             return
         call_s = self.metrics["compiled_ms"] / 1e3
@@ -102,14 +102,14 @@ class Evidence:
                 self.details["no_joules"] = str(error)
 
     def expect_calls(self) -> None:
-        """Read from the generated code what a call must do at least; evidence that fails ends no cell."""
+        """Read the least work of a call from the generated code, for the roof."""
         if not self.outcome.code:
             return
         with self.absent_where_failing("roof"):
             self.expected = roof.expected_calls(Code.from_json(self.outcome.code), self.outcome.texts)
 
     def measure_ceilings(self) -> None:
-        """Measure what a copy and products reach here, in the dtypes of the generated code's calls."""
+        """Measure the rates of a copy and of products on this device, in the dtypes of the generated code's calls."""
         if not self.expected:
             return
         self.device.give_back_unused()
@@ -119,7 +119,7 @@ class Evidence:
             )
 
     def take_roof(self, profiler: Any) -> None:
-        """Compare the kernels of a profile with their ideal times, where the ceilings are known."""
+        """Compare the kernels of a profile with their ideal times, if the ceilings are known."""
         if self.ceilings is None:
             return
         found = roof.compare_with_ideal(
@@ -132,7 +132,7 @@ class Evidence:
             self.metrics["roof_share"] = found.share
 
     def take_profiles(self, profilers: Mapping[str, Any]) -> None:
-        """Read the device times, and what else the profiles of both forms tell."""
+        """Record the device times of both forms, and of the compiled form host time, roof and use of cudagraphs."""
         calls = self.settings.profile_calls
         for name, profiler in profilers.items():
             if (found := timing.device_time(profiler, calls)) is not None:
@@ -152,7 +152,7 @@ class Evidence:
             self.take_graph_use(timing.graph_use(profilers["compiled"], calls))
 
     def take_host_time(self, profiler: Any) -> None:
-        """Take the time until a call returned from the samples, and the shares of its parts from the profile."""
+        """Record the host's time of a call, from the samples, and its parts, by their shares in the profile."""
         spent = host_time(timing.host_spans(profiler))
         if spent is None:
             return
@@ -163,7 +163,7 @@ class Evidence:
         self.details["host_parts_us"] = spent.parts_of(1e3 * self.returned_ms)
 
     def take_graph_use(self, found: timing.GraphUse | None) -> None:
-        """Take which part of a call ran in CUDA graphs, and what ran outside of them."""
+        """Record the part of a call that ran in CUDA graphs, and the kernels outside of them."""
         if found is None:
             return
         self.metrics |= {"cudagraph_launches": found.launches, "cudagraph_share": found.share}
@@ -172,7 +172,7 @@ class Evidence:
             self.details["outside_kernels"] = found.outside
 
     def take_busy_shares(self) -> None:
-        """Take the share of a call in which the device was busy. A low share means that it waits for launches."""
+        """Record the share of a call in which the device was busy. With a low share the device waits for launches."""
         shares = {
             name: round(self.metrics[f"{name}_kernel_ms"] / self.metrics[f"{name}_ms"], 3)
             for name in ("eager", "compiled")

@@ -1,8 +1,8 @@
-"""Finds the part of the compiler with which a cell fails, by torch's own compiler bisector.
+"""The search, by torch's own compiler bisector, for the part of the compiler with which a cell fails.
 
 The bisector compiles the cell again and again, each time with another back-end or with a part of Inductor switched off.
 Each of these steps is a process forked from this one, so that a step that crashes is a bad step and ends nothing else.
-The bisector keeps its state in files, and where those are in a variable that the fork inherits.
+The bisector keeps its state in files; the variable with their place is inherited by the fork.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from collector.settings import Settings
 from collector.templates import Effective, resolve_config
 from collector.vocabulary import Cell, Measurement, Stage, Status
 
-#: The part of the time limit that the steps may use: the rest is for reporting what is known then.
+#: The part of the time limit that the steps may use; the rest is for reporting the results so far.
 _PART = 0.9
 #: The last of the bisector's back-ends.
 _INDUCTOR = "inductor"
-#: How torch spells an operator.
+#: torch's text of an operator.
 _OPERATOR = re.compile(r"<OpOverload\(op='(.+)', overload='(.+)'\)>")
 
 
 class _StoppedError(Exception):
-    """The search cannot go on; the text says why."""
+    """A search that cannot go on; the text says why."""
 
 
 def explain(cell: Cell, build: Builder, settings: Settings) -> Outcome:
-    """Runs the bisector over a cell; the measurement that is returned has the explanation and nothing else.
+    """Run the bisector on a cell; return a measurement that has only the explanation.
 
-    Do not use the device in this process before: a forked process could not use it.
+    Do not use the device in this process before, since a forked process could not use it then.
     """
     search = _Search(cell, build, settings)
     unfinished, result = "", None
     try:
         result = CompilerBisector.do_bisect(search.passes)
-    except (_StoppedError, RuntimeError) as error:  # the bisector raises the latter where steps contradict each other
+    except (_StoppedError, RuntimeError) as error:  # the bisector raises RuntimeError if steps contradict each other
         unfinished = str(error)
     explanation = Explanation(
         backend=result.backend if result else search.backend,
@@ -73,7 +73,7 @@ def explain(cell: Cell, build: Builder, settings: Settings) -> Outcome:
 
 
 def _target(subsystem: str | None, info: str | None) -> str:
-    """What torch says of the application that it found; for a switched option it repeats the option's name."""
+    """Return torch's name of the application that the bisector found; "" if it only repeats the subsystem's name."""
     if not info or info == subsystem:
         return ""
     operator = _OPERATOR.fullmatch(info)
@@ -81,7 +81,7 @@ def _target(subsystem: str | None, info: str | None) -> str:
 
 
 class _Search:
-    """The steps of one search, and what they have shown so far: the parts that are known to be needed for the failure."""
+    """The steps of one search, and the results so far: the back-end and the subsystem that the failure needs."""
 
     def __init__(self, cell: Cell, build: Builder, settings: Settings) -> None:
         self.cell, self.build, self.settings = cell, build, settings
@@ -90,7 +90,7 @@ class _Search:
         self.backend = self.subsystem = self.status = ""
 
     def passes(self) -> bool:
-        """One step: whether the cell passes in the bisector's present state."""
+        """Run one step; return whether the cell passes in the bisector's present state."""
         backend, subsystem = CompilerBisector.get_backend() or "", CompilerBisector.get_subsystem() or ""
         status = self._status_in_a_process()
         self.steps += 1
@@ -129,7 +129,7 @@ class _Search:
 
 
 def _status(cell: Cell, build: Builder, settings: Settings) -> Status:
-    """How the cell ends in the bisector's present state. Nothing is timed."""
+    """Return the status of the cell in the bisector's present state, without timing anything."""
     outcome = Outcome(Measurement(cell, Status.PASS, "", 0.0))
     stage = Stage.LOAD_MODEL
     try:
@@ -148,7 +148,7 @@ def _status(cell: Cell, build: Builder, settings: Settings) -> Status:
 
 
 def _compile_and_check(outcome: Outcome, subject: Subject, sizes: TwoSizes | None, settings: Settings) -> None:
-    """Compiles with the back-end of this step, and applies the rule by which every cell is checked."""
+    """Compile with the back-end of this step, and check the outputs by the rules for all cells."""
     cell, backend = outcome.measurement.cell, CompilerBisector.get_backend() or _INDUCTOR
     if backend == _INDUCTOR:
         effective = resolve_config(cell.config, cell.device)
@@ -158,7 +158,7 @@ def _compile_and_check(outcome: Outcome, subject: Subject, sizes: TwoSizes | Non
         effective = Effective(replace(cell.config, backend=backend), {}, {}, {})
     compiled = subject.compiled(effective)
     seed_everything()
-    # Other back-ends decompose random operators, too; of Inductor a program that draws as eager does is checked anyway.
+    # Other back-ends decompose random operators too; for Inductor, the check compiles a program that draws as eager does anyway.
     with nullcontext() if backend == _INDUCTOR else inductor_config.patch(fallback_random=True):
         for _ in range(1 + settings.warmups):
             compiled()

@@ -1,11 +1,11 @@
-"""What Inductor generated in this process: kernels and wrappers, known by their content, and the lines that they are of.
+"""The code that Inductor generated in this process: kernels and wrappers, identified by content, and their source lines.
 
 Inductor logs a graph's code when it has generated it or found it in its cache. One text is the wrapper: a Python module that
 defines the kernels as strings and calls them. It is normalised before it is compared.
 
 Inductor's provenance (torch 2.11 and newer) is off by default. It adds comments to the generated code and a field to torch's
-compilation metrics: for each kernel the stack traces of the operators in it, also where the code comes from a cache. They name
-the lines of source whose operators Inductor fused into it.
+compilation metrics: for each kernel the stack traces of the operators in it, even if the code comes from a cache. The traces name
+the source lines whose operators Inductor fused into the kernel.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _KERNEL = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _SOURCE = re.compile(r"Source Nodes: .*")
-#: Characters of the operators of a kernel.
+#: The most characters of a kernel's operators.
 _LENGTH = 300
 
-#: What differs from host to host, or from process to process, and says nothing about the program.
+#: Patterns of text that differs from host to host, or from process to process, and says nothing about the program.
 _UNSTEADY = (
     (re.compile(r"^# kernel path: .*\n", re.MULTILINE), ""),
     (re.compile(r"'backend_hash': '\w*',? ?"), ""),
@@ -50,48 +50,48 @@ _COMMENT = re.compile(
 )
 
 
-#: An array of a C++ wrapper. Inductor shares one between two uses or not, by the addresses of objects in its process.
+#: An array of a C++ wrapper. Whether two uses share an array depends on the addresses of objects in Inductor's process.
 _ARRAY = re.compile(r"^\s*static constexpr int64_t \*?(\w+)(?:\[\] = |=)(\{[^}]*\}|nullptr);\n", re.MULTILINE)
 
 
 class CodeLog(logging.Handler):
-    """Collects the wrapper of every graph that Inductor compiles, in order."""
+    """A handler that collects the wrapper of every graph that Inductor compiles, in order."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self._wrappers: dict[str, None] = {}  # a graph may be logged twice; its number is in the text
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps the message if it is code."""
+        """Keep the message if it is code of the program."""
         message = record.getMessage()
         if message.startswith(_LOGGED) and not _is_candidate():
             self._wrappers[message.removeprefix(_LOGGED)] = None
 
     def attach(self) -> CodeLog:
-        """Listens to Inductor; returns itself. What the user asked to be logged is still logged, and nothing else."""
+        """Listen to Inductor, and return self. Only messages that the user requested are still logged elsewhere."""
         for name in _LOGGERS:
             logger = logging.getLogger(name)
             if not logger.isEnabledFor(logging.DEBUG):
-                logger.setLevel(logging.DEBUG - 1)  # at DEBUG itself Inductor leaves files of autotuning code behind
+                logger.setLevel(logging.DEBUG - 1)  # at exactly DEBUG Inductor leaves files of autotuning code behind
                 logger.propagate = False
             logger.addHandler(self)
         return self
 
     def take(self) -> tuple[Code | None, dict[str, str]]:
-        """The code of the graphs so far and its texts by id; None if there was none."""
+        """Return the code of the graphs so far, or None if there are none, and its texts by id."""
         texts: dict[str, str] = {}
         graphs = tuple(_graph(wrapper, texts) for wrapper in self._wrappers)
         return (Code.of(graphs) if graphs else None), texts
 
 
-#: An argument with which a wrapper can be tried: its name, shape and dtype.
+#: An example argument in a wrapper: its name, shape and dtype.
 _ARGUMENT = re.compile(r"^ +(\w+) = rand_strided\(\(([\d, ]*)\), .*\bdtype=torch\.(\w+)\)", re.MULTILINE)
 
 
 def saved_operators(wrappers: Iterable[str]) -> dict[tuple[tuple[int, ...], str], list[str]]:
     """Return the operators whose outputs the backward graphs among these wrappers take, by shape and dtype.
 
-    AOTAutograd calls an argument of a backward graph as the node of the forward graph that made it: `convolution_3`.
+    AOTAutograd names an argument of a backward graph after the node of the forward graph that made it: `convolution_3`.
     """
     found: dict[tuple[tuple[int, ...], str], list[str]] = {}
     for wrapper in wrappers:
@@ -109,9 +109,9 @@ _TANGENT = "tangents_"
 
 
 def _is_candidate() -> bool:
-    """Whether the graph that Inductor works on is a choice that it tries while tuning, and no part of the program.
+    """Return whether the graph that Inductor works on is a candidate of tuning, and no part of the program.
 
-    Whoever finds the tuning's results in a cache compiles none of these.
+    A process that finds the tuning's results in a cache compiles no candidates.
     """
     with suppress(ImportError, AttributeError):
         from torch._inductor.virtualized import V
@@ -121,7 +121,7 @@ def _is_candidate() -> bool:
 
 
 def _graph(wrapper: str, texts: dict[str, str]) -> Graph:
-    """The graph of a wrapper; adds its texts."""
+    """Build the graph of a wrapper, and add its texts to `texts`."""
     for unsteady, steady in _UNSTEADY:
         wrapper = unsteady.sub(steady, wrapper)
     kernels: list[Kernel] = []
@@ -147,7 +147,7 @@ def _graph(wrapper: str, texts: dict[str, str]) -> Graph:
 
 
 def _keep(text: str, texts: dict[str, str]) -> str:
-    """Adds a text under the id of what it says, without comments and names of arrays; returns the id."""
+    """Add a text to `texts` under a hash of its content without comments and names of arrays; return this id."""
     values = dict(_ARRAY.findall(text))
     told = re.sub(r"\bint_array_\w+", lambda found: values.get(found[0], found[0]), _ARRAY.sub("", text))
     text_id = short_hash(_COMMENT.sub("", told), 16)
@@ -155,15 +155,15 @@ def _keep(text: str, texts: dict[str, str]) -> str:
     return text_id
 
 
-#: Inductor's level without the mapping between its graphs, which takes longer.
+#: Inductor's level of provenance without the mapping between its graphs, which takes longer.
 _KERNELS_ONLY = 2
-#: Lines of a kernel and characters of a line that are kept, and of a kernel's name as the profiler keeps it.
+#: The most lines of a kernel, characters of a line, and characters of a kernel's name (as in the profiler's tables).
 _MOST, _LINE_LENGTH, _NAME = 6, 160, 160
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in [^\n]*\n[ \t]*([^\n]*)')
 
 
 def ask_for_provenance() -> None:
-    """Let Inductor note the stack traces of each kernel it generates in this process, if this torch can."""
+    """Make Inductor record the stack traces of each kernel that it generates in this process, if this torch can."""
     with suppress(ImportError, AttributeError):
         from torch._inductor import config
 
@@ -172,10 +172,10 @@ def ask_for_provenance() -> None:
 
 
 def kernel_lines(code: Code, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the lines of source of each kernel compiled in this process since the counters were reset.
+    """Return the source lines of each kernel that was compiled in this process since the counters were reset.
 
-    `lines` has each line once, as `package/module.py:12  code`; `kernels` has their numbers by a kernel's name, and by the
-    function and sizes of a library's call. Empty where this torch notes none.
+    `lines` has each line once, as `package/module.py:12  code`; `kernels` has the indices of lines by a kernel's name, or by the
+    function and sizes of a library's call. Return {} if this torch records none.
     """
     entries: list[Any] = []
     with suppress(ImportError, AttributeError):
@@ -192,10 +192,10 @@ def kernel_lines(code: Code, texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def lines_of(recorded: Iterable[str], labels: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
-    """Return what `kernel_lines` does from Inductor's own records, JSON texts of the stack traces by `kernel:number`.
+    """Return the result of `kernel_lines` from Inductor's records, JSON texts of the stack traces by `kernel:number`.
 
-    `labels` name the keys of a graph's calls of libraries. Each graph counts from 1, so they are of the record with all of
-    them, and of none where several graphs fit.
+    `labels` has for each graph the names of its library calls by their keys. Each graph counts its calls from 1, so a record
+    takes the names of a graph only if it has all keys of that graph, and none if several graphs fit.
     """
     numbers: dict[str, int] = {}
     kernels: dict[str, list[int]] = {}
@@ -221,11 +221,11 @@ def _traces(text: str) -> dict[str, list[str]]:
 
 
 def _line(trace: str) -> str:
-    """Return the innermost line of a stack trace outside of torch, else the innermost one; empty without any."""
+    """Return the innermost line of a stack trace outside of torch, else the innermost line; "" if there is none."""
     frames = [(shorten(path), number, code.strip()) for path, number, code in _FRAME.findall(trace)]
     outside = [frame for frame in frames if not frame[0].startswith("torch/")]
     if not frames:
         return ""
     path, number, code = (outside or frames)[-1]
-    # A file outside of any package is somebody's own: its folder is not told.
+    # A file outside of any package is the user's own: its folder is left out.
     return f"{path.rpartition('/')[2] if path.startswith('/') else path}:{number}  {code}"[:_LINE_LENGTH].rstrip()

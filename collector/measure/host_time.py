@@ -1,8 +1,8 @@
-"""What the host does in one compiled call, by part, from the profiler's events of the host.
+"""The host's time in one compiled call, by part, from the profiler's events on the host.
 
-The parts are those of torch's own layers: Dynamo's guards and bytecode, AOTAutograd's runtime wrapper, the wrapper that Inductor
-generated, and the launches. Each has what it takes without the parts that it calls. A profiled call takes longer
-than others, so that only the shares of its parts are used.
+The parts are torch's own layers: Dynamo's guards and bytecode, AOTAutograd's runtime wrapper, the wrapper that Inductor
+generated, and the launches. The time of a part excludes the parts that it calls. A profiled call takes longer than others, so
+that only the shares of its parts are used.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: The name of the event around each call (`collector.measure.timing.record`). Annotations of torch begin so, too.
+#: The name of the event around each call (`collector.measure.timing.record`). It begins like torch's own annotations.
 CALL = "## inductor-watch call"
-#: The part of what no event of a layer or of an operator covers, such as the model's own Python.
+#: The part of time that no event of a layer or of an operator covers, such as the model's own Python.
 PYTHON = "python"
-#: The parts by the names of their events. What has another name is an operator.
+#: The parts, with the names of their events. An event with another name is an operator.
 _PARTS = (
     ("guards", re.compile(r"TorchDynamo Cache Lookup")),
     ("bytecode", re.compile(r"Torch-Compiled Region|Pregraph bytecode")),
@@ -32,7 +32,7 @@ _WAITS = re.compile(r"(?:cuda|cu|hip)\w*Synchronize")
 
 
 class Span(NamedTuple):
-    """An event of the host: its name, the thread, and when it began and ended, in nanoseconds."""
+    """An event on the host: its name, its thread, and its start and end in nanoseconds."""
 
     name: str
     thread: int
@@ -42,21 +42,21 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostTime:
-    """Microseconds for which the host worked in one profiled call, its parts, which add up to that, and its waits beside."""
+    """The microseconds for which the host worked in one profiled call, their parts, and the waits, which are not among them."""
 
     us: float
     parts: dict[str, float]
     waited_us: float = 0.0
 
     def parts_of(self, us: float) -> dict[str, float]:
-        """Return the parts of a call of so many microseconds, with the shares that they have in this one."""
+        """Return the parts, in microseconds, of a call of `us` microseconds that has the shares of this one."""
         return {name: round(us * spent / self.us, 3) for name, spent in self.parts.items()} if self.us else {}
 
 
 def host_time(spans: Iterable[Span]) -> HostTime | None:
-    """Return the host time of the call with the median one; None where no call is marked by an event `CALL`.
+    """Return the host time of the call with the median host time; None if no event `CALL` marks a call.
 
-    Of several threads (a GPU's backward pass has its own) one works at a time: what another thread does is no part of `PYTHON`.
+    Of several threads (a GPU's backward pass has its own) one works at a time, so the work of another thread is not `PYTHON`.
     """
     ordered = sorted(spans, key=lambda span: (span.start, -span.end))
     calls = [span for span in ordered if span.name == CALL]
@@ -81,14 +81,15 @@ def _of_call(call: Span, ordered: Sequence[Span]) -> HostTime:
 
 
 def exclusive_ns(ordered: Sequence[Span]) -> list[tuple[Span, int]]:
-    """Return each span with the nanoseconds that no span within it, on its thread, takes.
+    """Return each span with its nanoseconds that no span within it, on its thread, takes.
 
-    `ordered` by start, of equal ones the longest first. What ends after the span around it counts to the end of that.
+    `ordered` is by start; of equal starts the longest comes first. A span that ends after the span around it is cut at the end
+    of the outer one.
     """
     own: list[int] = []
     around: dict[int, list[tuple[int, int]]] = defaultdict(
         list
-    )  # by thread: place and end of what is open, the innermost last
+    )  # by thread: place and end of the open spans, the innermost last
     for place, span in enumerate(ordered):
         stack = around[span.thread]
         while stack and stack[-1][1] <= span.start:

@@ -1,8 +1,8 @@
-"""Memory of compiled calls: what they keep, what is saved for the backward pass, and what is alive at the peak.
+"""Memory of compiled calls: leaks, tensors that are saved for the backward pass, and allocations alive at the peak.
 
-A leak is looked for over the calls that are timed and profiled anyway. Only if the allocated memory has grown over these,
-fifty compiled calls without eager ones between them are made to measure it: a leak grows in both halves of them. What is saved
-and alive is seen in one call more.
+A leak is searched over the calls that are timed and profiled anyway. Only if the allocated memory has grown over these calls,
+fifty compiled calls without eager ones between them measure it: a leak grows in both halves of them. Saved tensors and the peak
+take one more call each.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ LEAK_CALLS = 50
 
 
 def leaked_bytes_per_call(call: Callable[[], Any], held: Callable[[], int | None], calls: int = LEAK_CALLS) -> float:
-    """Bytes by which `held` grows with each call, in that half of `calls` calls in which it grows less.
+    """Return the bytes by which `held` grows with each call, in the half of `calls` calls in which it grows less.
 
-    Before these one call is made that may still set something up. What grows once is no leak: in one of 188 cells on an H100 it
-    was 768 KiB, in none of them when they were measured again.
+    One call comes first, which may still set something up. Memory that grows only once is no leak: in one of 188 cells on an
+    H100 it grew once by 768 KiB, and in none of them when they were measured again.
     """
     call()
     levels = [held() or 0]
@@ -42,25 +42,25 @@ def leaked_bytes_per_call(call: Callable[[], Any], held: Callable[[], int | None
 
 
 def free_copies(device: Device) -> None:
-    """Free what nothing uses any more, cycles of references too, and return its memory to the device.
+    """Collect unreferenced objects, including cycles of references, and return their memory to the device.
 
-    A model's step refers to the model, and many models to themselves: without this a reference in float32 stayed until the
-    end, on an H100 18 GB of a model with 9 GB of weights.
+    A model's step refers to the model, and many models to themselves. Without the collection a reference in float32 stayed
+    until the end of the cell: on an H100 18 GB of a model with 9 GB of weights.
     """
     gc.collect()
     device.give_back_unused()
 
 
-#: Groups of saved tensors, and lines that allocated, that are kept: those with most bytes. The others are summed.
+#: The most groups of saved tensors, and the most allocating lines, that are kept, by bytes. The others are summed.
 _KEPT = 20
-#: The name of that sum, and of what was allocated before the call.
+#: The name of that sum, and the name of the memory that was allocated before the call.
 OTHERS, BEFORE = "(other)", "(before the call)"
-#: Operators that are named of a group, and characters of a line.
+#: The most operators that are named in a group, and the most characters of a line.
 _NAMED, _LENGTH = 4, 200
-#: How often torch's allocator for CUDA hands memory out and takes it back.
+#: The actions with which torch's allocator for CUDA hands memory out and takes it back.
 _ALLOCATED, _FREED = "alloc", "free_requested"
 
-#: [operators, shape, dtype, tensors, bytes], as details have them.
+#: [operators, shape, dtype, tensors, bytes], as in a measurement's details.
 SavedRow = tuple[str, list[int] | None, str, int, int]
 #: [line, allocations, bytes].
 PeakRow = tuple[str, int, int]
@@ -69,9 +69,9 @@ Operators = Mapping[tuple[tuple[int, ...], str], Sequence[str]]
 
 
 class SavedTensors:
-    """The tensors that autograd saves for the backward pass in a call, without those that stay between calls anyway.
+    """The tensors that autograd saves for the backward pass in a call, without tensors that stay between calls anyway.
 
-    `resident` are these: weights, buffers and inputs. Tensors of one storage count once, with all of its bytes.
+    `resident` are the tensors that stay: weights, buffers and inputs. Tensors of one storage count once, with all of its bytes.
     """
 
     def __init__(self, resident: Iterable[torch.Tensor]) -> None:
@@ -79,7 +79,7 @@ class SavedTensors:
         self._found: Counter[tuple[tuple[int, ...], str, int]] = Counter()
 
     def watch(self, call: Callable[[], Any]) -> None:
-        """Make a call and note what it saves. Raises what the call raises, as where hooks are not allowed."""
+        """Make a call and record the tensors that it saves. Raises the call's errors, e.g. if a model allows no hooks."""
 
         def note(tensor: torch.Tensor) -> torch.Tensor:
             key = _storage(tensor)
@@ -93,11 +93,11 @@ class SavedTensors:
 
     @property
     def bytes(self) -> int:
-        """How many bytes all of them take."""
+        """The bytes of all saved tensors."""
         return sum(size * count for (_, _, size), count in self._found.items())
 
     def rows(self, operators: Operators) -> list[SavedRow]:
-        """Return the groups of one shape and dtype, those with most bytes first."""
+        """Return the saved tensors grouped by shape and dtype, the group with most bytes first."""
         groups: dict[tuple[tuple[int, ...], str], list[int]] = defaultdict(lambda: [0, 0])
         for (shape, dtype, size), count in self._found.items():
             groups[shape, dtype][0] += count
@@ -114,7 +114,7 @@ class SavedTensors:
 
 
 def _storage(tensor: torch.Tensor) -> int | None:
-    with suppress(RuntimeError, NotImplementedError):  # what is sparse or wraps others has none
+    with suppress(RuntimeError, NotImplementedError):  # a sparse tensor, or one that wraps others, has no storage
         return tensor.untyped_storage().data_ptr() or None
     return None
 
@@ -125,17 +125,17 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """What was alive when a call held most memory: its bytes, and the lines that allocated them, most bytes first."""
+    """The memory at the moment when a call held most: its bytes, and the lines that allocated them, most bytes first."""
 
     bytes: int
     rows: list[PeakRow]
 
 
 def peak_of(trace: Sequence[Mapping[str, Any]], before: int) -> Peak:
-    """Return what was alive at the peak of a call, from its allocations and `before`, the bytes that were allocated before.
+    """Return the memory at the peak of a call, from its allocations and `before`, the bytes that were allocated before it.
 
     `trace` has the entries of one device in `torch.cuda.memory._snapshot`: `action`, `addr`, `size` and `frames`, the innermost
-    first. What the call frees of what was allocated before is subtracted from `before`.
+    first. Memory that was allocated before the call and that the call frees is subtracted from `before`.
     """
     alive: dict[int, Mapping[str, Any]] = {}
     held, most, at = before, before, 0
@@ -168,7 +168,7 @@ def peak_of(trace: Sequence[Mapping[str, Any]], before: int) -> Peak:
 
 
 def _line(frames: Sequence[Mapping[str, Any]]) -> str:
-    """Return the line of the innermost frame that is not torch's own: of generated code, or of the model."""
+    """Return the line of the innermost frame outside of torch, in generated code or in the model; else torch's function."""
     ours = next((frame for frame in frames if not str(frame["filename"]).startswith(_TORCH)), None)
     frame = ours or next(iter(frames), None)
     if frame is None:
@@ -180,5 +180,5 @@ def _line(frames: Sequence[Mapping[str, Any]]) -> str:
 
 
 _TORCH = str(Path(torch.__file__).parent)
-#: Inductor numbers the buffers of a graph: one more renames all that follow.
+#: Inductor numbers the buffers of a graph, so that one more buffer renames all that follow.
 _BUFFER = re.compile(r"\b(buf|primals_|tangents_|arg)\d+(?:_1)?\b")

@@ -1,4 +1,4 @@
-"""One model with its inputs as two callables: eager, and compiled under an effective config."""
+"""A model with its inputs as two callables: eager, and compiled under an effective config."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ from collector.templates import Effective
 from collector.vocabulary import AHEAD_OF_TIME, AS_IS, MARKS, Cell, Phase
 from collector.zoo.spec import Built
 
-#: Calls in a row, from one state, of which the last is compared: with a cudagraph the third is a replay in any case.
+#: The number of calls in a row, from one state, of which the last is compared: the third call of a cudagraph is always a replay.
 IN_A_ROW = 3
-#: PyTorch's benchmarks seed everything with this.
+#: The seed of PyTorch's benchmarks.
 SEED = 1337
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, AS_IS: None}
 #: The dtype of operators under autocast, None for autocast's own default. The parameters are float32.
 _AUTOCAST = {"amp": None, "amp_bfloat16": torch.bfloat16}
-#: With what the backward pass of a compared training step in float16 begins at most (torch.amp.GradScaler begins with twice as
-#: much, which float16 itself does not hold), and the factor by which this is lowered while eager's gradients overflow.
+#: The first scale of the loss in the backward pass of a compared training step in float16 (half of torch.amp.GradScaler's, which
+#: float16 itself cannot hold), and the factor by which it is lowered while eager's gradients overflow.
 _FIRST_SCALE, _BACKOFF = 2.0**15, 0.25
-#: This makes cuBLAS deterministic; torch requires it for deterministic algorithms.
+#: The variable and the value that make cuBLAS deterministic; torch requires them for deterministic algorithms.
 _CUBLAS, _DETERMINISTIC_CUBLAS = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 
 
 def seed_everything(seed: int = SEED) -> None:
-    """Seeds torch (every device), `random` and NumPy where it is installed."""
+    """Seed torch (every device), `random`, and NumPy if it is installed."""
     torch.manual_seed(seed)
     random.seed(seed)
     try:
@@ -76,9 +76,9 @@ def _deterministic_cublas() -> Iterator[None]:
 
 
 def allow_determinism_later(device: str) -> None:
-    """Lets `deterministic_algorithms` be strict later in this process. Call it before anything is computed on a GPU.
+    """Prepare this process so that `deterministic_algorithms` can be strict. Call it before anything is computed on a GPU.
 
-    torch reads CUBLAS_WORKSPACE_CONFIG at the first matrix product of a process only, so one is computed with it here.
+    torch reads CUBLAS_WORKSPACE_CONFIG only at the first matrix product of a process, so this function computes one with it.
     """
     if not is_accelerator(device):
         return
@@ -91,11 +91,11 @@ def allow_determinism_later(device: str) -> None:
 
 @contextlib.contextmanager
 def deterministic_algorithms(strict: bool) -> Iterator[None]:
-    """Eager runs in deterministic kernels where there are some: only for runs that are compared, since they are slower.
+    """Run eager in deterministic kernels, if there are any, in this context. They are slower: use it for compared runs only.
 
-    Sums by atomic additions (attention's and an embedding's gradients) otherwise differ between two eager runs. The compiled
-    program is never run in here: the switch is one of its guards. `strict` raises where an operator has no deterministic
-    kernel, else there is a warning; flash attention's backward pass takes its deterministic kernel only when strict.
+    Else sums by atomic additions (gradients of attention and of an embedding) differ between two eager runs. Never run the
+    compiled program in this context: the switch is one of its guards. `strict` raises if an operator has no deterministic
+    kernel, else there is a warning; flash attention's backward pass takes its deterministic kernel only if strict.
     """
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     cudnn = torch.backends.cudnn.deterministic
@@ -111,7 +111,7 @@ def deterministic_algorithms(strict: bool) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What one call of a model gets, and the targets of its loss."""
+    """The arguments of one call of a model, and the targets of its loss."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -120,11 +120,11 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class EagerRuns:
-    """Eager runs: the outputs of the first, where the second differed, what another seed changed, and what was written.
+    """The results of eager runs: the first run's `outputs`, and the first place at which the second run differed, or None.
 
-    `seed_errors`: the root mean square by which each tensor of the third run, under another seed, differs from the first.
-    `written`: the parameters, buffers and inputs that the first run wrote to. `layout`: the form of its outputs.
-    `later`: the outputs of the last of `IN_A_ROW` calls without anything put back, None where they are those of the first.
+    `seed_errors`: the root mean square difference from the first run of each tensor that the third run, under another seed,
+    changed. `written`: the parameters, buffers and inputs that the first run wrote to. `layout`: the form of its outputs.
+    `later`: the outputs of the last of `IN_A_ROW` calls without putting the state back, or None if they equal the first run's.
     """
 
     outputs: Snapshot
@@ -154,14 +154,14 @@ class Subject:
         self._optimizer = _optimizer(optimizer, self.model, kind.records_graphs) if self._training else None
         #: Whether a step updates the parameters; False while outputs are compared.
         self._timed = True
-        #: With what the backward pass of a compared step begins.
+        #: The scale of the loss in the backward pass of a compared step.
         self._scale = 1.0
-        #: The form of the outputs of the last run that was compared.
+        #: The form of the outputs of the last compared run.
         self.layout = NOTHING
         #: Clones of the last step's outputs, and whether to make any.
         self._made: list[torch.Tensor] = []
         self._keeps_outputs = False
-        #: The last step's gradient graph, and whether to look at it.
+        #: The last step's gradient graph, and whether to read it.
         self._graph = GradientGraph()
         self._looks_at_graph = False
         self.state = State(
@@ -172,7 +172,7 @@ class Subject:
 
     @property
     def phase(self) -> Phase:
-        """Whether a call is a forward pass or a training step."""
+        """The phase, which says whether a call is a forward pass or a training step."""
         return self._cell.phase
 
     @property
@@ -181,14 +181,14 @@ class Subject:
 
     @property
     def computes_in(self) -> torch.dtype | None:
-        """The dtype in which autocast computes; None where each tensor's own counts."""
+        """The dtype in which autocast computes; None without autocast, where each tensor's own dtype counts."""
         if self._cell.dtype not in _AUTOCAST:
             return None
         return _AUTOCAST[self._cell.dtype] or torch.get_autocast_dtype(self._device)
 
     @property
     def lowest_dtype(self) -> str:
-        """The dtype of the cell; with `as_is` the least precise floating one of weights and inputs, float32 if there is none."""
+        """The dtype of the cell; for `as_is` the least precise floating dtype of weights and inputs, or float32 without any."""
         if self._cell.dtype != AS_IS:
             return self._cell.dtype
         given = [leaf for leaf in _pytree.tree_leaves((self._args, self._kwargs)) if isinstance(leaf, torch.Tensor)]
@@ -202,21 +202,21 @@ class Subject:
         return self.computes_in is torch.float16 or self.lowest_dtype == "float16"
 
     def moved(self, given: Built | Inputs) -> Inputs:
-        """Inputs on the device, in the dtype of the cell."""
+        """Return inputs moved to the device and cast to the dtype of the cell."""
         device, dtype = self._device, self._dtype
         return Inputs(*(move(value, device, dtype) for value in (given.args, given.kwargs, given.targets)))
 
     @property
     def inputs(self) -> Inputs:
-        """What the next call gets."""
+        """The inputs of the next call."""
         return Inputs(self._args, self._kwargs, self._targets)
 
     def place(self, inputs: Inputs) -> None:
-        """Gives the next calls these inputs. `state` watches the former ones until it is told to follow."""
+        """Set the inputs of the next calls. `state` keeps watching the former inputs until `State.follow`."""
         self._args, self._kwargs, self._targets = inputs.args, inputs.kwargs, inputs.targets
 
     def on(self, inputs: Inputs, call: Callable[[], Any]) -> Callable[[], Any]:
-        """A call that gets these inputs each time."""
+        """Return a call that sets these inputs each time before it runs `call`."""
 
         def placed() -> Any:
             self.place(inputs)
@@ -225,7 +225,7 @@ class Subject:
         return placed
 
     def compiled(self, effective: Effective) -> Callable[[], Any]:
-        """The compiled form; the compiler runs at its first call."""
+        """Return the compiled form; the compiler runs at its first call."""
         self.state.remember()
         config = effective.config
         if config.backend == AHEAD_OF_TIME:
@@ -233,9 +233,9 @@ class Subject:
         compile_as_asked = partial(
             torch.compile,
             backend=config.backend,
-            # mode is already part of the options; torch takes no options at all from other back-ends.
+            # The options already contain the mode; torch accepts no options for other back-ends.
             options=dict(effective.options) or None if config.backend == "inductor" else None,
-            # Marks on the inputs say what is dynamic where that is asked for.
+            # For `MARKS` the marks on the inputs say which dimensions are dynamic.
             dynamic=None if config.dynamic in MARKS else config.dynamic,
             fullgraph=config.fullgraph,
         )
@@ -251,11 +251,11 @@ class Subject:
         return self._step(program, update, marks_steps)
 
     def outputs(self, call: Callable[[], Any], seed: int = SEED, calls: int = 1) -> Snapshot:
-        """Runs a call from the kept state under a fixed seed, or several in a row, of which the last one's outputs are kept.
+        """Make `calls` calls in a row from the kept state under a fixed seed, and return a snapshot of the last one.
 
-        The form of these outputs is `layout` until the next run.
-        Returns clones of the outputs, of a training step also of the loss and the gradients, and of the state that it changed.
-        Once `eager_runs` has chosen a scale, gradients are that many times as large.
+        The snapshot has clones of the outputs, for a training step also of the loss and the gradients, and of the changed
+        state. The form of the outputs is in `layout` until the next run. Gradients are multiplied by the scale that `eager_runs`
+        has chosen.
         """
         with checking():
             self.state.put_back()
@@ -279,17 +279,17 @@ class Subject:
             for name, tensor in self._with_gradients():
                 if tensor.grad is not None:
                     found |= leaves_of(f"{GRADIENT}{name!r}]", tensor.grad)
-                    tensor.grad = None  # of a large model both would take as much as its weights, twice
+                    tensor.grad = None  # a large model's gradients and clones would take twice its weights' memory
             return found | self.state.changed()
 
     def _with_gradients(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The parameters, and the inputs that ask for a gradient."""
+        """Yield the parameters, and the inputs that require a gradient, with their names."""
         yield from self.model.named_parameters()
         leaves = [leaf for leaf in _pytree.tree_leaves((self._args, self._kwargs)) if isinstance(leaf, torch.Tensor)]
         yield from ((f"input {number}", leaf) for number, leaf in enumerate(leaves) if leaf.requires_grad)
 
     def gradient_graph(self, call: Callable[[], Any]) -> GradientGraph:
-        """Return the gradient graph of one more training step, as it was before the backward pass."""
+        """Make one more training step and return its gradient graph, as it is before the backward pass."""
         self._looks_at_graph, self._timed = True, False
         try:
             call()
@@ -298,10 +298,10 @@ class Subject:
             self._looks_at_graph, self._timed = False, True
 
     def eager_runs(self) -> EagerRuns:
-        """Two eager runs under one seed and a third under another, in deterministic kernels as far as there are some.
+        """Run eager twice under one seed and once under another, in deterministic kernels as far as there are any.
 
-        In float16 the backward pass begins with a scale from here on, in compiled programs and twins too. Its gradients are
-        else often below float16's smallest number, and what is compared is what rounding to zero has left of them.
+        For float16 this also chooses the scale of the loss for all later compared steps, of compiled programs and twins too.
+        Else many gradients are below float16's smallest number, and rounding to zero decides the comparison.
         """
         for strict in (True, False):
             try:
@@ -325,7 +325,7 @@ class Subject:
         raise AssertionError("the second turn returns or raises")
 
     def _choose_scale(self) -> None:
-        """Choose a quarter of the largest scale at which eager's gradients are finite; 1 where nothing is scaled."""
+        """Set the scale to a quarter of the largest at which eager's gradients are finite; 1 if not training in float16."""
         self._scale = 1.0
         if not (self._training and self._computes_in_float16):
             return
@@ -342,9 +342,9 @@ class Subject:
             return later if identical(first, later) else None
 
     def twin(self, dtype: torch.dtype | None = None, device: str | None = None) -> Subject:
-        """Copy it into a higher precision without autocast, for the reference, or as it is, for runs of other weights.
+        """Copy this subject, in a higher precision without autocast (for the reference) or unchanged (for runs of other weights).
 
-        The copy starts from the kept state. It is on the same device unless another one is given.
+        The copy starts from the kept state. It is on this subject's device unless another device is given.
         """
         twin = object.__new__(Subject)
         twin._cell = replace(self._cell, dtype="float32" if dtype else self._cell.dtype)
@@ -353,7 +353,7 @@ class Subject:
         # Gradients are not copied: the copy computes its own.
         self.release_gradients()
         self.state.put_back()
-        # Each tensor goes straight into the higher precision: a copy of the model as it is would take memory as well.
+        # Each tensor is copied directly into the higher precision: a plain copy of the model first would take more memory.
         every = [*self.model.parameters(), *self.model.buffers()]
         held = [tensor for tensor in every if type(tensor) in (torch.Tensor, nn.Parameter)]
         wide = deepcopy(self.model, {id(tensor): _widened(tensor, device, dtype) for tensor in held})
@@ -369,13 +369,13 @@ class Subject:
         return twin
 
     def resident(self) -> list[torch.Tensor]:
-        """Return what stays in memory between calls: weights, buffers, inputs and targets."""
+        """Return the tensors that stay in memory between calls: weights, buffers, inputs and targets."""
         given = _pytree.tree_leaves((self._args, self._kwargs, self._targets))
         tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
         return [*self.model.parameters(), *self.model.buffers(), *tensors]
 
     def release_gradients(self) -> None:
-        """Frees the gradients, so that they do not count in the next peak."""
+        """Free the gradients, so that they do not count in the next peak."""
         for _, tensor in self._with_gradients():
             tensor.grad = None
 
@@ -400,17 +400,17 @@ class Subject:
             self.release_gradients()
             with self._autocast():
                 loss, outputs = forward(*self._args, **self._kwargs)
-            # Cloned before the backward pass, which finds them gone as in every step that is timed.
+            # Cloned and deleted before the backward pass, which therefore runs without them, as in every timed step.
             self._made = [kept(output) for output in outputs] if self._keeps_outputs else []
             del outputs
-            if self._looks_at_graph:  # now: after the backward pass a compiled node cannot be asked any more
+            if self._looks_at_graph:  # read now: after the backward pass a compiled node cannot be read any more
                 self._graph = GradientGraph.of(loss.grad_fn)
             if self._timed:
                 loss.backward()
                 if update:
                     update()
             else:
-                # A compiled backward pass takes the scale as an input: what is compared is the timed program.
+                # A compiled backward pass takes the scale as an input, so that the compared program is the timed one.
                 loss.backward(torch.full_like(loss, self._scale))
             made: torch.Tensor = loss.detach()
             return made
@@ -427,10 +427,10 @@ class Subject:
 
 
 def _prepare_for_cpp_wrapper() -> None:
-    """Ask for the C++ wrapper in the configuration of this process, too.
+    """Set `cpp_wrapper` in the Inductor config of this process too.
 
-    torch 2.11 and 2.13 compile the backward graph outside of the options of `torch.compile` and look there for what the wrapper
-    needs: without it a training step on a GPU ends with "CudaKernelParamCache not populated".
+    torch 2.11 and 2.13 compile the backward graph outside of the options of `torch.compile` and read the process's config there:
+    without it a training step on a GPU ends with "CudaKernelParamCache not populated".
     """
     from torch._inductor import config
 
@@ -438,10 +438,10 @@ def _prepare_for_cpp_wrapper() -> None:
 
 
 def _widened(tensor: torch.Tensor, device: str, dtype: torch.dtype | None) -> torch.Tensor:
-    """Return a tensor of its own, in a higher precision if one is given, and a parameter where this is one."""
-    # A step at a time: on the way to the host it would be widened in the device's memory.
+    """Copy a tensor to a device, in a higher precision if one is given; the copy of a parameter is a parameter."""
+    # First moved, then cast: in one step to the host, the tensor would be widened in the device's memory.
     moved = move(move(tensor.detach(), device, None), device, dtype)
-    # What is as wide already, such as integers, is moved without a copy.
+    # A tensor that needs no move and no cast, such as integers, is not copied by `move`.
     own = moved.clone() if (moved.dtype, moved.device) == (tensor.dtype, tensor.device) else moved
     return nn.Parameter(own, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else own
 
@@ -452,7 +452,7 @@ def _has_finite_gradients(made: Snapshot) -> bool:
 
 
 def _optimizer(name: str, model: torch.nn.Module, is_recorded: bool) -> torch.optim.Optimizer | None:
-    """The optimisers of PyTorch's runner (benchmarks/dynamo/common.py, `init_optimizer`)."""
+    """Return the optimiser as PyTorch's runner makes it (benchmarks/dynamo/common.py, `init_optimizer`); None for `none`."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if name == "none":
         return None
@@ -463,9 +463,9 @@ def _optimizer(name: str, model: torch.nn.Module, is_recorded: bool) -> torch.op
 
 
 def cast(model: torch.nn.Module, device: str, dtype: torch.dtype | None) -> torch.nn.Module:
-    """Moves a model to a device and its floating tensors to a dtype, if one is given; complex ones stay complex.
+    """Move a model to a device and cast its floating tensors to a dtype, if one is given; complex tensors stay complex.
 
-    `Module.to` casts a complex tensor to a real dtype, and so drops its imaginary part.
+    `Module.to` would cast a complex tensor to a real dtype and drop its imaginary part.
     """
     tensors = [*model.named_parameters(), *model.named_buffers()]
     kept_complex = {name: tensor for name, tensor in tensors if dtype and tensor.is_complex()}
@@ -485,16 +485,16 @@ def _put(model: torch.nn.Module, name: str, value: torch.Tensor | None) -> None:
 
 
 def move(value: Any, device: str, dtype: torch.dtype | None) -> Any:
-    """Moves every tensor of a structure to a device and its floating tensors to a dtype, if one is given.
+    """Move every tensor of a structure to a device and cast its floating tensors to a dtype, if one is given.
 
-    Complex tensors get the precision of float64 where that is asked for, and keep their own else.
+    Complex tensors are cast to complex128 if the dtype is float64, else they keep their precision.
     """
     if isinstance(value, torch.Tensor):
         if value.is_complex() and dtype is torch.float64:
             dtype = torch.complex128
         elif not value.is_floating_point():
             dtype = None
-        # A leaf stays one: the gradient of an input is kept there.
+        # A leaf stays a leaf: the gradient of an input is kept there.
         return value.detach().to(device=device, dtype=dtype).requires_grad_(value.requires_grad)
     if isinstance(value, Mapping):
         return {key: move(item, device, dtype) for key, item in value.items()}

@@ -1,11 +1,11 @@
-"""How good a kernel could be: its time over the time that its bytes and operations take at the best rates of this device.
+"""The roof of a kernel: the time that its bytes and operations take at the best rates of this device, beside its actual time.
 
-The bytes and operations come from the generated wrapper, which says what each kernel and each call of a library gets; the times
-come from the profile that is taken anyway. So it costs no further pass, and works within cudagraphs, where a profiler sees no
-operator. The best rates are those of a plain copy and a plain matrix product, measured in the same process.
+The bytes and operations come from the generated wrapper, which has the arguments of each kernel and each library call; the times
+come from the profile that is taken anyway. So the roof costs no further pass, and works within cudagraphs, where a profiler sees
+no operator. The best rates are the rates of a plain copy and a plain matrix product, measured in the same process.
 
-A library launches kernels under names of its own. Those between two generated kernels belong to the calls that the wrapper has
-between these two.
+A library launches kernels under names of its own. Library kernels between two generated kernels belong to the calls that the
+wrapper has between these two.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from collector.measure.timing import DeviceEvent, timed_s
 
 #: Device memory for the copy and the product: three matrices of 8192 x 8192 in 16 bits, several times any cache.
 ROOM_BYTES = 3 * 8192 * 8192 * 2
-#: Calls in a row under one clock, and rounds, of which the fastest counts.
+#: Copies, and products, that are timed together, and the number of rounds, of which the fastest counts.
 _COPIES, _PRODUCTS, _ROUNDS = 10, 4, 3
-#: Kernels that are kept, those that lose most, and characters of a name.
+#: The most kernels that are kept (the ones that lose most), and the most characters of a name.
 _KEPT, _NAME = 24, 160
-#: What the driver copies on the device, as cudagraphs do with inputs: at the rate of a plain copy, so at the roof.
+#: The name of the driver's copies on the device, such as a cudagraph's of inputs: they are plain copies and count as at the roof.
 _PLAIN_COPY = "Memcpy DtoD"
-#: A cell has a share of the roof if the work is known of kernels that take this part of its device time.
+#: The least part of a cell's device time in kernels with known work; with less the cell has no share of the roof.
 _KNOWN = 0.8
 _PRODUCTS_IN = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _PRODUCT_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _PRODUCTS_IN}
-#: Where in the arguments of ATen's attention it says that each row sees only those before it: half of the operations.
+#: The position of `is_causal` in the arguments of ATen's attention: a causal attention has half of the operations.
 _CAUSAL_AT = {
     "_scaled_dot_product_flash_attention": 4,
     "_scaled_dot_product_efficient_attention": 6,
@@ -50,12 +50,12 @@ _SIGNATURE = re.compile(r"^def \w+\(([^)]*)\)", re.MULTILINE)
 
 
 class NoRoofError(Exception):
-    """There is no share of the roof; the text says why."""
+    """A roof that cannot be computed; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a call must do at least: bytes read and written once each, and operations on numbers of a dtype."""
+    """The least work of a call: bytes read and written once each, and operations on numbers of a dtype."""
 
     bytes: float
     operations: float = 0.0
@@ -64,13 +64,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """The best rates of this device: bytes read and written in a second by a copy, operations of a product by dtype."""
+    """The best rates of this device: bytes that a copy reads and writes in a second, and operations of a product by dtype."""
 
     bytes_per_s: float
     operations_per_s: Mapping[str, float]
 
     def ideal_ms(self, work: Work | None) -> float | None:
-        """Return the time that the slower of copy and product takes; None where the work or the rate is not known."""
+        """Return the larger of the times for the bytes and for the operations; None if the work or a rate is unknown."""
         if work is None:
             return None
         rate = self.operations_per_s.get(work.dtype)
@@ -86,7 +86,7 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A call as the wrapper has it: a generated kernel's name, or a library's function with its sizes."""
+    """A call in a wrapper, with its work; the label is a generated kernel's name, or a library's function with its sizes."""
 
     label: str
     is_kernel: bool
@@ -95,7 +95,7 @@ class Expected:
 
 @dataclass(slots=True)
 class KernelRoof:
-    """A kernel, or the calls of a library between two kernels: times per call, and the ideal, None where it is not known."""
+    """A kernel, or the library calls between two kernels: launches, time and ideal time (None if unknown) per call."""
 
     name: str
     launches: float = 0.0
@@ -110,32 +110,32 @@ class KernelRoof:
 
     @property
     def lost_ms(self) -> float:
-        """Return by how much it is slower than its ideal; what a cache serves can be faster, and loses nothing."""
+        """The time above the ideal, 0 if that is unknown; a kernel that a cache serves can be faster, and loses nothing."""
         return 0.0 if self.ideal_ms is None else max(0.0, self.ms - self.ideal_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """The kernels of one call, those that lose most first. `share` is ideal over device time of those whose work is known."""
+    """The kernels of one call, the one that loses most first. `share` is the ideal over the device time of known kernels."""
 
     kernels: list[KernelRoof] = field(default_factory=list)
 
     @property
     def known(self) -> float:
-        """Return the part of the device time that is of kernels with known work."""
+        """The part of the device time in kernels with known work."""
         total = sum(kernel.ms for kernel in self.kernels)
         return sum(kernel.ms for kernel in self.kernels if kernel.ideal_ms is not None) / total if total else 0.0
 
     @property
     def share(self) -> float | None:
-        """Return the ideal time over the time; None where the work is known of less than 80 % of the device time."""
+        """The ideal over the actual time of kernels with known work; None if they have less than 80 % of the device time."""
         if self.known < _KNOWN:
             return None
         times = [(kernel.ms, kernel.ms - kernel.lost_ms) for kernel in self.kernels if kernel.ideal_ms is not None]
         return sum(ideal for _, ideal in times) / sum(ms for ms, _ in times)
 
     def to_json(self) -> dict[str, Any]:
-        """Return [name, launches, ms, ideal ms] of the kernels that lose most, and of how much the work is known."""
+        """Return the part of the device time with known work, and [name, launches, ms, ideal ms] of kernels that lose most."""
         rows = [
             [kernel.name[:_NAME], round(kernel.launches, 3), round(kernel.ms, 6), round(kernel.ideal_ms, 6)]
             for kernel in self.kernels[:_KEPT]
@@ -145,10 +145,10 @@ class Roof:
 
 
 def expected_calls(code: Code, texts: Mapping[str, str]) -> list[Expected]:
-    """Return what the wrappers of all graphs call, in the order of their compilation.
+    """Return the calls of the wrappers of all graphs, in the order of their compilation.
 
     Raises:
-        NoRoofError: a wrapper is not stored, or no Python.
+        NoRoofError: a wrapper is not stored, or is not Python.
     """
     try:
         calls = [call for graph in code.graphs for call in calls_of(graph, texts)]
@@ -165,8 +165,8 @@ def expected_calls(code: Code, texts: Mapping[str, str]) -> list[Expected]:
 def kernel_work(call: Call, text: str) -> Work | None:
     """Return the work of a generated kernel from its arguments; None for a Triton template that is no plain product.
 
-    A tensor that is larger than what the kernel goes over is read in part, where it is sliced or gathered from: as often as
-    the kernel's text loads from it. Inductor estimates its `kernel_num_gb` in the same way.
+    If a tensor is larger than the range of the kernel, the kernel reads only a part of it (a slice or a gather): the size of the
+    range for each load in the kernel's text. Inductor estimates its `kernel_num_gb` in the same way.
     """
     signature = _SIGNATURE.search(text)
     if signature is None or not all(tensor.item_bytes for tensor in call.tensors):
@@ -181,17 +181,17 @@ def kernel_work(call: Call, text: str) -> Work | None:
         if not isinstance(value, TensorLayout):
             continue
         counts = [len(re.findall(rf"tl\.{access}\({name}\b", text)) for access in ("load", "store", "atomic_add")]
-        # What is reached in another way, such as by a descriptor, counts once.
+        # A tensor that is accessed in another way, such as by a descriptor, counts once.
         uses = [count for count in counts if count] or [1]
         total += value.item_bytes * sum(min(value.elements, count * covered) for count in uses)
     return Work(total)
 
 
 def _product_work(call: Call, given: Mapping[str, Any]) -> Work | None:
-    """Return the work of a template for a matrix product or a convolution, by the names that it has for its operands.
+    """Return the work of a template for a matrix product or a convolution; `given` has its operands by the template's names.
 
-    A product gets its operands in the form in which they were allocated, so the length of its sums comes from their elements:
-    of [b, m, k] and [b, k, n] to [b, m, n] it is the root of bmk * bkn / bmn / b.
+    A product gets its operands with the shapes in which they were allocated, so the length k of its sums comes from the numbers
+    of elements: for [b, m, k] times [b, k, n] to [b, m, n] it is the root of bmk * bkn / bmn / b.
     """
     result = given.get("out_ptr0")
     one, other = given.get("arg_A"), given.get("arg_B")
@@ -209,7 +209,7 @@ def _product_work(call: Call, given: Mapping[str, Any]) -> Work | None:
 
 
 def library_work(call: Call) -> Work | None:
-    """Return the work of a library's call by torch's own formulas; None where torch has none, or something is not known."""
+    """Return the work of a library call by torch's own formulas; None if torch has no formula or an argument is unknown."""
     tensors = [*call.tensors, *([call.out] if call.out else [])]
     name = {"bias_addmm": "addmm"}.get(call.name, call.name)
     arguments = [value.size if isinstance(value, TensorLayout) else value for value in call.arguments]
@@ -218,7 +218,7 @@ def library_work(call: Call) -> Work | None:
     if name == "convolution" and call.keywords:
         arguments = [*arguments[:2], *(call.keywords.get(word) for word in _CONVOLUTION)]
     elif name == "convolution_backward" and len(arguments) > 10:
-        # torch's formula knows no groups. Each gradient takes as many operations as the convolution.
+        # torch's own formula for it ignores groups. Each gradient takes as many operations as the convolution.
         factor, out = float(sum(map(bool, arguments[10][:2]))), arguments[0]
         name, arguments = "convolution", arguments[1:8]
     at = _CAUSAL_AT.get(name)
@@ -241,7 +241,7 @@ def _all_bytes(tensors: Iterable[TensorLayout]) -> float:
 def compare_with_ideal(
     events: Sequence[DeviceEvent], calls: int, expected: Sequence[Expected], ceilings: Ceilings
 ) -> Roof:
-    """Return the kernels of one of `calls` calls with their ideal times; `events` are of the device, in their order."""
+    """Return the kernels of one of `calls` calls with their ideal times; `events` are the device's, in order."""
     found = _Matching(expected, ceilings)
     each, rest = divmod(len(events), calls)
     for number, event in enumerate(events):
@@ -256,13 +256,13 @@ def compare_with_ideal(
 
 
 class _Matching:
-    """Goes through the events of a profile and the calls of the wrappers side by side."""
+    """A matching of the events in a profile with the calls of the wrappers, in order."""
 
     def __init__(self, expected: Sequence[Expected], ceilings: Ceilings) -> None:
         self.kernels: dict[str, KernelRoof] = {}
         self._ideal_ms: dict[str, list[float | None]] = {}
         self._ranks: dict[str, list[int]] = {}
-        #: The library's calls before each generated kernel, and behind the last one.
+        #: The library calls before each generated kernel, and after the last one.
         self._before: list[list[tuple[str, float | None]]] = [[]]
         self._at, self._pending = -1, list[DeviceEvent]()
         for one in expected:
@@ -275,7 +275,7 @@ class _Matching:
                 self._before[-1].append((one.label, ideal_ms))
 
     def take(self, event: DeviceEvent) -> None:
-        """Count an event: a generated kernel, or a library's kernel that waits for the next one of those."""
+        """Count an event: a copy or a generated kernel at once, a library's kernel when the next generated kernel comes."""
         if event.name.startswith(_PLAIN_COPY):
             ms = event.duration_ns / 1e6
             self.kernels.setdefault(event.name, KernelRoof(event.name)).add(ms, ms)
@@ -289,7 +289,7 @@ class _Matching:
             self._assign(self._before[at])
         elif at == 0 and last == len(self._before) - 2:
             self._assign(self._before[-1] + self._before[0])
-        else:  # something else was called between: what belongs to what is not known
+        else:  # generated kernels in an unexpected order: the library's kernels between them cannot be matched
             self._assign([])
         self._at = at
         known = [ideal for ideal in self._ideal_ms[event.name] if ideal is not None]
@@ -297,12 +297,12 @@ class _Matching:
         self.kernels.setdefault(event.name, KernelRoof(event.name)).add(event.duration_ns / 1e6, ideal_ms)
 
     def end(self) -> None:
-        """Give what is behind the last generated kernel to the calls there; the next event begins another call."""
+        """Match the kernels after the last generated kernel with the library calls there; the next event begins another call."""
         self._assign(self._before[-1] if self._at == len(self._before) - 2 else [])
         self._at = -1
 
     def _assign(self, calls: Sequence[tuple[str, float | None]]) -> None:
-        """Give the kernels that wait to these calls of a library."""
+        """Match the waiting kernels with these library calls; without calls their ideal is unknown."""
         spent_ms = sum(event.duration_ns for event in self._pending) / 1e6
         if self._pending and calls:
             counts = Counter(label for label, _ in calls)
@@ -317,7 +317,7 @@ class _Matching:
 
 
 def measure_ceilings(device: str, dtypes: Iterable[str]) -> Ceilings:
-    """Measure a plain copy, and a plain product in each of these dtypes, under the switches of this process.
+    """Measure the rates of a plain copy, and of a plain product in each of these dtypes, under the switches of this process.
 
     Raises:
         NoRoofError: the device has no room for them.
@@ -338,7 +338,7 @@ def measure_ceilings(device: str, dtypes: Iterable[str]) -> Ceilings:
 
 
 def _matrices(room: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return three square matrices in the same memory. Their numbers are random: a product of zeros takes less power."""
+    """Return three square matrices in `room`. The factors are random, since a product of zeros takes less power."""
     side = 8192 if dtype.itemsize <= 2 else 4096
     numbers = room.view(dtype)
     one, other, result = (numbers[at * side**2 : (at + 1) * side**2].view(side, side) for at in range(3))
@@ -349,7 +349,7 @@ def _matrices(room: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, tor
 
 
 def _best_s(call: Any, times: int, device: str) -> float:
-    """Return the seconds of one call in the fastest of some rounds, each of several calls in a row."""
+    """Return the seconds of one call in the fastest of `_ROUNDS` rounds, each of `times` calls in a row."""
 
     def several() -> None:
         for _ in range(times):

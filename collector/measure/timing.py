@@ -1,4 +1,4 @@
-"""Wall-clock samples of calls, how well they determine their median, and a separate profiler pass."""
+"""Wall-clock samples of calls, the precision of their medians, and a separate profiler pass."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Call = Callable[[], Any]
 
 #: The 97.5 % quantile of the normal distribution, for a 95 % interval.
 _Z = 1.959964
-#: Fewer samples than this give no interval.
+#: The fewest samples that give an interval.
 _FEWEST = 6
 #: torch's instruction counter returns -1 as an unsigned number where the kernel or the container forbids it.
 _NO_COUNT = 1 << 63
 
 
 class CallTime(NamedTuple):
-    """Seconds of one call from an idle device to an idle device, and those until it returned to the host."""
+    """Seconds of one call from an idle device to an idle device, and seconds until it returned to the host."""
 
     whole_s: float
     returned_s: float
@@ -38,7 +38,7 @@ class CallTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Milliseconds of each call in their order, as `CallTime` has them."""
+    """Milliseconds of each call, in order, with the two times of `CallTime`."""
 
     ms: list[float] = field(default_factory=list)
     returned_ms: list[float] = field(default_factory=list)
@@ -68,9 +68,9 @@ def timed_s(call: Call, device: str) -> float:
 
 
 def settle(eager: Call, compiled: Call, device: str, limit_s: float = 0.05, within: float = 0.05) -> int:
-    """Calls both forms in turn until the last three compiled calls agree to `within`, or `limit_s` is spent.
+    """Call both forms in turn until the last three compiled calls agree to `within`, or `limit_s` is spent.
 
-    This keeps rising clocks and cold host caches out of the samples. Returns the number of rounds.
+    This keeps rising clocks and cold host caches out of the samples. Return the number of rounds.
     """
     deadline = time.perf_counter() + limit_s
     took: list[float] = []
@@ -92,9 +92,9 @@ def interleaved(
 ) -> list[Samples]:
     """Take a sample of each call in each of `rounds` rounds, so that drift affects all calls equally.
 
-    With `every` a call is in each round (1), in every other (2), in every third (3). Stops early once
-    `limit_s` seconds are spent, but not before five rounds. With a `precision` it continues until all medians are known to
-    that fraction, up to ten times `rounds`.
+    `every` has a number for each call: the call is in each round (1), in every other (2), in every third (3). Stop early once
+    `limit_s` seconds are spent, but not before five rounds. With a `precision` continue until all medians are known to that
+    fraction, up to ten times `rounds`.
     """
     samples = [Samples() for _ in calls]
     deadline = time.perf_counter() + limit_s
@@ -111,7 +111,7 @@ def interleaved(
 
 @contextmanager
 def garbage_collection_off() -> Iterator[None]:
-    """Keeps Python's cyclic garbage collector from running inside a sample. Collect once before."""
+    """Turn Python's cyclic garbage collector off in this context, so that it runs in no sample. Collect once before."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -122,9 +122,9 @@ def garbage_collection_off() -> Iterator[None]:
 
 
 def counted(action: Callable[[], float]) -> tuple[float, int | None]:
-    """The result of `action`, and the user-space instructions that this thread retired in it.
+    """Run an action; return its result and the user-space instructions that this thread retired in it.
 
-    None where the machine cannot count (Linux perf events). Compile workers and other threads are not counted.
+    The count is None if the machine cannot count (Linux perf events). Compile workers and other threads are not counted.
     """
     end = counter_from_here()
     try:
@@ -135,7 +135,7 @@ def counted(action: Callable[[], float]) -> tuple[float, int | None]:
 
 
 def counter_from_here() -> Callable[[], int] | None:
-    """Begin to count this thread's user-space instructions; the returned function ends that. None where that is forbidden."""
+    """Begin to count this thread's user-space instructions; return the function that ends the count, or None if forbidden."""
     try:
         from torch._C import _instruction_counter as counter
     except ImportError:  # not in this build
@@ -152,7 +152,7 @@ def counter_from_here() -> Callable[[], int] | None:
 
 
 def relative_half_width(samples: Sequence[float]) -> float | None:
-    """Half the 95 % confidence interval of the median, divided by the median; None for fewer than six samples.
+    """Return half the 95 % confidence interval of the median, divided by the median; None for fewer than six samples.
 
     The interval lies between the order statistics `(n - z sqrt(n)) / 2` and `1 + (n + z sqrt(n)) / 2`, rounded (Conover,
     Practical Nonparametric Statistics, section 3.2). Differences between processes are not in it.
@@ -167,7 +167,7 @@ def relative_half_width(samples: Sequence[float]) -> float | None:
 
 
 def drift(samples: Sequence[float]) -> float | None:
-    """The median of the last third over that of the first third, minus one; None for fewer than six samples.
+    """Return the median of the last third over the median of the first third, minus one; None for fewer than six samples.
 
     A value far from zero means that clock, temperature or a cache had not settled.
     """
@@ -182,21 +182,21 @@ def _is_precise(samples: Sequence[float], wanted: float) -> bool:
     return width is not None and width <= wanted
 
 
-#: Kernels kept by name, those that take longest; the rest is summed under "(other)".
+#: The most kernels that are kept by name, by their time; the rest is summed under "(other)".
 _KEPT = 24
 #: The name of an event in which the allocator hands memory out.
 _MEMORY = "[memory]"
-#: The end of the name of what launches a graph, in CUDA's runtime and in its driver.
+#: The endings of the functions that launch a graph, in CUDA's runtime and in its driver.
 _GRAPH_LAUNCH = ("GraphLaunch", "GraphLaunch_ptsz")
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """Device time of one call.
+    """The device time of one call.
 
     `busy_ms` is the length of the union of all device intervals: the median over the calls, since a process that uses the
-    GPU for some milliseconds makes one call longer. It is the mean where calls differ in their number of kernels. `kernels`
-    lists [name, launches, ms] per call, in the mean.
+    GPU for some milliseconds makes one call longer, or the mean if calls differ in their number of kernels. `kernels` lists
+    [name, launches, ms] per call, in the mean.
     """
 
     busy_ms: float
@@ -205,10 +205,10 @@ class DeviceTime:
 
 @dataclass(frozen=True, slots=True)
 class GraphUse:
-    """What of one call's work on the device was launched with a CUDA graph.
+    """The part of one call's work on the device that CUDA graphs launched.
 
-    `launches` counts the graphs, `share` is the part of the device time of kernels and copies that ran in them, and
-    `outside` has the others as [name, launches, ms] per call, as `DeviceTime.kernels` does; `kernels_outside` is their number.
+    `launches` counts the graphs, and `share` is the part of the device time in kernels and copies that ran in them. `outside` has
+    all other kernels and copies as [name, launches, ms] per call, as in `DeviceTime.kernels`; `kernels_outside` is their number.
     """
 
     launches: float
@@ -219,14 +219,14 @@ class GraphUse:
 
 @dataclass(frozen=True, slots=True)
 class DeviceEvent:
-    """A kernel or a copy that ran on the device, by its whole name, for so many nanoseconds."""
+    """A kernel or a copy that ran on the device: its whole name and its duration."""
 
     name: str
     duration_ns: int
 
 
 def warm_up(device: str) -> None:
-    """Starts and stops the profiler once, since its first start in a process takes longer than the calls."""
+    """Start and stop the profiler once, since its first start in a process takes longer than the calls."""
     kind = device_named(device)
     with _profiler():
         torch.zeros(1, device=kind.torch_name)
@@ -234,7 +234,7 @@ def warm_up(device: str) -> None:
 
 
 def record(call: Callable[[], Any], calls: int, device: str) -> profile:
-    """Profile `calls` calls on an accelerator. The profiler is read later, when the machine need not be quiet."""
+    """Profile `calls` calls on an accelerator. Read the returned profiler later, when the machine need not be quiet."""
     finish = device_named(device).synchronize
     finish()
     with _profiler() as profiler:
@@ -246,7 +246,7 @@ def record(call: Callable[[], Any], calls: int, device: str) -> profile:
 
 
 def host_spans(profiler: profile) -> list[Span]:
-    """Return the profiler's events of the host."""
+    """Return the profiler's events on the host, without memory events."""
     return [
         Span(event.name(), event.device_resource_id(), event.start_ns(), event.start_ns() + event.duration_ns())
         for event in _raw_events(profiler)
@@ -255,24 +255,24 @@ def host_spans(profiler: profile) -> list[Span]:
 
 
 def device_time(profiler: profile, calls: int) -> DeviceTime | None:
-    """The device-busy time of one of `calls` calls and its kernels; None if the profiler saw no device activity."""
+    """Return the device-busy time of one of `calls` calls and its kernels; None if the profiler saw no device activity."""
     events = _work(_raw_events(profiler))
     if not events:
         return None
-    # Counted from the first event: nanoseconds since 1970 exceed what a float holds exactly.
+    # Counted from the first event, since a float cannot hold nanoseconds since 1970 exactly.
     origin = min(event.start_ns() for event in events)
     spans = sorted((float(event.start_ns() - origin), float(event.duration_ns())) for event in events)
     return DeviceTime(busy_ms(spans, calls), _table(events, calls))
 
 
 def device_events(profiler: profile) -> list[DeviceEvent]:
-    """Return what ran on the device, in the order in which it began."""
+    """Return the kernels and copies that ran on the device, in the order of their starts."""
     events = sorted(_work(_raw_events(profiler)), key=lambda event: event.start_ns())
     return [DeviceEvent(event.name(), event.duration_ns()) for event in events]
 
 
 def quieter(passes: Sequence[profile], calls: int) -> profile:
-    """Return the pass with the shorter device time of a call; the first where the profiler saw no device activity."""
+    """Return the pass with the shortest device time of a call; the first pass if the profiler saw no device activity."""
 
     def busy(one: profile) -> float:
         found = device_time(one, calls)
@@ -282,9 +282,9 @@ def quieter(passes: Sequence[profile], calls: int) -> profile:
 
 
 def graph_use(profiler: profile, calls: int) -> GraphUse | None:
-    """What of one of `calls` calls ran in CUDA graphs; None if the profiler saw no device activity.
+    """Return the part of one of `calls` calls that ran in CUDA graphs; None if the profiler saw no device activity.
 
-    CUPTI gives what a graph runs the correlation id of the graph's launch.
+    CUPTI gives the kernels of a graph the correlation id of the graph's launch.
     """
     raw = _raw_events(profiler)
     launches = [
@@ -315,7 +315,7 @@ def _on_device(event: Any) -> bool:
 def busy_ms(spans: Sequence[tuple[float, float]], calls: int) -> float:
     """Return the milliseconds in which the device was busy in one of `calls` calls, each from an idle device to an idle one.
 
-    `spans` are start and length in nanoseconds, in the order of their starts.
+    `spans` has start and length of each kernel or copy in nanoseconds, in the order of their starts.
     """
     ends = [(start, start + length) for start, length in spans]
     each, rest = divmod(len(ends), calls)
@@ -329,7 +329,7 @@ def _profiler() -> profile:
 
 
 def _annotation(event: Any) -> bool:
-    # A user annotation covers the gaps between kernels too; torch 2.7 has no flag for it, there the name tells.
+    # A user annotation covers the gaps between kernels too. torch 2.7 has no flag for annotations, so the name decides there.
     flag = getattr(event, "is_user_annotation", None)
     return bool(flag()) if flag else event.name().startswith(("ProfilerStep", "Torch-Compiled Region", "## "))
 

@@ -1,10 +1,11 @@
-"""Autotuning results shared between processes, and what a first compiled call spends on autotuning.
+"""Autotuning results that processes share, and the time that a first compiled call spends on autotuning.
 
 Autotuning times nearly equal candidates, so two processes of one program may choose differently, and their latencies differ
-by percents. With a folder, the first process that tunes a kernel decides; later ones, of any build of torch, get its result
-written into their caches before they compile the kernel. Kernels are identified by their source without their own name, which
-ends with a running number, so that a kernel is found where another program has one more before it. Operations (matrix products,
-convolutions) are identified by Inductor's own keys. A C++ wrapper's kernels keep their binaries, and are found all the same.
+by percents. With a shared folder the first process that tunes a kernel decides; later processes, of any build of torch, write its
+result into their caches before they compile the kernel. Kernels are identified by their source without their own name, which
+ends with a running number, so that a kernel is found even if another program has one more kernel before it. Operations (matrix
+products, convolutions) are identified by Inductor's own keys. Whether a kernel keeps its binary, as for a C++ wrapper, does not
+matter.
 
     FOLDER/SYSTEM/SUITE.MODEL.PHASE.DTYPE.BATCH.json
         {"kernels": {KERNEL: {HASH OF THE CANDIDATES: {"torch": [GIT, ...], "chosen": {...}}}},
@@ -12,9 +13,10 @@ convolutions) are identified by Inductor's own keys. A C++ wrapper's kernels kee
 
 SYSTEM is Inductor's hash of GPU, CUDA and Triton.
 
-Inductor's functions that choose among candidates are wrapped; the names are those of torch 2.7 to 2.13. Where one is missing,
-its work counts as compilation. Torch's own columns (`compile_time_autotune_time_us`, `runtime_triton_autotune_time_us`) are not
-enough: they leave out the candidates that the scheduler compiles, and configurations of a kernel that workers compile.
+To know the time of tuning, Inductor's functions that choose among candidates are wrapped, by their names in torch 2.7 to 2.13.
+The work of a function that a torch lacks counts as compilation. torch's own fields (`compile_time_autotune_time_us`,
+`runtime_triton_autotune_time_us`) are not enough: they leave out candidates that the scheduler compiles, and configurations of a
+kernel that workers compile.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ from collector.measure.timing import counter_from_here
 from collector.process.outcome import Span
 from collector.vocabulary import Cell, short_hash
 
-#: Raised by a read-only folder, a foreign file or a torch that keeps its results elsewhere: none may cost a measurement.
+#: Errors of a read-only folder, a foreign file, or a torch that keeps its results elsewhere. They must not fail a measurement.
 _DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError, ImportError)
 
 
 class SharedTuning:
-    """The results for one cell's model: call `lay_in` before it compiles and `keep` afterwards.
+    """The shared results of autotuning for a cell's model. Call `lay_in` before the cell compiles and `keep` afterwards.
 
-    All configs of a model share them, so that two configs do not differ by chance.
+    All configs of a model share the results, so that two configs do not differ by chance.
     """
 
     def __init__(self, folder: Path, cell: Cell) -> None:
@@ -61,7 +63,7 @@ class SharedTuning:
         self._operations = 0
 
     def lay_in(self) -> None:
-        """Writes the known results into this process's caches: those of kernels once their source is known.
+        """Write the shared results into this process's caches, a kernel's choice just before the kernel is compiled.
 
         An unreadable file counts as empty.
         """
@@ -81,9 +83,10 @@ class SharedTuning:
             keep_choices(CachingAutotuner, self._laid)
 
     def _lay_in(self, source: str, file: Path) -> None:
-        """Writes the choice for a kernel, if there is one, where Inductor will look for it.
+        """Write the shared choice for a kernel, if there is one, to the file in which Inductor looks for it.
 
-        A choice that is there already is that of an earlier process. This one times the program of that one, and keeps to it.
+        If that file has a choice already, an earlier process of the cell made it: this process times that process's program, and
+        keeps the choice.
         """
         kernel, place = _in_cache(file), _choice_file(_in_cache(file))
         if kernel in self._seen or place is None:
@@ -96,7 +99,7 @@ class SharedTuning:
             place.write_text(json.dumps(choice))
 
     def keep(self) -> dict[str, Any]:
-        """Adds the results of this process that were not known. Returns counts for the details, or why nothing was kept."""
+        """Add this process's new results to the shared ones; return counts for the details, or why nothing was kept."""
         try:
             return self._keep()
         except _DAMAGE as error:
@@ -135,32 +138,32 @@ class SharedTuning:
 
 
 def file_name(cell: Cell) -> str:
-    """Return a file's name for what the cells of a model share, without a suffix."""
+    """Return the name, without a suffix, of the file or folder that the cells of a model share."""
     words = (cell.suite, cell.model, cell.phase.value, cell.dtype, str(cell.batch_size))
     return ".".join(re.sub(r"[^\w-]+", "_", word) for word in words)
 
 
 def shared_where_asked(cell: Cell, folder: str) -> SharedTuning | None:
-    """The choices for a cell in `folder`, or None if that is empty (`Settings.shared_tuning`)."""
+    """Return the shared results for a cell in `folder`, or None if `folder` is "" (`Settings.shared_tuning`)."""
     return SharedTuning(Path(folder), cell) if folder else None
 
 
-#: Where the source of a kernel says its name, and whether its binary is kept, as a C++ wrapper needs it.
+#: The parts of a kernel's source with its name, and with the switch that keeps its binary, which a C++ wrapper needs.
 _NAMED, _KEPT_BINARY = re.compile(r"'kernel_name': '([^']+)'"), re.compile(r"'store_cubin': \w+")
 
 
 def kernel_id(source: str) -> str:
-    """Return what two kernels share that are tuned alike: their source but for their own name and the keeping of their binary."""
+    """Return a hash of a kernel's source without its own name and the switch that keeps its binary: kernels of equal tuning."""
     if named := _NAMED.search(source):
         source = re.sub(rf"\b{re.escape(named[1])}\b", KERNEL, source)
     return short_hash(_KEPT_BINARY.sub("", source).strip(), 32)
 
 
 def before_kernels_load(compiler: Any, codecache: Any, lay_in: Callable[[str, Path], None]) -> None:
-    """Wraps `AsyncCompile.triton` and `codecache.write` in this process: `lay_in` gets each source and the file it is in.
+    """Wrap `AsyncCompile.triton` and `codecache.write` in this process: `lay_in` gets each kernel's source and file.
 
-    A kernel that a compile worker loads is written by that worker, which knows nothing of choices: so this process writes it
-    before. Kernels that are compiled to be chosen among are written and loaded by this process.
+    A compile worker would write the source of the kernels that it loads, and it has no shared choices: so this process writes
+    them first. Candidate kernels are written and loaded by this process anyway.
     """
     write, triton = codecache.write, vars(compiler)["triton"]
 
@@ -182,13 +185,13 @@ def before_kernels_load(compiler: Any, codecache: Any, lay_in: Callable[[str, Pa
 
 
 def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
-    """Wraps the methods of `CachingAutotuner` that choose a configuration in this process: they keep to a choice of `laid`.
+    """Wrap the methods of `CachingAutotuner` that choose a configuration in this process: they keep the choices in `laid`.
 
-    Inductor (torch 2.11) takes a stored choice and adds variants of it where a reduction's block could be smaller, or compiles
-    all configurations anew where the choice was such a variant; then it times them. It marks a stored choice of coordinate
-    descent with `config.found_by_coordesc`. Since triton-lang/triton#6595 a config loses the mark when a compile worker sends the
-    kernel back, and Inductor would tune the kernel again. A choice among other candidates, as before a change of heuristics, does
-    not count.
+    Inductor (torch 2.11) takes a stored choice and adds variants of it if a reduction's block could be smaller, or compiles all
+    configurations anew if the choice was such a variant; then it times them. It marks a stored choice of coordinate descent with
+    `config.found_by_coordesc`. Since triton-lang/triton#6595 a config loses the mark when a compile worker sends the kernel
+    back, and Inductor would tune the kernel again. A choice among other candidates, as from before a change of heuristics, is
+    ignored.
     """
     benchmark, tune = autotuner.benchmark_all_configs, autotuner.coordinate_descent_tuning
 
@@ -213,7 +216,7 @@ def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _candidates_hash(kernel: Any) -> str | None:
-    """Return the hash of a kernel's candidates, as Inductor saves it with the choice; None where this torch does not keep it."""
+    """Return the hash of a kernel's candidates that Inductor saves with the choice; None if this torch does not keep it."""
     return getattr(getattr(kernel.save_cache_hook, "__self__", None), "configs_hash", None)
 
 
@@ -223,28 +226,28 @@ def _is_of(config: Any, choice: Mapping[str, Any]) -> bool:
 
 
 def _for_this_torch(by_candidates: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The result of this build of torch, else the first one: Inductor refuses it if the candidates differ."""
+    """Return the choice of this build of torch, else the first choice; Inductor refuses it if the candidates differ."""
     entries = [entry for entry in by_candidates.values() if isinstance(entry.get("chosen"), dict)]
     mine = [entry for entry in entries if torch.version.git_version in entry.get("torch", ())]
     return next((dict(entry["chosen"]) for entry in [*mine, *entries]), None)
 
 
 def _chosen_here() -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Each kernel's file in this process's cache whose configuration was chosen among several, with the choice."""
+    """Yield the file of each kernel in this process's cache whose configuration was chosen among several, with the choice."""
     for source in sorted(_cache_folder().glob("??/*.py")):
         file = _choice_file(_in_cache(source))
         if file and (choice := _read(file)):
-            # This key names a binary in this process's cache, which no other process has.
+            # The key left out names a binary in this process's cache, which no other process has.
             yield source, {key: value for key, value in choice.items() if key != "triton_cache_hash"}
 
 
 def _in_cache(file: Path) -> str:
-    """A kernel's file as `xy/cxyz.py`, as Inductor calls it by the hash of its source."""
+    """Return a kernel's file as `xy/cxyz.py`, the name that Inductor makes from the hash of its source."""
     return "/".join(file.parts[-2:])
 
 
 def _add_kernel(kernels: dict[str, Any], kernel: str, choice: dict[str, Any]) -> bool:
-    """Keeps a choice unless there is one already. False if that one differs."""
+    """Add a choice unless there is one already for these candidates; return whether the stored choice equals it."""
     entry = kernels.setdefault(kernel, {}).setdefault(str(choice.get("configs_hash")), {"torch": [], "chosen": choice})
     if torch.version.git_version not in entry["torch"]:
         entry["torch"].append(torch.version.git_version)
@@ -252,15 +255,15 @@ def _add_kernel(kernels: dict[str, Any], kernel: str, choice: dict[str, Any]) ->
 
 
 def _are_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two choices are of one configuration, however it was found."""
+    """Return whether two choices have the same configuration, however it was found."""
     how = {"time_taken_ms": 0, "found_by_coordesc": False}
     return {**one, **how} == {**other, **how}
 
 
 def _add(known: dict[str, Any], new: Mapping[str, Any]) -> int:
-    """Adds what is not known yet at any depth: times of candidates, and decisions such as whether to pad a matrix.
+    """Add new entries at any depth: times of candidates, and decisions such as whether to pad a matrix.
 
-    Returns for how many keys something was new.
+    Return the number of top-level keys with something new.
     """
     count = 0
     for key, value in new.items():
@@ -279,7 +282,7 @@ def _cache_folder() -> Path:
 
 
 def _choice_file(kernel: str) -> Path | None:
-    """Where Inductor looks for a kernel's choice; None if this torch keeps them elsewhere or it is no kernel's name."""
+    """Return the file in which Inductor looks for a kernel's choice; None if this torch has another place or no such kernel."""
     if not re.fullmatch(r"\w\w/\w+\.py", kernel):
         return None
     try:
@@ -307,14 +310,14 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _write(file: Path, data: Mapping[str, Any]) -> None:
-    """Writes a file atomically."""
+    """Write a file atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     made = file.with_name(f"{file.name}.{os.getpid()}")
     made.write_text(json.dumps(data))
     made.replace(file)
 
 
-#: By module and class the methods that do nothing but choose. `benchmark*` alone would leave out the candidates' compilation.
+#: Methods, by module and class, that do nothing but choose. `benchmark*` alone would leave out the candidates' compilation.
 _CHOOSING = (
     ("runtime.benchmarking", "Benchmarker", ("benchmark", "benchmark_cpu")),
     ("runtime.benchmarking", "TritonBenchmarker", ("benchmark_gpu",)),
@@ -330,9 +333,9 @@ _CHOOSING = (
 
 @dataclass(slots=True)
 class Tuning:
-    """What was spent: spans on the monotonic clock that may overlap, and instructions of the thread that began it.
+    """The cost of tuning: spans on the monotonic clock that may overlap, and instructions of the thread that began recording.
 
-    `candidates` is the folder in which that thread's candidates are compiled, if they have one of their own.
+    `candidates` is the folder in which candidates of that thread are compiled, or None for Triton's usual one.
     """
 
     spans: list[Span] = field(default_factory=list)
@@ -343,7 +346,7 @@ class Tuning:
 
 
 class _Depth(threading.local):
-    """How deep a thread is in a choice, and in the wait for the kernels of a finished program."""
+    """The depth of nested choices in a thread, and of nested waits for the kernels of a finished program."""
 
     choosing = waiting = 0
 
@@ -369,9 +372,9 @@ def watch() -> None:
 
 @contextmanager
 def recorded(candidates: Path | None = None) -> Iterator[Tuning]:
-    """Record what Inductor spends on tuning in this context, in all threads; nothing unless `watch` was called.
+    """Record the cost of Inductor's tuning in this context, in all threads; nothing is recorded unless `watch` was called.
 
-    With a folder `candidates`, what is compiled to be chosen among is looked for and kept there (`compiled_in`).
+    With a folder `candidates`, candidates are searched and kept there (`compiled_in`).
     """
     global _tuning
     _tuning = found = Tuning(candidates=candidates)
@@ -396,7 +399,7 @@ def _choosing(method: Callable[..., Any]) -> Callable[..., Any]:
         if _tuning is None or _depth.choosing:
             return method(*args, **kwargs)
         begin, count = time.monotonic(), _instructions(_tuning)
-        # What the environment says holds in all threads.
+        # The folder is set by an environment variable, which acts in all threads: so only one thread sets it.
         folder = _tuning.candidates if threading.get_ident() == _tuning.thread else None
         _depth.choosing += 1
         try:
@@ -412,16 +415,16 @@ def _choosing(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _instructions(tuning: Tuning) -> Callable[[], int]:
-    """Begin to count instructions; the returned function ends that. 0 where they are not counted (`timing.counted`)."""
+    """Begin to count instructions; the returned function ends the count. It returns 0 if they cannot be counted."""
     if not tuning.can_count or threading.get_ident() != tuning.thread:
         return int
     end = counter_from_here()
-    tuning.can_count = end is not None  # torch prints a line each time that it is asked in vain
+    tuning.can_count = end is not None  # torch prints a line for each attempt that fails
     return end or int
 
 
 def _waiting(wait: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the wait for the kernels of a finished program: what a process awaits elsewhere are candidates."""
+    """Wrap the wait for the kernels of a finished program; kernels that a process awaits elsewhere are candidates."""
 
     @functools.wraps(wait)
     def noted(*args: Any, **kwargs: Any) -> Any:
@@ -462,15 +465,15 @@ def _precompiled(precompile: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _candidates(kernel: Any) -> int:
-    """Return with how many configurations a kernel was compiled; 0 for what is no Triton kernel."""
+    """Return the number of configurations with which a kernel was compiled; 0 if it is no Triton kernel."""
     results = getattr(kernel, "compile_results", None)
     return len(results) if isinstance(results, list) else 0
 
 
 def _note(kernel: Any, begin: float, *, is_whole: bool) -> None:
-    """Record the time since `begin`, which went into a kernel: all of it, or the share of all configurations but one.
+    """Record the time since `begin`, which a kernel took, as tuning: all of it, or the share of all configurations but one.
 
-    Inductor compiles the configurations of a kernel one after the other in one call, and tells their time together.
+    Inductor compiles the configurations of a kernel one after the other in one call, so only their sum is known.
     """
     end, candidates = time.monotonic(), _candidates(kernel)
     if _tuning is not None and not _depth.choosing and (is_whole or candidates > 1):

@@ -1,4 +1,4 @@
-"""Compiles a cell's program once more in a new process, from the caches that the cell has just filled.
+"""A second compilation of a cell's program, in a new process, from the caches that the cell has just filled.
 
 request (standard input, one line)   {"cell": {...}, "settings": {...}, "modules": [NAME, ...], "headers": FOLDER}
 answer (standard output, last line)  {"seconds": 1.2, "window": [BEGIN, END], "cache_hits": 1}
@@ -27,7 +27,7 @@ _PACKAGES = ("torch", "triton", "sympy", "mpmath", "networkx", "jinja2")
 
 @dataclass(frozen=True, slots=True)
 class WarmCompile:
-    """Seconds of a compilation with full caches, its begin and end on the monotonic clock, and cache hits."""
+    """A compilation with full caches: its seconds, its begin and end on the monotonic clock, and the number of cache hits."""
 
     seconds: float
     window: tuple[float, float]
@@ -35,14 +35,14 @@ class WarmCompile:
 
 
 class NoWarmCompileError(Exception):
-    """The second process gave no result; the text says why in one line."""
+    """A second process without a result; the text says why in one line."""
 
 
 def compile_again(cell: Cell, settings: Settings) -> WarmCompile:
-    """Compiles the cell in a new process that has this one's environment, cores, settings and caches.
+    """Compile the cell in a new process that has this process's environment, cores, settings and caches.
 
-    The new process first imports the modules of this one, so that its compile time contains no imports, like that of a
-    forked cell. Raises `NoWarmCompileError` if it fails or takes too long.
+    The new process first imports the modules of this one, so that its compile time contains no imports, as in a forked cell.
+    Raises `NoWarmCompileError` if it fails or takes too long.
     """
     request = {"cell": cell.to_json(), "settings": settings.to_json(), "modules": _imported(), "headers": _headers()}
     command = [sys.executable, "-m", "collector.measure.warm"]
@@ -63,13 +63,13 @@ def compile_again(cell: Cell, settings: Settings) -> WarmCompile:
 
 
 def _headers() -> str:
-    """The folder in which this torch keeps precompiled C++ headers; empty if it keeps none."""
+    """Return the folder in which this torch keeps precompiled C++ headers; "" if it keeps none."""
     codecache = sys.modules.get("torch._inductor.codecache")
     return str(getattr(codecache, "_HEADER_DIR", ""))
 
 
 def _share_headers(folder: str) -> None:
-    """Makes this process use the folder of the first one; its own is still empty."""
+    """Make this process use the first process's folder of precompiled headers, since its own is still empty."""
     from torch._inductor import codecache
 
     if folder and hasattr(codecache, "_HEADER_DIR"):
@@ -77,7 +77,7 @@ def _share_headers(folder: str) -> None:
 
 
 def _imported() -> list[str]:
-    # Programs that Inductor generated are modules too, but another process does not find their files.
+    # Programs that Inductor generated are modules too, but have no file that another process finds.
     return [name for name, module in list(sys.modules.items()) if name.startswith(_PACKAGES) and _has_file(module)]
 
 
@@ -87,7 +87,7 @@ def _has_file(module: Any) -> bool:
 
 
 def warm_compile(cell: Cell, settings: Settings) -> WarmCompile:
-    """Builds the cell's model here and times its first compiled call, less a later one."""
+    """Build the cell's model in this process and return the time of its first compiled call, less a later call."""
     from torch._dynamo.utils import counters
 
     from collector.measure.dynamic_shapes import load
@@ -96,7 +96,7 @@ def warm_compile(cell: Cell, settings: Settings) -> WarmCompile:
     from collector.templates import resolve_config
     from collector.zoo.registry import find
 
-    settings.flags.apply()  # they are part of the caches' keys
+    settings.flags.apply()  # the flags are part of the caches' keys
     seed_everything()
     subject, _ = load(cell, find(cell.suite, cell.model, settings.own_models).build, settings.optimizer)
     subject.eager()
@@ -113,7 +113,7 @@ def warm_compile(cell: Cell, settings: Settings) -> WarmCompile:
 
 
 def main() -> None:
-    """Entry point of `python -m collector.measure.warm`."""
+    """Run as `python -m collector.measure.warm`: read the request from standard input and print the answer."""
     request = json.loads(sys.stdin.readline())
     for name in request["modules"]:
         with suppress(Exception):
