@@ -1,1 +1,1 @@
-"""One process per cell: worker, fork server, and what passes between them."""
+"""One process per cell: the worker, the fork server, and the messages between them."""

@@ -1,4 +1,4 @@
-"""The parent's side of one cell: a process with empty caches and a time limit, of which nothing is left behind."""
+"""The parent's side of one cell: a process with empty caches and a time limit that leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from collector.process.worker import STACK_SIGNAL
 from collector.settings import Settings
 from collector.vocabulary import KEPT_BYTES, Cell, Failure, Measurement, Stage, Status
 
-#: Stages after which a cell compiles, and keeps until that is done what it kept in them. A graph's pool, and what a check keeps,
-#: come later and for a shorter time.
+#: Stages before a cell compiles: memory that it keeps in them stays until it has compiled. Memory of a graph's pool and of a
+#: check comes later and stays for a shorter time.
 _BEFORE_COMPILING = frozenset({Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MODEL, Stage.EAGER})
 _LOG_KEPT, _TAIL_KEPT = 256 * 1024, 8 * 1024
 #: Seconds that a process has to end by itself once its outcome is known.
 _GRACE_S = 5.0
-#: The most seconds between two looks whether a process is past its time limit.
+#: The most seconds between two checks of a process's time limit.
 _LATE_S = 1.0
 #: Seconds that a process past its time limit has to print its stacks.
 _STACK_S = 0.3
-#: The detail that says for how long the process stood still during the compilation behind a metric.
+#: By metric of compile time, the key of the detail with the seconds for which the process was paused in it.
 _STOOD = {"compile_cold_s": "stood_s", "compile_warm_s": "stood_warm_s", "tuning_s": "stood_tuning_s"}
 
 
 class CellProcess:
     """A running cell. Call `pump` when it has written something; once it is `finished`, `close` returns the outcome.
 
-    `parent` is the folder in which the cell gets a folder of its own. `close` removes that; where a signal interrupts this
-    process in between, it is left to the owner of `parent`.
+    `parent` is the folder in which the cell gets a folder of its own, which `close` removes. If a signal interrupts this process
+    before, removing that folder is left to the owner of `parent`.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class CellProcess:
         #: The purpose for which the process asks for the device, and whether it holds the device.
         self.asks: str | None = None
         self.holds = False
-        #: Bytes of device memory that the process needs in all to go on, None where it cannot know, and those that it kept
-        #: when it gave the device back; `most_kept` is of the stages before it compiles.
+        #: Bytes of device memory that the process needs in all to go on, None if it cannot know; and bytes that it kept when it
+        #: last gave the device back; `most_kept` is the largest of these before it compiles.
         self.needs: int | None = None
         self.keeps = self.most_kept = 0
-        #: The most that it has asked for, and what it was promised last where it could not know: None for no limit.
+        #: The most bytes that it has asked for, and the last promise to a process that could not know: None for no limit.
         self.most_asked = 0
         self.promised: float | None = None
         self.began = time.monotonic()
-        #: Spans in which the process stood still or waited for a grant; neither the time limit nor compile time counts them.
+        #: Spans in which the process was stopped or waited for a grant; neither the time limit nor compile time counts them.
         self.stood: list[tuple[float, float]] = []
-        #: The spans of these in which it was stopped for another cell.
+        #: The spans among these in which it was stopped for another cell.
         self.stops: list[tuple[float, float]] = []
         #: Seconds for which the process held the device, by purpose.
         self.held_s: dict[str, float] = {}
@@ -103,7 +103,7 @@ class CellProcess:
         self._log_is_wanted = bool(environ.get("TORCH_LOGS"))
         try:
             self.pid = self._launcher.start(self._token, variables, cores, theirs)
-            self.began = time.monotonic()  # the launcher's time before is not part of the cell
+            self.began = time.monotonic()  # the time that the launcher took is not part of the cell
             self._late_at = self.began + self.settings.timeout_s
         except LauncherError:
             self._let_go()
@@ -115,18 +115,18 @@ class CellProcess:
 
     @property
     def descriptors(self) -> list[int]:
-        """File descriptors to wait on before the next `pump`."""
+        """The file descriptors to wait on before the next `pump`."""
         return [self._report, self._output]
 
     def pump(self) -> None:
-        """Reads what the process has written. Past the time limit the outcome is a time-out."""
+        """Read the reports and the log that the process has written. Past the time limit the outcome is a time-out."""
         for line in self._report_lines():
             self._take(json.loads(line))
         self._drain_log()
         if self._outcome is not None or time.monotonic() < self._late_at:
             return
         if (left_s := self.left_s()) > 0:
-            # Standing still lengthens the time, in thousands of spans: they are not added up each time.
+            # Pauses extend the time limit. There may be thousands, so they are not added up in each call.
             self._late_at = time.monotonic() + min(left_s, _LATE_S)
         else:
             said = f"not done after {self.settings.timeout_s:g} s"
@@ -134,7 +134,7 @@ class CellProcess:
             self._ask_where()
 
     def left_s(self) -> float:
-        """Seconds until the time limit. Time in which the process stood still does not count."""
+        """Return the seconds until the time limit, without the time in which the process was stopped or waited for a grant."""
         return self.settings.timeout_s - (time.monotonic() - self.began - self._stood_s(self.began, time.monotonic()))
 
     @property
@@ -159,11 +159,11 @@ class CellProcess:
 
     @property
     def asked_s(self) -> float:
-        """Return for how many seconds the process has asked for the device; 0 if it does not."""
+        """The seconds for which the process has been asking for the device; 0 if it does not ask."""
         return time.monotonic() - self._asked_at if self.asks else 0.0
 
     def describe(self) -> str:
-        """Return in a few words what the process is doing, the device memory that it keeps, and for how long it has waited."""
+        """Return a text with the cell's stage, its time, the device memory that it keeps, and its wait for the device."""
         took_s = time.monotonic() - self.began
         words = f"{self.cell} in {self.stage} ({took_s:.0f} s"
         words += f", keeps {self.keeps / 1e9:.1f} GB" if self.keeps else ""
@@ -193,10 +193,10 @@ class CellProcess:
         self._write({"idle_ms": idle_ms, "eager_ms": eager_ms, **known})
 
     def move(self, cores: Sequence[int]) -> None:
-        """Let every thread of the process run on these cores alone; threads that they start inherit them."""
+        """Restrict every thread of the process to these cores; threads that they start inherit the restriction."""
         moved: set[str] = set()
         with contextlib.suppress(OSError):  # it has ended
-            # Again until there is none left: a thread that has not been moved may start another one meanwhile.
+            # Repeated until all threads are moved: a thread that has not been moved yet may start another one.
             while threads := set(os.listdir(f"/proc/{self.pid}/task")) - moved:  # noqa: PTH208 - names, no paths
                 moved |= threads
                 for thread in threads:
@@ -204,11 +204,11 @@ class CellProcess:
                         os.sched_setaffinity(int(thread), cores)
 
     def stand(self) -> None:
-        """Stops every process of the cell (SIGSTOP)."""
+        """Stop every process of the cell (SIGSTOP)."""
         stand_together([self])
 
     def go_on(self) -> None:
-        """Continues the processes, and records for how long they stood still."""
+        """Continue the stopped processes, and record the span of the stop."""
         if self._stands_since is None:
             return
         self.stops.append((self._stands_since, time.monotonic()))
@@ -221,7 +221,7 @@ class CellProcess:
         self._stopped_strays.clear()
 
     def _stop_group(self) -> bool:
-        """Stop the group of the process; return whether that is new."""
+        """Stop the group of the process; return False if it was stopped already or has ended."""
         if self._stands_since is not None:
             return False
         try:
@@ -232,7 +232,7 @@ class CellProcess:
         return True
 
     def _stop_strays(self, pids: Iterable[int]) -> bool:
-        """Stop processes that are in a session of their own; return whether there was a new one."""
+        """Stop these processes, which are in other groups; return whether any of them was not stopped yet."""
         new = set(pids) - self._stopped_strays
         for pid in new:
             _send(pid, signal.SIGSTOP)
@@ -246,7 +246,7 @@ class CellProcess:
         return union_length(inside)  # the spans overlap: a waiting process is stopped like any other
 
     def close(self) -> Outcome:
-        """Ends every process of the cell, removes its caches and returns the outcome."""
+        """End every process of the cell, remove its caches and return the outcome."""
         self._drain_log()
         self.kill()
         self._drain_log()
@@ -258,7 +258,7 @@ class CellProcess:
         return outcome
 
     def kill(self) -> None:
-        """Kills the process, its group, and its processes that left the group."""
+        """Kill the process, its group, and its processes that left the group."""
         _close_quietly(lambda: os.killpg(self.pid, signal.SIGKILL))
         self._launcher.await_end(self.pid, _GRACE_S)
         kill_tokens([self._token])
@@ -273,7 +273,7 @@ class CellProcess:
         if "stage" in message:
             self.stage = Stage(message["stage"])
         elif "ask" in message:
-            # By the cell's own clock, which is this one: while this process ends another cell, it hears nothing.
+            # The time is the cell's own, by the same clock: this process may read late, while it ends another cell.
             self.asks, self._asked_at = str(message["ask"]), float(message.get("at", time.monotonic()))
             self.needs = message.get("bytes")
             self.most_asked = max(self.most_asked, self.needs or 0)
@@ -293,7 +293,7 @@ class CellProcess:
             self._outcome = Outcome(self._blank(Status(message["error"]["status"]), failure))
 
     def _subtract_standing(self, outcome: Outcome) -> None:
-        """Compile time is the time in which the compiler could work: the time that the process stood still is not."""
+        """Subtract the pauses of the process from the metrics of compile time, and record them in the details."""
         details, metrics = outcome.measurement.details, outcome.measurement.metrics
         for metric, spans in outcome.compile_windows.items():
             if metric in metrics:
@@ -302,8 +302,8 @@ class CellProcess:
                 details[_STOOD[metric]] = round(stood_s, 3)
 
     def _costs(self) -> dict[str, Any]:
-        """Return the seconds for which the cell waited or stood still, for which of these it was stopped, and for which it
-        held the device by purpose, and the most that it kept of its memory; known of a crashed cell too."""
+        """Return the seconds for which the cell waited or was stopped, the seconds of stops among them, the seconds for which it
+        held the device by purpose, and the most device memory that it kept; a crashed cell has these details too."""
         now = time.monotonic()
         stopped = [*self.stops, *([(self._stands_since, now)] if self._stands_since is not None else [])]
         return {
@@ -352,10 +352,10 @@ class CellProcess:
 
 
 def stand_together(cells: Iterable[CellProcess]) -> None:
-    """Stop every process of these cells (SIGSTOP), with one look at what runs on this host for all of them.
+    """Stop every process of these cells (SIGSTOP), with one search through the host's processes for all cells.
 
-    A child in a session of its own would go on computing beside the cell that measures. One that is started meanwhile by
-    such a child is found in another look.
+    A child in a session of its own would go on computing beside the cell that measures. The search is repeated while it finds
+    such children, since they may start further ones in the meantime.
     """
     stopped = {cell.pid: cell for cell in cells if cell._stop_group()}
     while stopped:
@@ -375,7 +375,7 @@ def tell_no_paths(measurement: Measurement) -> None:
 def cell_environment(
     environ: Mapping[str, str], folder: Path, token: str, caches: Path | None = None
 ) -> dict[str, str]:
-    """The environment of a cell: the caller's, without access to a model hub, with empty caches unless a folder has some."""
+    """Return a cell's environment: the caller's, without access to a model hub, with caches in `caches` or else empty ones."""
     found = dict(environ)
     # A cache shared with an earlier cell would turn a cold compile into a warm one.
     places = {

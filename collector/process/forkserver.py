@@ -1,4 +1,4 @@
-"""The process that starts the measuring processes of a run: forked from one that has imported torch, or fresh ones.
+"""The fork server: the process that starts the measuring processes of a run, by a fork after imports, or fresh ones.
 
 Importing torch and the model libraries takes longer than compiling a small model. A server that has imported them once, and
 has never touched a GPU, forks a child per cell in milliseconds. It imports the compiler's modules too, so that a cold compile
@@ -50,9 +50,9 @@ _WORKER = (
     "collector.measure.autotuning",
     "collector.zoo.registry",
 )
-#: A regular expression for Python's warning where a process with threads forks.
+#: A regular expression for Python's warning when a process with threads forks.
 _FORK_WARNING = r"This process \(pid=\d+\) is multi-threaded, use of fork\(\) may lead to deadlocks"
-#: Modules whose import brings in almost all that a compilation imports; `.*` stands for the modules of a package.
+#: Modules that import almost all modules of a compilation; `.*` stands for the modules of a package.
 _COMPILER = """
     torch._inductor.compile_fx torch._dynamo.backends.inductor torch._dynamo.repro.after_dynamo torch._export.db.logging
     torch._functorch.aot_autograd torch._inductor.choices torch._inductor.codegen.cpp torch._inductor.codegen.triton
@@ -68,18 +68,18 @@ _COMPILER = """
 
 
 class ForkServer:
-    """Starts processes on request and reports how they ended."""
+    """The server that starts processes on request and reports their ends."""
 
     def __init__(self, channel: socket.socket, preloaded: bool) -> None:
         self._channel, self._preloaded = channel, preloaded
         self._selector = selectors.DefaultSelector()
         self._selector.register(channel, selectors.EVENT_READ, None)
         self._tokens: dict[int, str] = {}
-        #: Processes that an import has started and that are of no cell.
+        #: Processes that an import has started and that belong to no cell.
         self._helpers: set[int] = set()
 
     def serve(self) -> None:
-        """Answers requests until the channel is closed, then kills all processes that it started."""
+        """Answer requests until the channel is closed, then kill all processes that this server started."""
         while True:
             for key, _ in self._selector.select():
                 if key.data is not None:
@@ -104,7 +104,7 @@ class ForkServer:
             self._helpers.update(pid for pid in children() if pid not in self._tokens)
             if self._preloaded:
                 gc.collect()
-                gc.freeze()  # else each full collection in a child copies 100 MB, in 0.3 s
+                gc.freeze()  # else each full collection in a child copies 100 MB, which takes 0.3 s
                 gc.enable()
             self._send({"ready": True})
         else:
@@ -122,7 +122,7 @@ class ForkServer:
         pid = os.fork()
         if pid:
             os.close(writing)
-            # Wait until the child has its own group and shows its token, since the caller may stop or kill it at once.
+            # Wait until the child has its own group and token, since the caller may stop or kill it at once.
             os.read(reading, 1)
             os.close(reading)
             return pid
@@ -158,16 +158,16 @@ class ForkServer:
     def _tell_end(self, pid: int, descriptor: int) -> None:
         self._selector.unregister(descriptor)
         os.close(descriptor)
-        if pid not in self._tokens:  # it was reaped while it still ran: nobody asks for its code
+        if pid not in self._tokens:  # `reap` was requested while it still ran: nobody needs its code
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
             self._kill_orphans()
             return
-        # Not reaped yet: until then its number is not reused, and its group can be killed.
+        # It is not reaped yet, so that its number is not reused and its group can be killed.
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         if found is not None:
             code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-            self._kill_orphans()  # before the end is told, and the next cell begins
+            self._kill_orphans()  # before the end is reported and the next cell begins
             self._send({"ended": pid, "code": code})
 
     def _reap(self, pid: int) -> None:
@@ -191,14 +191,14 @@ class ForkServer:
 
 
 def die_with(parent: int) -> None:
-    """Makes the kernel kill this process when its parent dies, even if this process is stopped."""
+    """Make the kernel kill this process when its parent dies, even if this process is stopped."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the parent died before this call
         os._exit(70)
 
 
 def take_environment(environ: Mapping[str, str], token: str) -> None:
-    """Replaces this process's environment by `environ`, and makes the token visible in /proc.
+    """Replace this process's environment by `environ`, and make the token visible in /proc.
 
     /proc shows the environment with which a program started, so the token is written over the server's placeholder there.
     """
@@ -215,7 +215,7 @@ def take_environment(environ: Mapping[str, str], token: str) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Drops what imports write to standard error, C++ included, since it would disturb the output of the run.
+    """Discard standard error in this context, C++ included: messages of imports would disturb the output of the run.
 
     A library that does not import fails again in the cells that need it, whose logs then show the error.
     """
@@ -235,16 +235,16 @@ def preload_compiler(device: str) -> None:
     compiler = _COMPILER.split() if device in DEVICES else []
     preload(_WORKER, compiler)
     if compiler:
-        with suppress(Exception):  # where torch does not import, as above
+        with suppress(Exception):  # torch may not import; cells then show the error
             preload(device_named(device).preloads, ())
         believe_cpu()
 
 
 def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
-    """Imports libraries by name, `package.*` with its modules, and classes as `module:name` where a library loads lazily."""
+    """Import libraries by name, `package.*` with its modules, and classes as `module:name` if a library loads them lazily."""
     for spelled in (*libraries, *classes):
         module, _, name = spelled.removesuffix(".*").partition(":")
-        # What does not import fails in the cells that need it.
+        # A module that does not import fails again in the cells that need it.
         with suppress(Exception):
             imported = importlib.import_module(module)
             getattr(imported, name or "__name__")
@@ -253,18 +253,18 @@ def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
 
 
 def main() -> None:
-    """Entry point of `python -m collector.process.forkserver --channel FD [--device D]`."""
+    """Run as `python -m collector.process.forkserver --channel FD [--device D]`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--channel", type=int, required=True)
     parser.add_argument("--device", help="import torch and what a compilation for this device needs")
     options = parser.parse_args()
-    # Python warns when a process with several threads forks. This one forks before any cell's code runs: no lock is held.
+    # Python warns when a process with several threads forks. This process runs no cell's code, so no lock is held in a fork.
     warnings.filterwarnings("ignore", _FORK_WARNING, DeprecationWarning, __name__)
     cores = os.sched_getaffinity(0)
     pin_to_cores()
     become_subreaper()
     if options.device:
-        gc.disable()  # until all is imported: to look for garbage takes a second of five, and imports make little
+        gc.disable()  # until everything is imported: collections take one of five seconds, and imports make little garbage
         with quiet():
             preload_compiler(options.device)
             know_instruction_sets(cores)

@@ -1,4 +1,4 @@
-"""The parent's side of the fork server: starts it, requests processes, and learns how they ended."""
+"""The parent's side of the fork server: it starts the server, requests processes, and receives their exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collector.usage_errors import ExpectedError
 
 #: Variables that a process needs so that cells can be forked from it.
 FORKABLE = {
-    # Without it torch initialises the GPU when asked whether there is one; forked children could not use the GPU then.
+    # Else torch initialises the GPU when it checks that there is one; forked children could not use the GPU then.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     # OpenBLAS starts a thread per core when NumPy is imported; a process with one thread forks safely.
     "OPENBLAS_NUM_THREADS": "1",
@@ -33,14 +33,14 @@ _SERVER = {VARIABLE: PLACEHOLDER, "PYTHONUNBUFFERED": "1", "TORCH_WARM_POOL": "0
 
 
 class LauncherError(ExpectedError):
-    """The fork server has ended, or did not start."""
+    """A fork server that has ended or does not answer."""
 
     exit_code = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Preload:
-    """What the server imports before the first cell, for a device. Classes are spelled `module:name`."""
+    """The modules and classes that the server imports before the first cell, for a device. Classes are `module:name`."""
 
     device: str
     libraries: Sequence[str] = ()
@@ -48,11 +48,11 @@ class Preload:
 
 
 class Launcher:
-    """Starts the processes of cells: forked from a server that has imported `preload`, or fresh ones without it.
+    """A launcher of cells' processes: forked from a server that has imported `preload`, or fresh ones without `preload`.
 
-    `environ` is the server's. `cores` are those on which it imports, as many as a worker has, since torch sizes its thread
-    pools by them. The server starts to import at once; `import_also` adds to it. While it `is_kept`, `close` leaves it to
-    the next run.
+    `environ` is the server's environment. `cores` are the cores on which the server imports, as many as a worker has, since torch
+    sizes its thread pools by them. The server begins to import at once; `import_also` adds more imports. While it `is_kept`,
+    `close` leaves it to the next run.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Launcher:
         self.import_also(preload or Preload(""))
 
     def import_also(self, preload: Preload) -> None:
-        """Makes the server import more libraries and classes. It is not ready until it has."""
+        """Make the server import more libraries and classes. It is not ready before it has done so."""
         self._importing += 1
         self._ready_by = time.monotonic() + self._timeout_s
         asked = {"libraries": list(preload.libraries), "classes": list(preload.classes)}
@@ -94,7 +94,7 @@ class Launcher:
 
     @property
     def pid(self) -> int:
-        """The server's process."""
+        """The process number of the server."""
         return self._server.pid
 
     @property
@@ -103,9 +103,9 @@ class Launcher:
         return self._dead or self._server.poll() is not None
 
     def start(self, token: str, environ: Mapping[str, str], cores: Sequence[int], descriptors: Sequence[int]) -> int:
-        """Starts `python -m collector.process.worker` and returns its process; `descriptors` are input, output and report.
+        """Start `python -m collector.process.worker` and return its process number.
 
-        Raises `LauncherError` if the server is gone or does not answer.
+        `descriptors` are its standard input, output and report. Raises `LauncherError` if the server is gone or does not answer.
         """
         request = {"start": token, "environ": {**environ, **self._added}, "cores": list(cores)}
         try:
@@ -132,7 +132,7 @@ class Launcher:
         return True
 
     def exit_code(self, pid: int) -> int | None:
-        """A process's exit code, or minus the signal's number; None while it runs or if the server has ended."""
+        """Return a process's exit code, or minus the signal's number; None while it runs or if the server has ended."""
         while pid not in self._codes:
             try:
                 self._receive(0)
@@ -141,13 +141,13 @@ class Launcher:
         return self._codes.get(pid)
 
     def await_end(self, pid: int, seconds: float) -> None:
-        """Waits until a process has ended, at most `seconds`: a process that hangs in a driver may never end."""
+        """Wait until a process has ended, for at most `seconds`, since a process that hangs in a driver may never end."""
         deadline = time.monotonic() + seconds
         while self.exit_code(pid) is None and not self.lost and time.monotonic() < deadline:
             time.sleep(0.002)
 
     def reap(self, pid: int) -> None:
-        """Releases a process that has ended. Its number may be reused afterwards."""
+        """Release a process that has ended. The system may reuse its number afterwards."""
         self._codes.pop(pid, None)
         try:
             self._channel.send(json.dumps({"reap": pid}).encode())
@@ -155,7 +155,7 @@ class Launcher:
             return  # the server has ended, and its children with it
 
     def close(self) -> None:
-        """Ends the server and all its processes."""
+        """End the server and all its processes, unless it is kept."""
         if self.is_kept and not self.lost:
             return
         self._channel.close()

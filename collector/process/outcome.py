@@ -1,4 +1,4 @@
-"""What a measuring process hands back to its parent, and the lengths of the spans of time in it."""
+"""The outcome that a measuring process returns to its parent, and arithmetic of the time spans in it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from collector.vocabulary import Measurement, Status
 
-#: Details that say what a process took itself, and what was wrong with its latencies.
+#: Details on the process itself: its times, and disturbances of its latencies.
 _OF_A_PROCESS = ("stage_s", "waited_s", "stopped_s", "held_s", "disturbed")
 #: Begin and end, in any unit.
 Span = tuple[float, float]
 
 
 def union_length(spans: Iterable[Span]) -> float:
-    """Length of the union of half-open intervals, in the unit of its ends; an interval that ends before it starts is empty."""
+    """Return the length of the union of half-open intervals; an interval that ends before it starts is empty."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         begin = max(start, reached)
@@ -26,7 +26,7 @@ def union_length(spans: Iterable[Span]) -> float:
 
 
 def merged(spans: Iterable[Span], within: Span) -> list[Span]:
-    """Return the union of intervals as far as it lies in `within`: disjoint intervals that are not empty, in order."""
+    """Return the part of the union of intervals that lies in `within`, as disjoint intervals in order, none empty."""
     found: list[Span] = []
     for start, end in sorted(spans):
         begin, stop = max(start, within[0]), min(end, within[1])
@@ -40,7 +40,7 @@ def merged(spans: Iterable[Span], within: Span) -> list[Span]:
 
 
 def gaps(spans: Iterable[Span], within: Span) -> list[Span]:
-    """Return what `merged` leaves of `within`."""
+    """Return the intervals of `within` that the union of `spans` does not cover, in order."""
     found, reached = [], within[0]
     for begin, end in [*merged(spans, within), (within[1], within[1])]:
         if begin > reached:
@@ -55,9 +55,9 @@ class Outcome:
 
     `code` is a `collector.code.Code` as JSON, `texts` are its texts by id.
 
-    `compile_windows`: by metric the spans on the monotonic clock in which it was spent; the parent subtracts the time for
-    which the process stood still in them. `lacked_room`: for want of memory no reference decided, or near ties could
-    not be told, which proves nothing beside other cells, so the cell is measured again alone. `timed`: the metrics and
+    `compile_windows`: the spans on the monotonic clock in which a metric of compile time was spent, by metric; the parent
+    subtracts the time for which the process was stopped in them. `lacked_room`: lack of memory prevented a reference or the
+    search for near ties; other cells may have held the memory, so the cell is measured again alone. `timed`: the metrics and
     details that were taken while the program was timed and profiled.
     """
 
@@ -71,9 +71,9 @@ class Outcome:
     timed: list[str] = field(default_factory=list)
 
     def timed_again(self, again: Outcome) -> Outcome | None:
-        """Return this outcome with the latencies of another process, which found the program that this one had compiled.
+        """Return this outcome with the latencies of another process that found this process's compiled program.
 
-        None where that process failed, or has another program: what it says is then about something else.
+        Return None if the other process failed or has other code, since its latencies are then of another program.
         """
         first, second = self.measurement, again.measurement
         if second.status is not Status.PASS or second.code_id != first.code_id or not again.timed:
@@ -95,12 +95,12 @@ class Outcome:
         return replace(again, measurement=measurement)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; `from_json` reads it back."""
+        """Return a JSON object that `from_json` reads back."""
         return {name: getattr(self, name) for name in self.__slots__} | {"measurement": self.measurement.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Outcome:
-        """The inverse of `to_json`."""
+        """Build an outcome from the object that `to_json` made."""
         windows = {
             name: [(float(begin), float(end)) for begin, end in spans]
             for name, spans in data["compile_windows"].items()

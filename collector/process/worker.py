@@ -1,6 +1,6 @@
-"""The measuring process: reads one request, measures one cell, and reports by JSON lines on a separate pipe.
+"""Measure one cell: read one request, and report stages and the outcome by JSON lines on a separate pipe.
 
-Standard output and error belong to the model and the compiler, so that nothing they print is mistaken for a report.
+Standard output and error belong to the model and the compiler, so that none of their output is mistaken for a report.
 
     request (standard input, one line)   {"cell": {...}, "settings": {...}}
     report (descriptor --report, lines)  {"stage": "compile"} ... {"outcome": {...}}
@@ -34,7 +34,7 @@ STACK_SIGNAL = signal.SIGUSR1
 
 
 class PipeHost:
-    """Reports the stage to the parent and asks it for the device, over the report pipe and standard input.
+    """The parent as seen by a cell: it gets the stages and grants the device, over the report pipe and standard input.
 
     `reserved` returns the bytes of device memory that this process keeps when it gives the device back.
     """
@@ -53,12 +53,12 @@ class PipeHost:
         self._report.flush()
 
     def stage(self, stage: Stage) -> None:
-        """Report the stage."""
+        """Report the stage to the parent."""
         self.send({"stage": stage.value})
 
     @contextmanager
     def exclusive(self, purpose: str = "measure", needs: int | None = None) -> Iterator[None]:
-        """Hold the device, as `collector.measure.cell.Host` says. Calls may be nested: the inner one adds to the outer."""
+        """Hold the device in this context (`collector.measure.cell.Host`). In nested holds the inner one adds to the outer."""
         self.take(purpose, needs)
         try:
             yield
@@ -67,7 +67,7 @@ class PipeHost:
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Give the device back for the time of this context, if it is held, and take it again as it was held."""
+        """Give the device back in this context, if it is held, and take it again afterwards for the former purpose."""
         held, self._holds = self._holds, []
         if held:
             self._tell_done()
@@ -79,7 +79,7 @@ class PipeHost:
                 self._ask(held[-1])
 
     def take(self, purpose: str, needs: int | None = None) -> None:
-        """Wait until the parent gives the device to this cell; `give_back` ends it."""
+        """Wait until the parent grants the device to this cell; `give_back` ends the hold."""
         inner = _Hold(purpose, needs)
         if not self._holds:
             self._ask(inner)
@@ -91,7 +91,7 @@ class PipeHost:
         self._holds.append(inner)
 
     def give_back(self) -> None:
-        """Return to what was held before the last `take`."""
+        """End the last hold, and return to the hold before it, if any."""
         ended = self._holds[-1]
         outer = self._holds[-2] if len(self._holds) > 1 else None
         if outer != ended:
@@ -112,25 +112,25 @@ class PipeHost:
         self.send({"done": True, "bytes": self.reserved()})
 
 
-#: From the weakest to the strongest (`collector.measure.cell.Host`).
+#: The purposes of a hold (`collector.measure.cell.Host`), from the weakest to the strongest.
 _PURPOSES = ("device", "tune", "profile", "measure", "choose", "still")
 
 
 @dataclass(frozen=True, slots=True)
 class _Hold:
-    """What the device is held for, and the bytes of its memory that this process needs meanwhile."""
+    """A hold of the device: its purpose, and the bytes of device memory that this process needs in it."""
 
     purpose: str
     needs: int | None
 
     def beside(self, outer: _Hold) -> _Hold:
-        """Return a hold that serves both."""
+        """Return a hold that covers this one and the outer one."""
         needs = [one for one in (self.needs, outer.needs) if one is not None]
         return _Hold(max(self.purpose, outer.purpose, key=_PURPOSES.index), max(needs, default=None))
 
 
 def serve(request: dict[str, Any], host: PipeHost) -> None:
-    """Measures the requested cell and reports its outcome."""
+    """Measure the requested cell and report its outcome."""
     # Imported here: torch sizes its thread pools by the cores that it finds on import, and a pool larger than the cores of
     # this process makes every operator wait for a thread that cannot run.
     from collector.device import device_named
@@ -146,7 +146,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
 
     @contextmanager
     def released() -> Iterator[None]:
-        device.synchronize()  # what was launched before is done
+        device.synchronize()  # finish the work that was launched before
         with host.released():
             yield
 
@@ -170,10 +170,10 @@ _TRACE_LOG = "torch.__trace"
 
 
 def start_trace(cell: Cell, root: str) -> str | None:
-    """Makes torch write its structured trace of this process (for `tlparse`) into a folder of the cell under `root`.
+    """Make torch write its structured trace of this process (for `tlparse`) into a folder of the cell under `root`.
 
-    `TORCH_TRACE` acts when torch is imported, which is long past in a forked process. Returns the folder as `root` says it;
-    None if `root` is empty or this torch has no such trace.
+    `TORCH_TRACE` acts only when torch is imported, which is long past in a forked process. Return the cell's folder, relative
+    if `root` is relative; return None if `root` is "" or this torch has no such trace.
     """
     if not root:
         return None
@@ -186,25 +186,25 @@ def start_trace(cell: Cell, root: str) -> str | None:
     folder.mkdir(parents=True, exist_ok=True)
     handler.root_dir = str(folder)
     log = logging.getLogger(_TRACE_LOG)
-    if handler not in log.handlers:  # torch takes it off at the first message while there is no folder
+    if handler not in log.handlers:  # without a folder torch removes its handler at the first message
         log.addHandler(handler)
     return str(Path(root) / cell.cell_id)
 
 
 def tell_where_on_request() -> None:
-    """Makes a crash and `STACK_SIGNAL` print the Python stack of every thread, even of one that is stuck in C code."""
+    """Make a crash and `STACK_SIGNAL` print the Python stacks of all threads, even of a thread that is stuck in C code."""
     faulthandler.enable(2)
     faulthandler.register(STACK_SIGNAL, 2, all_threads=True)
 
 
 def write_no_core() -> None:
-    """Makes a crash leave no core file: that of a process with a GPU may have gigabytes, and ends the cell late."""
+    """Turn core files off: the file of a process with a GPU may have gigabytes, and writing it delays the cell's end."""
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
 
 
 def work(report_descriptor: int) -> NoReturn:
-    """Serves the request on standard input and ends the process."""
+    """Serve the request on standard input and end the process."""
     tell_where_on_request()
     write_no_core()
     with os.fdopen(report_descriptor, "w", encoding="utf-8") as report:
@@ -221,7 +221,7 @@ def work(report_descriptor: int) -> NoReturn:
 
 
 def main() -> None:
-    """Entry point of `python -m collector.process.worker --report FD`."""
+    """Run as `python -m collector.process.worker --report FD`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--report", type=int, required=True, metavar="FD", help="descriptor for report lines")
     work(parser.parse_args().report)
