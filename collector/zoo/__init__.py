@@ -1,5 +1,5 @@
-"""The models: name, batch sizes, what each needs, how to build it offline.
+"""The models: names, batch sizes, required packages, and builders that work offline.
 
-`registry` finds them, `spec` says what one is, `catalog` lists them suite by suite; none of these imports torch.
-`builders` make them, and are imported when a model is built.
+`registry` finds models, `spec` defines what a model is, `catalog` lists the models suite by suite; none of these imports torch.
+`builders` build models, and are imported only when a model is built.
 """

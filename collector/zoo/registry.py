@@ -1,4 +1,4 @@
-"""All models of all suites, and how to pick some of them. Imports no torch."""
+"""The models of all suites, and their selection by name, suite, pattern and tag. Imports no torch."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from collector.zoo.spec import ModelSpec, same_in_both_phases
 
 
 def user_model(name: str) -> ModelSpec:
-    """The model that a function of the user's builds; nothing of it is imported here.
+    """Return the spec of a model that a user's function builds; the function's module is not imported.
 
-    Its batch size is 1 where the function is seen to take one, else that of its inputs (`OWN_BATCH`). Raises `ZooError` if
-    the name is not spelt `module:function`.
+    The batch size is 1 if the source shows that the function takes one, else the inputs' own (`OWN_BATCH`). Raises `ZooError`
+    if the name is not spelt `module:function`.
     """
     return _spec_of(own_model(name))
 
 
 def _spec_of(model: OwnModel) -> ModelSpec:
-    """A user's own model as the zoo has it."""
+    """Return the spec of a user's own model."""
     size = 1 if takes_batch_size(model) else OWN_BATCH
     return ModelSpec(
         suite=USER,
@@ -46,31 +46,31 @@ def _spec_of(model: OwnModel) -> ModelSpec:
     )
 
 
-#: Suites whose models are found by their names, and those of them that can be searched for patterns.
+#: Suites whose models are found by name, and the suites among them that can be searched by patterns.
 _BY_NAME = {USER: user_model, GRAPHNET: graphnet_model, TORCHBENCHMARK: torchbenchmark_model}
 _SEARCHED = {GRAPHNET: graphnet_models, TORCHBENCHMARK: torchbenchmark_models}
 
 
 @cache
 def all_models() -> tuple[ModelSpec, ...]:
-    """Every model, suite by suite, whether or not what it needs is installed."""
+    """Return every model, suite by suite, whether or not its required packages are installed."""
     return HUGGINGFACE_MODELS + LLM_MODELS + IMAGE_MODELS + TORCHBENCH_MODELS + MODERN_MODELS
 
 
 def suites() -> tuple[str, ...]:
-    """The names of the suites."""
+    """Return the names of the suites."""
     return tuple(dict.fromkeys(spec.suite for spec in all_models()))
 
 
 def tags() -> tuple[str, ...]:
-    """The tags that models carry."""
+    """Return all tags of models, sorted."""
     return tuple(sorted({tag for spec in all_models() for tag in spec.tags}))
 
 
 def find(suite: str, name: str, own_models: Iterable[OwnModel] = ()) -> ModelSpec:
-    """The model of this name. Raises `ZooError` naming the nearest ones; `spec.require` checks what it needs.
+    """Return the model of this name. Raises `ZooError`, which names the nearest models; packages are not checked.
 
-    `own_models` are those of the user's own that have short names.
+    `own_models` are the user's own models that have short names.
     """
     if suite == USER:
         return _spec_of(own_model(name, own_models))
@@ -88,7 +88,7 @@ def find(suite: str, name: str, own_models: Iterable[OwnModel] = ()) -> ModelSpe
 def select(
     *, in_suites: Iterable[str] = (), patterns: Iterable[str] = (), tagged: Iterable[str] = ()
 ) -> tuple[ModelSpec, ...]:
-    """The models in one of the suites, with a name like one of the patterns and one of the tags; empty means all.
+    """Return the models that are in one of the suites, match one of the patterns and have one of the tags; empty means all.
 
     A pattern is a name or a shell glob, matched against `name` and `suite/name`, or a user's own `module:function`.
     GraphNet's samples and the models of `torchbenchmark` are selected by `graphnet/...` and `torchbenchmark/...`, or by

@@ -1,6 +1,6 @@
-"""What a model of the zoo is, before, while and after it is built. Imports no torch: listing the zoo must not need it.
+"""A model of the zoo: its spec, its building, and the built model. Imports no torch, so that the zoo can be listed without it.
 
-Most models are built on the CPU, for seconds, and moved afterwards. Until then the device is free for others.
+Most models are built on the CPU, which takes seconds, and moved afterwards. Until then the device is free for other cells.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ LENGTHS = ("length", "cpu_length")
 
 
 class MissingPackageError(ZooError, UnavailableError):
-    """The model is in the zoo, but a package that it needs is not installed here."""
+    """A model of the zoo that needs a package which is not installed here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A model in float32 and its inputs on the CPU, drawn from the CPU's global generators.
+    """A built model in float32 and its inputs on the CPU, drawn from the CPU's global generators.
 
-    The model may already be on the device that it was built for; weights that are drawn there come from its generator. The
-    loss takes the model's output and `targets`, which is None for models that compute their own loss.
+    The model may already be on the device that it was built for; weights that are drawn there come from the device's generator.
+    The loss takes the model's output and `targets`, which is None for models that compute their own loss.
     """
 
     model: nn.Module
@@ -52,10 +52,10 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One model of one suite: what it needs, its batch size by phase and device, and where the code that builds it is.
+    """A model of a suite: its required packages, its batch sizes by phase and device, and its builder.
 
-    `cuda` stands for every accelerator, and a model without `cpu` is too large for one. `dtypes` restricts the dtypes unless
-    it is empty; with `as_is` first it is measured so by default. The builder (`module:function`) is called as
+    In `batch_sizes`, `cuda` stands for every accelerator; a model without `cpu` is too large for one. `dtypes` restricts the
+    dtypes unless it is empty; if `as_is` comes first, it is the default. The builder (`module:function`) is called as
     `function(batch_size, phase, device, **params)`.
     """
 
@@ -79,20 +79,20 @@ class ModelSpec:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The phases it is measured in."""
+        """The phases in which the model is measured."""
         return tuple(self.batch_sizes)
 
     def missing(self) -> list[str]:
-        """The packages it needs that are not installed; nothing is imported to find out."""
+        """Return the required packages that are not installed, without importing any."""
         return [name for name in self.needs if not _is_installed(name)]
 
     def supports(self, phase: Phase, device: str, dtype: str | None = None) -> bool:
-        """Whether the zoo has a size for this phase and device, and the model takes this dtype."""
+        """Return whether the model has a batch size for this phase and device, and takes this dtype."""
         sized = _device_key(device) in self.batch_sizes.get(phase, {})
         return sized and (dtype is None or not self.dtypes or dtype in self.dtypes)
 
     def batch_size(self, phase: Phase, device: str) -> int:
-        """The batch size it is measured at. Raises `ZooError` where it is not measured."""
+        """Return the batch size for a phase and device. Raises `ZooError` if the model is not measured there."""
         sizes = self.batch_sizes.get(phase)
         if sizes is None:
             raise ZooError(f"{self} is not measured in {phase}, only in {', '.join(self.phases)}")
@@ -101,10 +101,10 @@ class ModelSpec:
         return sizes[_device_key(device)]
 
     def build(self, batch_size: int, phase: Phase, device: str, shorter: int = 1) -> Built:
-        """Builds the model and its inputs, with random weights and without a network; the caller seeds torch and NumPy.
+        """Build the model and its inputs, with random weights and without a network; the caller seeds torch and NumPy.
 
-        `device` chooses input sizes, such as a shorter sequence for a CPU, and where batch norms are calibrated. `shorter`
-        divides the length of its sequences, which the parameters `LENGTHS` say. Raises `MissingPackageError` for a missing
+        `device` decides the sizes of inputs, such as a shorter sequence on a CPU, and where batch norms are calibrated. The
+        lengths of sequences (parameters in `LENGTHS`) are divided by `shorter`. Raises `MissingPackageError` for a missing
         package.
         """
         require(self)
@@ -116,7 +116,7 @@ class ModelSpec:
 
 
 def require(spec: ModelSpec) -> None:
-    """Raises `MissingPackageError`, saying what to install, where a package that the model needs is missing."""
+    """Raise `MissingPackageError`, which says what to install, if a package that the model needs is missing."""
     missing = spec.missing()
     if missing:
         are = "is" if len(missing) == 1 else "are"
@@ -127,7 +127,7 @@ def require(spec: ModelSpec) -> None:
 
 
 def is_cpu(device: str) -> bool:
-    """Whether a device name means the CPU."""
+    """Return whether a device name, with or without an index, means the CPU."""
     return _device_key(device) == "cpu"
 
 
@@ -139,31 +139,30 @@ def _is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ValueError:
-        # A module that was put into sys.modules by hand may have no spec; it is there all the same.
+        # A module that was put into sys.modules by hand may have no spec, but it is there.
         return True
 
 
 def same_in_both_phases(accelerator: int, cpu: int | None) -> Mapping[Phase, Mapping[str, int]]:
-    """One batch size per device for inference and training; `cpu=None` where a CPU is too slow for the model."""
+    """Return batch sizes that are equal for inference and training; `cpu=None` means that a CPU is too slow for the model."""
     sizes = {ACCELERATOR: accelerator} if cpu is None else {ACCELERATOR: accelerator, "cpu": cpu}
     return dict.fromkeys(BOTH, sizes)
 
 
-#: What keeps the model libraries from reaching for a hub.
+#: Variables that keep the model libraries from contacting a hub.
 _SWITCHES = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
-    # Otherwise transformers warns once per process about things that a random model cannot have.
+    # Else transformers warns once per process about things that a random model cannot have.
     "TRANSFORMERS_VERBOSITY": "error",
 }
 
 
 def forbid_hubs() -> None:
-    """Turns every download of the model libraries into an error.
+    """Turn every download of the model libraries into an error, by environment variables.
 
-    They read these variables when they are imported, so a process that imports them before it builds a model calls this
-    first.
+    The libraries read the variables when they are imported, so call this before their import.
     """
     os.environ.update(_SWITCHES)
 
@@ -172,7 +171,7 @@ _listeners: list[Callable[[], None]] = []
 
 
 def begin_device_use() -> None:
-    """Tell that what follows uses the device. A builder calls this before it does."""
+    """Announce that the code that follows uses the device. A builder calls this before it uses the device."""
     for listener in _listeners:
         listener()
 

@@ -1,8 +1,8 @@
-"""Makes a random network a good test of a compiler, and losses that keep the output's dtype.
+"""Conditioning of random networks, so that they test a compiler well, and losses that keep the output's dtype.
 
-A network with fresh weights is a poor test. Batch norms that saw no data pass on what they get, so that activations vanish
-or explode with depth; branches that are to be learnt start with a gain of zero. Then whole parts of the program could
-compute nonsense, and the output would still agree with eager's. Nothing here changes the program, only the values in it.
+A network with fresh weights is a poor test. Batch norms that saw no data do not normalise, so that activations vanish or
+explode with depth; branches that are to be learnt start with a gain of zero. Then whole parts of the program could compute
+nonsense, and the output would still agree with eager's. The functions here change values only, and not the program.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from collector.device import device_named
 from collector.zoo.spec import begin_device_use, is_cpu
 
-#: Gains below this pass nothing on in bfloat16 next to a residual stream of magnitude one.
+#: Gains below this have no effect in bfloat16 next to a residual stream of magnitude one.
 _DEAD = 1e-3
 _AWAKE_STD = 0.2
 
 
 def wake_dead_gains(model: nn.Module) -> None:
-    """Draws anew every parameter that is all (nearly) zero and is no bias, such as the last gain of a residual branch."""
+    """Redraw every parameter that is (nearly) zero everywhere and is no bias, such as the last gain of a residual branch."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_gain = parameter.numel() > 0 and "bias" not in name.rpartition(".")[2]
@@ -33,7 +33,7 @@ def wake_dead_gains(model: nn.Module) -> None:
 
 
 def calibrate_batch_norms(model: nn.Module, forward: Callable[[], Any]) -> None:
-    """Sets the running statistics of every batch norm to those of one forward pass."""
+    """Set the running statistics of every batch norm to the statistics of one forward pass."""
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     if not norms:
         return
@@ -51,9 +51,9 @@ def calibrate_batch_norms(model: nn.Module, forward: Callable[[], Any]) -> None:
 
 
 def built_on(device: str) -> torch.device:
-    """Return where a model that is built for a device draws its weights, which is used from here on: there, if it is here.
+    """Return the device on which to draw a model's weights: the one that it is built for if it is here, else the CPU.
 
-    On the host that takes half a minute for each 2B parameters.
+    Drawing on the host takes half a minute for each 2B parameters. The device counts as used from this call on.
     """
     kind = device_named(device.partition(":")[0])
     if is_cpu(device) or not kind.is_here():
@@ -63,9 +63,10 @@ def built_on(device: str) -> torch.device:
 
 
 def settle(model: nn.Module, device: str) -> torch.device:
-    """Moves a model to the device it is built for and returns where that is, for a forward pass while it is built.
+    """Move a model to the device that it is built for, and return that device, for a forward pass while it is built.
 
-    Seconds instead of half a minute for a large network. Without that device here it stays on the CPU.
+    The pass takes seconds there instead of half a minute for a large network. If the device is not here, the model stays on
+    the CPU.
     """
     place = built_on(device)
     model.to(place)
@@ -73,7 +74,7 @@ def settle(model: nn.Module, device: str) -> torch.device:
 
 
 def spread_output(layer: nn.Module, std: float) -> None:
-    """Scales a layer at its next call, so that what it returns has this standard deviation, then and later."""
+    """Scale a layer's parameters at its next call, so that its output has this standard deviation then and later."""
 
     def scale(module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
         factor = std / output.std()
@@ -86,14 +87,15 @@ def spread_output(layer: nn.Module, std: float) -> None:
     handle = layer.register_forward_hook(scale)
 
 
-#: Zero would let the compiler remove the operation, and the measured program would not be the one people train. With this
-#: probability the random numbers are drawn, and no element is dropped (nor scaled: 1 - 1e-30 rounds to 1), but for one of 2^25
-#: in eager on CUDA and one of 2^31 in Inductor there, where a number comes out as 1 or 0 (`collector.correctness.draws`).
+#: The probability of dropout. With zero the compiler would remove the operation, and the measured program would not be the one
+#: that people train. With this probability random numbers are drawn, and no element is dropped (or scaled: 1 - 1e-30 rounds to
+#: 1), except one of 2^25 in eager on CUDA and one of 2^31 in Inductor there, where a number comes out as 1 or 0
+#: (`collector.correctness.draws`).
 PROBABILITY = 1e-30
 
 
 def silence_config(config: Any) -> None:
-    """Sets every dropout probability of a transformers configuration, those of nested configurations included."""
+    """Set every dropout probability of a transformers configuration, and of its nested ones, to `PROBABILITY`."""
     for name, value in list(vars(config).items()):
         if hasattr(value, "to_dict"):
             silence_config(value)
@@ -102,27 +104,27 @@ def silence_config(config: Any) -> None:
 
 
 def silence_modules(model: nn.Module) -> None:
-    """Lowers the probability of every module that drops elements or whole branches; those that drop nothing stay so."""
+    """Lower the probability of every module that drops elements or whole branches to `PROBABILITY`; leave zeros as they are."""
     for module in model.modules():
-        # nn.Dropout and its kin call it p, the stochastic depth of timm and transformers drop_prob.
+        # nn.Dropout and its variants call it `p`, stochastic depth in timm and transformers `drop_prob`.
         for name in ("p", "drop_prob"):
             if isinstance(getattr(module, name, None), float) and getattr(module, name) > PROBABILITY:
                 setattr(module, name, PROBABILITY)
 
 
 def own_loss(output: Any, targets: Any) -> Tensor:
-    """The loss that the model computed itself from the labels among its inputs."""
+    """Return the loss that the model computed itself from the labels among its inputs."""
     loss: Tensor = output["loss"]
     return loss
 
 
 def summed_losses(output: Any, targets: Any) -> Tensor:
-    """The sum of the losses that a detection model returns by name in training mode."""
+    """Return the sum of the losses that a detection model returns by name in training mode."""
     total: Tensor = sum(output.values())
     return total
 
 
 def classification_loss(output: Any, targets: Any) -> Tensor:
-    """Cross entropy of class scores against fixed random classes."""
+    """Compute the cross entropy of class scores against fixed random classes."""
     loss: Tensor = functional.cross_entropy(output, targets)
     return loss

@@ -1,10 +1,10 @@
 """Image models with random weights and random images: classifiers, Mask R-CNN, YOLOv3.
 
-Written from the published architecture (Redmon and Farhadi, YOLOv3, 2018, and the layer list yolov3-spp). The detection
-layers keep the habit of the PyTorch port that torchbench carries and that this model is measured for: they store the
-grid's size as a new tensor on the CPU, and they move their anchors to the device when first called. The port
-does so when the grid size changes, and is compiled before it was ever called; here eager runs first, so it is done in
-every call, to be part of the compiled program as it is there.
+YOLOv3 is written from the published architecture (Redmon and Farhadi, YOLOv3, 2018, and the layer list yolov3-spp). Its detection
+layers keep the habits of the PyTorch port in torchbench, for which this model is measured: they store the grid's size as a new
+tensor on the CPU, and they move their anchors to the device when first called. The port stores the grid's size when it changes,
+and is compiled before its first call. Here eager runs first, so the size is stored in every call, to be part of the compiled
+program as in torchbench.
 """
 
 # torch has no types for mypy here, so that nn.Module and what it returns are Any.
@@ -36,18 +36,18 @@ _CALIBRATION_BATCH = 4
 
 
 def build_timm(batch_size: int, phase: Phase, device: str, *, name: str) -> Built:
-    """A model of timm at the input size that its data configuration names for testing or for training."""
+    """Build a model of timm at the input size that its data configuration names for testing or for training."""
     import timm
     from timm.data import resolve_data_config
 
     model = timm.create_model(name, pretrained=False, in_chans=3, drop_rate=0.0)
     size = resolve_data_config({}, model=model, use_test_size=phase is Phase.INFERENCE)["input_size"]
-    # A model without a head returns its features, and these serve as the scores.
+    # A model without a head returns its features, which serve as scores.
     return _built(model, batch_size, device, tuple(size), model.num_classes or model.num_features)
 
 
 def build_torchvision(batch_size: int, phase: Phase, device: str, *, name: str) -> Built:
-    """A classifier of torchvision for ImageNet's thousand classes."""
+    """Build a classifier of torchvision for ImageNet's thousand classes."""
     import torchvision
 
     model = torchvision.models.get_model(name, weights=None)
@@ -69,7 +69,7 @@ _CLASSES = 91
 
 
 def build_maskrcnn(batch_size: int, phase: Phase, device: str) -> Built:
-    """Takes a list of images and, in training, a list of their objects; then it returns its losses by name."""
+    """Build Mask R-CNN. It takes a list of images and, in training, a list of their objects; then it returns losses by name."""
     from torchvision.models.detection import maskrcnn_resnet50_fpn
 
     model = maskrcnn_resnet50_fpn(weights=None, weights_backbone=None)
@@ -84,10 +84,10 @@ def build_maskrcnn(batch_size: int, phase: Phase, device: str) -> Built:
 
 
 def _make_decided(model: Any, place: torch.device) -> None:
-    """Spreads the scores of both stages.
+    """Spread the scores of both stages.
 
-    Fresh scores are all but equal: no class would pass the threshold, and which proposals are kept would hang on the last
-    bit of a sum.
+    Fresh scores are nearly equal: no class would pass the threshold, and the last bit of a sum would decide which proposals
+    are kept.
     """
     spread_output(model.rpn.head.cls_logits, 3.0)
     spread_output(model.roi_heads.box_predictor.cls_score, 3.0)
@@ -120,7 +120,7 @@ _ANCHORS = {
 
 
 def _conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
-    """Convolution, batch norm and leaky ReLU."""
+    """Return a convolution, batch norm and leaky ReLU."""
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False),
         nn.BatchNorm2d(outputs, eps=1e-4, momentum=0.03),
@@ -140,7 +140,7 @@ class _Residual(nn.Module):
 
 
 class _SpatialPyramid(nn.Module):
-    """The input and its maxima over three window sizes, side by side."""
+    """The concatenation of the input and its maxima over three window sizes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class _SpatialPyramid(nn.Module):
 
 
 class _Detection(nn.Module):
-    """Boxes of one scale (none in training mode), and the raw scores as (batch, anchor, y, x, 5 + classes)."""
+    """A detection layer: boxes of one scale (None in training mode), and raw scores (batch, anchor, y, x, 5 + classes)."""
 
     def __init__(self, stride: int) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class _Detection(nn.Module):
         self.anchor_wh = self.anchor_vec.view(1, -1, 1, 1, 2)
 
     def create_grids(self, ng: tuple[int, int], device: torch.device) -> None:
-        """Stores the grid's size (a tensor on the CPU), in eval mode its cells, and the anchors (both on the device)."""
+        """Store the grid's size (a tensor on the CPU), in eval mode its cells, and the anchors (both on the device)."""
         self.nx, self.ny = ng
         self.ng = torch.tensor(ng, dtype=torch.float)
         if not self.training:
@@ -218,7 +218,7 @@ def _neck(inputs: int, channels: int) -> nn.Sequential:
 
 
 class YoloV3(nn.Module):
-    """In eval mode (boxes of all scales, raw scores by scale), in training mode (none, raw scores by scale)."""
+    """YOLOv3-SPP. It returns (boxes of all scales, raw scores by scale) in eval mode, (None, raw scores by scale) in training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class YoloV3(nn.Module):
         self.scales = nn.ModuleList([_Scale(512, 32), _Scale(256, 16), _Scale(128, 8)])
 
     def forward(self, images: Tensor) -> tuple[Tensor | None, tuple[Tensor, ...]]:
-        """Boxes in pixels as (batch, box, 5 + classes) in eval mode, and the raw scores from coarse to fine."""
+        """Return boxes in pixels as (batch, box, 5 + classes), None in training mode, and raw scores from coarse to fine."""
         features = [self.stem(images)]
         for stage in self.stages:
             features.append(stage(features[-1]))
@@ -255,10 +255,10 @@ class YoloV3(nn.Module):
 
 
 def loss(output: Any, targets: tuple[Tensor, ...]) -> Tensor:
-    """Squared error of the boxes and cross entropy of the classes where an object is, cross entropy of objectness.
+    """Compute squared errors of boxes and cross entropy of classes where an object is, and cross entropy of objectness.
 
-    A dense stand-in for YOLO's loss, which first matches a list of objects to anchors: the same terms, on targets that
-    have the shape of the scores.
+    This is a dense replacement of YOLO's loss, which first matches a list of objects to anchors: it has the same terms, on
+    targets that have the shape of the scores.
     """
     total = torch.zeros((), dtype=output[1][0].dtype, device=output[1][0].device)
     for scores, target in zip(output[1], targets, strict=True):
@@ -273,10 +273,10 @@ def loss(output: Any, targets: tuple[Tensor, ...]) -> Tensor:
 
 
 def build_yolov3(batch_size: int, phase: Phase, device: str) -> Built:
-    """Images in [0, 1) and, for training, random objects in one of a hundred cells."""
+    """Build YOLOv3 with images in [0, 1) and, for training, random objects in one of a hundred cells."""
     height, width = _IMAGE_ON_CPU if is_cpu(device) else _IMAGE
     model = YoloV3()
-    # Its smallest maps have 12x16 or 6x8 cells, so that one image is enough to calibrate on.
+    # The smallest maps have 12x16 or 6x8 cells, so that one image is enough for calibration.
     place = settle(model, device)
     calibrate_batch_norms(model, lambda: model(torch.rand(1, 3, height, width).to(place)))
     images = torch.rand(batch_size, 3, height, width)

@@ -1,4 +1,4 @@
-"""Diffusion, recommendation, graphs, quantised layers, an optimiser's step, and one attention layer."""
+"""Models of diffusion, recommendation and graphs, quantised layers, an optimiser's step, and one attention layer."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _TEXT_TOKENS = 77
 
 
 def build_unet(batch_size: int, phase: Phase, device: str) -> Built:
-    """A UNet with the channels and heads of Stable Diffusion 1.5 (its unet/config.json), at 512x512 pixels.
+    """Build a UNet with the channels and heads of Stable Diffusion 1.5 (its unet/config.json), at 512x512 pixels.
 
-    It is a simplification: a level has one residual block and, on the way down only, one of attention, where the original has
-    two of each on the way down and three on the way up; pooling instead of convolutions that halve, GELU instead of GEGLU.
+    It is simplified: a level has one residual block and, on the way down only, one attention block, where the original has two
+    of each on the way down and three on the way up; it pools instead of strided convolutions, and has GELU instead of GEGLU.
     """
     channels, text, heads, side = ((32, 64), 32, 2, 8) if is_cpu(device) else ((320, 640, 1280, 1280), 768, 8, 64)
     with built_on(device):
@@ -34,7 +34,7 @@ def build_unet(batch_size: int, phase: Phase, device: str) -> Built:
 
 
 def build_dit(batch_size: int, phase: Phase, device: str) -> Built:
-    """DiT-B/2 of "Scalable Diffusion Models with Transformers" (Peebles and Xie 2022, table 1), at 256x256 pixels."""
+    """Build DiT-B/2 of "Scalable Diffusion Models with Transformers" (Peebles and Xie 2022, table 1), at 256x256 pixels."""
     depth, width, heads, side = (2, 64, 2, 8) if is_cpu(device) else (12, 768, 12, 32)
     with built_on(device):
         model = DiT(depth, width, heads, side)
@@ -49,7 +49,7 @@ def _sinusoids(moments: Tensor, width: int) -> Tensor:
 
 
 class Attention(nn.Module):  # type: ignore[misc]
-    """Attention of states to themselves or to a context."""
+    """Multi-head attention of states to themselves or to a context."""
 
     def __init__(self, width: int, heads: int, context: int = 0) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         self.key_value = nn.Linear(context or width, 2 * width)
 
     def forward(self, states: Tensor, context: Tensor | None = None) -> Tensor:
-        """States of the same shape."""
+        """Return states of the same shape."""
         key, value = self.key_value(states if context is None else context).chunk(2, dim=-1)
         parts = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query(states), key, value))
         attended = functional.scaled_dot_product_attention(*parts)
@@ -67,7 +67,7 @@ class Attention(nn.Module):  # type: ignore[misc]
 
 
 class Residual(nn.Module):  # type: ignore[misc]
-    """Two convolutions with group norms, and the moment between them."""
+    """A residual block of two convolutions with group norms; the embedded moment is added between them."""
 
     def __init__(self, given: int, made: int, moment: int) -> None:
         super().__init__()
@@ -77,14 +77,14 @@ class Residual(nn.Module):  # type: ignore[misc]
         self.skip = nn.Identity() if given == made else nn.Conv2d(given, made, 1)
 
     def forward(self, images: Tensor, moment: Tensor) -> Tensor:
-        """Images of the second number of channels."""
+        """Return images with `made` channels."""
         inner = self.first(functional.silu(self.norms[0](images))) + self.moment(moment)[:, :, None, None]
         outer: Tensor = self.skip(images) + self.second(functional.silu(self.norms[1](inner)))
         return outer
 
 
 class Attended(nn.Module):  # type: ignore[misc]
-    """A transformer block over the places of an image: attention to itself, to the text, and two layers."""
+    """A transformer block over the places of an image: attention to itself, attention to the text, and two layers."""
 
     def __init__(self, width: int, text: int, heads: int) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Attended(nn.Module):  # type: ignore[misc]
         self.layers = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, images: Tensor, text: Tensor) -> Tensor:
-        """Images of the same shape."""
+        """Return images of the same shape."""
         states = images.flatten(2).transpose(1, 2)
         states = states + self.own(self.norms[0](states))
         states = states + self.cross(self.norms[1](states), text)
@@ -102,7 +102,7 @@ class Attended(nn.Module):  # type: ignore[misc]
 
 
 class UNet(nn.Module):  # type: ignore[misc]
-    """Levels of residual and attention blocks, down and up again, with connections between the two ways."""
+    """A UNet: levels of residual and attention blocks, down and up again, with connections between both ways."""
 
     def __init__(self, channels: tuple[int, ...], text: int, heads: int) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class UNet(nn.Module):  # type: ignore[misc]
         self.attends = nn.ModuleList(Attended(width, text, heads) for width in channels[: max(1, len(channels) - 1)])
 
     def forward(self, latents: Tensor, moments: Tensor, text: Tensor) -> Tensor:
-        """The noise in the latents."""
+        """Return the predicted noise in the latents."""
         moment, kept = self.moment(_sinusoids(moments, self.width)), []
         states = self.start(latents)
         for number, block in enumerate(self.down):
@@ -138,7 +138,7 @@ class UNet(nn.Module):  # type: ignore[misc]
 
 
 class Modulated(nn.Module):  # type: ignore[misc]
-    """A block whose norms are scaled and shifted, and whose two halves are gated, by what the image is conditioned on."""
+    """A DiT block in which the condition scales and shifts the norms and gates both halves."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -147,14 +147,14 @@ class Modulated(nn.Module):  # type: ignore[misc]
         self.layers = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width))
 
     def forward(self, states: Tensor, condition: Tensor) -> Tensor:
-        """States of the same shape."""
+        """Return states of the same shape."""
         shift, scale, gate, shift_2, scale_2, gate_2 = self.modulation(condition)[:, None].chunk(6, dim=-1)
         states = states + gate * self.attention(self.norm(states) * (1 + scale) + shift)
         return states + gate_2 * self.layers(self.norm(states) * (1 + scale_2) + shift_2)
 
 
 class DiT(nn.Module):  # type: ignore[misc]
-    """Patches of two by two latents, modulated blocks, and a linear layer back to noise and its variance."""
+    """A DiT: patches of two by two latents, modulated blocks, and a linear layer to the noise and its variance."""
 
     def __init__(self, depth: int, width: int, heads: int, side: int) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class DiT(nn.Module):  # type: ignore[misc]
         self.norm, self.end = nn.LayerNorm(width), nn.Linear(width, 2 * _LATENT * 4)
 
     def forward(self, latents: Tensor, moments: Tensor, labels: Tensor) -> Tensor:
-        """Noise and variance of each patch: batch, patches, 32."""
+        """Return noise and variance of each patch: batch, patches, 32."""
         condition = functional.silu(self.moment(_sinusoids(moments, self.width)) + self.classes(labels))
         states = self.patches(latents).flatten(2).transpose(1, 2) + self.places
         for block in self.blocks:
@@ -177,7 +177,7 @@ class DiT(nn.Module):  # type: ignore[misc]
 
 
 def build_int8(batch_size: int, phase: Phase, device: str) -> Built:
-    """The gated layers of Llama-3.2-1B (width 2048, inner 8192), sixteen of them, with int8 weights and bfloat16 scales."""
+    """Build the sixteen gated layers of Llama-3.2-1B (width 2048, inner 8192) with int8 weights and bfloat16 scales."""
     width, inner, depth = (64, 128, 2) if is_cpu(device) else (2048, 8192, 16)
     with built_on(device):
         model = nn.Sequential(*(Gated(width, inner) for _ in range(depth)))
@@ -185,7 +185,7 @@ def build_int8(batch_size: int, phase: Phase, device: str) -> Built:
 
 
 class Int8(nn.Module):  # type: ignore[misc]
-    """A linear layer whose weight is int8 with a scale for each output, quantised from a random one."""
+    """A linear layer with an int8 weight, quantised from a random one, and a scale for each output."""
 
     def __init__(self, given: int, made: int) -> None:
         super().__init__()
@@ -195,12 +195,12 @@ class Int8(nn.Module):  # type: ignore[misc]
         self.register_buffer("scale", scale.to(torch.bfloat16))
 
     def forward(self, states: Tensor) -> Tensor:
-        """States of the second size."""
+        """Return states of width `made`."""
         return functional.linear(states, self.weight.to(states.dtype)) * self.scale
 
 
 class Gated(nn.Module):  # type: ignore[misc]
-    """SwiGLU with a residual connection."""
+    """A SwiGLU layer with a residual connection."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -208,13 +208,13 @@ class Gated(nn.Module):  # type: ignore[misc]
         self.gate, self.up, self.down = Int8(width, inner), Int8(width, inner), Int8(inner, width)
 
     def forward(self, states: Tensor) -> Tensor:
-        """States of the same shape."""
+        """Return states of the same shape."""
         given = self.norm(states)
         return states + self.down(functional.silu(self.gate(given)) * self.up(given))
 
 
 def build_adamw(batch_size: int, phase: Phase, device: str) -> Built:
-    """One step of AdamW over parameters with the shapes of GPT-2 small: 148 tensors, 124 million numbers."""
+    """Build one step of AdamW over parameters with the shapes of GPT-2 small: 148 tensors, 124 million numbers."""
     width, depth, words, places = (32, 2, 100, 16) if is_cpu(device) else (768, 12, 50257, 1024)
     block = [(width,), (width,), (width, 3 * width), (3 * width,), (width, width), (width,), (width,), (width,)]
     block += [(width, 4 * width), (4 * width,), (4 * width, width), (width,)]
@@ -226,7 +226,7 @@ def build_adamw(batch_size: int, phase: Phase, device: str) -> Built:
 
 
 class AdamWStep(nn.Module):  # type: ignore[misc]
-    """The parameters and the optimiser's state as buffers, which each call changes: so they are restored and compared."""
+    """A step of AdamW. Parameters and optimiser's state are buffers, so that they are restored and compared."""
 
     def __init__(self, shapes: list[tuple[int, ...]], capturable: bool) -> None:
         super().__init__()
@@ -241,7 +241,7 @@ class AdamWStep(nn.Module):  # type: ignore[misc]
         return [getattr(self, f"{name}_{number}") for number in range(self.count)]
 
     def forward(self, gradients: list[Tensor]) -> Tensor:
-        """The last parameter after the step; the others are state."""
+        """Make the step and return a clone of the last parameter; all parameters change as state."""
         values = self._all("value")
         adamw(
             values,
@@ -251,7 +251,7 @@ class AdamWStep(nn.Module):  # type: ignore[misc]
             [],
             self._all("step"),
             foreach=True,
-            # Eager takes it on a GPU only; the compiler needs it, since a step that is a number would be a constant.
+            # Eager takes `capturable` on a GPU only; the compiler needs it, since else the step count would be a constant.
             capturable=self.capturable or torch.compiler.is_compiling(),
             amsgrad=False,
             beta1=0.9,
@@ -265,14 +265,14 @@ class AdamWStep(nn.Module):  # type: ignore[misc]
 
 
 _DENSE, _TABLES = 13, 26
-#: Items of a bag. Criteo's data has one; several make the bag sum.
+#: Items of a bag. Criteo's data has one; several items make the bag compute a sum.
 _ITEMS = 4
 
 
 def build_dlrm(batch_size: int, phase: Phase, device: str) -> Built:
-    """DLRM with MLPerf's layers for Criteo's Terabyte data (13-512-256-128 and 1024-1024-512-256-1, 26 tables of width 128).
+    """Build DLRM with MLPerf's layers for Criteo's Terabyte data (13-512-256-128, 1024-1024-512-256-1, 26 tables of width 128).
 
-    The tables have 100,000 rows each, not up to 40 million, and four items a bag, not one.
+    The tables have 100,000 rows each instead of up to 40 million, and bags have four items instead of one.
     """
     rows, width, bottom, top = (
         (100, 8, (16, 8), (16, 1)) if is_cpu(device) else (100_000, 128, (512, 256, 128), (1024, 1024, 512, 256, 1))
@@ -284,9 +284,9 @@ def build_dlrm(batch_size: int, phase: Phase, device: str) -> Built:
 
 
 def build_gcn(batch_size: int, phase: Phase, device: str) -> Built:
-    """Three graph convolutions with OGB's sizes for ogbn-arxiv: 169,343 nodes, 1,166,243 edges, 128 features, width 256.
+    """Build three graph convolutions in OGB's sizes for ogbn-arxiv: 169,343 nodes, 1,166,243 edges, 128 features, width 256.
 
-    The graph is random, so its degrees are more even than those of papers that cite each other.
+    The graph is random, so its degrees are more even than in a graph of citations.
     """
     nodes, edges, width = (200, 1000, 16) if is_cpu(device) else (169_343, 1_166_243, 256)
     model = GraphConvolutions((128, width, width, 40))
@@ -300,7 +300,7 @@ def _layers(sizes: tuple[int, ...]) -> nn.Sequential:
 
 
 class Dlrm(nn.Module):  # type: ignore[misc]
-    """Dense features and sums of embeddings, all products of two of them, and layers over these."""
+    """A DLRM: layers on dense features, sums of embeddings, all products of two of these features, and layers on the result."""
 
     def __init__(self, rows: int, width: int, bottom: tuple[int, ...], top: tuple[int, ...]) -> None:
         super().__init__()
@@ -312,7 +312,7 @@ class Dlrm(nn.Module):  # type: ignore[misc]
         self.end = nn.Linear(top[-2], top[-1])
 
     def forward(self, dense: Tensor, items: Tensor) -> Tensor:
-        """Scores: batch, 1. `items` has the rows of each table's bags: tables, batch, items."""
+        """Return scores: batch, 1. `items` has the rows of each table's bags: tables, batch, items."""
         state = self.bottom(dense)
         bags = [table(bag) for table, bag in zip(self.tables, items.unbind(), strict=True)]
         features = torch.stack([state, *bags], dim=1)
@@ -322,14 +322,14 @@ class Dlrm(nn.Module):  # type: ignore[misc]
 
 
 class GraphConvolutions(nn.Module):  # type: ignore[misc]
-    """Layers of: transform the nodes, gather along the edges, sum at their ends."""
+    """Graph convolutions: each layer transforms the nodes, gathers along the edges, and sums at their ends."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(one, two) for one, two in itertools.pairwise(sizes))
 
     def forward(self, nodes: Tensor, ends: Tensor) -> Tensor:
-        """Scores of the nodes. `ends` has the nodes at which each edge starts and ends: 2, edges."""
+        """Return scores of the nodes. `ends` has the nodes at which each edge starts and ends: 2, edges."""
         start, end = ends
         ones = torch.ones(end.shape, dtype=nodes.dtype, device=nodes.device)
         degree = torch.zeros(nodes.shape[0], dtype=nodes.dtype, device=nodes.device).index_add(0, end, ones) + 1
@@ -342,7 +342,7 @@ class GraphConvolutions(nn.Module):  # type: ignore[misc]
         return nodes
 
 
-#: The layer of Llama-3.2-1B: 32 heads of 64, 8 of keys and values.
+#: The attention of Llama-3.2-1B: 32 heads of width 64, 8 heads of keys and values.
 _HEADS, _KEY_HEADS, _HEAD = 32, 8, 64
 _CPU_HEADS, _CPU_KEY_HEADS = 4, 2
 
@@ -350,9 +350,10 @@ _CPU_HEADS, _CPU_KEY_HEADS = 4, 2
 def build_attention(
     batch_size: int, phase: Phase, device: str, *, form: str, window: int, tokens: int, cpu_tokens: int, cpu_window: int
 ) -> Built:
-    """Projections around one form of attention (`FORMS`), over random states of magnitude one.
+    """Build projections around one form of attention (`FORMS`), over random states of magnitude one.
 
-    The number of tokens is no `length` of `collector.zoo.spec`: masks are made for one.
+    The parameter for the number of tokens is not called `length` (`collector.zoo.spec.LENGTHS`), since a mask fits one length
+    only.
     """
     small = is_cpu(device)
     length, window = (cpu_tokens, cpu_window) if small else (tokens, window)
@@ -362,7 +363,7 @@ def build_attention(
 
 
 class AttentionLayer(nn.Module):  # type: ignore[misc]
-    """Projects states to queries, keys and values, attends, and projects back."""
+    """An attention layer that projects states to queries, keys and values, attends, and projects back."""
 
     def __init__(self, attend: nn.Module, heads: int, key_heads: int) -> None:
         super().__init__()
@@ -371,7 +372,7 @@ class AttentionLayer(nn.Module):  # type: ignore[misc]
         self.back = nn.Linear(heads * _HEAD, heads * _HEAD, bias=False)
 
     def forward(self, states: Tensor) -> Tensor:
-        """States of the same shape."""
+        """Return states of the same shape."""
         batch, length, _ = states.shape
         parts = self.project(states).view(batch, length, -1, _HEAD).transpose(1, 2)
         query, key, value = parts.split([self.heads, self.key_heads, self.key_heads], dim=1)
@@ -381,7 +382,7 @@ class AttentionLayer(nn.Module):  # type: ignore[misc]
 
 
 class Sdpa(nn.Module):  # type: ignore[misc]
-    """scaled_dot_product_attention: causal, or with a mask that is given as a tensor."""
+    """A `scaled_dot_product_attention` that is causal, or has a mask tensor."""
 
     def __init__(self, grouped: bool, mask: Tensor | None = None) -> None:
         super().__init__()
@@ -389,7 +390,7 @@ class Sdpa(nn.Module):  # type: ignore[misc]
         self.register_buffer("mask", mask)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """The attended values."""
+        """Return the attended values."""
         causal = self.mask is None
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask=self.mask, is_causal=causal, enable_gqa=self.grouped
@@ -397,17 +398,17 @@ class Sdpa(nn.Module):  # type: ignore[misc]
 
 
 class Flex(nn.Module):  # type: ignore[misc]
-    """FlexAttention under a rule that says which key a query sees; the block mask is made once for each device."""
+    """A FlexAttention with a rule that says which keys a query sees; the block mask is made once for each device."""
 
     def __init__(self, length: int, rule: Callable[..., Tensor]) -> None:
         super().__init__()
         self._length, self._rule = length, rule
-        # What tells the device: a module of its own has no parameter.
+        # A buffer that shows the device, since this module has no parameter.
         self.register_buffer("_place", torch.empty(0))
         self._make_mask()
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """The attended values."""
+        """Return the attended values."""
         from torch.nn.attention.flex_attention import flex_attention
 
         attended: Tensor = flex_attention(query, key, value, block_mask=self._mask, enable_gqa=True)
@@ -446,7 +447,7 @@ def _loss(output: Tensor, targets: Any) -> Tensor:
     return output.square().mean()
 
 
-#: Each form of attention from a length and a window. `sdpa` has as many heads of keys as of queries, the others fewer.
+#: Forms of attention, each made from a length and a window. `sdpa` has as many heads of keys as of queries, the others fewer.
 FORMS: dict[str, Callable[[int, int], nn.Module]] = {
     "flex_causal": lambda length, window: Flex(length, _causal),
     "flex_sliding_window": lambda length, window: Flex(length, _sliding(window)),

@@ -1,4 +1,4 @@
-"""Builds models that are not the zoo's, in the measuring process and nowhere else: a user's, GraphNet's, torchbenchmark's."""
+"""Builders of models from outside, in the measuring process only: a user's own, GraphNet's and torchbenchmark's."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def build_user(
     arguments: Mapping[str, Any] = MappingProxyType({}),
     folder: str = "",
 ) -> Built:
-    """Calls the function and makes of its answer a model with inputs and a loss.
+    """Call a user's function and build a model with inputs and a loss from its result.
 
-    The module is looked for in `folder`, in the working directory and on PYTHONPATH. Of `batch_size`, `phase` ("inference"
-    or "training") and `device` the function gets those that it takes by name, and it gets all `arguments`. It returns a
-    model with its inputs: `(model, args)`, `(model, args, kwargs)`, or a `Built` of its own. A batch size of `OWN_BATCH`
-    leaves the batch to the function; one that takes `batch_size` all the same gets 1.
+    The module is searched in `folder`, in the working directory and on PYTHONPATH. The function gets `batch_size`, `phase`
+    ("inference" or "training") and `device` if it has parameters of these names, and all `arguments`. It returns a model with
+    its inputs: `(model, args)`, `(model, args, kwargs)`, or a `Built`. With a batch size of `OWN_BATCH` the function chooses the
+    batch; if it takes `batch_size` nevertheless, it gets 1.
 
     Raises:
         ImportError: no such module, or no such function in it.
-        TypeError: the function returned something else, or takes none of the arguments' names.
-        ValueError: the function takes no `batch_size`, and its inputs are not of the size that was asked for.
+        TypeError: the function returned something else, or does not take one of the arguments.
+        ValueError: the function takes no `batch_size`, and its inputs do not have the requested batch size.
     """
-    begin_device_use()  # what the function does is not known
+    begin_device_use()  # the function may use the device at once
     module_name, _, name = target.partition(":")
     if folder and (place := str(Path(folder).resolve())) not in sys.path:
         sys.path.insert(0, place)
@@ -75,15 +75,15 @@ def _built(made: Any, target: str) -> Built:
 
 
 def input_batch(args: Iterable[Any], kwargs: Mapping[str, Any]) -> int | None:
-    """Return the first dimension of the first input with two dimensions or more; None where there is no such input.
+    """Return the first dimension of the first input with two dimensions or more; None if there is no such input.
 
-    One dimension is a batch of numbers, such as indices, or a single sample.
+    A tensor of one dimension may be a batch of numbers, such as indices, or a single sample.
     """
     return next((len(value) for value in _tensors((*args, kwargs)) if value.dim() > 1), None)
 
 
 def _check_size(built: Built, batch_size: int, name: str) -> None:
-    """Raise `ValueError` if the cell's batch size, under which the figures are stored, is not that of the inputs."""
+    """Raise `ValueError` if the inputs do not have the cell's batch size, under which the results are stored."""
     size = input_batch(built.args, built.kwargs)
     first = next(_tensors((*built.args, built.kwargs)), None)
     firsts = (size, first.shape[0] if first is not None and first.dim() else None)
@@ -97,7 +97,7 @@ def _check_size(built: Built, batch_size: int, name: str) -> None:
 
 
 def own_loss_or_mean_squares(made: Any, _: Any) -> torch.Tensor:
-    """The output named `loss` if there is one, else the sum over the floating outputs of their mean squares.
+    """Return the output named `loss` if there is one, else the sum of the mean squares of all floating outputs.
 
     Raises:
         TypeError: there is no floating output to make a loss of.
@@ -135,15 +135,15 @@ def _type_of(made: Any) -> str:
     return f"a {type(made).__qualname__}"
 
 
-#: What GraphNet's own replay does with a recorded deviation, where it cuts off, and what it takes where none is recorded.
+#: GraphNet's own replay: the factor on a recorded deviation, the limit of values, and the deviation if none is recorded.
 _SPREAD, _LIMIT, _DEVIATION = 0.2, 100.0, 0.1
-#: By how much its replacements of what is no number deviate from 0.
+#: The deviation from 0 of the values that replace NaN and infinities in GraphNet's replay.
 _SMALL = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What a sample records of one argument: `data` if its values were kept, else how they were spread."""
+    """A sample's record of one argument: `data` if its values were kept, else their distribution."""
 
     name: str
     shape: tuple[int, ...] = ()
@@ -156,7 +156,7 @@ class Meta:
 
 
 def build_graphnet(batch_size: int, phase: Phase, device: str, sample: str) -> Built:
-    """The sample's graph with its weights bound as parameters and buffers, so that freezing can act, and its inputs.
+    """Build a sample's graph with its inputs. Its weights become parameters and buffers, so that freezing has an effect.
 
     Raises `ZooError` for a batch size other than 1, a missing file, or an argument without a record.
     """
@@ -176,7 +176,7 @@ def build_graphnet(batch_size: int, phase: Phase, device: str, sample: str) -> B
 
 
 class BoundGraph(nn.Module):  # type: ignore[misc]
-    """A graph that takes all its weights as arguments, with these as parameters and buffers of its own."""
+    """A module that holds the weights which a captured graph takes as arguments, as parameters and buffers."""
 
     def __init__(self, graph: nn.Module, values: Mapping[str, Any]) -> None:
         super().__init__()
@@ -187,19 +187,19 @@ class BoundGraph(nn.Module):  # type: ignore[misc]
             elif isinstance(value, torch.Tensor) and ("_parameters_" in name or "_buffers_" in name):
                 self.register_buffer(name, value)
         held = {name for name, _ in self.named_parameters()} | {name for name, _ in self.named_buffers()}
-        #: The arguments that are still given with each call, in order.
+        #: The arguments that each call still passes, in order.
         self.inputs = tuple(name for name in values if name not in held)
 
     def forward(self, *inputs: Any) -> Any:
-        """The graph's outputs for these inputs."""
+        """Return the graph's outputs for these inputs."""
         given = dict(zip(self.inputs, inputs, strict=True))
         return self.graph(*(given[name] if name in given else getattr(self, name) for name in self.order))
 
 
 def read_metas(path: Path) -> dict[str, Meta]:
-    """The records in a meta file, by the name of the argument; its classes are parsed and never executed.
+    """Read the records of a meta file, by the argument's name; the file's classes are parsed and never executed.
 
-    Raises `ZooError` if the file is missing or no Python, or a record has no name.
+    Raises `ZooError` if the file is missing or is not Python, or a record has no name.
     """
     try:
         tree = ast.parse(path.read_text())
@@ -222,7 +222,7 @@ def _meta(node: ast.ClassDef) -> Meta:
 
 
 def _literal(node: ast.expr) -> Any:
-    # float("inf") and the like stand in some records where a number should; all else is a literal or is not taken.
+    # Some records have float("inf") and the like in place of a number; anything else must be a literal.
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "float" and node.args:
         return float(ast.literal_eval(node.args[0]))
     try:
@@ -232,11 +232,11 @@ def _literal(node: ast.expr) -> Any:
 
 
 def value_of(meta: Meta, is_symbol: bool = False) -> Any:
-    """A recorded argument's value, drawn from torch's global generator; a symbol's is a plain number.
+    """Return a value for a recorded argument, drawn from torch's global generator; the value of a symbol is a plain number.
 
-    Floating values are drawn as GraphNet replays them: `randn * std * 0.2 + mean`, within the recorded limits and 100 on both
-    sides; a running variance is made positive besides, since one below zero turns all that follows into NaN. Raises
-    `ZooError` if the record names no dtype of torch, or a symbol without its value.
+    Floating values are drawn as in GraphNet's replay: `randn * std * 0.2 + mean`, within the recorded limits and within -100 and
+    100. A running variance is also made positive, since a negative one turns all later values into NaN. Raises `ZooError` if
+    the record has an unknown dtype, or a symbol has no value.
     """
     if is_symbol:
         if not isinstance(meta.data, list) or len(meta.data) != 1:
@@ -266,14 +266,14 @@ def _is_symbol(parameter: inspect.Parameter) -> bool:
 
 
 def _load_graph(path: Path, device: str) -> nn.Module:
-    """The graph of a sample, with every device that its code names replaced by `device`, as GraphNet's own runner does."""
+    """Load the graph of a sample, with every device in its code replaced by `device`, as GraphNet's own runner does."""
     if not path.is_file():
         raise ZooError(f"{path.parent.name} has no model.py")
     module = ModuleType("graphnet_sample")
     sys.modules[module.__name__] = module  # Dynamo looks its globals up by the module's name
     tree = ast.fix_missing_locations(_OnDevice(device).visit(ast.parse(path.read_text())))
     source = ast.unparse(tree)
-    # Dynamo and tracebacks show lines of the code that runs, not of the file.
+    # Dynamo and tracebacks then show lines of the code that runs, and not of the file.
     name = f"<{path.parent.name}/{path.name} on {device}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     module.__file__ = str(path)
@@ -283,13 +283,13 @@ def _load_graph(path: Path, device: str) -> nn.Module:
 
 
 class _OnDevice(ast.NodeTransformer):
-    """Replaces `device(...)` and `torch.device(...)`, and the texts "cpu" and "cuda:0" where a device is named."""
+    """A transformer that replaces `device(...)`, `torch.device(...)`, constants of keywords `device`, and texts like "cuda:0"."""
 
     def __init__(self, device: str) -> None:
         self._name = ast.Constant(device)
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
-        """A call of a device, or with a device among its keywords."""
+        """Replace the device in a call of `device`, or a constant that a call passes as its keyword `device`."""
         self.generic_visit(node)
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
         if name == "device":
@@ -300,18 +300,18 @@ class _OnDevice(ast.NodeTransformer):
         return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-        """A text that names one GPU."""
+        """Replace a text that names a GPU with an index."""
         is_gpu = isinstance(node.value, str) and re.fullmatch(r"cuda:\d+", node.value)
         return self._name if is_gpu else node
 
 
 def build_torchbenchmark(batch_size: int, phase: Phase, device: str, name: str) -> Built:
-    """The module and the example inputs of `torchbenchmark.models.NAME`.
+    """Build the module and the example inputs of `torchbenchmark.models.NAME`.
 
-    The package's own losses are hidden in its training loops, so `own_loss_or_mean_squares` is taken. Raises
+    The package's own losses are inside its training loops, so the loss is `own_loss_or_mean_squares`. Raises
     `NotImplementedError` if the package does not have the model in this phase or on this device.
     """
-    begin_device_use()  # the package puts its models there itself
+    begin_device_use()  # the package itself puts its models on the device
     made = import_module(f"torchbenchmark.models.{name}").Model(
         test="train" if phase is Phase.TRAINING else "eval", device=device, batch_size=batch_size
     )

@@ -1,8 +1,8 @@
 """Speech-Transformer: filter-bank frames in, characters out, with six encoder and six decoder layers.
 
 Written from the paper (Dong, Xu and Xu, 2018) with the sizes and the habits of the PyTorch implementation in torchbench.
-The model is measured for these habits: attention divides by a NumPy scalar, masks are cut at lengths that are read from a
-tensor, and padding is removed from the targets by a boolean index.
+It is measured for these habits: attention divides by a NumPy scalar, masks are cut at lengths that are read from a tensor,
+and padding is removed from the targets by a boolean index.
 """
 
 # torch has no types for mypy here, so that nn.Module and what it returns are Any.
@@ -36,11 +36,11 @@ _CHARACTERS = 20
 
 
 class _ScaledDotProduct(nn.Module):
-    """Attention over (heads x batch, length, width), written out; nothing is attended where the mask is true."""
+    """Attention over (heads x batch, length, width), written out; positions where the mask is true are not attended."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Not a Python float: torch.compile sees a np.float64 as a 0-d tensor on the CPU, for which cudagraphs skip the graph.
+        # Not a Python float: for torch.compile a np.float64 is a 0-d tensor on the CPU, for which cudagraphs skip the graph.
         self.temperature = np.power(HEAD_WIDTH, 0.5)
         self.dropout = nn.Dropout(PROBABILITY)
 
@@ -51,7 +51,7 @@ class _ScaledDotProduct(nn.Module):
 
 
 class _MultiHeadAttention(nn.Module):
-    """`x` attends to `memory`, both (batch, length, width); then the residual and the norm."""
+    """Multi-head attention of `x` to `memory`, both (batch, length, width), with residual and norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class _MultiHeadAttention(nn.Module):
 
 
 class _FeedForward(nn.Module):
-    """Two linear layers, position by position, then the residual and the norm."""
+    """Two linear layers on each position, with residual and norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class _EncoderLayer(nn.Module):
 
 
 class _Encoder(nn.Module):
-    """From frames (batch, time, features), zero behind each length, to a sequence of the same length."""
+    """The encoder of frames (batch, time, features), which are zero after each length, to a sequence of the same length."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class _Encoder(nn.Module):
 
 
 class _DecoderLayer(nn.Module):
-    """Attention to the characters so far, attention to the speech, feed-forward."""
+    """A decoder layer: attention to the characters so far, attention to the speech, feed-forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class _DecoderLayer(nn.Module):
 
 
 class _Decoder(nn.Module):
-    """Returns scores of each next character, and the characters that they should name (`IGNORED` behind each sentence)."""
+    """The decoder: scores of each next character, and the right next characters (`IGNORED` after each sentence)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class _Decoder(nn.Module):
 
 
 class SpeechTransformer(nn.Module):
-    """The encoder and the decoder."""
+    """A Speech-Transformer: encoder and decoder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,12 +186,12 @@ class SpeechTransformer(nn.Module):
         self.decoder = _Decoder()
 
     def forward(self, frames: Tensor, lengths: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of each next character, and the characters that they should name."""
+        """Return scores of each next character, and the right next characters."""
         return self.decoder(targets, self.encoder(frames, lengths), lengths)
 
 
 def present_until(sequences: Tensor, lengths: Tensor) -> Tensor:
-    """1 before and 0 behind each length, as (batch, length, 1). Reading a length from its tensor breaks the graph."""
+    """Return 1 before and 0 after each length, as (batch, length, 1). Reading a length from its tensor breaks the graph."""
     present = sequences.new_ones(sequences.shape[:-1])
     for row in range(sequences.size(0)):
         present[row, lengths[row] :] = 0
@@ -204,7 +204,7 @@ def _split(x: Tensor) -> Tensor:
 
 
 def _shifted(targets: Tensor) -> tuple[Tensor, Tensor]:
-    """What the decoder reads (a start symbol first) and what it should say (an end symbol last)."""
+    """Return the decoder's input (a start symbol first) and its targets (an end symbol last)."""
     sentences = [row[row != IGNORED] for row in targets]
     start, end = targets.new_tensor([START]), targets.new_tensor([END])
     read = [torch.cat([start, sentence]) for sentence in sentences]
@@ -213,13 +213,13 @@ def _shifted(targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def loss(output: Any, targets: Any) -> Tensor:
-    """Cross entropy with label smoothing over the characters that are not padding."""
+    """Compute cross entropy with label smoothing over the characters that are not padding."""
     scores, gold = output
     return functional.cross_entropy(scores.flatten(0, 1), gold.flatten(), ignore_index=IGNORED, label_smoothing=0.1)
 
 
 def build(batch_size: int, phase: Phase, device: str) -> Built:
-    """Random frames; the first utterance is the longest, the others have at least half its frames."""
+    """Build the model with random frames; the first utterance is the longest, all have at least half its frames."""
     model = SpeechTransformer()
     lengths = torch.randint(_FRAMES // 2, _FRAMES + 1, (batch_size,))
     lengths[0] = _FRAMES

@@ -23,7 +23,7 @@ from collector.zoo.builders.conditioning import (
 from collector.zoo.builders.outside_models import own_loss_or_mean_squares
 from collector.zoo.spec import Built, MissingPackageError, is_cpu
 
-#: Architectures whose decoder is fed ids of its own.
+#: Architectures whose decoder gets token ids of its own.
 _ENCODER_DECODERS = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration", "M2M100ForConditionalGeneration")
 
 
@@ -37,7 +37,10 @@ def build_text(
     length: int,
     cpu_length: int,
 ) -> Built:
-    """The library's default sizes but for `config`. As in PyTorch's runner: no attention mask, labels in both phases."""
+    """Build a text model in transformers' default sizes except `config`.
+
+    As in PyTorch's runner there is no attention mask, and there are labels in both phases.
+    """
     kind = getattr(transformers, architecture)
     configuration = kind.config_class(**config)
     configuration.use_cache = False
@@ -51,7 +54,7 @@ def build_text(
 def _inputs(architecture: str, config: Any, shape: tuple[int, int]) -> dict[str, torch.Tensor]:
     inputs = {"input_ids": torch.randint(0, config.vocab_size, shape)}
     if "Bart" in architecture:
-        # These models pool at the end-of-sequence token, of which every row needs one.
+        # These models pool at the end-of-sequence token, so every row needs one.
         inputs["input_ids"][:, -1] = config.eos_token_id
     if architecture in _ENCODER_DECODERS:
         inputs["decoder_input_ids"] = torch.randint(0, config.vocab_size, shape)
@@ -68,7 +71,7 @@ _CALIBRATION_BATCH = 4
 
 
 def build_vision(batch_size: int, phase: Phase, device: str, *, architecture: str, config: Mapping[str, Any]) -> Built:
-    """The library's sizes but for `config`, for ImageNet's thousand classes; labels in both phases, as for text."""
+    """Build a vision model in transformers' sizes except `config`, for ImageNet's classes, with labels in both phases."""
     kind = getattr(transformers, architecture)
     configuration = kind.config_class(num_labels=_CLASSES, **config)
     model = kind(configuration)
@@ -85,14 +88,14 @@ def build_vision(batch_size: int, phase: Phase, device: str, *, architecture: st
 
 #: Tokens of a prompt that fill a cache in one call.
 _PIECE = 128
-#: What a cache holds for each layer: of attention, and of a state-space or linear attention layer.
+#: The attributes with a cached layer's tensors: of attention, and of a state-space or linear attention layer.
 _CACHED = ("keys", "values", "conv_states", "recurrent_states")
 
 
 def build_prefill(batch_size: int, phase: Phase, device: str, **sizes: Any) -> Built:
-    """A prompt in one call: the scores of the next token and the cache. In training: the loss of all tokens, no cache.
+    """Build the prefill of a prompt in one call: scores of the next token, and the cache. `sizes` are arguments of `_sized`.
 
-    `sizes` are those of `_sized`.
+    For training build the loss of all tokens, without a cache.
     """
     model, length = _sized(device, **sizes)
     ids = _tokens(model, batch_size, length)
@@ -103,7 +106,7 @@ def build_prefill(batch_size: int, phase: Phase, device: str, **sizes: Any) -> B
 
 
 def build_decode(batch_size: int, phase: Phase, device: str, **sizes: Any) -> Built:
-    """One token a row, behind a prompt that fills half of a static cache. `sizes` are those of `_sized`."""
+    """Build a decode step of one token a row, after a prompt that fills half of a static cache. `sizes` are for `_sized`."""
     model, length = _sized(device, **sizes)
     cache = _static_cache(model.config, 2 * length)
     prompt, token = _tokens(model, batch_size, length), _tokens(model, batch_size, 1)
@@ -112,10 +115,10 @@ def build_decode(batch_size: int, phase: Phase, device: str, **sizes: Any) -> Bu
 
 
 def _fill(model: Any, cache: Any, prompt: torch.Tensor) -> None:
-    """Run a prompt through a model into its cache, in pieces: the activations of a whole one take up to 60 GB.
+    """Run a prompt through a model into its cache, in pieces: the activations of a whole prompt take up to 60 GB.
 
-    A recurrent layer begins anew with each call of several tokens, so that a model with such layers takes the prompt whole. Where
-    all layers are recurrent the end of the prompt will do: their state is as large behind any prompt.
+    A recurrent layer begins anew with each call of several tokens, so a model with such layers gets the whole prompt. If all
+    layers are recurrent the end of the prompt is enough: the size of their state does not depend on the prompt.
     """
     pieces: Sequence[torch.Tensor] = prompt.split(_PIECE, dim=1)
     if _is_recurrent(model.config):
@@ -134,7 +137,7 @@ def _sized(
     length: int,
     cpu_length: int,
 ) -> tuple[Any, int]:
-    """The model and the length of its prompt for a device."""
+    """Build the model for a device, smaller on a CPU, and return it with the length of its prompt."""
     if is_cpu(device):
         config, length = {**config, **cpu_config}, cpu_length
     return _model(architecture, config, device), length
@@ -143,7 +146,7 @@ def _sized(
 def build_whisper_encoder(
     batch_size: int, phase: Phase, device: str, *, config: Mapping[str, Any], cpu_config: Mapping[str, Any]
 ) -> Built:
-    """The encoder over the spectrum of 30 seconds of sound."""
+    """Build Whisper's encoder with the spectrum of 30 seconds of sound."""
     model = _model("WhisperModel", {**config, **cpu_config} if is_cpu(device) else config, device)
     frames = 2 * model.config.max_source_positions
     return Built(model.get_encoder(), (torch.randn(batch_size, model.config.num_mel_bins, frames),), {}, own_loss)
@@ -152,9 +155,9 @@ def build_whisper_encoder(
 def build_whisper_decode(
     batch_size: int, phase: Phase, device: str, *, config: Mapping[str, Any], cpu_config: Mapping[str, Any], length: int
 ) -> Built:
-    """One token a row behind `length` others, with the keys and values of the encoder's output in the cache."""
+    """Build Whisper's decode step of one token a row after `length` others, with the encoder's keys and values in the cache."""
     config = {**config, **cpu_config} if is_cpu(device) else config
-    # There is no encoder in here, and the library makes a cache of as many layers as the encoder has.
+    # This model has no encoder, and transformers makes a cache with as many layers as the encoder has.
     model = _model("WhisperForCausalLM", {**config, "encoder_layers": config["decoder_layers"]}, device)
     lengths = model.config.max_target_positions, model.config.max_source_positions
     cache = transformers.EncoderDecoderCache(*(_static_cache(model.config, length) for length in lengths))
@@ -168,16 +171,16 @@ def build_whisper_decode(
 
 
 class Prefill(nn.Module):  # type: ignore[misc]
-    """Runs a prompt through a model; returns the scores of the next token and what the cache holds of each layer."""
+    """A module that runs a prompt through a model and returns the next token's scores and the cache's tensors by layer."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model, self._cache_name = model, _cache_name(model)
-        # The library's own choice drops keys behind a sliding window, and computes the window's length on the host.
+        # transformers' own choice of cache drops keys before a sliding window, and computes the window's length on the host.
         self._make_cache: Callable[[], Any] | None = None if _is_recurrent(model.config) else transformers.DynamicCache
 
     def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The scores behind the last token, and keys, values and states by layer."""
+        """Return the scores after the last token, and keys, values and states by layer."""
         cache = {self._cache_name: self._make_cache()} if self._make_cache else {}
         made = self.model(input_ids, use_cache=True, logits_to_keep=1, **cache)
         outputs = {"logits": made.logits}
@@ -191,11 +194,11 @@ class Prefill(nn.Module):  # type: ignore[misc]
 
 
 class DecodeStep(nn.Module):  # type: ignore[misc]
-    """One token a row through a model with a filled cache, at a position that is an input.
+    """A decode step: one token a row through a model with a filled cache, at a position that is an input.
 
     The cache's tensors are buffers of this module: they move and change their dtype with it, a comparison starts from the
-    filled cache, and what the step wrote is compared as an output. Every call writes at its position, wherever the last one
-    wrote, so that a step can be repeated. Recurrent states and windows of keys move on, as they do from token to token.
+    filled cache, and the entries that the step wrote are compared as outputs. Every call writes at its given position, so that
+    a step can be repeated. Recurrent states and windows of keys move on, as they do from token to token.
     """
 
     def __init__(self, model: nn.Module, cache: Any) -> None:
@@ -208,7 +211,7 @@ class DecodeStep(nn.Module):  # type: ignore[misc]
             raise MissingPackageError(
                 f"transformers {transformers.__version__} has other caches: pip install -U transformers"
             )
-        #: The lengths that the library counts on the host: any value above the window says that it is full.
+        #: The lengths that transformers counts on the host: any value above the window means that the window is full.
         self._counted = [getattr(layer, "cumulative_length_int", None) for layer in self._written]
         #: A state-space model takes no positions.
         self._has_positions = any(hasattr(layer, "cumulative_length") for layer in self._written)
@@ -217,7 +220,7 @@ class DecodeStep(nn.Module):  # type: ignore[misc]
         self._tie()
 
     def forward(self, position: torch.Tensor, **inputs: Any) -> torch.Tensor:
-        """The scores of the token behind the one that is given, which is at `position`."""
+        """Return the scores of the token after the given one, which is at `position`."""
         for layer, counted in zip(self._written, self._counted, strict=True):
             if counted is not None:
                 layer.cumulative_length_int = counted
@@ -234,18 +237,18 @@ class DecodeStep(nn.Module):  # type: ignore[misc]
         return self
 
     def _tie(self) -> None:
-        """Lets the cache hold the buffers again after they were moved or cast."""
+        """Put the buffers into the cache again after they were moved or cast."""
         for name, holder, key in self._held():
             holder[key] = buffer = self.get_buffer(name)
-            # As in transformers: otherwise a changed input keeps cudagraphs from being recorded.
+            # As in transformers: else a changed input keeps cudagraphs from being recorded.
             torch._dynamo.mark_static_address(buffer)
         for layer in self._layers:
-            # There the library makes the positions that it writes to.
+            # transformers makes the positions of its writes on this device.
             if isinstance(getattr(layer, "keys", None), torch.Tensor):
                 layer.device = layer.keys.device
 
     def _held(self) -> Iterator[tuple[str, MutableMapping[Any, Any], Any]]:
-        """Every tensor of the cache as a name, and the place that holds it."""
+        """Yield a buffer's name for every tensor of the cache, with the mapping and the key that hold it."""
         for index, layer in enumerate(self._layers):
             for key, value in list(vars(layer).items()):
                 if isinstance(value, torch.Tensor):
@@ -257,7 +260,7 @@ class DecodeStep(nn.Module):  # type: ignore[misc]
 
 
 def _model(architecture: str, config: Mapping[str, Any], device: str) -> Any:
-    """The model on its device, where its weights are drawn."""
+    """Build a model on its device, where its weights are drawn, in eval mode."""
     kind = _of_transformers(architecture)
     configuration = kind.config_class(**config)
     silence_config(configuration)
@@ -268,7 +271,7 @@ def _model(architecture: str, config: Mapping[str, Any], device: str) -> Any:
 
 
 def _of_transformers(name: str) -> Any:
-    """A class of transformers. Raises `MissingPackageError` where the installed version has none of this name."""
+    """Return a class of transformers. Raises `MissingPackageError` if the installed version has no such class."""
     kind = getattr(transformers, name, None)
     if kind is None:
         raise MissingPackageError(f"transformers {transformers.__version__} has no {name}: pip install -U transformers")
@@ -276,10 +279,10 @@ def _of_transformers(name: str) -> Any:
 
 
 def _static_cache(config: Any, length: int) -> Any:
-    """A static cache for so many tokens.
+    """Return a static cache for `length` tokens.
 
-    The library's layer for a sliding window counts on the host, and so compiles again for each position until the window is
-    full. A window that never fills becomes an ordinary layer, whose mask does the same.
+    transformers' layer for a sliding window counts on the host, and so compiles again for each position until the window is
+    full. A window that never fills is replaced by an ordinary layer, whose mask has the same effect.
     """
     cache = transformers.StaticCache(config=config, max_cache_len=length)
     for index, layer in enumerate(cache.layers):
@@ -289,8 +292,10 @@ def _static_cache(config: Any, length: int) -> Any:
 
 
 def _cache_name(model: nn.Module) -> str:
-    """What a model calls its cache: `cache` since transformers 5.24, before `cache_params` (state-space models) or
-    `past_key_values`."""
+    """Return the name of a model's parameter for the cache.
+
+    It is `cache` since transformers 5.24, and before that `cache_params` (state-space models) or `past_key_values`.
+    """
     named = inspect.signature(model.forward).parameters
     return next((name for name in ("cache", "cache_params") if name in named), "past_key_values")
 
@@ -300,12 +305,12 @@ _ATTENTION = frozenset({"full_attention", "sliding_attention"})
 
 
 def _is_recurrent(config: Any) -> bool:
-    """Whether some layer is no attention, so that the cache must know the configuration."""
+    """Return whether some layer is not attention, so that the cache must know the configuration."""
     return not _ATTENTION.issuperset(getattr(config, "layer_types", None) or ())
 
 
 def _has_attention(config: Any) -> bool:
-    """Whether some layer of a recurrent model is attention."""
+    """Return whether some layer of a recurrent model is attention."""
     return not _ATTENTION.isdisjoint(config.layer_types)
 
 
@@ -314,7 +319,7 @@ def _tokens(model: Any, *shape: int) -> torch.Tensor:
 
 
 def build_sam_encoder(batch_size: int, phase: Phase, device: str) -> Built:
-    """SAM's ViT-B encoder at 1024x1024 pixels: `SamVisionConfig`'s defaults are its published sizes."""
+    """Build SAM's ViT-B encoder at 1024x1024 pixels: the defaults of `SamVisionConfig` are its published sizes."""
     small: dict[str, Any] = {
         "hidden_size": 32,
         "output_channels": 16,

@@ -1,1 +1,1 @@
-"""The models, one table a suite. No table imports torch."""
+"""The tables of models, one for each suite. No table imports torch."""

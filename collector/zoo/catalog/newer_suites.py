@@ -1,15 +1,14 @@
 """Suites llm and modern: models as they are served and trained today.
 
 Everything is built from configuration classes. The sizes are those of `config.json` in the model's repository on the
-Hugging Face Hub, which each entry names, but for rotary frequencies: those are constants, and change no kernel. A CPU gets
+Hugging Face Hub, which each entry names, except rotary frequencies, which are constants and change no kernel. A CPU gets
 few layers of small width, for checking that a kind of model compiles.
 
 PyTorch's list (benchmarks/dynamo/huggingface_llm_models.py) has Llama-3.2-1B, gemma-2-2b, Qwen3-0.6B and whisper-tiny under
 their repositories' names. It times `generate` with 2000 new tokens as a whole. Here the two programs that `generate` calls
-are apart, and so the names differ: rows of PyTorch's must not join them.
+are separate models, and their names differ from PyTorch's, whose rows must not join them.
 
-Random weights; each builder names the source of its sizes. What is simplified says so in the notes. A CPU gets few layers of
-small width, for checking that a kind of model compiles.
+Weights are random; each builder names the source of its sizes. Notes say what is simplified.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from collector.zoo.spec import ACCELERATOR, ModelSpec, same_in_both_phases
 LLM = "llm"
 _NEEDS = ("torch", "transformers")
 _BUILDERS = "collector.zoo.builders"
-#: About PyTorch's prompt, which has 1000 tokens.
+#: The length of a prompt, about the 1000 tokens of PyTorch's prompt.
 _LENGTH, _CPU_LENGTH = 1024, 32
 _TINY = {
     "vocab_size": 512,
@@ -178,9 +177,9 @@ def _language_model(
     notes: str = "",
     decode: Mapping[str, Any] = {},
 ) -> tuple[ModelSpec, ModelSpec]:
-    """The prefill of a model, trained as well where it has a batch size for that, and its decode step.
+    """Return a model's prefill, which is also trained if `training` gives a batch size, and its decode step.
 
-    `decode` is what the configuration of the decode step has otherwise.
+    `decode` has the entries of the configuration that differ for the decode step.
     """
     params = {
         "architecture": architecture,
@@ -291,7 +290,7 @@ LLM_MODELS: tuple[ModelSpec, ...] = (
         training=None,
         notes="a state-space model in transformers' own operators, whose eager form is too large to train; the last 128 "
         "tokens of the prompt fill what decode begins with",
-        decode={"chunk_size": 32},  # of the prompt that fills the cache: it is padded to whole chunks
+        decode={"chunk_size": 32},  # the prompt that fills the cache is padded to whole chunks
     ),
     _whisper("encoder", "30 s of sound", "encoder"),
     _whisper("decode", "1 token behind 32 in a static cache", "decode", length=32),

@@ -1,21 +1,22 @@
 """Suites huggingface, timm, torchvision and torchbench: PyTorch's lists with its batch sizes.
 
-Everything is built from configuration classes. The sizes on an accelerator are those PyTorch's benchmarks/dynamo uses on
-an A100, so that a row here has a counterpart on its dashboard; the sizes on a CPU are ours.
+Everything is built from configuration classes. The batch sizes on an accelerator are the ones that PyTorch's benchmarks/dynamo
+uses on an A100, so that a row here has a counterpart on its dashboard; the batch sizes on a CPU are ours.
 
-Of PyTorch's list these are missing: Llama-3.2-1B, gemma-2-2b, gemma-3-4b, Mistral-7B, gpt-oss-20b and whisper-tiny, whose
-sizes and inputs come from a hub (Qwen3-0.6B is here with its sizes written out, as a forward pass and not as `generate`;
-suite `llm` has prefill and decode of some);
-Reformer, GPT-J, GPT-Neo and BlenderbotForConditionalGeneration, which PyTorch skips as well.
+These models of PyTorch's list are missing: Llama-3.2-1B, gemma-2-2b, gemma-3-4b, Mistral-7B, gpt-oss-20b and whisper-tiny, whose
+sizes and inputs come from a hub (Qwen3-0.6B is here with its sizes written out, as a forward pass and not as `generate`; suite
+`llm` has prefill and decode of some of them); Reformer, GPT-J, GPT-Neo and BlenderbotForConditionalGeneration, which PyTorch
+skips as well.
 
-Suite torchvision has those of PyTorch's torchbench list.
+Suite torchvision has the torchvision models of PyTorch's torchbench list.
 
-All three hold something on the CPU in the middle of their program, for which cudagraphs give the whole graph up unless
-`graph_partition` cuts it: a NumPy scalar, a tensor of grid sizes, index tensors of data-dependent length.
+The three models of suite torchbench have a value on the CPU in the middle of their program, for which cudagraphs give up the
+whole graph unless `graph_partition` cuts it: a NumPy scalar (speech_transformer), a tensor of grid sizes (yolov3), index tensors
+of data-dependent length (vision_maskrcnn).
 
-Suites from outside are GraphNet's samples and an installed torchbenchmark; nothing of them is executed to list them. The folder
-of the samples is named by `INDUCTOR_WATCH_GRAPHNET`: a checkout's `samples`, or any part of it. A model's name is the path of its
-sample in there, such as `timm/resnet18`.
+Suites from outside are GraphNet's samples and an installed torchbenchmark; none of their code is executed to list them. The
+variable `INDUCTOR_WATCH_GRAPHNET` names the folder of the samples: a checkout's `samples`, or any part of it. A model's name is
+the path of its sample in this folder, such as `timm/resnet18`.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from collector.zoo.spec import ACCELERATOR, ModelSpec, same_in_both_phases
 
 HUGGINGFACE = "huggingface"
 _NEEDS = ("torch", "transformers")
-#: The models of a nightly on a CPU: few distinct kernels, so that a cold compilation is quick, and little arithmetic.
+#: The tag of models for a night on a CPU: few distinct kernels, so that a cold compilation is quick, and little arithmetic.
 _NIGHT = "cpu-night"
-#: Of config.json in Qwen/Qwen3-0.6B.
+#: Sizes from config.json in Qwen/Qwen3-0.6B.
 QWEN3_06B = {
     "hidden_size": 1024,
     "intermediate_size": 3072,
@@ -272,14 +273,14 @@ TORCHBENCH_MODELS: tuple[ModelSpec, ...] = (
 
 
 GRAPHNET = "graphnet"
-#: Names the folder.
+#: The variable that names the folder of GraphNet's samples.
 VARIABLE = "INDUCTOR_WATCH_GRAPHNET"
 _NAME = re.compile(r"[\w+-][\w.+-]*(/[\w+-][\w.+-]*)*", re.ASCII)
 _NOTE = "the sample's own shapes, drawn from its recorded mean and deviation"
 
 
 def samples_folder() -> Path:
-    """The folder of samples. Raises `ZooError` where none is named, or it is not there."""
+    """Return the folder of GraphNet's samples. Raises `ZooError` if the variable is not set, or the folder is not there."""
     named = os.environ.get(VARIABLE)
     if not named:
         raise ZooError(f"suite {GRAPHNET} needs {VARIABLE}, the folder of GraphNet's samples")
@@ -290,7 +291,7 @@ def samples_folder() -> Path:
 
 
 def graphnet_model(name: str) -> ModelSpec:
-    """The model of one sample. Raises `ZooError` if there is none, or one for another framework or several devices."""
+    """Return the model of one sample. Raises `ZooError` if there is no such sample, or it needs another framework or devices."""
     description = samples_folder() / name / "graph_net.json"
     if not _NAME.fullmatch(name) or not description.is_file():
         raise ZooError(
@@ -318,10 +319,11 @@ def graphnet_model(name: str) -> ModelSpec:
 
 
 def graphnet_models(patterns: list[str]) -> tuple[ModelSpec, ...]:
-    """The samples whose `name` or `graphnet/name` is like one of the patterns, or all; those for others are left out.
+    """Return the samples whose `name` or `graphnet/name` is like one of the patterns, or all samples without patterns.
 
-    `@FILE` stands for the names in a file, one a line, as in the lists of GraphNet's repository. Raises `ZooError` if there is
-    no folder of samples or no such file, or a pattern without a wildcard is no sample's name.
+    Samples for another framework or several devices are left out if a wildcard matches them. `@FILE` stands for the names in a
+    file, one a line, as in the lists of GraphNet's repository. Raises `ZooError` if there is no folder of samples or no such
+    file, or a pattern without a wildcard is no sample's name.
     """
     folder = samples_folder()
     names = sorted(path.parent.relative_to(folder).as_posix() for path in folder.rglob("graph_net.json"))
@@ -330,7 +332,7 @@ def graphnet_models(patterns: list[str]) -> tuple[ModelSpec, ...]:
     like = [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
     found = {spec.name: spec for spec in exact}
     for name in like:
-        with suppress(ZooError):  # asked for by a wildcard only
+        with suppress(ZooError):  # it was requested by a wildcard only
             found.setdefault(name, graphnet_model(name))
     return tuple(found.values())
 
@@ -349,12 +351,12 @@ def _spelt_out(pattern: str) -> list[str]:
 
 
 TORCHBENCHMARK = "torchbenchmark"
-#: Where a model's class says how large its batches are; a model that says nothing has batches of one.
+#: The names under which a model's class has its batch sizes; without them the batch size is 1.
 _SIZES = {Phase.INFERENCE: "DEFAULT_EVAL_BSIZE", Phase.TRAINING: "DEFAULT_TRAIN_BSIZE"}
 
 
 def torchbenchmark_model(name: str) -> ModelSpec:
-    """The model of this name, with the batch sizes in its source. Raises `ZooError` if there is none."""
+    """Return the model of this name, with the batch sizes from its source. Raises `ZooError` if there is none."""
     path = _models_folder() / name / "__init__.py"
     if not name.isidentifier() or not path.is_file():
         raise ZooError(
@@ -373,7 +375,7 @@ def torchbenchmark_model(name: str) -> ModelSpec:
 
 
 def torchbenchmark_models(patterns: list[str]) -> tuple[ModelSpec, ...]:
-    """The installed models whose `name` or `torchbenchmark/name` is like one of the patterns, or all.
+    """Return the installed models whose `name` or `torchbenchmark/name` is like one of the patterns, or all without patterns.
 
     Raises `ZooError` if the package is not installed or a pattern matches nothing.
     """
@@ -395,7 +397,7 @@ def _models_folder() -> Path:
 
 
 def _sizes(path: Path) -> dict[str, int]:
-    """The whole numbers that classes of a file assign to the names that matter."""
+    """Return the positive integers that the classes of a file assign to the names in `_SIZES`."""
     try:
         tree = ast.parse(path.read_text())
     except (OSError, SyntaxError, ValueError):
