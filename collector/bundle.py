@@ -318,7 +318,7 @@ def _is_taken_out(details: Mapping[str, Any]) -> bool:
 
 
 def _take_out_spared_tuning(metrics: dict[str, float], details: dict[str, Any]) -> None:
-    """Make `tuning_s` a detail if the cell took choices or candidates of other cells: it is not what tuning costs then."""
+    """Make `tuning_s` a detail if the cell took choices or candidates of other cells: tuning alone would have cost more."""
     shared = details.get("shared_tuning")
     if not isinstance(shared, dict) or "tuning_s" not in metrics:
         return

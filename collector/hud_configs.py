@@ -4,13 +4,13 @@ Each has exactly the options with which PyTorch's runner compiles. Sources, in p
 
 - `.ci/pytorch/test.sh`, `test_perf_for_dashboard`: flags and variables of each config, the name of its file, and the phases.
 - `.github/workflows/inductor-perf-test-nightly*.yml`: which of them a night or a weekly run has (`dashboard-tag`).
-- `benchmarks/dynamo/common.py`, `run`: what a flag does. Cudagraphs are on there unless `--disable-cudagraphs` is given,
+- `benchmarks/dynamo/common.py`, `run`: the effect of a flag. Cudagraphs are on there unless `--disable-cudagraphs` is given,
   `--freezing` acts on inference alone, and `--dynamic-batch-only` marks the first dimension as long as the batch.
 - `torch/_inductor/config.py`: `TORCHINDUCTOR_MAX_AUTOTUNE` sets `max_autotune` and no coordinate descent,
   `TORCHINDUCTOR_CPP_WRAPPER` sets `cpp_wrapper`.
 
 Left out are `inductor_export`, which compiles nothing, and `inductor_deterministic_perf` and `inductor_batch_invariant_accuracy`,
-whose flags also change what eager computes with (`setup_determinism` in common.py).
+whose flags also change the settings of eager (`setup_determinism` in common.py).
 
 A `hud:` name is another spelling of a config that could be written out. Imported results of PyTorch get the same config
 (`db.importing.pytorch_names`), so that our rows join theirs.

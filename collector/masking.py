@@ -1,4 +1,4 @@
-"""Masks of what a bundle, a database or a report must not contain: secret variables, passwords, tokens, host folders."""
+"""Masking of secret variables, passwords, tokens and host folders, which no bundle, database or report may contain."""
 
 from __future__ import annotations
 

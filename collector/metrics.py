@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Literal
 
 Better = Literal["lower", "higher", "neither"]
-#: How cells of a suite are averaged: the geometric mean for ratios and latencies, the arithmetic mean for compile time.
+#: The average over the cells of a suite: the geometric mean for ratios and latencies, the arithmetic mean for compile time.
 Average = Literal["geomean", "mean"]
 
 #: The eager or compiled form of a cell is launch-bound if the device is busy for less than this share of a call.

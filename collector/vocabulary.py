@@ -13,7 +13,7 @@ OptionValue = bool | int | float | str | None
 
 
 class Status(StrEnum):
-    """How one cell ended. `PASS` is the only one whose numbers enter a suite's averages."""
+    """The result of measuring a cell. Only the metrics of a cell with `PASS` enter a suite's averages."""
 
     PASS = "pass"  # noqa: S105
     FAIL_ACCURACY = "fail_accuracy"
@@ -147,7 +147,7 @@ class Config:
 
     @property
     def is_inductors(self) -> bool:
-        """Whether Inductor compiles this config, so that templates, modes and options have a meaning."""
+        """Return whether Inductor compiles this config, so that templates, modes and options have a meaning."""
         return self.backend in INDUCTORS
 
     @property

@@ -141,7 +141,7 @@ class Agreement:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether a reference might decide otherwise on every output that does not agree."""
+        """Return whether a reference might decide otherwise on every output that does not agree."""
         return bool(self.wrong) and set(self.wrong) <= set(self.unsure)
 
 
@@ -299,7 +299,7 @@ class _Floats:
 
     @property
     def is_known(self) -> bool:
-        """Whether eager agrees with the reference, so that the reference can judge the compiled tensor."""
+        """Return whether eager agrees with the reference, so that the reference can judge the compiled tensor."""
         return 0 < self.exact_size < math.inf and self.own <= _USABLE * self.exact_size
 
 

@@ -222,7 +222,7 @@ class _Run:
 
     @property
     def on_accelerator(self) -> bool:
-        """Whether the device is separate from the host's processor."""
+        """Return whether the device is separate from the host's processor."""
         return is_accelerator(self.cell.device)
 
     def _own_tolerance(self) -> float | None:

@@ -139,7 +139,7 @@ class CellProcess:
 
     @property
     def finished(self) -> bool:
-        """Whether the process has ended, or has reported its outcome and may be ended."""
+        """Return whether the process has ended, or has reported its outcome and may be ended."""
         code = self._launcher.exit_code(self.pid)
         if code is not None:
             self.pump()

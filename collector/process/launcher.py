@@ -99,7 +99,7 @@ class Launcher:
 
     @property
     def lost(self) -> bool:
-        """Whether the server has ended or does not answer."""
+        """Return whether the server has ended or does not answer."""
         return self._dead or self._server.poll() is not None
 
     def start(self, token: str, environ: Mapping[str, str], cores: Sequence[int], descriptors: Sequence[int]) -> int:
@@ -120,7 +120,7 @@ class Launcher:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the server has imported everything, without waiting. A server that takes too long counts as lost."""
+        """Return whether the server has imported everything, without waiting. A server that takes too long counts as lost."""
         while self._importing:
             try:
                 self._receive(0)

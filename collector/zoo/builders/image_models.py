@@ -7,7 +7,7 @@ and is compiled before its first call. Here eager runs first, so the size is sto
 program as in torchbench.
 """
 
-# torch has no types for mypy here, so that nn.Module and what it returns are Any.
+# torch has no types for mypy here, so that nn.Module and its results are Any.
 # mypy: allow-subclassing-any, no-warn-return-any
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ It is measured for these habits: attention divides by a NumPy scalar, masks are 
 and padding is removed from the targets by a boolean index.
 """
 
-# torch has no types for mypy here, so that nn.Module and what it returns are Any.
+# torch has no types for mypy here, so that nn.Module and its results are Any.
 # mypy: allow-subclassing-any, no-warn-return-any
 
 from __future__ import annotations
