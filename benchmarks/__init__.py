@@ -1,1 +1,1 @@
-"""Benchmarks that make the tables in the documentation. `python -m benchmarks` lists them."""
+"""The benchmarks that make the tables in the documentation. `python -m benchmarks` lists them."""

@@ -1,4 +1,4 @@
-"""Runs one benchmark: `python -m benchmarks NAME [OPTIONS]`. Without a name it lists all benchmarks."""
+"""Run one benchmark: `python -m benchmarks NAME [OPTIONS]`. Without a name all benchmarks are listed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collector.usage_errors import BundleError
 
 
 def benchmarks() -> dict[str, str]:
-    """The name of every module here that can be run, with the first line of its docstring."""
+    """Return the name of every module of this package that has a `main`, with the first line of its docstring."""
     found = {}
     for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -21,7 +21,7 @@ def benchmarks() -> dict[str, str]:
 
 
 def main() -> int:
-    """Runs the benchmark that the first argument names, with the remaining arguments."""
+    """Run the benchmark that the first argument names, with the remaining arguments; return the exit code."""
     names = benchmarks()
     if sys.argv[1:2] and sys.argv[1] in names:
         del sys.argv[0]

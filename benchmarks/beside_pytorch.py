@@ -1,13 +1,13 @@
-"""The same cells with PyTorch's own benchmark runner and with ours, in turn on one host, and a table of ratios.
+"""Measure cells with PyTorch's own benchmark runner and with ours, in turn on one host, and print a table of ratios.
 
     python -m benchmarks beside_pytorch --runner FOLDER --out FOLDER [--phase training] [--model NAME ...]
     python -m benchmarks beside_pytorch --table FOLDER
 
 `--runner` is a working copy of pytorch/pytorch's benchmarks/dynamo (a synced copy is in pytorch/benchmark under
 userbenchmark/dynamo/dynamobench). A few cells are measured by processes of the runner, one after the other, and then by
-ours, in a pool; then the next few. Each process has empty caches, and model, batch, dtype and number of samples are the
-same; the next process of the runner imports its libraries meanwhile. Training is `--amp` with the optimiser that the
-runner takes for the model.
+ours, in a pool; then the next few cells follow. Each process has empty caches, and both have equal models, batches, dtypes and
+numbers of samples. While a cell is measured, the runner's next process imports its libraries. Training is `--amp` with the
+optimiser that the runner takes for the model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TIMM = [
 ]
 _SCRIPTS = {"huggingface": "huggingface.py", "timm": "timm_models.py"}
 _CONFIGS = {"triton": ["--disable-cudagraphs"], "cudagraphs": []}
-#: Imports what takes long, waits for a line, and becomes the runner's script.
+#: A program that imports the slow libraries, waits for a line, and becomes the runner's script.
 _STARTER = """
 import runpy, sys
 sys.argv = sys.argv[1:]
@@ -55,7 +55,7 @@ _MEBI = 2**20
 
 
 def cells_of(models: Sequence[str], phase: Phase, device: str) -> list[Cell]:
-    """The cells of both suites, without and with cudagraphs, at the batch sizes of our zoo."""
+    """Return the cells of both suites, without and with cudagraphs, at the batch sizes of our zoo."""
     from collector.zoo.registry import find
 
     dtype = "amp" if phase is Phase.TRAINING else "bfloat16" if device == "cuda" else "float32"
@@ -69,7 +69,7 @@ def cells_of(models: Sequence[str], phase: Phase, device: str) -> list[Cell]:
 
 
 class Peer:
-    """PyTorch's runner for one cell: started early, measures when told to."""
+    """A process of PyTorch's runner for one cell; it starts early, and measures once `measure` is called."""
 
     def __init__(self, cell: Cell, runner: Path, out: Path, samples: int) -> None:
         self._stem = out / f"{cell.suite}_{cell.model}_{cell.phase}_{cell.config.template}"
@@ -88,12 +88,12 @@ class Peer:
         )
 
     def close(self) -> None:
-        """Ends the process before it has measured."""
+        """End the process before it has measured."""
         self._process.kill()
         self._process.wait()
 
     def measure(self, timeout_s: float = 300) -> dict[str, Any]:
-        """What the runner found: its row, and the medians of the raw timings in milliseconds."""
+        """Let the runner measure; return its status, its raw timings in milliseconds, compile time, compression and peaks."""
         import numpy as np
 
         began = time.monotonic()
@@ -119,7 +119,7 @@ class Peer:
 
 
 def optimizers(runner: Path) -> dict[str, str]:
-    """The models for which the runner takes SGD in performance runs; it takes Adam for all others."""
+    """Return the models for which the runner takes SGD in performance runs, mapped to `sgd`; it takes Adam for all others."""
     for node in ast.parse((runner / "common.py").read_text()).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "BENCHMARK_USE_SGD":
             return dict.fromkeys(ast.literal_eval(node.value), "sgd")
@@ -127,7 +127,7 @@ def optimizers(runner: Path) -> dict[str, str]:
 
 
 def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: int) -> Iterator[dict[str, Any]]:
-    """Measures a few cells at a time with both; yields a row a cell, and writes our measurements into bundles."""
+    """Measure a few cells at a time with both runners; yield a row for each cell, and write our measurements into bundles."""
     from jobs.pool.runner import Pool, make_header, now, record, scheduler_for
     from jobs.pool.testbeds import find_testbeds
     from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames
@@ -173,12 +173,12 @@ def run(cells: Sequence[Cell], runner: Path, out: Path, samples: int, workers: i
 
 
 def optimizer_of(cell: Cell, sgd: Mapping[str, str]) -> str:
-    """What the runner ends a training step of the cell with; none in inference."""
+    """Return the optimiser with which the runner ends a training step of the cell; `none` for inference."""
     return sgd.get(cell.model, "adam") if cell.phase is Phase.TRAINING else "none"
 
 
 def groups(cells: Sequence[Cell], sgd: Mapping[str, str], many: int) -> Iterator[tuple[str, list[Cell]]]:
-    """The cells in their order, at most `many` together, each group with one optimiser."""
+    """Yield the cells in order, in groups of at most `many`, each group with its one optimiser."""
     group: list[Cell] = []
     name = ""
     for cell in cells:
@@ -192,9 +192,9 @@ def groups(cells: Sequence[Cell], sgd: Mapping[str, str], many: int) -> Iterator
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: what the runner measured, and ours over the runner's; below it how many cells agree.
+    """Return a Markdown table of the runner's times and the ratios of ours to them, and below it how many cells agree.
 
-    A cell that was disturbed (`jobs.pool.usage`) is shown and not counted.
+    A cell that was disturbed (`jobs.pool.usage`) is shown but not counted.
     """
     heads = [
         "model",
@@ -232,7 +232,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _disagreement(rows: Sequence[Mapping[str, Any]], side: str) -> list[float]:
-    """How far each side is from itself: the eager latency beside `triton` over that beside `cudagraphs`, less one."""
+    """Return for each model one side's larger over its smaller eager latency in the two configs, less 1."""
     eager: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
         if _is_measured(row) and not row["ours"].get("disturbed"):
@@ -263,12 +263,12 @@ def _ratio(row: Mapping[str, Any], key: str, of: Callable[[Sequence[float]], flo
 
 
 def _tenth(samples: Sequence[float]) -> float:
-    """The tenth percentile: what a call takes while nothing disturbs the core that launches its kernels."""
+    """Return the tenth percentile: the time of a call while nothing disturbs the core that launches its kernels."""
     return sorted(samples)[len(samples) // 10]
 
 
 def main() -> None:
-    """Entry point of `python -m benchmarks beside_pytorch`."""
+    """Measure the cells, or read earlier rows, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runner", type=Path, help="folder with the runner's scripts")
     parser.add_argument("--out", type=Path, help="folder for rows (beside.jsonl) and our bundles")

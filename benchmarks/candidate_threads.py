@@ -2,8 +2,8 @@
 
     taskset -c 0,1 python -m benchmarks candidate_threads
 
-Candidates are Triton kernels as autotuning compiles them, for an H100. Each round compiles all of them twice, each time into an
-empty cache. Needs Triton, which a torch for CUDA brings, and no torch.
+The candidates are Triton kernels as autotuning compiles them, for an H100. Each round compiles all candidates twice, each time
+into an empty cache. Needs Triton, which a torch for CUDA installs, and no torch.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main(rounds: int) -> None:
             options = {"num_stages": candidate[3], "num_warps": candidate[4]}
             triton.compile(source, target=target, options=options)
 
-        compiled((16, 16, 16, 2, 4))  # imports what it needs
+        compiled((16, 16, 16, 2, 4))  # a first compilation, which imports the compiler's modules
         for number in range(rounds):
             took = []
             for threads in (1, 2):

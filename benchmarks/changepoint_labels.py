@@ -1,13 +1,13 @@
-"""How well our change points agree with those that several people marked in real nightly series: F1 and covering.
+"""Score our change points against the marks of several people in real nightly series, by F1 and covering.
 
     python -m benchmarks changepoint_labels LABELLED.json
 
 LABELLED.json holds {series: {"y": [value, ...], "annotations": {person: [index, ...]}}}. The scores are TCPD's
-(`tests.analysis.stats.segmentation_scores`). *Unmarked* is the share of the change points that nobody marked within the
-margin. It depends on how many people looked, so it is also given for fewer of them, drawn at random. Beside ours:
+(`tests.analysis.stats.segmentation_scores`). *Unmarked* is the share of the change points without any mark within the
+margin. It depends on the number of people, so it is also given for fewer people, drawn at random. Beside ours:
 
-- what most people marked: marks within the margin of each other, the middle of those of at least 2 or 3 people
-- `ruptures` (optimal partitioning, PELT, with Schwarz's penalty), where it is installed
+- agreed marks: the medians of groups of at least 2 or 3 marks that are within the margin of each other
+- `ruptures` (optimal partitioning, PELT, with Schwarz's penalty), if it is installed
 - cross-validation: the contrast that is best for one random half of the series is scored on the other half
 """
 
@@ -34,14 +34,14 @@ _DRAWS = 20
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A series and what each person marked in it."""
+    """A series with the marks of each person."""
 
     values: NDArray[np.float64]
     marks: Sequence[Sequence[int]]
 
 
 def main() -> None:
-    """Prints a line for each method, and for each number of people."""
+    """Print a line for each method, and for each number of people."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("labelled", type=Path)
     stored = json.loads(parser.parse_args().labelled.read_text())
@@ -67,14 +67,14 @@ def main() -> None:
 
 
 def scores(series: Sequence[Labelled], found: Sequence[list[int]]) -> NDArray[np.float64]:
-    """F1 and covering, a row a series."""
+    """Return F1 and covering, a row for each series."""
     return np.array(
         [(f1(one.marks, at), covering(one.marks, at, one.values.size)) for one, at in zip(series, found, strict=True)]
     )
 
 
 def unmarked(marks: Sequence[Sequence[Sequence[int]]], found: Sequence[list[int]]) -> float:
-    """The share of the change points of all series that are further than the margin from every mark."""
+    """Return the share of the change points of all series that are further than the margin from every mark."""
     missed = [
         all(abs(at - mark) > MARGIN for person in people for mark in person)
         for people, cuts in zip(marks, found, strict=True)
@@ -84,14 +84,14 @@ def unmarked(marks: Sequence[Sequence[Sequence[int]]], found: Sequence[list[int]
 
 
 def agreed(marks: Sequence[Sequence[int]], people: int) -> list[int]:
-    """The places that so many people marked: the median of marks of which each is within the margin of the one before."""
+    """Return the medians of groups of at least `people` marks; a mark within the margin of the mark before joins its group."""
     places = sorted(mark for person in marks for mark in set(person))
     starts = np.flatnonzero(np.diff(places, prepend=-np.inf) > MARGIN)
     return [int(np.median(group)) for group in np.split(places, starts[1:]) if len(group) >= people]
 
 
 def cross_validated(series: Sequence[Labelled]) -> NDArray[np.float64]:
-    """F1, covering and unmarked share of one half of the series with the contrast that is best for the other, on average."""
+    """Return the mean F1, covering and unmarked share of one half of the series with the other half's best contrast."""
     settings = []
     for contrast in _CONTRASTS:
         with patch.object(changepoints, "CONTRAST", contrast):
@@ -111,7 +111,7 @@ def _ruptures(values: NDArray[np.float64]) -> list[int]:
     import ruptures  # type: ignore[import-not-found]
 
     clipped = clip_spikes(values[None, :])[0]
-    # Ours is twice Schwarz's price.
+    # Our price of a cut is twice Schwarz's penalty.
     found: list[int] = ruptures.Pelt("l2", min_size=5, jump=1).fit(clipped).predict(pen=cut_price(clipped) / 2)
     return found[:-1]
 

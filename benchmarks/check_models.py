@@ -1,4 +1,4 @@
-"""Three models of a few layers, to see how long `check` takes on a machine without a GPU (docs/check.md)."""
+"""Three models of a few layers, for timing `check` on a machine without a GPU (docs/check.md)."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""How fast the dashboard is on a full store: 600 synthetic nights of 150 models under 12 configs, 1.08 M measurements.
+"""Time the dashboard on a full store: 600 synthetic nights of 150 models under 12 configs, 1.08 M measurements.
 
 python -m benchmarks dashboard [--db PATH] [--commits 600] [--models 150] [--configs 12] [--rounds 5]
 
 Without --db a temporary store is filled, which takes minutes. Headless Chromium and the server share this machine's cores.
 
-The clock of an interaction runs inside the page. It starts with the input event and stops at the last change of the page
-before Streamlit has ended its script and nothing has moved for 300 ms. The clock of a load stops at the first useful content,
-the overview's sentence. "server" is the processor time that the server took, in ms.
+The clock of an interaction runs inside the page. It starts with the input event and stops at the last change of the page; the
+interaction is over when Streamlit has ended its script and nothing has changed for 300 ms. The clock of a load stops at the first
+useful content, the overview's sentence. "server" is the processor time that the server took, in ms.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Act = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What is in the store: commits newest first, models as the address spells them, configs."""
+    """The names in the store: commits with the newest first, models as the address spells them, configs."""
 
     commits: tuple[str, ...]
     models: tuple[str, ...]
@@ -67,7 +67,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One interaction. `prepare` (a menu is opened, a text is typed) is not timed, `act` is; then `shows` is in the page."""
+    """An interaction. `act` is timed, `prepare` (opening a menu, typing a text) is not; afterwards the page contains `shows`."""
 
     kind: str
     act: Act
@@ -76,7 +76,7 @@ class Step:
 
 
 def steps(names: Names, number: int) -> Iterator[Step]:
-    """One round over all pages; `number` picks other nights, models and configs, so that no answer is cached."""
+    """Yield the steps of one round over all pages; each `number` has other nights, models and configs, so that none is cached."""
     sha, model = names.commits[-1 - number], names.models[(11 * number + 5) % len(names.models)]
     yield _typed("overview: other base", "base", sha, sha[:10])
     yield Step("overview: swap", _click(".st-key-swap button"))
@@ -110,7 +110,7 @@ def _click(selector: str) -> Act:
 
 
 def _typed(kind: str, key: str, text: str, shows: str = "") -> Step:
-    """Text for the widget of a key of the address, and the Enter that sends it."""
+    """Return a step that types a text into the widget of a key of the address, and sends it by Enter."""
 
     def prepare(page: Any) -> None:
         box = page.locator(f".st-key-{key}_widget input").first
@@ -123,7 +123,7 @@ def _typed(kind: str, key: str, text: str, shows: str = "") -> Step:
 
 @contextmanager
 def served(store: str) -> Iterator[tuple[str, int]]:
-    """The address and process id of a dashboard on a store, until the block ends."""
+    """Run a dashboard on a store in this context; yield its address and process id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -148,7 +148,7 @@ def _spent_ms(process: int) -> float:
 
 
 def load(browser: Any, address: str) -> tuple[Any, float]:
-    """A new tab with an empty cache, and the ms until the first useful content."""
+    """Open the address in a new tab with an empty cache; return the tab and the ms until the first useful content."""
     page = browser.new_context(viewport={"width": 1400, "height": 950}).new_page()
     page.add_init_script(_WATCH)
     page.goto(address, wait_until="commit")
@@ -160,7 +160,7 @@ def load(browser: Any, address: str) -> tuple[Any, float]:
 
 
 def take(page: Any, step: Step) -> float:
-    """The ms from the input event of a step to the last change of the page. Raises `RuntimeError` where it went wrong."""
+    """Take a step; return the ms from its input event to the last change of the page. Raises `RuntimeError` if it fails."""
     if step.prepare is not None:
         step.prepare(page)
     step.act(page)
@@ -172,7 +172,7 @@ def take(page: Any, step: Step) -> float:
 
 
 def names_of(place: str, shape: Shape) -> Names:
-    """What is in the store, which is filled first where it is empty. A store with other runs is refused."""
+    """Return the names in the store; fill an empty store first, and refuse a store with other runs."""
     engine = open_filled(place, shape)
     nights, found = list_nights(engine), axes(engine)
     engine.dispose()
@@ -184,7 +184,7 @@ def names_of(place: str, shape: Shape) -> Names:
 
 
 def measured(place: str, names: Names, rounds: int) -> pd.DataFrame:
-    """What was done (kind), how long it took and the server's processor time (ms), a row each time."""
+    """Take all steps `rounds` times; return a row for each: its kind, its time and the server's processor time, in ms."""
     from playwright.sync_api import sync_playwright
 
     found = []
@@ -203,7 +203,7 @@ def measured(place: str, names: Names, rounds: int) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Prints a line for each kind of interaction, and one for all."""
+    """Print a line for each kind of interaction, and one for all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--db", metavar="PATH", help="filled where it holds nothing")
     for name in ("commits", "models", "configs"):

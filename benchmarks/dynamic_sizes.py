@@ -1,9 +1,9 @@
-"""Dynamic programs at two sizes against static ones of each size, as a Markdown table.
+"""Compare dynamic programs at two sizes with static ones of each size, as a Markdown table.
 
 python -m benchmarks dynamic_sizes BUNDLE...
 
-The bundles are those of `inductor-watch run --config triton+dynamic ...`. Cells of other configs have no second size: what
-`dynamic_all` costs at the cell's own size is its row's last column, where the bundles have it and `triton` as well.
+The bundles come from `inductor-watch run --config triton+dynamic ...`. Cells of other configs have no second size. The last
+column has the cost of `dynamic_all` at the cell's own size, if the bundles have it and `triton` as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEAD = (
 
 
 def main() -> None:
-    """Prints a row for each model and size."""
+    """Print a row for each model and size."""
     found = [cell for path in sys.argv[1:] for cell in read_bundle(Path(path)).measurements]
     print(_HEAD)
     print("|" + "---|" * (_HEAD.count("|") - 1))
@@ -44,7 +44,7 @@ def _columns(measurement: Measurement, size: MeasuredSize) -> list[str]:
 
 
 def _all_over_static(marked: Measurement, found: list[Measurement]) -> str:
-    """What every dimension dynamic costs, by the latencies of two other cells; empty where one of them is not there."""
+    """Return the latency with all dimensions dynamic over the static one, from two other cells; "" if one of them is missing."""
     ms = {
         other.cell.config.dynamic: other.metrics["compiled_ms"]
         for other in found

@@ -1,8 +1,8 @@
-"""Verdicts where a commit changes eager too, on measured nights: `python -m benchmarks eager_effects data/nights`
+"""Judge commits that change eager too, on measured nights: `python -m benchmarks eager_effects data/nights`
 
-The nights of the first commit are stored as they are, the first of them and the last. The last one is stored again as another
-commit, with times of some models multiplied, and compared with each of the two. *Slowed* are cells whose compiled times were
-multiplied, *untouched* all others. The gate is that of `inductor-watch gate`.
+The nights of the first commit are stored unchanged. The last of them is stored again as another commit, with times of some models
+multiplied, and compared with the first and with the last night. *Slowed* are cells whose compiled times were multiplied,
+*untouched* all others. The gate is the rule of `inductor-watch gate`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OTHER = "0123456789" * 4
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a commit does to the times of the first models, as factors; `share` is how many of all models."""
+    """The factors by which a commit changes the times of the first models; `share` is their part of all models."""
 
     title: str
     share: float
@@ -54,7 +54,7 @@ EFFECTS = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcomes of slowed and of untouched cells, the gate's exit code, and what was said of the controls."""
+    """The outcomes of slowed and of untouched cells, the gate's exit code, and the notes on the controls."""
 
     slowed: Counter[str]
     untouched: Counter[str]
@@ -63,7 +63,7 @@ class Answer:
 
 
 def main() -> None:
-    """Prints two lines an effect, one for each base."""
+    """Print two lines for each effect, one for each base."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="bundles of two nights of one commit or more")
     nights = nights_of(parser.parse_args().folder)
@@ -91,7 +91,7 @@ def nights_of(folder: Path) -> dict[str, list[BundleContents]]:
 
 
 def answers(nights: Mapping[str, Sequence[BundleContents]], effect: Effect) -> dict[str, Answer]:
-    """Return what the product says of an effect, by the base."""
+    """Return the product's verdicts on an effect, by the base night."""
     models = sorted({item.cell.model for night in nights.values() for one in night for item in one.latest().values()})
     changed = set(models[: round(effect.share * len(models))])
     with tempfile.TemporaryDirectory() as name:
@@ -130,7 +130,7 @@ def _written(folder: Path, bundle: BundleContents, changed: Callable[[Measuremen
 
 
 def _scaled(item: Measurement, effect: Effect, models: Set[str]) -> Measurement:
-    """Return the measurement as it is after the commit, without the samples that would contradict it."""
+    """Return the measurement as it is after the commit, without samples, which would contradict it."""
     if item.cell.model not in models:
         return item
     factors = dict.fromkeys(_EAGER, effect.eager) | dict.fromkeys(_COMPILED, effect.compiled)

@@ -1,12 +1,12 @@
-"""False verdicts and power of the comparison of two nights, on synthetic runs: `python -m benchmarks false_alarms`.
+"""Count false verdicts and power of comparing two nights, on synthetic runs: `python -m benchmarks false_alarms`.
 
-With `--confirm new` or `--confirm both` cells are measured again as `nightly` does, of the newest night or of both, on the
-machine of the newest night. With `--history` it is the history of 2 to 9 nights that is judged, as `changepoints` does
+With `--confirm new` or `--confirm both` cells of the newest night, or of both nights, are measured again as `nightly` does, on
+the machine of the newest night. With `--history` the history of 2 to 9 nights is judged, as `changepoints` does
 (`analysis.history.timelines`). With `--ingest` each comparison goes through bundles and a store, with an ad hoc run of one model
 before the newest night.
 
-Nothing here is measured. Every model has a level, and its compiled and eager latency have in common what the host's pace
-does to a process. A disturbed run shares the machine with a neighbour, who slows both, and not equally.
+Nothing here is measured. Every model has a level, and the host's pace moves the compiled and the eager latency of a process
+together. A disturbed run shares the machine with a neighbour, which slows both latencies, but not equally.
 """
 
 from __future__ import annotations
@@ -44,17 +44,20 @@ _SMALLEST = MIN_EFFECT["compiled_ms"]
 _CHANGED = (Verdict.REGRESSED.value, Verdict.IMPROVED.value)
 
 
-#: What judges a model of every night, a row a model.
+#: A function that judges the nights of a world; it returns a row for each model.
 Judge = Callable[["World", "Nights"], pd.DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What is simulated. `noise` is the standard deviation of ln of a latency from process to process; `pace` is that of
-    what eager and compiled have in common; `disturbed` is the share of runs with a neighbour, who costs 5 to 40 %; `between` is
-    the standard deviation of what all runs of a night have in common by the compiled latency alone. `modes` is the share of
-    processes whose compiled program is slower by `mode`. `tails` are the degrees of freedom of Student's t that the noise has;
-    0 is normal noise. `slow_night` is what the newest night costs eager, and 1.67 times as much compiled."""
+    """The parameters of a simulation. Standard deviations are of ln of a latency.
+
+    `noise` is the standard deviation from process to process; `pace` is the standard deviation of the part that eager and
+    compiled share; `between` is the standard deviation of the compiled latency's part that all runs of a night share.
+    `disturbed` is the share of runs with a neighbour, which costs 5 to 40 %. `modes` is the share of processes whose compiled
+    program is slower by `mode`. `tails` are the degrees of freedom of Student's t for the noise; 0 is normal noise.
+    `slow_night` is the cost of the newest night for eager; compiled has 1.67 times as much.
+    """
 
     models: int = 10
     nights: int = 14
@@ -71,10 +74,10 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Nights:
-    """Synthetic runs of a world: ln of eager and compiled latency, an array of 2 x runs x models, NaN where not measured.
+    """The synthetic runs of a world: ln of eager and compiled latency, an array of 2 x runs x models, NaN if not measured.
 
-    `night` has the night of each run, a number from 0. `level`, `slope` and `tonight` are of each model: its latency, how the
-    host's pace moves it, and what all runs of the newest night have in common.
+    `night` has the night of each run, a number from 0. `level`, `slope` and `tonight` have an entry for each model: its latency,
+    the factor by which the host's pace moves its compiled latency, and the part that all runs of the newest night share.
     """
 
     values: Numbers
@@ -84,9 +87,9 @@ class Nights:
     tonight: Numbers
 
     def again(self, world: World, night: int, due: Numbers, slower: Numbers, random: np.random.Generator) -> Nights:
-        """Return these and one more run, which the machine makes in the newest night, of the code of `night`.
+        """Return these runs and one more, of the code of `night`, that the machine makes in the newest night.
 
-        `due` says which models it has, `slower` what the newest code costs them.
+        `due` says which models the run has, and `slower` is the cost of the newest code for each model.
         """
         drawn = _drawn(world, self.level, self.slope, 1, random) + world.slow_night * np.array([1, 1.67])[:, None, None]
         drawn[1] += self.tonight + (slower if night == world.nights - 1 else 0.0)
@@ -96,7 +99,7 @@ class Nights:
 
 
 def _drawn(world: World, level: Numbers, slope: Numbers, runs: int, random: np.random.Generator) -> Numbers:
-    """Return so many runs of one code in usual nights, as `Nights.values`."""
+    """Draw `runs` runs of one code in usual nights, in the form of `Nights.values`."""
     shape = (runs, world.models)
     pace = random.normal(0, world.pace, shape)
     drawn = (random.standard_t(world.tails, shape) if world.tails else random.normal(0, 1, shape) for _ in range(2))
@@ -108,7 +111,7 @@ def _drawn(world: World, level: Numbers, slope: Numbers, runs: int, random: np.r
 
 
 def draw_nights(world: World, random: np.random.Generator) -> Nights:
-    """Return the runs of all nights, in order, `world.runs` of a night."""
+    """Draw the runs of all nights in order, `world.runs` for each night."""
     level, slope = random.normal(0, 1, world.models), random.uniform(0, 1.2, world.models)
     values = _drawn(world, level, slope, world.nights * world.runs, random)
     common = random.normal(0, world.between, (world.nights, world.models))
@@ -118,7 +121,7 @@ def draw_nights(world: World, random: np.random.Generator) -> Nights:
 
 
 def judged(world: World, nights: Nights) -> pd.DataFrame:
-    """What the product says of the newest night against the one before, a row a model."""
+    """Judge the newest night against the night before it, as the product does; return a row for each model."""
     base, new = (_side(world, nights, night) for night in (world.nights - 2, world.nights - 1))
     pairs = PairedCells(_rows(world, nights), base, new, CellPairs.of_ids(_names(world)))
     latency = judge_pairs(pairs, {"compiled_ms": _SMALLEST}).metrics["compiled_ms"]
@@ -135,7 +138,7 @@ def judged(world: World, nights: Nights) -> pd.DataFrame:
 def confirmed(
     world: World, nights: Nights, slower: Numbers, both: bool, judge: Judge, random: np.random.Generator
 ) -> tuple[pd.DataFrame, float]:
-    """What is said after measuring again, of new or of both sides, and how many runs of a model that took, a model."""
+    """Judge after measuring due cells of the new side, or of both, again; return the rows and the further runs a model."""
     measured = 0.0
     cells = judge(world, nights)
     due = np.ones(world.models, dtype=bool)
@@ -151,7 +154,7 @@ def confirmed(
 
 
 def judged_in_history(world: World, nights: Nights) -> pd.DataFrame:
-    """What the product says of the history of up to nine nights, a row a model; there is no verdict but of a change."""
+    """Judge the history of up to nine nights as the product does; return a row for each model, without verdicts of no change."""
     of_nights = nights.values[1].reshape(world.nights, world.runs, world.models).mean(axis=1).T
     points = tuple(_point(world, night) for night in range(world.nights))
     metrics = {"compiled_ms": np.exp(of_nights)}
@@ -166,16 +169,16 @@ def judged_in_history(world: World, nights: Nights) -> pd.DataFrame:
 
 
 def judged_in_store(world: World, nights: Nights) -> pd.DataFrame:
-    """Return what `compare latest~1 latest` says, a row a model, of bundles that were ingested.
+    """Judge ingested bundles by `compare latest~1 latest`; return a row for each model.
 
-    An ad hoc run of the first model lies before the newest night, and is no base.
+    An ad hoc run of the first model lies before the newest night, and must not become the base.
     """
     cells = [Cell("synthetic", name, Phase.INFERENCE, "float32", "cpu", 1, Config()) for name in _names(world)]
     first_of = {night: int(np.flatnonzero(nights.night == night)[0]) for night in range(world.nights)}
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(Path(folder) / "store.db", write=True)
         for run, night in [*enumerate(nights.night.tolist()), (-1, world.nights - 1)]:
-            # What was measured again belongs to its night, and was measured tonight.
+            # A run that confirms belongs to its own night, and is measured in the newest one.
             number = run - first_of[night]
             is_again = run >= 0 and number >= world.runs
             measured = world.nights - 1 if is_again else night
@@ -254,10 +257,12 @@ def _side(world: World, nights: Nights, night: int) -> Side:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """`alarms` is the share of A/A comparisons with any false verdict, `outside` that of 95 % intervals without the truth (of a
-    history 0: it has none);
-    `power` has for each step the share of slowed models that are `regressed`. `again` is the share of a night's runs of a model
-    that were measured again where no code changed."""
+    """The rates of false verdicts and of found changes.
+
+    `alarms` is the share of A/A comparisons with any false verdict, `outside` the share of 95 % intervals without the truth (0
+    for a history, which has no intervals). `power` has for each step the share of slowed models that are `regressed`. `again` is
+    the number of further runs of a model in A/A comparisons over the runs of a night.
+    """
 
     alarms: float
     outside: float
@@ -268,9 +273,10 @@ class Rates:
 def rates(
     world: World, steps: Sequence[float], times: int, seed: int = 1, judge: Judge = judged, confirm: str = "no"
 ) -> Rates:
-    """Over `times` synthetic stores. For power every tenth model, one at least, is slower by the step in the newest night.
+    """Estimate the rates over `times` draws of nights.
 
-    `confirm` is `no`, or which side is measured again: `new` or `both`.
+    For power every tenth model, at least one, is slower by the step in the newest night. `confirm` is `no`, or the side that is
+    measured again: `new` or `both`.
     """
     random = np.random.default_rng([seed, world.models, world.nights, world.runs])
     slowed = np.arange(0, world.models, 10)
@@ -300,7 +306,7 @@ def rates(
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=200, help="comparisons a line")
     parser.add_argument("--nights", type=int, default=14)

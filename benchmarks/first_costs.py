@@ -1,13 +1,15 @@
-"""Write what cells took and needed into the table that a first night plans with (`jobs/plan/first_costs.json`).
+"""Write cells' seconds and memory into the table with which a first night plans (`jobs/plan/first_costs.json`).
 
     python -m benchmarks first_costs BUNDLES... [--only-new | --only-memory]
 
-A cell that these bundles do not have keeps its row, but for its memory where they have other configs of its model. With
-`--only-new` all rows stay, and cells that have none get one. With `--only-memory` rows keep their seconds, which are another
-host's, and none is added.
-Of each cell of a GPU that was measured whole: the seconds of a worker, and the device memory that it reserved to load the model
-and to run it in eager mode; of older bundles, which have no such record, the peak of an eager call. Several measurements of a
-cell count by their median, those with the record before those without it.
+A cell that these bundles do not have keeps its row, except for its memory if they have other configs of its model. With
+`--only-new` all rows stay, and cells without a row get one. With `--only-memory` rows keep their seconds, which are from another
+host, and no row is added.
+
+A row has, for each cell of a GPU that was measured completely, the seconds of a worker, and the device memory that it reserved to
+load the model, to run it in eager mode and to check it; for older bundles without that record, the peak of an eager call. Of
+several measurements of a cell the median counts (for the check's memory the largest), and measurements without the record count
+only if none has it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from jobs.plan.cost import is_whole, kept_bytes, worker_s
 from jobs.plan.spared_cells import SAME_PROGRAM
 
 TABLE = Path(__file__).parents[1] / "jobs" / "plan" / "first_costs.json"
-#: What the allocator reserves over the peak of an eager call: 1.15 and 1.17 in the two training cells on an H100 with both.
+#: The reserved memory over the peak of an eager call: 1.15 and 1.17 in the two training cells on an H100 with both values.
 _RESERVED_OVER_PEAK = 1.2
 _STAGES = (Stage.LOAD_MODEL.value, Stage.EAGER.value, Stage.CORRECTNESS.value)
 #: Statuses of cells that went through all stages.
@@ -35,7 +37,7 @@ _ENDED = (Status.PASS, Status.ILL_CONDITIONED, Status.FAIL_ACCURACY)
 
 
 def rows(bundles: Iterable[BundleContents]) -> list[dict[str, Any]]:
-    """Return a row for each cell, in the order of their names."""
+    """Return a row for each cell, in the order of the cells' names."""
     by_cell: dict[str, list[Measurement]] = defaultdict(list)
     for item in (item for contents in bundles for item in contents.measurements):
         is_own = is_whole(item) and SAME_PROGRAM not in item.details
@@ -46,7 +48,7 @@ def rows(bundles: Iterable[BundleContents]) -> list[dict[str, Any]]:
         items = [item for item in items if "stage_bytes" in item.details] or items
         stages = [_bytes(item) for item in items]
         by_stage = {name: [one[name] for one in stages if name in one] for name in _STAGES}
-        # The check of a model takes what its largest reference does, and not every run has the same.
+        # The memory of a check depends on the largest reference of the run, and runs may have different ones.
         sizes = {
             name: int(max(several) if name == Stage.CORRECTNESS.value else median(several))
             for name, several in by_stage.items()
@@ -69,9 +71,9 @@ def _bytes(item: Measurement) -> dict[str, float]:
 
 
 def _memory_of(row: dict[str, Any], others: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the most that the same model took under other configs, as a part of a row; empty where nobody measured it.
+    """Return the largest memory of a row's model under any config, as a part of a row; {} if it was not measured.
 
-    Of what they kept it is the least: more than that is the pool of a graph, which comes after compiling.
+    For the kept memory it is the least: more than the least is the pool of a graph, which comes after compiling.
     """
     model = [other for other in others if _model(other) == _model(row)]
     stages = {name for other in model for name in other["stage_bytes"]}

@@ -1,4 +1,4 @@
-"""GraphNet's samples: a random draw of them, and what became of those that were measured, by cause.
+"""Draw random samples of GraphNet, and print a table of measured samples by status and cause.
 
 python -m benchmarks graphnet_samples draw SAMPLES [--count 200] [--seed 0] > list.txt
 INDUCTOR_WATCH_GRAPHNET=SAMPLES inductor-watch run --model graphnet/@list.txt --backend eager --samples 5 --out eager
@@ -18,7 +18,7 @@ from collector.vocabulary import Measurement, Status
 
 
 def main() -> None:
-    """Draws or tells, as the first argument says."""
+    """Draw samples or print the table, by the first argument."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     verbs = parser.add_subparsers(dest="verb", required=True)
     draw = verbs.add_parser("draw", help="names of random samples, in random order")
@@ -34,13 +34,13 @@ def main() -> None:
 
 
 def drawn(samples: Path, count: int, seed: int) -> list[str]:
-    """The names of `count` samples of a folder, in random order: the first of them are a random part, too."""
+    """Return the names of `count` samples of a folder in random order, so that any first part of them is random too."""
     names = sorted(path.parent.relative_to(samples).as_posix() for path in samples.rglob("graph_net.json"))
     return random.Random(seed).sample(names, min(count, len(names)))
 
 
 def table(measurements: list[Measurement]) -> str:
-    """Counts by config, status and cause; the first three samples of each cause are named."""
+    """Return a Markdown table of counts by config, status and cause; it names the first three samples of each cause."""
     causes = defaultdict(list)
     for item in measurements:
         causes[item.cell.config.name, item.status.value, _cause(item)].append(item.cell.model)
@@ -52,7 +52,7 @@ def table(measurements: list[Measurement]) -> str:
 
 
 def _cause(item: Measurement) -> str:
-    """The first line of the failure's message, without numbers, so that equal causes have equal texts."""
+    """Return the first line of the failure's message, without numbers, so that equal causes have equal texts."""
     if item.failure is None:
         return ""
     [first, *_] = item.failure.message.strip().splitlines() or [""]

@@ -1,13 +1,14 @@
-"""How long it takes to judge a history: the whole of it, and one more night, on a synthetic store.
+"""Time the judging of a history, the whole of it and one more night, on a synthetic store.
 
 python -m benchmarks history [--cells 1500] [--nights 600] [--db FILE] [--noise 1500]
 
-Fills a new store (`synthetic_nights`: levels with noise, steps at some commits, failures and gaps), or reads the one that an
-earlier call left at `--db`. Prints seconds of wall time of one process and how many of them it had a core for (on a busy host
-that is less), its peak memory, how many of the steps that are in the synthetic data were found, and how many of the
-blame ranges hold one.
-`--noise N` prints instead how many of N series of 200 nights of synthetic noise of 2 % have a change point, and how many
-are told once false discoveries are controlled and 2 % are asked for: independent or with correlated nights (AR(1)).
+A new store is filled (`synthetic_nights`: levels with noise, steps at some commits, failures and gaps), unless an earlier call
+left one at `--db`. The output has the seconds of wall time of one process and the seconds for which it had a core (fewer on a
+busy host), its peak memory, the number of steps in the synthetic data that were found, and the number of blame ranges that
+contain a step.
+
+`--noise N` prints instead how many of N series of 200 nights of synthetic noise of 2 % have a change point, and how many are
+reported after control of false discoveries and with a smallest effect of 2 %, for independent and correlated nights (AR(1)).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 
 def main() -> None:
-    """Prints a line for each figure."""
+    """Print a line for each figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=1500)
     parser.add_argument("--nights", type=int, default=600)
@@ -58,7 +59,7 @@ def main() -> None:
 
 
 def measure(place: Path, world: World) -> None:
-    """Each figure on a connection of its own, as a command would have it."""
+    """Measure and print each figure on a connection of its own, as a command has it."""
     _timed("one more night: reading", place, lambda store: read_series(store, tuple(MIN_EFFECT), window=INCREMENT))
     newest = _timed("one more night: alerts", place, lambda store: survey(store, window=INCREMENT))
     _timed("whole history: reading", place, lambda store: read_series(store, tuple(MIN_EFFECT)))
@@ -77,14 +78,14 @@ def measure(place: Path, world: World) -> None:
 
 
 def correlated(random: np.random.Generator, nights: int, correlation: float) -> npt.NDArray[np.float64]:
-    """AR(1) noise of variance 1: each night is `correlation` times the night before plus new noise."""
+    """Draw AR(1) noise of variance 1: each night is `correlation` times the night before plus new noise."""
     white = random.standard_normal(nights + 100)
     waves: npt.NDArray[np.float64] = np.sqrt(1 - correlation**2) * lfilter([1], [1, -correlation], white)[100:]
     return waves
 
 
 def print_alarms(count: int) -> None:
-    """A line a correlation: series with a change point, and those told."""
+    """Print for each correlation the number of series with a change point, and of series with a reported one."""
     random = np.random.default_rng(1)
     for correlation in (0.0, 0.3, 0.5, 0.7):
         values = np.exp(0.02 * np.array([correlated(random, 200, correlation) for _ in range(count)]))
@@ -112,7 +113,7 @@ def _timed(name: str, place: Path, work: Callable[[Engine], T]) -> T:
 
 
 def _agree(newest: History, whole: History, nights: int) -> None:
-    """How many changes of the newest 60 nights the window finds, and how many of them are those of the whole history."""
+    """Print how many changes of the newest 60 nights the window finds, how many the whole history finds, and how many both."""
     sides = [
         {
             (one.cell_id, one.metric, one.span.onset.commit)
@@ -127,7 +128,10 @@ def _agree(newest: History, whole: History, nights: int) -> None:
 
 
 def _score(history: History, world: World) -> None:
-    """Steps of compiled time: those that are in the data, at least 10 nights from both ends and 2 %, and those found."""
+    """Print how many steps of compiled time are found, of the large ones in the data at least 10 nights from both ends.
+
+    Print also how many blame ranges contain a step.
+    """
     number = {cell.cell_id: at for at, cell in enumerate(world.cells)}
     nights = world.shape.commits
     large = np.abs(np.log(world.step)) >= np.log1p(MIN_EFFECT["compiled_kernel_ms"])

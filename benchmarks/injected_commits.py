@@ -1,12 +1,12 @@
-"""A test repository of PyTorch: the installed torch's Python files, and commits on top with one known effect each.
+"""Make a test repository of PyTorch: the installed torch's Python files, and commits on top with one known effect each.
 
     python -m benchmarks injected_commits FOLDER [--commits 32] [--bad fusion --at 17] [--every]
 
-The branch `main` holds the installed torch's Python files. Each name in `EDITS` is a branch of one commit on top of it, for
-`--source FOLDER@NAME --wheel-commit main`. With `--bad` the branch `history` holds `--commits` commits, of which all change
-comments but the one at `--at` (1 is the oldest), for `bisect --git FOLDER`. With `--every` the branch `every` holds all edits,
-one after another, each after a commit that changes a comment, for `census --git FOLDER main..every`. The places of the edits
-are regular expressions that fit torch 2.11 to 2.13. Needs git, torch and the standard library only.
+The branch `main` has the installed torch's Python files. Each name in `EDITS` is a branch of one commit on top of it, for
+`--source FOLDER@NAME --wheel-commit main`. With `--bad` the branch `history` has `--commits` commits, which change only comments,
+except the commit at `--at` (1 is the oldest), for `bisect --git FOLDER`. With `--every` the branch `every` has all edits, one
+after another, each after a commit that changes a comment, for `census --git FOLDER main..every`. The places of the edits are
+regular expressions that fit torch 2.11 to 2.13. Needs git, torch and the standard library only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Edit:
     replacement: str
 
 
-#: By branch. The first heuristic is of pointwise kernels, the second of reductions along the contiguous dimension.
+#: Edits by branch. `heuristic` acts on pointwise kernels, `heuristic_reduction` on reductions along the contiguous dimension.
 EDITS = {
     "comment": Edit(
         "[inductor] Reword a comment in the Triton code generator",
@@ -97,12 +97,12 @@ EDITS = {
         '            unimplemented(gb_type="embedding", context="", explanation="left to eager", hints=[])\n',
     ),
 }
-#: The harmless commits of a history change comments of these in turn.
+#: Files in which the harmless commits of a history change comments, in turn.
 _HARMLESS = ("scheduler.py", "ir.py", "lowering.py", "codegen/triton.py", "codegen/wrapper.py", "codegen/simd.py")
 
 
 def main() -> None:
-    """Makes the repository and says how to use it."""
+    """Make the repository and print how to use it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--commits", type=int, default=32)
@@ -135,7 +135,7 @@ class TestRepository:
     __test__ = False  # for pytest
 
     def __init__(self, folder: Path) -> None:
-        """Makes it. Ends the program if the folder is not empty or there is no torch."""
+        """Make the repository. End the program if the folder is not empty or there is no torch."""
         spec = find_spec("torch")
         if spec is None or spec.origin is None:
             sys.exit("no torch is installed: pip install torch")
@@ -144,7 +144,7 @@ class TestRepository:
         self.folder, self._moment = folder, 1_767_225_600  # 2026-01-01
         installed = Path(spec.origin).parent
         for path in installed.rglob("*.py"):
-            # Made by PyTorch's build, as the libraries are.
+            # `version.py` is made by PyTorch's build, like the libraries.
             if path != installed / "version.py":
                 target = folder / "torch" / path.relative_to(installed)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ class TestRepository:
         self.commit(f"Python files of torch {_version(installed)}", lambda folder: None)
 
     def commit(self, title: str, edit: Callable[[Path], None], *, branch: str = "", start: str = "main") -> str:
-        """The new commit of an edit of the files: on a new branch from `start`, or after the one that is checked out."""
+        """Edit the files, commit, and return the commit: on a new branch from `start`, or after the current commit."""
         if branch:
             self.check_out(start, branch)
         edit(self.folder)
@@ -163,7 +163,7 @@ class TestRepository:
         return self._git("rev-parse", "HEAD")
 
     def history(self, commits: int, bad: Edit, at: int) -> str:
-        """The last commit of the branch `history`."""
+        """Make the branch `history`, with a bad commit at `at` among harmless ones, and return its last commit."""
         self.check_out("main", "history")
         for number in range(1, commits + 1):
             if number == at:
@@ -173,7 +173,7 @@ class TestRepository:
         return self._git("rev-parse", "HEAD")
 
     def every(self, edits: Iterable[Edit]) -> str:
-        """Return the last commit of the branch `every`: all edits, each after a commit that changes a comment."""
+        """Make the branch `every`, with all edits, each after a commit that changes a comment; return its last commit."""
         self.check_out("main", "every")
         for number, edit in enumerate(edits, start=1):
             self._comment(number)
@@ -185,7 +185,7 @@ class TestRepository:
         self.commit(f"[inductor] Comment {number} in {Path(path).name}", _commented(path, number))
 
     def check_out(self, ref: str, new_branch: str = "") -> None:
-        """Checks out a ref, on a new branch if one is named."""
+        """Check out a ref, on a new branch if one is named."""
         self._git("checkout", "-q", *(("-b", new_branch) if new_branch else ()), ref)
 
     def _git(self, *arguments: str) -> str:
@@ -201,7 +201,7 @@ class TestRepository:
 
 
 def edited(edit: Edit) -> Callable[[Path], None]:
-    """What makes the edit in a repository. It ends the program if this torch has no place for it."""
+    """Return a function that makes the edit in a folder, and ends the program if this torch has no place for it."""
 
     def make(folder: Path) -> None:
         path = folder / edit.path

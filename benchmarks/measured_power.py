@@ -1,12 +1,13 @@
-"""False verdicts and power on measured processes of one commit: `python -m benchmarks measured_power BUNDLE...`
+"""Count false verdicts and power on measured processes of one commit: `python -m benchmarks measured_power BUNDLE...`
 
-Each process of each cell in turn is the new side, its compiled latency and device time multiplied by 1 + step, and is compared
-with each other process, alone. A step above 0 counts as other generated code. All others are in the store, so that the noise
-is known. `--modes` gives cells a second mode. *False* is the share of cells called regressed or improved at step 0. Beside
-`compare` are the rules of two dashboards on the same pairs: the PyTorch HUD's (the speedup is worse by 5 %) and rustc-perf's
-(the change exceeds Q3 + 3 (Q3 - Q1) of the changes between neighbours of all other processes; perf.rust-lang.org takes 30
-neighbours). Where `apache-otava` is installed, its change points of a history of all other processes and the new one stand
-beside them, by device time and by latency: called is one at the new process. Cells that fail in a process are left out of it.
+Each process of each cell in turn is the new side, with its compiled latency and device time multiplied by 1 + step, and is
+compared with each single other process. A step above 0 counts as other generated code. All other processes are in the store, so
+that the noise is known. `--modes` gives cells a second mode. A column has the share of pairs that a rule calls: as regressed or
+improved at step 0, which is false, and as regressed at other steps. Beside `compare` are the rules of two dashboards on equal
+pairs: the PyTorch HUD's (the speedup is worse by 5 %) and rustc-perf's (the change exceeds Q3 + 3 (Q3 - Q1) of the changes
+between neighbours of all other processes; perf.rust-lang.org takes 30 neighbours). If `apache-otava` is installed, its change
+points of a history of all other processes and the new one follow, by device time and by latency: a change point at the new
+process is a call. Cells that fail in a process are left out of it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from db.engine import open_store
 from db.ingest import ingest_bundle
 
 _STEPS = (0.0, 0.02, 0.03, 0.05, 0.1)
-#: What the second mode of `--modes` costs.
+#: The relative cost of the second mode of `--modes`.
 _MODE = 0.04
 _SCALED = ("compiled_ms", "compiled_kernel_ms")
 _START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,7 +45,7 @@ Process = Mapping[str, Measurement]
 
 
 def main() -> None:
-    """Prints a line a step."""
+    """Print a line for each step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundles", nargs="+", type=Path)
     parser.add_argument("--shared", action="store_true", help="only processes that reused all autotuning results")
@@ -71,9 +72,10 @@ def main() -> None:
 
 
 def processes_of(contents: Sequence[BundleContents], shared: bool) -> list[Process]:
-    """The processes in their order: the first has the first passing measurement of each cell, and so on.
+    """Return the processes in order: the first one has the first passing measurement of each cell, and so on.
 
-    There are as many as the rarest cell has.
+    Cells with at least two measurements fewer than the largest number are left out. There are as many processes as every other
+    cell has measurements.
     """
     found: dict[str, list[Measurement]] = defaultdict(list)
     for bundle in sorted(contents, key=lambda bundle: bundle.header.started_at):
@@ -89,7 +91,7 @@ def processes_of(contents: Sequence[BundleContents], shared: bool) -> list[Proce
 
 
 def judged(contents: Sequence[BundleContents], processes: Sequence[Process], step: float) -> tuple[Counter[str], int]:
-    """How many pairs of a cell's processes each rule calls (either way at step 0, else worse), and the number of pairs."""
+    """Count the pairs of a cell's processes that each rule calls (either way at step 0, else worse), and all pairs."""
     called: Counter[str] = Counter()
     pairs = 0
     for new in range(len(processes)):
@@ -118,12 +120,12 @@ def judged(contents: Sequence[BundleContents], processes: Sequence[Process], ste
 def verdicts_of(
     contents: Sequence[BundleContents], others: Sequence[Process], new: Process
 ) -> Iterator[dict[str, str]]:
-    """What `compare` says of each cell of `new` against each of the others, all in one store."""
+    """Yield for each of `others` the verdicts of `compare` on the cells of `new` against it, all in one store."""
     with tempfile.TemporaryDirectory() as scratch:
         engine = open_store(f"sqlite:///{scratch}/store.db", write=True)
         for number, process in enumerate([*others, new]):
             started = _START + timedelta(days=number)
-            # Every process is a night of its own, and the new side a commit of its own.
+            # Every process is a night of its own; only the new side has another commit.
             commit = "b" * 40 if process is new else "a" * 40
             header = replace(
                 contents[0].header,
@@ -149,7 +151,7 @@ def verdicts_of(
 
 
 def scaled(item: Measurement, step: float, code_id: str | None = None) -> Measurement:
-    """The same measurement of a compiled program that takes 1 + step times as long; of other code unless it is named."""
+    """Return the measurement of a compiled program that takes 1 + step times as long; other code unless `code_id` is given."""
     factor = 1 + step
     metrics = {name: value * factor if name in _SCALED else value for name, value in item.metrics.items()}
     metrics |= {name: metrics[name] / factor for name in ("speedup", "device_speedup") if name in metrics}
@@ -161,14 +163,14 @@ def scaled(item: Measurement, step: float, code_id: str | None = None) -> Measur
 
 
 def is_new_level(values: Sequence[float]) -> bool:
-    """Whether Otava with its defaults finds a change point at the last value."""
+    """Return whether Otava with its defaults finds a change point at the last value."""
     from otava.analysis import compute_change_points  # type: ignore[import-not-found]
 
     return any(point.index == len(values) - 1 for point in compute_change_points(values)[0])
 
 
 def fence(history: Sequence[float]) -> float:
-    """The smallest relative change that rustc-perf calls significant after these values."""
+    """Return the smallest relative change that rustc-perf calls significant after these values."""
     values = np.asarray(history)
     changes = np.sort(np.abs(np.diff(values)) / values[:-1])
     half = len(changes) // 2

@@ -1,9 +1,9 @@
-"""Say of each cell of a night how it ended, where the workers' time went, and when.
+"""Print the status of each cell of a night, the use of the workers' time, and the progress over time.
 
     python -m benchmarks night_account BUNDLE... [--workers 15]
 
-A night on several GPUs has a bundle for each. A disturbed measurement and its repeat are two processes. Lines that are
-copies of another line's program count as lines alone.
+A night on several GPUs has a bundle for each. A line is a cell of the plan. A disturbed measurement and its repeat are two
+processes. A line that is a copy of another line's program has no process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobs.plan.spared_cells import SAME_PROGRAM, tuning_key
 
 #: Seconds of a row of the last table.
 _STEP_S = 120
-#: Processes that are named for having stood still longest, and templates that tune.
+#: The number of processes that are named for the longest stops, and the templates that tune.
 _LONGEST, _TUNES = 5, ("aten", "tma", "cutlass")
 _MARKS = {
     Status.PASS: "+",
@@ -54,7 +54,7 @@ def main(bundles: Sequence[Path], workers: int) -> None:
 
 
 def status_table(lines: Iterable[Measurement]) -> list[str]:
-    """Return a Markdown table: models down, configs across."""
+    """Return a Markdown table of statuses, with a row for each model and phase and a column for each config."""
 
     def row_of(cell: Cell) -> tuple[str, str]:
         return cell.phase.value, f"{cell.suite}/{cell.model}"
@@ -69,13 +69,13 @@ def status_table(lines: Iterable[Measurement]) -> list[str]:
 
 
 def own_processes(measured: Iterable[Measurement]) -> list[Measurement]:
-    """Return the measurements that had a process, in the order of their beginning."""
+    """Return the measurements that had a process of their own, in the order of their starts."""
     own = (item for item in measured if SAME_PROGRAM not in item.details and item.wall_s)
     return sorted(own, key=lambda item: item.started_at)
 
 
 def account(processes: Sequence[Measurement]) -> list[str]:
-    """Return in lines how long workers were busy, with what, and for what others stood still."""
+    """Return lines on the workers' time: stages, waits for the GPU, stops, use of the GPU alone, and repeats."""
     whole_s = sum(item.wall_s for item in processes)
     stages, held = Counter[str](), Counter[str]()
     for item in processes:
@@ -102,7 +102,7 @@ def _stood(item: Measurement) -> str:
 
 
 def found_choices(processes: Iterable[Measurement]) -> str:
-    """Return in a line how many choices a process found that another one of the same model, tuned alike, could have made."""
+    """Return a line on the choices of tuning that later processes of a model found, and made anew, among equal tuning keys."""
     first_of, counts, after = dict[tuple[object, ...], str](), Counter[str](), Counter[str]()
     for item in processes:
         cell = item.cell
@@ -121,9 +121,9 @@ def found_choices(processes: Iterable[Measurement]) -> str:
 
 
 def against_first_costs(processes: Iterable[Measurement]) -> list[str]:
-    """Return in a line each what programs that tune, and others, took of a worker by what the shipped table has for them.
+    """Return a line each for programs that tune and for others: their seconds of a worker over those in the shipped table.
 
-    The others tell how fast the host is.
+    The ratio of programs that do not tune shows how fast the host is.
     """
     took = {True: (0, 0.0, 0.0), False: (0, 0.0, 0.0)}
     for item in filter(is_whole, processes):
@@ -148,7 +148,7 @@ def _seconds(parts: dict[str, float]) -> str:
 
 
 def when(began: str, measured: Sequence[Measurement], workers: int) -> list[str]:
-    """Return as a Markdown table how many lines had ended, and how many workers had a cell, every two minutes."""
+    """Return a Markdown table of the lines that had ended, and of the workers that had a cell, every two minutes."""
     begin = datetime.fromisoformat(began).timestamp()
     busy, ended = defaultdict[int, float](float), Counter[int]()
     for item in own_processes(measured):

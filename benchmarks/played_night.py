@@ -1,12 +1,12 @@
-"""Play recorded nights with today's scheduler in counted time, and say how long that takes.
+"""Play recorded nights with today's scheduler in simulated time, and print how long they take.
 
     python -m benchmarks played_night BUNDLE... [--workers 15] [--memory-gb 79] [--gpus 1] [--check-part 1.0]
 
-A process of each program that the bundles have is played, from the first bundle that has it: the work that its record leaves
-when what it waited and stood is taken out, what it held the GPU for, and the memory that it kept and needed. Waiting and
-standing come from the scheduler, which is the real one, with the order and the memory of a first night. Repeated measurements
-are not played, nor what cells on other cores cost each other. So it compares schedulers, and is no forecast. With several GPUs
-each plays its share of the models, with as many workers. `--check-part 0.5` plays checks that take half of the memory.
+For each program in the bundles one process is played, from the first bundle that has it: its recorded work without waits and
+stops, the times for which it held the GPU, and the memory that it kept and needed. Waits and stops come from the scheduler,
+which is the real one, with the order and the memory of a first night. Repeated measurements and the slowdown by cells on other
+cores are not played. So the result compares schedulers, and is no forecast. With several GPUs each plays its share of the models,
+each with this number of workers. `--check-part 0.5` plays checks that take half of the memory.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from tests.jobs.virtual import Script, Step, World
 
 #: Purposes for which a cell has the GPU alone while it compiles, and when it is timed.
 _COMPILING, _TIMING = ("tune", "choose"), ("measure", "profile")
-#: Into so many parts the work of compiling is cut, with a part of the tuning after each.
+#: The number of parts of the work of compiling, each followed by a part of the tuning.
 _PARTS = 20
-#: How a cell's time on the GPU beside others, and its work, are divided among loading, its eager form, and its check.
+#: The parts of a cell's time on the GPU beside others (loading, eager form, check), and the check's part of the cell's work.
 _LOAD_PART, _EAGER_PART, _CHECK_PART, _WORK_OF_CHECK = 0.15, 0.05, 0.8, 0.1
 _CHECKS = 6
-#: The part of a check's peak that stays between its calls, for the copies of outputs, and what it asks for beside them for
-#: its reference, as a multiple of what eager takes.
+#: The part of a check's peak that stays between its calls, for the copies of outputs, and the memory that it requests for its
+#: reference besides, in multiples of eager's memory.
 _KEPT_IN_CHECK, _REFERENCE_TIMES = 0.5, 2.2
-#: Seconds of importing, and bytes for what is tuned.
+#: Seconds of importing, and bytes for candidates of tuning.
 _START_S, _TUNING_BYTES = 2.0, 1_000_000_000
-#: Seconds that timing takes at least; less tuning than that is not played.
+#: The least seconds of timing; shorter tuning is not played.
 _LEAST_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A measurement, the device memory that a cell of its model keeps while it compiles, and what part its check takes."""
+    """A measurement to play, the device memory that a cell of its model keeps while it compiles, and the factor of its check."""
 
     found: Measurement
     keeps: int
     check_part: float = 1.0
 
     def script(self) -> Script:
-        """Return the steps of the process."""
+        """Return the process's steps of work and of use of the device."""
         details = self.found.details
         held, sizes = details.get("held_s", {}), details.get("stage_bytes", {})
         alone = {purpose: float(held.get(purpose, 0.0)) for purpose in (*_COMPILING, *_TIMING)}
@@ -88,7 +88,7 @@ class Played:
 
 
 def played(measurements: Iterable[Measurement], check_part: float = 1.0) -> dict[str, Played]:
-    """Return by cell what can be played: the first whole measurement of each program, its check with a part of the memory."""
+    """Return by `cell_id` the first whole measurement of each cell, to be played; checks take `check_part` of their memory."""
     whole = dict[str, Measurement]()
     for found in measurements:
         is_own = is_whole(found) and SAME_PROGRAM not in found.details and "held_s" in found.details
@@ -106,7 +106,7 @@ def _model(cell: Cell) -> str:
 
 
 def play(found: Mapping[str, Played], cells: Sequence[Cell], workers: int, memory_bytes: float) -> World:
-    """Play cells on one GPU with a free core, and return what happened."""
+    """Play cells on one GPU with a free core; return the simulated world with its times."""
     costs = shipped_costs()
     cells = longest_first(cells, costs, workers)
     of_number, known, tuned = dict(enumerate(cells, 1)), memory_of(costs), gpu_scheduler._tuned_model

@@ -1,4 +1,4 @@
-"""The noise from process to process of the same code: for each cell the standard deviation of ln of each metric.
+"""Estimate the noise from process to process of equal code: for each cell the standard deviation of ln of each metric.
 
     python -m benchmarks process_noise BUNDLE...
 
@@ -27,7 +27,7 @@ _FEWEST = 4
 #: Clock readings and their ratios: they differ from run to run.
 _TIMINGS = [name for name, metric in METRICS.items() if metric.unit in ("ms", "s") or name.endswith("speedup")]
 _BESIDE = "compiled_ms beside eager"
-#: The forms whose wall clock a metric is made of.
+#: The forms whose wall-clock latency is part of a metric.
 _FORMS = {
     "eager_ms": {"eager"},
     "compiled_ms": {"compiled"},
@@ -40,7 +40,7 @@ Cells = Mapping[tuple[str, str], Sequence[Measurement]]
 
 
 def main() -> None:
-    """Prints a line for each config and metric."""
+    """Print a line for each config and metric."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundles", nargs="+", type=Path)
     parser.add_argument("--fewest", type=int, default=_FEWEST, help="processes that a cell must have [%(default)s]")
@@ -77,18 +77,18 @@ def _print(head: str, cells: Iterable[Sequence[Measurement]], metric: str, fewes
 
 
 def reused_all(details: Mapping[str, Any]) -> bool:
-    """Whether the process found all autotuning results in the shared folder; False where results were not shared."""
+    """Return whether the process found all autotuning results in the shared folder; False if results were not shared."""
     shared = details.get("shared_tuning", {})
     return not (shared.get("kernels_tuned", 1) + shared.get("decided_otherwise", 1) + shared.get("operations_new", 0))
 
 
 def launch_bound(items: Iterable[Measurement], forms: set[str]) -> bool:
-    """Whether any process flags one of these forms as waiting for launches; a CPU's cells have no such flag."""
+    """Return whether any process flags one of these forms as launch-bound; cells on a CPU have no such flag."""
     return any(forms & set(item.details.get("launch_bound", ())) for item in items)
 
 
 def repeated(items: Iterable[Measurement], fewest: int = _FEWEST) -> dict[tuple[str, str], list[Measurement]]:
-    """The passing measurements of every cell that has enough of them."""
+    """Return the passing measurements of every cell that has at least `fewest` of them."""
     found: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
     for item in items:
         if item.status is Status.PASS:
@@ -98,7 +98,7 @@ def repeated(items: Iterable[Measurement], fewest: int = _FEWEST) -> dict[tuple[
 
 
 def spread_of(items: Sequence[Measurement], metric: str, fewest: int = _FEWEST) -> float | None:
-    """The standard deviation of ln from process to process; None where too few measured it."""
+    """Return the standard deviation of ln of a metric from process to process; None if too few processes measured it."""
     if metric == _BESIDE:
         both = [(item.metrics["compiled_ms"], item.metrics["eager_ms"]) for item in items if "eager_ms" in item.metrics]
         y, x = (values - values.mean() for values in np.log(np.array(both)).T)

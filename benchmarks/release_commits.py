@@ -1,11 +1,11 @@
-"""A test repository of PyTorch: the installed torch's Python files, and real changes of a newer release, one a commit.
+"""Make a test repository of PyTorch: the installed torch's Python files, and commits with real changes of a newer release.
 
     pip download torch==2.12.0 --no-deps && unzip -q torch-2.12.0*.whl 'torch/_inductor/*' -d NEWER
     python -m benchmarks release_commits FOLDER --newer NEWER [--bad fusion]
 
-Each commit of the branch `history` takes those places of a few files over from NEWER that are about one thing: the hunks of
-their difference that match a pattern of `CHANGES`, which fit torch 2.11 and 2.12. With `--bad` an edit of
-`benchmarks.injected_commits` follows, whose effect is known. Needs git, torch and the standard library only.
+Each commit of the branch `history` takes one change of a few files over from NEWER: the hunks of their difference that match a
+pattern of `CHANGES`, which fit torch 2.11 and 2.12. With `--bad` an edit of `benchmarks.injected_commits` follows, whose effect
+is known. Needs git, torch and the standard library only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.injected_commits import EDITS, TestRepository, edited
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the newer release: its files below torch/_inductor, and what a hunk must contain to be part of it."""
+    """A change of the newer release: its files below torch/_inductor, and the pattern that its hunks contain."""
 
     title: str
     pattern: str
@@ -53,7 +53,7 @@ CHANGES = (
 
 
 def main() -> None:
-    """Makes the repository and says how to use it."""
+    """Make the repository and print how to use it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--newer", type=Path, required=True, help="folder with torch/ of the newer release")
@@ -72,12 +72,12 @@ def main() -> None:
 
 
 def take_over(folder: Path, newer: Path, change: Change) -> None:
-    """Applies the change's hunks to the files below `folder`. Ends the program if a file has none."""
+    """Apply the change's hunks to the files below `folder`. End the program if a file has no such hunk."""
     for name in change.files:
         path = Path("torch/_inductor", name)
         if not (newer / path).is_file():
             sys.exit(f"{newer / path} is missing: unpack the newer release's wheel there")
-        # git's exit status says whether the files differ.
+        # git's exit status is no error here: it only says whether the files differ.
         differ = [
             "git",
             "diff",

@@ -1,4 +1,4 @@
-"""How long a published site takes and how large it is: synthetic nights, published, and again with one more night.
+"""Time the publishing of a site of synthetic nights, and of one more night, and print its size.
 
 python -m benchmarks site [--nights 60] [--models 20] [--configs 10]
 
@@ -22,7 +22,7 @@ _GOALS = "goals: 60 s and 25 MB for 60 nights of 200 cells"
 
 
 def publish_timed(engine: Engine, folder: Path, nights: int) -> str:
-    """Publish, and return a line: seconds, those of a processor, megabytes, and what was written."""
+    """Publish; return a line with seconds, seconds of a processor, megabytes, and counts of files."""
     began, used = time.perf_counter(), time.process_time()
     done = publish(engine, folder, nights=nights, made_by="benchmark")
     took, used = time.perf_counter() - began, time.process_time() - used
@@ -31,14 +31,14 @@ def publish_timed(engine: Engine, folder: Path, nights: int) -> str:
 
 
 def main() -> None:
-    """Prints a line for the first publication, one with one more night, and one with nothing new."""
+    """Print a line for the first publication, for one with one more night, and for one with nothing new."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nights", type=int, default=60)
     parser.add_argument("--models", type=int, default=20)
     parser.add_argument("--configs", type=int, default=10)
     options = parser.parse_args()
     nights = options.nights
-    # A night more than are published each time, so that the second publication drops one.
+    # One night more than is published each time, so that the second publication drops a night.
     shape = Shape(nights + 1, options.models, options.configs, sampled=2)
     with TemporaryDirectory() as place:
         engine = open_filled(Path(place) / "synthetic.db", shape, stored=nights)

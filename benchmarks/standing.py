@@ -1,18 +1,18 @@
-"""What must stand still while a cell is measured on a GPU: some cells in many processes, under each rule.
+"""Compare rules for stopping other cells while a cell is measured on a GPU: some cells in many processes under each rule.
 
     python -m benchmarks standing --processes 8 [--out FILE]
 
-Each rule measures the same processes, as many side by side as there are cores:
+Each rule measures equal processes, as many side by side as there are cores:
 
     alone    one cell at a time, with all cores
     all      every other cell is stopped whenever the cell has the GPU to itself; it stays on its own core
     users    the cells that use the GPU are stopped; it stays on its own core
-    quiet    the same, and the cell moves to the core that is kept free
-    latencies  the same, and every other cell is stopped while latencies are taken
-    product  as the product does: every other cell is stopped while a library's product is timed
+    quiet    as `users`, and the cell moves to the core that is kept free
+    latencies  as `quiet`, and every other cell is stopped while latencies are taken
+    product  the rule of this tool: every other cell is stopped while a library's matrix product is timed
 
-The table has the spread of each quantity over the processes of a cell, as standard deviation of its logarithm in per cent, the
-medians beside those of `all`, how many processes chose the most frequent set of kernels, and the seconds that the rule took.
+The table has the spread of each metric over the processes of a cell, as standard deviation of its logarithm in per cent, its
+median relative to that of `all`, and how often the processes chose the most frequent candidates of tuning.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ QUANTITIES = ("compiled_kernel_ms", "compiled_ms", "eager_kernel_ms", "eager_ms"
 
 
 class Quiet(GpuScheduler):
-    """A scheduler that stops the users of the GPU alone."""
+    """A scheduler that stops only the users of the GPU."""
 
     all_stand = frozenset()
 
@@ -65,7 +65,7 @@ class Latencies(GpuScheduler):
 
 
 class Users(Quiet):
-    """The same, and it never moves a cell to the quiet cores."""
+    """A scheduler that stops only the users of the GPU, and never moves a cell to the quiet cores."""
 
     def _give(self, process: CellProcess) -> None:
         move, process.move = process.move, lambda _: None  # type: ignore[method-assign]
@@ -74,7 +74,7 @@ class Users(Quiet):
 
 
 def slot_for(rule: str, workers: int | None) -> DeviceSlot:
-    """Return this host's first GPU as a rule uses it; every rule has the same cores for its workers."""
+    """Return the slot of this host's first GPU for a rule; all rules have equal cores for their workers."""
     (slot,) = make_slots(choose_gpus(list_gpus(), None), 1 if rule == "alone" else workers, "fork")
     return replace(slot, quiet_cores=()) if rule == "all" else slot
 
@@ -82,7 +82,7 @@ def slot_for(rule: str, workers: int | None) -> DeviceSlot:
 def measured(
     rule: str, cells: Sequence[Cell], settings: Settings, workers: int | None, out: IO[str] | None
 ) -> list[dict[str, Any]]:
-    """Measure the cells under a rule; one JSON object each, which is written at once."""
+    """Measure the cells under a rule; return a JSON object for each, and write it to `out` at once."""
     slot = slot_for(rule, workers)
     kind = {"users": Users, "quiet": Quiet, "latencies": Latencies}.get(rule, GpuScheduler)
     scheduler = kind(cells, settings, slot, os.environ, preload_for(cells, "cuda"), memory_of(CostModel.of_history([])))
@@ -102,12 +102,12 @@ def measured(
 
 
 def spread(values: Sequence[float]) -> float:
-    """Return the standard deviation of the logarithm in per cent."""
+    """Return the standard deviation of the logarithm in per cent; NaN for a single value."""
     return 100 * stdev(map(math.log, values)) if len(values) > 1 else math.nan
 
 
 def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the table, a line for each cell and rule."""
+    """Return the lines of the table, one for each cell and rule."""
     by: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["measurement"]["status"] == Status.PASS.value and "disturbed" not in row["measurement"].get(
@@ -130,7 +130,7 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _tuned(found: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]) -> str:
-    """Return how often processes chose alike, and how far their timings of what they chose are above the least of all."""
+    """Return how often processes chose alike, and how many timings of chosen candidates are 1.5 times the least timing."""
     chosen, timed, least = defaultdict[str, list[str]](list), defaultdict[str, list[float]](list), dict[str, float]()
     for measurement in (*found, *base):
         for what, candidates, choice, ms in measurement["details"].get("autotuned", ()):

@@ -1,12 +1,12 @@
-"""How fast and how large a full store is: 600 synthetic nights of 150 models under 12 configs, 1.08 M measurements.
+"""Measure speed and size of a full store: 600 synthetic nights of 150 models under 12 configs, 1.08 M measurements.
 
 python -m benchmarks store [--db PATH|URL]... [--postgres] [--commits 600] [--models 150] [--configs 12] [--runs 21]
 
-Without --db a SQLite file in a temporary folder is filled, which takes some minutes. A store that is there already is
-used as it is, if it is synthetic. --postgres starts a PostgreSQL server of its own as well, with default settings. Times are
-wall time of the public functions in ms: the first call in a process that has just opened the store (the pages may still be
-in the system's cache), then best, median and 95th percentile of the others. The load of the machine is printed, since it
-changes the times. Sizes are of tables with their indexes, as filled night by night.
+Without --db a SQLite file in a temporary folder is filled, which takes some minutes. An existing store is used unchanged, if it
+is synthetic. --postgres also starts a PostgreSQL server of its own, with default settings. Times are wall times of the public
+functions in ms: the first call in a process that has just opened the store (the pages may still be in the system's cache), then
+best, median and 95th percentile of the other calls. The load of the machine is printed, since it changes the times. Sizes are of
+tables with their indexes, filled night by night.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from db.schema import Evidence, Run, Samples, measurements
 from tests.postgres import start
 
 _MS = 1000
-#: Bytes of all tables with their indexes, by table.
+#: Queries for the bytes of all tables with their indexes, by dialect.
 _SIZES = {
     "sqlite": """
         SELECT m.tbl_name, SUM(s.pgsize) FROM dbstat s JOIN sqlite_master m ON m.name = s.name GROUP BY m.tbl_name""",
@@ -42,12 +42,12 @@ _SIZES = {
         SELECT relname, pg_total_relation_size(oid) FROM pg_class
         WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'""",
 }
-#: Not every night of the store has them.
+#: Tables with rows for some nights of the store only.
 _APART = ("samples", "evidence")
 
 
 def main() -> None:
-    """Prints a table for each store."""
+    """Print a table for each store."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--db", action="append", default=[], metavar="PATH|URL", help="filled where it holds nothing")
     parser.add_argument("--postgres", action="store_true", help="with a PostgreSQL server of its own")
@@ -60,7 +60,7 @@ def main() -> None:
     with ExitStack() as stack:
         places = list(options.db) or [str(Path(stack.enter_context(TemporaryDirectory())) / "synthetic.db")]
         if options.postgres:
-            server = start({})  # durable, as a real one is
+            server = start({})  # durable, like a real server
             stack.callback(server.stop)
             places.append(server.blank())
         for place in places:
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def report(place: str, shape: Shape, runs: int) -> None:
-    """Fills a store where it is empty, and prints its sizes and times."""
+    """Fill a store if it is empty, and print its sizes and times."""
     writer = open_filled(place, shape)
     reader = open_store(place, write=False)
     _print_sizes(reader)
@@ -83,7 +83,7 @@ def report(place: str, shape: Shape, runs: int) -> None:
 
 
 def _calls(engine: Engine) -> list[tuple[str, float | None, Callable[[], object]]]:
-    """The public functions that are timed, with their targets in ms."""
+    """Return the public functions that are timed, with their names and their targets in ms."""
     base, new = (resolve_side(engine, name) for name in ("latest~1", "latest"))
     first, *_ = axes(engine).models
     metrics = ("speedup", "device_speedup", "compression", "eager_ms")
@@ -101,7 +101,7 @@ def _calls(engine: Engine) -> list[tuple[str, float | None, Callable[[], object]
 
 
 def _time_ingest(engine: Engine, shape: Shape, runs: int) -> None:
-    """One night more, with samples and evidence, from its gzipped bundle; removed again after each time."""
+    """Time the ingest of one more night, with samples and evidence, from its gzipped bundle; remove the night each time."""
     with TemporaryDirectory() as folder:
         night = World(shape).night(shape.commits)
         path = night.write(Path(folder), samples=True)

@@ -1,9 +1,8 @@
-"""Synthetic nights: what a run of 150 models under 12 configs would measure, made up. None of it is a measurement.
+"""Synthetic nights: invented results of runs of 150 models under 12 configs. None of them is a measurement.
 
-It says so wherever it shows: the branch is `synthetic`, the label, the titles of commits, the names of models and of the
-device begin with the word. The values have the shape of real ones from an H200: a level for every cell, half a percent of
-noise, steps at some commits, failures with their texts, and a few cells that were planned and not measured. `open_filled`
-is a store full of them.
+The word `synthetic` is visible everywhere: it is the branch, and labels, titles of commits, names of models and of the device
+begin with it. The values have the form of real ones from an H200: a level for every cell, half a percent of noise, steps at some
+commits, failures with their texts, and a few cells that were planned and not measured. `open_filled` opens a store full of them.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _FIRST = datetime(2025, 1, 1, 2, tzinfo=UTC).timestamp()
 _DAY_S, _CELL_S, _ROUNDS = 86_400, 8.0, 30
 _EVERY = 100  # nights between two changes of what torch makes of a config
 _PASS, _ACCURACY, _COMPILE, _MEMORY, _CRASH = range(5)
-#: What a failing cell says, by kind: texts as long as real ones.
+#: Status and failure by kind of failure, with texts as long as real ones.
 _FAILURES = {
     _ACCURACY: (
         Status.FAIL_ACCURACY,
@@ -66,7 +65,7 @@ _FAILURES = {
     _CRASH: (Status.CRASHED, Failure(Stage.PROFILE, "SIGSEGV", "synthetic failure: the process died of signal 11")),
 }
 _ENDED = {_PASS: (Status.PASS, None), **_FAILURES}
-#: Metrics that a cell has by the time that it can fail like this; a pass has all.
+#: The metrics that a cell has before each kind of failure; a pass has all metrics.
 _BY_THEN = {
     _COMPILE: ("eager_peak_bytes",),
     _ACCURACY: (
@@ -83,7 +82,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How much: one night a commit. The newest `sampled` nights have samples and evidence."""
+    """The size of a synthetic store, with one night for each commit. The newest `sampled` nights have samples and evidence."""
 
     commits: int = 600
     models: int = 150
@@ -93,7 +92,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """One night by columns: entry i of each belongs to `planned[i]`. `metrics` is NaN where there is no value."""
+    """A night by columns: entry i of each column belongs to `planned[i]`. `metrics` is NaN where there is no value."""
 
     number: int
     header: RunHeader
@@ -108,11 +107,11 @@ class Night:
 
     @property
     def finished_at(self) -> float:
-        """When its last cell ended, seconds since 1970."""
+        """The time at which the last cell ended, in seconds since 1970."""
         return float(self.started_at[-1]) + _CELL_S
 
     def measurements(self, *, samples: bool) -> Iterator[Measurement]:
-        """What a runner would have written, in the order of the plan; with raw samples and evidence, or without."""
+        """Yield the measurements in the order of the plan, with or without raw samples and evidence."""
         random = np.random.default_rng([self.number, 1])
         for place in np.flatnonzero(self.is_measured).tolist():
             status, failure = _ENDED[int(self.ended[place])]
@@ -132,7 +131,7 @@ class Night:
             yield _with_evidence(measurement, random) if samples else measurement
 
     def write(self, folder: Path, *, samples: bool) -> Path:
-        """The night as a closed bundle."""
+        """Write the night as a closed bundle and return its path."""
         writer = BundleWriter(folder, self.header, self.planned)
         writer.environment(self.environment_id, environment_of(self.number))
         for measurement in self.measurements(samples=samples):
@@ -142,7 +141,7 @@ class Night:
 
 
 class World:
-    """Everything that stays the same from night to night: cells with their levels, steps and chronic failures."""
+    """The constants of all nights: cells with their levels, steps and chronic failures."""
 
     def __init__(self, shape: Shape, seed: int = 1) -> None:
         if not 1 <= shape.configs <= len(CONFIGS):
@@ -150,7 +149,7 @@ class World:
         self.shape, self.seed = shape, seed
         random = np.random.default_rng([seed, 0])
         models, configs = shape.models, shape.configs
-        # As a plan is: config by config, every model under each.
+        # In the order of a plan: config by config, and every model under each.
         self.cells = tuple(
             Cell(SUITES[model % 3], f"{WORD}_{model:03d}", Phase.INFERENCE, "bfloat16", "cuda", 8, config)
             for config, model in itertools.product(CONFIGS[:configs], range(models))
@@ -168,7 +167,7 @@ class World:
         self.fails_as = np.where(random.random(len(self.cells)) < 0.04, random.integers(1, 5, len(self.cells)), _PASS)
 
     def night(self, number: int) -> Night:
-        """The night of that number, 0 is the oldest: the same whichever were asked for before."""
+        """Return the night with this number, 0 being the oldest; it does not depend on earlier calls."""
         random, count = np.random.default_rng([self.seed, 1, number]), len(self.cells)
         starts = np.round(_FIRST + number * _DAY_S + 60 + np.arange(count) * _CELL_S + random.uniform(0, 4, count), 3)
         by_chance = np.where(random.random(count) < 0.01, random.integers(1, 5, count), _PASS)
@@ -186,7 +185,7 @@ class World:
             ended=ended,
             started_at=starts,
             wall_s=np.round(random.uniform(8, 90, count), 3),
-            # What nights measure unasked: the others are options.
+            # Only metrics that nights measure without options.
             metrics={name: values[name] for name in METRICS if name in values},
             programs=tuple(np.repeat(programs, self.shape.models).tolist()),
             environment_id=short_hash(environment_of(number)),
@@ -194,7 +193,7 @@ class World:
 
     @cached_property
     def commits(self) -> list[dict[str, Any]]:
-        """A row a commit."""
+        """The rows of all commits for the store."""
         return [
             {
                 "repo": REPO,
@@ -225,7 +224,7 @@ class World:
         )
 
     def _values(self, number: int, random: np.random.Generator) -> dict[str, Values]:
-        """All metrics of a night in which everything passes."""
+        """Return all metrics of a night in which every cell passes."""
         count = len(self.cells)
 
         def noisy(values: Values, spread: float) -> Values:
@@ -252,7 +251,7 @@ class World:
             "recompiles": np.zeros(count),
             "cudagraph_skips": np.zeros(count),
             "fallbacks": np.zeros(count),
-            # As most versions of torch: not counted, so not measured, which is not 0.
+            # Most versions of torch do not count these: they are not measured, which is not 0.
             "cudagraph_partitions": np.full(count, np.nan),
             "kernels_generated": self.kernels,
             "kernels_extern": np.floor(self.kernels * 0.6),
@@ -263,18 +262,18 @@ class World:
 
 
 def program_id_of(number: int, config: Config) -> str:
-    """What the torch of that night makes of a config: something else every hundred nights."""
+    """Return the id of the program that the torch of a night makes of a config; it changes every hundred nights."""
     return short_hash({WORD: number // _EVERY, "config": config.to_json()})
 
 
 @cache
 def options_of(program_id: str) -> dict[str, Any]:
-    """A record as long as that of a real program; what is in it is made up."""
+    """Return invented options of a program, as many as a real program has."""
     return {"backend": "inductor", "program": program_id} | {f"{WORD}.option_number_{n:03d}": False for n in range(550)}
 
 
 def environment_of(number: int) -> dict[str, Any]:
-    """The fingerprint of a night: torch's commit is another one in each, some libraries now and then."""
+    """Return the fingerprint of a night: torch's commit changes every night, some libraries every hundred nights."""
     return {
         **TESTBED,
         "torch_git": hashlib.sha1(f"{WORD} {number}".encode(), usedforsecurity=False).hexdigest(),
@@ -285,7 +284,7 @@ def environment_of(number: int) -> dict[str, Any]:
 
 
 def _with_evidence(measurement: Measurement, random: np.random.Generator) -> Measurement:
-    """With 30 samples of both latencies, to the nanosecond as the clock gives them, and details as long as real ones."""
+    """Add 30 samples of both latencies, rounded to nanoseconds, and details as long as real ones; a failure gets a log."""
     if measurement.failure:
         return replace(measurement, log_tail=f"{WORD} log\n" + '  File "model.py", line 12, in forward\n' * 30)
     samples = {
@@ -310,9 +309,9 @@ def _iso(seconds: float) -> str:
 
 
 def open_filled(place: str | Path, shape: Shape, seed: int = 1, *, stored: int | None = None) -> Engine:
-    """The store at a place, open for writing; where it is empty it is filled first. Exits where it holds other runs.
+    """Open the store at a place for writing, and fill it first if it is empty. Exit if it has other runs.
 
-    `stored` leaves out the nights after the oldest so many: `add_night` stores them.
+    With `stored` only that many of the oldest nights are filled in; `add_night` adds the others.
     """
     engine = open_store(place, write=True)
     with engine.begin() as conn:
@@ -329,14 +328,14 @@ def open_filled(place: str | Path, shape: Shape, seed: int = 1, *, stored: int |
             partial(_write, shape, seed, Path(folder)), range(shape.commits if stored is None else stored)
         ):
             ingest_bundle(engine, path)
-    # What autovacuum does in time: statistics for the planner, and the map that index-only reads need.
+    # As autovacuum does in time: make statistics for the planner, and the map that index-only reads need.
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
         conn.exec_driver_sql("ANALYZE" if engine.dialect.name == "sqlite" else "VACUUM ANALYZE")
     return engine
 
 
 def add_night(engine: Engine, shape: Shape, number: int, seed: int = 1) -> None:
-    """Stores one more night of a shape."""
+    """Store one more night of a shape."""
     with TemporaryDirectory() as folder:
         ingest_bundle(engine, _write(shape, seed, Path(folder), number))
 
