@@ -1,13 +1,12 @@
-"""Makes an environment in which inductor-watch can measure, with nothing but Python's standard library.
+"""Make an environment in which inductor-watch can measure, with nothing but Python's standard library.
 
     python3 scripts/bootstrap.py FOLDER [--dev | --no-torch]
 
-An environment that already has torch keeps it: inside a virtual environment with torch everything is installed there;
-where the system's Python has torch the new environment sees it. Else torch is installed: what TORCH names, by default
-a CUDA build where nvidia-smi answers, and torch==2.13.0 on a host without a GPU (add TORCH_INDEX_URL, an index of CPU
-wheels, where the package index's own build is for CUDA). With --no-torch, for a host that stores and judges what others
-measured, neither torch nor the models are installed. Prints the Python to use, and nothing else, to
-standard output.
+An environment that already has torch keeps it: inside a virtual environment with torch everything is installed there; if the
+system's Python has torch, the new environment sees it. Else torch is installed: the package that TORCH names, by default torch's
+own build (for CUDA) if nvidia-smi is found, and torch==2.13.0 on a host without a GPU (add TORCH_INDEX_URL, an index of CPU
+wheels, if the package index's own build is for CUDA). With --no-torch, for a host that only stores and judges measurements of
+other hosts, neither torch nor the models are installed. Only the Python to use is printed to standard output.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ _CPU_TORCH = "torch==2.13.0"
 
 
 def main() -> int:
-    """Creates the environment named on the command line, or takes the active one, and installs into it."""
-    if sys.version_info < (3, 11):  # noqa: UP036 - run by whatever Python is there
+    """Create the environment that the command line names, or take the active one, and install into it; return the exit code."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - any Python may run this script
         print(
             f"inductor-watch needs Python 3.11 or newer, this is {sys.version.split()[0]}:"
             " name another, e.g. make PYTHON=python3.12, or run this script with it",

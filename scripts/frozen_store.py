@@ -1,6 +1,6 @@
-"""Keep a store as this version writes it: `python -m scripts.frozen_store`, once for a new X.Y.
+"""Write a store of this version as test data: `python -m scripts.frozen_store`, once for each new X.Y.
 
-It holds three shipped runs and a record of a regression, as SQL. Later versions are tested to upgrade it.
+The store has three shipped runs and a record of a regression, as SQL. Tests check that later versions can upgrade it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from click.testing import CliRunner
 from jobs.cli import app
 
 ROOT = Path(__file__).parents[1]
-#: The bundles that it is made from, and the sides and the cell of its record.
+#: The bundles in the store, and the sides and the cell of its record.
 BUNDLES = ROOT / "data" / "releases_patch"
 BASE, NEW = "20261122-092034-b9ab", "20261122-093535-5a8f"
 CELL = "huggingface/T5Small inference float32 cpu bs1 triton"
 
 
 def dumped(path: Path) -> str:
-    """Make the store in a file and return it as SQL. Ends the program where a command fails."""
+    """Make the store in a file and return it as SQL. End the program if a command fails."""
     for words in (
         ["ingest", str(BUNDLES)],
         ["regressions", "open", BASE, NEW, "--cell", CELL, "--note", "seen by hand", "--author", "ann"],

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Run the tests that need a GPU: each file in a pytest of its own, and a line for each at the end.
+"""Run the tests that need a GPU, each file in a pytest of its own, and print a line for each file at the end.
 
-What crashes in one file, or holds memory, is none of the others' business. When this script is ended, or the process that
-started it, pytest is interrupted and nothing of it is left on the GPU.
+So a file that crashes, or holds memory, does not affect the other files. When this script, or the process that started it, is
+ended, pytest is interrupted and none of its processes is left on the GPU.
 
     python scripts/gpu_tests.py [OPTION of pytest ...]
 """
@@ -35,7 +35,7 @@ _HAS_GPU = "import sys, torch; sys.exit(not torch.cuda.is_available())"
 
 @dataclass(frozen=True)
 class Result:
-    """How the pytest of a file ended: its exit code, the seconds it took, and its tests by outcome."""
+    """The result of a file's pytest: its exit code, its seconds, and the numbers of tests by outcome."""
 
     file: str
     code: int
@@ -48,7 +48,7 @@ class Result:
 
 
 def main(options: Sequence[str]) -> int:
-    """Run all files; 0 if every pytest ended well."""
+    """Run all files; return 0 if every pytest passed, else 1."""
     if subprocess.run([sys.executable, "-c", _HAS_GPU], check=False).returncode:
         print("no GPU here: nothing was run")
         return 1
@@ -61,12 +61,12 @@ def main(options: Sequence[str]) -> int:
 
 
 def marked_files(folder: Path) -> list[str]:
-    """Return the test files in which a test is marked for a GPU."""
+    """Return the test files in which a test has the mark `gpu`."""
     return sorted(str(path) for path in folder.rglob("test_*.py") if re.search(r"mark\.gpu\b", path.read_text()))
 
 
 def run_file(file: str, options: Sequence[str]) -> Result:
-    """Run the marked tests of one file. Whatever ends this function, no process of theirs is left in their group."""
+    """Run the marked tests of one file. However this function ends, no process is left in pytest's group."""
     print(f"== {file}", flush=True)
     began = time.monotonic()
     with TemporaryDirectory() as folder:
@@ -80,24 +80,24 @@ def run_file(file: str, options: Sequence[str]) -> Result:
                 interrupt(pytest)
             with suppress(ProcessLookupError):
                 os.killpg(pytest.pid, signal.SIGKILL)
-        code = code if code >= 0 else 128 - code  # as a shell counts
+        code = code if code >= 0 else 128 - code  # a shell's exit code of a signal
         return Result(file, code, time.monotonic() - began, outcomes(report))
 
 
 def interrupt(pytest: subprocess.Popen[bytes]) -> None:
-    """Have pytest end its fixtures, as an interrupt from the keyboard does, and wait for it a little."""
+    """Interrupt pytest, as from the keyboard, so that it ends its fixtures; wait for it for at most `_GRACE_S`."""
     pytest.send_signal(signal.SIGINT)
     with suppress(subprocess.TimeoutExpired):
         pytest.wait(_GRACE_S)
 
 
 def interrupt_with_parent() -> None:
-    """Interrupt this process when the one that started it dies, however that comes."""
+    """Make the kernel interrupt this process when its parent dies for any reason."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def outcomes(report: Path) -> Counter[str]:
-    """Count the tests in pytest's report by outcome; none where pytest died before it wrote one."""
+    """Count the tests in pytest's report by outcome; return no counts if pytest died before it wrote a report."""
     found: Counter[str] = Counter()
     with suppress(OSError, ElementTree.ParseError):
         for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314
@@ -112,13 +112,13 @@ def outcomes(report: Path) -> Counter[str]:
 
 
 def spell(tests: Counter[str]) -> str:
-    """Spell numbers of tests: `3 tests passed, 1 failed`."""
+    """Spell numbers of tests as `3 tests passed, 1 failed`."""
     words = [f"{number} {outcome}" for outcome, number in tests.items() if number and outcome != "passed"]
     return ", ".join([f"{tests['passed']} test{'' if tests['passed'] == 1 else 's'} passed", *words])
 
 
 def end(number: int, _: FrameType | None) -> NoReturn:
-    """Unwind, so that pytest is interrupted."""
+    """Handle a signal by `SystemExit`, so that the stack unwinds and pytest is interrupted."""
     raise SystemExit(128 + number)
 
 

@@ -1,10 +1,10 @@
-"""Runs tests on a machine that is set up badly: what the suite reads of a user's settings, it must not.
+"""Run the tests on a machine that is set up badly, to find tests that depend on a user's settings.
 
     python scripts/hostile.py [--cores N] [--no-uv] [--seed N] [PYTEST'S WORDS...]
 
-pip and uv have constraints that forbid everything and an index that is not there, PYTHONPATH holds a torch that does not
-import, git is pointed at nothing, HOME cannot be written, and the clock, the language and the umask are unusual. The order
-of the tests is random; the seed is printed.
+pip and uv have constraints that forbid everything and an index that does not exist, PYTHONPATH has a torch that does not
+import, git's variables name a folder that does not exist, HOME cannot be written, and time zone, language and umask are
+unusual. The order of the tests is random; the seed is printed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FILES = {
 
 
 def main() -> int:
-    """Runs pytest under all of it; its exit code."""
+    """Run pytest under all these settings, and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cores", type=int, default=0, help="how many cores the tests may use. [all]")
     parser.add_argument("--no-uv", action="store_true", help="put no uv on PATH; else one that is broken.")
@@ -47,7 +47,7 @@ def main() -> int:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
-        # A name of its own for every place that somebody may set; a folder that is a device cannot be written by root either.
+        # Every setting has a place of its own. A path below a device cannot be written, not even by root.
         tools = [str(folder / "tools"), *([] if options.no_uv else [str(folder / "broken")])]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environ = inherited | {

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/metrics.md from the table of metrics: `python -m scripts.metrics_page`."""
+"""Write the tables of docs/metrics.md from the table of metrics: `python -m scripts.metrics_page`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEAD = "| metric | unit | better | definition | how it is measured | absent |\n
 
 
 def with_tables(page: str) -> str:
-    """Return the page with its tables made anew."""
+    """Return the page with new tables in place of its old ones."""
     for section in Section:
         made = _HEAD + "".join(_row(metric) for metric in METRICS.values() if metric.section is section)
         before, head, after = page.partition(f"### {section}\n\n")

@@ -1,6 +1,6 @@
-"""Print what the changelog says of a version: `python -m scripts.release_notes 1.0.0`, for the workflow of a tag.
+"""Print the changelog's section of a version: `python -m scripts.release_notes 1.0.0`, for the workflow of a tag.
 
-It fails where the version is not that of pyproject.toml, or the changelog has no dated section of it.
+It fails if pyproject.toml has another version, or the changelog has no dated section of this version.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def notes(version: str, changelog: str, project: str) -> str:
-    """Return the section of a version. Raises `ValueError` in a line that says what to do."""
+    """Return the changelog's section of a version. Raises `ValueError` with a line that says what to do."""
     named = tomllib.loads(project)["project"]["version"]
     if named != version:
         raise ValueError(f"the tag is {version}, and pyproject.toml says {named}: correct one of them")
@@ -29,7 +29,7 @@ def notes(version: str, changelog: str, project: str) -> str:
 
 
 def main() -> None:
-    """Print the section of the version that is named."""
+    """Print the section of the version that the command line names."""
     try:
         print(notes(sys.argv[1], (ROOT / "CHANGELOG.md").read_text(), (ROOT / "pyproject.toml").read_text()), end="")
     except ValueError as error:

@@ -2,9 +2,9 @@
 
     python -m scripts.small_bundles FOLDER OUT [--without MODEL:PHASE ...]
 
-In a bundle each text of generated code is compressed by itself, so that a kill loses no more than a line. In a copy the texts
-are plain and the file is compressed as a whole with xz: a night of 71 cells takes a quarter. `ingest` reads copies, `resume`
-does not continue them. Cells of `--without` are left out with their code, as if they had not been planned.
+In a bundle each text of generated code is compressed by itself, so that a kill loses at most one line. In a copy the texts are
+plain and the whole file is compressed with xz: a night of 71 cells takes a quarter of the space. `ingest` reads copies, but
+`resume` cannot continue them. Cells of `--without` are left out with their code, as if they had not been planned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Record = dict[str, Any]
 
 
 def small(records: list[Record]) -> bytes:
-    """Return the records of a bundle as an .xz file. Raises `ValueError` where they are more than a bundle may have."""
+    """Return the records of a bundle as the bytes of an .xz file. Raises `ValueError` if they are larger than any bundle."""
     lines = (json.dumps(_with_plain_text(record), separators=(",", ":")).encode() + b"\n" for record in records)
     data = b"".join(lines)
     if len(data) > LARGEST:
@@ -33,7 +33,7 @@ def small(records: list[Record]) -> bytes:
 
 
 def without(bundles: list[list[Record]], cells: Collection[str]) -> list[list[Record]]:
-    """Return the bundles of a folder without these cells (`MODEL:PHASE`) and without the code that no other cell has."""
+    """Return the bundles of a folder without these cells (`MODEL:PHASE`) and without code that only they have."""
     if not cells:
         return bundles
     kept = [[one for one in records if _cell(one) not in cells] for records in bundles]
@@ -62,14 +62,14 @@ def _with_plain_text(record: Record) -> Record:
 
 
 def _without_folders(value: Any) -> Any:
-    """Return what a run was asked to do with the names of its folders alone: where they were is nobody's business."""
+    """Return a run's request with absolute paths cut to their last names, since the copy is for other people."""
     if isinstance(value, dict):
         return {key: _without_folders(item) for key, item in value.items()}
     return Path(value).name if isinstance(value, str) and value.startswith("/") else value
 
 
 def main() -> None:
-    """Write the copies, and a line for each."""
+    """Write the copies, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
