@@ -91,7 +91,7 @@ def _model(row: dict[str, Any]) -> dict[str, Any]:
 @click.option("--only-new", is_flag=True, help="Add cells that have no row, and change none.")
 @click.option("--only-memory", is_flag=True, help="Renew the memory of the cells that have a row, and nothing else.")
 def main(bundles: tuple[Path, ...], only_new: bool, only_memory: bool) -> None:
-    """Write what these bundles show into the table; cells that they do not have keep their rows."""
+    """Write the seconds and memory of these bundles' cells into the table; other cells keep their rows."""
     if only_new and only_memory:
         raise click.UsageError("name --only-new or --only-memory")
     table = {str(Cell.from_json(row["cell"])): row for row in json.loads(TABLE.read_text())}
