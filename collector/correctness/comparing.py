@@ -100,7 +100,7 @@ _COSINE = 0.99
 _LENGTH = 1 / _COSINE - 1
 #: The largest factor between a tensor's length and eager's if noise decides its direction: noise of eager's own size does not
 #: halve or double the length.
-_NOISY_LENGTH = 2.0
+NOISY_LENGTH = 2.0
 #: In a dtype of 8 bits (a step of at least `_COARSE` of the value) the last bit of the computation now and then rounds a value
 #: to the next step. If one value in `_FLIPS` squared rounds the other way, the root mean square error is a step over `_FLIPS`.
 _FLIPS, _COARSE = 16.0, 0.1
@@ -426,9 +426,9 @@ class _Comparison:
             return _Judged.of(problem, margin)
         made = yield from asking_rms(of.compiled)
         least, most = min(of.size, of.exact_size), max(of.size, of.exact_size)
-        if least / _NOISY_LENGTH <= made <= most * _NOISY_LENGTH:
+        if least / NOISY_LENGTH <= made <= most * NOISY_LENGTH:
             # The margin counts the halvings or doublings of the size outside the range of both sizes.
-            apart = [math.log(a / b, _NOISY_LENGTH) for a, b in ((made, most), (least, made)) if a > 0]
+            apart = [math.log(a / b, NOISY_LENGTH) for a, b in ((made, most), (least, made)) if a > 0]
             return _Judged(None, max([margin, *apart]))
         return _Judged.of(f"root mean square {made:.3g}, eager's {of.size:.3g}", margin)
 

@@ -48,6 +48,8 @@ class Rows:
     scale: torch.Tensor
     #: Whether there is no reference, so that eager stands in for it.
     is_eager: bool = False
+    #: The root mean squares of the rows of a floating output.
+    sizes: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     errors: list[torch.Tensor] = field(default_factory=list)
     other_shape: bool = False
 
@@ -72,6 +74,7 @@ def rows_of(eager: Snapshot, reference: Snapshot | None, kind: type[R]) -> dict[
     floats = [rows for rows in found.values() if is_float(rows.base)]
     for rows, sizes in zip(floats, on_host([_row_sizes(rows) for rows in floats]), strict=True):
         filled = sizes[sizes > 0]
+        rows.sizes = sizes
         rows.scale = (sizes / filled.median()).clamp(min=1.0) if len(filled) else torch.ones_like(sizes)
     return found
 

@@ -18,7 +18,7 @@ from itertools import accumulate, chain
 import torch
 from torch import nn
 
-from collector.correctness.comparing import group_of
+from collector.correctness.comparing import NOISY_LENGTH, group_of
 from collector.correctness.norms import Asking, is_float, numbers, settle
 from collector.correctness.pytorch_accuracy import Tolerance
 from collector.correctness.rows import CHUNK, JUMP, JUMP_OF_FEW, Rows, on_host, row_errors, rows_of, without_infinities
@@ -104,6 +104,8 @@ class _Leaf(Rows):
     is_unknown: bool = False
     #: Whether the runs with the smallest moves already change it beyond comparison.
     is_noise: bool = False
+    #: Rows that the runs with the smallest moves change as much, where the rest stays: of a cache, those that a call writes.
+    noise: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
 
     def jumping_rows(self, value: torch.Tensor) -> torch.Tensor:
         """Return the rows that jump, on the host."""
@@ -138,6 +140,9 @@ class _Leaf(Rows):
         self.is_unknown = self.is_eager or float(of_runs[0]) > _UNUSABLE * own_size
         noise = _NOISY if is_gradient and self.is_eager else _OTHER
         self.is_noise = self.is_unknown and float(of_runs[1::_KINDS].median()) > noise * own_size
+        if self.is_unknown and self.wide and not is_gradient:
+            self.noise = torch.stack(self.errors[1::_KINDS]).median(0).values > _OTHER * self.sizes
+            self.jumps |= self.noise
         for group in groups:
             firm = group[:, ~self.jumps].square().sum(1).sqrt()
             least = float(firm.min())
@@ -321,9 +326,8 @@ class _Parting:
             unlike = self._unmatched(ties, path, rows[path])
             lost[path] = unlike / leaf.live()
             if bool(leaf.jumps.any()):
-                ties.told[path] = (
-                    f"{int(leaf.jumps.sum())} of {leaf.jumps.numel()} rows, {unlike} unlike every eager run"
-                )
+                why = "unlike every eager run" if not bool(leaf.noise.any()) else "unlike in each run of eager"
+                ties.told[path] = f"{int(leaf.jumps.sum())} of {leaf.jumps.numel()} rows, {unlike} {why}"
             elif leaf.spread > _SPREAD:
                 ties.told[path] = f"eager's own error varies by {leaf.spread:.1f}"
             self._keep_firm(ties, path, worst[path])
@@ -358,6 +362,10 @@ class _Parting:
                 f"an error of {apart.made_worst:.3g} in a row of a near tie, eager's largest {apart.runs_worst:.3g}"
             )
             ties.problem = f"{path}: {furthest}"
+        if bool(leaf.noise.any()):
+            noise = leaf.noise[leaf.jumps]
+            ties.problem = ties.problem or _other_length(path, [rows[noise] for rows in (base, *runs)], made[noise])
+            return max(count, int(noise.sum()))
         return count
 
     def _made(self, path: str) -> torch.Tensor:
@@ -396,6 +404,22 @@ class _Apart:
     made: int
     runs_worst: float
     made_worst: float
+
+
+def _other_length(path: str, runs: list[torch.Tensor], made: torch.Tensor) -> str | None:
+    """Return the problem of a row that is shorter or longer than eager ever makes it; None without one.
+
+    The rows `[rows, elements]` of the runs and of the compiled program differ in each run of eager. Such noise does not halve or
+    double their root mean square, while a row that was not written may be zeros.
+    """
+    lengths = torch.stack([without_infinities(rows).square().mean(-1).sqrt() for rows in runs])
+    own = without_infinities(made).square().mean(-1).sqrt()
+    wrong = (own < lengths.amin(0) / NOISY_LENGTH) | (own > lengths.amax(0) * NOISY_LENGTH)
+    if not bool(wrong.any()):
+        return None
+    first = int(wrong.nonzero()[0])
+    eagers = f"eager's {float(lengths[:, first].amin()):.3g} to {float(lengths[:, first].amax()):.3g}"
+    return f"{path}: root mean square {float(own[first]):.3g} in a row that differs in each run of eager, {eagers}"
 
 
 def _apart(runs: list[torch.Tensor], made: torch.Tensor, near: torch.Tensor, device: torch.device) -> _Apart:
