@@ -12,7 +12,7 @@ import pandas as pd
 
 from analysis.compare.noise import Noise, RepeatRows, common_moves, learn_noise
 from analysis.stats.averages import NORMAL_CONSISTENCY, Labels, Mask, Numbers
-from analysis.stats.run_noise import FEWEST_REPEATED, common_drift, is_one_group, unrest
+from analysis.stats.run_noise import FEWEST_REPEATED, common_drift, disturbance, is_one_group
 from collector.bundle import CONFIRM
 from collector.metrics import GPU_YARDSTICKS, HOST_YARDSTICKS, METRICS
 from db.queries.series import THROTTLED
@@ -355,7 +355,7 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
     The eager run explains the host's pace for `WAITS_FOR_HOST`, in cells whose eager program did not change, and the clock where
     the GPU was throttled. A cell without a control keeps its `common` adjustment, as do all cells of two configs. Where no cell
     has a control, `noise` and `common` are returned. Where eager runs moved further than their repeats do, the machine was
-    disturbed: the variance of the compiled runs grows by `unrest`.
+    disturbed: the variance of the compiled runs grows by `disturbance`.
     """
     control, throttled = CONTROL[metric], pairs.throttled
     same_config = np.array([base == new for base, new in zip(*pairs.cells.ids, strict=True)], dtype=bool)
@@ -370,7 +370,7 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
     controlled = wanted & (throttled | ~_another_program(pairs, moved, error))
     learned = learn_noise(pairs.rows, metric, control, moves, pairs.between)
     slope, spread = (pairs.of_cell(values, "new") for values in (learned.slope, learned.spread))
-    variance = pairs.of_cell(learned.variance, "new") * unrest(np.where(controlled, moved / error, np.nan))
+    variance = pairs.of_cell(learned.variance, "new") * disturbance(np.where(controlled, moved / error, np.nan))
     has_control = controlled & np.isfinite(moved)
     doubt = moved**2 / spread + (SENSITIVITY * common.change) ** 2 / variance
     if not has_control.any():

@@ -201,7 +201,7 @@ def is_one_group(distances: Numbers, errors: Numbers) -> bool:
     return bool(np.sum(np.abs(distances[known]) > CLIP * errors[known]) <= MOST_APART * known.sum())
 
 
-def unrest(scores: Numbers) -> Numbers:
+def disturbance(scores: Numbers) -> Numbers:
     """Return the factor of each cell's usual variance in this comparison, by its control; 1 where the control is quiet.
 
     `scores` are the controls' moves in standard errors of their own noise, NaN where there is no control. The factor is the

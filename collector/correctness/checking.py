@@ -102,7 +102,7 @@ def check(
     except NotCheckedError as error:
         _disagree(outcome, Status.NOT_CHECKED, str(error))
     finally:
-        subject.state.let_rest_go()
+        subject.state.drop_rest()
         subject.release_gradients()
 
 
@@ -159,7 +159,7 @@ def _compare(
     with checking():
         subject.state.complete([eager, made])
         subject.state.put_back()  # the reference is a copy of the model in this state
-    subject.state.let_rest_go()
+    subject.state.drop_rest()
     later = cache(partial(_later, subject, compiled, runs, made, is_library))
     if let_go:
         later()
@@ -221,7 +221,7 @@ def _verdict_besides(
     cell, made = outcome.measurement.cell, theirs()
     subject.state.complete([eager, made])
     subject.state.put_back()
-    subject.state.let_rest_go()
+    subject.state.drop_rest()
     found = reference_of(Outcome(Measurement(cell, Status.PASS, "", 0.0)), subject, room)
     return _verdict(cell, eager, made, found, own_tolerance, room)
 

@@ -50,7 +50,7 @@ class State:
         """Keep copies of the tensors that are not kept yet, on their device: parameters, and buffers made since the start."""
         self._start |= {name: kept(now) for name, now in self._tensors() if name not in self._start}
 
-    def let_rest_go(self) -> None:
+    def drop_rest(self) -> None:
         """Free the copies of the parameters."""
         for name, _ in self._model.named_parameters():
             self._start.pop(name, None)

@@ -22,7 +22,7 @@ SKIP_VARIABLE = "TORCHINDUCTOR_VEC_ISA_OK"
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def believe_cpu() -> bool:
+def trust_cpu() -> bool:
     """Make Inductor skip its probes, in this process and its children, if its compiler accepts the flags of each.
 
     Return whether it skips them. Settings of the user, in the environment or in torch's config, stay. Imports torch.
@@ -100,7 +100,7 @@ def _flags() -> list[str]:
 
 def main() -> None:
     """Run as `python -m collector.machine.toolchain`: exit with 0 if cells may trust the CPU's flags, else 1."""
-    sys.exit(not believe_cpu())
+    sys.exit(not trust_cpu())
 
 
 if __name__ == "__main__":

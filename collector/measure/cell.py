@@ -359,7 +359,7 @@ class _Run:
             watch_tuning()
             self.code.attach()
             if shared := shared_where_asked(self.cell, self.settings.shared_tuning):
-                shared.lay_in()
+                shared.install()
         compiled = subject.compiled(effective)
         seed_everything()
         begin, cpu_begin = time.monotonic(), time.process_time()
@@ -493,7 +493,7 @@ class _Run:
             after, kept = watcher.read(), self.device.allocated()
             if probe:
                 self.details["idle_probe"] = idle | {"after_ms": probe.ms(), "idle_ms": probe.idle_ms}
-        self._take_surroundings(before, after)
+        self._note_surroundings(before, after)
         return samples, held, kept
 
     def _open_yardstick(self) -> None:
@@ -562,7 +562,7 @@ class _Run:
             self.metrics["over_static"] = ratio
         self.details[SIZES] = sizes.details
 
-    def _take_surroundings(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+    def _note_surroundings(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         self.details["surroundings"] = {"before": before, "after": after}
         if reasons := throttled([before, after]):
             self.details["throttled"] = reasons

@@ -153,7 +153,7 @@ def _compile_and_check(outcome: Outcome, subject: Subject, sizes: TwoSizes | Non
     if backend == _INDUCTOR:
         effective = resolve_config(cell.config, cell.device)
         if shared := shared_where_asked(cell, settings.shared_tuning):
-            shared.lay_in()
+            shared.install()
     else:
         effective = Effective(replace(cell.config, backend=backend), {}, {}, {})
     compiled = subject.compiled(effective)

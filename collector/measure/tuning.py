@@ -49,7 +49,7 @@ _DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError, ImportError
 
 
 class SharedTuning:
-    """The shared results of autotuning for a cell's model. Call `lay_in` before the cell compiles and `keep` afterwards.
+    """The shared results of autotuning for a cell's model. Call `install` before the cell compiles and `keep` afterwards.
 
     All configs of a model share the results, so that two configs do not differ by chance.
     """
@@ -62,7 +62,7 @@ class SharedTuning:
         self._seen: set[str] = set()
         self._operations = 0
 
-    def lay_in(self) -> None:
+    def install(self) -> None:
         """Write the shared results into this process's caches, a kernel's choice just before the kernel is compiled.
 
         An unreadable file counts as empty.
@@ -77,12 +77,12 @@ class SharedTuning:
             from torch._inductor import codecache
             from torch._inductor.async_compile import AsyncCompile
 
-            before_kernels_load(AsyncCompile, codecache, self._lay_in)
+            before_kernels_load(AsyncCompile, codecache, self._install)
             from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
             keep_choices(CachingAutotuner, self._laid)
 
-    def _lay_in(self, source: str, file: Path) -> None:
+    def _install(self, source: str, file: Path) -> None:
         """Write the shared choice for a kernel, if there is one, to the file in which Inductor looks for it.
 
         If that file has a choice already, an earlier process of the cell made it: this process times that process's program, and
@@ -159,8 +159,8 @@ def kernel_id(source: str) -> str:
     return short_hash(_KEPT_BINARY.sub("", source).strip(), 32)
 
 
-def before_kernels_load(compiler: Any, codecache: Any, lay_in: Callable[[str, Path], None]) -> None:
-    """Wrap `AsyncCompile.triton` and `codecache.write` in this process: `lay_in` gets each kernel's source and file.
+def before_kernels_load(compiler: Any, codecache: Any, install: Callable[[str, Path], None]) -> None:
+    """Wrap `AsyncCompile.triton` and `codecache.write` in this process: `install` gets each kernel's source and file.
 
     A compile worker would write the source of the kernels that it loads, and it has no shared choices: so this process writes
     them first. Candidate kernels are written and loaded by this process anyway.
@@ -172,7 +172,7 @@ def before_kernels_load(compiler: Any, codecache: Any, lay_in: Callable[[str, Pa
         made = write(content, extension, *args, **kwargs)
         if extension == "py":
             with suppress(*_DAMAGE):
-                lay_in(content, Path(made[1]))
+                install(content, Path(made[1]))
         return made
 
     @functools.wraps(triton)

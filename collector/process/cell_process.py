@@ -135,7 +135,7 @@ class CellProcess:
 
     def left_s(self) -> float:
         """Return the seconds until the time limit, without the time in which the process was stopped or waited for a grant."""
-        return self.settings.timeout_s - (time.monotonic() - self.began - self._stood_s(self.began, time.monotonic()))
+        return self.settings.timeout_s - (time.monotonic() - self.began - self._paused_s(self.began, time.monotonic()))
 
     @property
     def finished(self) -> bool:
@@ -239,7 +239,7 @@ class CellProcess:
         self._stopped_strays |= new
         return bool(new)
 
-    def _stood_s(self, start: float, end: float) -> float:
+    def _paused_s(self, start: float, end: float) -> float:
         open_spans = [(self._stands_since, end)] if self._stands_since is not None else []
         open_spans += [(self._asked_at, end)] if self.asks else []
         inside = [(max(begin, start), min(stop, end)) for begin, stop in self.stood + open_spans]
@@ -254,7 +254,7 @@ class CellProcess:
         outcome = self._outcome or self._lost(Status.CRASHED, "Interrupted", "the run was interrupted")
         if outcome.measurement.status is not Status.PASS or self._log_is_wanted:
             outcome.measurement.log_tail = self._tail()
-        tell_no_paths(outcome.measurement)
+        hide_paths(outcome.measurement)
         return outcome
 
     def kill(self) -> None:
@@ -297,9 +297,9 @@ class CellProcess:
         details, metrics = outcome.measurement.details, outcome.measurement.metrics
         for metric, spans in outcome.compile_windows.items():
             if metric in metrics:
-                stood_s = sum(self._stood_s(begin, end) for begin, end in spans)
-                metrics[metric] = max(0.0, metrics[metric] - stood_s)
-                details[_STOOD[metric]] = round(stood_s, 3)
+                paused_s = sum(self._paused_s(begin, end) for begin, end in spans)
+                metrics[metric] = max(0.0, metrics[metric] - paused_s)
+                details[_STOOD[metric]] = round(paused_s, 3)
 
     def _costs(self) -> dict[str, Any]:
         """Return the seconds for which the cell waited or was stopped, the seconds of stops among them, the seconds for which it
@@ -307,7 +307,7 @@ class CellProcess:
         now = time.monotonic()
         stopped = [*self.stops, *([(self._stands_since, now)] if self._stands_since is not None else [])]
         return {
-            "waited_s": round(self._stood_s(self.began, now), 3),
+            "waited_s": round(self._paused_s(self.began, now), 3),
             "stopped_s": round(union_length(stopped), 3),
             "held_s": dict(self.held_s),
             **({KEPT_BYTES: self.most_kept} if self.most_kept else {}),
@@ -363,7 +363,7 @@ def stand_together(cells: Iterable[CellProcess]) -> None:
         stopped = {pid: cell for pid, cell in stopped.items() if cell._stop_strays(found[pid])}
 
 
-def tell_no_paths(measurement: Measurement) -> None:
+def hide_paths(measurement: Measurement) -> None:
     """Remove the host's folders and secrets from all texts of a measurement, since a bundle may be shared."""
     measurement.details = shorten(mask_own(measurement.details))
     measurement.log_tail = shorten(mask_own(measurement.log_tail))

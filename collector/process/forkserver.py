@@ -36,7 +36,7 @@ from typing import Any, NoReturn
 
 from collector.device import DEVICES, device_named
 from collector.machine.host import pin_to_cores
-from collector.machine.toolchain import SKIP_VARIABLE, believe_cpu, know_instruction_sets
+from collector.machine.toolchain import SKIP_VARIABLE, know_instruction_sets, trust_cpu
 from collector.process.orphans import LENGTH, VARIABLE, become_subreaper, children, kill_orphans, kill_tokens
 from collector.zoo.spec import forbid_hubs
 
@@ -237,7 +237,7 @@ def preload_compiler(device: str) -> None:
     if compiler:
         with suppress(Exception):  # torch may not import; cells then show the error
             preload(device_named(device).preloads, ())
-        believe_cpu()
+        trust_cpu()
 
 
 def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:

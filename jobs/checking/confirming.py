@@ -69,7 +69,7 @@ class Rounds:
             names = [f"{side.branches[0]}@{side.commits[0][:12]}" for side in self.sides]
         return f"look at it with all runs of each commit: inductor-watch report {' '.join(names)}"
 
-    def doubts(self, testbeds: Sequence[Testbed], commit: str | None) -> list[str]:
+    def cautions(self, testbeds: Sequence[Testbed], commit: str | None) -> list[str]:
         """Return the reasons why measurements on this machine would settle nothing, one line each."""
         if self.sides is None:
             return []

@@ -112,8 +112,8 @@ def run_command(
         rounds = plans_again(named, storage.database, selection.device, most_runs, local)
         context.with_resource(holding_for(rounds.device, requested.execution.gpus))
         testbeds = find_testbeds(rounds.device, requested.execution, serve=True)
-        for doubt in rounds.doubts(testbeds, names.commit):
-            click.echo(f"inductor-watch: {doubt}", err=True)
+        for caution in rounds.cautions(testbeds, names.commit):
+            click.echo(f"inductor-watch: {caution}", err=True)
     else:
         context.with_resource(holding_for(selection.device, requested.execution.gpus))
         models = likely_models(selection, ())

@@ -20,7 +20,7 @@ from collector.masking import (
     may_tell_secret,
     shorten,
 )
-from collector.process.cell_process import tell_no_paths
+from collector.process.cell_process import hide_paths
 from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status
 from tests.collector.processes import ROOT
 
@@ -153,7 +153,7 @@ def test_nothing_of_this_machine_is_left_in_a_measurement():
     found = Measurement(cell, Status.CRASHED, "2026-08-01T00:00:00+00:00", 1.0)
     found.details, found.log_tail = {"reasons": {where: 1}}, f"Traceback\n  {where}\n"
     found.failure = Failure(Stage.COMPILE, "E", where, where)
-    tell_no_paths(found)
+    hide_paths(found)
     text = str(found.to_json())
     assert str(ROOT) not in text
     assert PACKAGES not in text

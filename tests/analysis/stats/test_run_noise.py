@@ -46,9 +46,9 @@ def test_series_of_whatever_lengths_and_order_are_ranked_alike(longest):
 
 def test_a_cell_that_moved_in_a_quiet_comparison_stands_for_itself():
     quiet = np.random.default_rng(4).normal(0, 1, 41).clip(-1.9, 1.9)
-    assert run_noise.unrest(quiet).tolist() == [1] * 41
+    assert run_noise.disturbance(quiet).tolist() == [1] * 41
     quiet[7], quiet[8] = 19.6, np.nan
-    found = run_noise.unrest(quiet)
+    found = run_noise.disturbance(quiet)
     assert found[7] == pytest.approx(100, rel=0.01)
     assert np.delete(found, 7).tolist() == [1] * 40
 

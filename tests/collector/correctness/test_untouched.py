@@ -101,7 +101,7 @@ def test_a_changed_buffer_is_put_back_in_its_storage_or_replaced():
     with torch.no_grad():
         model.weight.add_(1)
     assert list(state.changed()) == ["state['weight']"]
-    state.let_rest_go()
+    state.drop_rest()
     assert state.changed() == {}, "no copy of a parameter is held"
     model.mean = torch.ones(5, dtype=torch.float64)
     assert list(state.changed()) == ["state['mean']"]

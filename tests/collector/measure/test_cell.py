@@ -62,7 +62,7 @@ def test_a_pass_has_its_metrics_its_surroundings_its_lines_and_identity(own_cach
 
 def test_a_training_step_compiled_before_is_timed_and_has_no_compile_time(own_cache, tmp_path, monkeypatch):
     one, settings = replace(CELL, config=INDUCTOR, phase=Phase.TRAINING), replace(FEW, compiled=str(tmp_path))
-    tuning = SimpleNamespace(lay_in=lambda: (tmp_path / "tuned").touch(), keep=dict)
+    tuning = SimpleNamespace(install=lambda: (tmp_path / "tuned").touch(), keep=dict)
     monkeypatch.setattr("collector.measure.cell.shared_where_asked", lambda *_: tuning)
     monkeypatch.setattr("collector.measure.evidence.kernel_lines", lambda *_: {}["another form"])
     compiling, finding = (measure(one, builder(tiny), settings) for _ in range(2))

@@ -34,7 +34,7 @@ def process(monkeypatch, tmp_path):
         CacheBase.get_local_cache_path.cache_clear()
         shared = SharedTuning(tmp_path / "shared", CELL)
         if lays_in:
-            shared.lay_in()
+            shared.install()
         return shared
 
     yield start
@@ -194,7 +194,7 @@ def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(proces
     assert "cache2" not in again.keep()["not_kept"]
     with monkeypatch.context() as patch:  # a torch that keeps its choices elsewhere
         patch.delattr(CacheBase, "get_local_cache_path")
-        again.lay_in()
+        again.install()
         assert list(again.keep()) == ["not_kept"]
     kept.write_text("{")
     process(3)
