@@ -268,7 +268,7 @@ def _check(finding: Finding, base: Any, onset: Any) -> None:
         raise RecordError("a regression needs a kind, such as `slower` or `broke`")
     if any(getattr(base, name) != getattr(onset, name) for name in ("repo", "branch", "testbed_id")):
         raise RecordError(
-            f"runs {one_line(base.run_id)} and {one_line(onset.run_id)} are not of one branch and testbed: a base is"
+            f"runs {one_line(base.run_id)} and {one_line(onset.run_id)} are not of one branch and testbed: choose two that are"
         )
 
 

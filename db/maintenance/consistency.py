@@ -221,12 +221,22 @@ def _texts(run: int) -> Any:
 
 
 def _whole(row: Row[Any]) -> bool:
-    if row.data is None or row.number_format is None:
-        return False
+    samples = _unpacked_samples(row.number_format, row.data)
     try:
-        return len(unpack(row.number_format, row.data)) == int(row.size)
-    except (zlib.error, ValueError, TypeError):
+        return samples is not None and len(samples) == int(row.size)
+    except (ValueError, TypeError):
         return False
+
+
+def _unpacked_samples(number_format: str | None, data: bytes | None) -> list[float] | None:
+    """Return the samples of a row; None where they cannot be read."""
+    if data is None or number_format is None:
+        return None
+    try:
+        samples: list[float] = unpack(number_format, data).tolist()
+    except (zlib.error, ValueError, TypeError):
+        return None
+    return samples
 
 
 def _unpacks(data: bytes | None) -> bool:
@@ -344,7 +354,7 @@ def _unpacked(row: RowMapping) -> dict[str, Any]:
     content = dict(row)
     if "number_format" in content:
         number_format, data = content.pop("number_format"), content.pop("data")
-        content["values"] = None if data is None else unpack(number_format, data).tolist()
+        content["values"] = None if data is None else _unpacked_samples(number_format, data) or "not readable"
     return content
 
 

@@ -274,7 +274,9 @@ def code_of(source: Source, run_id: str, cell_id: str) -> Code | None:
     """Return the code of a run's newest measurement of a cell; None where none is stored."""
     query = select(results.c.code_id).where(results.c.run_id == run_id, results.c.cell_id == cell_id)
     with connected(source) as conn:
-        code_id = conn.execute(query.order_by(results.c.started_at.desc()).limit(1)).scalar()
+        code_id = conn.execute(
+            query.order_by(results.c.started_at.desc(), results.c.replicate.desc()).limit(1)
+        ).scalar()
         return codes(conn, [code_id]).get(code_id) if code_id else None
 
 
