@@ -50,7 +50,7 @@ _KILLED = (INTERRUPTED, 137)
 
 
 @dataclass(slots=True)
-class Shard:
+class Task:
     """The cells of a task. `home` is the id of the node that measured them last, or empty.
 
     `node` is the id of the node that measures them now, `name` the name that this node reports once it has begun.
@@ -64,7 +64,7 @@ class Shard:
 
 def cut_shards(
     cells: Sequence[Cell], nodes: Sequence[Node], count: int, history: Sequence[BundleContents]
-) -> list[Shard]:
+) -> list[Task]:
     """Cut cells into about `count` shards, the longest first; a model's cells in one phase stay together, in the plan's order.
 
     `history` are earlier runs, the newest first. If nodes of the cluster are in it, a model goes back to the node that measured
@@ -75,9 +75,9 @@ def cut_shards(
     if homes.keys() & {group_of(cell) for cell in cells}:
         each = math.ceil(count / len(nodes))
         by_node = zip(nodes, shares(cells, model, len(nodes), homes), strict=True)
-        parts = [Shard(part, node.node_id) for node, share in by_node for part in shares(share, model, each)]
+        parts = [Task(part, node.node_id) for node, share in by_node for part in shares(share, model, each)]
     else:
-        parts = [Shard(part) for part in shares(cells, model, count)]
+        parts = [Task(part) for part in shares(cells, model, count)]
     filled = [shard for shard in parts if shard.cells]
     return sorted(filled, key=lambda shard: -sum(model.estimate(cell).worker_s for cell in shard.cells))
 
@@ -103,14 +103,14 @@ class ClusterNight:
     progress: RunProgress
     store: Callable[[Path], str] | None = None
     run_ids: list[str] = field(default_factory=list)
-    _queue: list[Shard] = field(default_factory=list)
-    _running: dict[Any, Shard] = field(default_factory=dict)
+    _queue: list[Task] = field(default_factory=list)
+    _running: dict[Any, Task] = field(default_factory=dict)
     #: The nodes that get no further shard, with the reason, which is empty for nodes that died.
     _unusable: dict[str, str] = field(default_factory=dict)
     _losses: Counter[str] = field(default_factory=Counter)
     _idle_since: float | None = None
 
-    def run(self, shards: Sequence[Shard]) -> None:
+    def run(self, shards: Sequence[Task]) -> None:
         """Measure the shards, and return when none is left or the time is over.
 
         Raises:
@@ -172,7 +172,7 @@ class ClusterNight:
         shard.name = str(message["node"])
         self.say(f"node {shard.name} measures {several(len(shard.cells), 'cell')}{message['note']}")
 
-    def _finish(self, shard: Shard, message: Mapping[str, Any]) -> None:
+    def _finish(self, shard: Task, message: Mapping[str, Any]) -> None:
         code, reason = int(message["code"]), str(message["reason"])
         try:
             for name, data in message["bundles"].items():
@@ -206,7 +206,7 @@ class ClusterNight:
         if self.store:
             self.say(self.store(path))
 
-    def _lose(self, shard: Shard, reason: str) -> None:
+    def _lose(self, shard: Task, reason: str) -> None:
         if not shard.name:  # Ray lists a dead node for some seconds more
             self._unusable[shard.node] = ""
             self._queue.append(shard)
@@ -225,7 +225,7 @@ class ClusterNight:
         groups: dict[Group, list[Cell]] = defaultdict(list)
         for cell in cells:
             groups[group_of(cell)].append(cell)
-        self._queue += map(Shard, groups.values())
+        self._queue += map(Task, groups.values())
 
 
 #: Shards for each node that a night is cut into. More shards lose less with a node, but each imports torch anew.
