@@ -299,11 +299,18 @@ _NOT_JUDGED = (*_SAID_APART, Outcome.INCONCLUSIVE)
 def sentence_parts(comparison: Comparison, named: Callable[[CellComparison], str] = _model) -> list[str]:
     """Return the verdict on the whole by dimension, in pieces to be joined; `named` writes a cell.
 
-    Undecided models are reported as undecided, and never as a sign that nothing got worse.
+    Undecided models are reported as undecided, and never as a sign that nothing got worse. Cells that fail in new, and that
+    base says nothing about, are reported, too: base has not planned, not measured or not judged them.
     """
     measured = _models(one for one in comparison.cells if one.findings)
+    unheard = failing_alone(comparison)
+    failing = (
+        [f"Failing in new, not judged in base: {counted(len(unheard), 'cell')} ({_named_models(unheard)}). "]
+        if unheard
+        else []
+    )
     if not measured:
-        return ["Nothing was measured on both sides."]
+        return ["".join(["Nothing was measured on both sides. ", *failing]).rstrip()]
     found = claims(comparison)
     worse, better = ([one for one in found if (one.verdict in WORSE) is is_worse] for is_worse in (True, False))
     changed = _models(one for one in comparison.cells if any(f.verdict in WORSE for f in one.findings))
@@ -311,18 +318,31 @@ def sentence_parts(comparison: Comparison, named: Callable[[CellComparison], str
     rest = {word: [one for one in comparison.cells if one.outcome.verdict is word] for word in _SAID_APART}
     judged = _models(one for one in comparison.cells if one.findings and one.outcome.verdict not in _NOT_JUDGED)
     missing, elsewhere = rest[Outcome.MISSING], rest[Outcome.ENVIRONMENT_CHANGED]
-    parts = [*_claimed("New is worse than base", worse, len(measured), named)]
+    parts = [*_claimed("New is worse than base", worse, len(measured), named), *failing]
     if not worse and judged - undecided and not missing:
-        parts.append("Nothing is known to have got worse. " if undecided or elsewhere else "Nothing got worse. ")
+        parts.append(
+            "Nothing is known to have got worse. " if undecided or elsewhere or unheard else "Nothing got worse. "
+        )
     parts += _claimed("Better", better, len(measured), named)
     if undecided:
         parts.append(f"Undecided: {len(undecided)} of {counted(len(measured), 'model')}. ")
     parts += [f"{called(word).capitalize()}: {counted(len(cells), 'cell')}. " for word, cells in rest.items() if cells]
     unchanged = measured - _models(one for cells in rest.values() for one in cells)
-    if unchanged and not found and not undecided and not missing:
+    if unchanged and not found and not undecided and not missing and not unheard:
         parts.append(f"Unchanged: {counted(len(unchanged), 'model')}. ")
     parts[-1] = parts[-1].rstrip()
     return parts
+
+
+def failing_alone(comparison: Comparison) -> list[CellComparison]:
+    """Return the cells that fail in new, and that are no finding, since base has no result that could be better or as bad."""
+    return [one for one in comparison.cells if one.new.fails and one.outcome.verdict is None]
+
+
+def _named_models(cells: Sequence[CellComparison]) -> str:
+    """Name the models of cells, at most `_NAMED` of them."""
+    models = list(dict.fromkeys(one.cell.model for one in cells))
+    return ", ".join(models[:_NAMED]) + (", ..." if len(models) > _NAMED else "")
 
 
 def sentence(comparison: Comparison) -> str:

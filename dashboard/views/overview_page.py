@@ -45,7 +45,7 @@ from analysis.elements.wording import (
 )
 from analysis.history.branch_series import RATE
 from analysis.history.regression_record import cell_of
-from analysis.present import noise_line
+from analysis.present import failing_alone, noise_line
 from analysis.rerun import stored_repro
 from analysis.stats.averages import geomean
 from collector.metrics import METRICS
@@ -247,11 +247,12 @@ def remaining(comparison: Comparison) -> None:
     def of(transition: Transition) -> list[CellComparison]:
         return [one for one in comparison.cells if one.transition is transition]
 
+    reasons("Failing in new, not judged in base", [(one.cell, one.new) for one in failing_alone(comparison)])
     reasons("Still failing", [(one.cell, one.new) for one in of(Transition.STILL_FAILING)])
     reasons("Fixed (why it failed in base)", [(one.cell, one.base) for one in of(Transition.FIXED)])
-    reasons("Not applicable", [(one.cell, one.new) for one in of(Transition.NOT_APPLICABLE)])
+    reasons("Not applicable", [(one.cell, one.new) for one in of(Transition.NOT_APPLICABLE) if not one.new.fails])
     _missing("Missing in both", [one.cell for one in of(Transition.MISSING_IN_BOTH)])
-    entered = [(one.cell, one.new) for one in of(Transition.ENTERED) if not one.new.passes]
+    entered = [(one.cell, one.new) for one in of(Transition.ENTERED) if not one.new.passes and not one.new.fails]
     reasons("Planned in new only, not passing", entered)
 
 

@@ -83,6 +83,11 @@ class CellState:
         return self.status in NOT_APPLICABLE
 
     @property
+    def fails(self) -> bool:
+        """Return whether the cell was measured and failed."""
+        return self.status is not None and not self.passes and not self.is_not_applicable
+
+    @property
     def passes_pytorch(self) -> bool | None:
         """Return whether PyTorch's own accuracy check passes the cell; None where that is not known."""
         return passes_pytorch(self.status, self.values.get(PYTORCH_CHECK))

@@ -59,6 +59,23 @@ def test_two_nights_of_one_commit_are_not_worse(conn):
         cells = [replace(one, outcome=outcomes[at % len(outcomes)]) for at, one in enumerate(comparison.cells)]
         assert sentence(replace(comparison, cells=tuple(cells))) == said
 
+    # What fails now is said where base could not be judged, too.
+    def failing(one, status):
+        base, new = replace(one.base, status=status), replace(one.new, status="fail_accuracy")
+        return replace(one, base=base, new=new, outcome=Outcome.NOT_APPLICABLE, findings=())
+
+    first, *rest = (replace(one, outcome=Outcome.UNCHANGED) for one in comparison.cells)
+    cells = (failing(first, "ill_conditioned"), *rest)
+    said = sentence(replace(comparison, cells=cells))
+    assert (
+        said == f"Failing in new, not judged in base: 1 cell ({first.cell.model}). Nothing is known to have got worse."
+    )
+    alone = sentence(replace(comparison, cells=cells[:1]))
+    assert (
+        alone == f"Nothing was measured on both sides. Failing in new, not judged in base: 1 cell ({first.cell.model})."
+    )
+    assert sentence(replace(comparison, cells=(first, *rest))) == "Nothing got worse. Unchanged: 28 models."
+
 
 def test_an_undecided_cell_is_listed_by_what_is_undecided(conn):
     comparison = compare_named(conn, "b", "c")
