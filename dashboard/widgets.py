@@ -42,7 +42,7 @@ SHEET = f"""
 [data-testid="stMain"]:has(.iw-verdict) :is(.st-key-at-once, [data-testid="stLayoutWrapper"]:has(> .st-key-at-once)) {{
   display: none; }}
 {_TABLES}@media (max-width: 640px) {{
-  [data-testid="stMainBlockContainer"] {{ padding: 3rem 1rem 3rem; }}
+  [data-testid="stMainBlockContainer"] {{ padding: 4.2rem 1rem 3rem; }}  /* below the header that holds the menu */
   .st-key-intervals [data-testid="stVerticalBlock"] {{ overflow-x: auto; }}
   .st-key-intervals [data-testid="stVegaLiteChart"] {{ min-width: 32rem; }}
 }}
