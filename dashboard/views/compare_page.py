@@ -237,7 +237,7 @@ def page(selection: Selection) -> None:
         cells = selection.data.summary(side, selection.filters).cells
         soft(describe(selection.new, url.link) + ". One side alone: pick a base at the left to see changes.")
         kept = _matching(cells)
-        kept.sort(key=lambda state: state.passes)  # cells that do not pass first
+        kept.sort(key=lambda state: (state.passes, state.is_not_applicable))  # failures first
         shown = _with_checks(selection.data, kept[: _limit()], side)
         frame = partial(pd.DataFrame, [_state_row(state) for state in kept])
         _table(alone(shown, kept, _metrics(), _cell_link), len(kept), len(cells), frame, lambda: None)
