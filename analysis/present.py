@@ -303,10 +303,10 @@ def sentence_parts(comparison: Comparison, named: Callable[[CellComparison], str
     base says nothing about, are reported, too: base has not planned, not measured or not judged them.
     """
     measured = _models(one for one in comparison.cells if one.findings)
-    unheard = failing_alone(comparison)
+    unjudged = failing_alone(comparison)
     failing = (
-        [f"Failing in new, not judged in base: {counted(len(unheard), 'cell')} ({_named_models(unheard)}). "]
-        if unheard
+        [f"Failing in new, not judged in base: {counted(len(unjudged), 'cell')} ({_named_models(unjudged)}). "]
+        if unjudged
         else []
     )
     if not measured:
@@ -321,14 +321,14 @@ def sentence_parts(comparison: Comparison, named: Callable[[CellComparison], str
     parts = [*_claimed("New is worse than base", worse, len(measured), named), *failing]
     if not worse and judged - undecided and not missing:
         parts.append(
-            "Nothing is known to have got worse. " if undecided or elsewhere or unheard else "Nothing got worse. "
+            "Nothing is known to have got worse. " if undecided or elsewhere or unjudged else "Nothing got worse. "
         )
     parts += _claimed("Better", better, len(measured), named)
     if undecided:
         parts.append(f"Undecided: {len(undecided)} of {counted(len(measured), 'model')}. ")
     parts += [f"{called(word).capitalize()}: {counted(len(cells), 'cell')}. " for word, cells in rest.items() if cells]
     unchanged = measured - _models(one for cells in rest.values() for one in cells)
-    if unchanged and not found and not undecided and not missing and not unheard:
+    if unchanged and not found and not undecided and not missing and not unjudged:
         parts.append(f"Unchanged: {counted(len(unchanged), 'model')}. ")
     parts[-1] = parts[-1].rstrip()
     return parts

@@ -104,7 +104,7 @@ class _Leaf(Rows):
     is_unknown: bool = False
     #: Whether the runs with the smallest moves already change it beyond comparison.
     is_noise: bool = False
-    #: Rows that the runs with the smallest moves change as much, where the rest stays: of a cache, those that a call writes.
+    #: The rows that these runs change beyond comparison although the whole is compared: of a cache, the rows that a call writes.
     noise: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
 
     def jumping_rows(self, value: torch.Tensor) -> torch.Tensor:
@@ -324,10 +324,13 @@ class _Parting:
         for path in paths:
             leaf = self.leaves[path]
             unlike = self._unmatched(ties, path, rows[path])
-            lost[path] = unlike / leaf.live()
+            noise = int(leaf.noise.sum())
+            lost[path] = max(unlike, noise) / leaf.live()
             if bool(leaf.jumps.any()):
-                why = "unlike every eager run" if not bool(leaf.noise.any()) else "unlike in each run of eager"
-                ties.told[path] = f"{int(leaf.jumps.sum())} of {leaf.jumps.numel()} rows, {unlike} {why}"
+                ties.told[path] = (
+                    f"{int(leaf.jumps.sum())} of {leaf.jumps.numel()} rows, {unlike} unlike every eager run"
+                    + f", {noise} different in each" * bool(noise)
+                )
             elif leaf.spread > _SPREAD:
                 ties.told[path] = f"eager's own error varies by {leaf.spread:.1f}"
             self._keep_firm(ties, path, worst[path])
@@ -365,7 +368,6 @@ class _Parting:
         if bool(leaf.noise.any()):
             noise = leaf.noise[leaf.jumps]
             ties.problem = ties.problem or _other_length(path, [rows[noise] for rows in (base, *runs)], made[noise])
-            return max(count, int(noise.sum()))
         return count
 
     def _made(self, path: str) -> torch.Tensor:
