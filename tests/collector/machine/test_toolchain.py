@@ -18,7 +18,7 @@ def compiler(folder, code):
     """A C++ compiler that notes what it is asked and ends with this code, unless it is asked for its version."""
     folder.mkdir(exist_ok=True)
     place = folder / "played-compiler"
-    place.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit 0\necho "$@" >> "{folder}/asked"\nexit {code}\n')
+    place.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo played 1.0 && exit 0\necho "$@" >> "{folder}/asked"\nexit {code}\n')
     place.chmod(0o755)
     return place
 
@@ -39,12 +39,13 @@ def test_without_a_compiler_cells_probe_for_themselves_and_a_wish_stays(tmp_path
     assert not (tmp_path / "asked").exists()
 
 
-@pytest.mark.parametrize(("code", "told"), [(0, [True, "1"]), (1, [None, None])])
-def test_the_cells_of_a_server_are_told(tmp_path, code, told):
+@pytest.mark.parametrize(("code", "told"), [(0, [True, "1", 1]), (1, [None, None, 1])])
+def test_the_cells_of_a_server_are_told_and_need_no_probe(tmp_path, code, told):
     hook = write_hook(tmp_path / "hook")
     environ = environ_with(compiler(tmp_path, code), PYTHONPATH=f"{hook}:{ROOT}")
     asks = "import json, os, torch._inductor.config as config\n"
-    asks += f"print(json.dumps([config.cpp.vec_isa_ok, os.environ.get({SKIP_VARIABLE!r})]))"
+    asks += "from torch._inductor.cpu_vec_isa import valid_vec_isa_list as sets\n"
+    asks += f"print(json.dumps([config.cpp.vec_isa_ok, os.environ.get({SKIP_VARIABLE!r}), sets.cache_info().currsize]))"
     with closing(Launcher(environ, Preload("cpu", ["preloaded"]))) as launcher:
         wait_until(lambda: launcher.is_ready, 200)
         with closing(Script(launcher, asks, hook)) as script:
