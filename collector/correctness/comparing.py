@@ -7,7 +7,7 @@ float64 run of the model. It is stricter than PyTorch's in four ways, each of wh
   whatever it holds.
 - If the reference is usable, it alone decides on tensors of a thousand elements and more. PyTorch first passes every tensor
   that `torch.allclose` accepts; at a tolerance of 8e-2 it accepts outputs which are 1.06 times too large.
-- An error is never allowed to be as large as the tensor (`_SMALLEST_WRONG`): zeros fail.
+- An error is never allowed to be as large as the tensor (`SMALLEST_WRONG`): zeros fail.
 - Without a usable reference the length of a tensor is compared as well as its direction.
 
 A reference is used for a tensor only where eager agrees with it (`_USABLE`).
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 
 from collector.correctness.norms import (
+    SMALLEST_WRONG,
     Allowed,
     Asking,
     Tails,
@@ -92,8 +93,6 @@ _FLOOR = 1e-3
 #: The largest error of eager, over the reference's magnitude, up to which the reference is used. The rule allows two to three
 #: times eager's error: from a half on, it would allow an error as large as the tensor itself, and so zeros.
 _USABLE = 0.5
-#: The limit of any error as a share of the reference's magnitude. Zeros have an error of one.
-_SMALLEST_WRONG = 0.9
 #: PyTorch's bound (`torch._dynamo.utils.same`) on the cosine of the angle between compiled and eager.
 _COSINE = 0.99
 #: Noise that turns a tensor by the angle of `_COSINE` changes its length by `1 / cos - 1`, about one percent.
@@ -398,7 +397,7 @@ class _Comparison:
         wrong = yield from asking_rmse(of.compiled, of.exact)
         if of.own > 0 and of.size > floor:
             self.ratios.append(wrong / of.own)
-        allowed = min(self._allowed(of), _SMALLEST_WRONG * of.exact_size)
+        allowed = min(self._allowed(of), SMALLEST_WRONG * of.exact_size)
         margin = _share(wrong, allowed)
         # Eager's few elements, the loss above all, can be exact by chance: no multiple of their error is a fair limit.
         if of.eager.numel() < SMALL:

@@ -185,6 +185,8 @@ _WELL_KNOWN = 0.1
 #: In a gradient one unit that is on in one program and off in the other makes an error of one term in a sum of n: `1 / sqrt(n)`
 #: of the gradient's size, 2 % behind a small convolution and 10 % with a hundred terms.
 _FLIP = 0.1
+#: The limit of any error as a share of the size. Zeros have an error of one.
+SMALLEST_WRONG = 0.9
 #: Without a reference: the largest allowed difference, over the root mean square of all differences. Of a billion values of
 #: normal noise the worst is at 6; this limit is far beyond, and leaves room for layers whose noise differs.
 _FAR = 50.0
@@ -262,7 +264,7 @@ def judge_tails(
 
 
 def judge_differences(eager: torch.Tensor, compiled: torch.Tensor, size: float, rms: float) -> Asking[Tails]:
-    """Judge a tensor without a reference by its worst element and its zero slices; `rms` is the difference's root mean square."""
+    """Judge a tensor without a reference by its worst element and its worst slices; `rms` is the RMSE of all differences."""
     found = yield from _pass(eager, compiled, eager, size, _APART)
     tails = Tails(element=_share(found.excess, _FAR * rms))
     if tails.element > 1:
@@ -270,15 +272,27 @@ def judge_differences(eager: torch.Tensor, compiled: torch.Tensor, size: float, 
         tails.problem = (
             f"{found.excess_error:.3g} from eager at {place}, {found.excess_error / rms:.0f} times the usual"
         )
-    zeroed = {
-        dimension: (sums.filled == 0) & (sums.eager_filled >= _FEW) & (sums.size.sqrt() >= _APART * size)
-        for dimension, sums in found.sums.items()
-    }
-    read = yield tuple(where.any() for where in zeroed.values())
-    for (dimension, where), is_zeroed in zip(zeroed.items(), read, strict=True):
-        if not tails.problem and is_zeroed:
-            tails.problem = _zero(dimension, int(where.nonzero()[0]))
+    shares = {dimension: _shares_of_slices(sums, size) for dimension, sums in found.sums.items()}
+    most = yield tuple(share.max() for share in shares.values())
+    for (dimension, share), worst in zip(shares.items(), most, strict=True):
+        tails.slice = max(tails.slice, worst)
+        if worst >= 1 and not tails.problem:
+            tails.problem = _other_slice(found.sums[dimension], dimension, int(share.argmax()))
     return tails
+
+
+def _shares_of_slices(sums: _Sums, size: float) -> torch.Tensor:
+    """Return the RMSE from eager of each slice as a share of the allowed one; 0 for slices of few or small values."""
+    sizes = sums.size.sqrt()
+    is_judged = (sums.eager_filled >= _FEW) & (sizes >= _APART * size)
+    return torch.where(is_judged, sums.error.sqrt() / (SMALLEST_WRONG * sizes), 0.0)
+
+
+def _other_slice(sums: _Sums, dimension: int, index: int) -> str:
+    if not sums.filled[index]:
+        return _zero(dimension, index)
+    error, size = float(sums.error[index].sqrt()), float(sums.size[index].sqrt())
+    return f"RMSE {error:.3g} from eager at index {index} of dimension {dimension}, where eager's size is {size:.3g}"
 
 
 @dataclass(frozen=True, slots=True)

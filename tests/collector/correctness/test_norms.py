@@ -1,5 +1,7 @@
 """One wrong element in a million and one wrong column of many fail; rounding of every shape passes."""
 
+import re
+
 import pytest
 import torch
 
@@ -72,6 +74,16 @@ def test_zeros_are_found_where_eager_is_far_off_and_in_a_small_slice():
     eager, made = ((exact * (1 + 0.004 * noise(64, 500, seed=seed))).bfloat16() for seed in (1, 2))
     assert problem(eager, made, exact) is None
     assert "all zero at index 40 of dimension 0" in problem(eager, changed(made, lambda t: t[40].zero_()), exact)
+
+
+def test_rows_in_another_order_are_found_without_a_reference():
+    exact = noise(ROWS, COLUMNS).sign()
+    eager, made = (rounded(exact, 0.01, seed, torch.bfloat16) for seed in (1, 2))
+    assert problem(eager, made) is None
+    told = problem(eager, changed(made, lambda t: t[100:104].copy_(t[100:104].flip(0))))
+    assert re.fullmatch(r"x: RMSE 1\.4\d? from eager at index 10[0-3] of dimension 0, where eager's size is 1", told)
+    small = [changed(t, lambda t: t[40].mul_(0.1)) for t in (eager, made)]
+    assert problem(small[0], changed(small[1], lambda t: t[40].neg_())) is None, "as small as another row's rounding"
 
 
 @pytest.mark.parametrize("dims", [(3, 7, 11, 50), (1200,), (1100, 1)])

@@ -18,7 +18,9 @@ def compiler(folder, code):
     """A C++ compiler that notes what it is asked and ends with this code, unless it is asked for its version."""
     folder.mkdir(exist_ok=True)
     place = folder / "played-compiler"
-    place.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo played 1.0 && exit 0\necho "$@" >> "{folder}/asked"\nexit {code}\n')
+    place.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo played 1.0 && exit 0\necho "$@" >> "{folder}/asked"\nexit {code}\n'
+    )
     place.chmod(0o755)
     return place
 
