@@ -1,17 +1,15 @@
 """One alert per commit range: what is put together, whom it suspects, and what is told beside it."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
 from analysis.history.alerts import evidence_of, group_changes, survey
 from analysis.history.branch_series import Certainty, Change, Direction, Point, Span
 from collector.vocabulary import Config
-from db.queries.cells import CellFilter
 from tests.analysis.compare.judging import put_run
-from tests.analysis.history.histories import A_NIGHT, copied, find_alerts, slower
-from tests.factories import CUDAGRAPHS, DEFAULT, START, cell, passing
+from tests.analysis.history.histories import A_NIGHT, find_alerts, slower
+from tests.factories import CUDAGRAPHS, DEFAULT, cell, passing
 
 
 def point(place):
@@ -91,20 +89,6 @@ def test_a_broken_cell_and_another_driver_are_told_with_what_is_slower(quiet):
     assert [one.key for one in alert.environment] == ["driver"]
 
 
-def test_filters_metrics_and_dates_only_hide(quiet):
-    quiet.nights(12, 24, slower(1.1, ("bert", "t5"), ("compiled_ms", "compile_cold_s")))
-    (whole,) = find_alerts(quiet.store)
-    (shown,) = find_alerts(quiet.store, filters=CellFilter(models=("t5",)), metrics=("compiled_ms",))
-    assert (len(whole.changes), len(shown.changes)) == (4, 1)
-    assert (shown.blame, shown.alert_id) == (whole.blame, whole.alert_id)
-    assert shown.changes[0].levels == next(one.levels for one in whole.changes if one == shown.changes[0])
-    onset = START + timedelta(days=12)
-    assert len(find_alerts(quiet.store, since=onset)) == 1
-    assert find_alerts(quiet.store, since=onset + timedelta(days=1)) == []
-    assert find_alerts(quiet.store, metrics=("status",)) == []
-    assert survey(quiet.store, filters=CellFilter(models=("vit",))).cells == 1
-
-
 def test_a_model_that_changed_itself_alerts_nobody(history):
     versions = [{"model": {"bert": {"target": "m:f", "version": f"content {number}"}}} for number in range(2)]
     history.nights(0, 12, environment=versions[0])
@@ -117,30 +101,8 @@ MEASURED_TIMES = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel
 CONFIGS = [DEFAULT, *(Config(overrides={"max_autotune": value}) for value in (1, 2, 3, 4))]
 
 
-@pytest.fixture(scope="module")
-def wide(templates, tmp_path_factory):
-    """Eleven nights of five configs of four models."""
-    found = copied(templates[0], tmp_path_factory.mktemp("wide"))
-    found.nights(0, 11, configs=CONFIGS)
-    return found
-
-
-def test_a_machine_that_got_slower_is_told_by_its_eager_times(wide, tmp_path):
-    """All cells are slower, eager and compiled alike, and one of them by more than that."""
-    history = copied(wide, tmp_path)
-    machine = slower(1.06, ("bert", "gpt2", "t5", "vit"), ("eager_ms", "compiled_ms"))
-    own = slower(1.1)
-    history.nights(11, 21, lambda model, name: machine(model, name) * own(model, name), configs=CONFIGS)
-    (alert,) = find_alerts(history.store, metrics=("compiled_ms",))
-    assert len(alert.changes) == 20
-    assert alert.common_drift == {(alert.changes[0].testbed_id, "compiled_ms"): pytest.approx(1.06, rel=0.003)}
-    own_changes = [change for change in alert.changes if change not in alert.of_machine()]
-    assert {change.cell.split()[0] for change in own_changes} == {"huggingface/bert"}
-    assert len(own_changes) == 5
-
-
-def test_what_slows_most_models_by_more_than_a_machine_does_opens_records(wide, tmp_path):
-    history = copied(wide, tmp_path)
+def test_what_slows_most_models_by_more_than_a_machine_does_opens_records(history):
+    history.nights(0, 11, configs=CONFIGS)
     history.nights(11, 21, slower(1.1, ("bert", "gpt2", "t5", "vit"), MEASURED_TIMES), configs=CONFIGS)
     (alert,) = find_alerts(history.store)
     assert alert.of_machine() == ()

@@ -44,18 +44,6 @@ def test_a_step_has_its_levels_interval_direction_and_range(quiet):
     assert not change.environment_changed
 
 
-def test_a_short_tail_is_pending_and_one_night_is_nothing(quiet):
-    quiet.nights(12, 20)
-    quiet.night(20, slower(1.09))
-    assert judge_history(quiet.store).changes == ()
-    quiet.nights(21, 23, slower(1.1))
-    change = only(judge_history(quiet.store))
-    assert (change.certainty, change.direction) == ("pending", "worse")
-    assert ends(quiet, change) == (19, 20)
-    assert change.levels.before == pytest.approx(2.0, rel=0.003)
-    assert change.levels.now == change.levels.after == pytest.approx(2.2, rel=0.005)
-
-
 def test_a_shift_along_with_eager_is_the_hosts_and_a_step_is_pending(quiet):
     quiet.nights(12, 20)
     quiet.nights(20, 23, slower(1.1, metrics=("compiled_ms", "eager_ms")))
@@ -67,36 +55,12 @@ def test_a_shift_along_with_eager_is_the_hosts_and_a_step_is_pending(quiet):
     assert change.levels.ratio == pytest.approx(1.2, rel=0.01)
 
 
-def test_a_change_that_went_back_is_over_and_its_end_is_a_change_too(quiet):
-    quiet.nights(12, 24, slower(1.1))
-    quiet.nights(24, 36)
-    there, back = judge_history(quiet.store).changes
-    assert (there.direction, there.is_over) == ("worse", True)
-    assert (back.direction, back.is_over) == ("better", False)
-    assert ends(quiet, back) == (23, 24)
-
-
-def test_another_driver_at_the_boundary_is_told_and_another_torch_is_not(quiet):
-    quiet.nights(12, 24, slower(1.1), environment={"driver": "2.0", "torch_git": "f" * 40})
-    change = only(judge_history(quiet.store))
-    assert change.environment_changed
-    assert [(one.key, one.base, one.new) for one in change.environment] == [("driver", (), ("2.0",))]
-    assert change.program == ()
-
-
 def test_branches_are_kept_apart(quiet):
     quiet.nights(12, 24, slower(1.2), branch="feature")
     assert judge_history(quiet.store).changes == ()
     quiet.nights(24, 36, branch="feature")
     assert only(judge_history(quiet.store)).branch == "feature"
     assert judge_history(quiet.store, branch="main").changes == ()
-
-
-def test_commits_are_in_the_order_of_the_repository(history):
-    history.nights(20, 40, slower(1.1))
-    for number in range(20):  # filled in later, the newest first
-        history.night(number, minutes=1440 * (100 - number))
-    assert ends(history, only(judge_history(history.store))) == (19, 20)
 
 
 def test_another_environment_of_one_commit_blames_no_commit(quiet):

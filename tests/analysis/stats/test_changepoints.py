@@ -1,6 +1,5 @@
 """What `detect` promises: on made-up series, and on those that people labelled."""
 
-import itertools
 import json
 import math
 from pathlib import Path
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from analysis.stats.changepoints import detect, detect_rows, optimal_partition
+from analysis.stats.changepoints import detect
 from tests.analysis.stats.segmentation_scores import covering, f1
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -101,41 +100,6 @@ def test_any_numbers_give_ascending_indices_of_measured_nights(values):
     assert all(0 < at < len(values) and math.isfinite(values[at]) for at in found)
 
 
-def test_refuses_what_is_no_series():
-    for values in ([[1.0, 2.0]], 3.0, ["fast", "slow"]):
-        with pytest.raises((ValueError, TypeError)):
-            detect(values)
-    with pytest.raises(ValueError, match="min_effect"):
-        detect([1.0] * 20, min_effect=-0.01)
-    with pytest.raises(ValueError, match="rows"):
-        detect_rows(np.ones(30))
-
-
-# Many series
-
-
-def _synthetic(rows, nights, seed=1):
-    """Levels with noise, up to three steps, spikes and gaps, and a few series without any noise."""
-    random = np.random.default_rng(seed)
-    values = 100 + random.standard_normal((rows, nights))
-    values[::7] = 100.0
-    for row in values:
-        for start in random.integers(nights, size=random.integers(4)):
-            row[start:] += random.uniform(-8, 8)
-    values += 20 * (random.random(values.shape) < 0.02)
-    values[random.random(values.shape) < 0.03] = np.nan
-    return values
-
-
-@pytest.mark.parametrize("nights", [3, 130])
-def test_series_do_not_mix_whatever_their_gaps(nights):
-    values = _synthetic(150, nights)
-    found = detect_rows(values, min_effect=0.02)
-    assert found == [detect(row, min_effect=0.02) for row in values]
-    assert detect_rows(np.empty((0, nights))) == []
-    assert nights < 40 or (any(found) and not all(found))
-
-
 # People
 
 
@@ -147,27 +111,3 @@ def test_agrees_with_people():
         found = detect(values)
         scores.append((f1(marks, found), covering(marks, found, len(values))))
     assert (np.mean(scores, axis=0) >= (0.86, 0.78)).all()
-
-
-# Optimal partitioning alone
-
-
-def _cost(values, cuts, price):
-    bounds = [0, *cuts, len(values)]
-    within = sum(((values[a:b] - values[a:b].mean()) ** 2).sum() for a, b in itertools.pairwise(bounds))
-    return within + price * len(cuts)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_the_partition_is_the_best_of_all(seed):
-    values = np.random.default_rng(seed).standard_normal(13).cumsum()
-    price, shortest = 1.5, 2
-    possible = [
-        cuts
-        for count in range(6)
-        for cuts in itertools.combinations(range(1, 13), count)
-        if all(b - a >= shortest for a, b in itertools.pairwise((0, *cuts, 13)))
-    ]
-    best = min(_cost(values, cuts, price) for cuts in possible)
-    found = optimal_partition(values[None, :], np.array([price]), shortest)[0]
-    assert _cost(values, found, price) == pytest.approx(best)

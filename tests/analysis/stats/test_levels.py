@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.stats.changepoints import detect, detect_rows
-from analysis.stats.levels import level_changes, level_drift, new_levels, pending_change, pending_shifts
+from analysis.stats.levels import level_changes, level_drift, new_levels, pending_shifts
 
 
 def noisy(levels, sd=0.01, seed=1):
@@ -14,17 +14,6 @@ def noisy(levels, sd=0.01, seed=1):
     random = np.random.default_rng(seed)
     flat = np.repeat([level for level, _ in levels], [nights for _, nights in levels])
     return flat * np.exp(random.normal(0, sd, flat.size))
-
-
-def test_the_ratio_is_that_of_geometric_means_with_an_interval_around_it():
-    values = noisy([(100, 30), (105, 30)])
-    (found,) = level_changes(values, [30])
-    assert found.at == 30
-    assert found.before == pytest.approx(math.exp(np.log(values[10:30]).mean()), rel=1e-3)
-    assert found.after == pytest.approx(math.exp(np.log(values[30:50]).mean()), rel=1e-3)
-    assert found.ratio == pytest.approx(found.after / found.before)
-    assert found.low < 1.05 < found.high < found.low + 0.03
-    assert found.p < 1e-10 and not found.is_over
 
 
 def test_the_interval_holds_the_ratio_about_as_often_as_it_says():
@@ -36,8 +25,9 @@ def test_the_interval_holds_the_ratio_about_as_often_as_it_says():
 
 
 def test_a_level_is_of_the_nearest_twenty_points_and_of_its_own_piece():
-    values = np.r_[np.full(30, 50.0), np.linspace(90, 100, 20), np.full(8, 120.0), np.full(20, 60.0)]
+    values = np.r_[np.full(10, 56.0), np.full(20, 50.0), np.linspace(90, 100, 20), np.full(8, 120.0), np.full(20, 60.0)]
     found = level_changes(values, [30, 50, 58])
+    assert found[0].before == pytest.approx(50)
     assert found[1].after == pytest.approx(120)
     assert found[1].before == pytest.approx(95, rel=0.01)
     assert [one.now for one in found] == pytest.approx([60.0] * 3)
@@ -53,16 +43,6 @@ def test_the_true_place_is_among_the_possible_ones_nearly_always():
         (found,) = level_changes(values, [best])
         held += found.earliest <= 25 <= found.latest
     assert held / 200 >= 0.93
-
-
-def test_a_pending_shift_is_judged_by_the_noise_before_it():
-    values = noisy([(100, 40), (110, 3)])
-    found = pending_change(values, 40, [])
-    assert (found.at, found.earliest, found.latest) == (40, 40, 40)
-    assert found.now == found.after
-    assert found.low < 1.1 < found.high
-    assert found.p < 1e-6
-    assert pending_change(noisy([(100, 40), (101, 3)]), 40, []).p > 0.01
 
 
 def test_without_steps_the_whole_way_is_drift_and_no_noise_is_fine():
@@ -132,6 +112,7 @@ def test_series_of_different_lengths_do_not_mix():
     for row in values[::2]:
         row[-random.integers(1, 22) :] += random.uniform(4, 12)
     cuts = detect_rows(values)
+    assert cuts == [detect(row) for row in values]
     found = pending_shifts(values, cuts)
     assert found == [pending(row, of_row) for row, of_row in zip(values, cuts, strict=True)]
     assert 10 < sum(one is not None for one in found) < 180

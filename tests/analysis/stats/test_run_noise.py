@@ -44,15 +44,6 @@ def test_series_of_whatever_lengths_and_order_are_ranked_alike(longest):
     assert turned.tolist() == np.concatenate(alone[::-1]).tolist()
 
 
-def test_a_cell_that_moved_in_a_quiet_comparison_stands_for_itself():
-    quiet = np.random.default_rng(4).normal(0, 1, 41).clip(-1.9, 1.9)
-    assert run_noise.disturbance(quiet).tolist() == [1] * 41
-    quiet[7], quiet[8] = 19.6, np.nan
-    found = run_noise.disturbance(quiet)
-    assert found[7] == pytest.approx(100, rel=0.01)
-    assert np.delete(found, 7).tolist() == [1] * 40
-
-
 def test_drift_is_what_most_cells_have_in_common():
     changes = [0.03] * 15 + [0.031] * 5 + [0.5, np.nan]
     assert run_noise.common_drift(changes) == pytest.approx(0.03)
@@ -68,16 +59,6 @@ RNG = np.random.default_rng(3)
 def fit(x, y):
     x, y = x - x.mean(), y - y.mean()
     return run_noise.fit_slopes(*(np.array([one @ other]) for one, other in ((x, x), (x, y), (y, y))))
-
-
-def test_the_slope_is_that_of_the_data_where_there_is_much():
-    x = RNG.normal(0, 0.2, 200)
-    y = 0.9 * x + RNG.normal(0, 0.01, 200)
-    found = fit(x, y)
-    assert found.slope[0] == pytest.approx(0.9, abs=0.02)
-    assert found.left[0] / 198 == pytest.approx(0.01**2, rel=0.25)
-    assert found.taken[0] == pytest.approx(1, abs=0.001)
-    assert found.spread[0] == pytest.approx(x.var() * 200, rel=0.01)
 
 
 def test_a_slope_stays_within_zero_and_one_and_is_the_usual_without_a_move():
@@ -119,19 +100,6 @@ def test_equal_variances_are_chance_and_too_few_cells_have_no_prior():
     assert np.isinf(df).all()
     for variance, df, cells_of in ((1e-4, 3, 4), (np.nan, 3, 9), (0.0, 3, 9), (1e-4, 0, 9)):
         assert run_noise.fit_prior([variance] * cells_of, [df] * cells_of) is None
-
-
-def test_a_cell_is_pulled_towards_its_siblings_by_what_it_does_not_know():
-    prior = run_noise.Prior(4.0, 6.0)
-    own, df = run_noise.moderate([1.0, 1.0, np.nan, 1.0], [2, 600, 0, 0], prior)
-    assert own[0] == pytest.approx((6 * 4 + 2 * 1) / 8)
-    assert own[1] == pytest.approx(1.0, abs=0.04)
-    assert own[2:].tolist() == [4.0, 4.0]
-    assert df.tolist() == [8, 606, 6, 6]
-    # Without a prior it has what it measured, or nothing.
-    own, df = run_noise.moderate([2.0, np.nan], [3, 0], None)
-    assert own[0] == 2.0 and np.isnan(own[1])
-    assert df.tolist() == [3, 0]
 
 
 # Single runs apart from their neighbours, and programs with two modes

@@ -136,17 +136,6 @@ def test_cells_of_one_model_are_one_witness():
         assert verdicts.sums_interval([1.0, math.nan] * few, [1.1, 1.0] * few, names(2 * few)) is None
 
 
-@pytest.mark.parametrize("count", [5, 150])
-def test_the_ends_are_quantiles_of_resampled_averages(count):
-    rng = np.random.default_rng(count)
-    base, new = rng.uniform(1, 2, count), rng.uniform(1, 2, count)
-    # Models by name are drawn in the order of their names, so as numbers they are in that of the entries.
-    drawn = np.random.default_rng(20_260_801).integers(0, count, (1000, count))
-    expected = np.quantile(new[drawn].sum(axis=1) / base[drawn].sum(axis=1), (0.025, 0.975))
-    found = verdicts.sums_interval(base, new, np.arange(count))
-    assert (found.low, found.high) == pytest.approx(tuple(expected), rel=1e-12)
-
-
 def test_averages_leave_out_the_unmeasured_and_refuse_what_has_no_log():
     assert geomean([2.0, None, 8.0, math.nan]) == pytest.approx(4)
     for bad in (0.0, math.inf):
