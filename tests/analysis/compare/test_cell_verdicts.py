@@ -95,20 +95,6 @@ def test_what_changed_is_named(history, tmp_path):
     assert found == [[verdict, metric] for _, verdict, metric in NAMED]
 
 
-def test_device_time_decides_where_the_wall_clock_cannot(store, tmp_path):
-    for number in range(12):
-        wild = np.random.default_rng(99 + number)
-        slower = {model: {"compiled_ms": math.exp(wild.normal(0, 0.2))} for model in MODELS}
-        if number == 11:
-            slower[MODELS[5]]["compiled_kernel_ms"] = 1.06
-        make_run(store, tmp_path, number, slower=slower)
-    found, cells = judged(store)
-    assert tuple(cells.loc[MODELS[5], ["verdict", "verdict_metric"]]) == ("regressed", "compiled_kernel_ms")
-    assert cells["compiled_ms_verdict"].eq("inconclusive").all()
-    assert set(cells["verdict_metric"]) == {"compiled_kernel_ms"}
-    assert found.counts() == {"regressed": 1, "unchanged": 23}
-
-
 ALL_TIMES = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms")
 
 

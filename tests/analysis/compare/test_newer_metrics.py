@@ -14,10 +14,9 @@ from tests.factories import START, cell, new_store, passing
 
 MODELS = [f"model{number:02}" for number in range(12)]
 LEAK = "leak_bytes_per_call"
-NEWER = ("compile_warm_s", "compile_instructions", LEAK)
 
 
-def make_run(store, folder, number, leaks=None, changed=None, without=()):
+def make_run(store, folder, number, leaks=None, changed=None):
     """A night of another commit; `leaks` is what models leak, `changed` multiplies a metric of some."""
     rng = np.random.default_rng(number)
     made = []
@@ -27,7 +26,6 @@ def make_run(store, folder, number, leaks=None, changed=None, without=()):
         metrics[LEAK] = (leaks or {}).get(model, 0.0)
         metric, factor, _ = (changed or {}).get(model, ("compiled_ms", 1, ""))
         metrics[metric] *= factor
-        metrics = {name: value for name, value in metrics.items() if name not in without}
         made.append(passing(cell(model), minutes=60 * number + 1, samples={}, metrics=metrics))
     judging.put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=f"{number:040x}")
 
@@ -142,14 +140,6 @@ def test_tuning_is_judged_where_somebody_waits_for_it_and_by_itself(store, tmp_p
         told = [finding.verdict for finding in one.findings if finding.dimension == "compile"]
         assert told == ([verdict] if verdict else [])
         assert one.new.values["tuning_s"] == pytest.approx(case[1], rel=0.1)  # shown as it is
-
-
-def test_a_metric_that_a_side_does_not_have_is_absent_and_no_zero(nights):
-    row = judging.judged(nights(base={"without": NEWER}), "r11", "r12")[1].loc[MODELS[0]]
-    for metric in NEWER:
-        assert row[f"{metric}_verdict"] is None
-        assert math.isnan(row[f"{metric}_change"])
-    assert (row["verdict"], row["verdict_metric"]) == ("unchanged", "compiled_ms")
 
 
 def test_a_recorded_leak_is_fixed_once_two_runs_leak_nothing(nights, tmp_path):

@@ -35,14 +35,6 @@ def make_nights(store, folder, nights, commit=None, level=lambda number: 1.0, pr
         put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit or f"{number:040x}")
 
 
-def test_runs_of_one_commit_tell_the_noise(store, tmp_path):
-    make_nights(store, tmp_path, 6, commit="a" * 40)
-    found = learn_noise(RepeatRows(rows_of(store)), "compiled_ms")
-    assert found.repeats == 12 * 5
-    assert found.typical == pytest.approx(0.01, rel=0.2)
-    assert np.isfinite(found.variance).all()
-
-
 def test_many_nights_of_different_commits_tell_the_noise(store, tmp_path):
     """From the eighth on there is a new option of Inductor, and all take twice as long."""
     level, program = (lambda number: 2.0 if number >= 7 else 1.0), (lambda number: "ab"[number >= 7] * 12)

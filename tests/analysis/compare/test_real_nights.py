@@ -7,7 +7,7 @@ import pytest
 from analysis.compare.cell_comparison import CHANGES, Outcome
 from analysis.compare.compare_sides import compare_named
 from analysis.compare.comparison import causes
-from analysis.present import describe_side, sentence
+from analysis.present import sentence
 from analysis.reports.facts import build_report
 from analysis.reports.markdown_report import markdown
 from collector.metrics import Dimension
@@ -75,16 +75,6 @@ def test_two_nights_of_one_commit_are_not_worse(conn):
         alone == f"Nothing was measured on both sides. Failing in new, not judged in base: 1 cell ({first.cell.model})."
     )
     assert sentence(replace(comparison, cells=(first, *rest))) == "Nothing got worse. Unchanged: 28 models."
-
-
-def test_an_undecided_cell_is_listed_by_what_is_undecided(conn):
-    comparison = compare_named(conn, "b", "c")
-    undecided = comparison.of(Outcome.INCONCLUSIVE)
-    assert {one.leading.verdict for one in undecided} == {Outcome.INCONCLUSIVE}
-    (dlrm,) = (one for one in undecided if (one.cell.model, one.cell.config) == ("dlrm", "triton"))
-    assert dlrm.leading.metric == dlrm.metric == "compile_cold_s"
-    assert f"{comparison.base.runs[0].started_at:%H:%M}" == "11:13", "that which confirmed it"
-    assert "2026-11-26 11:08 UTC" in describe_side(comparison.base), "a night began with its first run"
 
 
 def test_regressions_are_said_although_most_cells_have_no_base(conn):

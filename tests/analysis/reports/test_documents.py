@@ -177,19 +177,6 @@ def test_a_report_too_long_has_fewer_rows_and_a_cut_closes_its_fence(nights):
     assert cut("short", 400) == "short"
 
 
-def test_a_file_is_written_whole_and_an_unwritable_one_is_one_line(nights, tmp_path):
-    out = tmp_path / "report.html"
-    out.write_text("old")
-    out.chmod(0o640)
-    done = call(nights, "r11", "r12", "--format", "html", "--out", str(out))
-    assert (done.exit_code, done.output) == (0, "")
-    assert out.read_text().endswith("</html>\n")
-    assert out.stat().st_mode & 0o777 == 0o640
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-    done = call(nights, "r11", "r12", "--out", str(tmp_path / "none" / "x.md"))
-    assert isinstance(done.exception, OSError)
-
-
 def test_the_summary_is_appended_within_its_limit(nights, tmp_path):
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
