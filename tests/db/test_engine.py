@@ -39,14 +39,6 @@ def test_what_is_no_store_is_refused_in_one_line_and_kept(tmp_path, write):
         assert "cannot be written" in refusal("/proc/store.db", write=True)
 
 
-def test_a_newer_schema_says_update(store, location):
-    with store.begin() as conn:
-        conn.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    for write in (True, False):
-        message = refusal(location, write=write)
-        assert "9999" in message and "update inductor-watch" in message
-
-
 def test_a_url_of_no_known_database_or_without_its_driver_is_one_line(monkeypatch):
     for place in ("mystery://host/name", "://", "sqlite://"):
         assert "no database" in refusal(place, write=True)
@@ -59,15 +51,6 @@ def test_odd_file_names_open_the_file_of_that_name(tmp_path):
         open_store(tmp_path / name, write=True).dispose()
         assert (tmp_path / name).stat().st_size > 0
         assert revision(open_store(tmp_path / name, write=False)) == 0
-
-
-def test_the_variable_names_the_store_or_it_is_in_the_working_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("INDUCTOR_WATCH_DB", raising=False)
-    open_store(write=True).dispose()
-    monkeypatch.setenv("INDUCTOR_WATCH_DB", str(tmp_path / "named.db"))
-    open_store(write=True).dispose()
-    assert {path.name for path in tmp_path.glob("*.db")} == {"inductor-watch.db", "named.db"}
 
 
 def test_a_reader_works_beside_a_writer_and_cannot_write(store, location, opened):

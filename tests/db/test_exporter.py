@@ -116,55 +116,14 @@ def test_a_place_that_cannot_be_written_is_one_line(full, tmp_path):
 # Whole runs as benchmark-v3 records
 
 
-#: The published fields and their types: test-infra's table oss_ci_benchmark_v3 (clickhouse_db_schema) and `output_json` in
-#: PyTorch's benchmarks/dynamo/common.py. Only benchmark.name, model.name, metric.name and the values are required.
-FIELDS = {
-    **dict.fromkeys(("schema_version", "name", "repo", "head_branch", "head_sha"), str),
-    **dict.fromkeys(("timestamp", "workflow_id", "run_attempt", "job_id"), int),
-    **{f"runners[].{name}": str for name in ("name", "type", "cpu_info", "mem_info", "gpu_info", "gpu_mem_info")},
-    **{f"runners[].{name}": int for name in ("cpu_count", "avail_mem_in_gb", "gpu_count", "avail_gpu_mem_in_gb")},
-    **{f"benchmark.{name}": str for name in ("name", "mode", "dtype")},
-    **{f"model.{name}": str for name in ("name", "type", "backend", "origins[]")},
-    **{"metric.name": str, "metric.benchmark_values[]": float, "metric.target_value": float},
-}
-#: Objects that may hold anything.
-OPEN = ("inputs", "dependencies", *(f"{name}.extra_info" for name in ("runners[]", "benchmark", "model", "metric")))
-
-
-def fields(value, place=""):
-    """The place and type of each value of a record."""
-    if isinstance(value, dict) and place not in OPEN:
-        for name, item in value.items():
-            yield from fields(item, f"{place}.{name}".lstrip("."))
-    elif isinstance(value, list):
-        for item in value:
-            yield from fields(item, f"{place}[]")
-    else:
-        yield place, type(value)
-
-
-def test_every_record_follows_the_published_schema(full):
-    records = [json.loads(line) for line in exported(full, "v3", "plain", "g0", "g1").splitlines()]
-    assert len(records) > 100
-    allowed = {*FIELDS.items(), *((place, dict) for place in OPEN)}
-    allowed |= {(place, int) for place, kind in FIELDS.items() if kind is float}
-    assert {one for record in records for one in fields(record)} <= allowed
-    for record in records:
-        assert record["benchmark"]["name"] and record["model"]["name"] and record["metric"]["name"]
-        texts = record["metric"].get("extra_info", {}).get("benchmark_values")
-        assert record["metric"].get("benchmark_values") or texts
-        for item in record["dependencies"].values():
-            assert set(item) <= {"repo", "branch", "sha", "version", "extra_info"}
-    outputs = [record["benchmark"]["extra_info"].get("output", "") for record in records]
-    named = {parse_name(output.removesuffix(".csv")).config for output in outputs if output}
-    assert named and named <= {one.words for one in HUD_CONFIGS.values()}
-    names = {record["metric"]["name"] for record in records}
-    assert {"accuracy", "speedup", "abs_latency", "compression_ratio", "unique_graphs", "graph_breaks"} <= names
-    assert "compilation_latency" not in names  # PyTorch means another quantity
-
-
 def test_what_was_exported_is_imported_like_pytorchs_own_files(full, tmp_path):
-    (tmp_path / "x.json").write_bytes(exported(full, "v3", "plain"))
+    written = exported(full, "v3", "plain")
+    outputs = {json.loads(line)["benchmark"]["extra_info"].get("output", "") for line in written.splitlines()} - {""}
+    assert outputs, "PyTorch's dashboard names a config by its file"
+    assert {parse_name(name.removesuffix(".csv")).config for name in outputs} <= {
+        one.words for one in HUD_CONFIGS.values()
+    }
+    (tmp_path / "x.json").write_bytes(written)
     report = import_files([tmp_path / "x.json"], Provenance(), Given(), tmp_path / "runs")
     assert report.problems == []
     (run,) = report.runs

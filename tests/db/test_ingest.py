@@ -1,5 +1,4 @@
 import json
-import math
 import zlib
 
 import numpy as np
@@ -9,14 +8,13 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text
 from sqlalchemy.event import listen
 
-from analysis.stats.averages import robust_sigma
 from collector.usage_errors import BundleError
 from db.ingest import ingest_bundle
 from db.queries.details import throttled_by
 from db.queries.series import repeats
 from db.schema import measurements, results
 from db.store_errors import StoreError
-from db.stored_values import clean_compact, clean_json, compact, pack, relative_spread, to_epoch, unpack
+from db.stored_values import pack, to_epoch, unpack
 from tests.db import reads as queries
 from tests.factories import at, cell, failing, header, matrix, new_store, night, passing, write_bundle
 
@@ -153,13 +151,6 @@ def test_samples_come_back_bit_for_bit(values):
     assert np.array_equal(unpack(*pack(values)), np.array(values, dtype=float), equal_nan=True)
 
 
-@given(st.lists(st.floats(min_value=1e-6, max_value=1e6), min_size=2, max_size=30))
-def test_the_stored_spread_is_robust_and_relative(values):
-    assert relative_spread(values) == pytest.approx(robust_sigma(values) / np.median(values))
-    assert relative_spread([1.0]) is None
-    assert relative_spread([0.0, 0.0, 1.0]) is None
-
-
 def test_the_formats_of_older_rows_are_read():
     millionths = np.array([1_500_000, 0, 250], "<u4").view(np.uint8).reshape(-1, 4).T
     for number_format, data, values in (
@@ -168,11 +159,6 @@ def test_the_formats_of_older_rows_are_read():
         ("<u4e-6", millionths, [1.5, 1.50025]),
     ):
         assert unpack(number_format, zlib.compress(data.tobytes())).tolist() == values
-
-
-def test_json_is_cleaned_only_where_there_is_something_to_clean():
-    for value in ([1, 2.5, None, True, "x"], {"a\x00": "nul \x00"}, "\ud800", ["ü", math.nan, math.inf]):
-        assert clean_compact({"a": value}) == compact(clean_json({"a": value}))
 
 
 # A bundle cut or scratched anywhere

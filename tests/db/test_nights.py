@@ -7,17 +7,13 @@ import pytest
 
 from analysis.compare.compare_sides import compare_named
 from collector.bundle import CONFIRM, check_bundle
-from collector.vocabulary import Status
 from db.ingest import OtherRunError, ingest_bundle
 from db.nights import list_nights, list_runs
 from db.queries.cells import revision
 from db.queries.series import repeats, series_runs
-from db.queries.side_rows import side_rows
 from db.queries.sides import order_note, previous_night, resolve_side
 from db.store_errors import StoreError
-from tests.factories import COMMIT_A, COMMIT_B, TESTBED, at, cell, failing, header, night, passing, write_bundle
-
-GPUS = [{**TESTBED, "gpu": "A GPU", "gpu_index": index, "node": "here"} for index in range(3)]
+from tests.factories import COMMIT_A, COMMIT_B, TESTBED, cell, header, night, passing, write_bundle
 
 
 @pytest.mark.parametrize("location", ["sqlite"], indirect=True)
@@ -30,21 +26,6 @@ def test_the_night_is_read_from_where_a_bundle_says_it(store, tmp_path, asked, n
     assert str(check_bundle(path).night or "r1") == expected
     ingest_bundle(store, path)
     assert [run.night for run in list_runs(store)] == [expected]
-
-
-def test_nights_are_listed_newest_first_with_their_runs_and_sums(store, tmp_path):
-    cells = [cell(f"m{number}") for number in range(4)]
-    ingest_bundle(store, night(tmp_path, "alone", minutes=30, cells=cells))
-    for index, gpu in enumerate(GPUS):
-        made = [failing(cells[index], Status.OOM) if index == 2 else passing(cells[index])]
-        head = header(f"g{index}", minutes=index, night="n", testbed=gpu)
-        ingest_bundle(store, write_bundle(tmp_path, head, made, planned=[cells[index], cell(f"lost{index}")]))
-    alone, several = list_nights(store)
-    assert (alone.night, [run.run_id for run in alone.runs], alone.statuses) == ("alone", ["alone"], {"pass": 4})
-    assert (several.night, [run.run_id for run in several.runs]) == ("n", ["g2", "g1", "g0"])
-    assert (several.statuses, several.missing, several.place) == ({"pass": 2, "oom": 1}, 3, "3 x A GPU")
-    assert several.started_at.isoformat() == at(2)
-    assert len(side_rows(store, resolve_side(store, "n"))) == 6
 
 
 def test_two_nights_of_one_name_stay_two_and_keep_their_names(store, tmp_path):

@@ -9,13 +9,12 @@ from sqlalchemy.exc import DBAPIError
 
 from db.engine import open_store
 from db.ingest import ingest_bundle
-from db.maintenance.upkeep import Ages, prune
-from db.regression_records import change_state, list_regressions
+from db.regression_records import list_regressions
 from db.store_errors import StoreError
 from tests.db import reads as queries
 from tests.db.answers import answers
 from tests.db.test_engine import refusal
-from tests.factories import START, cell, night
+from tests.factories import cell, night
 
 #: As docs/store.md says it.
 ROLE = """
@@ -56,20 +55,6 @@ def test_a_user_who_may_only_select_reads_everything_and_writes_nothing(filled, 
                 conn.execute(text(statement))
     with pytest.raises(StoreError, match=r"permission denied.*docs/store\.md"):
         ingest_bundle(other, night(tmp_path, "r9"))
-
-
-def test_a_reader_is_read_only_whoever_the_user_is(filled, postgres_url, tmp_path, opened):
-    reader = opened(f"{postgres_url}&options=-c%20statement_timeout%3D12345")
-    with reader.connect() as conn:
-        assert conn.execute(text("SHOW statement_timeout")).scalar() == "12345ms"
-        assert conn.execute(text("SHOW default_transaction_read_only")).scalar() == "on"
-    for write in (
-        lambda: ingest_bundle(reader, night(tmp_path, "r9")),
-        lambda: change_state(reader, "none", "fixed", at=START, author="ann"),
-        lambda: prune(reader, Ages(None, None), START),
-    ):
-        with pytest.raises(StoreError, match="opened read-only"):
-            write()
 
 
 def test_a_user_who_may_store_needs_no_right_to_change_the_schema(postgres, filled, role, tmp_path, opened):

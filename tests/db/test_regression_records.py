@@ -80,25 +80,6 @@ def test_what_does_not_belong_together_is_refused_and_nothing_is_written(nights,
     assert (list_regressions(nights), revision(nights)) == ([], before)
 
 
-def test_a_note_an_owner_and_a_link_stand_in_the_history_and_move_nothing(nights):
-    name = open_regression(nights, SLOWER, at=AT, author=WHO).regression_id
-    change_state(nights, name, "fixed", at=AT + timedelta(hours=1), author="bob")
-    found = records.note_regression(
-        nights, name, at=AT + timedelta(days=1), author="bob", text="seen again", owner="carl"
-    )
-    assert (found.state, found.owner, found.link) == ("fixed", "carl", "")
-    assert found.state_since == AT + timedelta(hours=1)
-    event = found.events[-1]
-    assert (event.from_state, event.to_state) == ("fixed", "fixed")
-    assert (event.author, event.text) == ("bob", "seen again; owner: carl")
-    before = revision(nights)
-    assert records.note_regression(nights, name, at=AT, author="bob", owner="carl") == found
-    assert revision(nights) == before
-    told = {"at": AT, "author": "bob"}
-    assert "a note needs a text, an owner or a link" in says(records.note_regression, nights, name, text=" ", **told)
-    assert "no regression" in says(records.note_regression, nights, "nothing", text="x", **told)
-
-
 def test_a_record_is_found_by_a_beginning_of_its_name_that_is_its_own(nights):
     first = open_regression(nights, SLOWER, at=AT, author=WHO)
     second = open_regression(nights, replace(SLOWER, kind="broke", metric=""), at=AT, author=WHO)

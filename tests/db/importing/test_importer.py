@@ -2,15 +2,11 @@
 
 import pytest
 
-from collector.bundle import RunHeader
 from db.importing.importer import Provenance, settle
 from db.importing.result_rows import ImportingError, Uploader
 from db.stored_values import to_epoch
 from jobs.git_log import GitError, Repository
 from tests.jobs.repositories import RepositoryWriter
-
-DATE = "2026-08-01T02:00:00+00:00"
-TOLD = Uploader("me/fork", "release", "a1" * 20, to_epoch("2026-07-01"), "5", 1)
 
 
 @pytest.fixture(scope="module")
@@ -24,29 +20,24 @@ def repository(tmp_path_factory):
     return Repository(folder)
 
 
-def settled(told, asked):
-    header = settle(told, asked)
-    assert isinstance(header, RunHeader)
-    return header
-
-
-def test_the_record_tells_what_the_caller_does_not():
+def test_the_caller_is_believed_before_the_record():
+    told = Uploader("me/fork", "release", "a1" * 20, to_epoch("2026-07-01"), "5", 1)
     for asked, expected in (
-        (Provenance("x/y", "mine", "b2" * 20, DATE), ("x/y", "mine", "b2" * 20, DATE)),  # the caller wins
-        (Provenance(branch="mine"), ("me/fork", "mine", "a1" * 20, "2026-07-01T00:00:00+00:00")),
+        (Provenance("x/y", "mine", "b2" * 20, "2026-08-01T02:00:00+00:00"), ("x/y", "mine", "b2" * 20, "2026-08-01")),
+        (Provenance(branch="mine"), ("me/fork", "mine", "a1" * 20, "2026-07-01")),
     ):
-        header = settled(TOLD, asked)
-        assert (header.repo, header.branch, header.commit, header.started_at) == expected
+        header = settle(told, asked)
+        assert (header.repo, header.branch, header.commit, header.started_at[:10]) == expected
 
 
 def test_the_repository_tells_what_nobody_else_does(repository):
-    header = settled(Uploader(), Provenance(git=repository))
+    header = settle(Uploader(), Provenance(git=repository))
     assert (header.branch, len(header.commit), header.commit_title) == ("main", 40, "Second (#2)")
     assert header.started_at == "2026-05-02T10:00:00+00:00"
     assert to_epoch(header.commit_date or "") == to_epoch("2026-05-01T10:00:00+00:00")
     (first,) = repository.commits([(0, repository.sha_of("HEAD~1"))])
     for told, asked in ((Uploader(), {"commit": first.sha[:10]}), (Uploader(commit=first.sha, branch="release"), {})):
-        header = settled(told, Provenance(git=repository, **asked))
+        header = settle(told, Provenance(git=repository, **asked))
         assert (header.commit, header.commit_title) == (first.sha, "First (#1)")
     # It lends no date to another commit.
     assert "--date" in str(settle(Uploader(commit="a1" * 20, branch="main"), Provenance(git=repository)))

@@ -8,7 +8,6 @@ from sqlalchemy import text
 
 from db.ingest import ingest_bundle
 from db.maintenance.consistency import check_bundles, check_store, damage_of
-from tests.chaos.world import cli
 from tests.factories import cell, failing, header, matrix, new_store, night, passing, write_bundle
 
 
@@ -111,14 +110,3 @@ def test_a_page_of_noise_is_told_in_one_line_with_advice(full, tmp_path):
     assert "is damaged" in told
     assert "ingest the bundles again" in told
     assert told.isprintable()
-
-
-def test_a_value_of_another_type_in_a_damaged_file_ends_in_one_line(full, tmp_path):
-    overwrite(full, "samples")
-    with closing(sqlite3.connect(full)) as connection:
-        connection.execute("UPDATE runs SET started_at = 'never'")
-        connection.commit()
-    done = cli(tmp_path, "db", "info", "--db", str(full))
-    assert done.code
-    done.check_one_line(4)
-    assert "is damaged" in done.err

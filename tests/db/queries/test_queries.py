@@ -12,7 +12,7 @@ from db.queries.cells import CellFilter, check_filter, expand_patterns
 from db.queries.details import configs_of
 from db.queries.side_rows import drop_promises, taken_on
 from db.schema import ConfigRow, Planned, Run
-from db.store_errors import FilterError, SideError, StoreError
+from db.store_errors import FilterError, StoreError
 from tests.db import reads as queries
 from tests.factories import COMMIT_A, COMMIT_B, CONFIGS, cell, failing, header, matrix, night, passing, write_bundle
 
@@ -28,18 +28,6 @@ def nights(shared, tmp_path_factory):
     slow = [passing(item, minutes=121, slower=2.0) for item in matrix()]
     ingest_bundle(store, write_bundle(tmp_path, header("n3", minutes=120, commit="c" * 40, branch="slow"), slow))
     return store
-
-
-def test_runs_are_listed_newest_first_with_their_counts(nights):
-    runs = queries.list_runs(nights)
-    assert [run.run_id for run in runs] == ["n3", "n2", "n1"]
-    assert [(run.planned, run.measured, run.missing) for run in runs] == [(9, 9, 0), (9, 6, 3), (9, 9, 0)]
-    assert runs[1].statuses == {"pass": 3, "fail_to_compile": 3}
-    head = header("n3")
-    assert (runs[0].label, runs[0].testbed, runs[0].bundle) == (head.label, head.testbed, "n3.jsonl.gz")
-    assert queries.branches(nights) == ["slow", "main"]
-    gone = cell("gpt2").cell_id
-    assert (queries.measurement(nights, "n2", gone), queries.evidence(nights, "n2", gone)) == (None, ({}, None))
 
 
 @pytest.mark.parametrize("shared", ["sqlite"], indirect=True)
@@ -64,20 +52,6 @@ def test_a_cell_planned_again_and_not_measured_again_keeps_its_measurement(store
     assert rows["status"].tolist() == ["pass"]
 
 
-def history_of(nights, model="bert", **asked):
-    history = queries.model_history(nights, "huggingface", model, **asked)
-    return history[history["config"] == "default"].reset_index(drop=True)
-
-
-def test_history_of_a_model_goes_through_all_runs_and_shows_gaps(nights):
-    history = history_of(nights, "gpt2")
-    assert history["run_id"].tolist() == ["n1", "n2", "n3"]
-    assert history["status"].fillna("missing").tolist() == ["pass", "missing", "pass"]
-    assert history["compiled_ms"].isna().tolist() == [False, True, False]
-    assert history["compiled_kernel_ms"][2] == pytest.approx(2 * history["compiled_kernel_ms"][0])
-    assert history_of(nights, "nonsense").empty
-
-
 def test_history_of_a_suite_agrees_with_the_rows(nights):
     history = queries.suite_history(nights).set_index(["run_id", "config"]).sort_index()
     counts = ["planned", "measured", "missing", "passed", "failed"]
@@ -89,16 +63,6 @@ def test_history_of_a_suite_agrees_with_the_rows(nights):
         expected = math.exp(sum(map(math.log, own[metric])) / 3)
         assert history.loc[("n1", "default"), metric] == pytest.approx(expected)
     assert history.loc[("n1", "default"), "compile_cold_s"] == pytest.approx(own["compile_cold_s"].mean())
-
-
-def test_an_empty_store_answers_everything(store):
-    for side in ("latest", "main"):
-        with pytest.raises(SideError, match="inductor-watch nightly"):
-            queries.resolve_side(store, side)
-    assert (queries.list_runs(store), queries.branches(store), queries.axes(store).suites) == ([], [], ())
-    assert queries.revision(store) == 0
-    assert queries.suite_history(store).empty
-    assert queries.model_history(store, "huggingface", "bert").empty
 
 
 def test_known_configs_come_back_as_they_were_asked_for(store, tmp_path):

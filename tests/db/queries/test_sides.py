@@ -192,14 +192,6 @@ def releases(store, tmp_path):
     return fill(store, tmp_path, RELEASES)
 
 
-def test_a_tag_stands_for_all_runs_of_its_commit(releases):
-    assert imported(releases, {"v2.9.1": COMMIT_C, "v2.8.0": COMMIT_A}).tags == 2
-    side = resolve_side(releases, "v2.9.1")
-    assert (side.kind, side.text, side.run_ids) == ("tag", "v2.9.1", ("second", "first"))
-    assert resolve_side(releases, "v2.8.0").run_ids == ("night",)
-    assert resolve_side(releases, "release/2.9@v2.9.1").run_ids == ("second", "first")
-
-
 @pytest.mark.parametrize(
     ("tags", "text", "said"),
     [
