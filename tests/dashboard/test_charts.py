@@ -1,16 +1,11 @@
 """Charts and comparisons as files: made when they are asked for, and the same as the command line's."""
 
 import sys
-from dataclasses import replace
 
 import pandas as pd
 from streamlit.testing.v1 import AppTest
 
 from analysis.elements import charts
-from analysis.reports.html_report import html
-from dashboard import widgets
-from db.engine import open_store
-from db.queries.cells import EVERYTHING
 from tests.dashboard.conftest import buttons, text_of, unfolded
 
 
@@ -25,21 +20,6 @@ def test_a_report_is_offered_and_pictures_where_there_is_a_renderer(open_app, tw
     assert "Report, one HTML file" in buttons(app)
     assert not any("PNG" in label or "SVG" in label for label in buttons(app))
     assert "pip install vl-convert-python" in text_of(app)
-
-
-def test_the_report_knows_filters_and_links(two_nights):
-    store = open_store(two_nights, write=False)
-    filters = replace(EVERYTHING, suites=("timm",))
-    found = widgets._built(store, "night-0", "night-1", filters, None, "http://127.0.0.1:1/iw")
-    assert {cell.cell.partition("/")[0] for cell in found.rows} <= {"timm"}
-    assert found.comparison.filters == filters
-    assert found.link == "http://127.0.0.1:1/iw/compare?base=night-0&new=night-1"
-    across = widgets._built(store, "night-1", "night-1", EVERYTHING, ("default", "cudagraphs"), "")
-    assert "base default<br>new cudagraphs" in html(across)
-    picture = widgets._picture(
-        lambda: widgets._built(store, "night-0", "night-0", EVERYTHING, None, ""), "changes", "SVG"
-    )
-    assert b"There is no change for this picture" in picture
 
 
 def test_a_line_loses_no_place_and_breaks_where_a_chain_ends_or_at_a_zero():

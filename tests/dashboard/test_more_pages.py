@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.history import over_commits
+from analysis.elements import wording
 from analysis.history.suite_levels import joined, paired, steps
 from dashboard.views.runs_page import coverage_table, silent_days
 from tests.analysis.compare import cells
@@ -51,6 +51,10 @@ def test_coverage_counts_what_was_planned_and_never_shows_a_zero_for_it():
     assert found.count("not planned") == 2
 
 
+def test_a_share_is_never_rounded_up_to_all():
+    assert (wording.share(1799, 1800), wording.share(0, 0)) == ("99\u202f%", wording.ABSENT)
+
+
 def history(values, models=3, config="triton", night=None):
     """The rows of one line of the history, a run a day."""
     places = range(len(values))
@@ -60,12 +64,6 @@ def history(values, models=3, config="triton", night=None):
     rows["night"] = rows["point"] = [night or f"n{place}" for place in places]
     rows["config"] = rows["line"] = config
     return rows.assign(suite="timm", branch="main", label="07-01", commit_title="", repo="pytorch/pytorch")
-
-
-def test_of_many_runs_the_newest_are_drawn(monkeypatch):
-    monkeypatch.setattr(over_commits, "NEWEST", 2)
-    rows = pd.concat([history([1.0, 2.0, 3.0]), history([4.0, 5.0, 6.0], config="other")])
-    assert over_commits.newest(rows)["speedup"].tolist() == [2.0, 3.0, 5.0, 6.0]
 
 
 def trend(rows, *models, metric="speedup"):

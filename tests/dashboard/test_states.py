@@ -82,6 +82,7 @@ def test_hostile_names_stay_text(open_app, hostile, page):
     assert not any(part.proto.unsafe_allow_javascript for part in app.get("html"))
     if page == "model":
         assert app.title[0].value.replace("\\", "") == stores.HOSTILE
+        assert r"\*\_" in app.title[0].value and r"\$x\$" in app.title[0].value, "it is no Markdown"
         assert "&lt;b&gt;k&lt;/b&gt;" in html
 
 

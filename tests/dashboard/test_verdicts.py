@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from analysis.elements import overview_tables
-from analysis.elements.wording import THIN
 from collector.metrics import MIN_EFFECT
 from dashboard import url
 from dashboard.data import Data, Pair
@@ -61,33 +60,3 @@ def test_the_csv_has_everything_and_starts_no_formula(judged):
     head = compare_page.csv(judged.to_frame()).decode().partition("\n")[0].split(",")
     parts = ("verdict", "change", "low", "high", "q", "more_runs")
     assert {f"{metric}_{part}" for metric in MIN_EFFECT for part in parts} <= set(head)
-
-
-LEAK, WARM = "leak_bytes_per_call", "compile_warm_s"
-
-
-def table_of(*compared):
-    return compare_page.compared(compared, compared, [LEAK, WARM], lambda _: "")
-
-
-def test_a_leak_shows_as_bytes_with_the_look_of_its_verdict():
-    def leaking(leaked, verdict):
-        return cells.compared(verdict, LEAK, [cells.of(LEAK, verdict)], values=({LEAK: 0.0}, {LEAK: leaked}))
-
-    shown = table_of(leaking(2048.0, "regressed"), leaking(0.0, "unchanged"))
-    assert [field.css for field in shown["leak per call"]] == ["n worse", "n"]
-    assert shown["leak per call"][0].content.endswith("<br>+2,048")
-    assert "regressed<br>" in shown["outcome"][0].content and "leak per call" in shown["outcome"][0].content
-    assert shown["outcome"][1].content == "= unchanged"
-    assert not [name for name in shown if "warm" in name]
-
-
-def test_mixed_changes_are_all_named_and_open_ones_say_what_is_ruled_out():
-    changed = [cells.of(WARM, "regressed", 2.63), cells.of("compiled_ms", "improved", -0.88)]
-    open_one = cells.of("compiled_ms", "inconclusive", 0.02, low=-0.01, high=0.04, more_runs=3.0)
-    table = table_of(
-        cells.compared("regressed", WARM, changed), cells.compared("inconclusive", "compiled_ms", [open_one])
-    )
-    mixed, unclear = (field.content.replace(THIN, " ") for field in table["outcome"])
-    assert "warm compile +263 %" in mixed and "compiled latency \N{MINUS SIGN}88 %" in mixed
-    assert "? no clear change" in unclear and "more than 4 % ruled out, 3 more runs of each side" in unclear
