@@ -19,7 +19,7 @@ from tests.command_line import ROOT, call, is_one_line, tell
 from tests.jobs.builds.fake_builds import commit_of, make_extra, make_wheel
 from tests.jobs.repositories import commit
 
-SPEEDS = {"9.1.0": 1.0, "9.2.0": 1.0, "9.10.0": 1.3}
+SPEEDS = {"9.2.0": 1.0, "9.10.0": 1.3}
 
 
 @pytest.fixture(scope="module")
@@ -107,22 +107,6 @@ def test_the_same_again_measures_nothing_and_one_that_was_cut_off_goes_on(filled
     assert (found["statuses"], found["runs"], found["commit"]) == ({"pass": 4}, 2, commit_of("9.2.0"))
     changed = {path for path, stamp in files_of(folder / "runs").items() if before.get(path) != stamp}
     assert changed == {closed}
-
-
-@pytest.mark.slow
-def test_a_bisection_over_builds_names_the_first_slower_one(filled):
-    folder, _ = filled
-    ask = ("--model", "synthetic-a", "--config", "default", "--good", "9.1.0", "--bad", "9.10.0", "--out", "found")
-    done = made(folder, *ask, "--torch", "9.2.0", "--torch", "9.3.0", "--json", verb="bisect")
-    assert done.returncode == 0, tell(done)
-    answer = json.loads(done.stdout)
-    # 9.3.0 does not import: the first bad one is it or the next.
-    assert (answer["answer"], answer["last_good"], answer["first_bad"]) == ("range", "9.2.0", "9.10.0")
-    assert list(answer["between"]) == ["9.3.0"]
-    assert answer["step"]["low"] < 0.2624 < answer["step"]["high"]
-    again = made(folder, *ask, "--torch", "9.2.0", "--torch", "9.3.0", verb="bisect")
-    assert "last good  9.2.0" in again.stdout, tell(again)
-    assert f"git log {commit_of('9.2.0')}..{commit_of('9.10.0')}" in again.stdout
 
 
 @pytest.fixture(scope="module")

@@ -1,42 +1,7 @@
-"""The dashboard in a real browser: look, follow, pick, open a model, hand the address on."""
-
-import re
+"""The dashboard in a real browser: pick, hand the address on, point at a chart."""
 
 from tests.dashboard import stores
 from tests.e2e.conftest import serving, settled, watched
-
-
-def test_from_the_overview_to_compare_to_a_model_and_back(page):
-    page.goto("/")
-    settled(page)
-    assert "gpt2 cudagraphs)" in page.locator(".iw-verdict").inner_text()
-    page.get_by_role("link", name="6 regressed").first.click()
-    page.wait_for_url("**/compare?*outcome=regressed*")
-    settled(page)
-    assert "6 cells that match, of 24" in page.get_by_test_id("stMain").inner_text()
-    page.get_by_role("row").nth(1).get_by_role("link").click()
-    page.wait_for_url(re.compile(r"/model\?.*model=huggingface/gpt2"))
-    settled(page)
-    page.locator("h1", has_text="gpt2").wait_for()
-    page.get_by_test_id("stMain").locator("td.n", has_text="regressed").first.wait_for()
-    page.go_back()
-    page.wait_for_url("**/compare?*")
-    page.locator("h1", has_text="Compare").wait_for()
-
-
-def test_the_whole_stored_log_is_saved_as_text(page, tmp_path):
-    page.goto("/model?model=huggingface/opt&config=cudagraphs")
-    settled(page)
-    page.get_by_text("Log of new").click()
-    button = page.get_by_role("button", name="Log as text")
-    button.wait_for()
-    shown = page.locator(".st-key-log_new pre").inner_text()
-    with page.expect_download() as waiting:
-        button.click()
-    waiting.value.save_as(tmp_path / "log.txt")
-    saved = (tmp_path / "log.txt").read_text()
-    assert waiting.value.suggested_filename.endswith(".log.txt")
-    assert saved.strip() == shown.strip() and saved.startswith("Traceback")
 
 
 def test_what_is_picked_stands_in_address_navigation_and_link(page):

@@ -7,11 +7,9 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from db.engine import open_store
 from db.nights import list_nights
 from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
-from tests.command_line import ROOT
+from tests.collector.processes import wait_until
 from tests.jobs.acting import CORES, played_host
 from tests.jobs.pool.test_device_slots import TWO, play_driver
 
@@ -33,28 +31,15 @@ OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker
 CLUSTER = Path(__file__).with_name("ray_cluster.py")
 FACTS = {"device": "cpu", "torch": "2.13.0", "torch_git": "d" * 40, "cpu": "synthetic", "start": "spawn"}
 MODELS = ("BertForMaskedLM", "GPT2ForSequenceClassification", "T5Small")
-OWN_MODELS = """
-import torch
-
-
-def net(width):
-    layers = torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, 4)
-    return torch.nn.Sequential(*layers), torch.randn(1, width)
-
-
-def one(): return net(16)
-def two(): return net(24)
-def three(): return net(32)
-"""
 
 
 @contextlib.contextmanager
-def cluster(gpus=0, **common):
+def cluster(**common):
     """Two nodes with these variables, alpha and beta; yields the process and its address."""
     # The paths of sockets are short: not below pytest's own folder.
     folder = tempfile.mkdtemp(prefix="ray-")
     nodes = [
-        json.dumps({"num_gpus": gpus, "env_vars": {"INDUCTOR_WATCH_NODE": name, **facts_of(name)}})
+        json.dumps({"num_gpus": 2, "env_vars": {"INDUCTOR_WATCH_NODE": name, **facts_of(name)}})
         for name in ("alpha", "beta")
     ]
     (Path(folder) / "ray").mkdir()
@@ -88,24 +73,8 @@ def start(address, folder, *words, **environ):
         return subprocess.Popen(command, stdout=said, stderr=errors, **how)
 
 
-def wait_for(process, folder, happened, seconds=600):
-    deadline = time.monotonic() + seconds
-    while not happened((folder / "said").read_text()):
-        assert process.poll() is None, told(folder)
-        assert time.monotonic() < deadline, told(folder)
-        time.sleep(0.05)
-
-
 def told(folder):
     return (folder / "said").read_text() + (folder / "errors").read_text()
-
-
-def lose_beta(nodes, process, folder):
-    """Kills beta while it measures a shard, and waits for the end of the night."""
-    wait_for(process, folder, lambda said: "node beta measures" in said)
-    nodes.stdin.write("kill\n")
-    nodes.stdin.flush()
-    assert process.wait(600) == 0, told(folder)
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
@@ -121,9 +90,12 @@ def test_cells_of_a_lost_node_are_measured_by_the_other_on_all_of_its_gpus(tmp_p
     ]
     (tmp_path / "plan.json").write_text(json.dumps({"cells": [cell.to_json() for cell in cells]}))
     words = ("--plan", "plan.json", "--start", "spawn", "--tasks", len(MODELS), "--out", "runs", "--db", "store.db")
-    with cluster(gpus=2, **variables) as (nodes, address):
+    with cluster(**variables) as (nodes, address):
         process = start(address, tmp_path, *words, **{**variables, **PLANNER})
-        lose_beta(nodes, process, tmp_path)
+        wait_until(lambda: process.poll() is not None or "node beta measures" in told(tmp_path), 600)
+        nodes.stdin.write("kill\n")
+        nodes.stdin.flush()
+        assert process.wait(600) == 0, told(tmp_path)
     runs = [read_bundle(path) for path in (tmp_path / "runs").glob("*.jsonl.gz")]
     ids = Counter(cell.cell_id for cell in cells)
     assert Counter(item.cell.cell_id for run in runs for item in run.measurements) == ids, told(tmp_path)
@@ -137,30 +109,3 @@ def test_cells_of_a_lost_node_are_measured_by_the_other_on_all_of_its_gpus(tmp_p
         rows = side_rows(conn, resolve_side(conn, night.night))
     assert sorted(rows["cell_id"]) == sorted(ids)
     assert set(rows["status"]) == {Status.PASS}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_night_of_real_cells_survives_a_lost_node_and_an_interruption(tmp_path):
-    (tmp_path / "own_models.py").write_text(OWN_MODELS)
-    path = f"{tmp_path}{os.pathsep}{ROOT}"
-    models = [word for name in ("one", "two", "three") for word in ("--model", f"own_models:{name}")]
-    words = ["--device", "cpu", *models, "--config", "triton", "--config", "cpp_wrapper", "--samples", "5"]
-    words += ["--out", "runs", "--db", "store.db"]
-    with cluster(PYTHONPATH=path) as (nodes, address):
-        process = start(address, tmp_path, *words, PYTHONPATH=path)
-        wait_for(process, tmp_path, lambda said: "[1/6]" in said)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        (plan,) = (tmp_path / "runs").glob("*.plan.json")
-        assert f"--plan runs/{plan.name} continues the night" in told(tmp_path)
-        kept = [read_bundle(path) for path in (tmp_path / "runs").glob("*.jsonl.gz")]
-        first = sum(len(run.measurements) for run in kept)
-        assert 1 <= first < 6
-        process = start(address, tmp_path, *words, "--plan", plan, PYTHONPATH=path)
-        lose_beta(nodes, process, tmp_path)
-    runs = [read_bundle(path) for path in (tmp_path / "runs").glob("*.jsonl.gz")]
-    ends = Counter(str(item.cell) for run in runs for item in run.measurements)
-    assert len(ends) == 6
-    assert set(ends.values()) == {1}
-    assert {item.status for run in runs for item in run.measurements} == {Status.PASS}

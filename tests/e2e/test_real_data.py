@@ -57,20 +57,6 @@ def test_the_report_of_the_page_is_that_of_the_command_line(page, chromium, real
         context.close()
 
 
-def test_a_chart_is_saved_by_keyboard_alone(page, tmp_path):
-    page.goto(f"/model?model={MODEL}&{SIDES}")
-    settled(page)
-    page.locator(".st-key-samples summary").focus()
-    page.keyboard.press("Enter")
-    button = page.get_by_role("button", name="Download as PNG").first
-    button.wait_for()
-    button.focus()
-    with page.expect_download() as waiting:
-        page.keyboard.press("Enter")
-    waiting.value.save_as(tmp_path / "chart.png")
-    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.skipif(not os.environ.get(SCREENSHOTS), reason=f"{SCREENSHOTS} names no folder to keep pictures in")
 def test_the_pictures_of_the_readme(chromium, tmp_path):
     with serving(stores.shipped(tmp_path / "store.db"), tmp_path) as address:
