@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.false_alarms import World, draw_nights, judged, judged_in_history, judged_in_store, rates
+from benchmarks.false_alarms import World, draw_nights, judged, judged_in_history, rates
 
 
 @pytest.mark.parametrize(("models", "noise", "times"), [(1, 0.03, 40), (200, 0.03, 8)])
@@ -67,33 +67,3 @@ def test_a_step_in_a_slow_night_is_found_where_base_is_measured_again():
     found = rates(World(30, noise=0.003, pace=0.003, slow_night=0.03), (0.05,), 4, confirm="both")
     assert found.power[0] > 0.8
     assert found.alarms == 0
-
-
-def test_a_confirmation_finds_what_a_single_run_with_modes_does_not():
-    world = World(20, noise=0.003, pace=0.003, modes=0.08)
-    once, again = (rates(world, (0.05,), 4, confirm=confirm) for confirm in ("no", "new"))
-    assert once.power[0] < 0.3 < 0.55 < again.power[0]
-    assert again.alarms <= 0.1
-
-
-def compare_both(world, nights):
-    """Assert that what is judged in memory and through a store is the same."""
-    direct, stored = judged(world, nights), judged_in_store(world, nights)
-    assert stored["compiled_ms_verdict"].tolist() == direct["compiled_ms_verdict"].tolist()
-    # The ad hoc run is one more of the first model, and moves the others' intervals by a little.
-    assert stored["compiled_ms_low"].to_numpy() == pytest.approx(direct["compiled_ms_low"].to_numpy(), abs=0.003)
-    return direct
-
-
-def test_a_comparison_through_a_store_ignores_an_ad_hoc_run():
-    random = np.random.default_rng(5)
-    world = World(models=25, nights=11, noise=0.004, pace=0.004, modes=0.05)
-    nights = draw_nights(world, random)
-    slower = np.where(np.arange(25) < 3, np.log1p(0.1), 0.0)
-    nights.values[1, -1:] += slower
-    assert compare_both(world, nights)["compiled_ms_verdict"].eq("regressed").any()
-    for night in (9, 10):
-        nights = nights.again(world, night, np.arange(25) < 12, slower, random)
-    confirmed = compare_both(world, nights)
-    assert confirmed["compiled_ms_verdict"].head(3).eq("regressed").all()
-    assert nights.night.tolist() == [*range(10), 9, 10, 10]
