@@ -15,32 +15,20 @@ def measured(which, wall_s, sizes=SIZES, **details):
     return passing(which, wall_s=wall_s, details={"stage_bytes": sizes, **details})
 
 
-def rows_of(folder, *nights):
-    paths = [write_bundle(folder, header(f"r{number}"), list(night)) for number, night in enumerate(nights)]
-    return first_costs.rows(map(read_bundle, paths))
-
-
-def test_a_cell_is_a_row_with_the_medians_of_its_measurements(tmp_path):
-    rows = rows_of(
-        tmp_path,
-        [measured(cell("b"), 40.0, waited_s=10.0, kept_bytes=300), measured(cell("a"), 5.0)],
+def test_a_cell_is_a_row_with_the_medians_of_its_whole_measurements(tmp_path):
+    left_out = [
+        measured(cell("code"), 5.0, only="code"),
+        measured(cell("copy", CUDAGRAPHS), 5.0, **{SAME_PROGRAM: "another"}),
+        failing(cell("broken"), Status.FAIL_TO_RUN, details={"stage_bytes": SIZES}),
+        passing(cell("cpu", device="cpu"), wall_s=5.0),
+    ]
+    nights = (
+        [measured(cell("b"), 40.0, waited_s=10.0, kept_bytes=300), measured(cell("a"), 5.0), *left_out],
         [measured(cell("b"), 34.0, {"load_model": 700, "correctness": 4000})],
         [measured(cell("b"), 90.0, {"load_model": 600, "eager": 900}, kept_bytes=200)],
     )
+    paths = [write_bundle(tmp_path, header(f"r{number}"), night) for number, night in enumerate(nights)]
+    rows = first_costs.rows(map(read_bundle, paths))
     assert [(row["cell"]["model"], row["worker_s"]) for row in rows] == [("a", 5.0), ("b", 34.0)]
     assert [row.get("kept_bytes") for row in rows] == [None, 300]
     assert rows[1]["stage_bytes"] == {"load_model": 600, "eager": 850, "correctness": 9000}
-
-
-def test_what_was_not_measured_whole_is_left_out(tmp_path):
-    rows = rows_of(
-        tmp_path,
-        [
-            measured(cell("code"), 5.0, only="code"),
-            measured(cell("copy", CUDAGRAPHS), 5.0, **{SAME_PROGRAM: "another"}),
-            failing(cell("broken"), Status.FAIL_TO_RUN, details={"stage_bytes": SIZES}),
-            passing(cell("cpu", device="cpu"), wall_s=5.0),
-            measured(cell("whole"), 5.0),
-        ],
-    )
-    assert [row["cell"]["model"] for row in rows] == ["whole"]
