@@ -260,11 +260,3 @@ def test_the_gradient_of_an_input_that_asks_for_one_is_compared(factor, status, 
     assert status is Status.PASS or found.failure.message.startswith("grad['input 0']")
     assert found.details["checked_by"] == "float64" or status is not Status.PASS
     assert stepped(squaring(factor), dtype=dtype).status is Status.PASS, "an input that asks for no gradient"
-
-
-def test_outputs_cost_no_gradient_and_nothing_is_kept_between_steps():
-    subject = subject_of(scoring(), Phase.TRAINING, loss=loss_of)
-    _, outputs = subject._loss_of(*subject.inputs.args)
-    assert not any(output.requires_grad for output in outputs)
-    subject.eager()
-    assert subject._made == []

@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch._dynamo.utils
 
-from collector.correctness import norms
 from collector.correctness.comparing import compare, identical, without_numbers
 from collector.correctness.pytorch_accuracy import Tolerance
 
@@ -152,19 +151,3 @@ def test_rounding_noise_passes_and_a_large_value_in_its_place_fails():
     failed = compare(eager, made | {"bias": wave(scale=1e-2, seed=2)}, exact, TIGHT)
     assert failed.problem.startswith("bias: cosine")
     assert failed.cosine < 0.99, "the metric agrees with the reason"
-
-
-def test_many_gradients_are_read_from_the_device_together(monkeypatch):
-    reads, numbers = [], norms.numbers
-    monkeypatch.setattr(norms, "numbers", lambda *values: reads.append(len(values)) or numbers(*values))
-    gradients = {f"grad['{number}']": wave(64, seed=number).reshape(8, 8) for number in range(300)}
-    made = {path: value + 1e-5 for path, value in gradients.items()}
-    for exact in (None, {path: value.double() for path, value in gradients.items()}):
-        reads.clear()
-        found = compare(gradients, made, exact, TIGHT)
-        assert (found.problem, found.compared) == (None, 300)
-        assert len(reads) <= 12, reads
-        wrong = compare(gradients, made | {"grad['7']": torch.zeros(8, 8)}, exact, TIGHT)
-        assert (wrong.problem[:11], wrong.wrong) == ("grad['7']: ", ("grad['7']",))
-    both = {path: torch.zeros(8, 8) for path in ("grad['7']", "grad['8']")}
-    assert compare(gradients, made | both, exact, TIGHT).problem.endswith("(and 1 more)")

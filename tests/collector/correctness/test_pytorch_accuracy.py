@@ -76,11 +76,8 @@ FROZEN, THAWED = Config(template="freezing"), Config(template="freezing", freezi
     [
         (cell("huggingface", "BertForMaskedLM", dtype="float32"), 1e-3, 2.0, 10 / 1024),
         (cell("huggingface", "BertForMaskedLM", Phase.TRAINING, "amp"), 2e-2, 3.0, 2e-2),
-        (cell("huggingface", "GPT2ForSequenceClassification", device="cpu"), 5e-3, 3.0, 5e-3),
         (cell("timm", "adv_inception_v3", config=FROZEN), 8e-2, 3.0, 8e-2),
         (cell("timm", "adv_inception_v3", config=THAWED), 1e-3, 3.0, 1e-3),
-        (cell("timm", "inception_v3", Phase.TRAINING, "float32"), 4e-2, 3.0, 4e-2),
-        (cell("torchbenchmark", "drq"), 1e-2, 3.0, 1e-2),
         (cell("user", "mine", dtype="float32", device="cpu"), 1e-3, 2.0, 1e-3),
     ],
 )

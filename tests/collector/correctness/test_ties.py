@@ -1,17 +1,15 @@
 """Near ties that rounding decides: right programs never fail by them, wrong ones do not hide behind them."""
 
 import math
-import weakref
 
 import pytest
 import torch
 from torch import nn
 
 from collector.correctness import checking
-from collector.correctness import ties as default
 from collector.correctness.pytorch_accuracy import Tolerance
 from collector.correctness.rows import jumping, part_jumps
-from collector.correctness.ties import FEW, NUDGES, Nudged, part_ties
+from collector.correctness.ties import FEW, Nudged, part_ties
 from collector.vocabulary import Phase, Status
 from tests.collector.correctness.test_checking import Does, checked
 
@@ -133,7 +131,9 @@ def two_ways(number):
     return ways[chosen, torch.arange(64)] + 1e-3 * torch.randn(64, 32, generator=generator)
 
 
-def test_rows_that_go_where_no_eager_run_goes_are_no_near_ties():
+@pytest.mark.parametrize("kept_bytes", [1 << 30, 0])  # what is too large to be kept is made again
+def test_rows_that_go_where_no_eager_run_goes_are_no_near_ties(kept_bytes, monkeypatch):
+    monkeypatch.setattr("collector.correctness.ties._KEPT_BYTES", kept_bytes)
     outputs, reference = {"output": two_ways(0)}, {"output": two_ways(0).double()}
     third = two_ways(1)
     third[1::2] = torch.randn(32, 32)
@@ -147,51 +147,11 @@ def test_rows_that_go_where_no_eager_run_goes_are_no_near_ties():
     assert "in a row of a near tie, eager's largest" in said["far"]
 
 
-def jumping_runs(note=lambda _: None, row_of=lambda number: slice(number % 4 == 0)):
-    """Outputs, their reference, and runs of which each fourth jumps in its first row, unless told which rows jump."""
-    torch.manual_seed(0)
-    exact = torch.randn(64, 32)
-
-    def run(number):
-        made = exact + 1e-3 * torch.randn(64, 32)
-        made[row_of(number)] += 5.0
-        note(made)
-        return {"output": made, "other": made}
-
-    return {"output": exact + 1e-3 * torch.randn(64, 32)}, {"output": exact.double()}, run
-
-
-@pytest.mark.parametrize(("room", "runs"), [(0, 2), (1 << 30, 1)])
-def test_large_outputs_of_all_runs_are_made_again_and_not_held_together(room, runs, monkeypatch):
-    monkeypatch.setattr(default, "_KEPT_BYTES", room)
-    alive, most = weakref.WeakSet(), []
-    outputs, reference, run = jumping_runs(lambda made: (alive.add(made), most.append(len(alive))))
-    ties = part_ties(outputs, run(0), reference, ("output",), LOW, run)
-    assert "1 of 64 rows" in ties.told["output"]
-    assert len(most) == 1 + runs * len(NUDGES)
-    # The program's own, the newest, the one that is compared, and the one with the largest error.
-    assert runs == 1 or max(most) <= 4
-
-
-def test_runs_of_eager_are_kept_for_later_calls_and_may_be_few():
-    runs = []
-    outputs, reference, run = jumping_runs(runs.append)
-    nudged = Nudged.of(outputs, reference, ("output",), run, len(NUDGES))
-    for made in (run(0), run(4)):
-        assert "1 of 64 rows" in part_ties(outputs, made, reference, ("output",), LOW, run, nudged).told["output"]
-    assert len(runs) == len(NUDGES) + 2
+def test_runs_of_eager_are_known_for_the_very_outputs_that_they_are_of():
+    outputs, reference = {"output": two_ways(0)}, {"output": two_ways(0).double()}
+    nudged = Nudged.of(outputs, reference, ("output",), lambda number: {"output": two_ways(number + 2)}, FEW)
     assert nudged.knows(outputs, ("output",))
     assert not nudged.knows({"output": outputs["output"].clone()}, ("output",)), "calls in a row have changed it"
-    assert not nudged.knows(outputs, ("output", "other"))
-    runs = []
-    outputs, reference, run = jumping_runs(
-        runs.append, lambda number: 0 if number % 4 == 0 else 1 if number == FEW + 1 else slice(0)
-    )
-    nudged = Nudged.of(outputs, reference, ("output",), run, FEW)
-    assert nudged.leaves["output"].jumps.nonzero().flatten().tolist() == [0]
-    nudged.run_more(run, len(NUDGES))
-    assert nudged.leaves["output"].jumps.nonzero().flatten().tolist() == [0, 1]
-    assert len(runs) == len(NUDGES)
 
 
 def test_the_gradient_of_a_convolution_is_looked_at_by_output_channels():
@@ -219,34 +179,6 @@ def noisy(exact, far=None, by=0.1):
     return made
 
 
-def test_jumps_of_eager_are_seen_without_another_run():
-    exact = torch.randn(64, 32, dtype=torch.float64)
-    assert list(jumping({"output": noisy(exact, 5)}, {"output": exact})) == ["output"]
-    large = exact.clone()
-    large[5] *= 1000
-    eager = (large + 1e-4 * large.abs().mean(1, keepdim=True) * torch.randn(64, 32)).float()
-    assert not jumping({"output": eager}, {"output": large})
-    chosen = torch.arange(9)
-    assert not jumping({"output": chosen}, {"output": chosen})
-    assert list(jumping({"output": chosen}, {"output": chosen.flip(0)})) == ["output"]
-
-
-@pytest.mark.parametrize(("far", "by"), [(None, 0.0), (5, 0.1), (9, 0.1)])
-def test_what_agrees_in_each_row_that_jumps_is_parted(far, by):
-    torch.manual_seed(0)
-    exact = torch.randn(64, 32, dtype=torch.float64)
-    eager, made = {"output": noisy(exact, 5), "loss": torch.ones(())}, {"output": noisy(exact, far, by), "loss": 2.0}
-    reference = {"output": exact, "loss": torch.ones((), dtype=torch.float64)}
-    parted = part_jumps(eager, made, reference, jumping(eager, reference))
-    ours, theirs, wide = (snapshot["output"] for snapshot in (parted.eager, parted.compiled, parted.reference))
-    assert ours.shape == theirs.shape == wide.shape == (63, 32)
-    assert (ours.dtype, wide.dtype) == (torch.float32, torch.float64)
-    assert (ours - wide).abs().max() < 1e-3, "the row that jumps is not in it"
-    # A row that jumps in the compiled program alone stays, for the usual rules.
-    assert ((theirs - wide).abs().max() > 0.05) == (far == 9)
-    assert parted.eager["loss"] is eager["loss"]
-
-
 def test_what_is_further_off_than_eager_in_a_row_that_jumps_is_not_parted():
     def parted(eager, made, exact):
         eager, reference = {"output": eager}, {"output": exact}
@@ -260,6 +192,7 @@ def test_what_is_further_off_than_eager_in_a_row_that_jumps_is_not_parted():
     assert parted(noisy(exact, 5), noisy(exact)[:, :16], exact) is None
     assert parted(overflown, noisy(exact), exact) is None
     assert parted(torch.arange(9), torch.arange(9), torch.arange(9).flip(0)) is None
+    assert parted(noisy(exact, 5), noisy(exact, 5), exact).compiled["output"].shape == (63, 32)
 
 
 @pytest.mark.parametrize(("error", "runs", "status"), [(0.0, 0, Status.PASS), (0.02, 1, Status.FAIL_ACCURACY)])

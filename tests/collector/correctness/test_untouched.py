@@ -86,28 +86,15 @@ def test_a_fingerprint_minds_every_bit_and_the_order(dtype, monkeypatch):
 
 
 def test_a_changed_buffer_is_put_back_in_its_storage_or_replaced():
-    buffers = {"mean": torch.zeros(3), "still": torch.full((2,), float("nan"))}
-    model = Does(None, weight=nn.Parameter(torch.ones(3)), **buffers)
-    state = State(model, ((torch.arange(4.0), "no tensor"), {"mask": torch.ones(2)}))
-    place, version = model.mean.data_ptr(), model.still._version
+    model = Does(None, mean=torch.zeros(3))
+    state, place = State(model, ()), model.mean.data_ptr()
     model.mean.add_(1)
-    assert {path: value.tolist() for path, value in state.changed().items()} == {"state['mean']": [1, 1, 1]}
     state.put_back()
-    assert model.mean.tolist() == [0, 0, 0]
-    assert model.mean.data_ptr() == place
-    assert model.still._version == version  # what did not change is not written
-    assert state.changed() == {}
-    state.keep_rest()
-    with torch.no_grad():
-        model.weight.add_(1)
-    assert list(state.changed()) == ["state['weight']"]
-    state.drop_rest()
-    assert state.changed() == {}, "no copy of a parameter is held"
+    assert (model.mean.tolist(), model.mean.data_ptr()) == ([0, 0, 0], place)
     model.mean = torch.ones(5, dtype=torch.float64)
     assert list(state.changed()) == ["state['mean']"]
     state.put_back()
-    assert model.mean.tolist() == [0, 0, 0]
-    assert model.mean.dtype is torch.float32
+    assert (model.mean.tolist(), model.mean.dtype) == ([0, 0, 0], torch.float32)
 
 
 def either(eager, compiled=None):
