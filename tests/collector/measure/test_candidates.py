@@ -4,14 +4,13 @@ import os
 import sys
 import threading
 import time
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 from torch._inductor import config
 
 from collector.measure import candidates
-from collector.measure.candidates import MainThread, compile_candidates_beside, compiled_in, in_own_order, others_in
+from collector.measure.candidates import MainThread, compile_candidates_beside, others_in
 
 
 @pytest.fixture
@@ -92,42 +91,3 @@ def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(select, 
     monkeypatch.setattr(candidates, "_PATIENCE_S", 60)
     join(in_threads(candidate.precompile))
     assert len(ends) == 7, "the rule has ended"
-
-
-def test_on_cores_of_others_two_candidates_are_compiled_at_once(select, monkeypatch):
-    cores, both = sorted(os.sched_getaffinity(0))[:2], threading.Barrier(2)
-    main_thread, found = MainThread(cores), []
-
-    def compiled(_):
-        found.append(sorted(os.sched_getaffinity(0)))
-        both.wait(10)  # passes where two are here at once
-
-    monkeypatch.setattr(select.TritonTemplateCaller, "precompile", compiled)
-    compile_candidates_beside(main_thread)
-    assert select.get_num_workers() == 2
-    with main_thread.waits():
-        join(in_threads(select.TritonTemplateCaller().precompile, 4))
-    assert found == [cores] * 4
-
-
-def test_two_processes_compile_candidates_in_different_orders(monkeypatch):
-    choices = [SimpleNamespace(kernel_hash_key=lambda number=number: f"triton_mm_{number}") for number in range(8)]
-    here = in_own_order(choices)
-    assert sorted(map(id, here)) == sorted(map(id, choices))
-    assert in_own_order(choices[::-1]) == here, "Inductor recognises a list of candidates by its order"
-    monkeypatch.setattr(os, "getpid", lambda: 1)
-    assert in_own_order(choices) != here
-    assert in_own_order([1, 2]) == [1, 2], "a torch whose candidates have no key"
-
-
-@pytest.mark.parametrize("before", [None, "/of/this/cell"])
-def test_a_folder_for_candidates_is_set_only_meanwhile(before, monkeypatch):
-    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
-    if before:
-        monkeypatch.setenv("TRITON_CACHE_DIR", before)
-    with compiled_in(None):
-        assert os.environ.get("TRITON_CACHE_DIR") == before
-    with pytest.raises(ValueError, match="no such kernel"), compiled_in(Path("/of/all/cells")):
-        assert os.environ["TRITON_CACHE_DIR"] == "/of/all/cells"
-        raise ValueError("no such kernel")
-    assert os.environ.get("TRITON_CACHE_DIR") == before

@@ -15,17 +15,6 @@ from collector.zoo.spec import Built
 from tests.collector.measure.tiny_cells import mean_square
 
 
-class Counts(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.BatchNorm1d(4)
-        self.register_buffer("cache", torch.zeros(8, 4))
-
-    def forward(self, x):
-        self.cache.copy_(x.detach())
-        return self.norm(x)
-
-
 def subject(model, phase=Phase.INFERENCE, dtype="float32", optimizer="none", width=4, loss=mean_square):
     cell = Cell("tests", "tiny", phase, dtype, "cpu", 8, Config(backend="eager"))
     torch.manual_seed(0)
@@ -44,22 +33,6 @@ def test_the_variable_of_cublas_is_set_inside_only(monkeypatch, before, strict):
         raise ZeroDivisionError
     assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == before
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-def test_what_a_call_leaves_in_buffers_is_among_its_outputs():
-    of = subject(Counts(), Phase.TRAINING)
-    found = of.outputs(of.eager)
-    state = ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "cache")
-    gradients = {"grad['norm.weight']", "grad['norm.bias']"}
-    assert set(found) == {"loss", "output[0]"} | gradients | {f"state['{name}']" for name in state}
-    for _ in range(5):
-        of.eager()
-    again = of.outputs(of.eager)  # starts where the first did, whatever ran between
-    assert torch.equal(again["state['norm.running_mean']"], found["state['norm.running_mean']"])
-    twin = of.twin(torch.float64)
-    wider = twin.outputs(twin.eager)
-    assert wider["state['norm.running_mean']"].dtype is torch.float64
-    assert [one["state['norm.num_batches_tracked']"] for one in (found, again, wider)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(("optimizer", "moves"), [("none", False), ("adam", True)])
