@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from collector.bundle import FORMAT, BundleWriter, read_bundle
+from collector.bundle import FORMAT, read_bundle
 from collector.usage_errors import BundleError
 from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
 
@@ -30,26 +30,6 @@ def test_all_that_was_written_is_read_back_from_one_compressed_file(tmp_path):
 def open_one(tmp_path):
     measured = [passing(CELLS[0], rounds=2, details={}), failing(CELLS[1])]
     return write_bundle(tmp_path, header("r1"), measured, closed=False)
-
-
-def test_a_bundle_cut_at_any_byte_gives_its_whole_lines(open_one, tmp_path):
-    whole = open_one.read_bytes()
-    first_line = whole.index(b"\n") + 1
-    cut = tmp_path / "cut.jsonl"
-    everything = read_bundle(open_one).measurements
-    for length in {*range(0, len(whole), 7), *range(first_line - 2, first_line + 3), len(whole) - 1, len(whole)}:
-        cut.write_bytes(whole[:length])
-        if length < first_line:
-            with pytest.raises(BundleError, match="not a bundle"):
-                read_bundle(cut)
-            continue
-        found = read_bundle(cut)
-        lines = whole[:length].count(b"\n")
-        kept = sum(len(part) for part in (found.planned, found.environments, found.programs, found.measurements))
-        assert kept == lines - 1
-        assert found.measurements == everything[: len(found.measurements)]
-        assert found.finished_at is None
-        assert bool(found.damage) is not whole[:length].endswith(b"\n")
 
 
 def test_a_broken_compressed_bundle_is_damaged_and_keeps_its_lines(tmp_path):
@@ -141,17 +121,6 @@ def test_a_cell_that_took_choices_of_another_has_no_tuning_time(tmp_path, shared
         assert found.metrics == (NOW if is_judged else COLD)
         assert found.details["shared_tuning"].get("spent_s") == (None if is_judged else 1.0)
         found = read_back(tmp_path / again, found.metrics, **found.details)
-
-
-def test_a_measurement_is_on_disk_before_the_next(tmp_path):
-    writer = BundleWriter(tmp_path, header("r1"))
-    for count, which in enumerate(CELLS, start=1):
-        writer.environment("e1", {"torch": "2.13"})
-        writer.program("p1", {"freezing": True})
-        writer.measurement(passing(which))
-        assert len(read_bundle(writer.path).measurements) == count
-    writer.abandon()
-    assert len(writer.path.read_bytes().splitlines()) == 3 + len(CELLS)
 
 
 NEWER = json.dumps({"record": "run", "format": FORMAT + 1, **header("r1").to_json()}).encode() + b"\n"

@@ -6,7 +6,6 @@ import shlex
 
 import pytest
 import torch
-from click.testing import CliRunner
 from hypothesis import given, settings
 
 from collector.configs import parse_config
@@ -14,7 +13,6 @@ from collector.own_models import repro_command
 from collector.settings import BackendFlags, Settings
 from collector.usage_errors import ConfigError
 from collector.vocabulary import BATCH_MARKED, MARKED, Cell, Config, Phase
-from jobs.commands.available import templates_command
 from jobs.commands.measuring import run_command
 from jobs.requested_options import build_configs
 from tests.collector.words import configs
@@ -121,13 +119,6 @@ def test_a_name_that_is_ambiguous_or_could_be_base64_stays_a_name():
         assert parse_config(config.name) == config
     for name in ["freezing", "default", "cudagraphs", "aten", "MTIz"]:
         assert parse_config(name).name == name
-
-
-def test_templates_names_the_source_of_each_hud_config():
-    done = CliRunner().invoke(templates_command, ["--device", "cpu", "--json"])
-    rows = {row["name"]: row for row in json.loads(done.stdout) if row["name"].startswith("hud:")}
-    assert rows["hud:max_autotune"]["options"] == {"max_autotune": True, "triton.cudagraphs": True}
-    assert all(".ci/pytorch/test.sh" in row["note"] and parse_config(row["config"]) for row in rows.values())
 
 
 def switches():

@@ -121,30 +121,6 @@ def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(open_one, tmp_pa
     assert kinds == ["resumed", "measurement", "measurement", "end"]
 
 
-def test_a_run_cut_again_and_again_loses_nothing_and_doubles_nothing(tmp_path):
-    rng = random.Random(11)
-    many = [cell(f"m{number}") for number in range(12)]
-    BundleWriter(tmp_path, header("r1"), many).abandon()
-    path, kills = tmp_path / "r1.jsonl", 0
-    while True:
-        writer, contents = BundleWriter.reopen(path, at(kills))
-        assert (contents.damage, contents.attempt) == ([], kills + 1)
-        left = [which for which in many if which.cell_id not in contents.latest()]
-        if not left:
-            break
-        kept = path.stat().st_size
-        for which in left[: rng.randrange(4)]:
-            writer.measurement(measured(which))
-        writer.abandon()
-        end = path.stat().st_size
-        os.truncate(path, end if rng.random() < 0.2 else rng.randint(kept, end))
-        kills += 1
-    found = read_bundle(writer.close(at(99)))
-    assert kills > 5
-    assert sorted(item.cell.cell_id for item in found.measurements) == sorted(which.cell_id for which in many)
-    assert (found.damage, found.attempt) == ([], kills + 2)
-
-
 def test_a_closed_run_is_taken_up_and_the_retried_cell_counts(tmp_path):
     lines = [failing(CELLS[0], Status.CRASHED), passing(CELLS[1])]
     path = write_bundle(tmp_path, header("r1"), lines)
@@ -156,15 +132,6 @@ def test_a_closed_run_is_taken_up_and_the_retried_cell_counts(tmp_path):
     again = read_bundle(writer.close(at(800)))
     assert (again.attempt, again.finished_at, len(again.measurements)) == (2, at(800), 3)
     assert {item.status for item in again.latest().values()} == {Status.PASS}
-
-
-def test_the_plain_file_wins_where_a_kill_left_both(open_one, tmp_path):
-    packed = tmp_path / "r1.jsonl.gz"
-    packed.write_bytes(gzip.compress(b"".join(open_one.read_bytes().splitlines(keepends=True)[:3])))
-    writer, contents = BundleWriter.reopen(packed, at(1))
-    assert len(contents.measurements) == 2
-    assert read_bundle(writer.close(at(2))).measurements == contents.measurements
-    assert [path.name for path in tmp_path.iterdir()] == ["r1.jsonl.gz"]
 
 
 def test_what_a_kill_left_of_a_file_in_the_making_is_no_hindrance(tmp_path):

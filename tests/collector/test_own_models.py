@@ -5,7 +5,6 @@ import subprocess
 import pytest
 
 from collector.own_models import OwnModel, described, identity_in, names_another_model, version_of
-from collector.settings import Settings
 
 MODEL = OwnModel("tiny.short", "own_pkg.models:tiny", {"seq": 8}, tolerance=0.1)
 
@@ -64,7 +63,3 @@ def test_a_model_is_another_one_by_its_code_or_arguments_alone(package):
     assert names_another_model("model.tiny.arguments.seq", (), ("9",))
     assert not names_another_model("model.tiny.version", (), ("content 2",))  # measured before versions were known
     assert not names_another_model("model.tiny.tolerance", ("0.1",), ("0.2",))
-    settings = Settings().with_models([MODEL])
-    assert Settings.from_json(settings.to_json()) == settings
-    assert settings.with_models([MODEL]).own_models == (MODEL,)
-    assert "own_models" not in Settings().to_json()

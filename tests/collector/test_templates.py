@@ -25,12 +25,6 @@ from collector.usage_errors import ConfigError, UnavailableError
 from collector.vocabulary import Config, Phase
 
 
-def test_a_template_equals_the_mode_that_its_note_names():
-    modes = {None: "default", "cudagraphs": "reduce-overhead", "max_autotune": "max-autotune-no-cudagraphs"}
-    for template, mode in modes.items():
-        assert resolve(template, device="cuda").program_id == resolve(mode=mode, device="cuda").program_id
-
-
 @pytest.mark.parametrize(
     ("request_", "key", "value"),
     [
@@ -102,12 +96,6 @@ HERE = version_of(torch.__version__)
 OLD, NEW = OLD_SECTION + "op_allowlist_regex", NEW_SECTION + "op_allowlist_regex"
 
 
-@pytest.mark.skipif(HERE < (2, 9), reason="it still is an option")
-def test_an_option_that_is_gone_names_the_way_out():
-    with pytest.raises(ConfigError, match="TORCHINDUCTOR_FORCE_DISABLE_CACHES=1"):
-        resolve(overrides={"force_disable_caches": True})
-
-
 def test_what_this_and_another_torch_know_is_told_from_the_table():
     for option, since in CAME.items():
         assert any(key.startswith(option) for key in KNOWN) == (since <= HERE)
@@ -118,10 +106,3 @@ def test_what_this_and_another_torch_know_is_told_from_the_table():
     assert living_name(NEW, {OLD}) == living_name(OLD, {OLD}) == OLD
     if HERE >= SPLIT:
         assert resolve(overrides={OLD: "pingpong"}).options == {NEW: "pingpong"}
-    found = resolve(overrides={"autotune_fallback_to_aten": True, "max_autotune": True})
-    assert set(found.ignored) == ({"autotune_fallback_to_aten"} if HERE >= (2, 8) else set())
-    assert "2.8" in why_ignored("graph_partition", (2, 7))
-    assert why_ignored("graph_partition", (2, 8)) is None
-    assert why_unknown("cudagraph_policy", (2, 11)) == "it is new in torch 2.12"
-    assert why_unknown("cudagraph_policy", (2, 12)) is None
-    assert why_unknown(NEW, (2, 10)) == "it is new in torch 2.11"

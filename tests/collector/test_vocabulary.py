@@ -1,13 +1,11 @@
 """The shared words survive JSON unchanged, their ids depend on what they say alone, and a page explains the metrics."""
 
 import json
-import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 
-from collector.measure import counters
 from collector.vocabulary import (
     INPUT_BATCH,
     OWN_BATCH,
@@ -17,8 +15,6 @@ from collector.vocabulary import (
     Phase,
     Status,
     batch_words,
-    canonical_json,
-    short_hash,
 )
 from scripts.metrics_page import with_tables
 from tests.collector.processes import ROOT
@@ -67,21 +63,9 @@ def test_a_record_that_says_something_else_is_refused():
             Measurement.from_json(blank().to_json() | change)
 
 
-def test_equal_values_have_equal_texts_and_nan_has_none():
-    assert canonical_json({"b": 1, "a": "ä"}) == '{"a":"\\u00e4","b":1}'
-    assert short_hash({"a": 1, "b": 2}) == short_hash({"b": 2, "a": 1})
-    with pytest.raises(ValueError, match="JSON"):
-        canonical_json(float("nan"))
-
-
 PAGE = (ROOT / "docs/metrics.md").read_text()
 
 
 def test_the_page_is_made_of_the_table_of_metrics():
     """`python -m scripts.metrics_page` writes it."""
     assert with_tables(PAGE) == PAGE
-
-
-def test_the_page_explains_every_phase_of_compiling_and_no_other():
-    section = PAGE.partition("### Phases")[2].partition("\n## ")[0].partition("\n### ")[0]
-    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(counters._PHASES.values())
