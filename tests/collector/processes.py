@@ -112,16 +112,6 @@ def servers():
     return found
 
 
-def processes_with(variable):
-    """The numbers of the processes that were started with this variable, `NAME=VALUE`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit() and variable.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
-
-
 def wait_until(condition, seconds=10.0):
     deadline = time.monotonic() + seconds
     while not condition():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -52,14 +51,6 @@ def checked(folder, code, timeout_s=60.0, **environ):
     """The reason when the check's process runs this code before anything else."""
     (folder / "sitecustomize.py").write_text(code)
     return why_unhealthy({**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", **environ}, "cuda", timeout_s)
-
-
-@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
-def test_the_reason_is_one_line_that_names_the_error():
-    reason = why_unhealthy(os.environ, "cuda")
-    assert reason.startswith(("AssertionError: ", "RuntimeError: "))
-    assert "CUDA" in reason or "NVIDIA" in reason
-    assert "\n" not in reason
 
 
 _TRACEBACK = """Traceback (most recent call last):

@@ -9,7 +9,7 @@ import pytest
 from collector.device import device_named
 from collector.machine.host import CORES_VARIABLE as VARIABLE
 from collector.machine.host import Watcher, available_bytes, share_out, throttled
-from collector.machine.yardstick import DEVICE_BYTES, GpuYardstick, NoYardstickError, host_ms
+from collector.machine.yardstick import DEVICE_BYTES, GpuYardstick, NoYardstickError
 
 ASK = (
     "import os; from collector.machine.host import pin_to_cores; pin_to_cores(); print(sorted(os.sched_getaffinity(0)))"
@@ -125,30 +125,18 @@ def test_a_real_gpu_is_read():
 
 
 class FakeDriver:
-    """Answers like libcuda: counts what is allocated, and says that a product takes 2 ms and the copies take 1 ms."""
+    """Answers like libcuda: each call succeeds and makes a 1, unless it has another code or is absent."""
 
     def __init__(self, **codes):
-        self.codes, self.called, self.held, self.function = codes, [], 0, b""
+        self.codes = codes
 
     def __getattr__(self, name):
         if self.codes.get(name) == "absent":
             raise AttributeError(name)
 
         def call(*arguments):
-            self.called.append(name)
-            if name in ("cuCtxGetCurrent", "cuModuleLoadData", "cuEventCreate"):
+            if name in ("cuCtxGetCurrent", "cuModuleLoadData"):
                 arguments[0]._obj.value = 1
-            if name == "cuModuleGetFunction":
-                arguments[0]._obj.value = 10 + len(arguments[2].value)
-            if name == "cuMemAlloc_v2":
-                arguments[0]._obj.value = 1 << 40
-                self.held += 1
-            if name == "cuMemFree_v2":
-                self.held -= 1
-            if name == "cuLaunchKernel":
-                self.function = arguments[0].value
-            if name == "cuEventElapsedTime":
-                arguments[0]._obj.value = 2.0 if self.function == 10 + len(b"product") else 1.0
             return self.codes.get(name, 0)
 
         return call
@@ -167,14 +155,6 @@ def test_a_driver_that_fails_or_has_no_context_is_told_in_a_line(codes, said, mo
     monkeypatch.setattr(FakeDriver, "cuCtxGetCurrent", lambda self, context: 0, raising=False)
     with pytest.raises(NoYardstickError, match="no CUDA context"):
         GpuYardstick(FakeDriver())
-
-
-def test_a_product_and_copies_and_the_work_of_the_host_are_timed():
-    driver = FakeDriver()
-    assert GpuYardstick(driver).times_ms() == (2.0, 1.0)
-    assert driver.held == 0
-    assert driver.called.count("cuEventCreate") == driver.called.count("cuEventDestroy_v2") == 4
-    assert 0.1 < host_ms() < 500
 
 
 @pytest.mark.gpu

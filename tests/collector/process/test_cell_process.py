@@ -5,20 +5,18 @@ import os
 import signal
 import tempfile
 import time
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.cell_process import CellProcess
-from collector.process.launcher import Launcher, LauncherError, Preload
+from collector.process.launcher import Launcher, LauncherError
 from collector.process.orphans import LENGTH, PLACEHOLDER, VARIABLE, processes_with_token, strays
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Measurement, Stage, Status
-from tests.collector.processes import LONG, ROOT, cell, dead, state, wait_until
+from tests.collector.processes import LONG, cell, dead, state, wait_until
 
 #: Hangs in the middle of its start, before torch is imported, as a cell would that never comes back.
 HANGING = "import time; time.sleep(600)"
@@ -44,15 +42,6 @@ def temp(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
-
-
-@pytest.fixture
-def running(temp, launcher):
-    """A cell that has just been started and takes seconds to import torch."""
-    process = CellProcess(cell(), LONG, launcher)
-    yield process
-    if list(temp.iterdir()):
-        process.close()
 
 
 @pytest.fixture
@@ -84,20 +73,6 @@ def token_of(folder):
     return found.name
 
 
-@pytest.mark.parametrize(("number", "name", "hint"), [(9, "SIGKILL", "out-of-memory"), (35, "signal 35", "")])
-def test_a_process_ended_by_a_signal_is_crashed_and_names_it(running, temp, number, name, hint):
-    token = token_of(temp)
-    running.stand()  # as soon as it is known, it can be stopped
-    wait_until(lambda: state(running.pid) == "T")
-    running.go_on()
-    os.kill(running.pid, number)
-    found = wait_for_end(running)
-    assert (found.status, found.failure.exception) == (Status.CRASHED, name)
-    assert found.failure.message == f"the process was ended by {name}, in stage start"
-    assert hint in (found.failure.hint or "")
-    assert nothing_left(temp, token)
-
-
 def test_a_child_in_a_session_of_its_own_stands_and_ends_with_its_cell(with_custom, temp):
     process = with_custom(WITH_A_CHILD, START_A_CHILD="1")
     token = token_of(temp)
@@ -113,15 +88,6 @@ def test_a_child_in_a_session_of_its_own_stands_and_ends_with_its_cell(with_cust
         found = process.close().measurement
     assert found.failure.exception == "Interrupted"
     wait_until(lambda: nothing_left(temp, token), 3)
-
-
-def test_a_flood_of_output_neither_blocks_a_crashing_cell_nor_fills_memory(with_custom, temp):
-    code = "import os\nfor _ in range(2000): os.write(1, b'x' * 1023 + b'\\n')\nos.write(1, b'the end')\nos._exit(3)\n"
-    found = wait_for_end(with_custom(code))
-    assert found.log_tail.endswith("the end")
-    assert len(found.log_tail) == 8 * 1024
-    assert (found.status, "code 3" in found.failure.message) == (Status.CRASHED, True)
-    assert list(temp.iterdir()) == []
 
 
 def test_a_cell_over_its_time_is_a_timeout_that_names_the_stage(with_custom, temp):
@@ -167,48 +133,16 @@ def test_a_cells_programs_are_kept_where_it_is_told_to(with_custom, tmp_path):
     assert [path.name for path in (tmp_path / "programs").iterdir()] == [cell().cell_id]
 
 
-def test_what_a_cell_stood_is_taken_out_of_compiling_and_of_tuning(running):
-    running.stood = [(100.0, 101.0), (100.5, 102.0), (200.0, 200.25)]
+def test_what_a_cell_stood_is_taken_out_of_compiling_and_of_tuning(with_custom):
+    process = with_custom(HANGING)
+    process.stood = [(100.0, 101.0), (100.5, 102.0), (200.0, 200.25)]
     found = Measurement(cell(), Status.PASS, "2026-08-01T02:00:00+00:00", 9.0)
     found.metrics = {"compile_cold_s": 2.0, "tuning_s": 2.0, "compile_warm_s": 0.75}
     windows = {"tuning_s": [(100.5, 101.5), (102.0, 103.0)], "compile_cold_s": [(99.5, 100.5), (101.5, 102.5)]}
-    running._subtract_standing(Outcome(found, compile_windows=windows | {"compile_warm_s": [(200.1, 201.0)]}))
+    process._subtract_standing(Outcome(found, compile_windows=windows | {"compile_warm_s": [(200.1, 201.0)]}))
+    process.close()
     assert found.metrics == {"compile_cold_s": 1.0, "tuning_s": 1.0, "compile_warm_s": pytest.approx(0.6)}
     assert found.details == {"stood_s": 1.0, "stood_tuning_s": 1.0, "stood_warm_s": 0.15}
-
-
-@pytest.mark.slow
-def test_cells_of_one_server_compile_cold_and_like_a_fresh_one():
-    # No probing of the CPU's instructions, which would take ten seconds of the test's time.
-    environ = {**os.environ, SKIP_VARIABLE: "1", "PYTHONPATH": str(ROOT)}
-
-    def answered(process):
-        process.pump()
-        if process.asks:
-            process.grant()
-        return process.finished
-
-    def measured(launcher):
-        process = CellProcess(cell(), Settings(rounds=5, timeout_s=200), launcher, environ)
-        try:
-            wait_until(lambda: answered(process), 200)
-        finally:
-            found = process.close().measurement
-        assert list(processes_with_token(process._token)) == []
-        assert found.status is Status.PASS, (found.failure, found.log_tail)
-        assert (found.metrics["graphs"], found.details["held_s"].keys()) == (1, {"device", "measure"})
-        assert found.metrics["compile_cold_s"] > 0.5
-        return found
-
-    with closing(Launcher(environ, Preload("cpu", ["transformers"]))) as forking, closing(Launcher(environ)) as fresh:
-        wait_until(lambda: forking.is_ready, 200)
-        first, second, spawned = map(measured, (forking, forking, fresh))
-    assert (first.program_id, first.environment_id) == (second.program_id, second.environment_id)
-    # A cache that the first one left would make the second compile in a fraction of the time.
-    assert second.metrics["compile_cold_s"] > 0.4 * first.metrics["compile_cold_s"]
-    assert spawned.program_id == first.program_id
-    for name in ("graphs", "graph_breaks", "kernels_generated", "eager_peak_bytes", "compiled_peak_bytes"):
-        assert spawned.metrics.get(name) == first.metrics.get(name), name
 
 
 def test_a_cell_whose_server_died_is_closed_and_another_cannot_start(temp):

@@ -18,7 +18,6 @@ from tests.collector.processes import (
     Script,
     children,
     dead,
-    processes_with,
     serving,
     state,
     wait_until,
@@ -66,13 +65,6 @@ def test_a_process_has_exactly_the_environment_that_was_asked_for(script, kind):
     told = found.result()
     assert told.pop("WAVE") is (kind == "fork"), "only a forked one begins with what its server has imported"
     assert told == found.given | {"LARGE": 100_000} | (added if kind == "fork" else {})
-
-
-def test_a_process_keeps_to_its_cores_and_to_all_without_a_wish(script):
-    code = "import json, os; print(json.dumps(sorted(os.sched_getaffinity(0))))"
-    here = sorted(os.sched_getaffinity(0))
-    assert script(code, cores=here[-1:]).result() == here[-1:]
-    assert script(code).result() == here
 
 
 #: Starts a program with no environment in a session of its own, by way of a process that ends at once; prints its number.
@@ -209,13 +201,13 @@ def test_a_server_that_dies_or_hangs_while_it_starts_is_given_up(tmp_path):
 def test_a_server_closed_while_it_imports_leaves_no_process(tmp_path):
     code = "import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep(600)\n"
     (tmp_path / "endless.py").write_text(code)
-    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": f"{write_hook(tmp_path, torch=False)}:{ROOT}"}
+    environ = {**os.environ, VARIABLE: TOKEN, "PYTHONPATH": f"{write_hook(tmp_path, torch=False)}:{ROOT}"}
     launcher = Launcher(environ, Preload("nowhere", ["endless"]))
     wait_until((tmp_path / "begun").exists, 60)
     assert not launcher.is_ready
     launcher.close()
     assert dead(launcher.pid)
-    assert processes_with(f"TMPDIR={tmp_path}") == []
+    assert list(processes_with_token(TOKEN)) == []
 
 
 #: A run with four cells: a working one, a stopped one, one with a child that left its session, and one that left a child with

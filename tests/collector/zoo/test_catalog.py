@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from collector.usage_errors import ZooError
-from collector.vocabulary import DTYPES, Phase
+from collector.vocabulary import Phase
 from collector.zoo.registry import all_models, find, select
 from collector.zoo.spec import MissingPackageError, ModelSpec, require
 
@@ -17,11 +17,7 @@ MODELS = all_models()
 def test_a_spec_is_complete_and_says_what_it_does_not_support():
     assert len(set(map(str, MODELS))) == len(MODELS)
     for spec in MODELS:
-        assert spec.input_note, spec
-        assert "torch" in spec.needs
-        assert Phase.INFERENCE in spec.phases
         assert all(sizes["cuda"] >= 1 for sizes in spec.batch_sizes.values())
-        assert set(spec.dtypes) <= set(DTYPES)
         module, _, function = spec.builder.partition(":")
         assert f"def {function}(" in (ROOT / Path(*module.split(".")).with_suffix(".py")).read_text()
         if not spec.supports(Phase.INFERENCE, "cpu"):
