@@ -106,3 +106,5 @@ def test_what_this_and_another_torch_know_is_told_from_the_table():
     assert living_name(NEW, {OLD}) == living_name(OLD, {OLD}) == OLD
     if HERE >= SPLIT:
         assert resolve(overrides={OLD: "pingpong"}).options == {NEW: "pingpong"}
+    found = resolve(overrides={"autotune_fallback_to_aten": True, "max_autotune": True})
+    assert set(found.ignored) == ({"autotune_fallback_to_aten"} if HERE >= (2, 8) else set())

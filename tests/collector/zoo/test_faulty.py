@@ -137,6 +137,7 @@ def test_each_ends_in_its_own_status_with_what_is_needed_to_act(outcomes, name):
 def test_nothing_is_left_of_any_of_them_but_a_trace_that_was_asked_for(outcomes):
     found, files, processes = outcomes
     assert (files, processes) == ([], [])
+    assert len(found["floods_of_output"].log_tail) <= 8 * 1024
     healthy = found["healthy"]
     assert healthy.metrics["compiled_ms"] > 0
     assert healthy.details["trace"].endswith(f"traces/{healthy.cell.cell_id}")
