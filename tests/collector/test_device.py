@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from collector.device import device_named
+from collector.device import device_here, device_named
+from collector.machine.environment import cpu_name
 from collector.machine.health import LITTLE_MEMORY
 
 
@@ -74,6 +75,19 @@ def test_facts_name_the_gpu_and_a_device_that_is_not_here_has_none(monkeypatch):
         assert not device_named(name).is_here()
         with pytest.raises(RuntimeError, match=f"torch finds no {name} here"):
             device_named(name).facts()
+
+
+@pytest.mark.parametrize("name", ["xpu", "mps"])
+def test_what_is_here_is_taken_and_named(name, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(name))
+    properties = SimpleNamespace(name="A GPU", total_memory=80, driver_version="1.6")
+    monkeypatch.setattr(torch.xpu, "get_device_properties", lambda _: properties)
+    assert device_here() == name
+    assert device_named(name).facts()["gpu"] == ("A GPU" if name == "xpu" else f"{cpu_name()} (mps)")
+    answers = [device_named(name).idle_probe(0.0), device_named(name).yardstick(), device_named(name).peak(int)]
+    assert answers == [None] * 3
 
 
 @pytest.mark.gpu

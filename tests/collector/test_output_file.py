@@ -5,8 +5,6 @@ import json
 import os
 import random
 import stat
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -15,7 +13,6 @@ from collector.bundle import BundleWriter, check_bundle, read_bundle
 from collector.output_file import write_output
 from collector.usage_errors import BundleError
 from collector.vocabulary import Status
-from tests.collector.processes import ROOT
 from tests.factories import ENVIRONMENT, at, cell, failing, header, passing, write_bundle
 
 
@@ -152,27 +149,6 @@ def test_the_plan_and_the_lock_are_there_as_soon_as_the_run_is(tmp_path):
         BundleWriter.reopen(writer.path, at(1))
     writer.abandon()
     assert read_bundle(writer.path).planned == CELLS
-
-
-def test_a_killed_process_leaves_no_lock_and_its_children_inherit_none(open_one):
-    code = (
-        "import pathlib, subprocess, sys\n"
-        "from collector.bundle import BundleWriter\n"
-        "kept, _ = BundleWriter.reopen(pathlib.Path(sys.argv[1]), '2026-08-01T03:00:00+00:00')\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        "print(child.pid, flush=True); child.wait()\n"
-    )
-    command = [sys.executable, "-c", code, str(open_one)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
-        child = int(process.stdout.readline())
-        try:
-            with pytest.raises(BundleError, match="another process"):
-                BundleWriter.reopen(open_one, at(1))
-            process.kill()
-            process.wait()
-            BundleWriter.reopen(open_one, at(2))[0].abandon()
-        finally:
-            os.kill(child, 9)
 
 
 @pytest.mark.parametrize(

@@ -198,18 +198,6 @@ def test_a_server_that_dies_or_hangs_while_it_starts_is_given_up(tmp_path):
     assert dead(launcher.pid)
 
 
-def test_a_server_closed_while_it_imports_leaves_no_process(tmp_path):
-    code = "import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep(600)\n"
-    (tmp_path / "endless.py").write_text(code)
-    environ = {**os.environ, VARIABLE: TOKEN, "PYTHONPATH": f"{write_hook(tmp_path, torch=False)}:{ROOT}"}
-    launcher = Launcher(environ, Preload("nowhere", ["endless"]))
-    wait_until((tmp_path / "begun").exists, 60)
-    assert not launcher.is_ready
-    launcher.close()
-    assert dead(launcher.pid)
-    assert list(processes_with_token(TOKEN)) == []
-
-
 #: A run with four cells: a working one, a stopped one, one with a child that left its session, and one that left a child with
 #: nothing of the cell in it.
 RUN = """
