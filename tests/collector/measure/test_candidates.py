@@ -1,4 +1,4 @@
-"""When candidates of autotuning are compiled, in which order, and where."""
+"""When candidates of autotuning are compiled, and where."""
 
 import os
 import sys
@@ -6,35 +6,10 @@ import threading
 import time
 from types import ModuleType
 
-import pytest
 from torch._inductor import config
 
 from collector.measure import candidates
 from collector.measure.candidates import MainThread, compile_candidates_beside, others_in
-
-
-@pytest.fixture
-def select(monkeypatch):
-    """A stand-in for Inductor's module: a candidate tells when it was compiled, and `go` lets a wait for candidates end."""
-    go = threading.Event()
-
-    class AlgorithmSelectorCache:
-        def make_precompile_fn(self, choices):
-            def wait():
-                return go.wait(10)
-
-            wait.precompile_key = "a key"
-            return wait
-
-    class TritonTemplateCaller:
-        def precompile(self):
-            return time.monotonic()
-
-    module = ModuleType("torch._inductor.select_algorithm")
-    vars(module).update(AlgorithmSelectorCache=AlgorithmSelectorCache, TritonTemplateCaller=TritonTemplateCaller, go=go)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    with config.patch(compile_threads=1):
-        yield module
 
 
 def in_threads(work, count=1):
@@ -49,19 +24,31 @@ def join(threads):
         thread.join(20)
 
 
-def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(select, monkeypatch, tmp_path):
-    main_thread, ends, at_once = MainThread(), [], []
+def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(monkeypatch, tmp_path):
+    main_thread, go, ends, at_once = MainThread(), threading.Event(), [], []
 
-    def compiled(_):
-        at_once.append(1)
-        time.sleep(0.05)
-        ends.append(len(at_once))
-        at_once.pop()
+    class AlgorithmSelectorCache:
+        def make_precompile_fn(self, choices):
+            def wait():
+                return go.wait(10)
 
-    monkeypatch.setattr(select.TritonTemplateCaller, "precompile", compiled)
+            wait.precompile_key = "a key"
+            return wait
+
+    class TritonTemplateCaller:
+        def precompile(self):
+            at_once.append(1)
+            time.sleep(0.05)
+            ends.append(len(at_once))
+            at_once.pop()
+
+    module = ModuleType("torch._inductor.select_algorithm")
+    vars(module).update(AlgorithmSelectorCache=AlgorithmSelectorCache, TritonTemplateCaller=TritonTemplateCaller)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(config, "compile_threads", 1)
     compile_candidates_beside(main_thread)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "candidates"))
-    candidate, wait = select.TritonTemplateCaller(), select.AlgorithmSelectorCache().make_precompile_fn([])
+    candidate, wait = TritonTemplateCaller(), AlgorithmSelectorCache().make_precompile_fn([])
     assert others_in(tmp_path / "candidates") == 0
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: 1)
@@ -76,7 +63,7 @@ def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(select, 
     waiting = in_threads(wait)
     join(threads)
     assert ends == [1, 1, 1, 1], "somebody waits for candidates: one at a time"
-    select.go.set()
+    go.set()
     join(waiting)
     threads = in_threads(candidate.precompile)
     time.sleep(0.1)

@@ -142,24 +142,22 @@ def test_times_and_decisions_of_operations_are_shared_and_never_replaced(process
     assert third.keep()["operations_new"] == 0
 
 
-class Autotuner:
-    filename = "/somewhere/else/ab/cab.py"
-
-    def __init__(self, *launchers, candidates="four"):
-        self.launchers, self.save_cache_hook = launchers, AutotuneCache(candidates).save
-
-    def benchmark_all_configs(self, *arguments):
-        return "timed", arguments
-
-    def coordinate_descent_tuning(self, launcher, *arguments):
-        return "tuned", launcher, arguments
-
-
 @pytest.fixture
-def autotuner(monkeypatch):
+def autotuner():
     """Inductor's class in small, with a choice of coordinate descent laid for one file and another choice for a second one."""
-    for name in ("benchmark_all_configs", "coordinate_descent_tuning"):
-        monkeypatch.setattr(Autotuner, name, getattr(Autotuner, name))
+
+    class Autotuner:
+        filename = "/somewhere/else/ab/cab.py"
+
+        def __init__(self, *launchers, candidates="four"):
+            self.launchers, self.save_cache_hook = launchers, AutotuneCache(candidates).save
+
+        def benchmark_all_configs(self, *arguments):
+            return "timed", arguments
+
+        def coordinate_descent_tuning(self, launcher, *arguments):
+            return "tuned", launcher, arguments
+
     laid = {"XBLOCK": 64, "num_warps": 4, "num_stages": 1, "found_by_coordesc": True, "configs_hash": "four"}
     keep_choices(Autotuner, {"ab/cab.py": laid, "ab/other.py": laid | {"found_by_coordesc": False}})
     return Autotuner

@@ -27,10 +27,6 @@ def test_a_spec_is_complete_and_says_what_it_does_not_support():
     assert not spec.supports(Phase.TRAINING, "cuda")
     with pytest.raises(ZooError, match="s/m is not measured in training, only in inference"):
         spec.batch_size(Phase.TRAINING, "cuda")
-    spec = find("torchbench", "vision_maskrcnn")
-    assert spec.supports(Phase.INFERENCE, "cuda", "float16")
-    assert not spec.supports(Phase.INFERENCE, "cuda", "bfloat16")
-    assert find("timm", "mobilevit_s").supports(Phase.INFERENCE, "cuda", "bfloat16")
 
 
 @pytest.mark.parametrize(
