@@ -26,12 +26,6 @@ def test_all_that_was_written_is_read_back_from_one_compressed_file(tmp_path):
     assert write_bundle(tmp_path / "again", header("r1"), measured).read_bytes() == path.read_bytes()
 
 
-@pytest.fixture
-def open_one(tmp_path):
-    measured = [passing(CELLS[0], rounds=2, details={}), failing(CELLS[1])]
-    return write_bundle(tmp_path, header("r1"), measured, closed=False)
-
-
 def test_a_broken_compressed_bundle_is_damaged_and_keeps_its_lines(tmp_path):
     path = write_bundle(tmp_path, header("r1"), [passing(cell(f"m{number}")) for number in range(40)])
     whole = path.read_bytes()
@@ -54,10 +48,11 @@ def test_a_broken_compressed_bundle_is_damaged_and_keeps_its_lines(tmp_path):
         b'"device": "cpu", "batch_size": 1e999, "config": {}}, "status": "pass", "started_at": "", "wall_s": 1}',
     ],
 )
-def test_a_line_that_is_no_record_is_damage_and_the_rest_is_read(open_one, line):
-    first, *lines = open_one.read_bytes().splitlines()
-    open_one.write_bytes(b"\n".join([first, line, *lines]) + b"\n")
-    found = read_bundle(open_one)
+def test_a_line_that_is_no_record_is_damage_and_the_rest_is_read(tmp_path, line):
+    path = write_bundle(tmp_path, header("r1"), [passing(CELLS[0]), failing(CELLS[1])], closed=False)
+    first, *lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([first, line, *lines]) + b"\n")
+    found = read_bundle(path)
     assert len(found.measurements) == 2
     (damage,) = found.damage
     assert damage.startswith("line 2 is not a record")

@@ -81,17 +81,12 @@ class FakeNvml:
         return ask
 
 
-@pytest.fixture
-def read(monkeypatch):
-    def reading(nvml, gpu="GPU-1"):
+def test_a_gpu_tells_what_its_driver_knows_and_no_more(monkeypatch):
+    def watcher(nvml, gpu="GPU-1"):
         monkeypatch.setitem(sys.modules, "pynvml", nvml)
-        return Watcher(gpu).read()
+        return Watcher(gpu)
 
-    return reading
-
-
-def test_a_gpu_tells_what_its_driver_knows_and_no_more(read, monkeypatch):
-    found = read(FakeNvml())
+    found = watcher(FakeNvml()).read()
     assert found.pop("load1") >= 0
     assert found == {
         "sm_mhz": 1980,
@@ -101,16 +96,14 @@ def test_a_gpu_tells_what_its_driver_knows_and_no_more(read, monkeypatch):
         "clocks_held_by": ["idle", "power_cap", "hardware_thermal"],
         "processes": 3,
     }
-    less = read(FakeNvml("nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses"))
-    assert set(less) == {"load1", "sm_mhz", "memory_mhz", "temperature_c", "clocks_held_by"}
+    less = watcher(FakeNvml("nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses"))
+    assert set(less.read()) == {"load1", "sm_mhz", "memory_mhz", "temperature_c", "clocks_held_by"}
     for nvml in (None, FakeNvml("nvmlInit"), FakeNvml("nvmlDeviceGetHandleByUUID")):
-        assert set(read(nvml)) == {"load1"}
-    assert set(read("no library", None)) == {"load1"}  # on a CPU
-    read = []
-    for nvml in (FakeNvml(), FakeNvml("nvmlDeviceGetTotalEnergyConsumption"), None):
-        monkeypatch.setitem(sys.modules, "pynvml", nvml)
-        read.append(Watcher("GPU-1").energy_mj)
-    assert (read[0](), *read[1:]) == (987_654_321, None, None)
+        assert set(watcher(nvml).read()) == {"load1"}
+    assert set(watcher("no library", None).read()) == {"load1"}  # on a CPU
+    assert watcher(FakeNvml()).energy_mj() == 987_654_321
+    for nvml in (FakeNvml("nvmlDeviceGetTotalEnergyConsumption"), None):
+        assert watcher(nvml).energy_mj is None
     readings = [{"clocks_held_by": ["idle", "application_clocks"]}, {"load1": 1.0}, {"clocks_held_by": ["power_cap"]}]
     assert throttled(readings) == ["power_cap"]
     assert throttled(readings[:2]) == []

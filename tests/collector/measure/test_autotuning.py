@@ -16,11 +16,10 @@ Launcher = namedtuple("Launcher", ["config"])
 Candidate = namedtuple("Candidate", ["name", "description"])
 
 
-@pytest.fixture
-def autotuner(monkeypatch):
-    """A class with the methods in which Inductor chooses a Triton kernel's configuration."""
-
+def test_the_fastest_configuration_and_the_winner_are_kept(monkeypatch):
     class Autotuner:
+        """With the methods in which Inductor chooses a Triton kernel's configuration."""
+
         def __init__(self, timings, better=None):
             self.timings, self.better = timings, better
             self.inductor_meta = {"kernel_name": "triton_poi_fused_0"}
@@ -33,17 +32,13 @@ def autotuner(monkeypatch):
 
     monkeypatch.setattr(autotuning, "_choices", [])
     autotuning.watch_kernels(Autotuner)
-    return Autotuner
-
-
-def test_the_fastest_configuration_and_the_winner_are_kept(autotuner, monkeypatch):
     started, better = Launcher("XBLOCK: 64"), Launcher("XBLOCK: 32")
-    assert autotuner({}).coordinate_descent_tuning(started, 1) is started
-    assert autotuner({}).benchmark_all_configs() == {}  # what cannot be recorded breaks nothing
+    assert Autotuner({}).coordinate_descent_tuning(started, 1) is started
+    assert Autotuner({}).benchmark_all_configs() == {}  # what cannot be recorded breaks nothing
     assert autotuning.results() == {}
-    assert autotuner({}, better).coordinate_descent_tuning(started, 1) is better
+    assert Autotuner({}, better).coordinate_descent_tuning(started, 1) is better
     timings = {Launcher("XBLOCK: 64"): 0.5, Launcher("XBLOCK: 128"): 0.25, Launcher("XBLOCK: 256"): float("inf")}
-    assert autotuner(timings).benchmark_all_configs("argument") is timings
+    assert Autotuner(timings).benchmark_all_configs("argument") is timings
     assert autotuning.results()["autotuned"] == [
         ["triton_poi_fused_0", 0, "XBLOCK: 32 (coordinate descent)", None],
         ["triton_poi_fused_0", 3, "XBLOCK: 128", 0.25],

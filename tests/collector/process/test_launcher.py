@@ -1,4 +1,4 @@
-"""Processes that a launcher starts, how its server ends, and that a run which dies leaves none that bears its token."""
+"""Processes that a launcher starts, what they are told, how its server ends, and that a run which dies leaves none behind."""
 
 import os
 import signal
@@ -38,7 +38,6 @@ def folder(tmp_path_factory, kind):
 
 @pytest.fixture(scope="module")
 def launcher(folder, kind):
-
     with serving(folder, kind) as found:
         yield found
     assert dead(found.pid)
