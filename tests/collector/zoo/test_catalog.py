@@ -23,8 +23,9 @@ def test_a_spec_is_complete_and_says_what_it_does_not_support():
         if not spec.supports(Phase.INFERENCE, "cpu"):
             with pytest.raises(ZooError, match=r"not measured on cpu in inference: .*CPU"):
                 spec.batch_size(Phase.INFERENCE, "cpu")
-    spec = ModelSpec("s", "m", "a:b", {Phase.INFERENCE: {"cuda": 1}}, "")
+    spec = ModelSpec("s", "m", "a:b", {Phase.INFERENCE: {"cuda": 1}}, "", dtypes=("float16",))
     assert not spec.supports(Phase.TRAINING, "cuda")
+    assert [spec.supports(Phase.INFERENCE, "cuda", dtype) for dtype in ("float16", "bfloat16")] == [True, False]
     with pytest.raises(ZooError, match="s/m is not measured in training, only in inference"):
         spec.batch_size(Phase.TRAINING, "cuda")
 
