@@ -18,17 +18,13 @@ from collector.vocabulary import Stage, Status
 NO_MEMORY = [
     "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.18 GiB of which 10.69 MiB is free.",
     "cuMemCreate failed: CUDA_ERROR_OUT_OF_MEMORY",
-    "cudaErrorMemoryAllocation: cudaMalloc failed",
     "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
     "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
     "CUDA error: insufficient resources when calling `cusparseCreate(&handle)`: CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
-    "cuFFT error: CUFFT_ALLOC_FAILED",
-    "hipErrorOutOfMemory",
     "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
     "Native API failed. Native API returns: 38 (UR_RESULT_ERROR_OUT_OF_HOST_MEMORY)",
     "[enforce fail at alloc_cpu.cpp:119] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
     "[enforce fail at alloc_cpu.cpp:83] data. DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.",
-    "std::bad_alloc",
     "[Errno 12] Cannot allocate memory",
 ]
 #: Mostly a lack of memory, where there is none.
@@ -37,9 +33,6 @@ AMBIGUOUS = [
     "CUDA error: CUBLAS_STATUS_INTERNAL_ERROR when calling `cublasSgemm( handle, opa, opb, m, n, k)`",
     "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
     "GET was unable to find an engine to execute this computation",
-    "cuFFT error: CUFFT_INTERNAL_ERROR",
-    "cuFFT error: CUFFT_SETUP_FAILED",
-    "CURAND_STATUS_INITIALIZATION_FAILED",
     "NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
 ]
 #: No lack of memory, whatever is free.

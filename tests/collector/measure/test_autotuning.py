@@ -53,6 +53,13 @@ def test_the_fastest_configuration_and_the_winner_are_kept(monkeypatch):
         monkeypatch.setattr(autotuning, "_choices", [("mm", 3, chosen, ms)])
         is_same = autotuning.results()["autotuned_id"] == found["autotuned_id"]
         assert is_same == (chosen == "mm"), "equal choices have equal hashes whatever they took"
+    from torch._inductor import select_algorithm
+
+    monkeypatch.setattr(autotuning, "_listening", False)
+    monkeypatch.setattr(autotuning, "watch_kernels", lambda autotuner: None)
+    monkeypatch.setattr(select_algorithm.get_algorithm_selector_cache(), "feedback_saver_fns", told := [])
+    autotuning.listen()
+    assert autotuning.note_operation in told
 
 
 @pytest.fixture
