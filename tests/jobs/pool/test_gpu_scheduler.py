@@ -78,14 +78,6 @@ def pids_of(stage, number, event, name="-"):
     return [line.pid for line in lines if (line.number, line.event, line.name) == (number, event, name)]
 
 
-def test_who_is_killed_while_it_holds_the_device_frees_it(stage):
-    with when(lambda: pids_of(stage, 1, "tick", "measure")) as killed:
-        outcomes, trace = stage.play(["measure:60", "work:0.1,measure:0.1", "tune:0.1,device:0.1,measure:0.1"], 3)
-    assert len(killed) == 1
-    assert statuses(outcomes) == {1: Status.CRASHED, 2: Status.PASS, 3: Status.PASS}
-    assert Counter(span.name for span in trace.spans) == {"work": 1, "measure": 2, "tune": 1, "device": 1}
-
-
 def test_jobs_of_another_server_share_the_device_and_are_their_own(stage):
     steps = "work:0.1,measure:0.2,work:0.1"
     scheduler = stage.scheduler([acted(steps, 1), acted(steps, 2)], slot(3))
@@ -125,30 +117,10 @@ def test_a_signal_while_a_cell_starts_or_ends_leaves_nothing(target, stage, monk
     assert servers() == list(temp.iterdir()) == []
 
 
-def test_an_interrupted_run_says_what_its_cells_did(stage):
-    told = []
-    scripts = ["stage:compile,work:9", "stage:eager,needs:20/4,device:0.05,work:9"]
-    cells = [acted(script, number, "cuda") for number, script in enumerate(scripts, 1)]
-    pool = Pool([stage.scheduler(cells, slot(2, memory_bytes=1e11))], notice=told.append)
-    wait = pool._wait
-
-    def interrupted():
-        wait()
-        if any("GB" in process.describe() for scheduler in pool._schedulers for process in scheduler.active):
-            raise KeyboardInterrupt
-
-    pool._wait = interrupted
-    with pytest.raises(KeyboardInterrupt):
-        list(pool.run())
-    head, compiling, in_eager = told
-    assert head == "under way:"
-    assert compiling.endswith("in compile (0 s)")
-    assert in_eager.endswith("in eager (0 s, keeps 4.0 GB)")
-
-
 @pytest.mark.parametrize(
     ("first", "script", "event", "name"),
     [
+        ("measure", "work:0.2,measure:9", "tick", "measure"),  # it holds the device
         ("tune", "work:0.2,measure:9", "ask", "measure"),  # it waits
         ("measure", "work:9", "tick", "work"),  # it stands
     ],

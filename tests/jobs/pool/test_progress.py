@@ -4,44 +4,11 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from rich.console import Console
 
 from collector.vocabulary import Config, Failure, Stage, Status
-from jobs.pool.session import RunProgress, describe
+from jobs.pool.session import RunProgress
 from tests.factories import cell, failing, passing
-
-SIZE = {"batch_size": 8, "length": 64, "compiled_ms": 2.2, "static_ms": 2.0}
-
-
-def test_every_cell_is_one_line_with_counts_and_time_left():
-    console = Console(file=io.StringIO(), width=60)
-    progress = RunProgress(console, total=2)
-    progress.took(passing(cell("bert")))
-    progress.took(failing(cell("gpt2")))
-    first, second = console.file.getvalue().strip().splitlines()
-    assert first.startswith("[1/2] huggingface/bert inference bfloat16 cuda bs8 default  pass")
-    assert "0 failing" in first
-    assert second.startswith("[2/2] huggingface/gpt2")
-    assert "fail_to_compile: no kernel fits" in second
-    assert second.endswith("1 failing, 0 s left)")
-
-
-@pytest.mark.parametrize(
-    ("metrics", "details", "text"),
-    [
-        (
-            {"speedup": 1.5, "device_speedup": 1.25, "compiled_ms": 0.12345, "compile_cold_s": 9.87},
-            {"repeated": "why"},
-            "pass  1.50x  device 1.25x  0.123 ms  compile 9.9 s  repeated (why)",
-        ),
-        ({"compile_cold_s": 3.21}, {"only": "code", "same_code_as": "n1"}, "pass  compile 3.2 s  same code as n1"),
-        ({"speedup": 1.5}, {"checked_by": "cosine"}, "pass (checked by cosine)  1.50x"),
-        ({"recompiles": 1.0}, {"sizes": [SIZE]}, "pass  batch 8, length 64: 1.10x static  1 recompile"),
-    ],
-)
-def test_a_pass_is_told_by_the_figures_that_were_measured(metrics, details, text):
-    assert describe(passing(cell(), metrics=metrics, details=details)) == text
 
 
 def test_an_error_is_no_markup_and_cannot_steer_the_terminal():

@@ -11,7 +11,6 @@ from collector.bundle import BundleWriter
 from collector.settings import Settings
 from collector.usage_errors import ConfigError
 from collector.vocabulary import NOT_APPLICABLE, Config, Status
-from jobs.plan.spared_cells import copy_for
 from jobs.pool.resuming import check_testbed, find_night
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import at, cell, failing, header, passing, write_bundle
@@ -88,15 +87,6 @@ def test_a_cell_is_measured_again_where_another_outcome_is_possible(status, tmp_
     if found:
         assert left(found) == [CELLS[1]]
     assert find_run(tmp_path, "r1") is None
-
-
-def test_a_lost_copy_is_something_to_do(tmp_path):
-    pair = [cell("bert", Config(template="cudagraphs")), cell("bert", Config(mode="reduce-overhead"))]
-    first = passing(pair[0])
-    write_bundle(tmp_path, header("r1", asked=ASKED), [first], planned=pair)
-    found = find_run(tmp_path, "r1")
-    work = found.work(found.contents)
-    assert (work.cells, work.copies) == ([], [copy_for(pair[1], first)])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,9 +15,9 @@ from collector.process.outcome import Outcome
 from collector.settings import BackendFlags, Settings
 from collector.vocabulary import Config, Status
 from jobs.plan.spared_cells import Work
-from jobs.pool.gpu_scheduler import GpuScheduler, LostDeviceError
+from jobs.pool.gpu_scheduler import LostDeviceError
 from jobs.pool.resuming import find_night
-from jobs.pool.runner import DeviceRun, make_header, measure_devices, now, record
+from jobs.pool.runner import DeviceRun, make_header, measure_devices, record
 from jobs.pool.testbeds import Testbed
 from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames
 from tests.collector.processes import servers
@@ -116,17 +115,6 @@ def test_every_device_writes_its_own_bundle(night):
     assert night.left() == {}
 
 
-def test_cells_of_a_gpu_share_what_the_run_keeps_beside_its_bundle(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    night = Night(Path())
-    run = night.device_run("a", [acted("work:0.1", 1, "cuda")], facts={**FACTS, "device": "cuda"})
-    settings = []
-    began = GpuScheduler._begin
-    monkeypatch.setattr(GpuScheduler, "_begin", lambda self, job: (settings.append(job.settings), began(self, job))[1])
-    night.measure([run], PLAY_HEALTH="")
-    assert [item.shared_tuning for item in settings] == [str(tmp_path / "runs" / "a.choices")]
-
-
 def test_what_the_budget_leaves_of_each_device_is_what_is_left(night, monkeypatch):
     parts = [[acted("work:0.4", 10 * device + number) for number in (1, 2, 3)] for device in (1, 2)]
     # The budgets are over once both cells have begun, and the clock stands still until then.
@@ -146,24 +134,6 @@ def test_without_time_only_copies_of_earlier_outcomes_are_written(night):
     assert found.measurements == night.heard == [copy]
     assert found.finished_at is not None
     assert read_log(night.log) == servers() == []
-
-
-def test_an_interrupted_night_leaves_all_its_bundles_open(night):
-    def interrupt(_):
-        raise KeyboardInterrupt
-
-    parts = [[acted("work:0.1", 1), acted("work:9", 2)], [acted("work:9", 3)]]
-    runs = [night.device_run(name, cells) for name, cells in zip("ab", parts, strict=True)]
-    with pytest.raises(KeyboardInterrupt):
-        night.measure(runs, interrupt)
-    assert [notice.startswith("used ") for notice in night.notices] == [True, True]
-    assert sorted(path.name for path in night.runs.iterdir()) == ["a.jsonl", "b.jsonl"]
-    assert night.left() == {"a": parts[0][1:], "b": parts[1]}
-    assert servers() == []
-    # Nobody holds their locks any more.
-    for path in sorted(night.runs.iterdir()):
-        writer, _ = BundleWriter.reopen(path, now())
-        writer.abandon()
 
 
 def test_servers_that_keep_dying_end_the_night_and_leave_it_to_be_resumed(night):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from unittest.mock import Mock
 
 import pytest
 
@@ -15,13 +14,12 @@ from collector.machine.toolchain import SKIP_VARIABLE
 from collector.settings import Settings
 from collector.usage_errors import ConfigError
 from collector.vocabulary import Config
-from collector.zoo.registry import select
 from jobs.plan.shards import group_of
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.resuming import find_night
-from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers, last_testbeds, likely_models, preload_for
+from jobs.pool.testbeds import Testbed, find_testbeds, last_testbeds
 from jobs.pool.testbeds import testbeds_of as find_again
-from jobs.requested_options import ExecutionOptions, RequestedOptions, Selection
+from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import cell, header, passing, write_bundle
 from tests.jobs.acting import CORES, PLAYER
 from tests.jobs.pool.test_device_slots import TWO, play_driver
@@ -42,38 +40,8 @@ def two_gpus(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def test_the_fork_server_of_each_slot_begins_before_the_plan_is_made(two_gpus, monkeypatch):
-    started = []
-    monkeypatch.setattr("jobs.pool.testbeds.Launcher", lambda *how: started.append(how) or Mock(is_kept=False))
-    models = select(patterns=["BertForMaskedLM"])
-    found = find_testbeds(None, ExecutionOptions(gpus="all"), serve=True, models=models)
-    assert [environ["CUDA_VISIBLE_DEVICES"] for environ, _, _ in started] == ["GPU-aaaa", "GPU-bbbb"]
-    assert [cores for _, _, cores in started] == [testbed.slot.cores[0] for testbed in found]
-    imports = preload_for([cell("BertForMaskedLM")], "cuda")
-    assert {preload for _, preload, _ in started} == {imports}
-    servers = [testbed.launcher for testbed in found]
-    for testbed in found:
-        testbed.import_for([cell("BertForMaskedLM")])
-        testbed.launcher.import_also.assert_called_once_with(imports)
-    with keeping_servers(found):
-        assert not any(server.close.called for server in servers) and all(server.is_kept for server in servers)
-    assert all(server.close.called and not server.is_kept for server in servers)
-
-
 def indexes(testbeds):
     return [testbed.environment.get("gpu_index") for testbed in testbeds]
-
-
-def test_the_models_of_a_run_are_known_before_torch_is(two_gpus, monkeypatch):
-    def likely(**selection):
-        return [str(spec) for spec in likely_models(Selection(**selection), ["modern/unet"])]
-
-    assert likely() == likely(device="cuda") == ["modern/unet"]
-    assert likely(models=("ViTTiny*",)) == ["huggingface/ViTTinyForImageClassification"]
-    assert likely(device="cpu") == likely(everything=True) == likely(models_file="models.toml") == []
-    assert likely(models=("nothing like it",)) == []
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert likely() == []
 
 
 def test_every_gpu_is_a_testbed_of_its_own_and_the_first_is_the_default(two_gpus):

@@ -70,15 +70,6 @@ def test_cores_and_gpu_are_watched_until_the_driver_answers_no_more(kernel, monk
     assert (found.cores_busy, found.cores, found.workers) == (0.75, 2, 2)
 
 
-def test_what_nobody_tells_is_left_out(kernel, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    with UsageMeter("GPU-1", [7], 1) as meter:
-        meter._thread.join(10)
-    found = seen(meter, monkeypatch)
-    assert set(found.to_json()) == {"seconds", "workers", "cores", "working", "waiting", "standing"}
-    assert str(found) == "10 s: the worker 0 % at work, 0 % waiting for the device, 0 % standing still"
-
-
 def test_the_time_of_the_workers_is_divided_into_work_waiting_and_standing(monkeypatch):
     meter = UsageMeter(None, [], 2)
     # The second one stood longer than it waited: bundles are rounded.
@@ -142,33 +133,3 @@ def test_a_device_time_longer_than_its_call_repeats_the_cell(check):
     assert judge(check, impossible) == [impossible.cell]
     assert "longer than the call" in impossible.details["disturbed"]
     assert judge(check, measure("aten", 10.0, eager_ms=10.9, compiled_kernel_ms=2.60, compiled_ms=2.57)) == []
-
-
-def test_a_slow_host_shows_in_eager_alone_and_its_process_is_repeated():
-    check = DisturbanceCheck()
-    first, second = measure("triton", 3.0, eager_ms=5.2), measure("cudagraphs", 3.0, eager_ms=3.15)
-    assert judge(check, first) == []
-    assert judge(check, second) == [first.cell]
-    assert "disturbed" not in second.details
-    assert judge(check, measure("aten", 3.0, eager_ms=3.54)) == []
-    slow = measure("max_autotune", 3.0, eager_ms=4.1)
-    assert judge(check, slow) == [slow.cell]
-    assert slow.details["disturbed"].startswith("the host was slow")
-
-
-@pytest.mark.parametrize(("right", "is_given_up"), [(0, True), (1, True), (2, False)])
-def test_repeats_for_a_slow_host_are_given_up_where_they_do_not_help(right, is_given_up):
-    def timed(config, eager_ms):
-        return measure(config, 1.0, eager_ms=eager_ms)
-
-    check = DisturbanceCheck()
-    judge(check, timed("fast", 3.0))
-    slow = [timed(str(number), 5.0) for number in range(8)]
-    assert [judge(check, one) for one in slow] == [[one.cell] for one in slow]
-    for number in range(right + 4):
-        assert not check.is_spared(slow[7].cell)
-        judge(check, timed(str(number), 3.1 if number < right else 4.0))
-    assert check.is_spared(slow[7].cell) is is_given_up
-    assert bool(judge(check, timed("one more", 5.0))) is not is_given_up
-    faster = timed("fastest", 2.0)
-    assert [cell.config.name for cell in judge(check, faster)] == ["fast"], "it is not marked, so it must be repeated"
