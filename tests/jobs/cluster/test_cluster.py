@@ -103,18 +103,6 @@ def measured_once(runs):
     return Counter(item.cell for run in runs for item in run.measurements) == Counter(CELLS)
 
 
-def test_a_lost_shard_is_measured_by_the_other_node_and_nothing_twice(measure, tmp_path):
-    runs, said = measure(PlayedCluster(dying={"beta"}))
-    assert measured_once(runs)
-    assert {run.header.night for run in runs} == {"n1"}
-    assert "left out: x: needs timm" in said
-    plan = load_plan(tmp_path / "runs" / "n1.plan.json")
-    assert (plan.cells, plan.night) == (CELLS, "n1")
-    assert sum(run.header.testbed["node"] == "beta" for run in runs) == 1
-    assert "node beta was lost (NodeDiedError): 3 cells planned again" in said
-    assert "Unschedulable" not in said
-
-
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
