@@ -1,4 +1,4 @@
-"""Comments and issues against a stand-in server on a real socket, and the page of a job: refused in a line, no token told."""
+"""Comments and issues against a stand-in server on a real socket: refused in a line, no token told."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import time
 import click
 import pytest
 
-from jobs.ci import job_url
 from jobs.github import MARKER, GitHub, GitHubError, check_pull, check_repo, put_comment
 from tests.jobs.github_server import TOKEN, Failure, github_server
-
-JOB = {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "pytorch/pytorch", "GITHUB_RUN_ID": "168"}
 
 
 @pytest.fixture
@@ -124,19 +121,6 @@ def test_a_token_goes_to_a_safe_place_or_nowhere(environ, said):
     assert said in refused(lambda: GitHub.from_environment(environ), click.UsageError)
     found = GitHub.from_environment({"GITHUB_TOKEN": f" {TOKEN} ", "GITHUB_API_URL": "https://ghe.example/api/v3/"})
     assert (found.token, found.base) == (TOKEN, "https://ghe.example/api/v3")
-
-
-@pytest.mark.parametrize(
-    ("environ", "page"),
-    [
-        ({"GITHUB_RUN_ID": "1"}, ""),
-        ({**JOB, "GITHUB_RUN_ATTEMPT": "2"}, "https://github.com/pytorch/pytorch/actions/runs/168/attempts/2"),
-        ({"CI_JOB_URL": "https://gitlab.example/-/jobs/7"}, "https://gitlab.example/-/jobs/7"),
-        ({"BUILD_URL": "https://jenkins.example/job/7/"}, "https://jenkins.example/job/7/"),
-    ],
-)
-def test_services_tell_the_page_of_a_job_in_parts_or_whole(environ, page):
-    assert job_url(environ) == page
 
 
 def test_pull_requests_are_written_as_github_writes_them():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from jobs.builds.build_environments import Listing, last_message, list_builds
+from jobs.builds.build_environments import Listing, list_builds
 from jobs.builds.build_options import BuildError, BuildOptions, parse_build
 from jobs.cli import main
 from tests.command_line import ROOT
@@ -96,28 +96,3 @@ def test_a_child_imports_only_what_its_environment_has():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-
-
-CONFLICT = """The conflict is caused by:
-    The user requested torch==9.2.0
-    synthetic-zoo 1.0 depends on torch<9
-
-To fix this you could try to:
-ERROR: ResolutionImpossible: for help visit https://pip.pypa.io/
-"""
-UV = """error: No solution found when resolving dependencies
-  cause: Because only zoo==1.0 is available and torch>=9.4.0 depends on zoo<1, we can conclude that it cannot be used.
-         And because you require torch==9.4.0, we can conclude that your requirements are unsatisfiable.
-
-  hint: Pre-releases are available
-"""
-
-
-def test_the_last_message_is_the_cause_without_hints():
-    assert last_message(CONFLICT) == (
-        "these exclude each other: The user requested torch==9.2.0; synthetic-zoo 1.0 depends on torch<9"
-    )
-    said = last_message(UV)
-    assert said.startswith("Because only zoo==1.0 is available")
-    assert said.endswith("require torch==9.4.0, we can conclude that your requirements are unsatisfiable.")
-    assert last_message("Traceback\n  File x\nImportError: no libsynthetic\n") == "ImportError: no libsynthetic"

@@ -32,22 +32,6 @@ def test_the_help_of_a_verb_ends_with_its_example_which_is_taken(verb, tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["comparr"], "inductor-watch: no command 'comparr': did you mean compare? (see inductor-watch --help)"),
-        (["compare", "one"], "inductor-watch: Missing argument 'NEW' (see inductor-watch compare --help)"),
-        (["commits", "branch", "--base", "abc"], "inductor-watch: --base needs the NAME of a branch"),
-    ],
-)
-def test_a_wrong_command_line_is_answered_with_one_line(words, said, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["inductor-watch", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith(said)
-
-
-@pytest.mark.parametrize(
     ("verb", "is_waiting", "said"),
     [
         ("compare", False, "interrupted\n"),

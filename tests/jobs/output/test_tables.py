@@ -14,7 +14,7 @@ from analysis.present import ruled_out
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from jobs.output.comparison_tables import show_comparison
-from jobs.output.tables import FittingTable, print_wrapped
+from jobs.output.tables import FittingTable
 from tests.factories import COMMIT_A, COMMIT_B, cell, failing, header, new_store, passing, write_bundle
 
 NAME = "huggingface/ResNet18ForImageClassification inference float32 cpu bs1 triton"
@@ -112,9 +112,3 @@ def test_a_limit_keeps_the_largest_changes_and_brackets_are_no_markup(shown):
 )
 def test_what_is_ruled_out_is_never_less_than_the_interval(low, high, text):
     assert ruled_out(low, high) == text
-
-
-def test_a_line_goes_on_below_where_the_terminal_ends(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "24")
-    print_wrapped("suite  model   a-note of words  (and more)", 7)
-    assert capsys.readouterr().out == "suite  model   a-note of\n       words  (and more)\n"
