@@ -16,12 +16,11 @@ from collector.settings import Settings
 from collector.vocabulary import Status
 from jobs.census import census_runs as module
 from jobs.census.census_runs import unchanged_cells
-from jobs.plan.spared_cells import SAME_CODE_AS, Known
+from jobs.plan.spared_cells import Known
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.testbeds import Testbed
 from jobs.requested_options import ExecutionOptions
 from tests.factories import cell, passing
-from tests.jobs.checking.test_check_sides import PlayedPool
 
 CELLS = [cell(f"model{number}") for number in range(12)]
 SETTINGS = Settings()
@@ -46,7 +45,19 @@ def census(monkeypatch):
     asked: list[str] = []
 
     def play(other=(), unknown=(), fails=""):
-        class Played(PlayedPool):
+        class Played:
+            def __init__(self, place, settings, started=None):
+                self.place = place
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *_):
+                pass
+
+            def find(self, cells, answers):
+                return iter(())
+
             def generate(self, cells, answers):
                 assert self.place.device_name == "H200"
                 for one in cells:
@@ -65,18 +76,6 @@ def census(monkeypatch):
 
 def carried(found):
     return [outcome.measurement.cell.model for outcome in found]
-
-
-def test_cells_of_the_same_files_are_carried_without_a_census(census):
-    asked = census()
-    found = list(unchanged_cells(CELLS, known(says_same=True), TESTBED, SETTINGS))
-    assert (carried(found), asked) == ([one.model for one in CELLS], [])
-    measurement = found[0].measurement
-    assert (measurement.status, measurement.metrics, measurement.code_id) == (Status.PASS, {}, "code of model0")
-    assert (measurement.details["only"], measurement.details[SAME_CODE_AS]) == ("code", "n1")
-    assert found[0].program == {"option": 1}
-    assert not list(unchanged_cells(CELLS, known(True, torch="2.12"), TESTBED, SETTINGS)), "another environment"
-    assert not list(unchanged_cells(CELLS, {}, TESTBED, SETTINGS))
 
 
 def test_cells_of_the_same_code_are_carried_but_for_one_in_ten(census):

@@ -126,26 +126,23 @@ class Played:
 class PlayedCensus:
     """Plays the part of `CodeCensus`: `other` are the models with other code, `unknown` those whose code is not known.
 
-    After `ends_after` answers it is interrupted, or fails where `fails` says how. `pauses` come before each answer. `left` are
-    the cores that it had to leave to others.
+    After `ends_after` answers it is interrupted, or fails where `fails` says how.
     """
 
-    def __init__(self, other=(), unknown=(), ends_after=99, fails="", on_new=None, pauses=0):
+    def __init__(self, other=(), unknown=(), ends_after=99, fails="", on_new=None):
         self.other, self.unknown, self.ends_after, self.fails = other, unknown, ends_after, fails
-        self.on_new, self.pauses, self.left, self.is_over = on_new or {}, pauses, [], False
+        self.on_new = on_new or {}
 
     def leave(self, cores):
-        self.left.append(cores)
+        pass
 
     def ask(self, cells, until):
         for number, item in enumerate(cells):
             if number == self.ends_after:
                 raise CensusError(self.fails) if self.fails else KeyboardInterrupt
-            yield from [None] * self.pauses
             cells = {"base": item, "new": self.on_new.get(item.cell_id, item)}
             sides = [self._outcome(one, side) for side, one in cells.items()]
             yield CodeAnswer(item, *sides)
-        self.is_over = True
 
     def _outcome(self, item, side):
         code_id = f"{item.model}{'-other' * (side == 'new' and item.model in self.other)}"
@@ -227,22 +224,6 @@ def test_only_other_code_is_timed_in_turn_until_it_is_decided(checked, capsys):
     assert "8 decided, 0 open, 1 regressed" in errors
 
 
-def test_a_compile_time_that_doubles_is_found_without_timing(checked):
-    played = Played(compiling={"model2": 2.0})
-    check = checked(played, count=4)
-    check.run()
-    assert {what for what, _ in played.kinds()} == {"compile"}
-    assert {model: len(played.of(model, "compile")) for model in "0123"} == {"0": 3, "1": 3, "2": 7, "3": 3}
-    report, told = answer(check)
-    assert report.counts == {"regressed": 1, "unchanged": 3}
-    assert (told.exit_code, told.same_code, told.timed) == (1, 4, 0)
-    assert [row.finding.metric for row in report.rows] == ["compile_cold_s"]
-    check.compiled[CELLS[2].cell_id] = 3
-    few = answer(check)[1]
-    said = "compile time changed in 1 cell, not yet confirmed: raise --minutes"
-    assert (few.exit_code, few.reason) == (3, said), "few rounds fail nothing"
-
-
 def test_an_undecided_shorter_compile_time_fails_nothing(checked):
     check = checked(Played(compiling={"model2": 0.5}, ends_when=lambda one: one.ended == 13), count=4)
     with pytest.raises(KeyboardInterrupt):
@@ -284,6 +265,7 @@ def test_what_the_census_decides_is_not_measured(checked, capsys):
     order = [(what, model) for _, what, model in played.turns]
     assert order.index(("time", "3")) < order.index(("compile", "1")) < order.index(("compile", "2"))
     assert played.kinds() == {("time", "3"), ("compile", "1"), ("compile", "2")}
+    assert played.neighbours == [check.census], "it stands still while another is timed"
     report, told = answer(check)
     assert (told.exit_code, told.cells, told.census, told.same_code, told.timed, told.open) == (1, 5, 2, 4, 1, 0)
     assert report.counts == {"regressed": 1, "unchanged": 4}
@@ -299,8 +281,13 @@ def test_compile_times_of_some_cells_of_equal_code_are_compared_at_the_end(check
     check.run()
     assert played.kinds() == {("compile", model) for model in "0123"}
     report, told = answer(check)
-    assert (told.exit_code, told.census) == (1, 6)
+    assert (told.exit_code, told.census, told.timed) == (1, 6, 0)
     assert report.counts == {"regressed": 1, "unchanged": 5}
+    assert [row.finding.metric for row in report.rows] == ["compile_cold_s"]
+    check.compiled[CELLS[0].cell_id] = 3
+    few = answer(check)[1]
+    said = "compile time changed in 1 cell, not yet confirmed: raise --minutes"
+    assert (few.exit_code, few.reason) == (3, said), "few rounds fail nothing"
 
 
 @pytest.mark.parametrize(
@@ -387,61 +374,3 @@ def test_without_a_census_everything_is_compiled_first(checked, capsys):
         check.run()
     assert {turn for _, turn, _ in played.turns[:16]} == {"compile"}
     assert "no census: no C compiler" in capsys.readouterr().err
-
-
-def test_other_code_is_timed_beside_the_census_on_its_share_of_the_cores(checked):
-    census = PlayedCensus(other=("model0",), unknown=("model1",), pauses=4)
-    seen = []
-    ends_when = lambda one: seen.append((census.is_over, len(one.turns)))  # noqa: E731
-    played = Played(slower={"model0": 1.2}, other=("model0",), ends_when=ends_when)
-    check = checked(played, census=census, count=5, compares_compiling=False)
-    check.run()
-    assert max(turns for is_over, turns in seen if not is_over) >= 4
-    assert played.neighbours == [census]
-    assert {0, 1} <= set(census.left)
-    assert answer(check)[0].counts == {"regressed": 1, "unchanged": 4}
-
-
-@pytest.mark.parametrize("other", ["model0", "model1"])
-def test_the_first_cell_begins_before_the_census_has_answered(checked, monkeypatch, other):
-    """On many cores, where the census takes its time; its other side is not begun for equal code."""
-    monkeypatch.setattr(rounds, "has_cores_for_all", lambda: True)
-    begun = []
-    played = Played(slower={other: 1.2}, other=(other,))
-    monkeypatch.setattr(played, "turn", lambda: iter(()))  # nothing ends before
-    check = checked(played, census=PlayedCensus(other=(other,), pauses=3), count=3, compares_compiling=False)
-    monkeypatch.setattr(played, "stage_of", lambda _: Stage.TIMING if check.answers else Stage.COMPILE)
-    take = check._take_answer
-
-    def took(found):
-        begun.append(list(played.turns))
-        take(found)
-        monkeypatch.setattr(played, "turn", lambda: Played.turn(played))
-
-    monkeypatch.setattr(check, "_take_answer", took)
-    check.run()
-    assert begun[0] == [("base", "time", "0")]
-    assert played.of("0", "time")[:2] == (["base", "new"] if other == "model0" else ["base"])
-    assert answer(check)[0].counts == {"regressed": 1, "unchanged": 2}
-
-
-def test_the_census_ends_where_most_cells_have_other_code(checked, monkeypatch, capsys):
-    monkeypatch.setattr(rounds, "_FEW_ANSWERS", 3)
-    names = [item.model for item in CELLS]
-    played, census = Played(slower={"model1": 1.2}, other=names), PlayedCensus(other=names[1:])
-    check = checked(played, census=census, count=5, compares_compiling=False)
-    check.run()
-    assert (len(check.answers), census.is_over) == (3, False)
-    assert played.kinds() == {("time", model) for model in "1234"}, "without compiling on its own before"
-    assert answer(check)[0].counts == {"regressed": 1, "unchanged": 4}
-    assert "most cells have other code" in capsys.readouterr().err
-
-
-def test_the_second_side_waits_until_the_first_has_compiled(checked, monkeypatch):
-    played = Played(fails=KeyboardInterrupt)
-    monkeypatch.setattr(played, "stage_of", lambda _: Stage.COMPILE)
-    check = checked(played, acting=ACTING, workers=9)
-    with pytest.raises(KeyboardInterrupt):
-        check.run()
-    first = [("base", "time", model) for model in "0123456"]
-    assert played.turns == first, "two of nine workers wait for the second sides"
