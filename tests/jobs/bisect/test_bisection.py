@@ -68,21 +68,14 @@ def bisect(builds, log=None, judge=None, least=3, most=12):
     return searching(builds, log, judge, least, most).run()
 
 
-@pytest.mark.parametrize("first", [1, 2, 6, 11])
-def test_the_first_bad_build_is_found_wherever_it_is(first):
-    found = bisect(Noisy(first, seed=first, sd=0.005))
-    assert (found.word, found.last_good, found.first_bad) == ("found", NAMES[first - 1], NAMES[first])
-    low, change, high = (found.step.figures[name] for name in ("low", "change", "high"))
-    assert low < change < high
-    assert change == pytest.approx(np.log(1.1), abs=0.015)
-
-
 @pytest.mark.parametrize("sd", [0.01, 0.03])
 def test_a_wrong_build_is_named_no_more_often_than_the_risk_allows(sd):
     """150 synthetic bisections of a 10 % change; what is left open is no wrong answer, but must not be the rule."""
     answers = [(NAMES[1 + seed % 11], bisect(Noisy(1 + seed % 11, seed=seed, sd=sd))) for seed in range(150)]
     named = [(right, found.first_bad) for right, found in answers if found.word == "found"]
     assert sum(right != first_bad for right, first_bad in named) / 150 <= RISK
+    steps = [found.step.figures for _, found in answers if found.word == "found"]
+    assert sum(step["low"] < np.log(1.1) < step["high"] for step in steps) / len(steps) >= 1 - 2 * RISK
     assert 1 - len(named) / 150 <= (0.01 if sd == 0.01 else 0.5)
 
 
