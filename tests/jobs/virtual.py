@@ -22,6 +22,8 @@ from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
 #: Virtual seconds in which nobody gets on: more than the scheduler's patience with a cell that waits for memory.
 _STUCK_S = 300.0
 _TINY_S = 1e-9
+#: What a second process measures again.
+_TIMED = ("eager_ms", "eager_kernel_ms", "compiled_ms", "compiled_kernel_ms", "idle_probe", "throttled")
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ class VirtualCell(VirtualProcess):
         if self.script.found:
             found.metrics, details = self.script.found[self.attempt]
             found.details |= details
-        return Outcome(found, lacked_room=self._status == "no_room", timed=["compiled_ms", "idle_probe"])
+        return Outcome(found, lacked_room=self._status == "no_room", timed=_TIMED)
 
 
 def virtual_cell(number: int) -> Cell:

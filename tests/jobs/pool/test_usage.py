@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from collector.vocabulary import Config
 from jobs.pool import usage
-from jobs.pool.usage import DisturbanceCheck, UsageMeter
+from jobs.pool.usage import UsageMeter
 from tests.factories import cell, passing
 
 
@@ -79,57 +78,3 @@ def test_the_time_of_the_workers_is_divided_into_work_waiting_and_standing(monke
     assert found.standing == pytest.approx(3 / 20, abs=1e-3)
     assert found.waiting == pytest.approx(2 / 20, abs=1e-3)
     assert found.working == pytest.approx((16 - 5) / 20, abs=1e-3)
-
-
-def judge(check, measurement):
-    return check.judge(measurement, measurement.cell)
-
-
-def measure(config, kernel_ms=None, *, before_ms=3.0, after_ms=3.0, model="m", **metrics):
-    """A measurement between two probes of the idle device, with the device time of eager and other metrics."""
-    one = cell(model, Config(template=config))
-    metrics |= {} if kernel_ms is None else {"eager_kernel_ms": kernel_ms}
-    return passing(one, metrics=metrics, details={"idle_probe": {"before_ms": before_ms, "after_ms": after_ms}})
-
-
-@pytest.fixture
-def check():
-    """A check that has judged one quiet measurement, with a device time of 10 ms."""
-    found = DisturbanceCheck()
-    assert found.idle_ms == 0.0
-    assert judge(found, measure("triton", 10.0)) == []
-    return found
-
-
-@pytest.mark.parametrize("probes", [{"before_ms": 6.0}, {"after_ms": 6.0}])
-def test_a_long_probe_repeats_the_cell_and_marks_it(check, probes):
-    assert judge(check, measure("aten", before_ms=4.2, after_ms=4.2)) == [], "a lower clock is no disturbance"
-    assert check.idle_ms == 3.0
-    disturbed = measure("cudagraphs", **probes)
-    assert judge(check, disturbed) == [disturbed.cell]
-    assert disturbed.details["disturbed"] == "the device was not idle"
-    again = measure("cudagraphs", **probes)
-    assert judge(check, again) == [], "it is repeated once"
-    assert again.details["repeated"] and again.details["disturbed"]
-    hot = measure("max_autotune", after_ms=26.4)
-    hot.details["throttled"] = ["hardware_thermal"]
-    assert judge(check, hot) == [hot.cell]
-    assert hot.details["disturbed"] == "the GPU was held back: hardware_thermal", "no neighbour is blamed"
-
-
-def test_an_eager_device_time_off_from_the_others_repeats_the_slower(check):
-    slower = measure("cudagraphs", 20.0)
-    assert judge(check, slower) == [slower.cell]
-    assert "eager device time" in slower.details["disturbed"]
-    assert judge(check, measure("aten", 10.3)) == []
-    first = measure("triton", 20.0, model="other")
-    assert judge(check, first) == []
-    assert judge(check, measure("cudagraphs", 10.0, model="other")) == [first.cell], "a later one is faster"
-
-
-def test_a_device_time_longer_than_its_call_repeats_the_cell(check):
-    """As probed on an H200 beside others: 3.45 ms of device time in calls of 2.57 ms."""
-    impossible = measure("cudagraphs", 10.0, eager_ms=10.9, compiled_kernel_ms=3.45, compiled_ms=2.57)
-    assert judge(check, impossible) == [impossible.cell]
-    assert "longer than the call" in impossible.details["disturbed"]
-    assert judge(check, measure("aten", 10.0, eager_ms=10.9, compiled_kernel_ms=2.60, compiled_ms=2.57)) == []
