@@ -13,13 +13,11 @@ from contextlib import contextmanager
 import pytest
 
 from collector.machine.environment import WORKERS_VARIABLE
-from collector.usage_errors import ConfigError
 from jobs.pool import device_slots
 from jobs.pool.device_slots import (
     FOLDER_VARIABLE,
     HELD_VARIABLE,
     Gpu,
-    choose_gpus,
     divide_cores,
     holder_of,
     holding_for,
@@ -34,24 +32,7 @@ from tests.command_line import ROOT
 
 GIB = 1 << 30
 CORES = sorted(os.sched_getaffinity(0))
-A, B, C = (Gpu(number, f"GPU-{letter * 4}-1", 80 * GIB, None) for number, letter in enumerate("abc"))
-MINE = [A, B, C]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "requested", "expected"),
-    [
-        (MINE, None, [A]),
-        (MINE, "all", MINE),
-        (MINE, "2, 0", [C, A]),
-        ([C, B], "1", [B]),  # the driver's numbers, whatever is visible
-    ],
-)
-def test_gpus_are_chosen_by_number_and_one_that_is_not_there_is_an_error(gpus, requested, expected):
-    assert choose_gpus(gpus, requested) == expected
-    for wrong in ("0,7", "0,"):
-        with pytest.raises(ConfigError, match=r"^.*there are 0, 1, 2.*$"):
-            choose_gpus(MINE, wrong)
+ONE = Gpu(0, "GPU-aaaa-1", 80 * GIB, None)
 
 
 #: Eight cores on two nodes, with hyper-threads next to each other as `make_slots` orders them: n and n + 4.
@@ -141,7 +122,7 @@ def test_as_many_workers_as_cores_and_memory_allow(cores, free_bytes, gigabytes,
 
 def test_a_gpus_workers_have_a_core_each_and_the_last_is_kept_free(host):
     host([(first, first + 8) for first in range(8)], cores=16)
-    (slot,) = make_slots([A], None, "fork")
+    (slot,) = make_slots([ONE], None, "fork")
     assert list(slot.quiet_cores) == [7, 15]
     assert sorted(slot.cores) == [[core] for core in range(15) if core != 7]
     assert slot.variables[WORKERS_VARIABLE] == "14"
@@ -158,7 +139,7 @@ def test_a_gpus_workers_have_a_core_each_and_the_last_is_kept_free(host):
 )
 def test_a_given_number_is_taken_and_a_core_kept_free_if_one_is_left(cores, workers, each, quiet, host):
     host(cores=cores)
-    (slot,) = make_slots([A], workers, "fork")
+    (slot,) = make_slots([ONE], workers, "fork")
     assert [part and len(part) for part in slot.cores] == each
     assert list(slot.quiet_cores) == quiet
 

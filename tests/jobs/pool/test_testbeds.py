@@ -77,6 +77,7 @@ def resumed(folder, name=None):
 
 def test_each_run_of_a_night_goes_on_where_it_began(two_gpus, tmp_path):
     began = find_testbeds(None, ExecutionOptions(gpus="1,0", start="spawn"))
+    assert indexes(began) == [1, 0]
     begin(tmp_path / "runs", began, [1, 0])
     found, here = resumed(tmp_path / "runs")
     assert here == began
