@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -16,13 +15,11 @@ from collector.bundle import BundleContents
 from collector.usage_errors import BundleError
 from collector.vocabulary import Config
 from jobs.commands.measuring import nightly_command
-from jobs.plan.cost import NEWEST, Cost, CostModel, MemoryPlan, Source, learn_from, read_history
-from jobs.plan.dry_run import backtest, forecast, show
+from jobs.plan.cost import NEWEST, Cost, CostModel, Source, learn_from, read_history
+from jobs.plan.dry_run import forecast, show
 from jobs.plan.planning import Plan
 from jobs.requested_options import ExecutionOptions
 from tests.factories import CUDAGRAPHS, DEFAULT, MAX_AUTOTUNE, at, cell, header, passing, write_bundle
-
-MEASURED = Path(__file__).resolve().parents[3] / "data" / "releases"
 
 
 def took(which, seconds, start_s=0.0, **details):
@@ -69,27 +66,6 @@ def test_a_folders_history_is_its_newest_bundles(tmp_path):
     assert read_history(tmp_path / "nowhere") == []
     with pytest.raises(BundleError, match="is not a bundle"):
         learn_from(tmp_path / "broken.jsonl")
-
-
-def test_a_check_is_planned_with_what_it_took_under_its_config_or_else_any():
-    plan = MemoryPlan(80e9, lambda *_: None)
-    cells = [cell("large", config, device="cuda") for config in (DEFAULT, CUDAGRAPHS)]
-
-    def learn(which, gigabytes):
-        plan.learn(passing(which, details={"stage_bytes": {"correctness": gigabytes * 1e9}}))
-        return [plan.checks(one) for one in cells]
-
-    assert [plan.checks(one) for one in cells] == [None, None]
-    assert learn(cells[1], 50) == [pytest.approx(51.256e9)] * 2  # with a graph's pool
-    assert learn(cells[0], 40) == [pytest.approx(41.056e9), pytest.approx(51.256e9)]
-    assert learn(cells[0], 78)[0] is None, "all of the memory is no promise"
-
-
-def test_a_prediction_of_the_measured_nights_is_not_far_off():
-    nights = [night for run in read_history(MEASURED) if (night := backtest(run))]
-    assert nights
-    # They are lower bounds: no night is faster, and none of these took much longer.
-    assert all(0.95 <= took_s / predicted_s < 1.2 for took_s, predicted_s in nights)
 
 
 def run_of(items, workers=99):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 from click.testing import CliRunner
@@ -35,16 +34,6 @@ def planned(seconds, device="cpu"):
 
 def names(cells):
     return [int(item.model[1:]) for item in cells]
-
-
-def test_long_cells_are_spread_over_the_night_and_the_short_ones_end_it():
-    cells, model = planned([300] * 8 + [100] * 40, "cuda")
-    ordered = names(longest_first(cells, model, 4))
-    long = [place for place, number in enumerate(ordered) if number < 8]
-    assert long[0] == 0
-    assert sorted(ordered) == list(range(48))
-    assert max(later - place for place, later in pairwise(long)) <= 6
-    assert 24 <= long[-1] <= 40
 
 
 def test_a_budget_that_is_hardly_met_keeps_the_plans_own_order():
