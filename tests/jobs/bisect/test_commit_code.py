@@ -50,13 +50,6 @@ def generated(status, message="", **facts):
     return Measurement(CELL, status, "", 1.0, failure=failure, details={CENSUS: facts}, code_id="c0de")
 
 
-def test_a_reading_is_the_code_of_the_commit(measure):
-    reading = measure(generated(Status.NOT_CHECKED, known=True))
-    assert (reading.commit, reading.code, reading.value) == (SHA, "c0de", None)
-    assert reading.bundle == f"{SHA[:12]}/run.jsonl.gz"
-    assert str(reading) == "code c0de"
-
-
 @pytest.mark.parametrize(
     ("outcome", "line"),
     [

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from jobs.builds.build_environments import Listing, list_builds
+from jobs.builds.build_environments import Listing
 from jobs.builds.build_options import BuildError, BuildOptions, parse_build
 from jobs.cli import main
 from tests.command_line import ROOT
-from tests.jobs.builds.fake_builds import make_wheel
 
 
 @pytest.mark.parametrize("text", ["", "latest", "2.9.1; rm -rf", "../2.9.1", "-r file", ">=2.9"])
@@ -24,16 +23,11 @@ def test_what_is_no_version_never_reaches_an_installer(text):
         parse_build(text)
 
 
-def test_an_index_lists_builds_and_their_dates(tmp_path, monkeypatch):
+def test_a_build_has_the_date_of_its_index_or_name_and_asks_it_for_torch_alone():
     listing = Listing(("2.9.1",), {"2.9.1": "2025-11-12T15:20:15Z"})
     assert listing.date_of(Version("2.9.1")) == listing.date_of(Version("2.9.1+cpu")) == "2025-11-12T15:20:15Z"
     assert listing.date_of(Version("2.10.0")) is None
     assert Listing().date_of(Version("2.14.0.dev20261101+cpu")) == "2026-11-01"
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    with pytest.raises(BuildError, match="see --index-url"):
-        list_builds(["--no-index", "--find-links", str(tmp_path)])
-    make_wheel(tmp_path, "9.2.0")
-    assert list_builds(["--no-index", "--find-links", f"{tmp_path}/"]) == Listing(("9.2.0",))
     options = BuildOptions(index_url="https://index.invalid/cpu", find_links=("wheels",))
     assert options.words() == ["--index-url", "https://index.invalid/cpu", "--find-links", "wheels"]
     assert options.words(of_torch=False) == ["--find-links", "wheels"], "an index of torch is asked for torch alone"

@@ -76,22 +76,18 @@ def test_what_is_timed_or_runs_is_not_known(pool):
         assert not found.details[CENSUS]["known"]
 
 
-def test_a_model_that_reads_values_is_built_with_values(pool):
-    one, plain = cell("net_that_reads_a_value"), cell()
-    found = taken(pool, one, plain)
-    assert "built with values" in found[one].measurement.details[CENSUS]["notes"][0]
-    assert found[one].measurement.code_id == found[plain].measurement.code_id
-
-
 def test_a_cell_that_fails_or_crashes_takes_no_other_with_it(pool):
-    cells = [cell("net_that_fails"), cell("net_that_crashes"), cell()]
-    found = [outcome.measurement for outcome in taken(pool, *cells).values()]
-    by_status = {item.status: item for item in found}
-    assert by_status.keys() == {Status.MODEL_FAIL_TO_LOAD, Status.CRASHED, Status.NOT_CHECKED}
-    assert "no model of 16" in by_status[Status.MODEL_FAIL_TO_LOAD].failure.message
-    log = by_status[Status.MODEL_FAIL_TO_LOAD].log_tail
-    assert "***" in log and "QRST" not in log, "half a token is none that is recognised"
-    assert "SIGABRT" in by_status[Status.CRASHED].failure.message
+    names = ("net_that_fails", "net_that_crashes", "net", "net_that_reads_a_value")
+    outcomes = taken(pool, *map(cell, names))
+    failed, crashed, plain, reading = (outcomes[cell(name)].measurement for name in names)
+    statuses = (failed.status, crashed.status, plain.status)
+    assert statuses == (Status.MODEL_FAIL_TO_LOAD, Status.CRASHED, Status.NOT_CHECKED)
+    assert "no model of 16" in failed.failure.message
+    assert "***" in failed.log_tail and "QRST" not in failed.log_tail, "half a token is none that is recognised"
+    assert "SIGABRT" in crashed.failure.message
+    # A model that reads values is built with values.
+    assert "built with values" in reading.details[CENSUS]["notes"][0]
+    assert reading.code_id == plain.code_id
 
 
 def test_cells_die_with_their_process_and_the_next_one_takes_their_place(pool):

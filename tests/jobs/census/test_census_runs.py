@@ -12,13 +12,6 @@ from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CensusMemory, 
 from tests.factories import cell, header, new_store, passing, write_bundle
 
 
-def test_equal_programs_are_generated_once():
-    names = ("triton", "default", "cudagraphs", "reduce-overhead", "triton+dynamic", "default+backend=eager")
-    cells = [cell(config=parse_config(name)) for name in names]
-    groups = [[one.config.name for one in group] for group in share([*cells, cells[0]])]
-    assert groups == [list(names[:2]), list(names[2:4]), ["triton+dynamic"], ["default+backend=eager"]]
-
-
 def test_answers_and_differing_cells_are_read_back(tmp_path):
     place = CensusPlace("H100", cache=tmp_path / "cache")
     memory = CensusMemory.read(place, "2.13.0")
@@ -48,6 +41,13 @@ def bundle(tmp_path):
 def taken(model, code_id, known=True, environment=SOFTWARE, questions=()):
     facts = {"known": known, "questions": questions}
     return CensusCell(passing(cell(model), code_id=code_id, details={CENSUS: facts}), environment)
+
+
+def test_equal_programs_are_generated_once():
+    names = ("triton", "default", "cudagraphs", "reduce-overhead", "triton+dynamic", "default+backend=eager")
+    cells = [cell(config=parse_config(name)) for name in names]
+    groups = [[one.config.name for one in group] for group in share([*cells, cells[0]])]
+    assert groups == [list(names[:2]), list(names[2:4]), ["triton+dynamic"], ["default+backend=eager"]]
 
 
 def test_cells_are_counted_by_how_they_agree(bundle):

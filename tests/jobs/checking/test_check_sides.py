@@ -41,6 +41,12 @@ def test_options_narrow_it_and_all_is_the_night(device):
 TRITON, GRAPHS = (cell("bert", parse_config(text), device="cpu") for text in ("triton", "triton+size_asserts=false"))
 
 
+def test_new_has_each_config_of_base_with_the_option():
+    frozen = OtherOption.parse("+freezing=true").cells([TRITON, GRAPHS])
+    names = ("triton+freezing=true", "triton+freezing=true+size_asserts=false")
+    assert [one.config for one in frozen.values()] == [parse_config(name) for name in names]
+
+
 @pytest.mark.parametrize(
     ("text", "acts"),
     [

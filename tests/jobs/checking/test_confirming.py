@@ -20,7 +20,7 @@ from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.queries.cells import EVERYTHING
 from jobs.checking import confirming
-from jobs.checking.confirming import Confirming, find_confirmable, plans_again
+from jobs.checking.confirming import Confirming, find_confirmable
 from jobs.cli import app
 from jobs.commands.report import draw
 from jobs.plan.planning import read_plan
@@ -134,16 +134,6 @@ def test_sides_are_measured_again_exactly_where_the_report_says(nights, measured
     for number, (plan, _, _) in enumerate(measured):
         assert set(plan.cells) == {item.cell for item in again.cells if item.runs > number}
     assert "report main@" in done.output
-
-
-def test_a_machine_that_can_settle_nothing_is_told_before_it_measures(nights, measured, any_model):
-    plans = plans_again(["r11", "r12"], nights, None, 1)
-    here = [SimpleNamespace(environment={"device": "cuda", "torch": "2.99.0", "torch_git": "f" * 40})]
-    assert [line.split(":")[0] for line in plans.cautions(here, None)] == [
-        "the installed torch is ffffffffffff, not a commit of either side",
-        "this machine is another testbed than that of either side",
-    ]
-    assert len(plans.cautions(here, f"{12:040x}")) == 1
 
 
 def test_nothing_to_measure_again_is_exit_code_3_with_the_reason(nights, measured, any_model, tmp_path):

@@ -108,14 +108,14 @@ def imported(tmp_path):
     return lambda *files: CliRunner().invoke(app, ["import", *map(str, (*files, *TOLD, *places))])
 
 
-@pytest.fixture
-def timed(tmp_path):
-    return table(tmp_path, "performance", PERFORMANCE, GOOD)
-
-
-def test_a_file_becomes_a_bundle_and_rows_in_the_database(imported, timed, tmp_path):
-    done = imported(timed)
+def test_a_good_file_becomes_a_bundle_and_rows_and_a_bad_one_is_a_line(imported, tmp_path):
+    timed = table(tmp_path, "performance", PERFORMANCE, GOOD)
+    done = imported(put(tmp_path, "bad.csv", "nothing"), timed, tmp_path / "nowhere.csv")
     assert done.exit_code == 0, done.output
+    assert [line for line in done.output.splitlines() if "bad.csv" in line or "nowhere" in line] == [
+        "bad.csv: its first line names no column `name`: not a table of benchmarks/dynamo",
+        f"cannot read {tmp_path}/nowhere.csv: No such file or directory",
+    ]
     (bundle,) = (tmp_path / "runs").iterdir()
     run_id = bundle.name.removesuffix(".jsonl.gz")
     assert f"{timed}: 1 row, 13 values" in done.output
@@ -126,17 +126,6 @@ def test_a_file_becomes_a_bundle_and_rows_in_the_database(imported, timed, tmp_p
     own = night(tmp_path / "runs", "own")
     assert [contents.header.run_id for contents in read_history(tmp_path / "runs")] == ["own"]
     assert read_bundle(own).header.trigger != "import"
-
-
-def test_a_bad_file_is_a_line_and_the_good_one_is_imported(imported, timed, tmp_path):
-    bad = put(tmp_path, "bad.csv", "nothing")
-    done = imported(bad, timed, tmp_path / "nowhere.csv")
-    assert done.exit_code == 0
-    assert "1 measurement (" in done.output
-    assert [line for line in done.output.splitlines() if "bad.csv" in line or "nowhere" in line] == [
-        "bad.csv: its first line names no column `name`: not a table of benchmarks/dynamo",
-        f"cannot read {tmp_path}/nowhere.csv: No such file or directory",
-    ]
 
 
 @pytest.mark.parametrize("content", ["", "nothing", "{"])

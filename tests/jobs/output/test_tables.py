@@ -60,29 +60,20 @@ def shown(tmp_path):
     return show
 
 
-GOLDEN = """\
-base main@a1a1a1a1a1 (base), 2026-08-01 02:00 UTC, Synthetic GPU [synthetic test data]: Make it faster (#154667)
-new main@b2b2b2b2b2 (new), 2026-08-01 03:00 UTC, Synthetic GPU [synthetic test data]: Make it faster (#154667)
-New is worse than base: 1 model broke (gpt2). Better: 1 model fixed (t5). Undecided: 1 of 4 models. Missing: 1 cell.
-correctness: 1 unchanged, 1 broke, 1 fixed, 1 missing
-latency: 1 no clear change
-compile: 1 no clear change
-suite phase config pass rate paired speedup x device speedup x cold compile s compression x
-huggingface inference bfloat16 default 75% 3/4 -> 67% 2/3 (1 missing) 1 2.00 -> 1.60 -20.0 % - 10.0 -> 10.0 +0.0 % -
-broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom
-fixed huggingface/t5 inference bfloat16 cuda bs8 default: fail_to_compile -> pass
-missing huggingface/vit inference bfloat16 cuda bs8 default: pass -> missing
-The noise from run to run is not known yet: no cell was measured twice at one commit. Only statuses, leaks and what doubled or halved can be judged. Measure one side again: run inductor-watch nightly on the same commit and machine.
-no clear change: 1; all are cuda default
-cell by base new change 95 % settled by
-huggingface/bert inference bfloat16 bs8 compiled latency 2.000 ms 2.500 ms +25.0 % - -"""  # noqa: E501
-
-
-def test_a_comparison_is_told_in_these_words(shown):
+def test_each_status_that_changed_is_told_and_what_is_open_has_its_values(shown):
     """One model is slower, one broke, one was fixed, and one is not measured any more."""
     base = [measured(CELLS[0]), measured(CELLS[1]), failing(CELLS[2]), measured(CELLS[3])]
     new = [measured(CELLS[0], 1.25), failing(CELLS[1], Status.OOM), measured(CELLS[2])]
-    assert "\n".join(shown(base, new, planned=CELLS)) == GOLDEN
+    lines = shown(base, new, planned=CELLS)
+    assert lines[2].startswith(
+        "New is worse than base: 1 model broke (gpt2). Better: 1 model fixed (t5). Undecided: 1 of 4"
+    )
+    assert {line.partition(" inference")[0] for line in lines if line.startswith(("broke", "fixed", "missing"))} == {
+        "broke huggingface/gpt2",
+        "fixed huggingface/t5",
+        "missing huggingface/vit",
+    }
+    assert lines[-1] == "huggingface/bert inference bfloat16 bs8 compiled latency 2.000 ms 2.500 ms +25.0 % - -"
 
 
 def test_a_cell_that_was_not_timed_since_its_code_is_known_says_so(shown):
