@@ -16,6 +16,7 @@ from jobs.pool.session import RunProgress
 from jobs.pool.testbeds import Testbed
 from tests.analysis.compare.test_cell_verdicts import MODELS, make_run
 from tests.factories import failing, new_store
+from tests.jobs.github_server import github_server
 
 
 class Measured(list):
@@ -46,6 +47,13 @@ def measured(monkeypatch):
     return found
 
 
+@pytest.fixture
+def server():
+    """A stand-in for GitHub."""
+    with github_server() as found:
+        yield found
+
+
 @pytest.fixture(scope="session")
 def nights_with_losses(tmp_path_factory):
     """A database of twelve quiet nights and one in which a model got slower and another broke. Use a copy."""
@@ -60,10 +68,16 @@ def nights_with_losses(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def nights_with_records(nights_with_losses, tmp_path_factory):
-    """The same with a record of each of the two losses, opened by ann. Use a copy."""
+    """The same with a record of each of the two losses, opened by ann. Use `recorded`."""
     path = shutil.copy(nights_with_losses, tmp_path_factory.mktemp("records") / "store.db")
     words = ["regressions", "open", "r11", "r12", "--db", str(path)]
     assert CliRunner(env={"INDUCTOR_WATCH_AUTHOR": "ann"}).invoke(app, words).exit_code == 0
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is copied is one file
     return path
+
+
+@pytest.fixture
+def recorded(nights_with_records, tmp_path):
+    """A copy of them, to change."""
+    return str(shutil.copy(nights_with_records, tmp_path / "recorded.db"))

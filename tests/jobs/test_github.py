@@ -8,13 +8,7 @@ import click
 import pytest
 
 from jobs.github import MARKER, GitHub, GitHubError, check_pull, check_repo, put_comment
-from tests.jobs.github_server import TOKEN, Failure, github_server
-
-
-@pytest.fixture
-def server():
-    with github_server() as found:
-        yield found
+from tests.jobs.github_server import TOKEN, Failure
 
 
 @pytest.fixture

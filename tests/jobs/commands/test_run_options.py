@@ -15,36 +15,31 @@ from collector.vocabulary import Config
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from jobs.cli import app
-from jobs.commands import measuring
 from jobs.plan.planning import planned_night
 from jobs.plan.spared_cells import SAME_CODE_AS
 from jobs.pool.session import print_next
 from jobs.requested_options import RequestedOptions, Selection
 from tests.factories import new_store, night, passing
 
+OWN = ("run", "--model", "my_models:tiny", "--no-store")
+SMALL = ("--device", "cpu", "--model", "T5Small", "--config", "triton")
 
-def ran(*words):
-    return CliRunner().invoke(measuring.run_command, ["--model", "my_models:tiny", "--no-store", *words])
+
+def called(*words):
+    """The command line, where GitHub's variables are not heard."""
+    return CliRunner(env={"INDUCTOR_WATCH_NIGHT": None}).invoke(app, [str(word) for word in words])
 
 
 def test_a_model_of_ones_own_is_planned_without_being_imported(measured):
     for words in (("--replicates", "0"), ("--precision", "2"), ("--again", "--replicates", "2")):
-        assert ran(*words).exit_code == 2
+        assert called(*OWN, *words).exit_code == 2
     assert measured == []
-    assert ran("--backend", "eager", "--batch-size", "3").exit_code == 0
+    assert called(*OWN, "--backend", "eager", "--batch-size", "3").exit_code == 0
     ((plan, names, settings),) = measured
     (cell,) = plan.cells
     assert (cell.suite, cell.model, cell.batch_size) == ("user", "my_models:tiny", 3)
     assert cell.config == Config(backend="eager")
     assert (settings.precision, settings.warm_compile, names.night) == (0.0, False, "")
-
-
-SMALL = ("--device", "cpu", "--model", "T5Small", "--config", "triton")
-
-
-def called(*words):
-    """The command line in a folder of its own, where GitHub's variables are not heard."""
-    return CliRunner(env={"INDUCTOR_WATCH_NIGHT": None}).invoke(app, [str(word) for word in words])
 
 
 @pytest.mark.parametrize("verb", ["run", "nightly"])

@@ -68,14 +68,6 @@ def test_a_run_killed_between_packing_and_removing_is_unfinished(tmp_path):
     assert find_run(tmp_path, "r1") is None
 
 
-def test_without_a_name_it_is_the_newest_that_is_unfinished(tmp_path):
-    for minutes, (run_id, measured) in enumerate({"a": 2, "z-oldest": 1, "b": 0, "newest": 3}.items()):
-        bundle(tmp_path, run_id, measured=CELLS[:measured], minutes=60 * minutes)
-    (tmp_path / "notes.jsonl").write_text("not a bundle\n")
-    (tmp_path / "cut.jsonl").write_bytes(b'{"record":"ru')
-    assert find_run(tmp_path, None).contents.header.run_id == "b"
-
-
 @pytest.mark.parametrize(
     "status", [Status.PASS, Status.CONFIG_ERROR, *sorted(NOT_APPLICABLE), Status.TIMEOUT, Status.CRASHED]
 )
@@ -124,6 +116,8 @@ def test_all_unfinished_runs_of_the_newest_night_go_on_together(tmp_path):
         for run_id, measured in runs.items():
             bundle(tmp_path, run_id, measured=CELLS[:measured], closed=measured == len(CELLS), **night)
     bundle(tmp_path, "older-and-alone", measured=[], minutes=30)
+    (tmp_path / "notes.jsonl").write_text("not a bundle\n")
+    (tmp_path / "cut.jsonl").write_bytes(b'{"record":"ru')
 
     def found(name=None):
         return [run.contents.header.run_id for run in find_night(tmp_path, name)]
