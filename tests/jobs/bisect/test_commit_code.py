@@ -63,6 +63,8 @@ def test_a_commit_without_known_code_is_one_line(measure, outcome, line):
     with pytest.raises(ChildError, match=line) as raised:
         measure(outcome)
     assert "\n" not in raised.value.message
+    reading = measure(generated(Status.NOT_CHECKED, known=True))
+    assert (reading.commit, reading.code, reading.bundle) == (SHA, "c0de", f"{SHA[:12]}/run.jsonl.gz")
     assert bisected_cell([CELL]) == CELL
     with pytest.raises(BuildError, match=r"options select 2 .*: narrow --model"):
         bisected_cell([CELL, cell("gpt2")])
