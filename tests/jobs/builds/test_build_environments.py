@@ -23,7 +23,7 @@ def test_what_is_no_version_never_reaches_an_installer(text):
         parse_build(text)
 
 
-def test_a_build_has_the_date_of_its_index_or_name_and_asks_it_for_torch_alone():
+def test_a_build_has_a_date_and_an_index_of_torch_gives_torch_alone():
     listing = Listing(("2.9.1",), {"2.9.1": "2025-11-12T15:20:15Z"})
     assert listing.date_of(Version("2.9.1")) == listing.date_of(Version("2.9.1+cpu")) == "2025-11-12T15:20:15Z"
     assert listing.date_of(Version("2.10.0")) is None
