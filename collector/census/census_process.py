@@ -27,14 +27,14 @@ import time
 import traceback
 import warnings
 from collections import deque
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
 from collector.masking import ending
-from collector.process.orphans import die_with
+from collector.process.forkserver import die_with
 
 #: Variables that are set before torch is imported: no caches are used, and no other processes compile.
 _VARIABLES = {
@@ -81,8 +81,8 @@ class CensusProcess:
         from collector.census.gpu_models import find_gpu
         from collector.device import CPU, GPU
         from collector.machine.environment import fingerprint
-        from collector.machine.toolchain import trust_cpu
-        from collector.process.forkserver import knowing_instruction_sets, preload_compiler
+        from collector.machine.toolchain import know_instruction_sets
+        from collector.process.forkserver import preload_compiler
 
         torch.set_num_threads(threads)  # generated C++ depends on the number of threads
         environment = fingerprint("cpu") | {"census": device_name}
@@ -95,11 +95,9 @@ class CensusProcess:
         from collector.census.generating import leave_out_values  # not at the top: its imports ask torch for the GPU
 
         leave_out_values()
-        trust_cpu()
-        with ExitStack() as begun:
-            if device_name == CPU:  # a graph for a GPU rarely has C++, and finds the instruction sets itself then
-                begun.enter_context(knowing_instruction_sets(os.sched_getaffinity(0)))
-            preload_compiler(environment["device"])
+        preload_compiler(environment["device"])
+        if device_name == CPU:  # a graph for a GPU rarely has C++, and finds the instruction sets itself then
+            know_instruction_sets(os.sched_getaffinity(0))
         self._warm_up(CPU if device_name == CPU else GPU)
         gc.collect()
         gc.freeze()

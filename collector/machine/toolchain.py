@@ -2,8 +2,10 @@
 
 With empty caches every process builds and runs a probe for each instruction set before its first C++ kernel: ten seconds and
 more that say nothing about a model. On a host that runs torch's own builds, a probe only finds out whether the C++ compiler
-knows the instructions. So the compiler is asked once; if it knows them, the cells of a run trust the CPU's flags, and only the
-probes of a few sets still run (`collector.process.forkserver`).
+knows the instructions. So the compiler is asked once; if it knows them, the cells of a run trust the CPU's flags. The probes of
+AVX512 BF16 (torch 2.9), AVX512 VNNI (2.10) and AMX still run, one after the other, up to torch 2.12 each with a Python that
+imports torch: 15 seconds on the host of an H200. A fork server runs them before its first cell, beside the imports of model
+libraries, and the cells inherit the results.
 """
 
 from __future__ import annotations
@@ -11,9 +13,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 #: The variable that makes Inductor trust the CPU's flags without building a probe.
 SKIP_VARIABLE = "TORCHINDUCTOR_VEC_ISA_OK"
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def trust_cpu() -> bool:
@@ -31,6 +38,43 @@ def trust_cpu() -> bool:
     config.cpp.vec_isa_ok = True  # torch's config has read the variable already
     os.environ[SKIP_VARIABLE] = "1"
     return True
+
+
+def know_instruction_sets(cores: Iterable[int]) -> None:
+    """Make Inductor probe the usable instruction sets here, on these cores; forked processes inherit the result.
+
+    It may run in a thread: only this thread changes its cores. Imports torch. If this torch stores the result elsewhere, each
+    process probes for itself.
+    """
+    own = os.sched_getaffinity(0)
+    try:
+        from torch._inductor import cpu_vec_isa
+
+        with tempfile.TemporaryDirectory() as folder, _cache_in(folder):
+            os.sched_setaffinity(0, set(cores) or own)
+            flags = set(cpu_vec_isa.x86_isa_checker())
+            usable = [one for one in cpu_vec_isa.supported_vec_isa_list if flags.issuperset(str(one).split())]
+            with ThreadPoolExecutor(max(1, len(usable))) as threads:
+                list(threads.map(bool, usable))
+            cpu_vec_isa.valid_vec_isa_list()
+    except Exception:  # a torch with other names: slower, never wrong
+        return
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+@contextmanager
+def _cache_in(folder: str) -> Iterator[None]:
+    """Keep Inductor's cache in a folder within this context."""
+    before = os.environ.get(_CACHE)
+    os.environ[_CACHE] = folder
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_CACHE, None)
+        else:
+            os.environ[_CACHE] = before
 
 
 def compiler_takes(flags: list[str]) -> bool:

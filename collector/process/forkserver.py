@@ -30,21 +30,21 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any, NoReturn
 
 from collector.device import DEVICES, device_named
 from collector.machine.host import pin_to_cores
-from collector.machine.toolchain import SKIP_VARIABLE, trust_cpu
-from collector.process.orphans import LENGTH, VARIABLE, become_subreaper, children, die_with, kill_orphans, kill_tokens
+from collector.machine.toolchain import SKIP_VARIABLE, know_instruction_sets, trust_cpu
+from collector.process.orphans import LENGTH, VARIABLE, become_subreaper, children, kill_orphans, kill_tokens
 from collector.zoo.spec import forbid_hubs
 
 #: The largest message; a request carries a whole environment.
 MESSAGE_BYTES = 1 << 20
-#: The variable that names the folder of Inductor's caches.
-_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+#: The prctl option for a signal when the parent dies (linux/prctl.h).
+_PR_SET_PDEATHSIG = 1
 _WORKER = (
     "collector.process.worker",
     "collector.measure.cell",
@@ -69,10 +69,10 @@ _COMPILER = """
 
 
 class ForkServer:
-    """The server that starts processes on request and reports their ends. `begun` is what it ends before it is ready."""
+    """The server that starts processes on request and reports their ends. `beside` runs during its first imports."""
 
-    def __init__(self, channel: socket.socket, preloaded: bool, begun: ExitStack) -> None:
-        self._channel, self._preloaded, self._begun = channel, preloaded, begun
+    def __init__(self, channel: socket.socket, preloaded: bool, beside: Thread | None) -> None:
+        self._channel, self._preloaded, self._beside = channel, preloaded, beside
         self._selector = selectors.DefaultSelector()
         self._selector.register(channel, selectors.EVENT_READ, None)
         self._tokens: dict[int, str] = {}
@@ -101,8 +101,7 @@ class ForkServer:
             self._reap(int(request["reap"]))
         elif "preload" in request:
             with quiet():
-                preload(**request["preload"])
-                self._begun.close()
+                self._preload(request["preload"])
             self._helpers.update(pid for pid in children() if pid not in self._tokens)
             if self._preloaded:
                 gc.collect()
@@ -117,6 +116,14 @@ class ForkServer:
             self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
             self._send({"started": request["start"], "pid": pid})
         return True
+
+    def _preload(self, asked: Mapping[str, Any]) -> None:
+        beside, self._beside = self._beside, None
+        if beside:
+            beside.start()
+        preload(**asked)
+        if beside:
+            beside.join()
 
     def _start(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
         reading, writing = os.pipe()
@@ -192,6 +199,13 @@ class ForkServer:
         kill_tokens(self._tokens.values())
 
 
+def die_with(parent: int) -> None:
+    """Make the kernel kill this process when its parent dies, even if this process is stopped."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # the parent died before this call
+        os._exit(70)
+
+
 def take_environment(environ: Mapping[str, str], token: str) -> None:
     """Replace this process's environment by `environ`, and make the token visible in /proc.
 
@@ -227,9 +241,12 @@ def quiet() -> Iterator[None]:
 def preload_compiler(device: str) -> None:
     """Import torch, the worker and the compiler's modules for this device; modules that this torch lacks are skipped."""
     forbid_hubs()
-    preload(_WORKER, _COMPILER.split())
-    with suppress(Exception):  # torch may not import; cells then show the error
-        preload(device_named(device).preloads, ())
+    compiler = _COMPILER.split() if device in DEVICES else []
+    preload(_WORKER, compiler)
+    if compiler:
+        with suppress(Exception):  # torch may not import; cells then show the error
+            preload(device_named(device).preloads, ())
+        trust_cpu()
 
 
 def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
@@ -244,68 +261,6 @@ def preload(libraries: Iterable[str], classes: Iterable[str]) -> None:
                 preload((f"{module}.{each.name}" for each in pkgutil.iter_modules(imported.__path__)), ())
 
 
-@contextmanager
-def knowing_instruction_sets(cores: Iterable[int]) -> Iterator[None]:
-    """Make Inductor probe the usable instruction sets on these cores, by the end of the context. Imports torch.
-
-    Inductor probes for AVX512 BF16 (torch 2.9), AVX512 VNNI (2.10) and AMX even where it trusts the CPU's flags: it builds a C++
-    library and loads it in a new Python, which takes 15 seconds on the host of an H200. A child builds the libraries during
-    the context; it is no thread, since imports in two threads at a time may see half a module. Processes that are forked
-    afterwards inherit the results; with a torch that keeps them elsewhere, each probes for itself.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        child = _fork_prober(set(cores), folder)
-        yield
-        os.waitpid(child, 0)
-        _probe(set(cores), folder)  # finds what the child has built
-
-
-def _fork_prober(cores: set[int], folder: str) -> int:
-    """Start a child that probes as this process will do later, and return its process number."""
-    server = os.getpid()
-    if child := os.fork():
-        return child
-    try:
-        die_with(server)
-        _probe(cores, folder)
-    finally:
-        os._exit(0)
-
-
-def _probe(cores: set[int], folder: str) -> None:
-    """Make Inductor probe on these cores, with its cache in a folder."""
-    own = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, cores or own)
-        from torch._inductor import cpu_vec_isa
-
-        with _cache_in(folder):
-            flags = set(cpu_vec_isa.x86_isa_checker())
-            usable = [one for one in cpu_vec_isa.supported_vec_isa_list if flags.issuperset(str(one).split())]
-            with ThreadPoolExecutor(max(1, len(usable))) as threads:
-                list(threads.map(bool, usable))
-            cpu_vec_isa.valid_vec_isa_list()
-    except Exception:  # a torch with other names: slower, never wrong
-        return
-    finally:
-        os.sched_setaffinity(0, own)
-
-
-@contextmanager
-def _cache_in(folder: str) -> Iterator[None]:
-    """Keep Inductor's cache, and the paths that it derives from the temporary folder, in a folder within this context."""
-    before, tempfile.tempdir = os.environ.get(_CACHE), folder
-    os.environ[_CACHE] = folder
-    try:
-        yield
-    finally:
-        tempfile.tempdir = None
-        if before is None:
-            os.environ.pop(_CACHE, None)
-        else:
-            os.environ[_CACHE] = before
-
-
 def main() -> None:
     """Run as `python -m collector.process.forkserver --channel FD [--device D]`."""
     parser = argparse.ArgumentParser()
@@ -317,17 +272,13 @@ def main() -> None:
     cores = os.sched_getaffinity(0)
     pin_to_cores()
     become_subreaper()
-    begun = ExitStack()
+    # Not beside the imports of the compiler, of which it would see a part.
+    beside = Thread(target=know_instruction_sets, args=(cores,)) if options.device in DEVICES else None
     if options.device:
         gc.disable()  # until everything is imported: collections take one of five seconds, and imports make little garbage
         with quiet():
-            if options.device in DEVICES:
-                trust_cpu()
-                begun.enter_context(knowing_instruction_sets(cores))
-                preload_compiler(options.device)
-            else:
-                preload(_WORKER, ())
-    ForkServer(socket.socket(fileno=options.channel), preloaded=bool(options.device), begun=begun).serve()
+            preload_compiler(options.device)
+    ForkServer(socket.socket(fileno=options.channel), bool(options.device), beside).serve()
 
 
 if __name__ == "__main__":

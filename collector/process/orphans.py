@@ -50,8 +50,8 @@ def kill_tokens(tokens: Iterable[str]) -> None:
                     os.kill(pid, signal.SIGKILL)
 
 
-#: The prctl options of a subreaper, and of a signal when the parent dies (linux/prctl.h).
-_PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 36, 1
+#: The prctl option of a subreaper (linux/prctl.h).
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> None:
@@ -97,13 +97,6 @@ def _processes() -> Iterator[tuple[int, int, int]]:
                 # The program's name, in brackets, may contain anything: state and parent come after the last bracket.
                 _, parent, group = told.rpartition(b")")[2].split(None, 3)[:3]
                 yield int(name), int(parent), int(group)
-
-
-def die_with(parent: int) -> None:
-    """Make the kernel kill this process when its parent dies, even if this process is stopped."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent died before this call
-        os._exit(70)
 
 
 def kill_orphans(kept: Container[int]) -> None:

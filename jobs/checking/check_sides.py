@@ -12,7 +12,7 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -121,12 +121,12 @@ def found_sides(
 
 
 @contextmanager
-def serving(*sides: CheckedSide) -> Iterator[list[CheckedSide]]:
-    """Give each testbed of the sides a fork server that their passes share, and end the servers afterwards."""
+def serving(sides: Iterable[tuple[CheckedSide, Sequence[Cell]]]) -> Iterator[list[CheckedSide]]:
+    """Give each testbed of the sides a fork server that imports what the side's cells need, and end the servers afterwards."""
     with ExitStack() as stack:
         served = []
-        for number, side in enumerate(sides):  # each on cores of its own, as far as there are
-            testbeds = [testbed.serving(number) for testbed in side.testbeds]
+        for number, (side, cells) in enumerate(sides):  # each on cores of its own, as far as there are
+            testbeds = [testbed.serving(number, cells) for testbed in side.testbeds]
             stack.enter_context(keeping_servers(testbeds))
             served.append(replace(side, testbeds=testbeds))
         yield served

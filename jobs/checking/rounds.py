@@ -287,10 +287,11 @@ class Check:
         """Start the fork servers of both sides, if they do not run yet; they import what all cells need."""
         if self._servers:
             return
-        for side in self._launchers.enter_context(serving(self.base, self.new)):
-            cells, (testbed, *_) = [self._on(side, cell) for cell in self.cells], side.testbeds
-            testbed.import_for(cells)
-            self._servers[side.word] = server_for(testbed, cells, cell_variables(testbed.execution.start))
+        cells = {side.word: [self._on(side, cell) for cell in self.cells] for side in (self.base, self.new)}
+        asked = [(side, cells[side.word]) for side in (self.base, self.new)]
+        for side in self._launchers.enter_context(serving(asked)):
+            (testbed, *_), variables = side.testbeds, cell_variables(side.testbeds[0].execution.start)
+            self._servers[side.word] = server_for(testbed, cells[side.word], variables)
 
     def _record_code(self, answer: CodeAnswer) -> None:
         for side, outcome in ((self.base, answer.base), (self.new, answer.new)):

@@ -92,15 +92,16 @@ class Testbed:
         """The name of the device in `collector.device`."""
         return str(self.environment["device"])
 
-    def serving(self, worker: int = 0) -> Testbed:
-        """Return the testbed with a fork server, which begins to import; the testbed itself if it has one or does not fork.
+    def serving(self, worker: int, cells: Sequence[Cell]) -> Testbed:
+        """Return the testbed with a fork server, which begins to import what these cells need; none if it does not fork.
 
         The server imports on the cores of one worker, as many cores as its cells will have.
         """
         if self.launcher or self.execution.start != "fork":
+            self.import_for(cells)
             return self
         variables, cores = {**os.environ, **self.slot.variables}, self.slot.cores[worker % len(self.slot.cores)]
-        return replace(self, launcher=Launcher(variables, Preload(self.device), cores))
+        return replace(self, launcher=Launcher(variables, preload_for(cells, self.device), cores))
 
     def import_for(self, cells: Iterable[Cell]) -> None:
         """Make the fork server import what these cells need."""
