@@ -128,6 +128,8 @@ class Check:
     _turns: dict[str, list[SideRecord]] = field(default_factory=lambda: {"base": [], "new": []})
     _sides_of: dict[Job, tuple[CheckedSide, SideRecord]] = field(default_factory=dict)
     _taken: Counter[tuple[str, str]] = field(default_factory=Counter)
+    #: The places of the cells in the order in which they began.
+    _ranks: dict[str, int] = field(default_factory=dict)
     _servers: dict[str, Server] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
     _launchers: ExitStack = field(default_factory=ExitStack)
@@ -475,7 +477,9 @@ class Check:
         programs = str(Path(self._programs, side.word)) if is_kept else ""
         is_checked = one.is_timed and (side.word, cell_id) in self._passed
         settings = replace(self.settings, code_only=not one.is_timed, compiled=programs, is_checked=is_checked)
-        job = Job(self._on(side, one.cell), settings, self._servers[side.word])
+        # Both sides of the cell that began first have the device first: its verdict is the first one.
+        rank = self._ranks.setdefault(cell_id, len(self._ranks))
+        job = Job(self._on(side, one.cell), settings, self._servers[side.word], rank)
         self._sides_of[job] = side, self._record_of(side, self._taken[side.word, cell_id])
         self._taken[side.word, cell_id] += 1
         one.jobs.append(job)

@@ -158,11 +158,12 @@ class Server:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """A cell to measure, its settings, and the server that starts its process."""
+    """A cell to measure, its settings, and the server that starts its process. Jobs of a lower rank get the device first."""
 
     cell: Cell
     settings: Settings
     server: Server
+    rank: int = 0
 
 
 class Neighbour(Protocol):
@@ -642,7 +643,7 @@ class GpuScheduler:
             if process.purpose != "device" and self._slot.quiet_cores and process in self._active:
                 process.move(self._active[process])
         # Cells that began first go first: the longest cells begin a night, and other cells wait for their choices.
-        self._queue.sort(key=lambda process: process.began)
+        self._queue.sort(key=lambda process: (self._jobs[process].rank, process.began))
         for process in list(self._queue):
             may_use = not self._held_alone() and not self._waits_for_turn(process)
             if may_use and self._has_room(process) and not self._is_kept_for_another(process):

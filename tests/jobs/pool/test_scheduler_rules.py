@@ -170,6 +170,15 @@ def test_who_began_first_is_given_the_device_first():
     assert (waited[1], waited[4]) == pytest.approx((2.0, 4.0), abs=0.2)
 
 
+def test_the_device_goes_to_the_lower_rank_first():
+    scripts = [Script([Step("work", 1), Step("measure", 1), *[Step("device", 0.5)] * 2, Step("measure", 1)])] * 3
+    world = World(scripts, device_slot(3))
+    scheduler = world.scheduler
+    scheduler._waiting = [replace(job, rank=3 - job.cell.batch_size) for job in scheduler._waiting]
+    world.run()
+    assert [number for number, _, _ in sorted(world.lives, key=lambda life: life[2])] == [3, 2, 1]
+
+
 def test_the_first_cell_of_a_model_tunes_before_the_others_start():
     script = Script([Step("work", 10.0), Step("measure", 1.0, stage=Stage.TIMING)])
     with of_models(2):
