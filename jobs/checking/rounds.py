@@ -360,12 +360,13 @@ class Check:
         if self.left_s <= 0:
             return
         for one in self._under_way.values():
-            if one.sides and scheduler.free_workers > 0 and self._has_compiled(one, scheduler):
+            is_next = bool(one.sides) and scheduler.free_workers > 0 and self._has_compiled(one, scheduler)
+            if is_next and not self._is_tuned_now(one.sides[0], one.cell, scheduler):
                 self._begin_turn(one, scheduler)
         # A worker is kept for each cell that is being judged, since it may need another round.
         while scheduler.free_workers > 0 and (
             chosen := self._choose(
-                is_asking, is_new_too=scheduler.free_workers > len(self._unjudged) + self._kept_workers()
+                scheduler, is_asking, is_new_too=scheduler.free_workers > len(self._unjudged) + self._kept_workers()
             )
         ):
             need, cell = chosen
@@ -394,11 +395,21 @@ class Check:
 
     def _has_compiled(self, one: _Round, scheduler: GpuScheduler) -> bool:
         """Return whether the side that began a round has compiled, or is done."""
-        return all(
-            self._sides_of[job][0].word in one.measured or scheduler.stage_of(job) in _COMPILED for job in one.jobs
+        return all(self._has_job_compiled(one, job, scheduler) for job in one.jobs)
+
+    def _has_job_compiled(self, one: _Round, job: Job, scheduler: GpuScheduler) -> bool:
+        return self._sides_of[job][0].word in one.measured or scheduler.stage_of(job) in _COMPILED
+
+    def _is_tuned_now(self, side: CheckedSide, cell: Cell, scheduler: GpuScheduler) -> bool:
+        """Return whether another cell of the model has yet to compile on this side: this cell will take its choices."""
+        return any(
+            self._sides_of[job][0] is side and replace(self._on(side, cell), config=job.cell.config) == job.cell
+            for one in self._under_way.values()
+            for job in one.jobs
+            if one.cell != cell and not self._has_job_compiled(one, job, scheduler)
         )
 
-    def _choose(self, is_asking: bool, is_new_too: bool) -> tuple[Need, Cell] | None:
+    def _choose(self, scheduler: GpuScheduler, is_asking: bool, is_new_too: bool) -> tuple[Need, Cell] | None:
         """Return the next cell to measure, and its need; None if there is none now. `is_asking`: the census goes on.
 
         Cells that began go through their first rounds first. Cells that are open after these rounds wait for all new cells whose
@@ -417,6 +428,7 @@ class Check:
         if not is_new_too:
             return None
         unreached = [cell for cell in self._unreached() if cell.cell_id not in busy]
+        unreached = [cell for cell in unreached if not self._is_tuned_now(self.base, cell, scheduler)]
         if new := self._choose_new([cell for cell in unreached if not self._is_late(cell)], is_asking):
             return new
         for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):

@@ -219,8 +219,8 @@ class GpuScheduler:
             for number, cell in enumerate(cells)
         ]
         self.neighbours: Sequence[Neighbour] = ()
-        #: The models that a cell of this run has tuned for all of the model's cells.
-        self._tuned: set[_TunedModel] = set()
+        #: The models that a cell has tuned for all of the model's cells on a server, whose compiler may be another one.
+        self._tuned: set[tuple[Server, _TunedModel]] = set()
         self._memory = MemoryPlan(slot.memory_bytes, memory_of)
         #: Takes a line that says why a cell is measured again.
         self.notice: Callable[[str], None] = lambda _: None
@@ -346,7 +346,7 @@ class GpuScheduler:
         for process in list(self._active):
             process.pump()
             if process.stage not in _BEFORE_TUNED:
-                self._tuned.add(_tuned_model(process.cell))
+                self._tuned.add((self._jobs[process].server, _tuned_model(process.cell)))
             if process.asks and process not in self._queue:
                 self._queue.append(process)
             if process.finished:
@@ -470,10 +470,13 @@ class GpuScheduler:
         return max(self._peak(process), self._memory.most(process.cell))
 
     def _is_tuned_now(self, job: Job) -> bool:
-        """Return whether another cell of the model is still tuning, whose choices this job will take."""
-        if job.settings.shared_tuning != self._own_tuning or (model := _tuned_model(job.cell)) in self._tuned:
+        """Return whether another cell of the model on the job's server is still tuning, whose choices this job will take.
+
+        Two cells that tune at a time choose by chance among nearly equal configurations, and no commit made the difference.
+        """
+        if not job.settings.shared_tuning or (job.server, model := _tuned_model(job.cell)) in self._tuned:
             return False
-        return any(_tuned_model(one.cell) == model for one in self._active)
+        return any(one.server is job.server and _tuned_model(one.cell) == model for one in self._jobs.values())
 
     def _room_for_more(self) -> Callable[[Cell, float], bool]:
         """Return a function that says whether one more cell fits into the memory, while bytes are kept free for another one.
