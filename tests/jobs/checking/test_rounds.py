@@ -17,7 +17,7 @@ from collector.code import Code
 from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import Stage, Status
+from collector.vocabulary import Config, Stage, Status
 from db.engine import open_store
 from jobs.checking import check_sides, rounds
 from jobs.checking.check_sides import CheckedSide, CodeAnswer, OtherOption
@@ -316,6 +316,22 @@ def test_cells_that_began_go_on_before_others_begin(checked):
     assert (told.exit_code, told.same_code, told.timed) == (1, 0, 4), "files act at run time: equal code is timed"
     assert ACTING[0] in " ".join(told.lines())
     assert report.counts == {"regressed": 2, "unchanged": 2}
+
+
+def test_a_model_is_tuned_once_on_a_side_and_once_on_the_other(checked, monkeypatch):
+    played = Played(slower={"model0": 1.2})
+    monkeypatch.setattr(played, "stage_of", lambda _: Stage.COMPILE)
+    check = checked(played, acting=ACTING, workers=4, count=1)
+    other = replace(CELLS[0], config=Config(template="cudagraphs"))
+    check.cells = [CELLS[0], other, CELLS[1]]
+    check.run()
+    began = [(job.server, job.cell) for job in played.jobs]
+    assert began[:2] == [("base", CELLS[0]), ("base", CELLS[1])], (
+        "nobody knows yet what the model's other config would take"
+    )
+    for side in ("base", "new"):
+        assert began.index((side, CELLS[0])) < began.index((side, other))
+    assert began.index(("new", CELLS[0])) > 1, "it takes what base has chosen"
 
 
 def test_what_cannot_end_in_time_waits_for_what_is_open(checked, monkeypatch):
