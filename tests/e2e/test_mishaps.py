@@ -115,10 +115,39 @@ def test_doctor_names_a_compiler_and_a_torch_that_are_missing(tmp_path):
     assert any(line.startswith("C++ compiler ") and "install g++" in line for line in missing)
 
 
-@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
+NO_GPU = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
+
+
+@NO_GPU
 def test_a_gpu_that_is_not_there_is_one_line_and_exit_code_2(tmp_path):
     is_one_line(call("nightly", "--gpus", "0", folder=tmp_path), 2, "--gpus 0")
     assert list(tmp_path.iterdir()) == []
+
+
+@NO_GPU
+@pytest.mark.slow
+def test_without_a_gpu_a_plan_of_gpu_cells_measures_none_of_them(tmp_path):
+    is_one_line(call("nightly", "--device", "cuda", "--start", "spawn", folder=tmp_path), 2, "use --device cpu")
+    assert list(tmp_path.iterdir()) == []
+    cells = [cell("ViTTinyForImageClassification", Config(backend="eager"), batch_size=size) for size in (1, 2, 3)]
+    (tmp_path / "plan.json").write_text(json.dumps({"cells": [item.to_json() for item in cells]}))
+    done = call("nightly", "--plan", "plan.json", "--start", "spawn", "--no-store", folder=tmp_path)
+    assert done.returncode in (2, 4), tell(done)
+    is_one_line(done, done.returncode)
+    for path in (tmp_path / "runs").glob("*"):
+        found = read_bundle(path)
+        assert (found.planned, found.measurements) == (cells, [])
+
+
+@pytest.mark.slow
+def test_without_a_compiler_a_cell_fails_to_compile_and_says_so(tmp_path):
+    ask = ("run", "--model", "ViTTiny*", "--config", "default", "--device", "cpu", "--samples", "5", "--no-store")
+    done = call(*ask, folder=tmp_path, PATH=str(tmp_path))
+    assert "Traceback" not in done.stdout + done.stderr, tell(done)
+    (bundle,) = (tmp_path / "runs").iterdir()
+    (found,) = read_bundle(bundle).measurements
+    assert found.status == "fail_to_compile"
+    assert "compiler" in str(found.failure).lower()
 
 
 def _without_privileges():

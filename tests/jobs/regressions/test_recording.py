@@ -9,6 +9,7 @@ import pytest
 from collector.vocabulary import Config
 from db.queries.cells import revision
 from db.regression_records import change_state, list_regressions
+from db.store_errors import RecordError
 from jobs.regressions.recording import record_alerts
 from tests.analysis.history.histories import MODELS, History, copied, find_alerts, slower
 from tests.factories import DEFAULT, START
@@ -164,3 +165,13 @@ def test_a_broken_cell_is_fixed_by_two_passes_and_returns_on_two_failures(empty)
     for number, (fails, expected) in enumerate(nights, 5):
         empty.night(number, fails=fails)
         assert detect(empty, number) == expected
+
+
+def test_alerts_of_another_store_are_refused_and_nothing_is_written(recorded, tmp_path):
+    alerts = find_alerts(recorded.store)
+    (tmp_path / "other").mkdir()
+    other = History(tmp_path / "other", nights=1)
+    other.night(0)
+    with pytest.raises(RecordError, match="n011"):
+        record_alerts(other.store, alerts, author="detector")
+    assert list_regressions(other.store) == []
