@@ -126,12 +126,12 @@ class Played:
 class PlayedCensus:
     """Plays the part of `CodeCensus`: `other` are the models with other code, `unknown` those whose code is not known.
 
-    After `ends_after` answers it is interrupted, or fails where `fails` says how.
+    After `ends_after` answers it is interrupted, or fails where `fails` says how. `pauses` come before each answer.
     """
 
-    def __init__(self, other=(), unknown=(), ends_after=99, fails="", on_new=None):
+    def __init__(self, other=(), unknown=(), ends_after=99, fails="", on_new=None, pauses=0):
         self.other, self.unknown, self.ends_after, self.fails = other, unknown, ends_after, fails
-        self.on_new = on_new or {}
+        self.on_new, self.pauses, self.is_over = on_new or {}, pauses, False
 
     def leave(self, cores):
         pass
@@ -140,9 +140,11 @@ class PlayedCensus:
         for number, item in enumerate(cells):
             if number == self.ends_after:
                 raise CensusError(self.fails) if self.fails else KeyboardInterrupt
+            yield from [None] * self.pauses
             cells = {"base": item, "new": self.on_new.get(item.cell_id, item)}
             sides = [self._outcome(one, side) for side, one in cells.items()]
             yield CodeAnswer(item, *sides)
+        self.is_over = True
 
     def _outcome(self, item, side):
         code_id = f"{item.model}{'-other' * (side == 'new' and item.model in self.other)}"
@@ -389,3 +391,48 @@ def test_without_a_census_everything_is_compiled_first(checked, capsys):
         check.run()
     assert {turn for _, turn, _ in played.turns[:16]} == {"compile"}
     assert "no census: no C compiler" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("other", ["model0", "model1"])
+def test_the_first_cell_begins_before_the_census_has_answered(checked, monkeypatch, other):
+    """On many cores, where the census takes its time; its other side is not begun for equal code."""
+    monkeypatch.setattr(rounds, "has_cores_for_all", lambda: True)
+    begun = []
+    played = Played(slower={other: 1.2}, other=(other,))
+    monkeypatch.setattr(played, "turn", lambda: iter(()))  # nothing ends before
+    check = checked(played, census=PlayedCensus(other=(other,), pauses=3), count=3, compares_compiling=False)
+    monkeypatch.setattr(played, "stage_of", lambda _: Stage.TIMING if check.answers else Stage.COMPILE)
+    take = check._take_answer
+
+    def took(found):
+        begun.append(list(played.turns))
+        take(found)
+        monkeypatch.setattr(played, "turn", lambda: Played.turn(played))
+
+    monkeypatch.setattr(check, "_take_answer", took)
+    check.run()
+    assert begun[0] == [("base", "time", "0")]
+    assert played.of("0", "time")[:2] == (["base", "new"] if other == "model0" else ["base"])
+    assert answer(check)[0].counts == {"regressed": 1, "unchanged": 2}
+
+
+def test_the_census_ends_where_most_cells_have_other_code(checked, monkeypatch, capsys):
+    monkeypatch.setattr(rounds, "_FEW_ANSWERS", 3)
+    names = [item.model for item in CELLS]
+    played, census = Played(slower={"model1": 1.2}, other=names), PlayedCensus(other=names[1:])
+    check = checked(played, census=census, count=5, compares_compiling=False)
+    check.run()
+    assert (len(check.answers), census.is_over) == (3, False)
+    assert played.kinds() == {("time", model) for model in "1234"}, "without compiling on its own before"
+    assert answer(check)[0].counts == {"regressed": 1, "unchanged": 4}
+    assert "most cells have other code" in capsys.readouterr().err
+
+
+def test_the_second_side_waits_until_the_first_has_compiled(checked, monkeypatch):
+    played = Played(fails=KeyboardInterrupt)
+    monkeypatch.setattr(played, "stage_of", lambda _: Stage.COMPILE)
+    check = checked(played, acting=ACTING, workers=9)
+    with pytest.raises(KeyboardInterrupt):
+        check.run()
+    first = [("base", "time", model) for model in "0123456"]
+    assert played.turns == first, "two of nine workers wait for the second sides"
