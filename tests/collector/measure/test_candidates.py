@@ -6,6 +6,7 @@ import threading
 import time
 from types import ModuleType
 
+import pytest
 from torch._inductor import config
 
 from collector.measure import candidates
@@ -24,7 +25,14 @@ def join(threads):
         thread.join(20)
 
 
-def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(monkeypatch, tmp_path):
+@pytest.fixture
+def one_thread():
+    """Inductor without compile workers. Its config has a way of its own to be changed and restored."""
+    with config.patch(compile_threads=1):
+        yield
+
+
+def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(one_thread, monkeypatch, tmp_path):
     main_thread, go, ends, at_once = MainThread(), threading.Event(), [], []
 
     class AlgorithmSelectorCache:
@@ -45,7 +53,6 @@ def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(monkeypa
     module = ModuleType("torch._inductor.select_algorithm")
     vars(module).update(AlgorithmSelectorCache=AlgorithmSelectorCache, TritonTemplateCaller=TritonTemplateCaller)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(config, "compile_threads", 1)
     compile_candidates_beside(main_thread)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "candidates"))
     candidate, wait = TritonTemplateCaller(), AlgorithmSelectorCache().make_precompile_fn([])
