@@ -11,16 +11,19 @@ libraries, and the cells inherit the results.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 #: The variable that makes Inductor trust the CPU's flags without building a probe.
 SKIP_VARIABLE = "TORCHINDUCTOR_VEC_ISA_OK"
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
+_PROBES = Path("~/.cache/inductor-watch/probes")
 
 
 def trust_cpu() -> bool:
@@ -43,14 +46,16 @@ def trust_cpu() -> bool:
 def know_instruction_sets(cores: Iterable[int]) -> None:
     """Make Inductor probe the usable instruction sets here, on these cores; forked processes inherit the result.
 
-    It may run in a thread: only this thread changes its cores. Imports torch. If this torch stores the result elsewhere, each
+    The libraries that it builds for that are kept in the user's cache: from torch 2.13 on building them is most of the work. It
+    may run in a thread: only this thread changes its cores. Imports torch. If this torch stores the result elsewhere, each
     process probes for itself.
     """
     own = os.sched_getaffinity(0)
     try:
+        import torch
         from torch._inductor import cpu_vec_isa
 
-        with tempfile.TemporaryDirectory() as folder, _cache_in(folder):
+        with _kept_folder(_PROBES.expanduser() / torch.__version__) as folder, _cache_in(folder):
             os.sched_setaffinity(0, set(cores) or own)
             flags = set(cpu_vec_isa.x86_isa_checker())
             usable = [one for one in cpu_vec_isa.supported_vec_isa_list if flags.issuperset(str(one).split())]
@@ -61,6 +66,25 @@ def know_instruction_sets(cores: Iterable[int]) -> None:
         return
     finally:
         os.sched_setaffinity(0, own)
+
+
+@contextmanager
+def _kept_folder(kept: Path) -> Iterator[str]:
+    """Yield a new folder with the files of `kept`, and make it `kept` afterwards if there is none.
+
+    Nobody works in `kept` itself: Inductor holds a lock while it loads a probe, and takes half a library, which a killed
+    compiler left, for a processor that lacks the instructions.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        with suppress(OSError):
+            shutil.copytree(kept, folder, dirs_exist_ok=True)
+        yield folder
+        with suppress(OSError):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            if not kept.exists():
+                made = tempfile.mkdtemp(dir=kept.parent)
+                shutil.copytree(folder, made, dirs_exist_ok=True)
+                Path(made).rename(kept)
 
 
 @contextmanager
