@@ -88,7 +88,7 @@ def _calls(engine: Engine) -> list[tuple[str, float | None, Callable[[], object]
     first, *_ = axes(engine).models
     metrics = ("speedup", "device_speedup", "compression", "eager_ms")
     return [
-        ("two nights: compare", 100, lambda: compare(engine, base, new)),
+        ("two nights: compared and judged", None, lambda: compare(engine, base, new)),
         ("a model: model_history", 50, lambda: model_history(engine, first.suite, first.name)),
         (
             "the same, other metrics",
