@@ -271,7 +271,7 @@ def main() -> None:
     """Measure the cells, or read earlier rows, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runner", type=Path, help="folder with the runner's scripts")
-    parser.add_argument("--out", type=Path, help="folder for rows (beside.jsonl) and our bundles")
+    parser.add_argument("--out", type=Path, help="folder for rows (beside_*.jsonl) and our bundles")
     parser.add_argument("--phase", default="inference", choices=[phase.value for phase in Phase])
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--model", action="append", default=[], help="[eight models of each suite]")

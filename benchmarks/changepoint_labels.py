@@ -6,7 +6,7 @@ LABELLED.json holds {series: {"y": [value, ...], "annotations": {person: [index,
 (`tests.analysis.stats.segmentation_scores`). *Unmarked* is the share of the change points without any mark within the
 margin. It depends on the number of people, so it is also given for fewer people, drawn at random. Beside ours:
 
-- agreed marks: the medians of groups of at least 2 or 3 marks that are within the margin of each other
+- agreed marks: the medians of groups of marks, by at least 2 or 3 people, that are within the margin of each other
 - `ruptures` (optimal partitioning, PELT, with Schwarz's penalty), if it is installed
 - cross-validation: the contrast that is best for one random half of the series is scored on the other half
 """
@@ -18,6 +18,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
@@ -84,10 +85,12 @@ def unmarked(marks: Sequence[Sequence[Sequence[int]]], found: Sequence[list[int]
 
 
 def agreed(marks: Sequence[Sequence[int]], people: int) -> list[int]:
-    """Return the medians of groups of at least `people` marks; a mark within the margin of the mark before joins its group."""
-    places = sorted(mark for person in marks for mark in set(person))
-    starts = np.flatnonzero(np.diff(places, prepend=-np.inf) > MARGIN)
-    return [int(np.median(group)) for group in np.split(places, starts[1:]) if len(group) >= people]
+    """Return the medians of groups of marks by at least `people`; a mark within the margin of the one before joins its group."""
+    placed = sorted((mark, person) for person, own in enumerate(marks) for mark in set(own))
+    starts = np.flatnonzero(np.diff([mark for mark, _ in placed], prepend=-np.inf) > MARGIN)
+    groups = [placed[first:last] for first, last in pairwise([*starts, len(placed)])]
+    agreeing = [group for group in groups if len({person for _, person in group}) >= people]
+    return [int(np.median([mark for mark, _ in group])) for group in agreeing]
 
 
 def cross_validated(series: Sequence[Labelled]) -> NDArray[np.float64]:
