@@ -82,9 +82,12 @@ def _kept_folder(kept: Path) -> Iterator[str]:
         with suppress(OSError):
             kept.parent.mkdir(parents=True, exist_ok=True)
             if not kept.exists():
-                made = tempfile.mkdtemp(dir=kept.parent)
-                shutil.copytree(folder, made, dirs_exist_ok=True)
-                Path(made).rename(kept)
+                made = Path(tempfile.mkdtemp(dir=kept.parent))
+                try:
+                    shutil.copytree(folder, made, dirs_exist_ok=True)
+                    made.rename(kept)  # fails if another server was first
+                finally:
+                    shutil.rmtree(made, ignore_errors=True)
 
 
 @contextmanager
