@@ -77,7 +77,10 @@ def _kept_folder(kept: Path) -> Iterator[str]:
     """
     with tempfile.TemporaryDirectory() as folder:
         with suppress(OSError):
-            shutil.copytree(kept, folder, dirs_exist_ok=True)
+            if (
+                kept.stat().st_uid == os.geteuid()
+            ):  # a home may be a folder of all users, and libraries are loaded from here
+                shutil.copytree(kept, folder, dirs_exist_ok=True)
         yield folder
         with suppress(OSError):
             kept.parent.mkdir(parents=True, exist_ok=True)

@@ -93,7 +93,7 @@ class Testbed:
         return str(self.environment["device"])
 
     def serving(self, worker: int, cells: Sequence[Cell]) -> Testbed:
-        """Return the testbed with a fork server, which begins to import what these cells need; none if it does not fork.
+        """Return the testbed with a fork server that begins to import what these cells need, or as it is if it does not fork.
 
         The server imports on the cores of one worker, as many cores as its cells will have.
         """
