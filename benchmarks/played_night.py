@@ -109,7 +109,7 @@ def play(found: Mapping[str, Played], cells: Sequence[Cell], workers: int, memor
     """Play cells on one GPU with a free core; return the simulated world with its times."""
     costs = shipped_costs()
     cells = longest_first(cells, costs, workers)
-    of_number, known, tuned = dict(enumerate(cells, 1)), memory_of(costs), gpu_scheduler._tuned_model
+    of_number, known, tuned = dict(enumerate(cells, 1)), memory_of(costs), gpu_scheduler.tuned_model
 
     def needs(cell: Cell, stage: Stage) -> float | None:
         of_night = of_number[cell.batch_size]
@@ -121,7 +121,7 @@ def play(found: Mapping[str, Played], cells: Sequence[Cell], workers: int, memor
         return tuned(of_number[cell.batch_size])
 
     slot = DeviceSlot([[core] for core in range(workers)], {}, memory_bytes, [workers])
-    with patch.object(gpu_scheduler, "_tuned_model", model):
+    with patch.object(gpu_scheduler, "tuned_model", model):
         world = World((found[cell.cell_id].script() for cell in cells), slot, needs)
         world.run()
     return world

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collector.bundle import BundleContents, BundleWriter, RunHeader
+from collector.device import is_accelerator
 from collector.output_file import both_paths, path_of, write_output
 from collector.usage_errors import BundleError, ConfigError
 from collector.vocabulary import Cell
@@ -31,7 +32,7 @@ from jobs.ci import job_url
 from jobs.output.terminal import several
 from jobs.plan.cost import CostModel
 from jobs.plan.planning import NothingToDoError, Plan, load_plan
-from jobs.plan.spared_cells import plan_work
+from jobs.plan.spared_cells import TunedModel, plan_work, tuned_model
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -96,14 +97,16 @@ def longest_first(cells: Sequence[Cell], model: CostModel, workers: int, budget_
 
     Short cells come between the long ones, unless that makes the plan take longer. Then not all workers are at the longest cells
     at once, which tune most and wait for each other, and an interrupted night has more than its longest cells. The longest
-    cell of a model is the model's first one, since it tunes for the others (`jobs.pool.gpu_scheduler`). If the budget may cut
-    the plan short, the plan's own order is kept: it has the most important cells first.
+    cell of a model is the model's first one, since it tunes for the others (`jobs.pool.gpu_scheduler`), and it counts with the
+    longest cell that waits for it. If the budget may cut the plan short, the plan's own order is kept: it has the most
+    important cells first.
     """
-    ordered = sorted(cells, key=lambda cell: -model.estimate(cell).worker_s)
+    chain_s = _chain_seconds(cells, model)
+    ordered = sorted(cells, key=lambda cell: -chain_s[cell.cell_id])
     total_s = predict(ordered, model, workers).total_s
     if budget_s < _SPARE * total_s:
         return list(cells)
-    mixed = _longest_of_each_first(_mixed(ordered, model), model)
+    mixed = _longest_of_each_first(_mixed(ordered, chain_s), chain_s)
     return mixed if predict(mixed, model, workers).total_s <= _MIXED * total_s else ordered
 
 
@@ -142,9 +145,22 @@ def last_places(
     return last
 
 
-def _mixed(ordered: Sequence[Cell], model: CostModel) -> list[Cell]:
+def _chain_seconds(cells: Sequence[Cell], model: CostModel) -> dict[str, float]:
+    """Return by `cell_id` the seconds from each cell's start to the end of the cells that wait for its choices of tuning."""
+    chain_s = {cell.cell_id: model.estimate(cell).worker_s for cell in cells}
+    of_model: dict[TunedModel, list[str]] = defaultdict(list)
+    for cell in cells:
+        if is_accelerator(cell.device):
+            of_model[tuned_model(cell)].append(cell.cell_id)
+    for alike in of_model.values():
+        first, *others = sorted(alike, key=lambda cell_id: -chain_s[cell_id])
+        chain_s[first] += max((chain_s[cell_id] for cell_id in others), default=0.0)
+    return chain_s
+
+
+def _mixed(ordered: Sequence[Cell], chain_s: Mapping[str, float]) -> list[Cell]:
     """Return the cells with the longer ones (than the mean) spread evenly over the first four fifths of the plan's time."""
-    seconds = [model.estimate(cell).worker_s for cell in ordered]
+    seconds = [chain_s[cell.cell_id] for cell in ordered]
     mean = sum(seconds) / (len(seconds) or 1)
     total_s = {True: sum(took for took in seconds if took > mean) / _LONG_WITHIN}
     total_s[False] = sum(took for took in seconds if took <= mean)
@@ -155,10 +171,10 @@ def _mixed(ordered: Sequence[Cell], model: CostModel) -> list[Cell]:
     return [ordered[index] for index in sorted(range(len(ordered)), key=places.__getitem__)]
 
 
-def _longest_of_each_first(cells: Sequence[Cell], model: CostModel) -> list[Cell]:
+def _longest_of_each_first(cells: Sequence[Cell], chain_s: Mapping[str, float]) -> list[Cell]:
     """Return the cells with each group sorted, the longest cell first, within the places that the group has."""
     of_group: dict[Group, list[Cell]] = defaultdict(list)
-    for cell in sorted(cells, key=lambda cell: -model.estimate(cell).worker_s):
+    for cell in sorted(cells, key=lambda cell: -chain_s[cell.cell_id]):
         of_group[group_of(cell)].append(cell)
     in_order = {group: iter(found) for group, found in of_group.items()}
     return [next(in_order[group_of(cell)]) for cell in cells]

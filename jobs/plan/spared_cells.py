@@ -117,6 +117,17 @@ def tuning_key(config: Config, device: str) -> str:
     return canonical_json({name: program[name] for name in names})
 
 
+#: Suite, model, phase, dtype, batch size, and how kernels are tuned (`tuning_key`).
+TunedModel = tuple[str, str, str, str, int, str]
+
+
+@cache
+def tuned_model(cell: Cell) -> TunedModel:
+    """Return a key that is equal for the cells of a run that share their choices of tuning on an accelerator."""
+    key = tuning_key(cell.config, cell.device)
+    return cell.suite, cell.model, cell.phase.value, cell.dtype, cell.batch_size, key
+
+
 @cache
 def program_key(config: Config, device: str) -> str:
     """Return a key that is equal for two configs if they are one program on a device, measured in one way.

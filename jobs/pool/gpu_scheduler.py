@@ -43,7 +43,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -58,7 +57,7 @@ from collector.settings import Settings
 from collector.usage_errors import ExpectedError
 from collector.vocabulary import Cell, Stage, Status
 from jobs.plan.cost import CONTEXT_BYTES, MemoryOf, MemoryPlan, is_long
-from jobs.plan.spared_cells import tuning_key
+from jobs.plan.spared_cells import TunedModel, tuned_model
 from jobs.pool.usage import DisturbanceCheck
 
 _SURELY_NOT_THE_DEVICE = frozenset(
@@ -91,10 +90,6 @@ _MOST_SENT_BACK = 2
 #: night of 183 programs on 15 workers, played from recorded cells, took 4 % longer with turns of half a second after each cell,
 #: and no longer with these values.
 _ALONE_S, _TURN_S = 2.0, 0.2
-
-
-#: Suite, model, phase, dtype, batch size, and how kernels are tuned (`tuning_key`).
-_TunedModel = tuple[str, str, str, str, int, str]
 
 
 class LostDeviceError(ExpectedError):
@@ -220,7 +215,7 @@ class GpuScheduler:
         ]
         self.neighbours: Sequence[Neighbour] = ()
         #: The models that a cell has tuned for all of the model's cells on a server, whose compiler may be another one.
-        self._tuned: set[tuple[Server, _TunedModel]] = set()
+        self._tuned: set[tuple[Server, TunedModel]] = set()
         self._memory = MemoryPlan(slot.memory_bytes, memory_of)
         #: Takes a line that says why a cell is measured again.
         self.notice: Callable[[str], None] = lambda _: None
@@ -346,7 +341,7 @@ class GpuScheduler:
         for process in list(self._active):
             process.pump()
             if process.stage not in _BEFORE_TUNED:
-                self._tuned.add((self._jobs[process].server, _tuned_model(process.cell)))
+                self._tuned.add((self._jobs[process].server, tuned_model(process.cell)))
             if process.asks and process not in self._queue:
                 self._queue.append(process)
             if process.finished:
@@ -474,9 +469,9 @@ class GpuScheduler:
 
         Two cells that tune at a time choose by chance among nearly equal configurations, and no commit made the difference.
         """
-        if not job.settings.shared_tuning or (job.server, model := _tuned_model(job.cell)) in self._tuned:
+        if not job.settings.shared_tuning or (job.server, model := tuned_model(job.cell)) in self._tuned:
             return False
-        return any(one.server is job.server and _tuned_model(one.cell) == model for one in self._jobs.values())
+        return any(one.server is job.server and tuned_model(one.cell) == model for one in self._jobs.values())
 
     def _room_for_more(self) -> Callable[[Cell, float], bool]:
         """Return a function that says whether one more cell fits into the memory, while bytes are kept free for another one.
@@ -718,12 +713,6 @@ class GpuScheduler:
             self._holders.discard(process)
             self._note_end(process)
         return outcome
-
-
-@cache
-def _tuned_model(cell: Cell) -> _TunedModel:
-    key = tuning_key(cell.config, cell.device)
-    return cell.suite, cell.model, cell.phase.value, cell.dtype, cell.batch_size, key
 
 
 def _lacked_room(outcome: Outcome) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -41,6 +42,13 @@ def test_a_budget_that_is_hardly_met_keeps_the_plans_own_order():
     assert predict(cells, model, 1).total_s == 40
     for budget_s, order in ((47, [0, 1, 2]), (48, [1, 0, 2]), (10, [0, 1, 2])):
         assert names(longest_first(cells, model, 1, budget_s)) == order
+
+
+@pytest.mark.parametrize(("device", "first"), [("cuda", 1), ("cpu", 0)])
+def test_who_tunes_for_others_goes_before_a_longer_cell(device, first):
+    cells, model = planned([150, 100, 5], device)
+    cells.append(replace(cells[1], config=CUDAGRAPHS))  # it takes the choices of its model's first cell, on a GPU alone
+    assert longest_first(cells, model, 1)[0] == cells[first]
 
 
 @given(SECONDS, st.integers(1, 6), st.randoms())

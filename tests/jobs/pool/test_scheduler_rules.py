@@ -156,7 +156,7 @@ def test_cells_that_wait_for_what_others_keep_are_untangled():
 
 def of_models(count):
     """Lets cells be of so many models, by their numbers."""
-    return patch.object(gpu_scheduler, "_tuned_model", lambda cell: cell.batch_size % count)
+    return patch.object(gpu_scheduler, "tuned_model", lambda cell: cell.batch_size % count)
 
 
 def starts(world):
