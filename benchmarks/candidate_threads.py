@@ -1,9 +1,9 @@
-"""Compile candidates of a matrix product in one thread and in two, without a GPU.
+"""Compile candidates of a matrix product in one thread and in several, without a GPU.
 
-    taskset -c 0,1 python -m benchmarks candidate_threads
+    taskset -c 0,1 python -m benchmarks candidate_threads [--threads 2 --threads 4]
 
-The candidates are Triton kernels as autotuning compiles them, for an H100. Each round compiles all candidates twice, each time
-into an empty cache. Needs Triton, which a torch for CUDA installs, and no torch.
+The candidates are Triton kernels as autotuning compiles them, for an H100. Each round compiles all candidates with each
+number of threads, each time into an empty cache. Needs Triton, which a torch for CUDA installs, and no torch.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ def product(one, two, made, M, N, K, one_m, one_k, two_k, two_n, made_m, made_n,
 
 @click.command()
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
-def main(rounds: int) -> None:
-    """Compile candidates in one thread and in two."""
+@click.option("--threads", "numbers", default=(2,), show_default=True, multiple=True, type=click.IntRange(2))
+def main(rounds: int, numbers: tuple[int, ...]) -> None:
+    """Compile candidates in one thread and in several."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
         path = Path(folder, "kernels.py")  # Triton reads a kernel's source from its file
@@ -72,15 +73,15 @@ def main(rounds: int) -> None:
 
         compiled((16, 16, 16, 2, 4))  # a first compilation, which imports the compiler's modules
         for number in range(rounds):
-            took = []
-            for threads in (1, 2):
+            took = {}
+            for threads in (1, *numbers):
                 os.environ["TRITON_CACHE_DIR"] = str(Path(folder, f"{number} {threads}"))
                 began = time.monotonic()
                 with ThreadPoolExecutor(threads) as pool:
                     list(pool.map(compiled, _CANDIDATES))
-                took.append(time.monotonic() - began)
-            one, two = took
-            print(f"{len(_CANDIDATES)} candidates: one thread {one:.1f} s, two {two:.1f} s, ratio {one / two:.2f}")
+                took[threads] = time.monotonic() - began
+            others = ", ".join(f"{number} {took[number]:.1f} s ({took[1] / took[number]:.2f})" for number in numbers)
+            print(f"{len(_CANDIDATES)} candidates: one thread {took[1]:.1f} s; threads, seconds (ratio): {others}")
 
 
 if __name__ == "__main__":

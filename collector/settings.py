@@ -68,7 +68,7 @@ class Settings:
 
     Compiling: with `warm_compile` a new process compiles the program once more from the same caches. `shared_tuning` is the
     folder of shared choices of autotuning (`collector.measure.tuning`). `candidates` is a folder in which cells find each
-    other's compiled candidates of autotuning (`collector.measure.candidates`); on `candidate_cores` two candidates are compiled
+    other's compiled candidates of autotuning (`collector.measure.candidates`); on `candidate_cores` a few candidates are compiled
     at once. `compiled` is a folder in which each cell keeps the compiler's caches: a later process of the cell finds its
     program there and has no compile time. With `is_checked` the outputs of a program that was found there are not checked
     again. With `code_only` a cell ends once it is compiled, with its code, counters and compile time only; so does a cell that

@@ -24,6 +24,9 @@ _TRITON_FOLDER = "TRITON_CACHE_DIR"
 #: The suffix of the files that name the processes which compiled candidates in a folder.
 _USER = ".user"
 
+#: Candidates that one of the longest cells of a night compiles at a time, each in a thread, on the cores of all workers.
+_AT_ONCE = 4
+
 #: The longest time in seconds for which no candidate is compiled because the main thread works. After it candidates are compiled
 #: at any time: the main thread may wait in a way that is unknown here.
 _PATIENCE_S = 300.0
@@ -32,12 +35,12 @@ _PATIENCE_S = 300.0
 class MainThread:
     """The state of the main thread, by which other threads compile candidates only while it waits for them.
 
-    They compile one candidate at a time on the cores of the process, or two at a time on `cores`.
+    They compile one candidate at a time on the cores of the process, or a few at a time on `cores`.
     """
 
     def __init__(self, cores: Sequence[int] = ()) -> None:
         self._waits, self._is_over = threading.Event(), False
-        self._cores, self.at_once = cores, 2 if cores else 1
+        self._cores, self.at_once = cores, _AT_ONCE if cores else 1
         self._compiling = threading.Semaphore(self.at_once)
 
     @contextmanager
