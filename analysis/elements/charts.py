@@ -67,9 +67,18 @@ COLORS = {
 }
 
 
-# Checking each part of a chart against Vega-Lite's schema takes longer than making the chart: only the tests do it.
+# Checking a chart and its parts against Vega-Lite's schema takes longer than making the chart: only the tests do it.
 schemapi.disable_debug_mode()
 alt.theme.enable("none")  # the page has its own
+
+
+class Layers(alt.LayerChart):  # type: ignore[misc]  # Altair is not typed
+    """A chart of layers that is checked against Vega-Lite's schema only if it is asked to be."""
+
+    def to_dict(self, validate: bool = False, **options: Any) -> dict[str, Any]:
+        """Return the chart's specification."""
+        specification: dict[str, Any] = super().to_dict(validate=validate, **options)
+        return specification
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,7 @@ def lines(
     branches: Sequence[str] = (),
     dates: bool = False,
     log: bool = False,
-) -> alt.LayerChart:
+) -> Layers:
     """Draw lines over places (nights, runs): the lines in `highlighted` coloured, other lines grey.
 
     Args:
@@ -120,8 +129,9 @@ def lines(
     )
     if log:
         rows = rows.assign(value=rows["value"].where(rows["value"] > 0))
-    is_told = rows["line"].isin(list(highlighted))
-    told, others = rows[is_told], rows[~is_told]
+    told, drawn = rows[rows["line"].isin(list(highlighted))], _with_breaks(rows)
+    is_coloured = drawn["line"].isin(list(highlighted))
+    coloured, others = drawn[is_coloured], drawn[~is_coloured]
     x = alt.X("date:T", title=None, axis=alt.Axis(grid=False)) if dates else _places(labels)
     scale = alt.Scale(zero=False, type="log" if log else "linear", padding=8)  # no point is cut at the edge
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, grid=not log))
@@ -134,13 +144,13 @@ def lines(
     )
     look = {"color": alt.Color("line:N", scale=alt.Scale(domain=list(highlighted), range=series), legend=legend)}
     point = alt.OverlayMarkDef(size=36, filled=True) if len(labels) <= _WITH_POINTS else False
-    coloured = alt.Chart(_with_breaks(told)).mark_line(point=point, strokeWidth=2.2, strokeCap="round")
-    layers = [coloured.encode(x=x, y=y, **look, **_of_branches(branches, bool(point))).add_params(zoom)]
-    if len(band := _band(told)):
-        area = alt.Chart(_with_breaks(band.drop(columns="value"))).mark_area(opacity=0.15)
+    line = alt.Chart(coloured).mark_line(point=point, strokeWidth=2.2, strokeCap="round")
+    layers = [line.encode(x=x, y=y, **look, **_of_branches(branches, bool(point))).add_params(zoom)]
+    if len(band := _band(coloured)):
+        area = alt.Chart(band).mark_area(opacity=0.15)
         layers.insert(0, area.encode(x=x, y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q", **look))
     if len(others):
-        grey = alt.Chart(_with_breaks(others)).mark_line(strokeWidth=1.6, opacity=0.4, color=NEUTRAL)
+        grey = alt.Chart(others).mark_line(strokeWidth=1.6, opacity=0.4, color=NEUTRAL)
         layers.insert(0, grey.encode(x=x, y=y, detail="line:N"))
     if levels is not None and len(levels):
         triangles = alt.Chart(levels).mark_point(shape="triangle-down", size=130, filled=True, yOffset=-12)
@@ -152,7 +162,7 @@ def lines(
 
 def statuses(
     rows: pd.DataFrame, labels: Sequence[str], configs: Sequence[str], sides: Mapping[str, int], colors: Colors
-) -> alt.LayerChart:
+) -> Layers:
     """Draw a lane per config and a mark per run, whose shape shows how it ended; `rows` has place, config, status and texts."""
     rows = rows.assign(ended=[_kind(status) for status in rows["status"]], status=rows["status"].fillna("missing"))
     kinds = [kind for kind in _SHAPE_OF if kind in set(rows["ended"])]
@@ -171,9 +181,7 @@ def statuses(
     return _layered([*_rules(sides, labels, -above), marks], height, "how each run ended", above)
 
 
-def samples(
-    values: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequence[str], colors: Colors
-) -> alt.LayerChart:
+def samples(values: Mapping[str, NDArray[np.float64]], kind: str, roles: Sequence[str], colors: Colors) -> Layers:
     """Draw every sample (ms) as a thin tick and the median as a thick one, a lane per side (its role is base or new)."""
     rows = pd.concat(pd.DataFrame({"side": side, "ms": of, "median": np.median(of)}) for side, of in values.items())
     names = list(values)
@@ -192,10 +200,10 @@ def samples(
     return _layered([ticks, medians], _LANE * 2 * len(names) + _AROUND, f"{kind} latency")
 
 
-def _layered(layers: Sequence[Any], height: int, title: str, above: int = 0) -> alt.LayerChart:
+def _layered(layers: Sequence[Any], height: int, title: str, above: int = 0) -> Layers:
     """Put layers into one chart, with a title that leaves `above` further pixels for drawings above the upper edge."""
     head = alt.TitleParams(text=title, anchor="start", fontSize=13, fontWeight=600, offset=10 + above)
-    return alt.layer(*layers, height=height, title=head)
+    return Layers(layer=layers, height=height, title=head)
 
 
 def _rules(sides: Mapping[str, int], labels: Sequence[str], top: int = 0) -> list[alt.Chart]:
@@ -225,15 +233,12 @@ def _with_breaks(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _band(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of lines with a known scatter from place to place, with `low` and `high`, its usual range (95 %)."""
-    parts = [part.sort_values("place") for _, part in rows[rows["value"] > 0].groupby("line", sort=False)]
-    shares = [math.exp(1.96 * scatter(part["value"].to_numpy())) for part in parts]
-    bands = [
-        part.assign(low=part["value"] / n, high=part["value"] * n)
-        for part, n in zip(parts, shares, strict=True)
-        if n > 1
-    ]
-    return pd.concat(bands) if bands else rows.iloc[:0]
+    """Return the rows of lines with a known scatter from place to place, with its usual range (95 %), `low` and `high`."""
+    measured = rows[rows["value"] > 0]
+    scatters = {name: math.exp(1.96 * scatter(part.to_numpy())) for name, part in measured.groupby("line")["value"]}
+    share = rows["line"].map(scatters)
+    band = rows.assign(low=rows["value"] / share, high=rows["value"] * share).drop(columns="value")
+    return band[(share > 1).to_numpy()]
 
 
 def _hover(rows: pd.DataFrame, facts: pd.DataFrame, pick: str) -> alt.Chart:

@@ -122,7 +122,7 @@ def draw(
         .configure_axis(labelColor=colors["ink"], gridColor=colors["line"], domain=False, ticks=False)
         .configure_title(color=colors["ink"], subtitleColor=colors["soft"], anchor="start", fontSize=15, offset=12)
     )
-    drawn: str = converter().vegalite_to_svg(chart.to_dict(validate=False), allowed_base_urls=[])
+    drawn: str = converter().vegalite_to_svg(chart.to_dict(), allowed_base_urls=[])
     return drawn
 
 

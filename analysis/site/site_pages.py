@@ -103,9 +103,7 @@ class SitePages:
         """
         if not (key and self.files.is_current(name, key)):
             figure = draw()
-            self.files.put_json(
-                name, {**_shortened(figure.chart.to_dict(validate=False)), "description": figure.alt}, key
-            )
+            self.files.put_json(name, {**_shortened(figure.chart.to_dict()), "description": figure.alt}, key)
         return {"file": name.rpartition("/")[2], "words": self.files.read_json(name)["description"]}
 
 

@@ -31,7 +31,7 @@ def test_a_line_loses_no_place_and_breaks_where_a_chain_ends_or_at_a_zero():
     facts = pd.DataFrame({"night": ["n0", "n1", "n2", "n3"]}, index=range(4))
     words = {"title": "latency", "pick": "night", "colors": charts.COLORS["light"]}
     for log, expected in ((False, [0.0, 2.0, 2.0, None, 3.0]), (True, [None, 2.0, 2.0, None, 3.0])):
-        spec = charts.lines(rows, facts, ["one", "two", "three", "four"], ("a.b[c]",), log=log, **words).to_dict()
+        spec = charts.lines(rows, facts, ["one", "two", "three", "four"], ("a.b[c]",), log=log, **words).to_dict(True)
         (told,) = [found for found in spec["datasets"].values() if found[0].get("line") == "a.b[c]"]
         assert [row["value"] for row in told] == expected
 
