@@ -92,7 +92,8 @@ def steps(names: Names, number: int) -> Iterator[Step]:
     yield _typed("model: a config more", "config", names.configs[-1 - number % len(names.configs)])
     yield _page("Trends")
     figure = ("cold compile", "compression", "compiled latency", "device time")[number % 4]
-    yield _typed("trends: other figure", "metric", figure, figure)
+    yield _typed("trends: another figure", "metric", figure, figure)
+    yield Step("trends: one figure", _click(".st-key-metric_widget [data-tag] button:visible"), figure)
     yield _typed("trends: weeks", "by", "week", "week")
     yield _typed("trends: nights", "by", "night", "night")
     yield Step("trends: log scale", _click(".st-key-log_widget label"))

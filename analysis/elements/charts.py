@@ -35,6 +35,10 @@ _WITH_POINTS, _TICKS = 45, 12
 #: Pixels: the height of a line chart, a line of its legend, a lane, the space around lanes, a line of the names of sides, and
 #: roughly the width of a chart.
 _HEIGHT, _LEGEND, _LANE, _AROUND, _NAME, _WIDTH = 300, 20, 26, 90, 13, 720
+#: Pixels: the width of one of two charts beside each other, of a legend's character, and of its symbol with the space around.
+_NARROW, _CHARACTER, _SYMBOL = 480, 6, 28
+#: The rows of a legend that a line chart's height has room for, and the pixels of each further row.
+_ROWS, _ROW = 2, 30
 
 
 #: The colour of marks and lines that are neither good nor bad.
@@ -137,8 +141,10 @@ def lines(
     y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, grid=not log))
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.ctrlKey]")
     series = list(colors.series)[: len(highlighted)]
+    # A legend does not wrap: what goes beyond the chart's edge is not seen.
+    columns = max(1, min(3, _NARROW // (max(map(len, highlighted), default=0) * _CHARACTER + _SYMBOL)))
     legend = (
-        alt.Legend(orient="bottom", title=None, columns=3, labelLimit=300, symbolOpacity=1)
+        alt.Legend(orient="bottom", title=None, columns=columns, labelLimit=300, symbolOpacity=1)
         if len(highlighted) > 1
         else None
     )
@@ -157,7 +163,8 @@ def lines(
         layers.append(triangles.encode(x=x, y=y, **look))
     if len(told):
         layers.append(_hover(told, facts, pick).encode(x=x))
-    return _layered([*_rules(sides or {}, labels), *layers], _HEIGHT, title)
+    more_rows = max(0, math.ceil(len(highlighted) / columns) - _ROWS)
+    return _layered([*_rules(sides or {}, labels), *layers], _HEIGHT + _ROW * more_rows, title)
 
 
 def statuses(
