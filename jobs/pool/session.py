@@ -20,7 +20,7 @@ from jobs.output.tables import say
 from jobs.output.terminal import one_line, several
 from jobs.plan.cost import CostModel, MemoryOf, learn_from, read_history
 from jobs.plan.planning import NothingToDoError, Plan
-from jobs.plan.shards import longest_first, shares
+from jobs.plan.shards import longest_first, predict, shares
 from jobs.plan.spared_cells import SAME_CODE_AS, Known, known_cells, plan_work
 from jobs.pool.resuming import Unfinished
 from jobs.pool.runner import DeviceRun, make_header, measure_devices, new_run_id, now
@@ -29,10 +29,17 @@ from jobs.requested_options import RequestedOptions, RunNames
 
 
 class RunProgress:
-    """The progress of a run: it counts the cells and prints a line for each."""
+    """The progress of a run: it counts the cells and prints a line for each.
 
-    def __init__(self, console: Console, total: int) -> None:
+    `worker_s` has the expected seconds of a worker of each cell, by `cell_id`, and `expected_s` is how long the run is expected
+    to take.
+    """
+
+    def __init__(
+        self, console: Console, total: int, worker_s: Mapping[str, float] | None = None, expected_s: float = 0.0
+    ) -> None:
         self.console, self.total = console, total
+        self._worker_s, self._expected_s = worker_s or {}, expected_s
         self.counts: Counter[Status] = Counter()
         self._status: dict[str, Status] = {}
         #: The number of cells that are unavailable here, by config and reason.
@@ -57,8 +64,18 @@ class RunProgress:
         return self.done - sum(self.counts[status] for status in (Status.PASS, *NOT_APPLICABLE))
 
     def left_s(self) -> float | None:
-        """Return the seconds left at the pace so far; None before the first cell."""
-        return (time.monotonic() - self._began) / self.done * (self.total - self.done) if self.done else None
+        """Return the seconds left; None before the first cell.
+
+        They come from the expected time at the beginning, when few of the cells under way have ended, and more and more from the
+        pace so far.
+        """
+        if not self.done:
+            return None
+        took_s, all_s = time.monotonic() - self._began, sum(self._worker_s.values())
+        if not (all_s and self._expected_s):
+            return took_s / self.done * (self.total - self.done)
+        part = sum(self._worker_s.get(cell_id, 0.0) for cell_id in self._status) / all_s
+        return (1 - part) * (self._expected_s * (1 - part) + took_s)
 
     def carried_words(self) -> str:
         """Return words for how many cells were measured, and how many were carried over from which nights."""
@@ -233,7 +250,10 @@ def _measure(
     for line in left_out:
         console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
     total = sum(run.work.total + len(run.carried) for run in runs)
-    progress, variables = RunProgress(console, total), cell_variables(execution.start)
+    worker_s = {cell.cell_id: model.estimate(cell).worker_s for run in ordered for cell in run.work.cells}
+    expected_s = max(predict(run.work.cells, model, execution.workers or 1).total_s for run in ordered)
+    progress = RunProgress(console, total, worker_s, expected_s)
+    variables = cell_variables(execution.start)
     result = measure_devices(ordered, settings, progress.took, variables, memory_of(model), partial(say, console))
     if execution.carried_nights:
         say(console, progress.carried_words())

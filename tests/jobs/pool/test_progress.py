@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from collector.vocabulary import Config, Failure, Stage, Status
@@ -19,6 +20,18 @@ def test_an_error_is_no_markup_and_cannot_steer_the_terminal():
     printed = console.file.getvalue()
     assert "shape [bold]x[/bold] at [0]" in printed
     assert not {"\x1b", "\x07", "\x9b"} & set(printed)
+
+
+def test_the_time_left_comes_from_the_estimates_at_the_beginning():
+    cells = [cell(model) for model in ("a", "b", "c")]
+    worker_s = dict(zip([one.cell_id for one in cells], [10.0, 60.0, 30.0], strict=True))
+    progress, left = RunProgress(Console(quiet=True), 3, worker_s, 600.0), []
+    assert progress.left_s() is None
+    for one in cells:
+        progress.took(passing(one))
+        left.append(progress.left_s())
+    # 600 s by 0.9 and by 0.3, squared: hardly any time has passed.
+    assert left == [pytest.approx(486, abs=3), pytest.approx(54, abs=3), 0]
 
 
 def test_a_config_that_is_unavailable_is_told_once():
