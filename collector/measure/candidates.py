@@ -72,8 +72,8 @@ def compile_candidates_beside(main_thread: MainThread) -> None:
     In a process of one core Inductor compiles candidates in a thread for each operation, beside the main thread (torch 2.7 to
     2.13). All share the core and Python's lock, so that the main thread's work in this time, which counts as compilation, took
     longer, and so did the calls that it timed. One candidate is compiled at a time: one core can do no more. Two threads on two
-    cores took 0.39 to 0.67 of the time (`benchmarks/candidate_threads.py`). A torch that compiles in processes of its own, as in
-    a cell of several cores, or that lacks these functions, compiles at any time.
+    cores took 0.39 to 0.67 of the time, four on four 0.28 and 0.33 (`benchmarks/candidate_threads.py`, docs/results.md). A torch
+    that compiles in processes of its own, as in a cell of several cores, or that lacks these functions, compiles at any time.
     """
     with suppress(ImportError, AttributeError, KeyError):
         select = importlib.import_module("torch._inductor.select_algorithm")
