@@ -26,6 +26,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 from collector.device import CPU
+from collector.machine.toolchain import is_own
 from collector.usage_errors import ConfigError, ExpectedError, nearest
 from collector.vocabulary import short_hash
 
@@ -113,10 +114,11 @@ class CensusError(ExpectedError):
 
 
 def build_runtime(gpu: GpuModel, cache: Path) -> Path:
-    """Return the library that imitates this GPU's CUDA runtime; compile it into `cache` first if it is not there.
+    """Return the library that imitates this GPU's CUDA runtime; compile it into `cache` first if none of the user's is there.
 
     Raises:
-        CensusError: there is no C compiler, no header of the CUDA runtime, or the compiler refuses the source.
+        CensusError: there is no C compiler, no header of the CUDA runtime, the compiler refuses the source, or the library cannot
+            be written.
     """
     compiler = shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
@@ -128,8 +130,12 @@ def build_runtime(gpu: GpuModel, cache: Path) -> Path:
     content = [_SOURCE.read_bytes(), *(word.encode() for word in words), (folders[0] / _HEADER).read_bytes()]
     key = hashlib.sha256(b"\0".join(content)).hexdigest()[:16]
     library = cache.expanduser().absolute() / f"fake-runtime-{key}.so"
-    if not library.exists():
-        _compile(compiler, words, library)
+    if not is_own(library):
+        try:
+            _compile(compiler, words, library)
+        except OSError as error:
+            reason = f"the runtime of a census cannot be written: {error.strerror}: {library}"
+            raise CensusError(f"{reason}; name a folder of your own with --cache") from error
     return library
 
 

@@ -68,6 +68,14 @@ def know_instruction_sets(cores: Iterable[int]) -> None:
         os.sched_setaffinity(0, own)
 
 
+def is_own(path: Path) -> bool:
+    """Return whether a path is there and the user's own: only then libraries in it are loaded, since homes may be shared."""
+    try:
+        return path.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
 @contextmanager
 def _kept_folder(kept: Path) -> Iterator[str]:
     """Yield a new folder with the files of `kept`, and make it `kept` afterwards if there is none.
@@ -77,9 +85,7 @@ def _kept_folder(kept: Path) -> Iterator[str]:
     """
     with tempfile.TemporaryDirectory() as folder:
         with suppress(OSError):
-            if (
-                kept.stat().st_uid == os.geteuid()
-            ):  # a home may be a folder of all users, and libraries are loaded from here
+            if is_own(kept):
                 shutil.copytree(kept, folder, dirs_exist_ok=True)
         yield folder
         with suppress(OSError):

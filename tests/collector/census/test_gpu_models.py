@@ -109,6 +109,10 @@ def test_a_runtime_is_built_once_for_each_gpu_or_it_is_said_why_not(compiler, mo
     calls = (compiler / "calls").read_text().splitlines()
     assert len(calls) == 2
     assert '-DGPU_NAME="NVIDIA H100 80GB HBM3"' in calls[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # who finds another user's library loads none of it
+        assert build_runtime(H100, compiler / "cache") == first
+    assert len((compiler / "calls").read_text().splitlines()) == 3
     (compiler / "include" / "cuda_runtime_api.h").write_text("/* another CUDA */")
     assert build_runtime(H100, compiler / "cache") != first
 
@@ -119,6 +123,8 @@ def test_a_runtime_is_built_once_for_each_gpu_or_it_is_said_why_not(compiler, mo
     (compiler / "refuse").touch()
     said("does not compile the runtime of a census: bad source")
     assert not list((compiler / "refused").iterdir())
+    with pytest.raises(CensusError, match="cannot be written: Not a directory: "):
+        build_runtime(H100, compiler / "calls" / "cache")
     with monkeypatch.context() as patch:
         patch.setattr(gpu_models, "_header_folders", lambda: iter(()))
         said("needs torch's wheel for CUDA")
