@@ -75,7 +75,7 @@ def has_cores_for_all() -> bool:
 class _Round:
     """A round of a cell under way: the sides still to begin, the jobs of the other sides, and the names of the sides measured.
 
-    The second side begins when the first one has compiled, so that it finds the choices of autotuning.
+    In a cell's first round the second side begins when the first one has compiled, so that it finds the choices of autotuning.
     """
 
     need: Need
@@ -360,8 +360,7 @@ class Check:
         if self.left_s <= 0:
             return
         for one in self._under_way.values():
-            is_next = bool(one.sides) and scheduler.free_workers > 0 and self._has_compiled(one, scheduler)
-            if is_next and not self._is_tuned_now(one.sides[0], one.cell, scheduler):
+            if one.sides and scheduler.free_workers > 0 and self._may_go_on(one, scheduler):
                 self._begin_turn(one, scheduler)
         # A worker is kept for each cell that is being judged, since it may need another round.
         while scheduler.free_workers > 0 and (
@@ -393,9 +392,12 @@ class Check:
         """Return how many turns a cell had, on the side with more turns."""
         return max(self._taken[word, cell.cell_id] for word in ("base", "new"))
 
-    def _has_compiled(self, one: _Round, scheduler: GpuScheduler) -> bool:
-        """Return whether the side that began a round has compiled, or is done."""
-        return all(self._has_job_compiled(one, job, scheduler) for job in one.jobs)
+    def _may_go_on(self, one: _Round, scheduler: GpuScheduler) -> bool:
+        """Return whether the second side of a round may begin: choices of tuning are there, or it finds its program compiled."""
+        if one.is_timed and self.timed[one.cell.cell_id]:
+            return True
+        has_compiled = all(self._has_job_compiled(one, job, scheduler) for job in one.jobs)
+        return has_compiled and not self._is_tuned_now(one.sides[0], one.cell, scheduler)
 
     def _has_job_compiled(self, one: _Round, job: Job, scheduler: GpuScheduler) -> bool:
         return self._sides_of[job][0].word in one.measured or scheduler.stage_of(job) in _COMPILED

@@ -436,3 +436,15 @@ def test_the_second_side_waits_until_the_first_has_compiled(checked, monkeypatch
         check.run()
     first = [("base", "time", model) for model in "0123456"]
     assert played.turns == first, "two of nine workers wait for the second sides"
+
+
+def test_both_sides_begin_at_once_where_their_programs_are_kept(checked, monkeypatch):
+    played = Played()
+    ends = played.turn
+    monkeypatch.setattr(
+        played, "turn", lambda: () if len(played.turns) == 3 else ends()
+    )  # the third turn goes on and on
+    check = checked(played, acting=ACTING, workers=2, count=1)
+    monkeypatch.setattr(played, "stage_of", lambda job: Stage.COMPILE if job in played.jobs[2:] else Stage.TIMING)
+    check.run()
+    assert [side for side, _, _ in played.turns] == ["base", "new", "new", "base"]
