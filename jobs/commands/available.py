@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +138,7 @@ _Finding = tuple[bool, str, str]
 @json_option
 def doctor_command(as_json: bool) -> None:
     """Show what this machine can measure, and what it lacks. Exit code 1 if nothing can be measured."""
-    findings = [*_torch(), _compiler(), *_templates(), *_suites()]
+    findings = [*_torch(), *_bytecode(), _compiler(), *_templates(), *_suites()]
     if as_json:
         print_json([{"ok": ok, "what": what, "text": text} for ok, what, text in findings])
     else:
@@ -161,6 +163,15 @@ def _torch() -> Iterator[_Finding]:
         yield "triton" in environment, "triton", str(environment.get("triton", "not installed: pip install triton"))
     else:
         yield False, "GPU", f"none found: measuring on {environment['cpu']}, {environment['cores']} cores"
+
+
+def _bytecode() -> Iterator[_Finding]:
+    """Say that torch has no bytecode, as where a package was installed without and PYTHONDONTWRITEBYTECODE is set."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None or Path(cache_from_source(spec.origin)).exists():
+        return
+    command = shlex.join([sys.executable, "-m", "compileall", "-q", "-j", "0", str(Path(spec.origin).parents[1])])
+    yield False, "bytecode", f"torch has none, so that each process of a run compiles its sources: {command}"
 
 
 def _compiler() -> _Finding:

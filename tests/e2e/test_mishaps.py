@@ -107,12 +107,14 @@ def test_a_torch_that_is_not_there_or_does_not_import_is_one_line(words, module,
 
 def test_doctor_names_a_compiler_and_a_torch_that_are_missing(tmp_path):
     (tmp_path / "torch.py").write_text(BROKEN_TORCH + "\n")
-    found = call("doctor", folder=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}", PATH=str(tmp_path))
+    paths = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "PATH": str(tmp_path)}
+    found = call("doctor", folder=tmp_path, PYTHONDONTWRITEBYTECODE="1", **paths)
     assert found.returncode == 1, tell(found)
     assert found.stderr == ""
     missing = {line.split(maxsplit=1)[1] for line in found.stdout.splitlines() if line.startswith("missing")}
     assert any(line.startswith("torch ") and "libcudart.so.12" in line for line in missing)
     assert any(line.startswith("C++ compiler ") and "install g++" in line for line in missing)
+    assert any(line.startswith("bytecode ") and "-m compileall" in line for line in missing)
 
 
 NO_GPU = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
