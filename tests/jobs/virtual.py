@@ -84,10 +84,9 @@ class VirtualCell(VirtualProcess):
         self.stage, self.asks, self.holds, self.purpose = Stage.START, None, False, ""
         self.needs: int | None = None
         self.promised: float | None = None
-        self.most_asked, self.most_kept, self.is_short = 0, 0, False
+        self.most_asked, self.is_short = 0, False
         self.keeps, self.asked_at, self.stopped, self.finished, self.at = 0, 0.0, False, False, -1
         self.held_s: dict[str, float] = {}
-        self.descriptors: list[int] = []
         self.began, self.left_s = world.now, 0.0
         self.waited_s = self.stopped_s = 0.0
         self._go_to_next()
@@ -113,7 +112,6 @@ class VirtualCell(VirtualProcess):
                 self.finished = True  # it holds what it holds
                 return
             self.keeps, self.holds = (self.script.steps[self.at].keeps if self.holds else self.keeps), False
-            self.most_kept = max(self.most_kept, self.keeps)
             self._go_to_next()
 
     def _go_to_next(self) -> None:
@@ -165,10 +163,6 @@ class VirtualCell(VirtualProcess):
         return Outcome(found, lacked_room=self._status == "no_room", timed=_TIMED)
 
 
-def virtual_cell(number: int) -> Cell:
-    return Cell("acted", "virtual", Phase.INFERENCE, "float32", "cuda", number, Config(backend="eager"))
-
-
 class World:
     """One device and its cells; `run` plays them to the end. `events` happen at a moment, such as the loss of the fork server."""
 
@@ -190,7 +184,8 @@ class World:
         #: Of each process the cell's number, whether it finds a program, and whether that is known to be right.
         self.begun: list[tuple[int, bool, bool]] = []
         self._events = sorted((events or {}).items())
-        cells = [virtual_cell(number) for number in self.scripts]
+        of_all = "acted", "virtual", Phase.INFERENCE, "float32", "cuda"
+        cells = [Cell(*of_all, number, Config(backend="eager")) for number in self.scripts]
         self.scheduler = GpuScheduler(cells, settings, slot, {}, None, memory_of)
         (self.server,) = self.scheduler._servers
         #: What stands still beside the cells, as the census does.

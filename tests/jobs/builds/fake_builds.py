@@ -21,7 +21,7 @@ def commit_of(version: str) -> str:
 
 
 def make_wheel(
-    folder: Path, version: str, speed: float | None = 1.0, *, imports: bool = True, needs: tuple[str, ...] = ()
+    folder: Path, version: str, speed: float = 1.0, *, imports: bool = True, needs: tuple[str, ...] = ()
 ) -> Path:
     """A wheel of synthetic torch `version`, which measures 10 ms times `speed` for every cell."""
     commit = commit_of(version)

@@ -5,11 +5,8 @@
     work:S              works for S seconds
     device:S            asks for the device, holds it for S seconds; likewise `tune:S` and `measure:S`
     tune:S*N            the same N times
-    end:STATUS/STATUS   the outcome of the first attempt, of the second one, ... (without it: pass); `no_room` passes
-                        without memory for the float64 reference
+    end:STATUS/STATUS   the outcome of the first attempt, of the second one, ... (without it: pass)
     exit:CODE           ends without an outcome
-    needs:GB/GB         what it asks for from now on with each of the above, and what it keeps afterwards
-    stage:NAME          tells the stage
 
 Where PLAY_LATENCIES is set, a JSON object, a cell whose batch size it has passes with the compiled latency of its first process,
 of its second one, ...; an eager one takes 10 ms.
@@ -36,7 +33,6 @@ class Actor:
         self.answers = os.fdopen(os.dup(0), "rb")
         self.cell = json.loads(self.answers.readline())["cell"]
         self.number, self.steps = self.cell["batch_size"], 0
-        self.needs, self.keeps = None, 0
         self.report = int(sys.orig_argv[-1])
         self.log = os.open(os.environ["PLAY_LOG"], os.O_RDWR | os.O_APPEND | os.O_CREAT)
 
@@ -50,7 +46,7 @@ class Actor:
         os.write(self.report, f"{json.dumps(message)}\n".encode())
 
     def ask(self, name):
-        self.send({"ask": name, "bytes": self.needs, "at": self.note("ask", name)})
+        self.send({"ask": name, "bytes": None, "at": self.note("ask", name)})
         answer = self.answers.readline()
         if not answer:
             os._exit(9)
@@ -66,7 +62,7 @@ class Actor:
             time.sleep(TICK_S)
         ended = self.note("end", name)
         if name != "work":
-            self.send({"done": True, "bytes": self.keeps})
+            self.send({"done": True, "bytes": 0})
         return began, ended
 
     def attempts(self):
@@ -74,8 +70,6 @@ class Actor:
         return sum(line.split()[1:4:2] == [str(self.number), "start"] for line in lines)
 
     def end(self, status, windows):
-        lacked_room = status == "no_room"
-        status = "pass" if lacked_room else status
         found = {"cell": self.cell, "status": status, "started_at": "2026-01-01T00:00:00+00:00", "wall_s": 0.1}
         compiled = {}
         if windows:
@@ -87,8 +81,8 @@ class Actor:
             compiled_ms = latencies[min(self.attempts(), len(latencies)) - 1]
             found["metrics"] = {"eager_ms": 10.0, "compiled_ms": compiled_ms, "speedup": 10.0 / compiled_ms}
         self.note("over")
-        outcome = {"measurement": found, "environment": {}, "program": {}, "lacked_room": lacked_room}
-        self.send({"outcome": {**outcome, "compile_windows": compiled}})
+        outcome = {"measurement": found, "environment": {}, "program": {}, "compile_windows": compiled}
+        self.send({"outcome": outcome})
         os._exit(0)
 
     def play(self):
@@ -98,10 +92,6 @@ class Actor:
             name, _, value = part.partition(":")
             if name == "exit":
                 os._exit(int(value))
-            elif name == "needs":
-                self.needs, self.keeps = (int(float(size) * 1e9) for size in value.split("/"))
-            elif name == "stage":
-                self.send({"stage": value})
             elif name == "end":
                 statuses = value.split("/")
             else:
