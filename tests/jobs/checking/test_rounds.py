@@ -40,12 +40,12 @@ class Played:
 
     `slower` and `compiling` multiply a model's latency and compile time on the new side, `other` are the models whose code
     differs, `wrong` those that compute something else there, `breaks` the graph breaks of a model there. It is interrupted
-    once `ends_when` of it is true, and fails where `fails` says how. A cell has compiled as soon as it began.
+    once `ends_when` of it is true. A cell has compiled as soon as it began.
     """
 
-    def __init__(self, slower=(), compiling=(), other=(), wrong=(), breaks=(), ends_when=lambda _: False, fails=None):
+    def __init__(self, slower=(), compiling=(), other=(), wrong=(), breaks=(), ends_when=lambda _: False):
         self.slower, self.compiling, self.breaks = dict(slower), dict(compiling), dict(breaks)
-        self.other, self.wrong, self.ends_when, self.fails = other, wrong, ends_when, fails
+        self.other, self.wrong, self.ends_when = other, wrong, ends_when
         self.tuned: set[str] = set()
         self.turns: list[tuple[str, str, str]] = []
         self.programs: list[str] = []
@@ -81,8 +81,6 @@ class Played:
         return Stage.TIMING if job in self.under_way else None
 
     def turn(self):
-        if self.fails:
-            raise self.fails
         if self.under_way:
             job = self.under_way.pop(0)
             self.done.append(("compile" if job.settings.code_only else "time", job.cell.model[-1]))
@@ -258,11 +256,9 @@ def test_an_interruption_keeps_what_one_side_has_measured(checked):
 
 
 def test_what_the_census_decides_is_not_measured(checked, capsys):
-    other = ("model3",)
-    played = Played(slower={"model3": 1.1}, other=other)
-    check = checked(
-        played, census=PlayedCensus(other=other, unknown=("model1", "model2")), count=5, compares_compiling=False
-    )
+    played = Played(slower={"model3": 1.1}, other=("model3",))
+    census = PlayedCensus(other=("model3",), unknown=("model1", "model2"))
+    check = checked(played, census=census, count=5, compares_compiling=False)
     check.run()
     order = [(what, model) for _, what, model in played.turns]
     assert order.index(("time", "3")) < order.index(("compile", "1")) < order.index(("compile", "2"))
@@ -328,9 +324,8 @@ def test_a_model_is_tuned_once_on_a_side_and_once_on_the_other(checked, monkeypa
     check.cells = [CELLS[0], other, CELLS[1]]
     check.run()
     began = [(job.server, job.cell) for job in played.jobs]
-    assert began[:2] == [("base", CELLS[0]), ("base", CELLS[1])], (
-        "nobody knows yet what the model's other config would take"
-    )
+    # Nobody knows yet what the model's other config would take.
+    assert began[:2] == [("base", CELLS[0]), ("base", CELLS[1])]
     for side in ("base", "new"):
         assert began.index((side, CELLS[0])) < began.index((side, other))
     assert began.index(("new", CELLS[0])) > 1, "it takes what base has chosen"
@@ -428,22 +423,11 @@ def test_the_census_ends_where_most_cells_have_other_code(checked, monkeypatch, 
     assert "most cells have other code" in capsys.readouterr().err
 
 
-def test_the_second_side_waits_until_the_first_has_compiled(checked, monkeypatch):
-    played = Played(fails=KeyboardInterrupt)
-    monkeypatch.setattr(played, "stage_of", lambda _: Stage.COMPILE)
-    check = checked(played, acting=ACTING, workers=9)
-    with pytest.raises(KeyboardInterrupt):
-        check.run()
-    first = [("base", "time", model) for model in "0123456"]
-    assert played.turns == first, "two of nine workers wait for the second sides"
-
-
 def test_both_sides_begin_at_once_where_their_programs_are_kept(checked, monkeypatch):
     played = Played()
     ends = played.turn
-    monkeypatch.setattr(
-        played, "turn", lambda: () if len(played.turns) == 3 else ends()
-    )  # the third turn goes on and on
+    # The third turn goes on and on.
+    monkeypatch.setattr(played, "turn", lambda: () if len(played.turns) == 3 else ends())
     check = checked(played, acting=ACTING, workers=2, count=1)
     monkeypatch.setattr(played, "stage_of", lambda job: Stage.COMPILE if job in played.jobs[2:] else Stage.TIMING)
     check.run()

@@ -123,10 +123,9 @@ def test_cells_that_can_never_fit_hold_others_up_once_each():
 
 def unknown(takes, seconds=20.0):
     """A cell whose eager form takes so many GB, and that knows it from then on."""
+    load = Step("device", 1.0, None, GB, Stage.LOAD_MODEL, GB)
     eager = Step("device", 0.3, None, GB, Stage.EAGER, takes * GB)
-    return Script(
-        [Step("device", 1.0, None, GB, Stage.LOAD_MODEL, GB), eager, Step("work", seconds), device(1.0, takes)]
-    )
+    return Script([load, eager, Step("work", seconds), device(1.0, takes)])
 
 
 def test_who_needs_more_than_was_promised_starts_again_and_disturbs_nobody():
@@ -154,11 +153,6 @@ def test_cells_that_wait_for_what_others_keep_are_untangled():
     assert max(end for number, _, end in world.lives if number > 1) < 300
 
 
-def of_models(count):
-    """Lets cells be of so many models, by their numbers."""
-    return patch.object(gpu_scheduler, "tuned_model", lambda cell: cell.batch_size % count)
-
-
 def starts(world):
     return {number: begin for number, begin, _ in world.lives}
 
@@ -183,7 +177,7 @@ def test_the_device_goes_to_the_lower_rank_first():
 @pytest.mark.parametrize("folder", ["", "choices"])
 def test_the_first_cell_of_a_model_tunes_before_the_others_start(folder):
     script = Script([Step("work", 10.0), Step("measure", 1.0, stage=Stage.TIMING)])
-    with of_models(2):
+    with patch.object(gpu_scheduler, "tuned_model", lambda cell: cell.batch_size % 2):  # cells of two models
         world = play([script] * 8, device_slot(8), settings=Settings(shared_tuning=folder))
     found = starts(world)
     assert [found[1], found[2]] == [0.0, 0.0]
@@ -271,23 +265,6 @@ def test_what_a_repeat_does_not_help_stays_as_it_is():
     assert not world.scheduler._folder.exists()
 
 
-def test_cells_of_more_than_half_of_the_memory_go_among_others():
-    sizes = {Stage.LOAD_MODEL: 6, Stage.EAGER: 12, Stage.COMPILE: 12, Stage.CORRECTNESS: 50}
-
-    def known(cell, stage):
-        return (sizes[stage] if cell.batch_size <= 3 else 1) * GB
-
-    # As a training step of Llama-3.2-1B on an H100: most of its life it compiles, and its check takes 57 of 79 GB.
-    load = Step("device", 1.0, None, 12 * GB, Stage.LOAD_MODEL)
-    check = Step("device", 10.0, 50 * GB, 12 * GB, Stage.CORRECTNESS)
-    large = Script([load, Step("work", 30.0), Step("measure", 1.0, 13 * GB, 12 * GB, Stage.TIMING), check])
-    small = Script([device(1.0, 1, 1), Step("work", 15.0)])
-    world = play([large] * 3 + [small] * 80, device_slot(12, 75), known)
-    all_fit(world)
-    lives = sorted((begin, end) for number, begin, end in world.lives if number <= 3)
-    assert lives[-1][1] < max(end for number, _, end in world.lives if number > 3), "none of them is left at the end"
-
-
 def test_cells_that_are_large_only_in_their_check_go_side_by_side():
     # As adamw_step where a ballast leaves 24 GB: it keeps 2.2 GB and needs 18 in its check.
     sizes = {Stage.LOAD_MODEL: 2, Stage.EAGER: 3, Stage.COMPILE: 3, Stage.CORRECTNESS: 18}
@@ -300,9 +277,8 @@ def test_cells_that_are_large_only_in_their_check_go_side_by_side():
 
 def test_cells_in_their_checks_ask_for_no_more_than_checks_took():
     # As on an H100: they kept copies of their outputs, and asked for twice of what their references took.
-    check = [
-        Step("device", 1.0, GB * asked, GB * kept, Stage.CORRECTNESS) for asked, kept in ((5, 8), (34, 8), (34, 2))
-    ]
+    needs = ((5, 8), (34, 8), (34, 2))
+    check = [Step("device", 1.0, GB * asked, GB * kept, Stage.CORRECTNESS) for asked, kept in needs]
     steps = [device(1.0, 2, 2), Step("work", 5.0), check[0], Step("work", 1.0), check[1], check[2]]
     sizes = {Stage.LOAD_MODEL: 2, Stage.EAGER: 3, Stage.COMPILE: 2, Stage.CORRECTNESS: 18}
     world = play([Script(steps)] * 12, device_slot(6, 60), lambda _, stage: sizes[stage] * GB)
