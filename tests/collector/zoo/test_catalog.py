@@ -37,6 +37,7 @@ def test_a_spec_is_complete_and_says_what_it_does_not_support():
         (lambda: find("torchbench", "resnet18"), "did you mean torchvision/resnet18?"),
         (lambda: find("huggingface", "qqq"), "`inductor-watch zoo` lists them"),
         (lambda: find("tim", "x"), "the zoo has no suite tim: did you mean timm?"),
+        (lambda: select(in_suites=["hugingface"]), "the zoo has no suite hugingface: did you mean huggingface"),
         (lambda: select(tagged=["cpu_night"]), "the zoo has no tag cpu_night: did you mean cpu-night"),
         (lambda: select(patterns=["resnet19"]), "no model matches resnet19: did you mean resnet18"),
         (lambda: select(in_suites=["timm"], patterns=["timm/mobilevit_x"]), "did you mean timm/mobilevit_s"),
