@@ -6,10 +6,10 @@ import pytest
 
 from collector.bundle import CENSUS
 from collector.configs import parse_config
-from db.ingest import ingest_bundle
 from jobs.census.census_pool import CensusPlace
 from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CensusMemory, read_truth, share
-from tests.factories import cell, header, new_store, passing, write_bundle
+from tests.dashboard import stores
+from tests.factories import cell, header, passing, write_bundle
 
 
 def test_answers_and_differing_cells_are_read_back(tmp_path):
@@ -68,6 +68,5 @@ def test_code_of_the_same_software_alone_is_compared(bundle, tmp_path):
     # A commit that changes no file is the installed torch.
     assert truth.codes({**SOFTWARE, "source": "0 files of 0123456789 over 70d99e998b"})
     assert not truth.codes({**SOFTWARE, "source": "1 files of 0123456789 over 70d99e998b"})
-    store = new_store(tmp_path / "store.db")
-    ingest_bundle(store, bundle)
-    assert read_truth("n-1", str(tmp_path / "store.db")).codes(SOFTWARE) == truth.codes(SOFTWARE)
+    store = stores.store(tmp_path / "store.db", [bundle])
+    assert read_truth("n-1", str(store)).codes(SOFTWARE) == truth.codes(SOFTWARE)

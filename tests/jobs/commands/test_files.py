@@ -9,14 +9,14 @@ from click.testing import CliRunner
 
 from collector.bundle import read_bundle
 from db.engine import open_store
-from db.ingest import ingest_bundle
 from db.nights import list_runs
 from jobs.bisect.search import LOG_NAME, BisectionLog
 from jobs.cli import app
 from jobs.plan.cost import read_history
+from tests.dashboard import stores
 from tests.db import reads as queries
 from tests.db.importing.foreign import COMMIT, GOOD, PERFORMANCE, put, table
-from tests.factories import COMMIT_B, START, cell, matrix, new_store, night
+from tests.factories import COMMIT_B, START, cell, matrix, night
 
 
 @pytest.fixture
@@ -76,9 +76,7 @@ def test_a_run_from_the_future_is_refused_and_a_clock_may_be_minutes_ahead(folde
 @pytest.fixture
 def exported(tmp_path):
     """Calls `export` on a store of one run of three cells."""
-    engine = new_store(tmp_path / "s.db")
-    ingest_bundle(engine, night(tmp_path, "r1", cells=matrix(["bert"])))
-    engine.dispose()
+    stores.store(tmp_path / "s.db", [night(tmp_path, "r1", cells=matrix(["bert"]))])
     return lambda *words: CliRunner().invoke(app, ["export", *map(str, words), "--db", str(tmp_path / "s.db")])
 
 

@@ -11,9 +11,8 @@ import pytest
 
 from analysis.rerun import find_kernel, kernel_script
 from collector.code import DEFINITION, KERNEL, Code, Graph, Kernel
-from db.engine import open_store
-from db.ingest import ingest_bundle
 from tests.command_line import call, tell
+from tests.dashboard import stores
 from tests.factories import cell, header, passing, write_bundle
 
 SUM = "triton_red_fused_sum_"
@@ -44,13 +43,13 @@ def get_args():
 
 @pytest.fixture
 def folder(tmp_path):
-    engine = open_store(tmp_path / "inductor-watch.db", write=True)
+    bundles = []
     for number, name in enumerate(("n0", "n1"), 1):
         details = {"compiled_kernels": [[f"{SUM}{number}", 2, 0.5]], "autotuned": [[f"{SUM}{number}", 2, EVIL, 0.1]]}
         cells = [passing(cell(model), code_id=f"c0de{number}", details=details) for model in ("bert", "t5")]
         head = header(name, minutes=1440 * number)
-        ingest_bundle(engine, write_bundle(tmp_path, head, cells, codes=[code(number, f"return {number}")]))
-    engine.dispose()
+        bundles.append(write_bundle(tmp_path, head, cells, codes=[code(number, f"return {number}")]))
+    stores.store(tmp_path / "inductor-watch.db", bundles)
     return tmp_path
 
 

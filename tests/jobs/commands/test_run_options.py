@@ -12,14 +12,13 @@ from click.testing import CliRunner
 
 from collector.settings import Settings
 from collector.vocabulary import Config
-from db.engine import open_store
-from db.ingest import ingest_bundle
 from jobs.cli import app
 from jobs.plan.planning import planned_night
 from jobs.plan.spared_cells import SAME_CODE_AS
 from jobs.pool.session import print_next
 from jobs.requested_options import RequestedOptions, Selection
-from tests.factories import new_store, night, passing
+from tests.dashboard import stores
+from tests.factories import night, passing
 
 OWN = ("run", "--model", "my_models:tiny", "--no-store")
 SMALL = ("--device", "cpu", "--model", "T5Small", "--config", "triton")
@@ -66,10 +65,9 @@ def test_options_of_a_bundle_from_before_there_was_one_are_read():
 
 
 def test_what_run_says_to_do_next_finds_something(tmp_path):
-    database = str(tmp_path / "store.db")
-    engine = open_store(database, write=True)
-    for number, (name, of_night) in enumerate((("run-0", ""), ("run-1", ""), ("run-again", "run-1"))):
-        ingest_bundle(engine, night(tmp_path / "runs", name, minutes=60 * number, night=of_night))
+    nights = enumerate((("run-0", ""), ("run-1", ""), ("run-again", "run-1")))
+    runs = [night(tmp_path, name, minutes=60 * number, night=of_night) for number, (name, of_night) in nights]
+    database = str(stores.store(tmp_path / "store.db", runs))
     said = CliRunner().invoke(click.command(lambda: print_next(database, ["run-1", "run-again"]))).output
     commands = re.findall(r"inductor-watch (compare .*)", said)
     assert ["compare run-1 run-again" in line for line in commands] == [False, True]
@@ -83,11 +81,8 @@ def nightly(tmp_path, measured):
     """Calls `nightly` after so many nights; returns how that ended and the names of those that it would have measured."""
 
     def call(nights, *words):
-        store = new_store(tmp_path / "store.db")
-        for number in range(nights):
-            ingest_bundle(store, night(tmp_path, f"r{number}", minutes=1440 * number))
-        store.dispose()
-        places = ("--out", tmp_path / "runs", "--db", tmp_path / "store.db")
+        runs = [night(tmp_path, f"r{number}", minutes=1440 * number) for number in range(nights)]
+        places = ("--out", tmp_path / "runs", "--db", stores.store(tmp_path / "store.db", runs))
         done = called("nightly", *SMALL, "--branch", "main", *places, *words)
         return done, [names.night for _, names, _ in measured]
 

@@ -12,10 +12,11 @@ from rich.console import Console
 from analysis.compare.compare_sides import compare_named
 from analysis.present import ruled_out
 from collector.vocabulary import Status
-from db.ingest import ingest_bundle
+from db.engine import open_store
 from jobs.output.comparison_tables import show_comparison
 from jobs.output.tables import FittingTable
-from tests.factories import COMMIT_A, COMMIT_B, cell, failing, header, new_store, passing, write_bundle
+from tests.dashboard import stores
+from tests.factories import COMMIT_A, COMMIT_B, cell, failing, header, passing, write_bundle
 
 NAME = "huggingface/ResNet18ForImageClassification inference float32 cpu bs1 triton"
 
@@ -48,13 +49,10 @@ def shown(tmp_path):
     """The lines that compare these measurements of base and new."""
 
     def show(base, new, limit=20, planned=None, commit=COMMIT_B):
-        engine, console = new_store(tmp_path / "store.db"), Console(file=io.StringIO(), width=240)
-        ingest_bundle(engine, write_bundle(tmp_path, header("base"), base))
-        later = header("new", minutes=60, commit=commit)
-        ingest_bundle(engine, write_bundle(tmp_path, later, new, planned=planned))
-        with engine.connect() as connection:
+        console, later = Console(file=io.StringIO(), width=240), header("new", minutes=60, commit=commit)
+        runs = [write_bundle(tmp_path, header("base"), base), write_bundle(tmp_path, later, new, planned=planned)]
+        with open_store(stores.store(tmp_path / "store.db", runs), write=False).connect() as connection:
             show_comparison(console, compare_named(connection, "base", "new"), limit)
-        engine.dispose()
         return [" ".join(line.split()) for line in console.file.getvalue().splitlines() if line.strip(" ─")]
 
     return show
@@ -65,9 +63,8 @@ def test_each_status_that_changed_is_told_and_what_is_open_has_its_values(shown)
     base = [measured(CELLS[0]), measured(CELLS[1]), failing(CELLS[2]), measured(CELLS[3])]
     new = [measured(CELLS[0], 1.25), failing(CELLS[1], Status.OOM), measured(CELLS[2])]
     lines = shown(base, new, planned=CELLS)
-    assert lines[2].startswith(
-        "New is worse than base: 1 model broke (gpt2). Better: 1 model fixed (t5). Undecided: 1 of 4"
-    )
+    sentence = "New is worse than base: 1 model broke (gpt2). Better: 1 model fixed (t5). Undecided: 1 of 4"
+    assert lines[2].startswith(sentence)
     assert [line for line in lines if line.startswith(("broke", "fixed", "missing"))] == [
         "broke huggingface/gpt2 inference bfloat16 cuda bs8 default: pass -> oom",
         "fixed huggingface/t5 inference bfloat16 cuda bs8 default: fail_to_compile -> pass",

@@ -12,14 +12,14 @@ import pytest
 from collector.own_models import OwnModel, repro_command
 from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell, Config, Phase, Status
-from db.ingest import ingest_bundle
 from jobs.plan.models_file import check_local, refusal
 from jobs.plan.planning import Plan, read_plan
 from jobs.pool import testbeds
 from jobs.pool.resuming import find_night
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.command_line import call, is_one_line
-from tests.factories import COMMIT_A, COMMIT_B, failing, header, new_store, passing, write_bundle
+from tests.dashboard import stores
+from tests.factories import COMMIT_A, COMMIT_B, failing, header, passing, write_bundle
 
 #: The definition of a bundle by which measuring it would leave a file behind.
 EVIL = OwnModel("evil", "os:system", {"command": "touch called"})
@@ -41,12 +41,12 @@ def folder(tmp_path):
     """A database with two nights of another host, in the second of which everything broke, and their bundles."""
     cells = [own("evil"), own("os:abort"), own("known")]
     environment = {"torch": "2.13.0", "model": {cell.model: EVIL.to_json() | {"name": cell.model} for cell in cells}}
-    engine = new_store(tmp_path / "watch.db")
+    bundles = []
     for number, make in enumerate((passing, lambda cell: failing(cell, Status.CRASHED))):
         head = header(f"r{number}", minutes=60 * number, commit=(COMMIT_A, COMMIT_B)[number], asked=asked_for_evil())
-        path = write_bundle(tmp_path / "runs", head, [make(cell) for cell in cells], environment=environment)
-        ingest_bundle(engine, path)
-    engine.dispose()
+        made = [make(cell) for cell in cells]
+        bundles.append(write_bundle(tmp_path / "runs", head, made, environment=environment))
+    stores.store(tmp_path / "watch.db", bundles)
     return tmp_path
 
 
