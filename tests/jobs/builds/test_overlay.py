@@ -16,7 +16,7 @@ from jobs.bisect.judges import Overlays, Reading
 from jobs.builds.build_environments import commits_of
 from jobs.builds.build_options import BuildError, SourceOptions
 from jobs.builds.overlay import Wheel, acting, changes_compiling, differing, make_overlay
-from jobs.pool.child import ChildError, Request
+from jobs.pool.child import Request
 from jobs.requested_options import RequestedOptions, RunNames, Selection
 from tests.command_line import ROOT, call, tell
 from tests.jobs.acting import PLAYER, played_host
@@ -181,16 +181,15 @@ def test_backfill_measures_the_commits_of_a_range_that_need_no_build(tmp_path, p
 
 @pytest.mark.slow
 def test_a_resumed_run_of_a_source_compiles_with_its_inductor(tmp_path, pytorch):
-    folder, variables = tmp_path, {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    (folder / "own.py").write_text(MODEL)
+    (tmp_path / "own.py").write_text(MODEL)
     source = ("--source", f"{pytorch}@less", "--wheel-commit", "wheel", "--warm-compile", "--max-hours", "1e-9")
-    begun = call("nightly", *WORDS, *source, folder=folder, **variables)
+    begun = call("nightly", *WORDS, *source, folder=tmp_path)
     assert "1 cells were not started in time" in begun.stdout, tell(begun)
-    unnamed = call("resume", folder=folder, **variables)
-    assert f"pass --overlays {folder / 'overlays'}" in unnamed.stderr, tell(unnamed)
-    done = call("resume", "--overlays", "overlays", "--model", "own:small", folder=folder, **variables)
+    unnamed = call("resume", folder=tmp_path)
+    assert f"pass --overlays {tmp_path / 'overlays'}" in unnamed.stderr, tell(unnamed)
+    done = call("resume", "--overlays", "overlays", "--model", "own:small", folder=tmp_path)
     assert done.returncode == 0, tell(done)
-    (bundle,) = (folder / "runs").glob("*.gz")
+    (bundle,) = (tmp_path / "runs").glob("*.gz")
     contents = read_bundle(bundle)
     sha, head = run_git(pytorch, "rev-parse", "less"), contents.header
     assert (head.branch, head.commit, head.commit_title) == ("less", sha, "On less")
@@ -200,7 +199,7 @@ def test_a_resumed_run_of_a_source_compiles_with_its_inductor(tmp_path, pytorch)
     assert measurement.details["warm_cache_hits"] > 0
     sources = {data["source"] for data in contents.environments.values() if "source" in data}
     assert sources == {f"1 files of {sha[:10]} over {torch.version.git_version[:10]}"}
-    branch = call("commits", "branch", "less", "--json", folder=folder)
+    branch = call("commits", "branch", "less", "--json", folder=tmp_path)
     assert json.loads(branch.stdout)[0]["start"]["sha"] == run_git(pytorch, "rev-parse", "wheel"), tell(branch)
 
 
@@ -229,18 +228,10 @@ def overlays(tmp_path, repo, wheel, monkeypatch):
 
 
 def test_bisect_measures_each_commit_with_its_own_overlay(tmp_path, repo, overlays, monkeypatch):
-    asked = []
-
-    def measure_in(python, request, folder, log):
-        asked.append((python, request, folder))
-        raise ChildError("nothing is measured")
-
-    monkeypatch.setattr("jobs.bisect.judges.measure_in", measure_in)
+    monkeypatch.setattr("jobs.bisect.judges.read_run", lambda *asked: asked)
     less = commit(repo, {"torch/_inductor/config.py": "size = 63\n"}, "less")
-    with pytest.raises(ChildError):
-        overlays("compiled_ms").measure(less, 2)
-    ((python, request, folder),) = asked
-    assert (python, folder) == (Path(sys.executable), tmp_path / less[:12] / "2")
+    python, request, folder, metric, _ = overlays("compiled_ms").measure(less, 2)
+    assert (python, folder, metric) == (Path(sys.executable), tmp_path / less[:12] / "2", "compiled_ms")
     assert (request.names.branch, request.names.commit) == ("bisect", less)
     assert Path(request.requested.execution.overlay, "torch/_inductor/config.py").read_text() == "size = 63\n"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 
 import pytest
 
@@ -38,7 +36,7 @@ def nights(tmp_path_factory):
 
 
 def watch(folder, *words):
-    done = call(*words, folder=folder, PYTHONPATH=os.pathsep.join([str(folder), *sys.path]))
+    done = call(*words, folder=folder)
     assert done.returncode == 0, tell(done)
     return done
 
