@@ -21,14 +21,8 @@ from tests.jobs.repositories import RepositoryWriter, run_git
 def say(tmp_path):
     """Calls the verb on the test's database; a failure is the exception that `main` would turn into one line."""
     new_store(tmp_path / "store.db").dispose()
-
-    def call(*words):
-        result = CliRunner().invoke(app, ["commits", *words, "--db", str(tmp_path / "store.db")])
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result.output
-
-    return call
+    store = ("--db", str(tmp_path / "store.db"))
+    return lambda *words: CliRunner().invoke(app, ["commits", *words, *store], catch_exceptions=False).output
 
 
 @pytest.fixture

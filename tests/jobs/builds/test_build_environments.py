@@ -13,8 +13,7 @@ from packaging.version import Version
 
 from jobs.builds.build_environments import Listing
 from jobs.builds.build_options import BuildError, BuildOptions, parse_build
-from jobs.cli import main
-from tests.command_line import ROOT
+from tests.command_line import ROOT, call, is_one_line
 
 
 @pytest.mark.parametrize("text", ["", "latest", "2.9.1; rm -rf", "../2.9.1", "-r file", ">=2.9"])
@@ -61,18 +60,12 @@ ENDS = ("--model", "m", "--config", "triton", "--good", "2.9.0", "--bad", "2.10.
     [
         (["backfill", "--torch", "newest"], "'newest' is no version of torch"),
         (["bisect", *ENDS[:-1], "2.8.0", "--torch", "2.9.0"], "--good 2.9.0 is not older than --bad 2.8.0"),
-        (["bisect", *ENDS, "--run", "make", "--git", "."], "no git repository"),
         (["bisect", *ENDS, "--replicates", "9", "--most-runs", "3"], "--most-runs is less than --replicates"),
         (["bisect", *ENDS, "--metric", "code"], "--metric code goes with --git"),
     ],
 )
-def test_wrong_words_are_one_line_and_nothing_is_written(words, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["inductor-watch", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err.splitlines()[-1]
+def test_wrong_words_are_one_line_and_nothing_is_written(words, said, tmp_path):
+    is_one_line(call(*words, folder=tmp_path), 2, said)
     assert list(tmp_path.iterdir()) == []
 
 

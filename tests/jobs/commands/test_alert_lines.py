@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from jobs.cli import app
 from tests.analysis.history.histories import History, slower
+from tests.command_line import call, is_one_line
 
 TITLES = {41: "[inductor] Fuse \x1b[31mmore (#4242)"}
 
@@ -72,9 +73,7 @@ def test_filters_metrics_and_dates_hide(history, words, counts):
     [(("--metric", "compild_ms"), "compiled_ms"), (("--window", "3"), "20"), (("--model", "brt"), "bert")],
 )
 def test_wrong_words_are_usage_and_the_nearest_are_named(history, words, said):
-    done = changepoints(history.location, *words)
-    assert (done.exit_code if isinstance(done.exception, SystemExit) else done.exception.exit_code) == 2
-    assert said in done.output + str(done.exception)
+    is_one_line(call("changepoints", *words, "--db", history.location, folder=history.folder), 2, said)
 
 
 def test_a_cell_that_was_measured_once_is_too_little_to_judge(tmp_path):
