@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import sqlite3
 import sys
+from functools import partial
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import anyio
 import pytest
@@ -126,14 +128,8 @@ def test_an_error_is_one_line_that_says_what_is_wrong(server, tool, arguments, s
 )
 def test_a_check_takes_names_alone_and_hands_on_why_it_failed(folder, tmp_path, asked, said):
     (tmp_path / "repo").mkdir()
-    tool, told = CheckTool(str(folder / "inductor-watch.db"), (f"--repo={tmp_path}/repo",)), []
-
-    async def report_progress(*of):
-        told.append(of)
-
-    async def run():
-        await tool.check(SimpleNamespace(report_progress=report_progress), **asked)
-
+    tool = CheckTool(str(folder / "inductor-watch.db"), (f"--repo={tmp_path}/repo",))
+    context = SimpleNamespace(report_progress=AsyncMock())
     with pytest.raises(NotCheckedError, match=re.escape(said)):
-        anyio.run(run)
+        anyio.run(partial(tool.check, context, **asked))
     assert not tool.running

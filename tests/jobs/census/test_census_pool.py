@@ -9,6 +9,7 @@ import torch
 
 from collector.bundle import CENSUS
 from collector.census.gpu_models import CensusError
+from collector.configs import parse_config
 from collector.device import CPU
 from collector.measure.cell import Alone, measure
 from collector.settings import Settings
@@ -22,8 +23,6 @@ SETTINGS = Settings(code_only=True, warmups=1, timeout_s=120)
 
 
 def cell(function="net", config="triton", phase="inference", **changes):
-    from collector.configs import parse_config
-
     named = f"{small_models.__name__}:{function}"
     return replace(Cell("user", named, Phase(phase), "float32", "cpu", 16, parse_config(config)), **changes)
 

@@ -34,7 +34,6 @@ GIB = 1 << 30
 CORES = sorted(os.sched_getaffinity(0))
 ONE = Gpu(0, "GPU-aaaa-1", 80 * GIB, None)
 
-
 #: Eight cores on two nodes, with hyper-threads next to each other as `make_slots` orders them: n and n + 4.
 THREADED = [0, 4, 1, 5, 2, 6, 3, 7]
 NODES = {0: [0, 1, 4, 5], 1: [2, 3, 6, 7]}

@@ -26,7 +26,6 @@ from tests.jobs.acting import PATIENT, acted, player_variables, read_log, read_t
 
 FACTS = {"torch": "2.13.0+cpu", "torch_git": "f" * 40, "device": "cpu", "cpu": "A CPU", "cores": 1}
 
-
 BRANCHES = {
     "2.14.0.dev20261101+cu130": "nightly",
     "2.14.0a0+git1234abc": "main",

@@ -4,36 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from jobs.pool import usage
 from jobs.pool.usage import UsageMeter
 from tests.factories import cell, passing
-
-
-class Driver:
-    """An NVML that says one utilisation after the other."""
-
-    def __init__(self, *looks):
-        self.looks, self.asked = list(looks), []
-
-    def nvmlInit(self):  # noqa: N802 - NVML's name
-        pass
-
-    def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802
-        self.asked.append(uuid)
-        return uuid
-
-    def nvmlDeviceGetUtilizationRates(self, _):  # noqa: N802
-        return SimpleNamespace(gpu=self.looks[0][0])
-
-    def nvmlDeviceGetMemoryInfo(self, _):  # noqa: N802
-        if len(self.looks) == 1:
-            raise RuntimeError("the driver answers no more")
-        return SimpleNamespace(used=self.looks.pop(0)[1])
-
 
 #: Two cores and the sum of both, in the columns of proc(5): user, nice, system, idle, iowait, irq, softirq, steal, guest.
 STAT = """cpu  300 0 100 500 100 0 0 0 50 0
@@ -57,14 +34,16 @@ def kernel(tmp_path, monkeypatch):
 
 
 def test_cores_and_gpu_are_watched_until_the_driver_answers_no_more(kernel, monkeypatch):
-    driver = Driver((50, 10 * 10**9), (100, 30 * 10**9), (0, 0))
+    driver = Mock()  # an NVML that says one utilisation after the other
+    driver.nvmlDeviceGetUtilizationRates.side_effect = [Mock(gpu=50), Mock(gpu=100), Mock(gpu=0)]
+    driver.nvmlDeviceGetMemoryInfo.side_effect = [Mock(used=10e9), Mock(used=30e9), RuntimeError("it answers no more")]
     monkeypatch.setitem(sys.modules, "pynvml", driver)
     monkeypatch.setattr(usage, "_LOOK_S", 0.001)
     with UsageMeter("GPU-1", [0, 1], 2) as meter:
         meter._thread.join(10)
         kernel(STAT.replace("cpu0 100 0 50 300", "cpu0 130 0 50 310"))
     found = seen(meter, monkeypatch)
-    assert driver.asked == ["GPU-1"]
+    driver.nvmlDeviceGetHandleByUUID.assert_called_once_with("GPU-1")
     assert (found.gpu_busy, found.gpu_memory_bytes, found.gpu_memory_most_bytes) == (0.75, 20e9, 30e9)
     assert (found.cores_busy, found.cores, found.workers) == (0.75, 2, 2)
 
