@@ -1,7 +1,6 @@
 """What the correctness stage says of models that draw random numbers, keep state, train, or have no float64 form."""
 
 import itertools
-import math
 from contextlib import contextmanager
 
 import pytest
@@ -146,19 +145,6 @@ def test_a_model_that_remembers_is_compared_from_one_state():
         assert outcome_of(subject, lambda: x * 2).status is status
 
 
-def test_a_parameter_that_a_call_changes_is_put_back_and_compared():
-    def move(model, x, factor=1.0):
-        with torch.no_grad():
-            model.weight.mul_(1.01)
-        return x * model.weight * factor
-
-    # From moved ones eager itself would be one percent off, and two percent would be allowed.
-    for factor, status in ((1.0, Status.PASS), (0.99, Status.FAIL_ACCURACY)):
-        weight = nn.Parameter(torch.ones(32))
-        found = checked(Does(move, lambda model, x, factor=factor: move(model, x, factor), weight=weight))
-        assert (found.status, found.details["tensors_compared"]) == (status, 2)
-
-
 def test_random_outputs_are_compared_with_eager_unless_below_its_rounding():
     for factor, status in ((1.0, Status.PASS), (1.5, Status.FAIL_ACCURACY)):
         found = checked(drops(factor))
@@ -188,13 +174,11 @@ def test_inductor_is_compared_while_it_draws_as_eager_does(monkeypatch, own_cach
     assert len(released) % 2 == 0
 
 
-def test_an_eager_run_without_numbers_fails_and_masked_scores_are_compared():
+def test_an_eager_run_without_numbers_fails():
     found = checked(Does(lambda _, x: x / (x - x)), inputs=torch.zeros(4, 4))
     assert found.status is Status.EAGER_FAIL
     assert found.failure.message == "output: 16 of 16 values are NaN in eager"
     assert "without any compiler" in found.failure.hint
-    found = checked(Does(lambda _, x: x.masked_fill(x > 1, -math.inf)))
-    assert (found.status, found.details["checked_by"]) == (Status.PASS, "float64")
 
 
 def factored(function):

@@ -18,14 +18,12 @@ GB = 10**9
 
 class Asked:
     def __init__(self):
-        self.holds, self.is_held = [], False
+        self.holds = []
 
     @contextmanager
     def hold(self, purpose, needs):
         self.holds.append((purpose, needs))
-        self.is_held = True
         yield
-        self.is_held = False
 
 
 def checked(room, model, phase=Phase.INFERENCE, dtype="bfloat16", device="cpu"):
