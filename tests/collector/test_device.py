@@ -11,17 +11,12 @@ from collector.machine.environment import cpu_name
 from collector.machine.health import LITTLE_MEMORY
 
 
-@pytest.fixture
-def allocator(monkeypatch):
-    """torch's allocator of a GPU with 80 bytes, as far as `limited` asks it: its parts, and failures to allocate."""
-    found = SimpleNamespace(parts=[], failures=0)
+def test_a_limit_ends_with_its_context_and_not_every_cell_has_one(monkeypatch):
+    # torch's allocator of a GPU with 80 bytes, as far as `limited` asks it: its parts, and failures to allocate.
+    allocator = SimpleNamespace(parts=[], failures=0)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70, 80))
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", found.parts.append)
-    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {"num_ooms": found.failures})
-    return found
-
-
-def test_a_limit_ends_with_its_context_and_not_every_cell_has_one(allocator):
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", allocator.parts.append)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {"num_ooms": allocator.failures})
     with device_named("cuda").limited(lambda: 20):
         assert allocator.parts == [0.25]
     assert allocator.parts == [0.25, 1.0]

@@ -79,11 +79,6 @@ def measured(which):
     return passing(which, rounds=2, details={})
 
 
-@pytest.fixture
-def open_one(tmp_path):
-    return write_bundle(tmp_path, header("r1"), [measured(which) for which in CELLS[:2]], planned=CELLS, closed=False)
-
-
 def finish(path):
     """Takes a run up, measures what it plans and has not, and closes it."""
     writer, contents = BundleWriter.reopen(path, at(30))
@@ -98,8 +93,9 @@ def finish(path):
     return writer.close(at(60))
 
 
-def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(open_one, tmp_path):
-    whole = open_one.read_bytes()
+def test_a_run_cut_at_any_byte_ends_with_each_planned_cell_once(tmp_path):
+    lines = [measured(which) for which in CELLS[:2]]
+    whole = write_bundle(tmp_path, header("r1"), lines, planned=CELLS, closed=False).read_bytes()
     # Before that the run has no plan yet; a writer makes first line and plan appear at once.
     head = [i + 1 for i, byte in enumerate(whole) if byte == 10][len(CELLS)]
     boundaries = {i + step for i, byte in enumerate(whole) if byte == 10 and i >= head for step in (0, 1, 2)}

@@ -5,6 +5,8 @@ import os
 import pytest
 import torch
 from torch import nn
+from torch._inductor.fx_passes import pad_mm
+from torch._inductor.runtime import benchmarking
 
 from collector.census import gpu_models
 from collector.census.generating import _Moving
@@ -33,30 +35,21 @@ ROWS = "((torch.Size([30522, 8192]), (1, 30522), torch.bfloat16), (torch.Size([8
 THIN = "((torch.Size([14, 16800, 64]), (1, 1, 1), torch.bfloat16), (torch.Size([14, 64, 14]), (1, 1, 1), torch.bfloat16), 'x')"
 
 
-@pytest.fixture
-def inductor(monkeypatch):
-    """Keeps what `attach` replaces, and puts it back."""
-    from torch._inductor.fx_passes import pad_mm
-    from torch._inductor.runtime import benchmarking
-
-    monkeypatch.setattr(pad_mm, "get_cached_should_pad", pad_mm.get_cached_should_pad)
-    for kind in (benchmarking.Benchmarker, benchmarking.TritonBenchmarker, benchmarking.InductorBenchmarker):
-        for name in ("benchmark", "benchmark_gpu", "benchmark_cpu"):
-            if name in vars(kind):
-                monkeypatch.setattr(kind, name, vars(kind)[name])
-    return pad_mm, benchmarking
-
-
 @pytest.mark.parametrize(
     ("known", "answer", "source"), [({short_hash(WIDE): (False, "night-1")}, False, "night-1"), ({}, True, ASSUMED)]
 )
-def test_an_answer_is_known_or_assumed_and_a_timing_is_refused(inductor, known, answer, source):
+def test_an_answer_is_known_or_assumed_and_a_timing_is_refused(monkeypatch, known, answer, source):
+    # What `attach` replaces is put back.
+    monkeypatch.setattr(pad_mm, "get_cached_should_pad", pad_mm.get_cached_should_pad)
+    for kind in (benchmarking.Benchmarker, benchmarking.TritonBenchmarker, benchmarking.InductorBenchmarker):
+        for name in vars(kind).keys() & {"benchmark", "benchmark_gpu", "benchmark_cpu"}:
+            monkeypatch.setattr(kind, name, vars(kind)[name])
     questions = Questions(known).attach()
-    assert {inductor[0].get_cached_should_pad(WIDE) for _ in range(2)} == {answer}
+    assert {pad_mm.get_cached_should_pad(WIDE) for _ in range(2)} == {answer}
     (question,) = questions.asked.values()
     assert (question.kind, question.answer, question.source) == (PAD_MM, answer, source)
     with pytest.raises(RuntimeError, match="times nothing"):
-        inductor[1].benchmarker.benchmark_gpu(lambda: None)
+        benchmarking.benchmarker.benchmark_gpu(lambda: None)
     assert TIMING in questions.asked
 
 
@@ -84,12 +77,11 @@ def test_a_gpu_has_a_word_and_a_missing_name_of_torch_is_one_line():
 H100, A100 = GPU_MODELS["H100"], GPU_MODELS["A100"]
 
 
-@pytest.fixture
-def compiler(tmp_path, monkeypatch):
-    """A compiler that notes its calls and writes a file; `refuse` in its folder makes it fail."""
+def test_a_runtime_is_built_once_for_each_gpu_or_it_is_said_why_not(tmp_path, monkeypatch):
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "cuda_runtime_api.h").write_text("/* header */")
     monkeypatch.setattr(gpu_models, "_header_folders", lambda: iter([tmp_path / "include"]))
+    # A compiler that notes its calls and writes a file; `refuse` in its folder makes it fail.
     program = tmp_path / "bin" / "cc"
     program.parent.mkdir()
     program.write_text(
@@ -99,36 +91,32 @@ def compiler(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CC", raising=False)
-    return tmp_path
-
-
-def test_a_runtime_is_built_once_for_each_gpu_or_it_is_said_why_not(compiler, monkeypatch):
-    first = build_runtime(H100, compiler / "cache")
-    assert build_runtime(H100, compiler / "cache") == first
-    assert build_runtime(A100, compiler / "cache") != first
-    calls = (compiler / "calls").read_text().splitlines()
+    first = build_runtime(H100, tmp_path / "cache")
+    assert build_runtime(H100, tmp_path / "cache") == first
+    assert build_runtime(A100, tmp_path / "cache") != first
+    calls = (tmp_path / "calls").read_text().splitlines()
     assert len(calls) == 2
     assert '-DGPU_NAME="NVIDIA H100 80GB HBM3"' in calls[0]
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # who finds another user's library loads none of it
-        assert build_runtime(H100, compiler / "cache") == first
-    assert len((compiler / "calls").read_text().splitlines()) == 3
-    (compiler / "include" / "cuda_runtime_api.h").write_text("/* another CUDA */")
-    assert build_runtime(H100, compiler / "cache") != first
+        assert build_runtime(H100, tmp_path / "cache") == first
+    assert len((tmp_path / "calls").read_text().splitlines()) == 3
+    (tmp_path / "include" / "cuda_runtime_api.h").write_text("/* another CUDA */")
+    assert build_runtime(H100, tmp_path / "cache") != first
 
     def said(words):
         with pytest.raises(CensusError, match=words):
-            build_runtime(H100, compiler / "refused")
+            build_runtime(H100, tmp_path / "refused")
 
-    (compiler / "refuse").touch()
+    (tmp_path / "refuse").touch()
     said("does not compile the runtime of a census: bad source")
-    assert not list((compiler / "refused").iterdir())
+    assert not list((tmp_path / "refused").iterdir())
     with pytest.raises(CensusError, match="cannot be written: Not a directory: "):
-        build_runtime(H100, compiler / "calls" / "cache")
+        build_runtime(H100, tmp_path / "calls" / "cache")
     with monkeypatch.context() as patch:
         patch.setattr(gpu_models, "_header_folders", lambda: iter(()))
         said("needs torch's wheel for CUDA")
-    monkeypatch.setenv("PATH", str(compiler / "nothing"))
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     said("needs a C compiler and there is none: install")
 
 

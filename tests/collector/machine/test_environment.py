@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from collector.machine.environment import (
     GPU_VARIABLE,
     GPUS_VARIABLE,
@@ -42,20 +40,15 @@ UNTOLD = {
 }
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """The fingerprint of this machine as a worker of a pool sees it."""
+def test_a_testbed_has_what_the_pool_told_and_what_changes_a_number(tmp_path):
     pool = {WORKERS_VARIABLE: "4", START_VARIABLE: "fork", GPU_VARIABLE: "3", GPUS_VARIABLE: "8"}
     cores = {CORES_VARIABLE: str(max(os.sched_getaffinity(0)))}
-    folder = tmp_path_factory.mktemp("someone")
-    untold = {name: value.replace("/home/someone", str(folder)) for name, value in UNTOLD.items()}
+    someone = tmp_path / "someone"
+    untold = {name: value.replace("/home/someone", str(someone)) for name, value in UNTOLD.items()}
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("INDUCTOR_", "TORCH", "OMP_"))}
     variables = {**clean, **pool, **cores, **TOLD, **untold, "INDUCTOR_WATCH_NODE": NODE}
     command = [sys.executable, "-m", "collector.machine.environment", "cpu"]
-    return json.loads(subprocess.check_output(command, env=variables, cwd=ROOT, text=True))
-
-
-def test_a_testbed_has_what_the_pool_told_and_what_changes_a_number(found):
+    found = json.loads(subprocess.check_output(command, env=variables, cwd=ROOT, text=True))
     testbed = extract_testbed(found)
     assert testbed.pop("cpu")
     pool = {"gpu_index": 3, "gpus": 8, "workers": 4, "start": "fork", "node": NODE}

@@ -6,7 +6,6 @@ import threading
 import time
 from types import ModuleType
 
-import pytest
 from torch._inductor import config
 
 from collector.measure import candidates
@@ -25,14 +24,8 @@ def join(threads):
         thread.join(20)
 
 
-@pytest.fixture
-def one_thread():
-    """Inductor without compile workers. Its config has a way of its own to be changed and restored."""
-    with config.patch(compile_threads=1):
-        yield
-
-
-def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(one_thread, monkeypatch, tmp_path):
+@config.patch(compile_threads=1)  # without compile workers
+def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(monkeypatch, tmp_path):
     main_thread, go, ends, at_once = MainThread(), threading.Event(), [], []
 
     class AlgorithmSelectorCache:

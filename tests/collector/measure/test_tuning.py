@@ -142,11 +142,15 @@ def test_times_and_decisions_of_operations_are_shared_and_never_replaced(process
     assert third.keep()["operations_new"] == 0
 
 
-@pytest.fixture
-def autotuner():
-    """Inductor's class in small, with a choice of coordinate descent laid for one file and another choice for a second one."""
+class Launcher:
+    def __init__(self, warps=4):
+        self.config = SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=warps, num_stages=1)
 
+
+def test_a_laid_choice_is_neither_tuned_again_nor_timed_beside_variants():
     class Autotuner:
+        """Inductor's class in small."""
+
         filename = "/somewhere/else/ab/cab.py"
 
         def __init__(self, *launchers, candidates="four"):
@@ -158,23 +162,15 @@ def autotuner():
         def coordinate_descent_tuning(self, launcher, *arguments):
             return "tuned", launcher, arguments
 
+    # A choice of coordinate descent is laid for one file, and another choice for a second one.
     laid = {"XBLOCK": 64, "num_warps": 4, "num_stages": 1, "found_by_coordesc": True, "configs_hash": "four"}
     keep_choices(Autotuner, {"ab/cab.py": laid, "ab/other.py": laid | {"found_by_coordesc": False}})
-    return Autotuner
-
-
-class Launcher:
-    def __init__(self, warps=4):
-        self.config = SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=warps, num_stages=1)
-
-
-def test_a_laid_choice_is_neither_tuned_again_nor_timed_beside_variants(autotuner):
     chosen, variant = Launcher(), Launcher(8)
-    tuner = autotuner(variant, chosen)
+    tuner = Autotuner(variant, chosen)
     assert tuner.coordinate_descent_tuning(chosen, 1) is chosen
     assert tuner.coordinate_descent_tuning(variant, 1) == ("tuned", variant, (1,)), "Inductor has not taken the choice"
     assert tuner.benchmark_all_configs(1) == {chosen: 0.0}
-    assert autotuner(variant, chosen, candidates="five").benchmark_all_configs(1) == ("timed", (1,))
+    assert Autotuner(variant, chosen, candidates="five").benchmark_all_configs(1) == ("timed", (1,))
     for name, launchers in (("/cache/ab/other.py", [variant]), ("/cache/ab/unknown.py", [variant, chosen])):
         tuner.filename, tuner.launchers = name, launchers
         assert tuner.benchmark_all_configs(1) == ("timed", (1,))

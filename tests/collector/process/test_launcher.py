@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from uuid import uuid4
 
 import pytest
@@ -259,32 +259,24 @@ def test_nothing_is_left_of_a_run_that_was_killed(tmp_path, how, number):
 TOKEN = PREFIX + uuid4().hex[:8]
 
 
-@pytest.fixture
-def start():
-    """Starts sleeping processes with one variable each; ends them afterwards."""
-    started = []
+def test_processes_die_by_their_token_and_by_nothing_like_it():
+    command = [sys.executable, "-S", "-c", "import time; print(flush=True); time.sleep(600)"]
+    with ExitStack() as stack:
 
-    def begin(name, value, **more):
-        environ = {"PATH": os.environ["PATH"], name: value}
-        command = [sys.executable, "-S", "-c", "import time; print(flush=True); time.sleep(600)"]
-        started.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, **more))
-        started[-1].stdout.readline()
-        return started[-1].pid
+        def start(name, value, **more):
+            environ = {"PATH": os.environ["PATH"], name: value}
+            process = stack.enter_context(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, **more))
+            stack.callback(process.kill)
+            process.stdout.readline()
+            return process.pid
 
-    yield begin
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def test_processes_die_by_their_token_and_by_nothing_like_it(start):
-    mine = {start(VARIABLE, TOKEN), start(VARIABLE, TOKEN, start_new_session=True)}
-    near = [(VARIABLE, TOKEN + "i"), (VARIABLE, TOKEN[:-1]), ("X_" + VARIABLE, TOKEN), ("OTHER", TOKEN)]
-    others = [start(name, value) for name, value in [*near, (VARIABLE, PLACEHOLDER)]]
-    assert set(processes_with_token(TOKEN)) == mine
-    kill_tokens([TOKEN, PREFIX + "nobodyis", PREFIX])
-    wait_until(lambda: all(map(dead, mine)))
-    assert not any(map(dead, others))
+        mine = {start(VARIABLE, TOKEN), start(VARIABLE, TOKEN, start_new_session=True)}
+        near = [(VARIABLE, TOKEN + "i"), (VARIABLE, TOKEN[:-1]), ("X_" + VARIABLE, TOKEN), ("OTHER", TOKEN)]
+        others = [start(name, value) for name, value in [*near, (VARIABLE, PLACEHOLDER)]]
+        assert set(processes_with_token(TOKEN)) == mine
+        kill_tokens([TOKEN, PREFIX + "nobodyis", PREFIX])
+        wait_until(lambda: all(map(dead, mine)))
+        assert not any(map(dead, others))
 
 
 #: Begins a program in children with a session of their own, one after the other.

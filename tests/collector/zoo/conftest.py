@@ -24,13 +24,6 @@ def build():
     return build
 
 
-def run(built):
-    import torch
-
-    with torch.no_grad():
-        return built.model(*built.args, **built.kwargs)
-
-
 def tensors(value):
     import torch
 
