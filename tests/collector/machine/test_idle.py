@@ -3,22 +3,20 @@
 Each measurement has a process of its own, as in a run: a profiler makes all later calls of its process slower.
 """
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 import torch
 from torch import nn
 
-from collector.measure.cell import measure
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
 from collector.zoo.spec import Built
 from tests.collector.hosts import ListeningHost
+from tests.collector.measure.tiny_cells import measured_apart
 from tests.collector.processes import state, wait_until
 
 #: At a signal it queues about two seconds of float64 products and stops itself: at once, or at SIGUSR2 when they are done.
@@ -78,23 +76,18 @@ def layers(batch_size, phase, device):
     return Built(model, (torch.randn(4096, 2048),), {}, lambda output, _: output.sum())
 
 
-def figures(beside):
-    outcome = measure(CELL, layers, Settings(), beside).measurement
+def figures(pid, number):
+    """The figures beside the neighbour, measured in a process of its own."""
+    outcome = measured_apart(CELL, layers, Settings(), Beside(pid, number)).measurement
     assert outcome.status is Status.PASS, outcome.failure
     names = ("eager_ms", "compiled_ms", "eager_kernel_ms", "compiled_kernel_ms")
     return {name: outcome.metrics[name] for name in names}, outcome.details["idle_probe"]
 
 
-def in_a_process(pid, number):
-    """The figures beside the neighbour, measured in a process of its own."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(figures, Beside(pid, number)).result()
-
-
 @pytest.mark.gpu
 def test_a_stopped_neighbours_queue_is_waited_for(neighbour):
     # Two processes on an idle GPU that is as warm as behind the neighbour's queue.
-    alone = [in_a_process(neighbour, signal.SIGUSR2)[0] for _ in range(2)]
-    beside, probe = in_a_process(neighbour, signal.SIGUSR1)
+    alone = [figures(neighbour, signal.SIGUSR2)[0] for _ in range(2)]
+    beside, probe = figures(neighbour, signal.SIGUSR1)
     print(f"alone {alone}, beside a stopped neighbour with two seconds queued {beside}, probe {probe}")  # noqa: T201
     assert not [name for name, value in beside.items() if value > MARGIN * max(one[name] for one in alone)]

@@ -51,7 +51,7 @@ def measured(make, settings=FEW, host=None, **changes) -> Measurement:
     return measure(replace(CELL, **changes), builder(make), settings, host).measurement
 
 
-def measured_apart(cell, build, settings=FEW):
+def measured_apart(cell, build, settings=FEW, host=None):
     """The outcome from a process of its own, whose folders are set before torch is imported."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
-        return processes.submit(measure, cell, build, settings).result()
+        return processes.submit(measure, cell, build, settings, host).result()
