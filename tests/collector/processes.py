@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Launcher, Preload
 from collector.process.orphans import PREFIX, VARIABLE, kill_tokens, processes_with_token
 from collector.settings import Settings
@@ -117,6 +118,16 @@ def wait_until(condition, seconds=10.0):
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
+
+
+def pooled(cells, settings, place=None, preload=None):
+    """The outcomes of a run of cells, each in a process of its own that does not ask the compiler what the CPU can do."""
+    from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
+    from jobs.pool.runner import Pool
+
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
+    lane = GpuScheduler(cells, settings, place or DeviceSlot([[]]), environ, preload)
+    return [outcome for _, outcome in Pool([lane]).run()]
 
 
 class Script:

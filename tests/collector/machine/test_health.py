@@ -13,15 +13,13 @@ from torch import nn
 
 from collector.machine import health
 from collector.machine.health import LITTLE_MEMORY, is_suspect, why_unhealthy
-from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Preload
 from collector.settings import Settings
 from collector.vocabulary import Cell, Config, Phase, Status
 from jobs.pool.device_slots import list_gpus, make_slots
-from jobs.pool.gpu_scheduler import GpuScheduler
 from jobs.pool.runner import Pool
 from jobs.pool.testbeds import probe
-from tests.collector.processes import ROOT, dead, wait_until
+from tests.collector.processes import ROOT, dead, pooled, wait_until
 from tests.jobs.acting import Stage, acted, player_variables, slot
 
 #: As torch 2.x, Triton and cuDNN print them.
@@ -161,10 +159,9 @@ def convolutions(batch_size):
 def statuses(place, device, config):
     """Measure both models at once in a device slot."""
     cells = [Cell("user", f"{__name__}:{name}", Phase.INFERENCE, "float32", device, 2, config) for name in MODELS]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
+    settings = Settings(rounds=5, warmups=3, sample_limit_s=5, timeout_s=100)
     preload = Preload("nowhere", ["torch._inductor.compile_fx"])
-    lane = GpuScheduler(cells, Settings(rounds=5, warmups=3, sample_limit_s=5, timeout_s=100), place, environ, preload)
-    found = [outcome.measurement for _, outcome in Pool([lane]).run()]
+    found = [outcome.measurement for outcome in pooled(cells, settings, place, preload)]
     assert len(found) == len(MODELS)
     return {item.status: item.failure for item in found}
 

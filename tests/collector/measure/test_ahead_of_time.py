@@ -1,6 +1,5 @@
 """AOTInductor as a way of compiling: what it refuses, how a model that does not export ends, and a real library."""
 
-import os
 import re
 import tempfile
 from dataclasses import replace
@@ -10,7 +9,6 @@ import torch
 import torch._inductor
 from torch import nn
 
-from collector.machine.toolchain import SKIP_VARIABLE
 from collector.measure.ahead_of_time import NOT_COUNTED
 from collector.measure.cell import measure
 from collector.process.orphans import PREFIX
@@ -20,11 +18,9 @@ from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase, Stage, Stat
 from collector.zoo.spec import Built
 from jobs.plan.planning import check_config
 from jobs.plan.spared_cells import program_key
-from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
-from jobs.pool.runner import Pool
 from tests.collector.measure.tiny_cells import CELL as ANY_CELL
 from tests.collector.measure.tiny_cells import FEW, measured, measured_apart
-from tests.collector.processes import ROOT
+from tests.collector.processes import pooled
 
 AHEAD = Config(backend=AHEAD_OF_TIME)
 CELL = replace(ANY_CELL, config=AHEAD)
@@ -130,9 +126,8 @@ def died_while_loading(found):
 @pytest.mark.gpu
 def test_a_library_for_a_gpu_is_measured_unless_torch_cannot_load_one(tmp_path, monkeypatch):
     cell = Cell("user", f"{__name__}:build", Phase.INFERENCE, "bfloat16", "cuda", 4, AHEAD)
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    ((_, outcome),) = Pool([GpuScheduler([cell], FEW, DeviceSlot([[]]), environ)]).run()
+    (outcome,) = pooled([cell], FEW)
     assert not list(tmp_path.glob(f"{PREFIX}*"))
     if died_while_loading(outcome.measurement):
         pytest.xfail(f"torch {torch.__version__} dies where it loads AOTInductor's library")

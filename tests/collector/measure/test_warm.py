@@ -1,7 +1,6 @@
 """A second compilation in a new process that finds the caches of the first full."""
 
 import json
-import os
 import subprocess
 import sys
 import types
@@ -10,15 +9,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from collector.machine.toolchain import SKIP_VARIABLE
 from collector.measure import program
 from collector.measure.warm import NoWarmCompileError, WarmCompile, compile_again, warm_compile
 from collector.process.launcher import Preload
 from collector.settings import BackendFlags, Settings
 from collector.vocabulary import Cell, Config, Phase, Status
-from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
-from jobs.pool.runner import Pool
-from tests.collector.processes import ROOT
+from tests.collector.processes import pooled
 
 CELL = Cell("user", "tests.collector.zoo.faulty:healthy", Phase.TRAINING, "float32", "cpu", 4, Config(backend="eager"))
 
@@ -70,11 +66,8 @@ def test_the_first_call_of_the_same_step_is_timed_less_a_later_one(monkeypatch):
 @pytest.mark.slow
 def test_a_cell_that_asks_for_it_has_a_warm_compile_time():
     cell = replace(CELL, config=Config())
-    # Each process would ask the compiler anew what the CPU can do, which no cache of the cell's shortens.
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
     settings = Settings(rounds=5, warm_compile=True, optimizer="adam")
-    lane = GpuScheduler([cell], settings, DeviceSlot([[]]), environ, Preload("cpu"))
-    ((_, outcome),) = Pool([lane]).run()
+    (outcome,) = pooled([cell], settings, preload=Preload("cpu"))
     found = outcome.measurement
     assert (found.status, found.failure) == (Status.PASS, None)
     assert found.metrics["compile_warm_s"] > 0

@@ -3,7 +3,6 @@
 On a GPU: `make gpu`.
 """
 
-import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +10,13 @@ from pathlib import Path
 import pytest
 
 from collector.failures import Explanation
-from collector.machine.toolchain import SKIP_VARIABLE
 from collector.process.launcher import Launcher, Preload
 from collector.process.orphans import processes_with_token
 from collector.settings import Settings
 from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Phase, Stage, Status
-from jobs.pool.gpu_scheduler import DeviceSlot, GpuScheduler
-from jobs.pool.runner import Pool
-from tests.collector.processes import ROOT
+from jobs.pool.gpu_scheduler import DeviceSlot
+from tests.collector.processes import pooled
 
 EAGER_BACKEND = Config(backend="eager")
 #: A GEMM with no candidate at all: there is no back-end of that name.
@@ -92,9 +89,7 @@ def measured(cells, folder, timeout_s=20, **changes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
         patch.setattr(Launcher, "start", tokens.note(Launcher.start))
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), SKIP_VARIABLE: "1"}
-        lane = GpuScheduler(cells, settings, DeviceSlot([[]] * 4), environ, PRELOAD)
-        found = [item.measurement for _, item in Pool([lane]).run()]
+        found = [item.measurement for item in pooled(cells, settings, DeviceSlot([[]] * 4), PRELOAD)]
     assert len(set(tokens)) >= len(found) == len(cells)  # what ran out of memory beside others is asked again alone
     by_name = {item.cell.model.partition(":")[2]: item for item in found}
     return (
