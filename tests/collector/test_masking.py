@@ -21,8 +21,8 @@ from collector.masking import (
     shorten,
 )
 from collector.process.cell_process import hide_paths
-from collector.vocabulary import Cell, Config, Failure, Measurement, Phase, Stage, Status
-from tests.collector.processes import ROOT
+from collector.vocabulary import Failure, Measurement, Stage, Status
+from tests.collector.processes import ROOT, cell
 
 PACKAGES = sysconfig.get_path("purelib")
 
@@ -149,8 +149,7 @@ def test_a_path_starts_at_its_package(text, expected):
 
 def test_nothing_of_this_machine_is_left_in_a_measurement():
     where = f"{torch.__file__}:1 {ROOT}/collector/process/worker.py:2"
-    cell = Cell("s", "m", Phase.INFERENCE, "float32", "cpu", 1, Config())
-    found = Measurement(cell, Status.CRASHED, "2026-08-01T00:00:00+00:00", 1.0)
+    found = Measurement(cell(), Status.CRASHED, "2026-08-01T00:00:00+00:00", 1.0)
     found.details, found.log_tail = {"reasons": {where: 1}}, f"Traceback\n  {where}\n"
     found.failure = Failure(Stage.COMPILE, "E", where, where)
     hide_paths(found)

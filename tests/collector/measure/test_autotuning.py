@@ -182,8 +182,7 @@ def test_of_candidates_the_librarys_alone_stop_all_others(is_broken, held):
 
 
 @pytest.mark.gpu
-def test_a_tuned_product_and_a_tuned_kernel_are_seen(monkeypatch, tmp_path):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+def test_a_tuned_product_and_a_tuned_kernel_are_seen(own_cache):
     autotuning.listen()
     options = {"max_autotune": True, "coordinate_descent_tuning": True, "max_autotune_gemm_backends": "ATEN,TRITON"}
     program = torch.compile(lambda a, b: torch.softmax(a @ b, -1).sum(0), options=options)
