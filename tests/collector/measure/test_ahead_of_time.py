@@ -18,6 +18,7 @@ from collector.vocabulary import AHEAD_OF_TIME, Cell, Config, Phase, Stage, Stat
 from collector.zoo.spec import Built
 from jobs.plan.planning import check_config
 from jobs.plan.spared_cells import program_key
+from tests.collector.correctness.test_checking import Does
 from tests.collector.measure.tiny_cells import CELL as ANY_CELL
 from tests.collector.measure.tiny_cells import FEW, measured, measured_apart
 from tests.collector.processes import pooled
@@ -36,13 +37,6 @@ class Nested(nn.Module):
     def forward(self, x, *, scale, mask=None):
         y = torch.softmax(self.linear(x).relu(), -1) * scale
         return {"logits": y, "rest": (y.sum(), mask)}
-
-
-class Branches(nn.Module):
-    """Goes one way or the other by what it computed, which no single graph can."""
-
-    def forward(self, x):
-        return x + 1 if x.sum() > 0 else x - 1
 
 
 def build(batch_size, phase, device):
@@ -81,7 +75,13 @@ def test_what_it_cannot_do_is_refused_in_the_plan_and_in_the_cell(config, said):
 @pytest.mark.parametrize(
     ("make", "exception", "said", "logged"),
     [
-        (Branches, "ExportFailedError", "the model does not export (", "x.sum() > 0"),
+        # It goes one way or the other by what it computed, which no single graph can.
+        (
+            lambda: Does(lambda _, x: x + 1 if x.sum() > 0 else x - 1),
+            "ExportFailedError",
+            "the model does not export (",
+            "x.sum() > 0",
+        ),
         (nn.Identity, "AheadOfTimeError", "RuntimeError: no such archive", ""),
     ],
 )

@@ -103,21 +103,13 @@ def test_waiting_for_launches_and_kernels_outside_of_graphs_are_told(launches):
     assert run.metrics.keys() <= METRICS.keys()
 
 
-class OwnForward(nn.Module):
-    """A model whose kernels come from lines of its own: Dynamo keeps no stack of what `nn.Sequential` calls."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(16, 32), nn.Linear(32, 4)
-
-    def forward(self, x):
-        return self.last(nn.functional.gelu(self.first(x)))
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("template", ["triton", "cudagraphs"])
 def test_a_cell_on_a_gpu_has_its_roof_and_its_lines(template):
-    found = measured(OwnForward, device="cuda", config=Config(template=template))
+    # A forward of its own: Dynamo keeps no stack of what `nn.Sequential` calls.
+    parts = {"first": nn.Linear(16, 32), "last": nn.Linear(32, 4)}
+    model = Does(lambda model, x: model.last(nn.functional.gelu(model.first(x))), **parts)
+    found = measured(lambda: model, device="cuda", config=Config(template=template))
     names = ("roof", "no_roof", "kernel_lines", "stage_s", "compiled_kernels")
     told = {name: found.details.get(name) for name in names}
     assert 0 < found.metrics["roof_share"] <= 1, told
@@ -125,21 +117,13 @@ def test_a_cell_on_a_gpu_has_its_roof_and_its_lines(template):
     assert {row[0] for row in told["roof"]["kernels"]} & told["kernel_lines"]["kernels"].keys()
 
 
-class Wide(nn.Module):
-    """Keeps 1 GB for its backward pass, with 1 MB of weights."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(16, 8192), nn.Linear(8192, 4)
-
-    def forward(self, x):
-        return self.last(self.first(x.repeat(4096, 1)).sin())
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("template", ["triton", "cudagraphs"])
 def test_the_memory_of_cudagraphs_is_free_once_outputs_are_compared(template):
-    found = measured(Wide, phase=Phase.TRAINING, device="cuda", config=Config(template=template))
+    # It keeps 1 GB for its backward pass, with 1 MB of weights.
+    parts = {"first": nn.Linear(16, 8192), "last": nn.Linear(8192, 4)}
+    wide = Does(lambda model, x: model.last(model.first(x.repeat(4096, 1)).sin()), **parts)
+    found = measured(lambda: wide, phase=Phase.TRAINING, device="cuda", config=Config(template=template))
     sizes = found.details["stage_bytes"]
     assert found.status is Status.PASS, found.failure
     assert sizes["timing"] > 500e6

@@ -15,27 +15,14 @@ MARKS = Config(backend="eager", dynamic=MARKED)
 
 
 class Tiny(nn.Linear):
-    def __init__(self):
+    """A layer, and a last step that gets what it made and its input."""
+
+    def __init__(self, last=lambda made, x: made):
         super().__init__(16, 8)
+        self.last = last
 
     def forward(self, x):
-        return super().forward(x).relu()
-
-
-class Specialises(Tiny):
-    def forward(self, x):
-        return super().forward(x) * (2 if x.shape[0] == 4 else 3)
-
-
-class WrongAtAnotherSize(Tiny):
-    def forward(self, x):
-        made = super().forward(x)
-        return made + 1 if torch.compiler.is_compiling() and x.shape[0] != 4 else made
-
-
-class OneSizeOnly(Tiny):
-    def forward(self, x):
-        return super().forward(x).view(4, 2, 4)
+        return self.last(super().forward(x).relu(), x)
 
 
 def builder(make, length=8):
@@ -74,16 +61,16 @@ def test_each_size_is_compared_with_a_static_program_of_that_size(own_cache):
 
 
 def test_a_second_size_may_recompile_and_must_be_right_and_there_at_all():
-    found = measured(Specialises)
+    found = measured(lambda: Tiny(lambda made, x: made * (2 if x.shape[0] == 4 else 3)))
     assert (found.status, found.metrics["recompiles"]) == (Status.PASS, 1)
     assert len(found.details["recompile_reasons"]) == 1
     assert [size["recompiles"] for size in found.details["sizes"]] == [0, 1]
-    found = measured(WrongAtAnotherSize)
+    found = measured(lambda: Tiny(lambda made, x: made + (torch.compiler.is_compiling() and x.shape[0] != 4)))
     assert found.status is Status.FAIL_ACCURACY
     assert found.failure.message.startswith("at batch 2, length 4: ")
     assert found.details["sizes"][1]["status"] == "fail_accuracy" and found.metrics["cosine"] > 0.999
     for found, reason in (
-        (measured(OneSizeOnly), "tiny runs at no second size: RuntimeError"),
+        (measured(lambda: Tiny(lambda made, x: made.view(4, 2, 4))), "tiny runs at no second size: RuntimeError"),
         (measured(Tiny, batch_size=1, length=1), "larger --batch-size"),
     ):
         assert found.status is Status.UNAVAILABLE and reason in found.failure.message

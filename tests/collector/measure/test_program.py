@@ -12,6 +12,7 @@ from collector.measure.program import Subject, deterministic_algorithms
 from collector.templates import resolve_config
 from collector.vocabulary import Cell, Config, Phase
 from collector.zoo.spec import Built
+from tests.collector.correctness.test_checking import Does
 from tests.collector.measure.tiny_cells import mean_square
 
 
@@ -53,22 +54,11 @@ def test_a_timed_step_takes_the_optimizers_step_a_compared_one_not(optimizer, mo
         assert all(torch.allclose(again[path], value) for path, value in first.items())
 
 
-class Quantised(nn.Module):
-    """int8 weights with a bfloat16 scale, and a float32 norm: casting any of them makes another model."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.LayerNorm(4)
-        self.register_buffer("weight", torch.ones(4, 4, dtype=torch.int8))
-        self.register_buffer("scale", torch.ones(4, dtype=torch.bfloat16))
-
-    def forward(self, x):
-        return (self.norm(x).bfloat16() @ self.weight.bfloat16()) * self.scale
-
-
 @pytest.mark.parametrize(("dtype", "lowest"), [("as_is", "bfloat16"), ("float32", "float32")])
 def test_as_is_casts_nothing_and_is_as_precise_as_its_least_precise_part(dtype, lowest):
-    of = subject(Quantised(), dtype=dtype)
+    # int8 weights with a bfloat16 scale, and a float32 norm: casting any of them makes another model.
+    parts = {"weight": torch.ones(4, 4, dtype=torch.int8), "scale": torch.ones(4, dtype=torch.bfloat16)}
+    of = subject(Does(lambda *_: None, norm=nn.LayerNorm(4), **parts), dtype=dtype)
     dtypes = {name: value.dtype for name, value in of.model.state_dict().items()}
     assert dtypes["scale"] == getattr(torch, lowest)
     assert (dtypes["norm.weight"], dtypes["weight"]) == (torch.float32, torch.int8)
