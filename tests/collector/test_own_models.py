@@ -1,10 +1,9 @@
 """Which version of a user's own model was measured, and when two versions are different models."""
 
-import subprocess
-
 import pytest
 
 from collector.own_models import OwnModel, described, identity_in, names_another_model, version_of
+from tests.jobs.repositories import run_git
 
 MODEL = OwnModel("tiny.short", "own_pkg.models:tiny", {"seq": 8}, tolerance=0.1)
 
@@ -19,11 +18,6 @@ def package(tmp_path, monkeypatch):
     return folder
 
 
-def git(folder, *words):
-    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
-
-
 def test_a_version_is_the_content_of_the_package(package):
     before = version_of(MODEL)
     assert before.startswith("content ")
@@ -36,13 +30,13 @@ def test_a_version_is_the_content_of_the_package(package):
 
 def test_or_the_commit_of_its_repository_with_what_is_not_committed(package, tmp_path):
     model = OwnModel("tiny", "own_pkg.models:tiny", source=".")
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", "own_pkg/__init__.py")
-    git(tmp_path, "commit", "-qm", "one")
+    run_git(tmp_path, "init", "-q")
+    run_git(tmp_path, "add", "own_pkg/__init__.py")
+    run_git(tmp_path, "commit", "-qm", "one")
     untracked = version_of(model)
     assert " with changes " in untracked  # models.py is in no commit yet
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-qm", "two")
+    run_git(tmp_path, "add", ".")
+    run_git(tmp_path, "commit", "-qm", "two")
     clean = version_of(model)
     assert (clean.startswith("commit "), "changes" in clean) == (True, False)
     (tmp_path / "results.db").write_text("beside it")

@@ -60,22 +60,6 @@ def faulty(name, config=EAGER_BACKEND, device="cpu"):
     return Cell("user", f"{MODULE}:{name}", Phase.INFERENCE, "float32", device, 4, config)
 
 
-class Tokens(list):
-    """The tokens of all cells that were started; each from a server of one thread, which alone forks safely.
-
-    On a GPU there is a second one, of NVML, which torch asks for the number of GPUs in place of CUDA's driver.
-    """
-
-    def note(self, make):
-        def started(launcher, token, *args):
-            self.append(token)
-            threads = [(thread / "comm").read_text() for thread in Path(f"/proc/{launcher.pid}/task").iterdir()]
-            assert len([name for name in threads if not name.startswith("cuda")]) == 1, threads
-            return make(launcher, token, *args)
-
-        return started
-
-
 #: Imported before the first cell, so that what is compiled under the limit is all that takes time under it.
 PRELOAD = Preload("nowhere", ["torch._inductor.compile_fx", "torch._dynamo.convert_frame"])
 
@@ -84,11 +68,20 @@ def measured(cells, folder, timeout_s=20, **changes):
     """The outcomes of one run, four cells at once; what is left in their folder; the processes that are left."""
     traces = str(folder.parent / "traces")
     settings = Settings(rounds=5, warmups=1, sample_limit_s=5, timeout_s=timeout_s, trace=traces, **changes)
-    tokens = Tokens()
+    tokens, start = [], Launcher.start
+
+    def noted(launcher, token, *args):
+        # Each from a server of one thread, which alone forks safely. On a GPU there is a second one, of NVML, which torch
+        # asks for the number of GPUs in place of CUDA's driver.
+        tokens.append(token)
+        threads = [(thread / "comm").read_text() for thread in Path(f"/proc/{launcher.pid}/task").iterdir()]
+        assert len([name for name in threads if not name.startswith("cuda")]) == 1, threads
+        return start(launcher, token, *args)
+
     resolve_config(cells[0].config, "cpu")  # imports torch, which makes a folder for caches then
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
-        patch.setattr(Launcher, "start", tokens.note(Launcher.start))
+        patch.setattr(Launcher, "start", noted)
         found = [item.measurement for item in pooled(cells, settings, DeviceSlot([[]] * 4), PRELOAD)]
     assert len(set(tokens)) >= len(found) == len(cells)  # what ran out of memory beside others is asked again alone
     by_name = {item.cell.model.partition(":")[2]: item for item in found}
