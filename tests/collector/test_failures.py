@@ -60,18 +60,11 @@ def test_memory_that_ran_out_is_oom_in_every_stage_and_nothing_suspect(message):
 @pytest.mark.parametrize("inner", [torch.OutOfMemoryError("short"), MemoryError()])
 def test_an_error_of_memory_is_found_by_its_type_behind_others(inner):
     assert status_of(inner, Stage.EAGER) is Status.OOM
-    try:
-        try:
-            raise inner
-        except Exception as caught:
-            raise ValueError("the model gave up") from caught
-    except ValueError as error:
-        chained = error
-    try:
-        raise BackendCompilerFailed(lambda: None, chained, None) from chained
-    except BackendCompilerFailed as error:
-        assert status_of(error) is Status.OOM
-    circle = ValueError("in a circle")
+    chained, circle = ValueError("the model gave up"), ValueError("in a circle")
+    chained.__cause__ = inner
+    wrapped = BackendCompilerFailed(lambda: None, chained, None)
+    wrapped.__cause__ = chained
+    assert status_of(wrapped) is Status.OOM
     circle.__cause__ = circle
     assert status_of(circle, Stage.TIMING) is Status.FAIL_TO_RUN
 

@@ -49,7 +49,6 @@ def compared(model, program=None, control=None, seed=SEED):
 
 DEEP = nn.Sequential(nn.Linear(32, 32), drops(), nn.ReLU(), nn.Linear(32, 32), drops())
 
-
 ONE_DECISION = Does(lambda _, x: x * (torch.rand(1) < 0.5) + x * 0.1)
 MODELS = [(drops(probability=0.1), SEED), (DEEP, SEED), (ADDS, SEED), *((ONE_DECISION, 1000 * n) for n in range(4))]
 

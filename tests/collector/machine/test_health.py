@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -83,21 +84,6 @@ def test_a_device_that_hangs_is_given_up_in_time(tmp_path):
     wait_until(lambda: dead(int((tmp_path / "pid").read_text())))
 
 
-class Product:
-    """Stands for a tensor on a GPU: its product raises, or has a sum."""
-
-    def __init__(self, total):
-        self.total = total
-
-    def __matmul__(self, _):
-        if isinstance(self.total, Exception):
-            raise self.total
-        return self
-
-    def sum(self):
-        return self.total
-
-
 @pytest.mark.parametrize(
     ("total", "free_bytes", "ends_with"),
     [
@@ -109,7 +95,10 @@ class Product:
     ],
 )
 def test_a_product_that_fails_is_the_gpus_fault_unless_it_is_full(total, free_bytes, ends_with, monkeypatch):
-    monkeypatch.setattr(torch, "ones", lambda *_, **__: Product(total))
+    ones = MagicMock()  # stands for a tensor on a GPU: its product raises, or has a sum
+    ones.__matmul__.side_effect = total if isinstance(total, Exception) else None
+    ones.__matmul__.return_value.sum.return_value = total
+    monkeypatch.setattr(torch, "ones", lambda *_, **__: ones)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free_bytes, 1 << 40))
     if ends_with is None:
         assert health.main("cuda") is None

@@ -44,17 +44,6 @@ MARGIN = 1.1
 CELL = Cell("tests", "layers", Phase.INFERENCE, "float32", "cuda", 64, Config())
 
 
-@pytest.fixture
-def neighbour():
-    """A process that has said it is ready."""
-    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout.readline() == "ready\n"
-            yield process.pid
-        finally:
-            process.kill()
-
-
 class Beside(ListeningHost):
     """As in a pool: right before the measurement the neighbour gets its signal, works and is stopped."""
 
@@ -85,9 +74,14 @@ def figures(pid, number):
 
 
 @pytest.mark.gpu
-def test_a_stopped_neighbours_queue_is_waited_for(neighbour):
-    # Two processes on an idle GPU that is as warm as behind the neighbour's queue.
-    alone = [figures(neighbour, signal.SIGUSR2)[0] for _ in range(2)]
-    beside, probe = figures(neighbour, signal.SIGUSR1)
+def test_a_stopped_neighbours_queue_is_waited_for():
+    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True) as neighbour:
+        try:
+            assert neighbour.stdout.readline() == "ready\n"
+            # Two processes on an idle GPU that is as warm as behind the neighbour's queue.
+            alone = [figures(neighbour.pid, signal.SIGUSR2)[0] for _ in range(2)]
+            beside, probe = figures(neighbour.pid, signal.SIGUSR1)
+        finally:
+            neighbour.kill()
     print(f"alone {alone}, beside a stopped neighbour with two seconds queued {beside}, probe {probe}")  # noqa: T201
     assert not [name for name, value in beside.items() if value > MARGIN * max(one[name] for one in alone)]

@@ -117,18 +117,15 @@ def test_a_real_library_is_compared_and_timed_like_any_compiled_form(dtype, tmp_
     assert not list(tmp_path.glob("aotinductor_*"))  # what was unpacked goes with the library
 
 
-def died_while_loading(found):
-    """Whether the process was ended by a signal, and Python's stack of it is inside torch's loading of a package."""
-    loading = r"Current thread .*\n(?:  File .*\n)*?  File .* in (?:load_package|load_pt2|_load_aoti)\n"
-    return found.status is Status.CRASHED and re.search(loading, found.log_tail or "") is not None
-
-
 @pytest.mark.gpu
 def test_a_library_for_a_gpu_is_measured_unless_torch_cannot_load_one(tmp_path, monkeypatch):
     cell = Cell("user", f"{__name__}:build", Phase.INFERENCE, "bfloat16", "cuda", 4, AHEAD)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (outcome,) = pooled([cell], FEW)
     assert not list(tmp_path.glob(f"{PREFIX}*"))
-    if died_while_loading(outcome.measurement):
+    found = outcome.measurement
+    # A signal ended the process, and Python's stack of it is inside torch's loading of a package.
+    loading = r"Current thread .*\n(?:  File .*\n)*?  File .* in (?:load_package|load_pt2|_load_aoti)\n"
+    if found.status is Status.CRASHED and re.search(loading, found.log_tail or ""):
         pytest.xfail(f"torch {torch.__version__} dies where it loads AOTInductor's library")
-    assert_compared_and_timed(outcome.measurement)
+    assert_compared_and_timed(found)

@@ -28,11 +28,6 @@ ON_A_CPU = {
 }
 
 
-class Raises(nn.Module):
-    def forward(self, x):
-        raise ValueError(f"no forward for a batch of {len(x)}")
-
-
 def test_a_pass_has_its_metrics_its_surroundings_its_lines_and_identity(own_cache):
     outcome = measure(replace(CELL, config=INDUCTOR), builder(Breaks), FEW)
     found, metrics, details = outcome.measurement, outcome.measurement.metrics, outcome.measurement.details
@@ -141,6 +136,9 @@ def test_a_leak_costs_calls_of_its_own_only_where_memory_grew(before, after, lea
 
 
 def test_each_fault_has_its_stage_and_a_wrong_output_is_timed_all_the_same():
+    def fail(_, x):
+        raise ValueError(f"no forward for a batch of {len(x)}")
+
     def ended(make, status, stage, config=EAGER_BACKEND):
         found = measured(make, config=config)
         assert (found.status, found.failure.stage) == (status, stage)
@@ -148,7 +146,7 @@ def test_each_fault_has_its_stage_and_a_wrong_output_is_timed_all_the_same():
 
     wrong = ended(lambda: Does(lambda _, x: x, lambda _, x: x + 1), Status.FAIL_ACCURACY, Stage.CORRECTNESS)
     assert len(wrong.samples["compiled_ms"]) == FEW.rounds
-    raised = ended(Raises, Status.EAGER_FAIL, Stage.EAGER)
+    raised = ended(lambda: Does(fail), Status.EAGER_FAIL, Stage.EAGER)
     assert (raised.failure.exception, raised.failure.message) == ("ValueError", "no forward for a batch of 4")
     broken = ended(Breaks, Status.FAIL_TO_COMPILE, Stage.COMPILE, Config(backend="eager", fullgraph=True))
     assert "compiled_ms" not in raised.metrics and "speedup" not in broken.metrics

@@ -98,7 +98,6 @@ ARRAYS = """
     aoti_torch_empty_strided(0, int_array_3, int_array_3);
 """
 
-
 CPP = """
 cpp_fused_add_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''
 #include <torch/csrc/inductor/cpp_prefix.h>
