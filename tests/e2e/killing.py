@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import secrets
@@ -14,7 +15,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from collector.vocabulary import Cell
+from tests.collector.processes import ROOT, children
+
 #: Every process of a run carries it in its environment, with the storm's own token.
 _VARIABLE = "INDUCTOR_WATCH_TEST_STORM"
 KINDS = ("runner", "worker", "host")
@@ -23,16 +26,22 @@ _FATAL = "torch does not start here"
 _MEASURED = b'{"record":"measurement"'
 
 
+def write_plan(folder: Path, cells: Sequence[Cell]) -> Path:
+    path = folder / "plan.json"
+    path.write_text(json.dumps({"cells": [cell.to_json() for cell in cells]}))
+    return path
+
+
 class Storm:
     """A night on a host where something is killed every few seconds, and someone who resumes it each time."""
 
     def __init__(
-        self, folder: Path, plan: Path, seed: int, longest_s: float, words: Sequence[str] = (), **environ: str
+        self, folder: Path, cells: list[Cell], seed: int, longest_s: float, words: Sequence[str] = (), **environ: str
     ) -> None:
         self.folder, self.runs = folder, folder / "runs"
         self._words, self._environ = words or ("--workers", "2", "--samples", "5"), environ
         self.kills: Counter[str] = Counter()
-        self._plan, self._rng, self._longest_s = plan, random.Random(seed), longest_s
+        self._plan, self._rng, self._longest_s = write_plan(folder, cells), random.Random(seed), longest_s
         self._token = secrets.token_hex(8)
         self._tmp = folder / "tmp"
         self._tmp.mkdir()
@@ -129,18 +138,7 @@ class Storm:
 
 
 def _below(pid: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            # The name, in parentheses, may hold anything; state and parent follow it.
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            parents.setdefault(parent, []).append(int(entry.name))
-    found, waiting = [], [pid]
-    while waiting:
-        children = parents.get(waiting.pop(), [])
-        found += children
-        waiting += children
-    return found
+    return [one for child in children(pid) for one in (child, *_below(child))]
 
 
 def _kill(pid: int) -> None:

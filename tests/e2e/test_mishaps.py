@@ -8,7 +8,6 @@ Python that is too old (`tests/scripts/test_bootstrap.py`).
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import shutil
 import signal
@@ -21,7 +20,7 @@ from collector.bundle import read_bundle
 from collector.vocabulary import Config
 from tests.collector.processes import wait_until
 from tests.command_line import ROOT, call, free_port, is_healthy, is_one_line, tell
-from tests.e2e.killing import Storm
+from tests.e2e.killing import Storm, write_plan
 from tests.factories import cell, new_store
 from tests.jobs.acting import played_host
 
@@ -33,12 +32,10 @@ _DROP_FROM_BOUNDS, _MAY_WRITE_ANYWHERE = 24, 1
 @pytest.fixture
 def played(request, tmp_path):
     """A night of three cells that play instead of measuring, which somebody has just started; seconds a cell."""
-    plan = tmp_path / "plan.json"
     cells = [cell("BertForMaskedLM", Config(backend="eager"), device="cpu", batch_size=size) for size in (1, 2, 3)]
-    plan.write_text(json.dumps({"cells": [item.to_json() for item in cells]}))
     variables = played_host(tmp_path / "played") | {"PLAY_SCRIPT": f"work:{request.param}"}
     words = ("--device", "cpu", "--workers", "1", "--start", "spawn")
-    storm = Storm(tmp_path, plan, seed=1, longest_s=1, words=words, **variables)
+    storm = Storm(tmp_path, cells, seed=1, longest_s=1, words=words, **variables)
     process = storm.start()
     try:
         wait_until((tmp_path / "played").exists, 60)  # the first cell has begun
@@ -76,7 +73,7 @@ def test_a_night_that_is_ended_leaves_no_process_and_no_folder_and_goes_on(playe
 def test_the_dashboard_leaves_no_server_behind(tmp_path):
     new_store(tmp_path / "s.db").dispose()
     port = free_port()
-    storm = Storm(tmp_path, tmp_path, seed=1, longest_s=1, STREAMLIT_SERVER_HEADLESS="true")
+    storm = Storm(tmp_path, [], seed=1, longest_s=1, STREAMLIT_SERVER_HEADLESS="true")
     process = storm.call("dashboard", "--db", "s.db", "--port", str(port))
     try:
         wait_until(lambda: is_healthy(port), 60)
@@ -132,8 +129,7 @@ def test_without_a_gpu_a_plan_of_gpu_cells_measures_none_of_them(tmp_path):
     is_one_line(call("nightly", "--device", "cuda", "--start", "spawn", folder=tmp_path), 2, "use --device cpu")
     assert list(tmp_path.iterdir()) == []
     cells = [cell("ViTTinyForImageClassification", Config(backend="eager"), batch_size=size) for size in (1, 2, 3)]
-    (tmp_path / "plan.json").write_text(json.dumps({"cells": [item.to_json() for item in cells]}))
-    done = call("nightly", "--plan", "plan.json", "--start", "spawn", "--no-store", folder=tmp_path)
+    done = call("nightly", "--plan", write_plan(tmp_path, cells), "--start", "spawn", "--no-store", folder=tmp_path)
     assert done.returncode in (2, 4), tell(done)
     is_one_line(done, done.returncode)
     for path in (tmp_path / "runs").glob("*"):

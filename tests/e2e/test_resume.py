@@ -24,12 +24,6 @@ EAGER = [
 ]
 
 
-def write_plan(folder, cells):
-    path = folder / "plan.json"
-    path.write_text(json.dumps({"cells": [cell.to_json() for cell in cells]}))
-    return path
-
-
 def check_whole(path):
     """Each planned cell once, in a closed and undamaged file; returns what was measured."""
     lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
@@ -42,7 +36,7 @@ def check_whole(path):
 
 def survive(tmp_path, cells, kills, seed, longest_s, words=(), **environ):
     """Nights under kills: each of them, be it one bundle or several, has measured each cell once when all is over."""
-    storm = Storm(tmp_path, write_plan(tmp_path, cells), seed, longest_s, words, **environ)
+    storm = Storm(tmp_path, cells, seed, longest_s, words, **environ)
     try:
         storm.rage(kills, amid_cells=bool(environ))
         storm.finish()

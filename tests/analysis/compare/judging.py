@@ -11,9 +11,9 @@ from tests.factories import header, write_bundle
 SIDES = ("base", "new")
 
 
-def put_run(store, folder, run_id, measurements, *, codes=(), environment=None, planned=None, **head):
+def put_run(store, folder, run_id, measurements, *, codes=(), environment=None, planned=None, closed=True, **head):
     """Stores a run of these measurements; `head` has minutes, commit and what else its header differs in."""
-    bundle = {"codes": codes, "environment": environment, "planned": planned}
+    bundle = {"codes": codes, "environment": environment, "planned": planned, "closed": closed}
     ingest_bundle(store, write_bundle(folder, header(run_id, **head), measurements, **bundle))
 
 

@@ -10,7 +10,7 @@ import pytest
 from analysis.present import drift_lines
 from collector.vocabulary import Status
 from db.engine import open_store
-from tests.analysis.compare import judging
+from tests.analysis.compare.judging import cell_of, judged, put_run
 from tests.factories import cell, failing, new_store, passing
 
 MODELS = [f"model{number:02}" for number in range(24)]
@@ -35,7 +35,7 @@ def make_run(store, folder, number, *, slower=None, sd=0.002, commit=None, code=
         found = passing(cell(model), minutes=60 * number + 1, samples={}, metrics=metrics)
         made.append(replace(found, code_id=code))
     head = {"minutes": 60 * number, "commit": commit or f"{number:040x}"}
-    judging.put_run(store, folder, f"r{number:02}", made, **head, **changes)
+    put_run(store, folder, f"r{number:02}", made, **head, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +55,6 @@ def history(quiet, tmp_path):
     store = open_store(shutil.copy(quiet, tmp_path / "copy.db"), write=True)
     yield store
     store.dispose()
-
-
-def judged(store, base="latest~1", new="latest"):
-    return judging.judged(store, base, new)
 
 
 def test_a_branch_run_is_judged_by_the_nights_of_main_on_its_testbed(history, tmp_path):
@@ -215,7 +211,7 @@ def test_changed_code_is_compared_with_the_night_that_timed_its_base(history, tm
         if number == 14:
             made[MODELS[3]] = coded(number, 4, True, "other", 1.2)
         make_run(history, tmp_path, number, slower=made)
-    judgement, cells = judging.judged(history, "r13", "r14")
+    judgement, cells = judged(history, "r13", "r14")
     assert judgement.counts() == {"regressed": 1, "unchanged": 23}
     changed, stayed = cells.loc[MODELS[3]], cells.loc[MODELS[4]]
     assert (changed["verdict"], changed["verdict_metric"]) == ("regressed", "compiled_ms")
@@ -224,7 +220,7 @@ def test_changed_code_is_compared_with_the_night_that_timed_its_base(history, tm
     assert changed["compiled_ms_change"] == pytest.approx(0.2)
     assert math.isnan(stayed["compiled_ms_base"]) and stayed["code"] == "same code as r12"
     # And the other way round: the carried side is the newer one.
-    assert judging.judged(history, "r14", "r13")[1].loc[MODELS[3], "verdict"] == "improved"
+    assert judged(history, "r14", "r13")[1].loc[MODELS[3], "verdict"] == "improved"
 
 
 def test_yardsticks_tell_a_slower_machine_from_slower_programs(store, tmp_path):
@@ -251,7 +247,7 @@ def test_a_value_that_other_runs_had_is_no_change_and_is_told_as_a_mode(store, t
     assert cells.loc[MODELS[3], "compiled_kernel_ms_low"] < 0 < cells.loc[MODELS[3], "compiled_kernel_ms_high"]
     (note,) = found.control_notes
     assert MODELS[3] in note and "(0.96 and 1.00)" in note
-    assert judging.cell_of(found, MODELS[3]).modes == pytest.approx((0.96, 1.0), abs=0.01)
+    assert cell_of(found, MODELS[3]).modes == pytest.approx((0.96, 1.0), abs=0.01)
 
 
 def test_a_cell_is_not_unchanged_while_its_compile_time_may_be_much_worse(store, tmp_path):

@@ -8,11 +8,11 @@ from analysis.compare.cell_comparison import Transition
 from analysis.compare.compare_sides import compare as compare_sides
 from analysis.compare.compare_sides import summarise
 from collector.vocabulary import Config, Status
-from db.ingest import ingest_bundle
 from db.queries.cells import EVERYTHING, CellFilter, check_filter
 from db.queries.sides import resolve_side
 from db.store_errors import FilterError
-from tests.factories import COMMIT_A, COMMIT_B, ENVIRONMENT, TESTBED, cell, failing, header, passing, write_bundle
+from tests.analysis.compare.judging import put_run
+from tests.factories import COMMIT_A, COMMIT_B, ENVIRONMENT, TESTBED, cell, failing, passing
 
 
 def compare(store, base, new, filters=EVERYTHING, configs=None):
@@ -26,12 +26,10 @@ def put(store, tmp_path):
     """Stores a run of these measurements and returns its side."""
     count = iter(range(1000))
 
-    def make(measurements, *, planned=None, environment=None, closed=True, **changes):
+    def make(measurements, **changes):
         number = next(count)
-        head = header(changes.pop("run_id", f"run-{number}"), minutes=60 * number, **changes)
-        path = write_bundle(tmp_path, head, measurements, planned=planned, environment=environment, closed=closed)
-        ingest_bundle(store, path)
-        return resolve_side(store, head.run_id)
+        put_run(store, tmp_path, f"run-{number}", measurements, minutes=60 * number, **changes)
+        return resolve_side(store, f"run-{number}")
 
     return make
 
@@ -180,8 +178,8 @@ def test_a_side_is_the_mean_of_its_runs_and_a_change_is_of_two_means(store, tmp_
             metrics = {"compiled_ms": ms, "graph_breaks": float(number)}
             lines.append(passing(cell(), minutes=60 * number + at, metrics=metrics, replicate=at))
         lines.append(failing(cell("flaky")) if number == 1 else passing(cell("flaky"), metrics={"compiled_ms": 7.0}))
-        head = header(f"r{number}", minutes=60 * number, commit=COMMIT_A if number < 2 else COMMIT_B)
-        ingest_bundle(store, write_bundle(tmp_path, head, lines))
+        head = {"minutes": 60 * number, "commit": COMMIT_A if number < 2 else COMMIT_B}
+        put_run(store, tmp_path, f"r{number}", lines, **head)
     sides = resolve_side(store, f"main@{COMMIT_A}"), resolve_side(store, f"main@{COMMIT_B}")
     found = by_model(compare(store, *sides))
     base, new = found["bert"].base.values, found["bert"].new.values
