@@ -104,18 +104,6 @@ def test_gits_facts_replace_what_a_bundle_told(store, tmp_path):
     assert (entry.title, entry.pr_number, entry.position) == ("What git says (#8)", 8, 1)
 
 
-def test_another_line_is_refused_and_nothing_changes(store):
-    store_commits(store, REPO, line("A", "B", "C", "D"))
-    before = revision(store), list_commits(store)
-    other = [landed(0, "A"), landed(1, "X", name=sha(99)), landed(2, "Y", name=sha(98)), landed(3, "Z", name=sha(97))]
-    with pytest.raises(CommitError, match=r"3 commits .*--ref.*--replace"):
-        store_commits(store, REPO, other)
-    assert (revision(store), list_commits(store)) == before
-    report = store_commits(store, REPO, other, replace=True)
-    assert (report.new, [entry.title for entry in list_commits(store)]) == (3, ["Z", "Y", "X", "A"])
-    assert find_commit(store, sha(1)).position is None
-
-
 def test_a_line_that_grew_at_its_beginning_shifts_and_links_its_reverts(store):
     store_commits(store, REPO, [landed(0, "A", name=sha(10)), landed(1, "B", reverts(9), name=sha(11))])
     whole = [landed(0, "Older", name=sha(9)), landed(2, "B", reverts(9), name=sha(11))]

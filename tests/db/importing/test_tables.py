@@ -113,14 +113,6 @@ def test_files_are_one_import_in_whatever_order_they_are_named(tmp_path):
     assert len(found) == 1
 
 
-def test_a_file_without_a_row_is_one_line(tmp_path):
-    for content in ("", "\ufeff", "\x00", "a,b\n1,2\n", "[[[["):
-        report = read(tmp_path, put(tmp_path, "x.csv", content))
-        assert report.is_empty and not (tmp_path / "runs").exists()
-        assert report.files[0].problem or report.problems
-        assert "\n" not in report.files[0].problem
-
-
 def test_what_neither_file_nor_name_tells_is_asked_for_in_one_line_a_file(tmp_path):
     path = put(tmp_path, "mine.csv", "name,speedup\nbert,1.5\ngpt2,1.6\n")
     report = read(tmp_path, path)
