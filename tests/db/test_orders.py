@@ -9,7 +9,6 @@ from collector.bundle import BundleWriter
 from collector.vocabulary import Status
 from db.ingest import ingest_bundle
 from db.maintenance.consistency import check_store
-from db.nights import list_runs
 from db.queries.cells import revision
 from tests.db.answers import answers
 from tests.factories import CONFIGS, at, cell, failing, header, matrix, new_store, passing, write_bundle
@@ -48,22 +47,6 @@ def pieces(tmp_path_factory):
     shard = write_bundle(folder / "shard", header("r1"), [passing(cell("extra")), passing(CELLS[3], replicate=1)])
     keep(gzip.decompress(shard.read_bytes()))
     return found
-
-
-def test_every_state_of_a_resumed_run_is_stored_as_it_stands(pieces, store):
-    closed, longer, whole = pieces[1], pieces[2], pieces[4]
-    reports, seen = [], []
-    for path in (closed, longer, whole):
-        reports.append(ingest_bundle(store, path))
-        (run,) = list_runs(store)
-        seen.append((run.attempt, run.finished_at is not None, run.statuses, run.missing))
-    assert seen == [
-        (1, True, {"crashed": 1, "pass": 1}, 2),
-        (2, False, {"crashed": 1, "pass": 2}, 1),
-        (2, True, {"pass": 3}, 1),
-    ]
-    assert [(report.new, report.updated, report.changed) for report in reports] == [(2, 0, 1), (1, 0, 1), (0, 1, 1)]
-    assert all(report.damage == () for report in reports)
 
 
 def stored(engine, paths):

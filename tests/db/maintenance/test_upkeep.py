@@ -84,17 +84,6 @@ def test_numbers_and_sums_stay_and_the_database_agrees_with_its_bundles(nights, 
     assert (kept(nights), queries.revision(nights)) == (before, revision)
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(nights):
-    ages, before = Ages(days(30), days(40), days(90)), (kept(nights), queries.revision(nights))
-    planned = prune(nights, ages, NOW, dry_run=True)
-    assert (kept(nights), queries.revision(nights)) == before
-    assert planned == prune(nights, ages, NOW)
-    assert (planned.runs, planned.measurements) == (("oldest", "aside"), 12)
-    revision = queries.revision(nights)
-    assert prune(nights, ages, NOW).samples == 0
-    assert queries.revision(nights) == revision
-
-
 @pytest.mark.parametrize(("location", "state"), [("postgresql", "new"), ("sqlite", "returned")], indirect=["location"])
 def test_rows_behind_an_open_regression_are_never_touched(nights, state):
     finding = Finding(CELLS[0].cell_id, "old", "recent", "slower", "compiled_ms", 1.0, 2.0)
@@ -107,17 +96,6 @@ def test_rows_behind_an_open_regression_are_never_touched(nights, state):
     assert kept(nights) == dict.fromkeys(("old", "recent", "newest"), (6, 2, 6, 1, 0))
     assert list(queries.samples(nights, "old", CELLS[0].cell_id)) != []
     assert report.guarded == 3
-
-
-@pytest.mark.parametrize("location", ["sqlite"], indirect=True)
-def test_a_closed_regression_holds_nothing_back_and_keeps_its_values(nights):
-    finding = Finding(CELLS[0].cell_id, "old", "recent", "slower", "compiled_ms", 1.0, 2.0)
-    name = open_regression(nights, finding, at=NOW, author="ann").regression_id
-    change_state(nights, name, "fixed", at=NOW, author="ann")
-    prune(nights, Ages(days(0), days(0), days(10)), NOW)
-    assert [run.run_id for run in queries.list_runs(nights)] == ["newest"]
-    (found,) = list_regressions(nights)
-    assert (found.base_run, found.base_value, found.base_commit is None) == (None, 1.0, False)
 
 
 def test_without_a_known_base_the_whole_series_is_held(nights):

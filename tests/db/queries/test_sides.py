@@ -129,7 +129,6 @@ def nights(tmp_path_factory):
         ("g-night", "night", ("b3", "b2", "a1")),
         ("a", "run", ("a1",)),
         ("p", "night", ("p2", "p1")),  # the night and its own runs begin so: the night has them all
-        (COMMIT_B, "commit", ("b3", "b2", "a1")),
         ("main", "branch", ("p2", "p1", "n-2")),
     ],
 )
