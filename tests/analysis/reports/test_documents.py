@@ -1,6 +1,5 @@
 """A report of synthetic nights: what it says, that nothing in it can be taken for markup, and that it fits."""
 
-import json
 import re
 from html.parser import HTMLParser
 
@@ -34,9 +33,7 @@ def test_the_verdict_is_one_sentence_and_what_got_worse_comes_first(nights):
     assert worst.repro.startswith(f"inductor-watch run --suite huggingface --model {MODELS[3]} --config default")
 
 
-def test_a_quiet_pair_and_an_unmeasured_one_are_said_to_be_that(nights):
-    quiet = report_of(nights, "r09", "r10")
-    assert quiet.sentence == "Nothing got worse. Unchanged: 24 models."
+def test_an_unmeasured_pair_is_said_to_be_that(nights):
     empty = report_of(nights, "r12", "r13")
     assert empty.sentence == "Nothing can be said of new against base: no cell was measured on both sides."
     assert (empty.exit_code, empty.again.missing, empty.again.cells) == (3, 24, ())
@@ -55,23 +52,12 @@ def test_a_regression_has_its_evidence_and_a_broken_cell_its_error(nights):
     )
     assert broke.evidence[0] == "compile: BackendCompilerFailed: no kernel fits (set fullgraph=False)"
     assert (broke.compared.base.status, broke.compared.new.status) == ("pass", "oom")
+    told = {cell["model"]: cell["evidence"] for cell in report_of(nights).to_json()["cells"]}
+    assert (told[MODELS[3]], told[MODELS[0]]) == (list(regressed.evidence), [])
     text = markdown(report_of(nights))
     assert text.index("### Regressed (2)") < text.index("kernel triton") < text.index("### Broke (1)")
     assert text.index("### Broke (1)") < text.index("Improved (1)") < text.index("### Suites")
     assert "| 96% 23/24 -> 96% 23/24 |" in text
-
-
-def test_json_has_every_cell_with_its_verdict_and_what_is_beside_it(nights):
-    done = call(nights, "r11", "r12", "--format", "json")
-    found = json.loads(done.output)
-    assert (done.exit_code, found["exit_code"], len(found["cells"])) == (0, 1, 24)
-    assert found["verdicts"]["counts"]["unchanged"] == 20
-    worst = next(item for item in found["cells"] if item["verdict"] == "regressed")
-    assert worst["evidence"][0] == "graph breaks: 0 -> 2"
-    (suite,) = found["suites"]
-    interval = suite["intervals"]["compile_cold_s"]
-    assert interval["low"] < suite["figures"]["compile_cold_s"]["ratio"] < interval["high"]
-    assert [item["why"] for item in found["again"]["cells"]] == ["regressed", "broke"]
 
 
 LINES = ["```sh", "1. x", "# h", "- x", "www.evil.example", "\x1b[2J\u202e"]
