@@ -23,7 +23,6 @@ def test_overview_says_in_words_and_figures_what_changed(open_app, two_nights):
     assert headings == ["Inference, bfloat16, cuda", "Training, amp, cuda"]
     said = plain(app)
     assert "75\u202f% 3/4" in said and "1 failed" in said
-    assert "BackendCompilerFailed in compile: no kernel fits" in said
     assert re.search(r"Noise from run to run: .*latency \d\.\d", said) and "repeats" in said
     assert "none applicable" not in said
     assert not re.search("\\b0\\.00\N{MULTIPLICATION SIGN}|\\b0\\.0\u202fs", said), "what was not measured is no zero"
@@ -123,13 +122,6 @@ def test_swapping_turns_the_comparison_around(open_app, two_nights):
     ran(app)
     assert (app.query_params["base"], app.query_params["new"]) == ("night-1", "night-0")
     assert "6 improved" in plain(app) and "regressed" not in plain(app).partition("24 cells")[2].partition(".")[0]
-    # Picking writes to the address, and a default leaves it.
-    app.selectbox(key="suite_widget").select("timm")
-    ran(app)
-    assert app.query_params["suite"] == "timm"
-    app.selectbox(key="suite_widget").select("")
-    ran(app)
-    assert "suite" not in app.query_params
 
 
 def test_a_config_of_another_setting_opens_that_setting_or_links_to_it(open_app, tmp_path):
