@@ -91,9 +91,10 @@ def fill(path: Path, runs: int = 2) -> Path:
     return path
 
 
-def repeats(folder: Path) -> list[Path]:
+def repeats(folder: Path, which: Sequence[Cell] | None = None) -> list[Path]:
     """One commit of another branch, measured twice before all else: equal but for the noise."""
-    return [run(folder, f"again-{at}", -at - 1, seed=100 + at, branch="repeats", commit=SHAS[3]) for at in range(2)]
+    head: dict[str, Any] = {"which": which, "branch": "repeats", "commit": SHAS[3]}
+    return [run(folder, f"again-{at}", -at - 1, seed=100 + at, **head) for at in range(2)]
 
 
 @cache

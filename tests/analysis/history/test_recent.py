@@ -1,7 +1,5 @@
 """The figures of the last nights: over groups that are alike, gaps where there is nothing, no other branch or machine."""
 
-import math
-
 import pytest
 
 from analysis.history.branch_series import RATE, nights_up_to, recent
@@ -40,15 +38,3 @@ def test_averages_are_compared_with_the_newest_night_over_equal_groups(store, ni
     # bert and gpt2 are one group, resnet the other. Night one: (2 x 8 x 4) over (2 x 2 x 2) of three cells. Night two lost a
     # cell of the first group: only the second counts, which was the same.
     assert found["speedup"] == pytest.approx((8 ** (1 / 3), 1.0, 1.0))
-
-
-def test_what_was_not_measured_is_a_gap_and_no_zero(store, nights, tmp_path):
-    put_run(store, tmp_path, "bare", [], planned=CELLS, minutes=600)
-    side = resolve_side(store, "bare")
-    chosen = nights_up_to(list_nights(store), side)
-    found = recent(suite_history(store, branch="main"), chosen, side, (RATE, "speedup", "compile_cold_s"))
-
-    assert all(math.isnan(values[-1]) for values in found.values())
-    # Beside nothing there is nothing to say of the others either.
-    assert all(math.isnan(value) for value in found["speedup"])
-    assert found[RATE][0] == pytest.approx(1.0)

@@ -29,8 +29,7 @@ def filled(tmp_path_factory):
     One commit of another branch was measured twice before all else, so that the noise is known.
     """
     folder = tmp_path_factory.mktemp("nights")
-    head = {"branch": "repeats", "commit": stores.SHAS[3], "which": CELLS}
-    nights = [stores.run(folder, f"again-{at}", -at - 1, seed=100 + at, **head) for at in range(2)]
+    nights = stores.repeats(folder, CELLS)
     nights += [stores.run(folder, f"night-{at}", at, which=CELLS, seed=at, commit=stores.SHAS[at]) for at in range(2)]
     worse = {"slower": ("gpt2",), "failing_models": ("opt",), "commit_title": stores.HOSTILE, "seed": 2}
     nights.append(stores.run(folder, "night-2", 2, which=CELLS, commit=stores.SHAS[2], **worse))
