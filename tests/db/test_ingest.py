@@ -30,12 +30,10 @@ def test_every_value_of_a_measurement_comes_back(store, tmp_path):
     assert (found.program_id, found.environment_id) == (sent.program_id, sent.environment_id)
     samples = queries.samples(store, "r1", sent.cell.cell_id)
     assert {name: list(values) for name, values in samples.items()} == sent.samples
-    # A failure keeps its reason, and unmeasured values are NULL.
+    # What a failure has not measured is NULL.
     broken = failing(cell("t5"), metrics={"graph_breaks": 0.0})
     ingest_bundle(store, write_bundle(tmp_path, header("r2"), [broken]))
     info = queries.measurement(store, "r2", broken.cell.cell_id)
-    assert (info.stage, info.exception) == ("compile", "BackendCompilerFailed")
-    assert (info.message, info.hint) == ("no kernel fits", "set fullgraph=False")
     assert info.metrics == {"graph_breaks": 0.0}
     with store.connect() as conn:
         query = text("SELECT compiled_ms, speedup, cosine FROM results WHERE run_id = 'r2'")

@@ -9,7 +9,7 @@ from analysis.compare.noise import FEWEST_SIBLINGS, MOST_FROM_SIBLINGS, RepeatRo
 from db.queries.series import repeats
 from db.queries.sides import resolve_side
 from tests.analysis.compare.judging import put_run
-from tests.factories import CUDAGRAPHS, DEFAULT, cell, failing, passing
+from tests.factories import CUDAGRAPHS, DEFAULT, cell, passing
 
 MODELS = [f"model{number}" for number in range(12)]
 
@@ -19,20 +19,20 @@ def measured(which, minutes, value, **changes):
     return passing(which, minutes=minutes, samples={}, metrics={"compiled_ms": value}, **changes)
 
 
-def rows_of(store, *sides):
+def rows_of(store, side="latest"):
     with store.connect() as conn:
-        return repeats(conn, [resolve_side(conn, side) for side in sides or ("latest",)], ["compiled_ms"])
+        return repeats(conn, [resolve_side(conn, side)], ["compiled_ms"])
 
 
-def make_nights(store, folder, nights, commit=None, level=lambda number: 1.0, program=lambda number: None):
-    """Nights of twelve models under one config, all of one commit if it is told; `level` multiplies their latencies."""
+def make_nights(store, folder, nights, level, program):
+    """Nights of twelve models under one config, each of another commit; `level` multiplies their latencies."""
     rng = np.random.default_rng(1)
     for number in range(nights):
         made = []
         for model in MODELS:
             value = level(number) * math.exp(rng.normal(0, 0.01))
             made.append(measured(cell(model), 60 * number + 1, value, program_id=program(number)))
-        put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=commit or f"{number:040x}")
+        put_run(store, folder, f"r{number:02}", made, minutes=60 * number, commit=f"{number:040x}")
 
 
 def test_many_nights_of_different_commits_tell_the_noise(store, tmp_path):
@@ -72,15 +72,3 @@ def test_cells_of_a_noisy_program_do_not_raise_the_noise_of_another(store, tmp_p
     assert max(sd[which.cell_id] for which, *_ in quiet) < 0.004
     assert np.median([sd[which.cell_id] for which, *_ in noisy]) > 0.01
     assert found.typical == pytest.approx(0.002, rel=0.5)
-
-
-def test_failures_and_other_testbeds_are_no_repeats(store, tmp_path):
-    make_nights(store, tmp_path, 2, commit="a" * 40)
-    broken = [failing(cell(model), minutes=300) for model in MODELS]
-    put_run(store, tmp_path, "rx", broken, minutes=299, commit="a" * 40)
-    elsewhere = {"minutes": 400, "commit": "a" * 40, "testbed": {"accelerator": "another synthetic GPU"}}
-    put_run(store, tmp_path, "ry", [measured(cell(model), 401, 5.0) for model in MODELS], **elsewhere)
-    assert learn_noise(RepeatRows(rows_of(store, "r01")), "compiled_ms").repeats == 12
-    both = rows_of(store, "rx", "ry")
-    assert set(both.runs["run"]) == set(rows_of(store, "rx").runs["run"]) | set(rows_of(store, "ry").runs["run"])
-    assert learn_noise(RepeatRows(both), "compiled_ms").repeats == 12
