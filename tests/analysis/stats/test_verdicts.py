@@ -36,6 +36,14 @@ def judged(history, base, new):
     return found, np.array(judge(found, false_discovery_rates(found.p), 0.02, lower_is_better=True))
 
 
+def test_the_same_code_twice_alarms_less_than_once_in_1500_cells():
+    alarms = [
+        int(np.isin(judged(*nights(1500, 1, seed=seed))[1], [Verdict.REGRESSED, Verdict.IMPROVED]).sum())
+        for seed in range(10)
+    ]
+    assert sum(alarms) / len(alarms) < 1
+
+
 def test_intervals_hold_the_truth_as_often_as_they_say():
     found, _ = judged(*nights(4000, 2, shift=0.03, seed=7))
     truth = np.log1p(0.03)
