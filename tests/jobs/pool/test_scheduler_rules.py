@@ -174,6 +174,20 @@ def test_the_device_goes_to_the_lower_rank_first():
     assert [number for number, _, _ in sorted(world.lives, key=lambda life: life[2])] == [3, 2, 1]
 
 
+def test_small_calls_do_not_take_each_others_memory_before_a_large_one():
+    small = [Script([device(seconds, 20), Step("work", 0.05)] * 60) for seconds in (0.7, 0.9, 1.1, 1.3)]
+    world = play([Script([Step("work", 1.0), device(1.0, 60)]), *small], device_slot(5, 80))
+    (waited,) = [seconds for number, _, seconds in world.waits if number == 1]
+    assert waited < 10, "the small ones go on for a minute"
+
+
+def test_cells_that_measure_leave_turns_to_one_that_loads():
+    measuring = Script([Step("measure", 1.0), Step("work", 0.01)] * 30)
+    world = play([Script([device(1.0)]), *[measuring] * 3], device_slot(4))
+    (end,) = [end for number, _, end in world.lives if number == 1]
+    assert end < 20, "the others measure for a minute and a half"
+
+
 @pytest.mark.parametrize("folder", ["", "choices"])
 def test_the_first_cell_of_a_model_tunes_before_the_others_start(folder):
     script = Script([Step("work", 10.0), Step("measure", 1.0, stage=Stage.TIMING)])
