@@ -64,7 +64,7 @@ def test_from_a_model_to_an_alert(shell, tmp_path):
     compared = said["inductor-watch compare latest~1 latest"]
     assert compared.count("model changed") >= 4 and "regressed:" not in compared
     assert said["inductor-watch regressions open latest~1 latest"].count("opened") >= 1
-    assert "new regressions" in said["inductor-watch regressions notify --dry-run"]
+    assert "new regression" in said["inductor-watch regressions notify --dry-run"]
 
     # The command that a report gives names the model, which the local file defines.
     report = json.loads(shell("inductor-watch report latest~1 latest --format json"))

@@ -91,6 +91,6 @@ def test_a_search_names_the_commit_that_changed_code(tmp_path):
         ("triton", "HEAD~2", 3, "good and bad generate the same code: "),
         ("cpp_wrapper", "HEAD", 2, "not known without a GPU"),
     ):
-        refused = call(*words, config, "--bad", bad, "--out", config, folder=tmp_path)
+        refused = call(*words, config, "--bad", bad, "--out", f"of {config}", folder=tmp_path)
         assert refused.returncode == code, tell(refused)
         assert said in refused.stderr.splitlines()[-1]
