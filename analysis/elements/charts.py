@@ -241,10 +241,11 @@ def _with_breaks(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _band(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of lines with a known scatter from place to place, with its usual range (95 %), `low` and `high`."""
-    measured = rows[rows["value"] > 0]
-    scatters = {name: math.exp(1.96 * scatter(part.to_numpy())) for name, part in measured.groupby("line")["value"]}
-    share = rows["line"].map(scatters)
-    band = rows.assign(low=rows["value"] / share, high=rows["value"] * share).drop(columns="value")
+    value = rows["value"].where(rows["value"] > 0)
+    series = value.dropna().groupby(rows["line"])
+    scatters = {name: math.exp(1.96 * scatter(part.to_numpy())) for name, part in series}
+    share = rows["line"].map(scatters).astype(float)
+    band = rows.assign(low=value / share, high=value * share).drop(columns="value")
     return band[(share > 1).to_numpy()]
 
 

@@ -40,7 +40,7 @@ class MainThread:
 
     def __init__(self, cores: Sequence[int] = ()) -> None:
         self._waits, self._is_over = threading.Event(), False
-        self._cores, self.at_once = cores, _AT_ONCE if cores else 1
+        self._cores, self.at_once = cores, max(1, min(_AT_ONCE, len(cores)))
         self._compiling = threading.Semaphore(self.at_once)
 
     @contextmanager
