@@ -176,11 +176,14 @@ class RepeatRows:
         return keys
 
     def modes(self, metric: str) -> dict[str, tuple[float, float]]:
-        """Return both levels of each cell whose runs go to and fro between two levels (`two_modes`), by `cell_id`."""
+        """Return both levels of each cell whose runs go to and fro between two levels (`two_modes`), by `cell_id`.
+
+        The runs are in the order of `_places`: two commits measured in turn are no two modes.
+        """
         values = self.values(metric)
         usable = np.flatnonzero(self.passed & (values > 0))
         usable = usable[np.isin(self.cell[usable], cells_with_gaps(np.log(values[usable]), self.cell[usable]))]
-        usable = usable[np.argsort(self.cell[usable], kind="stable")]
+        usable = usable[np.lexsort((self._places()[self.run[usable]], self.cell[usable]))]
         starts = np.flatnonzero(np.diff(self.cell[usable], prepend=-1))
         found = {}
         for of_cell in np.split(usable, starts[1:]) if len(usable) else ():
@@ -200,15 +203,20 @@ class RepeatRows:
         of_side: Mask = np.isin(self.runs, list(keys))[self.run] & self.passed
         return of_side
 
+    def _places(self) -> Labels:
+        """Return the place of each run in an order in which the runs of one commit of a branch stand together."""
+        commit = self._runs.groupby(["branch", "commit"], sort=False).ngroup().to_numpy()
+        places: Labels = np.empty(len(self.runs), dtype=np.int64)
+        places[np.argsort(commit, kind="stable")] = np.arange(len(self.runs))
+        return places
+
     def flaky(self) -> set[str]:
         """Return the ids of cells that broke, were fixed and broke again (or the other way round), last in their newest run.
 
-        The runs of one commit of a branch are put one after the other, so that measuring two commits in turn makes no cell flaky.
+        The runs are in the order of `_places`: measuring two commits in turn makes no cell flaky.
         """
-        commit = self._runs.groupby(["branch", "commit"], sort=False).ngroup().to_numpy()
-        place = np.empty(len(self.runs), dtype=np.int64)
-        place[np.argsort(commit, kind="stable")] = np.arange(len(self.runs))
-        pairs, of_row = np.unique(self.cell * max(1, len(self.runs)) + place[self.run], return_inverse=True)
+        place = self._places()[self.run]
+        pairs, of_row = np.unique(self.cell * max(1, len(self.runs)) + place, return_inverse=True)
         # A run failed if any of its replicates failed.
         failed = np.bincount(of_row, ~self.passed, len(pairs)) > 0
         cells = pairs // max(1, len(self.runs))

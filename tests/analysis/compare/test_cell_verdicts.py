@@ -250,6 +250,16 @@ def test_a_value_that_other_runs_had_is_no_change_and_is_told_as_a_mode(store, t
     assert cell_of(found, MODELS[3]).modes == pytest.approx((0.96, 1.0), abs=0.01)
 
 
+def test_a_change_that_a_check_measures_in_turn_is_no_mode(store, tmp_path):
+    slow = {MODELS[3]: {"compiled_ms": 1.5, "compiled_kernel_ms": 1.5}}
+    for number, side in enumerate(["base", "new", "new", "base", "base", "new", "new", "base"]):
+        how = {"branch": side, "commit": side.ljust(40, "0"), "night": side}
+        make_run(store, tmp_path, number, slower=slow if side == "new" else {}, **how)
+    found, cells = judged(store, "base", "new")
+    assert (found.counts(), found.control_notes) == ({"regressed": 1, "unchanged": 23}, ())
+    assert cells.loc[MODELS[3], "verdict"] == "regressed"
+
+
 def test_a_cell_is_not_unchanged_while_its_compile_time_may_be_much_worse(store, tmp_path):
     for number in range(13):
         random = np.random.default_rng(number)
