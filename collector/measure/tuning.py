@@ -176,10 +176,10 @@ def before_kernels_load(compiler: Any, codecache: Any, install: Callable[[str, P
         return made
 
     @functools.wraps(triton)
-    def compiled(self: Any, name: str, source: str, *args: Any, **kwargs: Any) -> Any:
+    def compiled(self: Any, kernel_name: str, source_code: str, *args: Any, **kwargs: Any) -> Any:
         with suppress(*_DAMAGE):
-            codecache.PyCodeCache.write(source)
-        return triton(self, name, source, *args, **kwargs)
+            codecache.PyCodeCache.write(source_code)
+        return triton(self, kernel_name, source_code, *args, **kwargs)
 
     codecache.write, compiler.triton = written, compiled
 

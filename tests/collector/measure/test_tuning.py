@@ -88,13 +88,14 @@ def test_the_first_process_decides_for_the_second(process, kept):
 
 def test_the_choice_is_there_before_a_compile_worker_looks(process, kept, monkeypatch):
     class Compiler:
-        def triton(self, name, source, device_str="cuda"):
-            file = Path(codecache.get_path(codecache.code_hash(source.strip()), "py")[2])
+        def triton(self, kernel_name, source_code, device_str="cuda"):
+            file = Path(codecache.get_path(codecache.code_hash(source_code.strip()), "py")[2])
             return AutotuneCache.create(META, str(file), "four")._read()
 
     monkeypatch.setattr("torch._inductor.async_compile.AsyncCompile", Compiler)
     process(2)
     assert Compiler().triton("triton_poi_fused_add_3", SOURCE, device_str="cuda")["num_warps"] == 4
+    assert Compiler().triton(kernel_name="add_12", source_code=SOURCE.replace("add_3", "add_12"))["num_warps"] == 4
 
 
 def test_of_two_beside_each_other_the_first_to_end_decides(process):
