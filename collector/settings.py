@@ -68,8 +68,8 @@ class Settings:
 
     Compiling: with `warm_compile` a new process compiles the program once more from the same caches. `shared_tuning` is the
     folder of shared choices of autotuning (`collector.measure.tuning`). `candidates` is a folder in which cells find each
-    other's compiled candidates of autotuning (`collector.measure.candidates`); on `candidate_cores` a few candidates are compiled
-    at once. `compiled` is a folder in which each cell keeps the compiler's caches: a later process of the cell finds its
+    other's compiled candidates of autotuning (`collector.measure.candidates`). On `compile_cores` a few processes compile kernels
+    and candidates. `compiled` is a folder in which each cell keeps the compiler's caches: a later process of the cell finds its
     program there and has no compile time. With `is_checked` the outputs of a program that was found there are not checked
     again. With `code_only` a cell ends once it is compiled, with its code, counters and compile time only; so does a cell that
     compiles to the `known_code`, which is set for each cell (`collector.code.known_by`).
@@ -95,7 +95,7 @@ class Settings:
     shared_tuning: str = ""
     compiled: str = ""
     candidates: str = ""
-    candidate_cores: tuple[int, ...] = ()
+    compile_cores: tuple[int, ...] = ()
     is_checked: bool = False
     code_only: bool = False
     explain: bool = False
@@ -107,7 +107,7 @@ class Settings:
         return {
             name: value
             for name, value in asdict(self).items()
-            if value or name not in ("own_models", "compiled", "candidates", "candidate_cores", "is_checked", "energy")
+            if value or name not in ("own_models", "compiled", "candidates", "compile_cores", "is_checked", "energy")
         }
 
     @classmethod
@@ -115,8 +115,8 @@ class Settings:
         """Build settings from the object that `to_json` made. Raises `TypeError` for a field that this version does not know."""
         flags = BackendFlags(**data.get("flags", {}))
         own_models = tuple(map(OwnModel.from_json, data.get("own_models", ())))
-        cores = tuple(data.get("candidate_cores", ()))
-        return cls(**{**data, "flags": flags, "own_models": own_models, "candidate_cores": cores})
+        cores = tuple(data.get("compile_cores", ()))
+        return cls(**{**data, "flags": flags, "own_models": own_models, "compile_cores": cores})
 
     def with_models(self, own_models: Iterable[OwnModel]) -> Settings:
         """Return these settings with further models of the user's own; a new model replaces an old one with its name."""

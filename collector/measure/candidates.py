@@ -1,4 +1,4 @@
-"""Candidates of autotuning: the times and the order in which a process compiles them, and the folder in which they are shared.
+"""Candidates of autotuning: where, when and in what order a process compiles them, and the folder in which they are shared.
 
 The configs of a model that tune compile mostly equal candidates. Triton stores compiled kernels by source, options and target,
 so that a process can take a candidate that another process has compiled. The shared folder is set only while this process
@@ -13,7 +13,7 @@ import importlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ _TRITON_FOLDER = "TRITON_CACHE_DIR"
 #: The suffix of the files that name the processes which compiled candidates in a folder.
 _USER = ".user"
 
-#: Candidates that one of the longest cells of a night compiles at a time, each in a thread, on the cores of all workers.
-_AT_ONCE = 4
+#: Processes in which one of the longest cells of a night compiles, on the cores of all workers.
+_PROCESSES = 4
 
 #: The longest time in seconds for which no candidate is compiled because the main thread works. After it candidates are compiled
 #: at any time: the main thread may wait in a way that is unknown here.
@@ -33,15 +33,11 @@ _PATIENCE_S = 300.0
 
 
 class MainThread:
-    """The state of the main thread, by which other threads compile candidates only while it waits for them.
+    """The state of the main thread, by which other threads compile candidates, one at a time, only while it waits for them."""
 
-    They compile one candidate at a time on the cores of the process, or a few at a time on `cores`.
-    """
-
-    def __init__(self, cores: Sequence[int] = ()) -> None:
+    def __init__(self) -> None:
         self._waits, self._is_over = threading.Event(), False
-        self._cores, self.at_once = cores, max(1, min(_AT_ONCE, len(cores)))
-        self._compiling = threading.Semaphore(self.at_once)
+        self._compiling = threading.Lock()
 
     @contextmanager
     def waits(self) -> Iterator[None]:
@@ -51,9 +47,8 @@ class MainThread:
             yield
         finally:
             self._waits.clear()
-            with ExitStack() as stack:
-                for _ in range(self.at_once):
-                    stack.enter_context(self._compiling)
+            with self._compiling:
+                pass
 
     def compile_beside(self, compile_candidate: Callable[[], Any]) -> Any:
         """Compile a candidate while the main thread waits; after `_PATIENCE_S` compile it in any case."""
@@ -61,9 +56,28 @@ class MainThread:
             self._is_over = self._is_over or not self._waits.wait(_PATIENCE_S)
             with self._compiling:
                 if self._is_over or self._waits.is_set():
-                    if self._cores:
-                        os.sched_setaffinity(0, self._cores)  # for this thread and the assembler that it starts
                     return compile_candidate()
+
+
+def compile_in_processes(cores: Sequence[int]) -> None:
+    """Make Inductor compile kernels and candidates in processes of its own on these cores; without cores change nothing.
+
+    The processes inherit the cores of the thread that starts them. Until they have imported torch, and with a torch that has no
+    such processes, this process compiles everything itself. The configurations of a program's kernels are compiled there, too:
+    those of the ten kernels of `adamw_step` take minutes.
+    """
+    if not cores:
+        return
+    own = os.sched_getaffinity(0)
+    with suppress(ImportError, AttributeError):
+        found = importlib.import_module("torch._inductor.async_compile").AsyncCompile
+        config: Any = importlib.import_module("torch._inductor.config")
+        config.compile_threads = min(_PROCESSES, len(cores))
+        try:
+            os.sched_setaffinity(0, cores)
+            found.use_process_pool()  # starts them
+        finally:
+            os.sched_setaffinity(0, own)
 
 
 def compile_candidates_beside(main_thread: MainThread) -> None:
@@ -71,9 +85,8 @@ def compile_candidates_beside(main_thread: MainThread) -> None:
 
     In a process of one core Inductor compiles candidates in a thread for each operation, beside the main thread (torch 2.7 to
     2.13). All share the core and Python's lock, so that the main thread's work in this time, which counts as compilation, took
-    longer, and so did the calls that it timed. One candidate is compiled at a time: one core can do no more. Two threads on two
-    cores took 0.39 to 0.67 of the time, four on four 0.28 and 0.33 (`benchmarks/candidate_threads.py`, docs/results.md). A torch
-    that compiles in processes of its own, as in a cell of several cores, or that lacks these functions, compiles at any time.
+    longer, and so did the calls that it timed. One candidate is compiled at a time: one core can do no more. A torch that has
+    processes to compile in (`compile_in_processes`, a cell of several cores), or lacks these functions, compiles at any time.
     """
     with suppress(ImportError, AttributeError, KeyError):
         select = importlib.import_module("torch._inductor.select_algorithm")
@@ -81,7 +94,6 @@ def compile_candidates_beside(main_thread: MainThread) -> None:
         owner.make_precompile_fn = _awaited(vars(owner)["make_precompile_fn"], main_thread)
         if (importlib.import_module("torch._inductor.config").compile_threads or 1) == 1:
             caller.precompile = _after_the_main_thread(vars(caller)["precompile"], main_thread)
-            vars(select)["get_num_workers"] = lambda: main_thread.at_once
 
 
 class _Wait:

@@ -254,9 +254,9 @@ class GpuScheduler:
             return replace(settings, known_code=known_code)
         tuning, compiled = settings.shared_tuning or self._own_tuning, settings.compiled or str(self._programs / name)
         kept = replace(settings, compiled=compiled, candidates="" if settings.warm_compile else self._candidates)
-        return replace(kept, known_code=known_code, shared_tuning=tuning, candidate_cores=self._candidate_cores(cell))
+        return replace(kept, known_code=known_code, shared_tuning=tuning, compile_cores=self._compile_cores(cell))
 
-    def _candidate_cores(self, cell: Cell) -> tuple[int, ...]:
+    def _compile_cores(self, cell: Cell) -> tuple[int, ...]:
         """Return all workers' cores for one of the longest cells, else none: a night may end with it while other workers idle."""
         is_one_of_many = is_long(cell) and len(self._slot.cores) > 1
         return tuple(core for cores in self._slot.cores for core in cores) if is_one_of_many else ()

@@ -7,9 +7,10 @@ import time
 from types import ModuleType
 
 from torch._inductor import config
+from torch._inductor.async_compile import AsyncCompile
 
 from collector.measure import candidates
-from collector.measure.candidates import MainThread, compile_candidates_beside, others_in
+from collector.measure.candidates import MainThread, compile_candidates_beside, compile_in_processes, others_in
 
 
 def in_threads(work, count=1):
@@ -22,6 +23,21 @@ def in_threads(work, count=1):
 def join(threads):
     for thread in threads:
         thread.join(20)
+
+
+@config.patch(compile_threads=1)
+def test_the_longest_cells_compile_in_processes_on_the_cores_of_all_workers(monkeypatch):
+    own, started = os.sched_getaffinity(0), []
+    monkeypatch.setattr(AsyncCompile, "use_process_pool", lambda: started.append(os.sched_getaffinity(0)))
+    os.sched_setaffinity(0, {min(own)})
+    try:
+        compile_in_processes(())
+        assert (started, config.compile_threads) == ([], 1)
+        compile_in_processes(sorted(own))
+        assert started == [own] and config.compile_threads == min(4, len(own))
+        assert os.sched_getaffinity(0) == {min(own)}
+    finally:
+        os.sched_setaffinity(0, own)
 
 
 @config.patch(compile_threads=1)  # without compile workers
