@@ -372,7 +372,7 @@ def _with_siblings(variance: Numbers, df: Numbers, prior: Prior | None, program:
 
 
 class _RunsInTime(NamedTuple):
-    """Runs in the order of time, one series after the other; `rows` are their measurements, and `of_row` the run of each row."""
+    """Runs in the order of `_Repeats._in_time`; `rows` are their measurements, and `of_row` is the run of each row."""
 
     rows: Labels
     of_row: Labels
@@ -469,9 +469,12 @@ class _Repeats:
 
     @cached_property
     def _in_time(self) -> _RunsInTime:
-        """The runs of each series in the order of time, without runs after the last run of the earlier side."""
+        """The runs of each series without runs after the last run of the earlier side, in the order of time.
+
+        The runs of a night stand together: else, of two sides measured in turn, each run would be apart from the next.
+        """
         series = self._series_of_all[self._night_of_row]
-        order = np.lexsort((self._run, series))
+        order = np.lexsort((self._run, self._night_of_row))
         if self._last_earlier is not None:
             order = order[self._run[order] <= self._last_earlier]
         series, run = series[order], self._run[order]

@@ -253,7 +253,7 @@ def test_a_value_that_other_runs_had_is_no_change_and_is_told_as_a_mode(store, t
 def test_a_change_that_a_check_measures_in_turn_is_no_mode(store, tmp_path):
     slow = {MODELS[3]: {"compiled_ms": 1.5, "compiled_kernel_ms": 1.5}}
     for number, side in enumerate(["base", "new", "new", "base", "base", "new", "new", "base"]):
-        how = {"branch": side, "commit": side.ljust(40, "0"), "night": side}
+        how = {"commit": side.ljust(40, "0"), "night": side}
         make_run(store, tmp_path, number, slower=slow if side == "new" else {}, **how)
     found, cells = judged(store, "base", "new")
     assert (found.counts(), found.control_notes) == ({"regressed": 1, "unchanged": 23}, ())
