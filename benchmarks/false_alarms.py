@@ -3,7 +3,7 @@
 With `--confirm new` or `--confirm both` cells of the newest night, or of both nights, are measured again as `nightly` does, on
 the machine of the newest night. With `--history` the history of 2 to 9 nights is judged, as `changepoints` does
 (`analysis.history.timelines`). With `--ingest` each comparison goes through bundles and a store, with an ad hoc run of one model
-before the newest night.
+before the newest night. With `--in-turn` the runs of two nights take turns as in `check`: base, new, new, base.
 
 Nothing here is measured. Every model has a level, and the host's pace moves the compiled and the eager latency of a process
 together. A disturbed run shares the machine with a neighbour, which slows both latencies, but not equally.
@@ -30,7 +30,7 @@ from analysis.history.branch_series import Point, SeriesTable
 from analysis.history.timelines import judge_first
 from analysis.stats.averages import Labels, Numbers
 from analysis.stats.verdicts import LEVEL, Verdict, false_discovery_rates
-from collector.bundle import CONFIRM, BundleWriter, RunHeader
+from collector.bundle import CHECK, CONFIRM, BundleWriter, RunHeader
 from collector.metrics import MIN_EFFECT
 from collector.vocabulary import Cell, Config, Measurement, Phase, Status
 from db.engine import open_store
@@ -56,7 +56,9 @@ class World:
     compiled share; `between` is the standard deviation of the compiled latency's part that all runs of a night share.
     `disturbed` is the share of runs with a neighbour, which costs 5 to 40 %. `modes` is the share of processes whose compiled
     program is slower by `mode`. `tails` are the degrees of freedom of Student's t for the noise; 0 is normal noise.
-    `slow_night` is the cost of the newest night for eager; compiled has 1.67 times as much.
+    `slow_night` is the cost of the newest night for eager; compiled has 1.67 times as much. `slow` is the share of
+    processes that take twice as long, eager and compiled; as likely as not a process is in the state of the one before.
+    `in_turn`: the runs of the nights, of which there are two, take turns.
     """
 
     models: int = 10
@@ -70,6 +72,8 @@ class World:
     mode: float = 0.04
     tails: float = 0.0
     slow_night: float = 0.0
+    slow: float = 0.0
+    in_turn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,10 @@ def _drawn(world: World, level: Numbers, slope: Numbers, runs: int, random: np.r
     neighbour = random.uniform(0.05, 0.4, (runs, 1)) * (random.random((runs, 1)) < world.disturbed)
     felt = [neighbour * random.normal(1, 0.3, shape) for _ in range(2)]
     compiled += np.log1p(world.mode) * (random.random(shape) < world.modes)
+    if world.slow:
+        begins = np.where(random.random(shape) < 0.5, np.arange(runs)[:, None], 0)
+        is_slow = np.take_along_axis(random.random(shape) < world.slow, np.maximum.accumulate(begins), 0)
+        felt = [of_host + np.log(2) * is_slow * random.normal(1, 0.05, shape) for of_host in felt]
     return np.array([eager + pace + felt[0], compiled + slope * pace + felt[1]])
 
 
@@ -117,7 +125,9 @@ def draw_nights(world: World, random: np.random.Generator) -> Nights:
     common = random.normal(0, world.between, (world.nights, world.models))
     values[1] += np.repeat(common, world.runs, axis=0)
     values[:, -world.runs :] += world.slow_night * np.array([1, 1.67])[:, None, None]
-    return Nights(values, np.repeat(np.arange(world.nights), world.runs), level, slope, common[-1])
+    night = np.repeat(np.arange(world.nights), world.runs)
+    night = np.resize([0, 1, 1, 0], len(night)) if world.in_turn else night
+    return Nights(values, night, level, slope, common[-1])
 
 
 def judged(world: World, nights: Nights) -> pd.DataFrame:
@@ -251,7 +261,7 @@ def _point(world: World, night: int) -> Point:
 def _side(world: World, nights: Nights, night: int) -> Side:
     run = RunInfo(0, "", "", "main", str(night), "", "", {}, "synthetic", datetime(2026, 1, 1, tzinfo=UTC), None)
     keys = np.flatnonzero(nights.night == night).tolist()
-    own = [replace(run, key=key) for key in keys[: world.runs]]
+    own = [replace(run, key=key, trigger=CHECK if world.in_turn else run.trigger) for key in keys[: world.runs]]
     return Side("", "commit", (*own, *(replace(run, key=key, trigger=CONFIRM) for key in keys[world.runs :])))
 
 
@@ -297,7 +307,7 @@ def rates(
             slower = np.zeros(world.models)
             slower[slowed] = np.log1p(step)
             values = nights.values.copy()
-            values[1, -world.runs :] += slower
+            values[1, nights.night == world.nights - 1] += slower
             verdicts = said(replace(nights, values=values), slower)[0]["compiled_ms_verdict"].iloc[slowed]
             found[at, time] = verdicts.eq(Verdict.REGRESSED.value).mean()
     means = (float(np.mean(part)) for part in (alarms, outside, again))
@@ -319,6 +329,8 @@ def main() -> None:
     parser.add_argument(
         "--slow-night", type=float, default=0.0, help="cost of the newest night, compiled 1.67 times as much"
     )
+    parser.add_argument("--slow", type=float, default=0.0, help="share of processes that take twice as long")
+    parser.add_argument("--in-turn", action="store_true", help="base, new, new, base, as check; needs --nights 2")
     parser.add_argument("--confirm", choices=["no", "new", "both"], default="no", help="measure again, as nightly does")
     parser.add_argument("--quiet", action="store_true", help="no line with disturbed runs")
     parser.add_argument("--seed", type=int, default=1)
@@ -334,7 +346,7 @@ def main() -> None:
             for disturbed in (0.0,) if asked.quiet else (0.0, 0.25):
                 structure = {"between": asked.between, "modes": asked.modes, "tails": asked.tails}
                 world = World(models, asked.nights, asked.runs, noise, noise, disturbed, **structure)
-                world = replace(world, slow_night=asked.slow_night)
+                world = replace(world, slow_night=asked.slow_night, slow=asked.slow, in_turn=asked.in_turn)
                 times = asked.times if models < 500 else max(asked.times // 4, 20)
                 found = rates(world, steps, times, asked.seed, judge, asked.confirm)
                 power = "".join(f"  {part:10.2f}" for part in found.power)

@@ -39,6 +39,8 @@ CENSUS = "census"
 #: The trigger of a run that measures cells of a night again, to confirm a change. The run belongs to the night whose code it
 #: measures, and that night keeps its place in the order of nights.
 CONFIRM = "confirm"
+#: The trigger of a run of `check`, which measures the cells of two sides in turn.
+CHECK = "check"
 #: In format 1 `amp` meant bfloat16 on every device, and float16 had a name of its own.
 _DTYPES_OF_FORMAT_1 = {"amp": "amp_bfloat16", "amp_float16": "amp"}
 

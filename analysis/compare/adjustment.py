@@ -13,7 +13,7 @@ import pandas as pd
 from analysis.compare.noise import Noise, RepeatRows, common_moves, learn_noise
 from analysis.stats.averages import NORMAL_CONSISTENCY, Labels, Mask, Numbers
 from analysis.stats.run_noise import FEWEST_REPEATED, common_drift, disturbance, is_one_group
-from collector.bundle import CONFIRM
+from collector.bundle import CHECK, CONFIRM
 from collector.metrics import GPU_YARDSTICKS, HOST_YARDSTICKS, METRICS
 from db.queries.series import THROTTLED
 from db.queries.sides import Side
@@ -136,6 +136,9 @@ CONTROL: Mapping[str, str] = {"compiled_ms": "eager_ms", "compiled_kernel_ms": "
 WAITS_FOR_HOST = "compiled_ms"
 #: Standard deviations by which an eager latency must move apart from the other cells if its own program changed.
 _ALONE = 6.0
+#: Fewest runs of each side that show it in a check: of base, new, new, base both processes of new may have had a slow
+#: host, which looks like another program.
+_FEWEST_IN_TURN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +392,8 @@ def _another_program(pairs: PairedCells, moved: Numbers, error: Numbers) -> Mask
     """Return a mask of the cells whose eager program itself changed: by its device time, else if its latency moved alone.
 
     A slow host slows many models. A model that moved by 10 % and by six standard deviations more than the others is another
-    model now; there must be at least five others. `moved` and `error` are of ln of the eager latency.
+    model now; there must be at least five others. In a check the processes of a cell follow each other, and a slow host
+    may have had all of a side's: each side needs `_FEWEST_IN_TURN`. `moved` and `error` are of ln of the eager latency.
     """
     control = CONTROL["compiled_kernel_ms"]
     of_device = np.abs(pairs.moved(control) - pairs.common(control).drift)
@@ -400,5 +404,7 @@ def _another_program(pairs: PairedCells, moved: Numbers, error: Numbers) -> Mask
         apart = np.abs(moved - np.median(known))
         usual = np.hypot(np.nan_to_num(error), NORMAL_CONSISTENCY * float(np.median(apart[np.isfinite(apart)])))
         alone = (apart >= np.log1p(_LATENCY_CHANGED)) & (apart > _ALONE * usual)
+    if any(run.trigger == CHECK for side in pairs.sides.values() for run in side.runs):
+        alone &= np.fmin(*(side.runs for side in pairs.values(CONTROL[WAITS_FOR_HOST]))) >= _FEWEST_IN_TURN
     changed: Mask = np.where(np.isfinite(of_device), of_device >= np.log1p(EAGER_CHANGED), alone)
     return changed

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from collector.bundle import BundleWriter
+from collector.bundle import CHECK, BundleWriter
 from collector.census.gpu_models import CensusError, device_word
 from collector.configs import parse_config
 from collector.device import CPU, GPU, is_accelerator
@@ -50,9 +50,6 @@ from jobs.pool.runner import make_header, new_run_id, now, record
 from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers
 from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 
-#: The trigger of the runs.
-TRIGGER = "check"
-
 
 @dataclass(frozen=True, slots=True)
 class CheckedSide:
@@ -82,7 +79,7 @@ def make_overlays(
     began = new_run_id()
     return [
         replace(source, source=f"{repo}@{ref}" if ref else None).applied(
-            RunNames(trigger=TRIGGER, label=label, night=f"{began}-{word}"), requested
+            RunNames(trigger=CHECK, label=label, night=f"{began}-{word}"), requested
         )
         for word, ref in zip(("base", "new"), refs, strict=True)
     ]

@@ -260,6 +260,17 @@ def test_a_change_that_a_check_measures_in_turn_is_no_mode(store, tmp_path):
     assert cells.loc[MODELS[3], "verdict"] == "regressed"
 
 
+def test_a_host_that_slowed_both_turns_of_a_side_is_no_slower_model(store, tmp_path):
+    on_cpu, words = {"eager_kernel_ms": 0, "compiled_kernel_ms": 0}, []
+    for number, side in enumerate(["base", "new", "new", "base"] * 2):
+        slow = {"eager_ms": 2.5, "compiled_ms": 2.7} if side == "new" else {}
+        slower = dict.fromkeys(MODELS, on_cpu) | {MODELS[3]: on_cpu | slow}
+        make_run(store, tmp_path, number, slower=slower, commit=side.ljust(40, "0"), night=side, trigger="check")
+        if number % 4 == 3:
+            words.append(judged(store, "base", "new")[1].loc[MODELS[3], "verdict"])
+    assert words == ["inconclusive", "regressed"]  # four turns of each side tell
+
+
 def test_a_cell_is_not_unchanged_while_its_compile_time_may_be_much_worse(store, tmp_path):
     for number in range(13):
         random = np.random.default_rng(number)
