@@ -59,6 +59,17 @@ class MainThread:
                     return compile_candidate()
 
 
+def use_one_assembler() -> None:
+    """Make this process assemble kernels as torch's compile workers do, which take the assembler of torch, not that of Triton.
+
+    torch 2.11 has ptxas 13.0 and its Triton 12.8. Triton looks for a compiled kernel by the version too, so that a process
+    compiled each candidate again that a worker had compiled, one after the other, before it timed it. torch takes its assembler
+    in other processes when they compile a program's first kernel; the version by which Triton looks stays the first one.
+    """
+    with suppress(ImportError, AttributeError):
+        importlib.import_module("torch._inductor.runtime.compile_tasks")._set_triton_ptxas_path()
+
+
 def compile_in_processes(cores: Sequence[int]) -> None:
     """Make Inductor compile kernels and candidates in processes of its own on these cores; without cores change nothing.
 

@@ -135,7 +135,12 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
     # this process makes every operator wait for a thread that cannot run.
     from collector.device import device_named
     from collector.measure.autotuning import hold_device_while_tuning
-    from collector.measure.candidates import MainThread, compile_candidates_beside, compile_in_processes
+    from collector.measure.candidates import (
+        MainThread,
+        compile_candidates_beside,
+        compile_in_processes,
+        use_one_assembler,
+    )
     from collector.measure.cell import measure
     from collector.zoo.registry import find
 
@@ -151,6 +156,7 @@ def serve(request: dict[str, Any], host: PipeHost) -> None:
             yield
 
     hold_device_while_tuning(host.exclusive, released)
+    use_one_assembler()
     compile_in_processes(settings.compile_cores)
     compile_candidates_beside(MainThread())
     if settings.explain:
