@@ -7,7 +7,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from collector.usage_errors import BundleError
+from collector.usage_errors import ExpectedError
 
 
 def benchmarks() -> dict[str, str]:
@@ -27,7 +27,7 @@ def main() -> int:
         del sys.argv[0]
         try:
             runpy.run_module(f"benchmarks.{sys.argv[0]}", run_name="__main__", alter_sys=True)
-        except BundleError as error:
+        except ExpectedError as error:
             sys.exit(str(error))
         return 0
     print("usage: python -m benchmarks NAME [OPTIONS]; NAME --help lists the options\n")
