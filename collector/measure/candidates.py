@@ -63,8 +63,9 @@ def use_one_assembler() -> None:
     """Make this process assemble kernels as torch's compile workers do, which take the assembler of torch, not that of Triton.
 
     torch 2.11 has ptxas 13.0 and its Triton 12.8. Triton looks for a compiled kernel by the version too, so that a process
-    compiled each candidate again that a worker had compiled, one after the other, before it timed it. torch takes its assembler
-    in other processes when they compile a program's first kernel; the version by which Triton looks stays the first one.
+    compiled each candidate again that a worker had compiled, one after the other, before it timed it. A process
+    without workers takes torch's assembler from the first kernel of its program on, and Triton still looks by the version that it
+    saw first.
     """
     with suppress(ImportError, AttributeError):
         importlib.import_module("torch._inductor.runtime.compile_tasks")._set_triton_ptxas_path()
