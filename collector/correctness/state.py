@@ -34,6 +34,8 @@ class State:
         self._start = {
             name: kept(now).cpu() if on_host else kept(now) for name, now in self._tensors() if name not in parameters
         }
+        #: During a check, copies on the tensors' device of what is kept on the host.
+        self._near: dict[str, torch.Tensor] = {}
         self._prints: dict[str, torch.Tensor] = {}
         self._keeps_parameters = keep_parameters
         self._versions: dict[str, tuple[int, int]] = {}
@@ -41,17 +43,23 @@ class State:
     def follow(self, inputs: Any) -> None:
         """Put everything back, and keep other inputs, with their values of now, in place of the inputs so far."""
         self.put_back()
+        self._near = {}
         followed = [f"input {index}" for index in range(len(self._inputs))]
         self._start = {name: start for name, start in self._start.items() if name not in followed}
         self._inputs = [leaf for leaf in _pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
         self._start |= {f"input {index}": kept(tensor).cpu() for index, tensor in enumerate(self._inputs)}
 
     def keep_rest(self) -> None:
-        """Keep copies of the tensors that are not kept yet, on their device: parameters, and buffers made since the start."""
+        """Keep copies of the tensors that are not kept yet, on their device: parameters, and buffers made since the start.
+
+        What is kept on the host is copied to the device until `drop_rest`: each run of a check compares and puts back all of it.
+        """
         self._start |= {name: kept(now) for name, now in self._tensors() if name not in self._start}
+        self._near = {name: self._start[name].to(now.device) for name, now in self._tensors()}
 
     def drop_rest(self) -> None:
-        """Free the copies of the parameters."""
+        """Free the copies of the parameters, and those that `keep_rest` made of what is kept on the host."""
+        self._near = {}
         for name, _ in self._model.named_parameters():
             self._start.pop(name, None)
 
@@ -100,7 +108,7 @@ class State:
         paths = {path for snapshot in snapshots for path in snapshot if path.startswith(STATE)}
         for name, now in self._tensors():
             if name in self._start and any(path.startswith(_path(name)) for path in paths):
-                start = leaves_of(_path(name), self._start[name].to(now.device))
+                start = leaves_of(_path(name), self._kept(name).to(now.device))
                 for snapshot in snapshots:
                     if snapshot.keys().isdisjoint(start):
                         snapshot.update(start)
@@ -114,11 +122,14 @@ class State:
         return self._tensors()
 
     def _changed(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-        kept_ones = [(name, now, self._start[name]) for name, now in self._tensors() if name in self._start]
+        kept_ones = [(name, now, self._kept(name)) for name, now in self._tensors() if name in self._start]
         same = same_bits([(now.detach(), start) for _, now, start in kept_ones])
         for (name, now, start), is_same in zip(kept_ones, same, strict=True):
             if not is_same:
                 yield name, now, start.to(now.device)
+
+    def _kept(self, name: str) -> torch.Tensor:
+        return self._near.get(name, self._start[name])
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from self._model.named_parameters()
