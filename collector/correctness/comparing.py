@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -211,7 +212,7 @@ def compare(
     if eager.keys() != compiled.keys():
         odd = sorted(eager.keys() ^ compiled.keys())
         return Agreement(f"outputs differ in structure at {odd[0]}", None, None, 0)
-    work = _Comparison(tolerance, _floors(eager), slight or {})
+    work = _Comparison(tolerance, _sizes(eager), slight or {})
     judged: dict[str, str | None] = {}
     for paths in _windows(eager):
         leaves = (work.checked_leaf(path, eager[path], compiled[path], (reference or {}).get(path)) for path in paths)
@@ -258,14 +259,10 @@ def _windows(eager: Snapshot) -> Iterator[list[str]]:
     yield window
 
 
-def _floors(eager: Snapshot) -> dict[str, float]:
-    """Return the noise floor of each group; a loss of ten must not hide gradients of a thousandth."""
-    floors: dict[str, float] = {}
+def _sizes(eager: Snapshot) -> dict[str, float]:
+    """Return the root mean square of each floating output."""
     floats = {path: value for path, value in eager.items() if is_float(value)}
-    for path, size in zip(floats, settle(map(asking_rms, floats.values())), strict=True):
-        group = group_of(path)
-        floors[group] = max(floors.get(group, 0.0), _FLOOR * size)
-    return floors
+    return dict(zip(floats, settle(map(asking_rms, floats.values())), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,8 +282,7 @@ class _Floats:
     moved: float = 0.0
 
     @classmethod
-    def of(cls, eager: torch.Tensor, compiled: torch.Tensor, exact: Any) -> Asking[_Floats]:
-        size = yield from asking_rms(eager)
+    def of(cls, eager: torch.Tensor, compiled: torch.Tensor, exact: Any, size: float) -> Asking[_Floats]:
         if not isinstance(exact, torch.Tensor) or exact.shape != eager.shape:
             return cls(eager, compiled, None, size, math.inf, math.inf)
         (is_usable,) = yield ((exact.isfinite() == eager.isfinite()).all(),)
@@ -314,12 +310,15 @@ class _Judged(NamedTuple):
         return cls(problem, math.inf if problem and margin <= 1 else margin)
 
 
-@dataclass(slots=True)
+@dataclass
 class _Comparison:
-    """The state of a comparison: it judges leaf by leaf and keeps the measures of all."""
+    """The state of a comparison: it judges leaf by leaf and keeps the measures of all.
+
+    `sizes` has the root mean square of each floating output of eager.
+    """
 
     tolerance: Tolerance
-    floors: dict[str, float]
+    sizes: dict[str, float]
     slight: Mapping[str, float] = field(default_factory=dict)
     ratios: list[float] = field(default_factory=list)
     cosines: list[float] = field(default_factory=list)
@@ -331,6 +330,15 @@ class _Comparison:
     margins: dict[str, float] = field(default_factory=dict)
     #: The paths of tensors that were judged without a reference.
     without_reference: set[str] = field(default_factory=set)
+
+    @cached_property
+    def _floors(self) -> dict[str, float]:
+        """The noise floor of each group; a loss of ten must not hide gradients of a thousandth."""
+        floors: dict[str, float] = {}
+        for path, size in self.sizes.items():
+            group = group_of(path)
+            floors[group] = max(floors.get(group, 0.0), _FLOOR * size)
+        return floors
 
     def checked_leaf(self, path: str, eager: object, compiled: object, exact: object) -> Asking[str | None]:
         """Judge a leaf as `leaf` does, but record a part that cannot be compared in `unchecked` instead of raising."""
@@ -368,14 +376,14 @@ class _Comparison:
             exact = widened(exact).to(device)
         if problem := (yield from _elsewhere(eager, compiled)):
             return problem
-        known = yield from _Floats.of(eager, compiled, exact)
+        known = yield from _Floats.of(eager, compiled, exact, self.sizes[path])
         of = replace(known, step=step, moved=self.slight.get(path, 0.0))
         problem, self.margins[path] = yield from self._floats(path, of)
         return problem
 
     def _floats(self, path: str, of: _Floats) -> Asking[_Judged]:
         group = group_of(path)
-        floor = self.floors[group]
+        floor = self._floors[group]
         # Below the floor a tensor's direction may be rounding noise, which must not become the metric.
         if of.size > floor:
             cosine = yield from asking_cosine(of.eager, of.compiled)
@@ -489,6 +497,10 @@ def _share(error: float, limit: float) -> float:
 
 def _elsewhere(eager: torch.Tensor, compiled: torch.Tensor) -> Asking[str | None]:
     """Return a message if NaN or infinities are in other places than in eager, or infinities have another sign; else None."""
+    # Zero times a value is no number if the value is infinite or none: with finite values everywhere one comparison is enough.
+    (are_finite,) = yield ((eager * 0 == compiled * 0).all(),)
+    if are_finite:
+        return None
     other = torch.zeros((), dtype=torch.bool, device=eager.device)
     for kind in (torch.isnan, torch.isposinf, torch.isneginf):
         other = other | (kind(eager) != kind(compiled)).any()

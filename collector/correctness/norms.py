@@ -15,7 +15,7 @@ allowed error.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard, TypeVar
 
@@ -49,6 +49,15 @@ def numbers(*values: torch.Tensor) -> list[float]:
     return [float(number) for number in torch.cat(rows).tolist()] if rows else []
 
 
+def on_host(rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copy tensors of one dtype and one dimension to the host at once: each wait for a shared device takes long."""
+    if not rows:
+        return []
+    first = next((row.device for row in rows if row.device.type != "cpu"), rows[0].device)
+    joined = torch.cat([row.to(first) for row in rows]).cpu()
+    return list(joined.split([len(row) for row in rows]))
+
+
 T = TypeVar("T")
 #: A generator that yields tensors of one number or row each and is sent their numbers. It should hold nothing large while it
 #: waits, since many wait at a time.
@@ -80,13 +89,53 @@ def settle(works: Iterable[Asking[T]]) -> list[T]:
 
 
 def same_bits(pairs: Sequence[tuple[object, object]]) -> list[bool]:
-    """Return for each pair of leaves whether their values are equal, as `same_values` does for one pair."""
-    looks = [_is_same(one, two) for one, two in pairs]
-    found = iter(numbers(*(look for look in looks if look is not None)))
+    """Return for each pair of leaves whether their values are equal, as `same_values` does for one pair.
+
+    Plain tensors of one dtype are compared in packs: an optimizer has hundreds of them, most of them small, and each operation
+    on a GPU that others share takes its time.
+    """
+    groups: dict[object, list[int]] = {}
+    for number, (one, two) in enumerate(pairs):
+        if one is not two and isinstance(one, torch.Tensor) and isinstance(two, torch.Tensor) and _is_alike(one, two):
+            groups.setdefault((one.dtype, one.device, two.device), []).append(number)
+    packs = [pack for group in groups.values() for pack in _packs(group, pairs)]
+    found = numbers(*(_which_agree([pairs[number] for number in pack]) for pack in packs))
+    known = dict(zip((number for pack in packs for number in pack), found, strict=True))
     return [
-        same_values(one, _beside(two, one)) if look is None else bool(next(found))
-        for look, (one, two) in zip(looks, pairs, strict=True)
+        bool(known[number]) if number in known else same_values(one, _beside(two, one))
+        for number, (one, two) in enumerate(pairs)
     ]
+
+
+def _is_alike(one: torch.Tensor, two: torch.Tensor) -> bool:
+    return is_plain(one) and is_plain(two) and one.dtype == two.dtype and one.shape == two.shape
+
+
+def _packs(members: Iterable[int], pairs: Sequence[tuple[Any, Any]]) -> Iterator[list[int]]:
+    """Divide the numbers of pairs into packs of at most `_CHUNK` elements; a larger tensor is a pack of its own."""
+    pack: list[int] = []
+    held = 0
+    for number in members:
+        size = pairs[number][0].numel()
+        if pack and held + size > _CHUNK:
+            yield pack
+            pack, held = [], 0
+        pack.append(number)
+        held += size
+    yield pack
+
+
+def _which_agree(pairs: Sequence[tuple[Any, Any]]) -> torch.Tensor:
+    """Return a row that says of each pair of plain tensors of one dtype whether they are equal, NaN being equal to NaN.
+
+    Most tensors that a step has written to differ. Reading them one by one took most of the time of an optimizer's check.
+    """
+    if len(pairs) == 1:
+        one, two = pairs[0]
+        return torch.stack([_agree(*pair).all() for pair in chunks(one, two.to(one.device))]).all().reshape(1)
+    ones, twos = (torch.cat([tensor.reshape(-1) for tensor in side]) for side in zip(*pairs, strict=True))
+    agree = _agree(ones, twos.to(ones.device))
+    return torch.stack([part.all() for part in agree.split([one.numel() for one, _ in pairs])])
 
 
 def _beside(value: object, other: object) -> object:
@@ -94,20 +143,6 @@ def _beside(value: object, other: object) -> object:
     if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
         return value.to(other.device)
     return value
-
-
-def _is_same(one: object, two: object) -> torch.Tensor | None:
-    """Return, as a tensor on their device, whether two plain tensors are equal, NaN being equal to NaN; None for other leaves.
-
-    Most tensors that a step has written to differ. Reading them one by one took most of the time of an optimizer's check.
-    """
-    if not isinstance(one, torch.Tensor) or not isinstance(two, torch.Tensor):
-        return None
-    if not (is_plain(one) and is_plain(two)) or one.dtype != two.dtype or one.shape != two.shape:
-        return None
-    if not one.numel():
-        return torch.ones(())
-    return torch.stack([_agree(*pair).all() for pair in chunks(one, two.to(one.device))]).all()
 
 
 def _agree(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:

@@ -17,15 +17,16 @@ Other parts of the runner are left out: a step of the optimizer, its smaller bat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
 import torch
 
+from collector.correctness.norms import on_host
 from collector.correctness.snapshot import GRADIENT, LOSS, STATE, Opaque, Snapshot
-from collector.device import is_accelerator
+from collector.device import CPU, is_accelerator
 from collector.failures import classify, reason_of
 from collector.usage_errors import NotCheckedError
 from collector.vocabulary import Cell, Phase, Stage, Status
@@ -150,6 +151,9 @@ EAGER_DIFFERS = "eager_two_runs_differ"
 _BYTES = 32
 #: The most bytes that a comparison may take without asking for device memory.
 SMALL_BYTES = 1 << 29
+#: The most elements of a tensor that is compared on the host. `same` waits for the device up to three times for each tensor, and
+#: a training step has hundreds of gradients; on a GPU that others use, too, each wait takes long.
+_ON_HOST = 1 << 20
 #: The most characters of a verdict.
 _LONGEST = 300
 #: Suites whose runner compares no outputs of a training step.
@@ -177,7 +181,10 @@ def pytorch_verdict(
     `own_tol` is the tolerance that a user gives their own model. Raises `NotCheckedError` for outputs that were not kept, and
     if memory runs out.
     """
-    for path in _compared(cell, eager, made):
+    paths = list(_compared(cell, eager, made))
+    eager, made, near = (_small_on_host(side, paths) for side in (eager, made, reference or {}))
+    reference = None if reference is None else near
+    for path in paths:
         if isinstance(eager.get(path), Opaque):
             raise NotCheckedError(f"{path}: no tensors are found in it")
         if path not in eager or path not in made:
@@ -185,6 +192,19 @@ def pytorch_verdict(
         if problem := _differs(cell, eager[path], made[path], reference, path, own_tol):
             return f"{Status.FAIL_ACCURACY}: {path}: {problem}"[:_LONGEST]
     return Status.PASS.value
+
+
+def _small_on_host(snapshot: Snapshot, paths: Iterable[str]) -> Snapshot:
+    """Return a snapshot with these paths only and with small tensors on the host, copied there together."""
+    found = {path: snapshot[path] for path in paths if path in snapshot}
+    groups: dict[object, dict[str, torch.Tensor]] = {}
+    for path, value in found.items():
+        if isinstance(value, torch.Tensor) and value.device.type != CPU and value.numel() <= _ON_HOST:
+            groups.setdefault((value.dtype, value.device), {})[path] = value
+    for small in groups.values():
+        rows = on_host([value.reshape(-1) for value in small.values()])
+        found |= {path: row.view(value.shape) for (path, value), row in zip(small.items(), rows, strict=True)}
+    return found
 
 
 def _compared(cell: Cell, *snapshots: Snapshot) -> Iterator[str]:

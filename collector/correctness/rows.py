@@ -12,14 +12,14 @@ everywhere else, no error hides behind the jump. Else eager has to be run with o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
 
 from collector.correctness.comparing import group_of
-from collector.correctness.norms import is_float
+from collector.correctness.norms import is_float, on_host
 from collector.correctness.snapshot import GRADIENT, Snapshot, widened
 
 #: A row jumps if its error is above this multiple of the usual one: in rows of many elements, and of few.
@@ -97,15 +97,6 @@ def _row_sizes(rows: Rows) -> torch.Tensor:
     finite = torch.nan_to_num(widened(rows.base), nan=0.0, posinf=0.0, neginf=0.0).reshape(-1, rows.width)
     step = max(1, CHUNK // rows.width)
     return torch.cat([chunk.double().square().mean(-1).sqrt() for chunk in finite.split(step)])
-
-
-def on_host(rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Copy tensors of one dtype and one dimension to the host at once: each wait for a shared device takes long."""
-    if not rows:
-        return []
-    first = next((row.device for row in rows if row.device.type != "cpu"), rows[0].device)
-    joined = torch.cat([row.to(first) for row in rows]).cpu()
-    return list(joined.split([len(row) for row in rows]))
 
 
 def without_infinities(rows: torch.Tensor) -> torch.Tensor:

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 
 from collector.correctness.comparing import NOISY_LENGTH, group_of
-from collector.correctness.norms import Asking, is_float, numbers, settle
+from collector.correctness.norms import Asking, is_float, numbers, on_host, settle
 from collector.correctness.pytorch_accuracy import Tolerance
-from collector.correctness.rows import CHUNK, JUMP, JUMP_OF_FEW, Rows, on_host, row_errors, rows_of, without_infinities
+from collector.correctness.rows import CHUNK, JUMP, JUMP_OF_FEW, Rows, row_errors, rows_of, without_infinities
 from collector.correctness.snapshot import GRADIENT, Snapshot, widened
 
 #: The largest move of each run's weights, in units of the last place. In bfloat16 half a unit makes errors 1.15 times as large as

@@ -8,6 +8,7 @@ import torch
 from collector.correctness import norms
 from collector.correctness.comparing import compare
 from collector.correctness.pytorch_accuracy import Tolerance
+from collector.correctness.snapshot import same_values
 
 LOW, HIGH = Tolerance(1e-3, 3.0), Tolerance(1e-3, 2.0)
 ROWS, COLUMNS = 700, 1_527
@@ -133,3 +134,23 @@ def test_one_unit_that_is_on_in_one_program_only_is_no_wrong_gradient():
     assert gradient_problem(eager, made) is None
     made[3] = 0
     assert "all zero" in gradient_problem(eager, made)
+
+
+def test_packs_of_tensors_are_compared_as_one_by_one(monkeypatch):
+    kinds = (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.uint16, torch.bool, torch.complex64)
+    ones = [noise(size % 23, size % 3).abs().to(kinds[size % len(kinds)]) for size in range(300)]
+    twos = [one.clone() for one in ones]
+    for number in range(0, 300, 7):
+        twos[number].flatten()[:1] = 0
+    ones[6].fill_(torch.nan), twos[6].fill_(torch.nan)
+    pairs = [
+        *zip(ones, twos, strict=True),
+        (ones[3], twos[3].double()),
+        (1.0, 1.0),
+        (ones[8], ones[8][:-1]),
+        ("a", "b"),
+    ]
+    for chunk in (1 << 24, 40, 1):
+        monkeypatch.setattr(norms, "_CHUNK", chunk)
+        assert norms.same_bits(pairs) == [same_values(*pair) for pair in pairs]
+    assert 20 < norms.same_bits(pairs).count(False) < 50

@@ -41,7 +41,10 @@ def test_both_verdicts_are_kept(model, status, theirs):
     assert found.metrics["accuracy_pytorch"] == (theirs == "pass")
 
 
-def test_of_training_runners_compare_no_outputs_and_small_ones_loosely():
+@pytest.mark.parametrize("near", ["cpu", "nowhere"], ids=["as they are", "copied as from a device"])
+def test_of_training_runners_compare_no_outputs_and_small_ones_loosely(near, monkeypatch):
+    monkeypatch.setattr("collector.correctness.pytorch_accuracy.CPU", near)
+
     def verdict(suite, model, *outputs):
         return pytorch_verdict(cell(suite, model, Phase.TRAINING, "float32"), *outputs)
 
