@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
@@ -144,7 +144,8 @@ def _compare(
 
         theirs = partial(as_eager, SEED)
 
-        problem = _draws(subject, compiled, as_eager, effective, runs)
+        random = [path for path in seed_errors if path not in slightly]
+        problem = _draws(subject, compiled, as_eager, effective, runs.outputs, random)
         # Tensors that are hardly random are compared as the timed program makes them, all others from `drawing`.
         steady = {path: made[path] for path in eager if path in made and (path not in seed_errors or path in slightly)}
         if not problem:
@@ -419,13 +420,14 @@ def _draws(
     compiled: Callable[[], Any],
     as_eager: Callable[[int], Snapshot],
     effective: Effective,
-    runs: EagerRuns,
+    first: Snapshot,
+    random: Iterable[str],
 ) -> str | None:
-    """Return how the timed program draws otherwise than eager, or None. Only Inductor's programs are compared."""
+    """Return how the timed program draws these tensors otherwise than eager, or None. Only Inductor's programs are compared."""
     if not effective.config.is_inductors:
         return None  # other back-ends call eager's operators
     eager, timed = partial(subject.outputs, subject.eager), partial(subject.outputs, compiled)
-    return wrong_draws(eager, timed, as_eager, runs.outputs, runs.seed_errors, SEED + 2)
+    return wrong_draws(eager, timed, as_eager, first, random, SEED + 2)
 
 
 def _drawing_as_eager(subject: Subject, compiled: Callable[[], Any], effective: Effective) -> Callable[[], Any]:

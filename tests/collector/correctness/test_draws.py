@@ -94,8 +94,9 @@ def test_a_timed_program_that_draws_no_numbers_fails_as_a_whole(monkeypatch):
 @pytest.mark.parametrize(
     ("factor", "status", "phase"), [(1.0, Status.PASS, Phase.TRAINING), (1.06, Status.FAIL_ACCURACY, Phase.INFERENCE)]
 )
-def test_values_are_compared_where_randomness_is_an_accident(factor, status, phase):
+def test_values_are_compared_where_randomness_is_an_accident(factor, status, phase, monkeypatch):
     """One element of 20,000 is dropped in eager and none where it is compiled."""
+    monkeypatch.setattr(checking, "wrong_draws", lambda *given: ", ".join(given[4]))
 
     def drop_one(model, x):
         x = x.repeat(16, 1)
