@@ -57,6 +57,8 @@ _FEW_ANSWERS = 8
 _GRACE_S = 30.0
 #: The time of both sides of a cell as a multiple of one side's: the second side begins when the first one has compiled.
 _BOTH_SIDES = 1.7
+#: A cell goes before others if it would be too late after so many seconds: among fifteen cells one ends every few seconds.
+_SOON_S = 30.0
 #: Workers kept free for the second sides of the cells that began first, until a cell is decided, and how many must be at work.
 #: Without them all workers of an H100's host began with the base of a cell each, and the first verdict came after 110 s.
 _KEPT, _AT_WORK = 2, 6
@@ -359,7 +361,8 @@ class Check:
         """Give the free workers their next turns: first the second sides of cells under way, then further cells."""
         if self.left_s <= 0:
             return
-        for one in self._under_way.values():
+        # The cell that began first goes first, so that a first verdict comes early.
+        for one in sorted(self._under_way.values(), key=lambda one: self._ranks[one.cell.cell_id]):
             if one.sides and scheduler.free_workers > 0 and self._may_go_on(one, scheduler):
                 self._begin_turn(one, scheduler)
         # A worker is kept for each cell that is being judged, since it may need another round.
@@ -431,7 +434,7 @@ class Check:
             return None
         unreached = [cell for cell in self._unreached() if cell.cell_id not in busy]
         unreached = [cell for cell in unreached if not self._is_tuned_now(self.base, cell, scheduler)]
-        if new := self._choose_new([cell for cell in unreached if not self._is_late(cell)], is_asking):
+        if new := self._choose_new([cell for cell in unreached if self._slack_s(cell) >= 0], is_asking):
             return new
         for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
             if by_need[word]:
@@ -444,7 +447,8 @@ class Check:
     def _choose_new(self, unreached: Sequence[Cell], is_asking: bool) -> tuple[Need, Cell] | None:
         """Return the next of these cells, none of which was measured before, and its need; None if none may begin now.
 
-        Cells whose code differs are timed, in the order of the census's answers, then cells whose code is not known are compiled.
+        Cells whose code differs are timed, in the order of the census's answers, but first those whose two sides would soon be
+        too late to end in time; then cells whose code is not known are compiled.
         Before the first answer of the census, the cell that it will answer first is begun if there are cores for that: if the
         code of that cell differs, its first side has compiled by then.
         """
@@ -452,7 +456,8 @@ class Check:
         unreached = sorted(unreached, key=lambda cell: order.get(cell.cell_id, len(order)))
         is_timed = self.acting or (self._times_rest and not is_asking)
         if other := [cell for cell in unreached if is_timed or self._is_same(cell) is False]:
-            return Need.TIME, other[0]
+            urgent = [cell for cell in other if 0 <= self._slack_s(cell) < _SOON_S]
+            return Need.TIME, min(urgent, key=self._slack_s, default=other[0])
         if unknown := [cell for cell in unreached if cell.cell_id in order or not is_asking]:
             return Need.COMPILE, unknown[0]
         # On a CPU the census pauses whenever a cell is measured.
@@ -461,10 +466,10 @@ class Check:
             return Need.TIME, min(early, key=soonest)
         return None
 
-    def _is_late(self, cell: Cell) -> bool:
-        """Return whether both sides of a cell take longer than the time left, in which other cells may still be decided."""
+    def _slack_s(self, cell: Cell) -> float:
+        """Return the seconds for which a cell can wait and its two sides still end in time; negative if it is too late."""
         takes_s: float = _BOTH_SIDES * self._takes_s(cell)
-        return takes_s > self.left_s + _GRACE_S
+        return self.left_s + _GRACE_S - takes_s
 
     def _alike(self, cell: Cell) -> list[str]:
         """Return the ids of the model's cells under other configs, which may confirm the cell's change; empty if it has none."""

@@ -255,6 +255,14 @@ def test_an_interruption_keeps_what_one_side_has_measured(checked):
     assert told.reason == "1 cell to time and none of them decided: raise --minutes"
 
 
+def test_what_would_soon_be_too_late_goes_first_and_what_is_too_late_last(checked, monkeypatch):
+    slack_s = {"model4": 5.0, "model1": -1.0}
+    monkeypatch.setattr(Check, "_slack_s", lambda _, item: slack_s.get(item.model, 99.0))
+    played = Played()
+    checked(played, acting=ACTING, count=5, workers=2).run()
+    assert list(dict.fromkeys(model for _, _, model in played.turns)) == ["4", "0", "2", "3", "1"]
+
+
 def test_what_the_census_decides_is_not_measured(checked, capsys):
     played = Played(slower={"model3": 1.1}, other=("model3",))
     census = PlayedCensus(other=("model3",), unknown=("model1", "model2"))
