@@ -2,7 +2,8 @@
 
 Autotuning times nearly equal candidates, so two processes of one program may choose differently, and their latencies differ
 by percents. With a shared folder the first process that tunes a kernel decides; later processes, of any build of torch, write its
-result into their caches before they compile the kernel. Kernels are identified by their source without their own name, which
+result into their caches before they compile the kernel. Processes that compile at the same time choose one after the other, and
+the second one takes what the first has just chosen. Kernels are identified by their source without their own name, which
 ends with a running number, so that a kernel is found even if another program has one more kernel before it. Operations (matrix
 products, convolutions) are identified by Inductor's own keys. Whether a kernel keeps its binary, as for a C++ wrapper, does not
 matter.
@@ -30,7 +31,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,11 @@ from collector.vocabulary import Cell, short_hash
 
 #: Errors of a read-only folder, a foreign file, or a torch that keeps its results elsewhere. They must not fail a measurement.
 _DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError, ImportError)
+
+
+#: Seconds for which a process waits while another one chooses for the model. It may have to wait for this very process, which has
+#: the device: so then both choose.
+_PATIENCE_S = 10.0
 
 
 class SharedTuning:
@@ -70,8 +76,7 @@ class SharedTuning:
         with suppress(*_DAMAGE):
             known = self._read()
             self._operations = len(known["operations"])
-            if known["operations"]:
-                _write(_operations_file(), {"system": {}, "cache": known["operations"]})
+            _lay_operations(known["operations"])
             found = {kernel: _for_this_torch(by_candidates) for kernel, by_candidates in known["kernels"].items()}
             self._known = {kernel: choice for kernel, choice in found.items() if choice}
             from torch._inductor import codecache
@@ -80,7 +85,10 @@ class SharedTuning:
             before_kernels_load(AsyncCompile, codecache, self._install)
             from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-            keep_choices(CachingAutotuner, self._laid)
+            keep_choices(CachingAutotuner, self._laid, self._choosing_for)
+            from torch._inductor.fx_passes import pad_mm
+
+            pad_mm.should_pad = self._one_by_one(pad_mm.should_pad)
 
     def _install(self, source: str, file: Path) -> None:
         """Write the shared choice for a kernel, if there is one, to the file in which Inductor looks for it.
@@ -97,6 +105,44 @@ class SharedTuning:
         elif choice := self._known.get(kernel_id(source)):
             self._laid[kernel] = choice
             place.write_text(json.dumps(choice))
+
+    @contextmanager
+    def _choosing_for(self, kernel: Any) -> Iterator[None]:
+        """Let no other process choose for the model in this context.
+
+        Before it a choice that was made meanwhile is taken, and after it one that was made here is told.
+        """
+        source = Path(kernel.filename or "")
+        with ExitStack() as stack:
+            with suppress(*_DAMAGE):
+                stack.enter_context(self._locked())
+                by_candidates = self._read()["kernels"].get(kernel_id(source.read_text()), {})
+                if (entry := by_candidates.get(str(_candidates_hash(kernel)))) and _in_cache(source) not in self._laid:
+                    self._laid[_in_cache(source)] = dict(entry["chosen"])
+            yield
+            with suppress(*_DAMAGE):
+                if (file := _choice_file(_in_cache(source))) and (choice := _read(file)):
+                    known = self._read()
+                    _add_kernel(known["kernels"], kernel_id(source.read_text()), _without_binary(choice))
+                    _write(self._file, known)
+
+    def _one_by_one(self, should_pad: Callable[..., bool]) -> Callable[..., bool]:
+        """Wrap Inductor's decision whether to pad a matrix, which it makes by timing, as `_choosing_for` wraps a choice."""
+
+        @functools.wraps(should_pad)
+        def decided(*args: Any, **kwargs: Any) -> bool:
+            with ExitStack() as stack:
+                with suppress(*_DAMAGE):
+                    stack.enter_context(self._locked())
+                    _lay_operations(self._read()["operations"])
+                answer = should_pad(*args, **kwargs)
+                with suppress(*_DAMAGE):
+                    known = self._read()
+                    if _add(known["operations"], _read(_operations_file()).get("cache", {})):
+                        _write(self._file, known)
+                return answer
+
+        return decided
 
     def keep(self) -> dict[str, Any]:
         """Add this process's new results to the shared ones; return counts for the details, or why nothing was kept."""
@@ -132,8 +178,13 @@ class SharedTuning:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         self._file.parent.mkdir(parents=True, exist_ok=True)
+        until = time.monotonic() + _PATIENCE_S
         with self._file.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            while time.monotonic() < until:
+                with suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(0.01)
             yield
 
 
@@ -184,8 +235,14 @@ def before_kernels_load(compiler: Any, codecache: Any, install: Callable[[str, P
     codecache.write, compiler.triton = written, compiled
 
 
-def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
+def keep_choices(
+    autotuner: Any,
+    laid: Mapping[str, Mapping[str, Any]],
+    choosing_for: Callable[[Any], AbstractContextManager[None]] = nullcontext,
+) -> None:
     """Wrap the methods of `CachingAutotuner` that choose a configuration in this process: they keep the choices in `laid`.
+
+    A kernel with several configurations is timed within `choosing_for` it.
 
     Inductor (torch 2.11) takes a stored choice and adds variants of it if a reduction's block could be smaller, or compiles all
     configurations anew if the choice was such a variant; then it times them. It marks a stored choice of coordinate descent with
@@ -194,6 +251,7 @@ def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
     ignored.
     """
     benchmark, tune = autotuner.benchmark_all_configs, autotuner.coordinate_descent_tuning
+    choose = autotuner.autotune_to_one_config
 
     def choice_for(kernel: Any) -> Mapping[str, Any]:
         return laid.get(_in_cache(Path(kernel.filename or "")), {})
@@ -205,6 +263,11 @@ def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
         chosen = [launcher for launcher in self.launchers if is_among_these and _is_of(launcher.config, choice)]
         return {chosen[0]: 0.0} if chosen else benchmark(self, *args, **kwargs)
 
+    @functools.wraps(choose)
+    def chose(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with choosing_for(self):
+            return choose(self, *args, **kwargs)
+
     @functools.wraps(tune)
     def tuned(self: Any, launcher: Any, *args: Any, **kwargs: Any) -> Any:
         choice = choice_for(self)
@@ -213,6 +276,7 @@ def keep_choices(autotuner: Any, laid: Mapping[str, Mapping[str, Any]]) -> None:
         return tune(self, launcher, *args, **kwargs)
 
     autotuner.benchmark_all_configs, autotuner.coordinate_descent_tuning = benchmarked, tuned
+    autotuner.autotune_to_one_config = chose
 
 
 def _candidates_hash(kernel: Any) -> str | None:
@@ -237,8 +301,19 @@ def _chosen_here() -> Iterator[tuple[Path, dict[str, Any]]]:
     for source in sorted(_cache_folder().glob("??/*.py")):
         file = _choice_file(_in_cache(source))
         if file and (choice := _read(file)):
-            # The key left out names a binary in this process's cache, which no other process has.
-            yield source, {key: value for key, value in choice.items() if key != "triton_cache_hash"}
+            yield source, _without_binary(choice)
+
+
+def _without_binary(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a choice without the key that names a binary in this process's cache, which no other process has."""
+    return {key: value for key, value in choice.items() if key != "triton_cache_hash"}
+
+
+def _lay_operations(known: Mapping[str, Any]) -> None:
+    """Add shared results of operations to those of this process's cache."""
+    own = {"system": {}, "cache": {}} | _read(_operations_file())
+    if _add(own["cache"], known):
+        _write(_operations_file(), own)
 
 
 def _in_cache(file: Path) -> str:

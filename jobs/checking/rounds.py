@@ -37,6 +37,7 @@ from jobs.checking.deciding import SETTLED, Need, change_of_model, has_same_code
 from jobs.options import Storage
 from jobs.output.terminal import tell
 from jobs.plan.cost import CostModel, read_history
+from jobs.plan.spared_cells import tunes_long
 from jobs.pool.device_slots import off_quiet_cores
 from jobs.pool.gpu_scheduler import GpuScheduler, Job, Server
 from jobs.pool.runner import Pool, meter_of, scheduler_for, server_for
@@ -55,13 +56,10 @@ _ENOUGH_CORES = 8
 _FEW_ANSWERS = 8
 #: Seconds after the budget in which turns that are under way may still end.
 _GRACE_S = 30.0
-#: The time of both sides of a cell as a multiple of one side's: the second side begins when the first one has compiled.
-_BOTH_SIDES = 1.7
+#: The time of both sides of a cell as a multiple of one side's: at once, or if the second one begins when the first has compiled.
+_AT_ONCE, _IN_TURN = 1.1, 1.7
 #: A cell goes before others if it would be too late after so many seconds: among fifteen cells one ends every few seconds.
 _SOON_S = 30.0
-#: Workers kept free for the second sides of the cells that began first, until a cell is decided, and how many must be at work.
-#: Without them all workers of an H100's host began with the base of a cell each, and the first verdict came after 110 s.
-_KEPT, _AT_WORK = 2, 6
 #: Stages of a cell that has compiled.
 _COMPILED = (Stage.TIMING, Stage.PROFILE, Stage.CORRECTNESS, Stage.DONE)
 #: Outcomes of decided cells that are counted.
@@ -77,7 +75,7 @@ def has_cores_for_all() -> bool:
 class _Round:
     """A round of a cell under way: the sides still to begin, the jobs of the other sides, and the names of the sides measured.
 
-    In a cell's first round the second side begins when the first one has compiled, so that it finds the choices of autotuning.
+    In the first round of a cell that tunes long the second side begins when the first one has compiled, to find its choices.
     """
 
     need: Need
@@ -367,9 +365,7 @@ class Check:
                 self._begin_turn(one, scheduler)
         # A worker is kept for each cell that is being judged, since it may need another round.
         while scheduler.free_workers > 0 and (
-            chosen := self._choose(
-                scheduler, is_asking, is_new_too=scheduler.free_workers > len(self._unjudged) + self._kept_workers()
-            )
+            chosen := self._choose(scheduler, is_asking, is_new_too=scheduler.free_workers > len(self._unjudged))
         ):
             need, cell = chosen
             row = self.rows.get(cell.cell_id)
@@ -380,24 +376,26 @@ class Check:
                 sides = [side for side in sides if lacks_compile_time(states[side.word])]
             self._under_way[cell.cell_id] = one = _Round(need, cell, sides)
             self._begin_turn(one, scheduler)
+            if one.sides and scheduler.free_workers > 0 and self._may_go_on(one, scheduler):
+                self._begin_turn(one, scheduler)
         if self.census:
             self.census.leave(scheduler.busy_cores)
-
-    def _kept_workers(self) -> int:
-        """Return how many workers are kept free for the second sides of cells under way; 0 once a cell is decided."""
-        waiting = sum(bool(one.sides) for one in self._under_way.values())
-        at_work = sum(len(one.jobs) - len(one.measured) for one in self._under_way.values())
-        if at_work < _AT_WORK or not set(SETTLED).isdisjoint(self.needs().values()):
-            return 0
-        return min(_KEPT, waiting)
 
     def _had(self, cell: Cell) -> int:
         """Return how many turns a cell had, on the side with more turns."""
         return max(self._taken[word, cell.cell_id] for word in ("base", "new"))
 
     def _may_go_on(self, one: _Round, scheduler: GpuScheduler) -> bool:
-        """Return whether the second side of a round may begin: choices of tuning are there, or it finds its program compiled."""
+        """Return whether the second side of a round may begin.
+
+        Both sides go on at once if they find their programs compiled, or if it is certain that both are to be timed: of two
+        processes that choose for a model at a time the second one takes the first one's choices (`collector.measure.tuning`).
+        The second side of a cell that tunes long begins when the first one has compiled, and saves its candidates.
+        """
         if one.is_timed and self.timed[one.cell.cell_id]:
+            return True
+        is_certain = self.acting or self._times_rest or self._is_same(one.cell) is False
+        if one.is_timed and is_certain and not tunes_long(one.cell.config, one.cell.device):
             return True
         has_compiled = all(self._has_job_compiled(one, job, scheduler) for job in one.jobs)
         return has_compiled and not self._is_tuned_now(one.sides[0], one.cell, scheduler)
@@ -468,8 +466,8 @@ class Check:
 
     def _slack_s(self, cell: Cell) -> float:
         """Return the seconds for which a cell can wait and its two sides still end in time; negative if it is too late."""
-        takes_s: float = _BOTH_SIDES * self._takes_s(cell)
-        return self.left_s + _GRACE_S - takes_s
+        times = _IN_TURN if tunes_long(cell.config, cell.device) else _AT_ONCE
+        return self.left_s + _GRACE_S - times * self._takes_s(cell)
 
     def _alike(self, cell: Cell) -> list[str]:
         """Return the ids of the model's cells under other configs, which may confirm the cell's change; empty if it has none."""

@@ -16,6 +16,7 @@ latencies depend on is compared:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -115,6 +116,19 @@ def tuning_key(config: Config, device: str) -> str:
         return ""  # the outcome of the cell will report the error
     names = (name for name in program if any(part in name for part in _OF_TUNING) and not name.endswith("_backends"))
     return canonical_json({name: program[name] for name in names})
+
+
+#: Options under which a program compiles and times many candidates.
+_LONG = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
+
+
+@cache
+def tunes_long(config: Config, device: str) -> bool:
+    """Return whether a config compiles and times candidates for so long that a second process should wait for its choices."""
+    with suppress(ConfigError):  # the outcome of the cell will report the error
+        program = resolve_config(config, device).program
+        return any(program.get(name) for name in _LONG)
+    return False
 
 
 #: Suite, model, phase, dtype, batch size, and how kernels are tuned (`tuning_key`).

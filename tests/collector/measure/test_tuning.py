@@ -9,6 +9,8 @@ import torch
 from torch._inductor import codecache
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import CacheBase, PyCodeCache
+from torch._inductor.fx_passes import pad_mm
+from torch._inductor.runtime import triton_heuristics
 from torch._inductor.runtime.autotune_cache import AutotuneCache
 
 from collector.measure.tuning import SharedTuning, keep_choices
@@ -163,6 +165,8 @@ def test_a_laid_choice_is_neither_tuned_again_nor_timed_beside_variants():
         def coordinate_descent_tuning(self, launcher, *arguments):
             return "tuned", launcher, arguments
 
+        autotune_to_one_config = benchmark_all_configs
+
     # A choice of coordinate descent is laid for one file, and another choice for a second one.
     laid = {"XBLOCK": 64, "num_warps": 4, "num_stages": 1, "found_by_coordesc": True, "configs_hash": "four"}
     keep_choices(Autotuner, {"ab/cab.py": laid, "ab/other.py": laid | {"found_by_coordesc": False}})
@@ -178,6 +182,42 @@ def test_a_laid_choice_is_neither_tuned_again_nor_timed_beside_variants():
         assert tuner.coordinate_descent_tuning(chosen) == ("tuned", chosen, ())
     tuner.filename = None
     assert tuner.coordinate_descent_tuning(chosen) == ("tuned", chosen, ())
+
+
+def test_of_two_that_tune_at_once_the_second_takes_what_the_first_chooses(process, monkeypatch, tmp_path):
+    def start(number, warps):
+        class Autotuner:
+            launchers, save_cache_hook = [Launcher(4), Launcher(8)], AutotuneCache("four").save
+            coordinate_descent_tuning = None
+
+            def benchmark_all_configs(self):
+                return {Launcher(warps): 0.5}
+
+            def autotune_to_one_config(self):
+                (best,) = self.benchmark_all_configs()
+                tune(best.config.num_warps)
+
+        def should_pad():
+            found = {"pad": warps == 4} | CacheBase().get_local_cache()
+            CacheBase().update_local_cache(found)
+            return found["pad"]
+
+        monkeypatch.setattr(triton_heuristics, "CachingAutotuner", Autotuner)
+        monkeypatch.setattr(pad_mm, "should_pad", should_pad)
+        process(number)
+        tuner, pads = Autotuner(), pad_mm.should_pad
+        tuner.filename = PyCodeCache.write(SOURCE)[1]
+
+        def go_on():
+            monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / f"cache{number}"))
+            CacheBase.get_local_cache_path.cache_clear()
+            tuner.autotune_to_one_config()
+            return looked_up()["num_warps"], pads()
+
+        return go_on
+
+    one, two = start(1, 4), start(2, 8)
+    assert (one(), two()) == ((4, True), (4, True))
 
 
 def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(process, kept, monkeypatch):

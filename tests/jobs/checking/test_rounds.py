@@ -208,8 +208,7 @@ def test_only_other_code_is_timed_in_turn_until_it_is_decided(checked, capsys):
     timed = [job.settings.is_checked for job in played.jobs if not job.settings.code_only and job.cell == CELLS[3]]
     assert timed == [False, False, True, True], "a program's outputs are checked once on each side"
     assert not any(job.settings.is_checked for job in played.jobs if job.settings.code_only)
-    first = [("base", "compile", model) for model in "012345"] + [("new", "compile", model) for model in "01"]
-    assert played.turns[:8] == first, "two workers wait for the other sides, until a cell is decided"
+    assert played.turns[:8] == [(side, "compile", model) for model in "0123" for side in ("base", "new")]
     for model in "35":
         assert played.of(model, "compile") == ["base", "new"]
         assert played.of(model, "time")[:4] == ["new", "base", "base", "new"]
@@ -324,19 +323,20 @@ def test_cells_that_began_go_on_before_others_begin(checked):
     assert report.counts == {"regressed": 2, "unchanged": 2}
 
 
-def test_a_model_is_tuned_once_on_a_side_and_once_on_the_other(checked, monkeypatch):
+@pytest.mark.parametrize("config", [Config(), Config(template="max_autotune")])
+def test_both_sides_begin_at_once_but_for_one_that_tunes_long(checked, monkeypatch, config):
     played = Played(slower={"model0": 1.2})
     monkeypatch.setattr(played, "stage_of", lambda _: Stage.COMPILE)
     check = checked(played, acting=ACTING, workers=4, count=1)
-    other = replace(CELLS[0], config=Config(template="cudagraphs"))
-    check.cells = [CELLS[0], other, CELLS[1]]
+    first, other = replace(CELLS[0], config=config), replace(CELLS[0], config=Config(template="cudagraphs"))
+    check.cells = [first, other, CELLS[1]]
     check.run()
     began = [(job.server, job.cell) for job in played.jobs]
-    # Nobody knows yet what the model's other config would take.
-    assert began[:2] == [("base", CELLS[0]), ("base", CELLS[1])]
+    assert began[:2] == [("base", first), ("new", first) if config == Config() else ("base", CELLS[1])]
     for side in ("base", "new"):
-        assert began.index((side, CELLS[0])) < began.index((side, other))
-    assert began.index(("new", CELLS[0])) > 1, "it takes what base has chosen"
+        assert began.index((side, first)) < began.index((side, other)), (
+            "it takes what the model's first config has chosen"
+        )
 
 
 def test_what_cannot_end_in_time_waits_for_what_is_open(checked, monkeypatch):
