@@ -376,6 +376,8 @@ def judged_otherwise(status: str | None, found: float | None) -> bool:
     return theirs is not None and status not in NOT_APPLICABLE and theirs is not (status == Status.PASS)
 
 
+#: The key of a measurement's details with the answers that Inductor found by timing to whether a matrix product is padded.
+PADDING = "padding"
 #: The key of a measurement's details with the measured sizes (`MeasuredSize`); the cell's own size comes first.
 SIZES = "sizes"
 

@@ -46,7 +46,7 @@ from collector.measure.timing import (
     settle,
     timed_s,
 )
-from collector.measure.tuning import file_name, recorded, shared_where_asked
+from collector.measure.tuning import file_name, padding, recorded, shared_where_asked
 from collector.measure.tuning import watch as watch_tuning
 from collector.own_models import USER, described, own_model
 from collector.process.outcome import Outcome, gaps, merged, union_length
@@ -57,6 +57,7 @@ from collector.vocabulary import (
     CHECKED_ELSEWHERE,
     INPUT_BATCH,
     OWN_BATCH,
+    PADDING,
     SIZES,
     Cell,
     Measurement,
@@ -411,6 +412,8 @@ class _Run:
         if code:
             self.outcome.code, self.measurement.code_id = code.to_json(), code.code_id
             self.evidence.take_lines(code)
+            if padded := padding():
+                self.details[PADDING] = padded
 
     def _look_into_memory(self, subject: Subject, compiled: Callable[[], Any]) -> None:
         """Record the tensors saved for the backward pass, and on a GPU the memory alive at the peak; errors fail no cell."""

@@ -194,6 +194,18 @@ def file_name(cell: Cell) -> str:
     return ".".join(re.sub(r"[^\w-]+", "_", word) for word in words)
 
 
+def padding() -> dict[str, bool]:
+    """Return whether each matrix product is padded, of those about which a process with these caches decided by timing.
+
+    The keys are hashes of Inductor's own, as a census has them in its questions.
+    """
+    try:
+        known = _read(_operations_file()).get("cache", {}).items()
+        return {short_hash(key): answer for key, answer in known if isinstance(answer, bool)}
+    except _DAMAGE:
+        return {}
+
+
 def shared_where_asked(cell: Cell, folder: str) -> SharedTuning | None:
     """Return the shared results for a cell in `folder`, or None if `folder` is "" (`Settings.shared_tuning`)."""
     return SharedTuning(Path(folder), cell) if folder else None

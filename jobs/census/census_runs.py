@@ -31,7 +31,7 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.templates import resolve_config
 from collector.usage_errors import ConfigError
-from collector.vocabulary import Cell, Measurement, Status
+from collector.vocabulary import PADDING, Cell, Measurement, Status
 from jobs.builds.overlay import Wheel
 from jobs.census.census_pool import Answers, CachedPool, CensusPlace
 from jobs.output.terminal import tell
@@ -194,6 +194,13 @@ def other_answers(questions: Sequence[Mapping[str, Any]], source: str) -> Iterat
         yield {key: (answer != (key in chosen), source) for key, answer in asked.items()}
 
 
+def recorded_answers(measurement: Measurement, source: str) -> Answers:
+    """Return the answers that a measurement on a GPU recorded, with `source` as where they are from; empty if it has none."""
+    found = measurement.details.get(PADDING)
+    items = found.items() if isinstance(found, dict) else ()
+    return {str(key): (answer, source) for key, answer in items if isinstance(answer, bool)}
+
+
 def census_header(environment: Mapping[str, Any], names: RunNames, requested: RequestedOptions) -> RunHeader:
     """Return the header of a census's bundle. Its trigger is `CENSUS`, its testbed is the device that the code is for."""
     header = make_header(environment, replace(names, trigger=CENSUS), requested)
@@ -251,15 +258,13 @@ class CensusMemory:
         kept = [cell for cell in plan.cells if cell not in nights]
         return replace(plan, cells=kept, left_out=[*plan.left_out, *lines])
 
-    def learn(
-        self, night: str, corrected: Iterable[CensusCell], equal: Iterable[str], differing: Iterable[str]
-    ) -> None:
-        """Store the results of a comparison with a night: the answers of corrected cells, and equal and differing `cell_id`s."""
-        for one in corrected:
-            answers = {question["key"]: (bool(question["answer"]), night) for question in one.questions}
-            self.answers[one.cell.cell_id] = answers
-        for cell_id in equal:
-            self.differing.pop(cell_id, None)
+    def learn(self, night: str, equal: Iterable[CensusCell], differing: Iterable[str]) -> None:
+        """Store the results of a comparison with a night: the night's answers in cells that are equal, and which cells differ."""
+        for one in equal:
+            if any(question["source"] == night for question in one.questions):
+                answers = {question["key"]: (bool(question["answer"]), night) for question in one.questions}
+                self.answers[one.cell.cell_id] = answers
+            self.differing.pop(one.cell.cell_id, None)
         self.differing |= dict.fromkeys(differing, night)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_output(self.path, json.dumps({"answers": self.answers, "differing": self.differing}, indent=1) + "\n")
@@ -297,6 +302,15 @@ class CodeTruth:
         """The number of threads that torch had in these runs; None if it is not recorded."""
         counts = [data.get("torch_threads") for run in self.runs for data in run.environments.values()]
         return next((count for count in counts if isinstance(count, int)), None)
+
+    @property
+    def answers(self) -> dict[str, Answers]:
+        """The answers that these runs recorded to the questions of their cells, by `cell_id`; of several runs the first one's."""
+        found: dict[str, Answers] = {}
+        for item in (item for run in self.runs for item in run.measurements):
+            if item.code_id and (answers := recorded_answers(item, self.name)):
+                found.setdefault(item.cell.cell_id, answers)
+        return found
 
     def codes(self, environment: Mapping[str, Any]) -> dict[str, set[str]]:
         """Return, by `cell_id`, the codes of the runs whose software is the same as in this environment."""
@@ -377,6 +391,8 @@ def _software(environment: Mapping[str, Any]) -> tuple[Any, ...]:
     return (*(environment.get(key) for key in _SOFTWARE), "" if source.startswith("0 files") else source)
 
 
+#: The source of answers that the earlier measurement of a cell recorded.
+_EARLIER = "the earlier measurement"
 #: Of the cells whose code the census would generate, one in so many is compiled instead.
 _COMPILED = 10
 
@@ -392,6 +408,7 @@ def unchanged_cells(
     beside = _environments(testbed, settings)
     environments: dict[str, dict[str, Any]] = {}
     asked = []
+    recorded: dict[str, Answers] = {}
     for cell in cells:
         one = known.get(cell.cell_id)
         if one is None or one.measurement is None:
@@ -401,12 +418,14 @@ def unchanged_cells(
         if (environment := next(alike, None)) is None:
             continue
         environments[cell.cell_id] = environment
+        if answers := recorded_answers(one.measurement, _EARLIER):
+            recorded[cell.cell_id] = answers
         if one.says_same:
             yield _carried(cell, one, environment, "its files say the same")
         else:
             asked.append(cell)
     asked = [cell for number, cell in enumerate(asked) if number % _COMPILED]
-    for outcome in _generated(asked, testbed, settings):
+    for outcome in _generated(asked, recorded, testbed, settings):
         cell = outcome.measurement.cell
         if CensusCell(outcome.measurement).is_known:
             one, environment = known[cell.cell_id], environments[cell.cell_id]
@@ -426,8 +445,13 @@ def _environments(testbed: Testbed, settings: Settings) -> list[dict[str, Any]]:
     return [beside] if skips in beside else [beside, beside | {skips: "1"}]
 
 
-def _generated(cells: Sequence[Cell], testbed: Testbed, settings: Settings) -> Iterator[Outcome]:
-    """Yield the outcome of the census for each cell; if no census can be taken, print a line and stop."""
+def _generated(
+    cells: Sequence[Cell], recorded: dict[str, Answers], testbed: Testbed, settings: Settings
+) -> Iterator[Outcome]:
+    """Yield the outcome of the census for each cell; if no census can be taken, print a line and stop.
+
+    `recorded` are the answers of an earlier night by `cell_id`.
+    """
     word = device_word(testbed.device, testbed.environment.get("gpu"))
     if not cells or not word:
         return
@@ -439,10 +463,11 @@ def _generated(cells: Sequence[Cell], testbed: Testbed, settings: Settings) -> I
     tell(f"census: the code of {len(cells)} cells, before they are measured")
     try:
         with CachedPool(place, settings) as pool:
-            found = list(pool.find(cells, memory.answers))
+            answers: dict[str, Answers] = {**memory.answers, **recorded}
+            found = list(pool.find(cells, answers))
             yield from found
             there = {outcome.measurement.cell.cell_id for outcome in found}
-            yield from pool.generate([cell for cell in cells if cell.cell_id not in there], memory.answers)
+            yield from pool.generate([cell for cell in cells if cell.cell_id not in there], answers)
     except CensusError as error:
         tell(f"no census: {error}")
 

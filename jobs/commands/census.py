@@ -165,19 +165,20 @@ def _plan(place: CensusPlace, selection: Selection, configs: tuple[str, ...], tr
 
 def _take(run: CensusRun, memory: CensusMemory, agreement: Agreement | None, out: Console, as_json: bool) -> None:
     """Generate every cell and show it; then generate the cells that differ again, under other answers."""
-    equal: list[str] = []
-    for count, one in enumerate(run.take(memory.answers), start=1):
+    equal: list[CensusCell] = []
+    answers = memory.answers | (agreement.truth.answers if agreement else {})
+    for count, one in enumerate(run.take(answers), start=1):
         word = agreement.took(one) if agreement else ""
-        equal += [one.cell.cell_id] if word == EQUAL else []
+        equal += [one] if word == EQUAL else []
         _show(one, f"[{count}/{len(run.cells)}]", word, out, as_json)
     if agreement is None:
         return
-    corrected, night = [], agreement.truth.name
+    night = agreement.truth.name
     for one in run.correct(agreement.differing, night, agreement.codes):
         agreement.correct(one)
-        corrected.append(one)
+        equal.append(one)
         _show(one, "", f"{EQUAL} under other answers", out, as_json)
-    memory.learn(night, corrected, [*equal, *(one.cell.cell_id for one in corrected)], agreement.differing)
+    memory.learn(night, equal, agreement.differing)
 
 
 def _show(one: CensusCell, number: str, word: str, out: Console, as_json: bool) -> None:

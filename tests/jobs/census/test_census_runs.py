@@ -15,13 +15,14 @@ from tests.factories import cell, header, passing, write_bundle
 def test_answers_and_differing_cells_are_read_back(tmp_path):
     place = CensusPlace("H100", cache=tmp_path / "cache")
     memory = CensusMemory.read(place, "2.13.0")
-    questions = [{"kind": "pad_mm", "key": "a", "answer": False, "source": "assumed"}]
-    memory.learn("night-1", [taken("bert", "c0de", questions=questions)], ["equal"], [cell("gpt2").cell_id])
+    asked = {"kind": "pad_mm", "key": "a", "answer": False}
+    equal = [taken(name, "c0de", questions=[asked | {"source": by}]) for name, by in (("bert", "night-1"), ("t5", ""))]
+    memory.learn("night-1", equal, [cell("gpt2").cell_id])
     again = CensusMemory.read(place, "2.13.0")
     assert again.answers == {cell("bert").cell_id: {"a": (False, "night-1")}}
     assert again.differing == {cell("gpt2").cell_id: "night-1"}
     assert not CensusMemory.read(place, "2.12.0").answers
-    again.learn("night-2", [], [cell("gpt2").cell_id], [])
+    again.learn("night-2", [taken("gpt2", "beef")], [])
     assert not CensusMemory.read(place, "2.13.0").differing
     (path,) = (tmp_path / "cache").glob("H100-torch-2.13.0.json")
     path.write_text("[]")
@@ -35,6 +36,7 @@ TESTBED = {"device": "cuda", "gpu": "NVIDIA H200"}
 @pytest.fixture
 def bundle(tmp_path):
     measured = [passing(cell("bert"), code_id="c0de"), passing(cell("gpt2"), code_id="beef"), passing(cell("t5"))]
+    measured[0].details["padding"], measured[1].details["padding"] = {"a": True, "b": "no answer"}, ["a"]
     return write_bundle(tmp_path / "runs", header("n-1", testbed=TESTBED), measured, environment=SOFTWARE)
 
 
@@ -63,6 +65,7 @@ def test_cells_are_counted_by_how_they_agree(bundle):
 
 def test_code_of_the_same_software_alone_is_compared(bundle, tmp_path):
     truth = read_truth(str(bundle), "no.db")
+    assert truth.answers == {cell("bert").cell_id: {"a": (True, truth.name)}}
     other = taken("bert", "c0de", environment={**SOFTWARE, "triton": "3.8.0"})
     assert Agreement(truth).took(other) == "not in the night"
     # A commit that changes no file is the installed torch.
