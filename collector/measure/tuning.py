@@ -88,7 +88,7 @@ class SharedTuning:
             keep_choices(CachingAutotuner, self._laid, self._choosing_for)
             from torch._inductor.fx_passes import pad_mm
 
-            pad_mm.should_pad = self._one_by_one(pad_mm.should_pad)
+            self._decide_one_by_one(pad_mm)
 
     def _install(self, source: str, file: Path) -> None:
         """Write the shared choice for a kernel, if there is one, to the file in which Inductor looks for it.
@@ -126,23 +126,42 @@ class SharedTuning:
                     _add_kernel(known["kernels"], kernel_id(source.read_text()), _without_binary(choice))
                     _write(self._file, known)
 
-    def _one_by_one(self, should_pad: Callable[..., bool]) -> Callable[..., bool]:
-        """Wrap Inductor's decision whether to pad a matrix, which it makes by timing, as `_choosing_for` wraps a choice."""
+    def _decide_one_by_one(self, pad_mm: Any) -> None:
+        """Wrap Inductor's decision whether to pad a matrix, which it makes by timing, as `_choosing_for` wraps a choice.
+
+        Other processes wait only while this one decides about a product that it does not know.
+        """
+        should_pad, look_up = pad_mm.should_pad, pad_mm.get_cached_should_pad
+        unknown: list[str] = []
+        others_wait = ExitStack()
+
+        def looked_up(key: str) -> Any:
+            answer = look_up(key)
+            if answer is None:
+                unknown.append(key)
+                with suppress(*_DAMAGE):
+                    others_wait.enter_context(self._locked())
+                    _lay_operations(self._read()["operations"])
+                    answer = look_up(key)
+            return answer
 
         @functools.wraps(should_pad)
-        def decided(*args: Any, **kwargs: Any) -> bool:
-            with ExitStack() as stack:
-                with suppress(*_DAMAGE):
-                    stack.enter_context(self._locked())
-                    _lay_operations(self._read()["operations"])
+        def decided(*args: Any, **kwargs: Any) -> Any:
+            unknown.clear()
+            with others_wait:
                 answer = should_pad(*args, **kwargs)
-                with suppress(*_DAMAGE):
-                    known = self._read()
-                    if _add(known["operations"], _read(_operations_file()).get("cache", {})):
-                        _write(self._file, known)
+                if unknown:
+                    with suppress(*_DAMAGE):
+                        self._tell_operations()
                 return answer
 
-        return decided
+        pad_mm.get_cached_should_pad, pad_mm.should_pad = _choosing(looked_up), decided
+
+    def _tell_operations(self) -> int:
+        known = self._read()
+        if new := _add(known["operations"], _read(_operations_file()).get("cache", {})):
+            _write(self._file, known)
+        return new
 
     def keep(self) -> dict[str, Any]:
         """Add this process's new results to the shared ones; return counts for the details, or why nothing was kept."""
@@ -288,7 +307,7 @@ def keep_choices(
         return tune(self, launcher, *args, **kwargs)
 
     autotuner.benchmark_all_configs, autotuner.coordinate_descent_tuning = benchmarked, tuned
-    autotuner.autotune_to_one_config = chose
+    autotuner.autotune_to_one_config = _choosing(chose)  # the wait for another process is tuning, too
 
 
 def _candidates_hash(kernel: Any) -> str | None:

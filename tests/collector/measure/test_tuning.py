@@ -198,18 +198,20 @@ def test_of_two_that_tune_at_once_the_second_takes_what_the_first_chooses(proces
                 tune(best.config.num_warps)
 
         def should_pad():
-            found = {"pad": warps == 4} | CacheBase().get_local_cache()
-            CacheBase().update_local_cache(found)
-            return found["pad"]
+            if (known := pad_mm.get_cached_should_pad("pad")) is None:
+                CacheBase().update_local_cache({"pad": (known := warps == 4)})
+            return known
 
         monkeypatch.setattr(triton_heuristics, "CachingAutotuner", Autotuner)
         monkeypatch.setattr(pad_mm, "should_pad", should_pad)
+        monkeypatch.setattr(pad_mm, "get_cached_should_pad", lambda key: CacheBase().get_local_cache().get(key))
         process(number)
-        tuner, pads = Autotuner(), pad_mm.should_pad
+        tuner, pads, look_up = Autotuner(), pad_mm.should_pad, pad_mm.get_cached_should_pad
         tuner.filename = PyCodeCache.write(SOURCE)[1]
 
         def go_on():
             monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / f"cache{number}"))
+            monkeypatch.setattr(pad_mm, "get_cached_should_pad", look_up)
             CacheBase.get_local_cache_path.cache_clear()
             tuner.autotune_to_one_config()
             return looked_up()["num_warps"], pads()
