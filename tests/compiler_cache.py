@@ -1,6 +1,5 @@
 """A C++ compiler that compiles nothing twice: `python compiler_cache.py COMPILER FOLDER WORDS...`, with its results in FOLDER.
 
-Each process that compiles for a CPU asks the compiler six times for the same, which takes as long as the import of torch.
 What is made of a source depends on its text and the words but for the folders of source and result; headers do not change.
 """
 

@@ -1,8 +1,7 @@
 """What every test runs in: an environment of the suite's own, and generated inputs that are the same every time.
 
 No test sees the user's configuration of pip, uv or git, the locale, the time zone, HOME or variables of torch. It is set
-while pytest starts, before it looks for tests; the workers of pytest-xdist and the programs that tests start inherit it.
-
+before pytest looks for tests, and its workers and the programs that tests start inherit it.
 `HYPOTHESIS_PROFILE=explore pytest` draws new inputs; what that finds becomes an `@example`.
 """
 

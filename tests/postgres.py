@@ -1,7 +1,6 @@
 """A throw-away PostgreSQL server for one test session, and an empty, migrated database of it for a test.
 
-It listens on a socket in a temporary folder only and writes nothing to disk that it need not: what it holds is gone with
-the session. It is stopped at the end, and by the kernel where the session is killed.
+It listens on a socket in a temporary folder only. It is stopped at the end, and by the kernel where the session is killed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Programs of this project run by processes that are forked from one that has imported them: `ask` and `serve`.
 
-A forked process saves the second of imports that a new interpreter takes. It has the words, the folder, the environment and
-the standard streams that it is given, and its end is that of an interpreter, but for the deletion of all modules.
+A forked process saves the second of imports that a new interpreter takes; its end is an interpreter's, but modules stay.
 """
 
 from __future__ import annotations

@@ -8,18 +8,8 @@ from urllib.parse import quote
 import pytest
 import torch
 
+from collector import masking
 from collector.failures import reason_of
-from collector.masking import (
-    ending,
-    excerpt,
-    hidden_variables,
-    is_recorded,
-    mask,
-    mask_fingerprint,
-    mask_own,
-    may_tell_secret,
-    shorten,
-)
 from collector.process.cell_process import hide_paths
 from collector.vocabulary import Failure, Measurement, Stage, Status
 from tests.collector.processes import ROOT, cell
@@ -37,10 +27,10 @@ PACKAGES = sysconfig.get_path("purelib")
     ],
 )
 def test_a_secret_or_unknown_variable_is_not_recorded(name):
-    assert is_recorded("TORCHINDUCTOR_MAX_AUTOTUNE")
-    assert not is_recorded(name)
-    assert hidden_variables({f"env.{name}": "1", "torch": "2.13"}) == (name,)
-    assert mask_fingerprint({f"env.{name}": "1", "torch": "2.13"}) == {"torch": "2.13"}
+    assert masking.is_recorded("TORCHINDUCTOR_MAX_AUTOTUNE")
+    assert not masking.is_recorded(name)
+    assert masking.hidden_variables({f"env.{name}": "1", "torch": "2.13"}) == (name,)
+    assert masking.mask_fingerprint({f"env.{name}": "1", "torch": "2.13"}) == {"torch": "2.13"}
 
 
 @pytest.mark.parametrize(
@@ -55,8 +45,8 @@ def test_a_secret_or_unknown_variable_is_not_recorded(name):
     ],
 )
 def test_an_address_is_told_without_its_user_and_password(text, told):
-    assert mask(text) == told
-    assert mask({"a": [{text: text}]}) == {"a": [{told: told}]}
+    assert masking.mask(text) == told
+    assert masking.mask({"a": [{text: text}]}) == {"a": [{told: told}]}
     assert "SECRET" not in told
 
 
@@ -77,9 +67,9 @@ def test_an_address_is_told_without_its_user_and_password(text, told):
     ],
 )
 def test_a_token_or_a_password_is_masked_wherever_it_stands(text):
-    assert "SECRET" not in mask(text)
-    assert mask(mask(text)) == mask(text)
-    assert may_tell_secret(text)
+    assert "SECRET" not in masking.mask(text)
+    assert masking.mask(masking.mask(text)) == masking.mask(text)
+    assert masking.may_tell_secret(text)
 
 
 @pytest.mark.parametrize(
@@ -96,22 +86,22 @@ def test_a_token_or_a_password_is_masked_wherever_it_stands(text):
     ],
 )
 def test_words_that_only_resemble_secrets_stay_as_they_are(text):
-    assert mask(text) == text
+    assert masking.mask(text) == text
 
 
 def test_a_value_is_masked_by_its_name_in_a_structure_or_the_environment():
-    assert mask_fingerprint({"performance.api_key": "SECRET", "torch": "2"})["performance.api_key"] == "***"
+    assert masking.mask_fingerprint({"performance.api_key": "SECRET", "torch": "2"})["performance.api_key"] == "***"
     named = {"api_key": "SECRET", "key": "kept", "n": {"password": None}}
-    assert mask(named) == named | {"api_key": "***"}
+    assert masking.mask(named) == named | {"api_key": "***"}
     environ = {"REGISTRY_PASSWORD": "hunter2-x", "USE_TOKEN": "true", "CACHE_AUTH": "inductor", "SSH_KEY": "/root/id"}
-    told = mask_own({"a": ["said hunter2-x, true, inductor, /root/id"]}, environ)
+    told = masking.mask_own({"a": ["said hunter2-x, true, inductor, /root/id"]}, environ)
     assert told == {"a": ["said ***, true, inductor, /root/id"]}
 
 
 @pytest.mark.parametrize("spell", [repr, json.dumps, quote, lambda value: quote(value, safe=""), str])
 def test_a_secret_is_masked_however_it_is_spelled(spell):
     secret = """it's\\a"pw/9+9=é"""
-    told = mask_own(f"said {spell(secret)}, and more", {"DB_PASSWORD": secret})
+    told = masking.mask_own(f"said {spell(secret)}, and more", {"DB_PASSWORD": secret})
     assert re.fullmatch(r"""said ['"]?\*\*\*['"]?, and more""", told)
 
 
@@ -119,14 +109,14 @@ def test_a_secret_is_masked_however_it_is_spelled(spell):
 @pytest.mark.parametrize("length", range(100, 120))
 def test_the_end_of_a_log_begins_with_no_end_of_a_secret(secret, length, monkeypatch):
     monkeypatch.setenv("DB_PASSWORD", secret)
-    told = ending(100 * f"{secret}\n".encode(), length)
+    told = masking.ending(100 * f"{secret}\n".encode(), length)
     assert set(told) == {"*", "\n"}, told
-    assert ending(f"said {secret}".encode(), length) == "said ***", "nothing was cut"
+    assert masking.ending(f"said {secret}".encode(), length) == "said ***", "nothing was cut"
 
 
 def test_a_text_is_masked_before_it_is_cut(monkeypatch):
     monkeypatch.setenv("DB_PASSWORD", "Tr0ub4dor-and-3")
-    assert excerpt("said Tr0ub4dor-and-3", 12) == "said ***"
+    assert masking.excerpt("said Tr0ub4dor-and-3", 12) == "said ***"
     assert reason_of(ValueError(f"{290 * 'a'} Tr0ub4dor-and-3")) == f"ValueError: {290 * 'a'} ***"
 
 
@@ -144,7 +134,7 @@ def test_a_text_is_masked_before_it_is_cut(monkeypatch):
     ],
 )
 def test_a_path_starts_at_its_package(text, expected):
-    assert shorten(text) == expected
+    assert masking.shorten(text) == expected
 
 
 def test_nothing_of_this_machine_is_left_in_a_measurement():

@@ -1,9 +1,7 @@
 """A Ray cluster of nodes on this machine: `python ray_cluster.py NODE... < words`.
 
-A node is a JSON object: `env_vars`, and other arguments of Ray's `Cluster.add_node`.
-
-Prints its address. On the word `kill` the last node is killed as if its machine had died, on the end of standard input all
-is ended: nothing is left when the test that started it is killed.
+A node is a JSON object: `env_vars`, and other arguments of Ray's `Cluster.add_node`. Prints its address. The word `kill` kills
+the last node; the end of standard input ends all.
 """
 
 from __future__ import annotations

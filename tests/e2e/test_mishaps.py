@@ -1,8 +1,6 @@
 """What happens to anybody: a signal, two commands at once, a torch or a GPU that is not there, a folder that cannot be written.
 
-Real processes; each says one line and leaves nothing behind. Elsewhere: a full disk (`tests/chaos/test_faults.py`), a model
-that prints without end or leaves children behind (`tests/collector/zoo/test_faulty.py`), kills (`test_resume.py`), a
-Python that is too old (`tests/scripts/test_bootstrap.py`).
+Real processes; each says one line and leaves nothing behind.
 """
 
 from __future__ import annotations

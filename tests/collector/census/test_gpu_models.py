@@ -10,19 +10,6 @@ from torch._inductor.runtime import benchmarking
 
 from collector.census import gpu_models
 from collector.census.generating import _Moving
-from collector.census.gpu_models import (
-    ASSUMED,
-    GPU_MODELS,
-    PAD_MM,
-    TIMING,
-    CensusError,
-    Questions,
-    assume_padding,
-    build_runtime,
-    find_gpu,
-    find_private,
-    replace_private,
-)
 from collector.usage_errors import ConfigError
 from collector.vocabulary import short_hash
 
@@ -36,7 +23,8 @@ THIN = "((torch.Size([14, 16800, 64]), (1, 1, 1), torch.bfloat16), (torch.Size([
 
 
 @pytest.mark.parametrize(
-    ("known", "answer", "source"), [({short_hash(WIDE): (False, "night-1")}, False, "night-1"), ({}, True, ASSUMED)]
+    ("known", "answer", "source"),
+    [({short_hash(WIDE): (False, "night-1")}, False, "night-1"), ({}, True, gpu_models.ASSUMED)],
 )
 def test_an_answer_is_known_or_assumed_and_a_timing_is_refused(monkeypatch, known, answer, source):
     # What `attach` replaces is put back.
@@ -44,37 +32,39 @@ def test_an_answer_is_known_or_assumed_and_a_timing_is_refused(monkeypatch, know
     for kind in (benchmarking.Benchmarker, benchmarking.TritonBenchmarker, benchmarking.InductorBenchmarker):
         for name in vars(kind).keys() & {"benchmark", "benchmark_gpu", "benchmark_cpu"}:
             monkeypatch.setattr(kind, name, vars(kind)[name])
-    questions = Questions(known).attach()
+    questions = gpu_models.Questions(known).attach()
     assert {pad_mm.get_cached_should_pad(WIDE) for _ in range(2)} == {answer}
     (question,) = questions.asked.values()
-    assert (question.kind, question.answer, question.source) == (PAD_MM, answer, source)
+    assert (question.kind, question.answer, question.source) == (gpu_models.PAD_MM, answer, source)
     with pytest.raises(RuntimeError, match="times nothing"):
         benchmarking.benchmarker.benchmark_gpu(lambda: None)
-    assert TIMING in questions.asked
+    assert gpu_models.TIMING in questions.asked
 
 
 @pytest.mark.parametrize(
     ("key", "answer"), [(WIDE, True), (SINGLE, False), (BATCHES, True), (THIN, False), (ROWS, False), ("?", False)]
 )
 def test_the_assumption_depends_on_the_product_alone(key, answer):
-    assert assume_padding(key) is answer
+    assert gpu_models.assume_padding(key) is answer
 
 
 def test_a_gpu_has_a_word_and_a_missing_name_of_torch_is_one_line():
-    assert {find_gpu(name).name for name in ("h100", "H100", "NVIDIA H100 80GB HBM3")} == {GPU_MODELS["H100"].name}
+    assert {gpu_models.find_gpu(name).name for name in ("h100", "H100", "NVIDIA H100 80GB HBM3")} == {
+        gpu_models.GPU_MODELS["H100"].name
+    }
     with pytest.raises(ConfigError, match=r"no device 'H10': did you mean H100"):
-        find_gpu("H10")
+        gpu_models.find_gpu("H10")
     for path in ("torch:no_such_name", "torch.no_such_module:name", "torch:Tensor.no.such"):
-        with pytest.raises(CensusError) as caught:
-            find_private(path)
+        with pytest.raises(gpu_models.CensusError) as caught:
+            gpu_models.find_private(path)
         assert str(caught.value).startswith(f"torch {torch.__version__} has no {path.replace(':', '.')}")
         assert "\n" not in str(caught.value)
-    with pytest.raises(CensusError):
-        replace_private("torch:no_such_name", 1)
+    with pytest.raises(gpu_models.CensusError):
+        gpu_models.replace_private("torch:no_such_name", 1)
     assert not hasattr(torch, "no_such_name")
 
 
-H100, A100 = GPU_MODELS["H100"], GPU_MODELS["A100"]
+H100, A100 = gpu_models.GPU_MODELS["H100"], gpu_models.GPU_MODELS["A100"]
 
 
 def test_a_runtime_is_built_once_for_each_gpu_or_it_is_said_why_not(tmp_path, monkeypatch):
@@ -91,28 +81,28 @@ def test_a_runtime_is_built_once_for_each_gpu_or_it_is_said_why_not(tmp_path, mo
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CC", raising=False)
-    first = build_runtime(H100, tmp_path / "cache")
-    assert build_runtime(H100, tmp_path / "cache") == first
-    assert build_runtime(A100, tmp_path / "cache") != first
+    first = gpu_models.build_runtime(H100, tmp_path / "cache")
+    assert gpu_models.build_runtime(H100, tmp_path / "cache") == first
+    assert gpu_models.build_runtime(A100, tmp_path / "cache") != first
     calls = (tmp_path / "calls").read_text().splitlines()
     assert len(calls) == 2
     assert '-DGPU_NAME="NVIDIA H100 80GB HBM3"' in calls[0]
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # who finds another user's library loads none of it
-        assert build_runtime(H100, tmp_path / "cache") == first
+        assert gpu_models.build_runtime(H100, tmp_path / "cache") == first
     assert len((tmp_path / "calls").read_text().splitlines()) == 3
     (tmp_path / "include" / "cuda_runtime_api.h").write_text("/* another CUDA */")
-    assert build_runtime(H100, tmp_path / "cache") != first
+    assert gpu_models.build_runtime(H100, tmp_path / "cache") != first
 
     def said(words):
-        with pytest.raises(CensusError, match=words):
-            build_runtime(H100, tmp_path / "refused")
+        with pytest.raises(gpu_models.CensusError, match=words):
+            gpu_models.build_runtime(H100, tmp_path / "refused")
 
     (tmp_path / "refuse").touch()
     said("does not compile the runtime of a census: bad source")
     assert not list((tmp_path / "refused").iterdir())
-    with pytest.raises(CensusError, match="cannot be written: Not a directory: "):
-        build_runtime(H100, tmp_path / "calls" / "cache")
+    with pytest.raises(gpu_models.CensusError, match="cannot be written: Not a directory: "):
+        gpu_models.build_runtime(H100, tmp_path / "calls" / "cache")
     with monkeypatch.context() as patch:
         patch.setattr(gpu_models, "_header_folders", lambda: iter(()))
         said("needs torch's wheel for CUDA")

@@ -6,7 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from types import ModuleType
+from types import SimpleNamespace
 
 from torch._inductor import config
 from torch._inductor.async_compile import AsyncCompile
@@ -46,25 +46,21 @@ def test_a_cell_assembles_with_the_ptxas_of_its_workers(monkeypatch, tmp_path):
 def test_candidates_are_compiled_one_by_one_while_the_main_thread_waits(monkeypatch, tmp_path):
     main_thread, go, ends, at_once = MainThread(), threading.Event(), [], []
 
-    class AlgorithmSelectorCache:
-        def make_precompile_fn(self, choices):
-            precompile = partial(go.wait, 10)
-            precompile.precompile_key = "a key"
-            return precompile
+    def compile_one(_):
+        at_once.append(1)
+        time.sleep(0.05)
+        ends.append(len(at_once))
+        at_once.pop()
 
-    class TritonTemplateCaller:
-        def precompile(self):
-            at_once.append(1)
-            time.sleep(0.05)
-            ends.append(len(at_once))
-            at_once.pop()
-
-    module = ModuleType("torch._inductor.select_algorithm")
-    vars(module).update(AlgorithmSelectorCache=AlgorithmSelectorCache, TritonTemplateCaller=TritonTemplateCaller)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    precompile = partial(go.wait, 10)
+    precompile.precompile_key = "a key"
+    cache = type("AlgorithmSelectorCache", (), {"make_precompile_fn": lambda *_: precompile})
+    caller = type("TritonTemplateCaller", (), {"precompile": compile_one})
+    module = SimpleNamespace(AlgorithmSelectorCache=cache, TritonTemplateCaller=caller)
+    monkeypatch.setitem(sys.modules, "torch._inductor.select_algorithm", module)
     compile_candidates_beside(main_thread)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "candidates"))
-    candidate, awaited = TritonTemplateCaller(), AlgorithmSelectorCache().make_precompile_fn([])
+    candidate, awaited = caller(), cache().make_precompile_fn([])
     assert others_in(tmp_path / "candidates") == 0
     (tmp_path / "candidates" / f"{os.getpid()}.user").rename(tmp_path / "candidates" / "1.user")
     assert others_in(tmp_path / "candidates") == 1

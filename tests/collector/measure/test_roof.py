@@ -4,16 +4,8 @@ import pytest
 import torch
 
 from collector.code import DEFINITION, KERNEL, Call, Code, Graph, Kernel, TensorLayout
+from collector.measure import roof
 from collector.measure.generated_code import CodeLog
-from collector.measure.roof import (
-    Ceilings,
-    Work,
-    compare_with_ideal,
-    expected_calls,
-    kernel_work,
-    library_work,
-    measure_ceilings,
-)
 from collector.measure.timing import DeviceEvent, device_events, record
 
 ADD, SUM, GRAPH = "a" * 16, "b" * 16, "c" * 16
@@ -40,7 +32,7 @@ def get_args():
 }  # fmt: skip
 CODE = Code("d" * 16, (Graph(GRAPH, (Kernel("triton_add_0", ADD), Kernel("triton_sum_1", SUM))),))
 #: 1e9 bytes and 1e12 operations a second.
-SLOW = Ceilings(1e9, {"float32": 1e12})
+SLOW = roof.Ceilings(1e9, {"float32": 1e12})
 
 
 def tensor(*size, dtype="float16"):
@@ -50,7 +42,7 @@ def tensor(*size, dtype="float16"):
 def test_each_kernel_is_compared_with_its_ideal():
     names = ("gemm", "triton_add_0", "radix_sort", "triton_sum_1", "gemm", "splitk_reduce")
     events = [DeviceEvent(name, 20_000_000) for name in names] * 2
-    found = compare_with_ideal(events, 2, expected_calls(CODE, TEXTS), SLOW)
+    found = roof.compare_with_ideal(events, 2, roof.expected_calls(CODE, TEXTS), SLOW)
     kernels = {kernel.name: kernel for kernel in found.kernels}
     add = kernels["triton_add_0"]
     # In and out, and of the table no more than what is gathered: 3 x 4 MB at 1 GB/s.
@@ -60,10 +52,12 @@ def test_each_kernel_is_compared_with_its_ideal():
     assert (kernels["addmm [500, 1000] [1000, 500] [500, 1000]"].ms, found.known) == pytest.approx((40, 100 / 120))
     assert kernels["sort [1000, 1000]"].ideal_ms is None, "torch has no formula for it"
     assert found.share == pytest.approx((8 + 12 + 0.008 + 10) / 100)
-    assert compare_with_ideal(events[:3], 1, expected_calls(CODE, TEXTS), SLOW).share is None, "two thirds are known"
+    assert roof.compare_with_ideal(events[:3], 1, roof.expected_calls(CODE, TEXTS), SLOW).share is None, (
+        "two thirds are known"
+    )
     assert [row[0] for row in found.to_json()["kernels"]] == [one.name for one in found.kernels if one.ideal_ms]
     events = [DeviceEvent(name, 30_000_000) for name in ("Memcpy DtoD (Device -> Device)", "triton_add_0")]
-    found = compare_with_ideal(events, 1, expected_calls(CODE, TEXTS), SLOW)
+    found = roof.compare_with_ideal(events, 1, roof.expected_calls(CODE, TEXTS), SLOW)
     assert (found.known, found.share) == pytest.approx((1, (30 + 12) / 60)), "a copy of the driver is at the roof"
 
 
@@ -85,7 +79,7 @@ IMAGE, WEIGHT, HEAD = tensor(1, 4, 8, 8), tensor(4, 1, 3, 3), tensor(1, 1, 16, 8
     ],
 )
 def test_the_work_of_a_library_is_that_of_torchs_formulas(name, arguments, keywords, out, work):
-    assert library_work(Call(name, "", arguments, keywords, out)) == (work and Work(*work, "float16"))
+    assert roof.library_work(Call(name, "", arguments, keywords, out)) == (work and roof.Work(*work, "float16"))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +92,9 @@ def test_the_work_of_a_library_is_that_of_torchs_formulas(name, arguments, keywo
 )
 def test_a_template_has_the_operations_of_its_product(name, signature, sizes, operations):
     text = f"\ndef KERNEL_NAME({signature}, out_ptr0):\n    acc += tl.dot(a, b)\n"
-    found = kernel_work(Call(f"triton_tem_fused_{name}_0", ADD, (*(tensor(*size) for size in sizes), 4, 1, 1)), text)
+    found = roof.kernel_work(
+        Call(f"triton_tem_fused_{name}_0", ADD, (*(tensor(*size) for size in sizes), 4, 1, 1)), text
+    )
     assert (found.operations if found else None) == operations
 
 
@@ -123,9 +119,9 @@ def test_a_plain_copy_and_product_are_near_the_roof(function, least, shape, cuda
             program(x)
         code, texts = log.take()
         profiler = record(lambda: program(x), 3, "cuda")
-    expected = expected_calls(code, texts)
-    ceilings = measure_ceilings("cuda", ["bfloat16"])
-    found = compare_with_ideal(device_events(profiler), 3, expected, ceilings)
+    expected = roof.expected_calls(code, texts)
+    ceilings = roof.measure_ceilings("cuda", ["bfloat16"])
+    found = roof.compare_with_ideal(device_events(profiler), 3, expected, ceilings)
     told = f"{ceilings.to_json()} {[(one.name, one.launches, one.ms, one.ideal_ms) for one in found.kernels]}"
     print(f"share {found.share} {told}")  # noqa: T201
     assert 300 < ceilings.bytes_per_s / 1e9 < 20_000 and 50 < ceilings.operations_per_s["bfloat16"] / 1e12 < 5_000

@@ -189,13 +189,13 @@ def test_of_two_that_tune_at_once_the_second_takes_what_the_first_chooses(proces
         class Autotuner:
             launchers, save_cache_hook = [Launcher(4), Launcher(8)], AutotuneCache("four").save
             coordinate_descent_tuning = None
+            filename = property(lambda _: PyCodeCache.write(SOURCE)[1])
 
             def benchmark_all_configs(self):
                 return {Launcher(warps): 0.5}
 
             def autotune_to_one_config(self):
-                (best,) = self.benchmark_all_configs()
-                tune(best.config.num_warps)
+                tune(*(best.config.num_warps for best in self.benchmark_all_configs()))
 
         def should_pad():
             if (known := pad_mm.get_cached_should_pad("pad")) is None:
@@ -206,14 +206,13 @@ def test_of_two_that_tune_at_once_the_second_takes_what_the_first_chooses(proces
         monkeypatch.setattr(pad_mm, "should_pad", should_pad)
         monkeypatch.setattr(pad_mm, "get_cached_should_pad", lambda key: CacheBase().get_local_cache().get(key))
         process(number)
-        tuner, pads, look_up = Autotuner(), pad_mm.should_pad, pad_mm.get_cached_should_pad
-        tuner.filename = PyCodeCache.write(SOURCE)[1]
+        pads, look_up = pad_mm.should_pad, pad_mm.get_cached_should_pad
 
         def go_on():
             monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / f"cache{number}"))
             monkeypatch.setattr(pad_mm, "get_cached_should_pad", look_up)
             CacheBase.get_local_cache_path.cache_clear()
-            tuner.autotune_to_one_config()
+            Autotuner().autotune_to_one_config()
             return looked_up()["num_warps"], pads()
 
         return go_on

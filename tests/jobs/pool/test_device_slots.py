@@ -14,25 +14,12 @@ import pytest
 
 from collector.machine.environment import WORKERS_VARIABLE
 from jobs.pool import device_slots
-from jobs.pool.device_slots import (
-    FOLDER_VARIABLE,
-    HELD_VARIABLE,
-    Gpu,
-    divide_cores,
-    holder_of,
-    holding_for,
-    holding_slots,
-    list_gpus,
-    make_slots,
-    most_workers,
-    off_quiet_cores,
-)
 from jobs.pool.gpu_scheduler import DeviceSlot
 from tests.command_line import ROOT
 
 GIB = 1 << 30
 CORES = sorted(os.sched_getaffinity(0))
-ONE = Gpu(0, "GPU-aaaa-1", 80 * GIB, None)
+ONE = device_slots.Gpu(0, "GPU-aaaa-1", 80 * GIB, None)
 
 #: Eight cores on two nodes, with hyper-threads next to each other as `make_slots` orders them: n and n + 4.
 THREADED = [0, 4, 1, 5, 2, 6, 3, 7]
@@ -49,8 +36,8 @@ NODES = {0: [0, 1, 4, 5], 1: [2, 3, 6, 7]}
     ],
 )
 def test_cores_go_to_the_gpus_of_their_node(nodes, expected):
-    assert divide_cores(THREADED, nodes, NODES) == expected
-    assert divide_cores([0, 2], [1, 0], NODES) == [[2], [0]]  # only cores that this process may use
+    assert device_slots.divide_cores(THREADED, nodes, NODES) == expected
+    assert device_slots.divide_cores([0, 2], [1, 0], NODES) == [[2], [0]]  # only cores that this process may use
 
 
 def play_driver(folder, patch, text, code=0):
@@ -81,7 +68,9 @@ def test_the_driver_lists_gpus_and_the_variable_chooses(text, code, variable, in
         monkeypatch.setenv("PATH", str(tmp_path))
     else:
         play_driver(tmp_path, monkeypatch, text, code)
-    assert [gpu.index for gpu in list_gpus({} if variable is None else {"CUDA_VISIBLE_DEVICES": variable})] == indexes
+    assert [
+        gpu.index for gpu in device_slots.list_gpus({} if variable is None else {"CUDA_VISIBLE_DEVICES": variable})
+    ] == indexes
 
 
 @pytest.fixture
@@ -116,12 +105,14 @@ def host(tmp_path, monkeypatch):
 )
 def test_as_many_workers_as_cores_and_memory_allow(cores, free_bytes, gigabytes, gpus, expected, host):
     host(gigabytes=gigabytes)
-    assert most_workers(Gpu(0, "GPU-1", free_bytes, None), list(range(cores)), gpus) == expected
+    assert (
+        device_slots.most_workers(device_slots.Gpu(0, "GPU-1", free_bytes, None), list(range(cores)), gpus) == expected
+    )
 
 
 def test_a_gpus_workers_have_a_core_each_and_the_last_is_kept_free(host):
     host([(first, first + 8) for first in range(8)], cores=16)
-    (slot,) = make_slots([ONE], None, "fork")
+    (slot,) = device_slots.make_slots([ONE], None, "fork")
     assert list(slot.quiet_cores) == [7, 15]
     assert sorted(slot.cores) == [[core] for core in range(15) if core != 7]
     assert slot.variables[WORKERS_VARIABLE] == "14"
@@ -138,16 +129,16 @@ def test_a_gpus_workers_have_a_core_each_and_the_last_is_kept_free(host):
 )
 def test_a_given_number_is_taken_and_a_core_kept_free_if_one_is_left(cores, workers, each, quiet, host):
     host(cores=cores)
-    (slot,) = make_slots([ONE], workers, "fork")
+    (slot,) = device_slots.make_slots([ONE], workers, "fork")
     assert [part and len(part) for part in slot.cores] == each
     assert list(slot.quiet_cores) == quiet
 
 
 def test_whoever_hands_out_the_device_leaves_its_quiet_cores_alone():
-    with off_quiet_cores([DeviceSlot([CORES[:1]], quiet_cores=CORES[-1:])]):
+    with device_slots.off_quiet_cores([DeviceSlot([CORES[:1]], quiet_cores=CORES[-1:])]):
         assert os.sched_getaffinity(0) == set(CORES[:-1] or CORES)
     assert os.sched_getaffinity(0) == set(CORES)
-    with off_quiet_cores([DeviceSlot([CORES], quiet_cores=CORES)]):
+    with device_slots.off_quiet_cores([DeviceSlot([CORES], quiet_cores=CORES)]):
         assert os.sched_getaffinity(0) == set(CORES), "where there is no other it stays"
 
 
@@ -167,14 +158,14 @@ except KeyboardInterrupt:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(device_slots.FOLDER_VARIABLE, str(tmp_path))
     return tmp_path
 
 
 @contextmanager
 def another(**environ):
     """Another run; it holds the processor unless it has to wait."""
-    mine = {name: value for name, value in os.environ.items() if name != HELD_VARIABLE}
+    mine = {name: value for name, value in os.environ.items() if name != device_slots.HELD_VARIABLE}
     command, variables = [sys.executable, "-c", HOLD], {**mine, "PYTHONPATH": str(ROOT), **environ}
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, env=variables, text=True, **pipes) as run:
@@ -195,18 +186,21 @@ def test_a_second_run_waits_and_goes_on_once_the_first_was_killed():
             ended = time.monotonic()
             assert second.stdout.readline() == "holds\n"
             assert time.monotonic() - ended < 5
-            assert holder_of("cpu").pid == second.pid
+            assert device_slots.holder_of("cpu").pid == second.pid
 
 
 def test_a_child_uses_what_its_parent_holds():
-    with holding_slots([GPU]), another() as other:
+    with device_slots.holding_slots([GPU]), another() as other:
         assert other.stdout.readline() == "holds\n", "devices do not wait for each other"
-    with holding_slots([CPU, GPU]):
-        with holding_for("cpu", None), another(**{HELD_VARIABLE: os.environ[HELD_VARIABLE]}) as child:
+    with device_slots.holding_slots([CPU, GPU]):
+        with (
+            device_slots.holding_for("cpu", None),
+            another(**{device_slots.HELD_VARIABLE: os.environ[device_slots.HELD_VARIABLE]}) as child,
+        ):
             assert child.stdout.readline() == "holds\n"
-        assert holder_of("cpu").pid == os.getpid()
-    assert HELD_VARIABLE not in os.environ
-    assert holder_of("cpu") is holder_of("GPU-5e1d0cf9") is None
+        assert device_slots.holder_of("cpu").pid == os.getpid()
+    assert device_slots.HELD_VARIABLE not in os.environ
+    assert device_slots.holder_of("cpu") is device_slots.holder_of("GPU-5e1d0cf9") is None
 
 
 @pytest.mark.parametrize("trick", [os.symlink, os.link, lambda _, lock: os.mkfifo(lock)], ids=["link", "name", "fifo"])
@@ -214,7 +208,7 @@ def test_nothing_is_written_through_a_trick(folder, trick):
     victim, lock = folder / "victim", folder / "inductor-watch-cpu.lock"
     victim.write_text("mine")
     trick(victim, lock)
-    with holding_for("cpu", None), another() as second:
+    with device_slots.holding_for("cpu", None), another() as second:
         assert "waiting" in second.stderr.readline()  # in a folder of this user's own
         second.send_signal(signal.SIGINT)
         assert second.wait(10) == 130, "a wait can be interrupted"
@@ -230,11 +224,11 @@ def test_a_lock_that_was_removed_while_it_was_waited_for_is_made_again(folder):
             assert second.stdout.readline() == "holds\n"
             first.kill()
             first.wait()
-            assert holder_of("cpu").pid == second.pid
+            assert device_slots.holder_of("cpu").pid == second.pid
 
 
 def test_where_no_lock_can_be_made_the_run_goes_on_with_a_warning(folder, monkeypatch, capsys):
-    monkeypatch.setenv(FOLDER_VARIABLE, str(folder / "nowhere"))
-    with holding_for("cpu", None):
+    monkeypatch.setenv(device_slots.FOLDER_VARIABLE, str(folder / "nowhere"))
+    with device_slots.holding_for("cpu", None):
         assert "another run at once would spoil the times" in capsys.readouterr().err
     assert device_slots._held == {}
