@@ -217,8 +217,7 @@ def test_of_two_that_tune_at_once_the_second_takes_what_the_first_chooses(proces
 
         return go_on
 
-    one, two = start(1, 4), start(2, 8)
-    assert (one(), two()) == ((4, True), (4, True))
+    assert [go_on() for go_on in [start(1, 4), start(2, 8)]] == [(4, True), (4, True)]
 
 
 def test_a_file_of_another_make_costs_the_sharing_and_not_the_measurement(process, kept, monkeypatch):
