@@ -117,8 +117,9 @@ class SharedTuning:
             with suppress(*_DAMAGE):
                 stack.enter_context(self._locked())
                 by_candidates = self._read()["kernels"].get(kernel_id(source.read_text()), {})
-                if (entry := by_candidates.get(str(_candidates_hash(kernel)))) and _in_cache(source) not in self._laid:
-                    self._laid[_in_cache(source)] = dict(entry["chosen"])
+                candidates, laid = str(_candidates_hash(kernel)), self._laid.get(_in_cache(source), {})
+                if candidates in by_candidates and laid.get("configs_hash") != candidates:
+                    self._laid[_in_cache(source)] = dict(by_candidates[candidates]["chosen"])
             yield
             with suppress(*_DAMAGE):
                 if (file := _choice_file(_in_cache(source))) and (choice := _read(file)):
@@ -135,15 +136,17 @@ class SharedTuning:
         unknown: list[str] = []
         others_wait = ExitStack()
 
+        @_choosing  # the wait for another process is tuning, too
+        def learn(key: str) -> Any:
+            unknown.append(key)
+            with suppress(*_DAMAGE):
+                others_wait.enter_context(self._locked())
+                _lay_operations(self._read()["operations"])
+            return look_up(key)
+
         def looked_up(key: str) -> Any:
             answer = look_up(key)
-            if answer is None:
-                unknown.append(key)
-                with suppress(*_DAMAGE):
-                    others_wait.enter_context(self._locked())
-                    _lay_operations(self._read()["operations"])
-                    answer = look_up(key)
-            return answer
+            return learn(key) if answer is None else answer
 
         @functools.wraps(should_pad)
         def decided(*args: Any, **kwargs: Any) -> Any:
@@ -155,7 +158,7 @@ class SharedTuning:
                         self._tell_operations()
                 return answer
 
-        pad_mm.get_cached_should_pad, pad_mm.should_pad = _choosing(looked_up), decided
+        pad_mm.get_cached_should_pad, pad_mm.should_pad = looked_up, decided
 
     def _tell_operations(self) -> int:
         known = self._read()
