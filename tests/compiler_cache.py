@@ -1,7 +1,4 @@
-"""A C++ compiler that compiles nothing twice: `python compiler_cache.py COMPILER FOLDER WORDS...`, with its results in FOLDER.
-
-What is made of a source depends on its text and the words but for the folders of source and result; headers do not change.
-"""
+"""A C++ compiler that compiles nothing twice: `python compiler_cache.py COMPILER FOLDER WORDS...`, with its results in FOLDER."""
 
 import hashlib
 import os

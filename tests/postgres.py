@@ -1,7 +1,4 @@
-"""A throw-away PostgreSQL server for one test session, and an empty, migrated database of it for a test.
-
-It listens on a socket in a temporary folder only. It is stopped at the end, and by the kernel where the session is killed.
-"""
+"""A throw-away PostgreSQL server for one test session, and an empty, migrated database of it for a test."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Programs of this project run by processes that are forked from one that has imported them: `ask` and `serve`.
-
-A forked process saves the second of imports that a new interpreter takes; its end is an interpreter's, but modules stay.
-"""
+"""Programs of this project run by processes that are forked from one that has imported them: `ask` and `serve`."""
 
 from __future__ import annotations
 

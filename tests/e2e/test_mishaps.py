@@ -1,7 +1,4 @@
-"""What happens to anybody: a signal, two commands at once, a torch or a GPU that is not there, a folder that cannot be written.
-
-Real processes; each says one line and leaves nothing behind.
-"""
+"""What happens to anybody: a signal, two commands at once, a torch, a GPU or a folder that is not there. One line is said."""
 
 from __future__ import annotations
 

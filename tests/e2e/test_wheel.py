@@ -1,7 +1,4 @@
-"""A built wheel works outside a checkout: it has all files that the program reads.
-
-Its environment has the libraries of the suite's, so that nothing is downloaded, but not the checkout.
-"""
+"""A built wheel works outside a checkout: it has all files that the program reads."""
 
 from __future__ import annotations
 

@@ -21,6 +21,22 @@ class Net(nn.Module):
         return self.two(torch.relu(self.norm(self.one(x) + self.again(x))))
 
 
+class Halves(Net):
+    """Keeps what its first call makes, and is compiled in two graphs."""
+
+    scale = None
+
+    def forward(self, x):
+        self.scale = torch.full((32,), 2.0) if self.scale is None else self.scale
+        x = self.again(x * self.scale)[:, :32]
+        torch._dynamo.graph_break()
+        return super().forward(x)
+
+
+def net_in_two(batch_size):
+    return Halves(), (torch.randn(batch_size, 32),)
+
+
 def net(batch_size):
     return Net(), (torch.randn(batch_size, 32),)
 

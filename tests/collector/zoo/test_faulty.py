@@ -1,7 +1,4 @@
-"""Models that go wrong, each in its own way, in one run of the pool: every one ends in its own status, and the run goes on.
-
-On a GPU: `make gpu`.
-"""
+"""Models that go wrong, each in its own way, in one run of the pool: every one ends in its own status, and the run goes on."""
 
 import tempfile
 from dataclasses import dataclass

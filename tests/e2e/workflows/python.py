@@ -1,8 +1,7 @@
 """The `python3` of a test's host: everything is installed already, and measuring may be played instead of done.
 
-`bootstrap.py` is really run; it finds an environment that it would have made, and its note that nothing is to be
-installed. With PLAYED=1 the verbs that measure write synthetic bundles (tests/e2e/workflows/played.py). The command line runs
-in a process of the server that PROGRAM_SERVER names.
+`bootstrap.py` is really run and finds its environment. With PLAYED=1 the verbs that measure write synthetic bundles
+(tests/e2e/workflows/played.py). The command line runs in a process of the server that PROGRAM_SERVER names.
 """
 
 from __future__ import annotations

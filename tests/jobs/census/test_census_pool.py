@@ -60,7 +60,7 @@ def test_the_code_is_that_of_a_measurement(pool):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "one",
-    [cell(phase="training"), cell(config="triton+dynamic"), cell(config="freezing"), cell(dtype="amp")],
+    [cell("net_in_two", phase="training"), cell(config="triton+dynamic"), cell(config="freezing"), cell(dtype="amp")],
     ids=lambda one: f"{one.phase} {one.dtype} {one.config.name}",
 )
 def test_other_forms_have_the_code_of_a_measurement(pool, one):
