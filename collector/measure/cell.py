@@ -37,6 +37,8 @@ from collector.measure.generated_code import CodeLog
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
 from collector.measure.roof import ROOM_BYTES
 from collector.measure.timing import (
+    Pass,
+    Profile,
     Samples,
     counted,
     drift,
@@ -437,12 +439,11 @@ class _Run:
         self._enter(Stage.TIMING)
         watcher = Watcher(self.device.uuid())
         gc.collect()
-        profilers: dict[str, Any] = {}
+        passes: dict[str, Pass] = {}
         probe = None
         if self.on_accelerator:
             with self._holding("device", self._calls_need()):
-                timing.warm_up(self.cell.device)
-            with self._holding("device", self._calls_need()):
+                self.evidence.count_instructions(compiled)
                 probe = self.device.idle_probe(self.host.idle_ms)
                 if probe is None:
                     self.details["no_idle_probe"] = (
@@ -458,7 +459,7 @@ class _Run:
         self._take_samples(*(form.ms for form in samples))
         self.evidence.returned_ms = median(samples[1].returned_ms)
         if self.on_accelerator and not compare_sizes:
-            profilers = self._profile(calls, probe, watcher)
+            passes = self._profile(calls, probe, watcher)
         if not self.on_accelerator:
             # On a CPU the profiler counts memory, so this comes after the samples.
             self._peak("eager_peak_bytes", subject, subject.eager)
@@ -469,8 +470,8 @@ class _Run:
         if compare_sizes:
             compare_sizes()
             if self.on_accelerator:
-                profilers = self._profile(calls, probe, watcher)
-        self.evidence.take_profiles(profilers)
+                passes = self._profile(calls, probe, watcher)
+        self.evidence.take_profiles(passes)
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
         self.evidence.take_busy_shares()
 
@@ -523,29 +524,32 @@ class _Run:
 
     def _profile(
         self, calls: Mapping[str, Callable[[], Any]], probe: IdleProbe | None, watcher: Watcher
-    ) -> dict[str, Any]:
+    ) -> dict[str, Pass]:
         """Profile both forms while no other cell uses the device, and return the quieter pass of each.
 
-        Other cells go on compiling: a late launch by a busy host does not change a kernel's duration.
+        Other cells go on compiling: a late launch by a busy host does not change a kernel's duration. The profiler starts and
+        stops outside of the hold, which takes it as long as the calls.
         """
         self._enter(Stage.PROFILE)
         self.evidence.expect_calls()
         needs = self._calls_need()
-        with self._holding("profile", None if needs is None else needs + ROOM_BYTES):
+        with (
+            Profile(self.cell.device) as profiled,
+            self._holding("profile", None if needs is None else needs + ROOM_BYTES),
+        ):
             before_ms = probe.wait() if probe else None
             with garbage_collection_off():
-                self.evidence.count_instructions(calls["compiled"])
-                count, device = self.settings.profile_calls, self.cell.device
-                passes = [
-                    {name: timing.record(call, count, device) for name, call in calls.items()} for _ in range(_PASSES)
-                ]
+                for call in [*calls.values()] * _PASSES:
+                    profiled.record(call, self.settings.profile_calls)
             if probe:
                 profile_ms = {"before_profile_ms": before_ms, "after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
                 self.details["idle_probe"] |= profile_ms
             self.evidence.measure_ceilings()
-            # Last, since it heats the GPU, and with garbage collection, since it makes thousands of calls.
-            self.evidence.take_energy(calls["compiled"], watcher)
-        return {name: timing.quieter([made[name] for made in passes], count) for name in calls}
+        if self.settings.energy:
+            with self._holding("profile", needs):
+                self.evidence.take_energy(calls["compiled"], watcher)
+        passes = profiled.passes()
+        return {name: timing.quieter(passes[place :: len(calls)]) for place, name in enumerate(calls)}
 
     def _compare_sizes(self, compiled: Callable[[], Any], effective: Effective, sizes: TwoSizes) -> None:
         """Measure a marked program at the second size, and compare it with static programs at both sizes."""

@@ -20,7 +20,7 @@ from collector.measure.energy import NoEnergyError, joules_of
 from collector.measure.generated_code import kernel_lines, saved_operators
 from collector.measure.host_time import host_time
 from collector.measure.program import Subject
-from collector.measure.timing import device_events
+from collector.measure.timing import Pass, device_events
 from collector.metrics import LAUNCH_BOUND_BELOW
 from collector.process.outcome import Outcome
 from collector.settings import Settings
@@ -118,42 +118,40 @@ class Evidence:
                 self.cell.device, (one.work.dtype for one in self.expected if one.work)
             )
 
-    def take_roof(self, profiler: Any) -> None:
+    def take_roof(self, made: Pass) -> None:
         """Compare the kernels of a profile with their ideal times, if the ceilings are known."""
         if self.ceilings is None:
             return
-        found = roof.compare_with_ideal(
-            device_events(profiler), self.settings.profile_calls, self.expected, self.ceilings
-        )
+        found = roof.compare_with_ideal(device_events(made), made.calls, self.expected, self.ceilings)
         self.details["roof"] = self.ceilings.to_json() | found.to_json()
         if found.share is None:
             self.details["no_roof"] = f"the work is known of {found.known:.0%} of the device time only"
         else:
             self.metrics["roof_share"] = found.share
 
-    def take_profiles(self, profilers: Mapping[str, Any]) -> None:
+    def take_profiles(self, passes: Mapping[str, Pass]) -> None:
         """Record the device times of both forms, and of the compiled form host time, roof and use of cudagraphs."""
-        calls = self.settings.profile_calls
-        for name, profiler in profilers.items():
-            if (found := timing.device_time(profiler, calls)) is not None:
+        for name, made in passes.items():
+            if (found := timing.device_time(made)) is not None:
                 self.metrics[f"{name}_kernel_ms"] = found.busy_ms
                 self.details[f"{name}_kernels"] = found.kernels
             else:
                 self.details["no_device_time"] = f"torch's profiler saw no work on {self.cell.device}"
-        if profilers and not self.device.shows_waits:
+        compiled = passes.get("compiled")
+        if passes and not self.device.shows_waits:
             self.details["no_host_parts"] = f"it is not known what waits for {self.cell.device}"
-        elif "compiled" in profilers:
+        elif compiled:
             with self.absent_where_failing("host_parts"):
-                self.take_host_time(profilers["compiled"])
-        if "compiled" in profilers:
+                self.take_host_time(compiled)
+        if compiled:
             with self.absent_where_failing("roof"):
-                self.take_roof(profilers["compiled"])
-        if self.asks_for_graphs and "compiled" in profilers:
-            self.take_graph_use(timing.graph_use(profilers["compiled"], calls))
+                self.take_roof(compiled)
+        if self.asks_for_graphs and compiled:
+            self.take_graph_use(timing.graph_use(compiled))
 
-    def take_host_time(self, profiler: Any) -> None:
+    def take_host_time(self, made: Pass) -> None:
         """Record the host's time of a call, from the samples, and its parts, by their shares in the profile."""
-        spent = host_time(timing.host_spans(profiler))
+        spent = host_time(timing.host_spans(made))
         if spent is None:
             return
         if spent.waited_us > _MOST_WAITING * (spent.us + spent.waited_us):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch.profiler import profile, record_function, supported_activities
@@ -186,6 +186,11 @@ def _is_precise(samples: Sequence[float], wanted: float) -> bool:
 _KEPT = 24
 #: The name of an event in which the allocator hands memory out.
 _MEMORY = "[memory]"
+#: The beginning of the name of the event around a pass; the number of the pass follows.
+_AROUND = "## inductor-watch pass"
+#: Seconds at both ends of a pass without work, so that what ran in it is known although the clocks of host and device may differ
+#: by some microseconds.
+_APART_S = 2e-4
 #: The endings of the functions that launch a graph, in CUDA's runtime and in its driver.
 _GRAPH_LAUNCH = ("GraphLaunch", "GraphLaunch_ptsz")
 
@@ -218,6 +223,14 @@ class GraphUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Pass:
+    """The profiler's events of some calls, one after the other, on the host and on the device."""
+
+    events: list[Any]
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceEvent:
     """A kernel or a copy that ran on the device: its whole name and its duration."""
 
@@ -225,68 +238,98 @@ class DeviceEvent:
     duration_ns: int
 
 
-def warm_up(device: str) -> None:
-    """Start and stop the profiler once, since its first start in a process takes longer than the calls."""
-    kind = device_named(device)
-    with _profiler():
-        torch.zeros(1, device=kind.torch_name)
-        kind.synchronize()
+class Profile:
+    """A profile of several passes, a context. Only `record` needs a quiet machine: the profiler starts before and is read later.
+
+    A profile makes every later call of its process slower.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._finish = device_named(device).synchronize
+        self._profiler = profile(activities=supported_activities(), acc_events=False)
+        self._calls: list[int] = []
+
+    def __enter__(self) -> Self:
+        self._profiler.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._profiler.__exit__(*error)
+
+    def record(self, call: Call, calls: int) -> None:
+        """Record a pass of `calls` calls, each from an idle device to an idle device."""
+        self._finish()
+        with record_function(f"{_AROUND} {len(self._calls)}"):
+            time.sleep(_APART_S)
+            for _ in range(calls):
+                with record_function(CALL):
+                    call()
+                self._finish()
+            time.sleep(_APART_S)
+        self._calls.append(calls)
+
+    def passes(self) -> list[Pass]:
+        """Return the recorded passes, once the profile has ended."""
+        # Building the tree of profiler.events() takes seconds for a large model.
+        raw = list(self._profiler.profiler.kineto_results.events()) if self._profiler.profiler else []
+        spans = {event.name(): event for event in raw if event.name().startswith(_AROUND) and not _on_device(event)}
+        made = []
+        for number, calls in enumerate(self._calls):
+            span = spans.get(f"{_AROUND} {number}")
+            begin, end = (span.start_ns(), span.start_ns() + span.duration_ns()) if span else (0, 0)
+            made.append(Pass([event for event in raw if begin < event.start_ns() < end], calls))
+        return made
 
 
-def record(call: Callable[[], Any], calls: int, device: str) -> profile:
-    """Profile `calls` calls on an accelerator. Read the returned profiler later, when the machine need not be quiet."""
-    finish = device_named(device).synchronize
-    finish()
-    with _profiler() as profiler:
-        for _ in range(calls):
-            with record_function(CALL):
-                call()
-            finish()
-    return profiler
+def record(call: Call, calls: int, device: str) -> Pass:
+    """Return a pass of `calls` calls of a profile of its own."""
+    with Profile(device) as profiled:
+        profiled.record(call, calls)
+    return profiled.passes()[0]
 
 
-def host_spans(profiler: profile) -> list[Span]:
-    """Return the profiler's events on the host, without memory events."""
+def host_spans(made: Pass) -> list[Span]:
+    """Return a pass's events on the host, without memory events."""
     return [
         Span(event.name(), event.device_resource_id(), event.start_ns(), event.start_ns() + event.duration_ns())
-        for event in _raw_events(profiler)
+        for event in made.events
         if not _on_device(event) and event.name() != _MEMORY
     ]
 
 
-def device_time(profiler: profile, calls: int) -> DeviceTime | None:
-    """Return the device-busy time of one of `calls` calls and its kernels; None if the profiler saw no device activity."""
-    events = _work(_raw_events(profiler))
+def device_time(made: Pass) -> DeviceTime | None:
+    """Return the device-busy time of one call of a pass, and its kernels; None if the profiler saw no device activity."""
+    events = _work(made.events)
     if not events:
         return None
     # Counted from the first event, since a float cannot hold nanoseconds since 1970 exactly.
     origin = min(event.start_ns() for event in events)
     spans = sorted((float(event.start_ns() - origin), float(event.duration_ns())) for event in events)
-    return DeviceTime(busy_ms(spans, calls), _table(events, calls))
+    return DeviceTime(busy_ms(spans, made.calls), _table(events, made.calls))
 
 
-def device_events(profiler: profile) -> list[DeviceEvent]:
+def device_events(made: Pass) -> list[DeviceEvent]:
     """Return the kernels and copies that ran on the device, in the order of their starts."""
-    events = sorted(_work(_raw_events(profiler)), key=lambda event: event.start_ns())
+    events = sorted(_work(made.events), key=lambda event: event.start_ns())
     return [DeviceEvent(event.name(), event.duration_ns()) for event in events]
 
 
-def quieter(passes: Sequence[profile], calls: int) -> profile:
+def quieter(passes: Sequence[Pass]) -> Pass:
     """Return the pass with the shortest device time of a call; the first pass if the profiler saw no device activity."""
 
-    def busy(one: profile) -> float:
-        found = device_time(one, calls)
+    def busy(one: Pass) -> float:
+        found = device_time(one)
         return found.busy_ms if found else math.inf
 
     return min(passes, key=busy)
 
 
-def graph_use(profiler: profile, calls: int) -> GraphUse | None:
-    """Return the part of one of `calls` calls that ran in CUDA graphs; None if the profiler saw no device activity.
+def graph_use(made: Pass) -> GraphUse | None:
+    """Return the part of one call of a pass that ran in CUDA graphs; None if the profiler saw no device activity.
 
     CUPTI gives the kernels of a graph the correlation id of the graph's launch.
     """
-    raw = _raw_events(profiler)
+    raw, calls = made.events, made.calls
     launches = [
         event.correlation_id() for event in raw if event.name().endswith(_GRAPH_LAUNCH) and not _on_device(event)
     ]
@@ -297,11 +340,6 @@ def graph_use(profiler: profile, calls: int) -> GraphUse | None:
     outside = [event for event in work if event.correlation_id() not in known]
     inside_ns = total_ns - sum(event.duration_ns() for event in outside)
     return GraphUse(len(launches) / calls, inside_ns / total_ns, len(outside) / calls, _table(outside, calls))
-
-
-def _raw_events(profiler: profile) -> list[Any]:
-    # Building the tree of profiler.events() takes seconds for a large model.
-    return list(profiler.profiler.kineto_results.events()) if profiler.profiler else []
 
 
 def _work(raw: list[Any]) -> list[Any]:
@@ -322,10 +360,6 @@ def busy_ms(spans: Sequence[tuple[float, float]], calls: int) -> float:
     if rest:
         return union_length(ends) / 1e6 / calls
     return median(union_length(ends[at : at + each]) for at in range(0, len(ends), each)) / 1e6
-
-
-def _profiler() -> profile:
-    return profile(activities=supported_activities(), acc_events=False)
 
 
 def _annotation(event: Any) -> bool:

@@ -154,15 +154,15 @@ def test_on_a_gpu_host_time_is_what_a_call_takes_to_return(options):
             begin = time.perf_counter()
             program(x)
             took.append(1e6 * (time.perf_counter() - begin))
-        profiler = record(lambda: program(x), 5, "cuda")
+        made = record(lambda: program(x), 5, "cuda")
         again = host_time(host_spans(record(lambda: program(x), 5, "cuda")))
-    found = host_time(host_spans(profiler))
+    found = host_time(host_spans(made))
     assert {"guards", "inductor_wrapper", "launches"} <= found.parts.keys(), found
     assert 0.8 * sorted(took)[10] < found.us, (found, took)
     shares = [{name: us / one.us for name, us in one.parts.items()} for one in (found, again)]
     assert shares[1] == pytest.approx(shares[0], abs=0.1)
     assert sum(found.parts.values()) == pytest.approx(found.us, abs=0.01)
-    use = graph_use(profiler, 5)
+    use = graph_use(made)
     assert (use.launches, use.share > 0.5) == ((1, True) if options else (0, False)), "the marks are no kernels"
     # The input is copied to where the graph reads it.
     assert use.kernels_outside <= 1 if options else use.kernels_outside >= 20, use.outside

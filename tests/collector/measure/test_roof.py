@@ -118,10 +118,10 @@ def test_a_plain_copy_and_product_are_near_the_roof(function, least, shape, cuda
         for _ in range(4):
             program(x)
         code, texts = log.take()
-        profiler = record(lambda: program(x), 3, "cuda")
+        made = record(lambda: program(x), 3, "cuda")
     expected = roof.expected_calls(code, texts)
     ceilings = roof.measure_ceilings("cuda", ["bfloat16"])
-    found = roof.compare_with_ideal(device_events(profiler), 3, expected, ceilings)
+    found = roof.compare_with_ideal(device_events(made), 3, expected, ceilings)
     told = f"{ceilings.to_json()} {[(one.name, one.launches, one.ms, one.ideal_ms) for one in found.kernels]}"
     print(f"share {found.share} {told}")  # noqa: T201
     assert 300 < ceilings.bytes_per_s / 1e9 < 20_000 and 50 < ceilings.operations_per_s["bfloat16"] / 1e12 < 5_000

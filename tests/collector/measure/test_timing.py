@@ -9,7 +9,18 @@ import pytest
 import torch
 
 from collector.measure import timing
-from collector.measure.timing import busy_ms, drift, graph_use, interleaved, quieter, relative_half_width
+from collector.measure.timing import (
+    Pass,
+    Profile,
+    busy_ms,
+    device_time,
+    drift,
+    graph_use,
+    host_spans,
+    interleaved,
+    quieter,
+    relative_half_width,
+)
 
 
 @pytest.fixture
@@ -98,8 +109,8 @@ def calls_of(*lengths):
     return [(start + at, length * MS / 2) for start, length in pairs for at in (0, length * MS)]
 
 
-def profiled(*events):
-    """A profile of events: a name, a correlation, nanoseconds, and whether it is one of the GPU."""
+def made_of(*events, calls=1):
+    """A pass of events: a name, a correlation, nanoseconds, and whether it is one of the GPU."""
 
     def event(name, correlation, ns=0, on_gpu=True):
         device = torch.autograd.DeviceType.CUDA if on_gpu else torch.autograd.DeviceType.CPU
@@ -107,8 +118,7 @@ def profiled(*events):
         methods = {key: lambda value=value: value for key, value in facts.items()}
         return SimpleNamespace(is_user_annotation=lambda: name.startswith("## "), **methods)
 
-    made = [event(*facts) for facts in events]
-    return SimpleNamespace(profiler=SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: made)))
+    return Pass([event(*facts) for facts in events], calls)
 
 
 def test_the_quieter_pass_counts_and_the_usual_call_in_it():
@@ -118,9 +128,24 @@ def test_the_quieter_pass_counts_and_the_usual_call_in_it():
         ([*calls_of(2, 2), (300 * MS, MS)], 2, 2.5),  # other numbers of kernels
     ]:
         assert busy_ms(kernels, calls) == pytest.approx(ms)
-    long, short, empty = profiled(("gemm", 1, 900)), profiled(("gemm", 1, 300)), profiled()
-    assert quieter([long, short], 1) is quieter([short, long], 1) is short
-    assert quieter([empty, long], 1) is long
+    long, short, empty = made_of(("gemm", 1, 900)), made_of(("gemm", 1, 300)), made_of()
+    assert quieter([long, short]) is quieter([short, long]) is short
+    assert quieter([empty, long]) is long
+
+
+def test_the_passes_of_a_profile_have_their_own_events():
+    x = torch.ones(4)
+    with Profile("cpu") as profile:
+        for call in (x.sin, x.cos, x.sin):
+            profile.record(call, 2)
+        x.tan()
+    names = [[span.name for span in host_spans(one)] for one in profile.passes()]
+    assert [sorted(name for name in each if name.startswith("aten::")) for each in names] == [
+        ["aten::sin"] * 2,
+        ["aten::cos"] * 2,
+        ["aten::sin"] * 2,
+    ]
+    assert device_time(profile.passes()[0]) is None
 
 
 def test_what_no_graph_launched_is_told_by_name():
@@ -131,10 +156,10 @@ def test_what_no_graph_launched_is_told_by_name():
         ("index_put", 8, 200),
         ("## Call CompiledFxGraph", 9, 5000),
     ] * 2
-    found = graph_use(profiled(*two_calls), 2)
+    found = graph_use(made_of(*two_calls, calls=2))
     assert (found.launches, found.share, found.kernels_outside) == (1, 0.8, 1)
     assert found.outside == [("index_put", 1, 0.0002)]
     for name in ("cuLaunchKernelEx", "aten::cudaGraphLaunch_like"):
-        without = graph_use(profiled((name, 3, 0, False), ("gemm", 3, 500)), 1)
+        without = graph_use(made_of((name, 3, 0, False), ("gemm", 3, 500)))
         assert (without.launches, without.share, without.kernels_outside) == (0, 0.0, 1)
-    assert graph_use(profiled(("cuLaunchKernelEx", 3, 0, False)), 1) is None, "nothing ran on the device"
+    assert graph_use(made_of(("cuLaunchKernelEx", 3, 0, False))) is None, "nothing ran on the device"
