@@ -192,6 +192,7 @@ class Check:
         model = CostModel.of_history(read_history(self.storage.out))
         self._takes_s = lambda cell: model.estimate(cell).worker_s
         scheduler = scheduler_for(testbed, [], self.settings, {}, memory_of(model))
+        scheduler.keeps_slow_host = True  # device times decide, and a cell that is open has another round anyway
         pool, meter = Pool([scheduler], self.left_s, tell), meter_of(testbed)
         self._stack.enter_context(off_quiet_cores([testbed.slot]))
         self._stack.enter_context(self._launchers)

@@ -181,6 +181,8 @@ class GpuScheduler:
 
     #: Purposes for which all other cells are stopped; a benchmark tries other purposes.
     all_stand = _ALL_STAND
+    #: Whether measurements that a slow host alone disturbed are taken as they are.
+    keeps_slow_host = False
 
     def __init__(
         self,
@@ -238,7 +240,7 @@ class GpuScheduler:
         #: Cells that were disturbed: all other cells are stopped while they are measured again.
         self._in_quiet: set[Job] = set()
         #: One check for each server: the eager forms of two sides may differ.
-        self._disturbance: defaultdict[Server, DisturbanceCheck[Job]] = defaultdict(DisturbanceCheck)
+        self._disturbance = defaultdict[Server, DisturbanceCheck[Job]](lambda: DisturbanceCheck(self.keeps_slow_host))
         self._ran_beside_others: set[CellProcess] = set()
         self._servers = [server]
         #: Seconds for which the device was held, by purpose.

@@ -40,9 +40,11 @@ Job = TypeVar("Job")
 class DisturbanceCheck(Generic[Job]):
     """A check that compares each measurement of a device with the others of the run. A job measures a cell once.
 
-    `idle_ms` is the shortest probe so far (`collector.machine.yardstick`), 0 before the first.
+    `idle_ms` is the shortest probe so far (`collector.machine.yardstick`), 0 before the first. `keeps_slow_host`: measurements
+    that a slow host alone disturbed are taken as they are.
     """
 
+    keeps_slow_host: bool = False
     idle_ms: float = 0.0
     _fastest: dict[tuple[str, Group], tuple[float, Job]] = field(default_factory=dict)
     _repeated: set[Job] = field(default_factory=set)
@@ -52,8 +54,8 @@ class DisturbanceCheck(Generic[Job]):
     _slow_again: int = 0
 
     def eager_ms(self, cell: Cell) -> float:
-        """Return the shortest eager latency of the cell's model so far, in ms; 0 if there was none, and on a CPU."""
-        fastest = self._fastest.get(("eager_ms", _group(cell)))
+        """Return the shortest eager latency of the cell's model so far, in ms; 0 if there was none or it does not matter."""
+        fastest = None if self.keeps_slow_host else self._fastest.get(("eager_ms", _group(cell)))
         return fastest[0] if fastest else 0.0
 
     def may_be_repeated(self, job: Job) -> bool:
@@ -82,6 +84,8 @@ class DisturbanceCheck(Generic[Job]):
             measurement.details["disturbed"] = reason
             suspects = {job: reason}
         self._count(job, reason)
+        if self.keeps_slow_host:
+            suspects = {one: why for one, why in suspects.items() if why != _HOST_WAS_SLOW}
         again = [one for one in suspects if one not in self._repeated and not self.is_spared(one)]
         self._repeated.update(again)
         return again

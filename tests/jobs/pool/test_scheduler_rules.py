@@ -270,12 +270,14 @@ def test_what_a_later_cell_shows_to_be_disturbed_finds_its_program_too(first):
 
 
 @of_one_model
-def test_what_a_repeat_does_not_help_stays_as_it_is():
+@pytest.mark.parametrize(("keeps_slow_host", "repeats"), [(False, 4), (True, 0)])
+def test_what_a_repeat_does_not_help_stays_as_it_is(keeps_slow_host, repeats):
     slow = [Script(TIMED, found=[eager(3.0), eager(2.0)]) for _ in range(12)]
     world = World([Script(TIMED, found=[eager(1.0)]), *slow], device_slot(1))
+    world.scheduler.keeps_slow_host = keeps_slow_host
     outcomes = [outcome.measurement for outcome in world.run()]
-    assert sum("repeated" in one.details for one in outcomes) == 4
-    assert sum("disturbed" in one.details for one in outcomes) == 12 + 4
+    assert sum("repeated" in one.details for one in outcomes) == repeats
+    assert sum("disturbed" in one.details for one in outcomes) == 12 + repeats
     assert not world.scheduler._folder.exists()
 
 
