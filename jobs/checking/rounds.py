@@ -51,9 +51,9 @@ _SAMPLE = 4
 #: The fork servers import beside the census on a machine with at least so many cores. With fewer cores they would slow down the
 #: census, and may never be needed: they begin when the code of a cell differs.
 _ENOUGH_CORES = 8
-#: Answers after which the census ends if most of them say that the code differs: compiling both sides says as much, and measures,
-#: too.
-_FEW_ANSWERS = 8
+#: The census ends once so many more answers say that the code differs than say anything else: compiling both sides says as
+#: much, and measures, too.
+_LEAD = 4
 #: Seconds after the budget in which turns that are under way may still end.
 _GRACE_S = 30.0
 #: The time of both sides of a cell as a multiple of one side's: at once, or if the second one begins when the first has compiled.
@@ -272,7 +272,7 @@ class Check:
 
     def _is_most_other_code(self) -> bool:
         other = sum(answer.is_same is False for answer in self.answers.values())
-        return len(self.answers) >= _FEW_ANSWERS and 2 * other > len(self.answers)
+        return 2 * other - len(self.answers) >= _LEAD
 
     def _take_answer(self, answer: CodeAnswer) -> None:
         self.answers[answer.cell.cell_id] = answer

@@ -412,7 +412,7 @@ def test_the_first_cell_begins_before_the_census_has_answered(checked, monkeypat
 
 
 def test_the_census_ends_where_most_cells_have_other_code(checked, monkeypatch, capsys):
-    monkeypatch.setattr(rounds, "_FEW_ANSWERS", 3)
+    monkeypatch.setattr(rounds, "_LEAD", 1)
     names = [item.model for item in CELLS]
     played, census = Played(slower={"model1": 1.2}, other=names), PlayedCensus(other=names[1:])
     check = checked(played, census=census, count=5, compares_compiling=False)
