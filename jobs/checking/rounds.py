@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing, contextmanager, redirect_stdout, supp
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 from sqlalchemy import Engine
@@ -29,7 +30,7 @@ from collector.metrics import METRICS
 from collector.process.orphans import PREFIX
 from collector.process.outcome import Outcome as MeasuredOutcome
 from collector.settings import Settings
-from collector.vocabulary import Cell, Stage, Status
+from collector.vocabulary import Cell, Phase, Stage, Status
 from db.engine import open_store
 from db.store_errors import SideError, counted
 from jobs.checking.check_sides import CheckedSide, CodeAnswer, CodeCensus, OtherOption, SideRecord, serving, soonest
@@ -58,6 +59,10 @@ _LEAD = 4
 _GRACE_S = 30.0
 #: The time of both sides of a cell as a multiple of one side's: at once, or if the second one begins when the first has compiled.
 _AT_ONCE, _IN_TURN = 1.1, 1.7
+#: The time of a process as a multiple of its known work, since it waits and is stopped, too: before any process has compiled
+#: here, and how many times more of it a training step takes (1.3 and 1.4 in two checks on H200s, where processes of
+#: inference took 1.2 and 1.5 times their work).
+_PACE, _OF_TRAINING = 1.3, 1.3
 #: A cell goes before others if it would be too late after so many seconds: among fifteen cells one ends every few seconds.
 _SOON_S = 30.0
 #: Stages of a cell that has compiled.
@@ -138,8 +143,10 @@ class Check:
     _times_rest: bool = False
     #: By side and cell_id the programs whose outputs passed.
     _passed: set[tuple[str, str]] = field(default_factory=set)
-    #: Seconds that one side of a cell occupies a worker, estimated from earlier runs.
+    #: Seconds for which a worker works on one side of a cell, estimated from earlier runs.
     _takes_s: Callable[[Cell], float] = lambda _: 0.0
+    #: The times of processes that compiled, as multiples of their estimated work.
+    _paces: list[float] = field(default_factory=list)
     _told: dict[str, Outcome] = field(default_factory=dict)
     #: The last line on all cells: how many were decided, and its other counts.
     _told_of_all: tuple[int, str] = (0, "")
@@ -468,7 +475,11 @@ class Check:
     def _slack_s(self, cell: Cell) -> float:
         """Return the seconds for which a cell can wait and its two sides still end in time; negative if it is too late."""
         times = _IN_TURN if tunes_long(cell.config, cell.device) else _AT_ONCE
-        return self.left_s + _GRACE_S - times * self._takes_s(cell)
+        return self.left_s + _GRACE_S - times * self._usual_s(cell) * median(self._paces or [_PACE])
+
+    def _usual_s(self, cell: Cell) -> float:
+        """Return the seconds that one side of a cell takes where processes take as long as they work."""
+        return self._takes_s(cell) * (_OF_TRAINING if cell.phase is Phase.TRAINING else 1.0)
 
     def _alike(self, cell: Cell) -> list[str]:
         """Return the ids of the model's cells under other configs, which may confirm the cell's change; empty if it has none."""
@@ -510,6 +521,8 @@ class Check:
         self._unstored.add(kept)
         found = outcome.measurement
         tell(f"{side.word}: {found.cell_name}  {describe(found)}  ({found.wall_s:.0f} s)")
+        if found.status is Status.PASS and not found.details.get("compiled_before") and self._usual_s(found.cell):
+            self._paces.append(found.wall_s / self._usual_s(found.cell))
         one = next((one for one in self._under_way.values() if job in one.jobs), None)
         if one is None:
             return

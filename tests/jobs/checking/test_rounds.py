@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import defaultdict
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -331,15 +332,20 @@ def test_both_sides_begin_at_once_but_for_one_that_tunes_long(checked, monkeypat
         )
 
 
-def test_what_would_soon_be_too_late_goes_first_and_what_is_too_late_waits_for_what_is_open(checked, monkeypatch):
-    takes_s = {"model1": 300.0, "model2": 120.0}
-    costs = SimpleNamespace(estimate=lambda cell: SimpleNamespace(worker_s=takes_s.get(cell.model, 1.0)))
+@pytest.mark.parametrize(("pace", "order"), [(1.3, "2031"), (3.0, "2301")])
+def test_what_would_soon_be_too_late_goes_first_and_what_is_too_late_last(checked, monkeypatch, pace, order):
+    takes_s = defaultdict(lambda: 1.0, {"model1": 300.0, "model2": 85.0, "model3": 40.0})
+    costs = SimpleNamespace(estimate=lambda cell: SimpleNamespace(worker_s=takes_s[cell.model]))
     monkeypatch.setattr(rounds.CostModel, "of_history", lambda _: costs)
     played = Played(slower={"model0": 1.022})  # hardly more than what matters, so that four rounds must show it
-    checked(played, acting=ACTING, workers=1, seconds=120, count=3).run()
+    measured = played._measured
+    monkeypatch.setattr(
+        played, "_measured", lambda cell, *rest: replace(measured(cell, *rest), wall_s=pace * takes_s[cell.model])
+    )
+    checked(played, acting=ACTING, workers=1, seconds=120, count=4).run()
     assert len(played.of("0", "time")) > 4, "two rounds do not decide it"
     models = [model for _, _, model in played.turns]
-    assert list(dict.fromkeys(models)) == ["2", "0", "1"] and models.index("1") > 8
+    assert "".join(dict.fromkeys(models)) == order and models.index("1") > 8
 
 
 def test_what_takes_longer_than_the_budget_and_half_a_minute_is_ended(checked, monkeypatch):
