@@ -7,13 +7,15 @@ import math
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -108,7 +110,7 @@ class Host(Protocol):
     def exclusive(self, purpose: str = "measure", needs: int | None = None) -> AbstractContextManager[None]:
         """Return a context in which to use the device, with `needs` bytes of its memory in all; None if unknown.
 
-        Purposes: `device` beside other cells that use it; `tune`, `profile` and `measure` while no other cell uses it;
+        Purposes: `device` beside other cells that use it; `tune` and `measure` while no other cell uses it;
         `choose` and `still` while all other processes stand still.
         """
         return nullcontext()
@@ -140,6 +142,32 @@ def measure(cell: Cell, build: Builder, settings: Settings, host: Host | None = 
         # The stack goes to the log, whose end is kept with the failure.
         traceback.print_exception(error)
     return run.finish()
+
+
+class _Calls(NamedTuple):
+    """A call of the eager model and a call of the compiled program."""
+
+    eager: Callable[[], Any]
+    compiled: Callable[[], Any]
+
+    def quieter(self, passes: Sequence[Pass]) -> dict[str, Pass]:
+        """Return the quieter pass of each form, by its name; `passes` has the passes of both forms in turn."""
+        return {name: timing.quieter(passes[place::2]) for place, name in enumerate(self._fields)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The samples of both forms, the allocated bytes before and after them, and the profile that followed, if any."""
+
+    eager: Samples
+    compiled: Samples
+    before: int | None
+    after: int | None
+    profile: Profile | None = None
+
+    @property
+    def eager_ms(self) -> float:
+        return median(self.eager.ms)
 
 
 class _Run:
@@ -435,13 +463,14 @@ class _Run:
 
     def _measure(self, subject: Subject, compiled: Callable[[], Any], compare_sizes: Callable[[], None] | None) -> None:
         """Sample and profile. Both hold the device, so all other work is done outside of the holds."""
-        calls = {"eager": subject.eager, "compiled": compiled}
+        calls = _Calls(subject.eager, compiled)
         self._enter(Stage.TIMING)
         watcher = Watcher(self.device.uuid())
         gc.collect()
-        passes: dict[str, Pass] = {}
         probe = None
         if self.on_accelerator:
+            if not compare_sizes:
+                self.evidence.expect_calls()
             with self._holding("device", self._calls_need()):
                 self.evidence.count_instructions(compiled)
                 probe = self.device.idle_probe(self.host.idle_ms)
@@ -450,55 +479,87 @@ class _Run:
                         f"there is no probe that tells whether others use {self.cell.device}"
                     )
                 self._open_yardstick()
-        samples, held, kept = self._samples("measure", subject, compiled, probe, watcher)
-        if self.host.eager_ms and median(samples[0].ms) > SLOW_HOST * self.host.eager_ms:
+        is_profiled = self.on_accelerator and not compare_sizes
+        taken = self._samples("measure", calls, probe, watcher, is_profiled)
+        if self._is_slow(taken.eager_ms):
             # The model's eager form was faster before, so the host was slow: sample again while all other cells stand still.
-            again = self._samples("still", subject, compiled, probe, watcher)
-            self.details["sampled_again"] = round(median(samples[0].ms) / median(again[0][0].ms), 3)
-            samples, held, kept = min((samples, held, kept), again, key=lambda taken: median(taken[0][0].ms))
-        self._take_samples(*(form.ms for form in samples))
-        self.evidence.returned_ms = median(samples[1].returned_ms)
-        if self.on_accelerator and not compare_sizes:
-            passes = self._profile(calls, probe, watcher)
+            again = self._samples("still", calls, probe, watcher, is_profiled)
+            self.details["sampled_again"] = round(taken.eager_ms / again.eager_ms, 3)
+            taken = replace(min(taken, again, key=attrgetter("eager_ms")), profile=again.profile)
+        self._take_samples(taken.eager.ms, taken.compiled.ms)
+        self.evidence.returned_ms = median(taken.compiled.returned_ms)
         if not self.on_accelerator:
             # On a CPU the profiler counts memory, so this comes after the samples.
             self._peak("eager_peak_bytes", subject, subject.eager)
             self._peak("compiled_peak_bytes", subject, compiled)
         self._ratio("compression", "eager_peak_bytes", "compiled_peak_bytes")
         self._count_again()
-        self._take_leak(compiled, held, kept)
+        self._take_leak(compiled, taken.before, taken.after)
+        profile = taken.profile
         if compare_sizes:
             compare_sizes()
-            if self.on_accelerator:
-                passes = self._profile(calls, probe, watcher)
-        self.evidence.take_profiles(passes)
+            profile = self._profile_alone(calls, probe) if self.on_accelerator else None
+        if self.settings.energy and self.on_accelerator:
+            # Last, since it heats the GPU, and with garbage collection, since it makes thousands of calls.
+            with self._holding("measure", self._calls_need()):
+                self.evidence.take_energy(compiled, watcher)
+        self.evidence.take_profiles(calls.quieter(profile.passes()) if profile else {})
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
         self.evidence.take_busy_shares()
 
+    def _is_slow(self, eager_ms: float) -> bool:
+        """Return whether this host is slow, as another process of the run timed the model's eager form."""
+        return bool(self.host.eager_ms) and eager_ms > SLOW_HOST * self.host.eager_ms
+
     def _samples(
-        self,
-        purpose: str,
-        subject: Subject,
-        compiled: Callable[[], Any],
-        probe: IdleProbe | None,
-        watcher: Watcher,
-    ) -> tuple[list[Samples], int | None, int | None]:
-        """Return the samples of eager and compiled calls, and the allocated bytes before and after them."""
+        self, purpose: str, calls: _Calls, probe: IdleProbe | None, watcher: Watcher, is_profiled: bool
+    ) -> _Taken:
+        """Sample eager and compiled calls in one hold of the device, and profile them there unless they are sampled again."""
         device, settings, needs = self.cell.device, self.settings, self._calls_need()
         if needs is not None and self.yardstick is not None:
             needs += DEVICE_BYTES
-        with self._holding(purpose, needs), garbage_collection_off():
+        if needs is not None and is_profiled:
+            needs += ROOM_BYTES
+        # What is entered in the stack is left after the hold: a profile takes as long to end as its calls.
+        with ExitStack() as after, self._holding(purpose, needs), garbage_collection_off():
             idle = {"before_ms": probe.wait()} if probe else {}
-            self.details["settled_after"] = settle(subject.eager, compiled, device)
+            self.details["settled_after"] = settle(calls.eager, calls.compiled, device)
             held, before = self.device.allocated(), watcher.read()
             limits = settings.rounds, settings.sample_limit_s, settings.precision
-            samples = interleaved((subject.eager, compiled), device, *limits, every=_EVERY)
+            eager, compiled = interleaved((calls.eager, calls.compiled), device, *limits, every=_EVERY)
             self._take_yardstick()
-            after, kept = watcher.read(), self.device.allocated()
+            surroundings, kept = watcher.read(), self.device.allocated()
             if probe:
                 self.details["idle_probe"] = idle | {"after_ms": probe.ms(), "idle_ms": probe.idle_ms}
-        self._note_surroundings(before, after)
-        return samples, held, kept
+            taken = _Taken(eager, compiled, held, kept)
+            if is_profiled and not (purpose == "measure" and self._is_slow(taken.eager_ms)):
+                self._record(profile := after.enter_context(Profile(device)), calls, probe)
+                taken = replace(taken, profile=profile)
+        self._note_surroundings(before, surroundings)
+        return taken
+
+    def _profile_alone(self, calls: _Calls, probe: IdleProbe | None) -> Profile:
+        """Profile a marked program, after it was called at its second size."""
+        self.evidence.expect_calls()
+        needs = self._calls_need()
+        with Profile(self.cell.device) as profile, self._holding("measure", needs and needs + ROOM_BYTES):
+            if probe:
+                probe.wait()
+            with garbage_collection_off():
+                self._record(profile, calls, probe)
+        return profile
+
+    def _record(self, profile: Profile, calls: _Calls, probe: IdleProbe | None) -> None:
+        """Record passes of both forms while no other cell uses the device.
+
+        Other cells go on compiling: a late launch by a busy host does not change a kernel's duration.
+        """
+        self._enter(Stage.PROFILE)
+        for call in calls * _PASSES:
+            profile.record(call, self.settings.profile_calls)
+        if probe:
+            self.details["idle_probe"] |= {"after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
+        self.evidence.measure_ceilings()
 
     def _open_yardstick(self) -> None:
         try:
@@ -521,35 +582,6 @@ class _Run:
             self.yardstick, self.details["no_yardstick"] = None, str(error)
             return
         self.metrics["yardstick_gpu_ms"], self.metrics["yardstick_copy_ms"] = product_ms, copy_ms
-
-    def _profile(
-        self, calls: Mapping[str, Callable[[], Any]], probe: IdleProbe | None, watcher: Watcher
-    ) -> dict[str, Pass]:
-        """Profile both forms while no other cell uses the device, and return the quieter pass of each.
-
-        Other cells go on compiling: a late launch by a busy host does not change a kernel's duration. The profiler starts and
-        stops outside of the hold, which takes it as long as the calls.
-        """
-        self._enter(Stage.PROFILE)
-        self.evidence.expect_calls()
-        needs = self._calls_need()
-        with (
-            Profile(self.cell.device) as profiled,
-            self._holding("profile", None if needs is None else needs + ROOM_BYTES),
-        ):
-            before_ms = probe.wait() if probe else None
-            with garbage_collection_off():
-                for call in [*calls.values()] * _PASSES:
-                    profiled.record(call, self.settings.profile_calls)
-            if probe:
-                profile_ms = {"before_profile_ms": before_ms, "after_profile_ms": probe.ms(), "idle_ms": probe.idle_ms}
-                self.details["idle_probe"] |= profile_ms
-            self.evidence.measure_ceilings()
-        if self.settings.energy:
-            with self._holding("profile", needs):
-                self.evidence.take_energy(calls["compiled"], watcher)
-        passes = profiled.passes()
-        return {name: timing.quieter(passes[place :: len(calls)]) for place, name in enumerate(calls)}
 
     def _compare_sizes(self, compiled: Callable[[], Any], effective: Effective, sizes: TwoSizes) -> None:
         """Measure a marked program at the second size, and compare it with static programs at both sizes."""

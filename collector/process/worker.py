@@ -113,7 +113,7 @@ class PipeHost:
 
 
 #: The purposes of a hold (`collector.measure.cell.Host`), from the weakest to the strongest.
-_PURPOSES = ("device", "tune", "profile", "measure", "choose", "still")
+_PURPOSES = ("device", "tune", "measure", "choose", "still")
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,7 +270,7 @@ def held_s(measurement: Measurement, *purposes: str) -> float | None:
     return sum(_number(value) or 0.0 for purpose, value in held.items() if not purposes or purpose in purposes)
 
 
-#: Purposes for which one cell at a time holds the device (`collector.measure.cell.Host`).
+#: Purposes for which one cell at a time holds the device (`collector.measure.cell.Host`), and `profile`, an older version's.
 _ALONE = ("tune", "profile", "measure", "choose", "still")
 
 #: The quantities that are learned of a cell, each by itself: an older bundle has its time, but not how long it held the device.

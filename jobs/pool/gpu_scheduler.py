@@ -8,8 +8,7 @@ A cell asks for the device for one of these purposes, with the bytes of device m
 
 - `device`: to load or run its model. Several cells may do this at once.
 - `tune`: to let Inductor time the configurations of a kernel.
-- `profile`: to take device times.
-- `measure`: to take latencies.
+- `measure`: to take latencies and device times.
 - `choose`: to let Inductor time a library's matrix product beside kernels of its own.
 - `still`: to take latencies again that the host's load made longer.
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from collector.measure import cell, timing
 from collector.measure.cell import Alone, _Run, measure
 from collector.measure.program import Subject
-from collector.measure.timing import GraphUse
+from collector.measure.timing import GraphUse, Pass, Profile
 from collector.measure.warm import NoWarmCompileError, WarmCompile
 from collector.metrics import METRICS
 from collector.templates import resolve_config
@@ -188,6 +189,26 @@ def test_a_model_is_built_without_the_device_until_it_is_moved_there(announces):
     loading = events[events.index(Stage.LOAD_MODEL) + 1 : events.index(Stage.EAGER)]
     moved = ["build", "device", *(["build on the device"] if announces else []), "given back"]
     assert loading == ["device", "given back", *moved]
+
+
+@pytest.mark.parametrize("eager_ms", [0.0, 1e-9])
+def test_nothing_is_profiled_before_the_last_samples_nor_ended_in_a_hold(monkeypatch, eager_ms):
+    host, sample = ListeningHost(), timing.interleaved
+    host.eager_ms, noted = eager_ms, host.events.append
+    monkeypatch.setattr(_Run, "on_accelerator", True)
+    monkeypatch.setattr(cell, "interleaved", lambda *args, **more: noted("sample") or sample(*args, **more))
+    for name, makes in {
+        "__enter__": lambda self: noted("profile") or self,
+        "__exit__": lambda *_: noted("end"),
+    }.items():
+        monkeypatch.setattr(Profile, name, makes)
+    monkeypatch.setattr(Profile, "record", lambda *_: None)
+    monkeypatch.setattr(Profile, "passes", lambda _: [Pass([], 1)] * 4)
+    assert measure(CELL, builder(tiny), FEW, host).measurement.status is Status.PASS
+    timed = host.events[host.events.index(Stage.TIMING) + 1 : host.events.index(Stage.CORRECTNESS)]
+    before = [*("device", "given back", "measure", "sample"), *(["given back", "still", "sample"] if eager_ms else [])]
+    profiled = ["profile", Stage.PROFILE, "given back", "end"]
+    assert timed[: len(before) + 4] == before + profiled, "a slow host is sampled again"
 
 
 def test_the_process_that_compiles_again_runs_while_the_device_is_held(monkeypatch):

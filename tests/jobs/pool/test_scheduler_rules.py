@@ -19,7 +19,7 @@ from jobs.pool.gpu_scheduler import DeviceSlot
 from tests.jobs.virtual import Script, Step, World
 
 GB = 10**9
-PURPOSES = ("device", "device", "tune", "tune", "profile", "measure", "choose", "still")
+PURPOSES = ("device", "device", "tune", "tune", "measure", "choose", "still")
 
 
 def device_slot(workers, size=None, quiet=True):
