@@ -47,6 +47,9 @@ from jobs.pool.testbeds import cell_variables
 
 #: Rounds after which a cell that is still open waits until all other cells have had as many.
 _DEEP = 2
+#: The number of cells whose second rounds come before further cells at first. They tell the noise between processes, with which
+#: the first round decides most other cells.
+_TEACHERS = 3
 #: The number of cells of equal code, the most important ones, that are compiled for their compile time if it may have changed.
 _SAMPLE = 4
 #: The fork servers import beside the census on a machine with at least so many cores. With fewer cores they would slow down the
@@ -423,7 +426,8 @@ class Check:
     def _choose(self, scheduler: GpuScheduler, is_asking: bool, is_new_too: bool) -> tuple[Need, Cell] | None:
         """Return the next cell to measure, and its need; None if there is none now. `is_asking`: the census goes on.
 
-        Cells that began go through their first rounds first. Cells that are open after these rounds wait for all new cells whose
+        Cells that began go through their first rounds first, except that second rounds wait while the first of them are to tell
+        the noise. Cells that are open after these rounds wait for all new cells whose
         two sides can end in time. At the end some cells of equal code are compiled, for their compile time. Without `is_new_too`
         only cells in their first rounds may begin.
         """
@@ -432,6 +436,8 @@ class Check:
         known.sort(key=lambda cell: self.rows[cell.cell_id].code_changed is not True)
         by_need = {word: [cell for cell in known if needs[cell.cell_id] is word] for word in Need}
         young = [cell for cell in by_need[Need.TIME] if 0 < self.timed[cell.cell_id] < _DEEP]
+        if self._is_noise_awaited():
+            young = []
         if young := young or [cell for cell in by_need[Need.TIME] if not self.timed[cell.cell_id]]:
             alike = self._alike(young[0])
             confirming = [cell for cell in self._unreached() if cell.cell_id in alike]
@@ -449,6 +455,12 @@ class Check:
             return new
         sample = self.same_code[:_SAMPLE] if self.compares_compiling and not is_asking else []
         return next(((Need.COMPILE, cell) for cell in self._not_measured(sample) if cell.cell_id not in busy), None)
+
+    def _is_noise_awaited(self) -> bool:
+        """Return whether enough cells are in their second rounds, or just judged after them, to tell the noise soon."""
+        repeated = {cell_id for cell_id, rounds in self.timed.items() if rounds >= _DEEP}
+        telling = {cell_id for cell_id in self._under_way if self.timed[cell_id] == 1} | repeated & self._unjudged
+        return len(repeated - self._unjudged) < _TEACHERS <= len(repeated | telling)
 
     def _choose_new(self, unreached: Sequence[Cell], is_asking: bool) -> tuple[Need, Cell] | None:
         """Return the next of these cells, none of which was measured before, and its need; None if none may begin now.
