@@ -102,7 +102,7 @@ def found_sides(
     with ThreadPoolExecutor(len(words)) as threads:
         asked = [
             threads.submit(
-                find_testbeds, device, requested.execution, serve, plans=number == 0, first_worker=number, models=models
+                find_testbeds, device, requested.execution, serve, plans=number == 0, side=number, models=models
             )
             for number, (_, requested) in enumerate(overlays)
         ]

@@ -225,7 +225,7 @@ def _with_commands(report: Report, check: Check) -> Report:
 _ROWS = 20
 #: Samples of a latency, unless --samples says otherwise. A night takes 30, but two processes of a program differ by more than the
 #: precision that more samples gain, and a check mostly waits for the GPU.
-_ROUNDS = 15
+_ROUNDS = 12
 
 
 @click.command(epilog=example("check main my-branch --repo ~/pytorch --minutes 10"))

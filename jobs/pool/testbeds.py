@@ -92,7 +92,7 @@ class Testbed:
         """The name of the device in `collector.device`."""
         return str(self.environment["device"])
 
-    def serving(self, worker: int, cells: Sequence[Cell]) -> Testbed:
+    def serving(self, side: int, cells: Sequence[Cell]) -> Testbed:
         """Return the testbed with a fork server that begins to import what these cells need, or as it is if it does not fork.
 
         The server imports on the cores of one worker, as many cores as its cells will have.
@@ -100,7 +100,7 @@ class Testbed:
         if self.launcher or self.execution.start != "fork":
             self.import_for(cells)
             return self
-        variables, cores = {**os.environ, **self.slot.variables}, self.slot.cores[worker % len(self.slot.cores)]
+        variables, cores = {**os.environ, **self.slot.variables}, _cores_of_server(self.slot, side)
         return replace(self, launcher=Launcher(variables, preload_for(cells, self.device), cores))
 
     def import_for(self, cells: Iterable[Cell]) -> None:
@@ -162,14 +162,14 @@ def find_testbeds(
     execution: ExecutionOptions,
     serve: bool = False,
     plans: bool = True,
-    first_worker: int = 0,
+    side: int = 0,
     models: Sequence[ModelSpec] = (),
 ) -> list[Testbed]:
     """Return the testbeds of this machine that the options ask for: one for each GPU, or the CPU.
 
     If there are several, the options of each name all GPUs: each testbed has a part of the host's cores, and a run that is
     resumed alone must get that part again. `serve` announces a run: the fork servers and this process begin to import
-    while the environments are probed, the servers on the cores of the `first_worker`, at first what `models` need. This
+    while the environments are probed, the servers of each `side` (0 or 1) on cores of its own, at first what `models` need. This
     process imports torch from the overlay, too, if there is one, to make the plan. Without `plans` it does not, since it can
     import only one of several overlays.
 
@@ -193,8 +193,8 @@ def find_testbeds(
                 threads.submit(check_config, Config(), expected)  # imports torch, as every plan does
             if execution.start == "fork":
                 for number, slot in enumerate(slots):
-                    cores = slot.cores[first_worker % len(slot.cores)]
-                    server = Launcher({**os.environ, **slot.variables}, preload_of_models(models, expected), cores)
+                    cores, variables = _cores_of_server(slot, side), {**os.environ, **slot.variables}
+                    server = Launcher(variables, preload_of_models(models, expected), cores)
                     launchers[number] = until_probed.enter_context(closing(server))
         environments = list(threads.map(partial(probe, device), slots))
         until_probed.pop_all()
@@ -202,6 +202,14 @@ def find_testbeds(
     if len(gpus) > 1:
         execution = replace(execution, gpus=",".join(str(gpu.index) for gpu in gpus))
     return [Testbed(*item) for item in zip(slots, environments, [execution] * len(slots), launchers, strict=True)]
+
+
+def _cores_of_server(slot: DeviceSlot, side: int) -> Sequence[int]:
+    """Return the cores of a worker on which a side's server imports.
+
+    The two sides are far apart: neighbours may be threads of one core, on which imports take 1.6 times as long.
+    """
+    return slot.cores[side * len(slot.cores) // 2]
 
 
 def _overlay_variables(execution: ExecutionOptions) -> dict[str, str]:
