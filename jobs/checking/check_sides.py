@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -47,7 +47,7 @@ from jobs.plan.spared_cells import copy_for
 from jobs.pool.device_slots import choose_gpus, list_gpus, make_slots
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.runner import make_header, new_run_id, now, record
-from jobs.pool.testbeds import Testbed, find_testbeds, keeping_servers
+from jobs.pool.testbeds import StartedTestbeds, Testbed, keeping_servers
 from jobs.requested_options import ExecutionOptions, RequestedOptions, RunNames, Selection
 
 
@@ -95,25 +95,20 @@ def found_sides(
 ) -> Iterator[tuple[CheckedSide, CheckedSide]]:
     """Find the testbeds of both sides at the same time: each imports torch in a process of its own.
 
-    This process plans with the base's torch. With `serve` the fork servers start meanwhile and import what these `models` need;
-    they end with the context. Raises what `find_testbeds` raises.
+    This process plans with the base's torch. With `serve` the fork servers start before that and import what these `models` need;
+    they end with the context. Raises what `StartedTestbeds` and its `probed` raise.
     """
-    words = ("base", "new")
-    with ThreadPoolExecutor(len(words)) as threads:
-        asked = [
-            threads.submit(
-                find_testbeds, device, requested.execution, serve, plans=number == 0, side=number, models=models
-            )
-            for number, (_, requested) in enumerate(overlays)
-        ]
-    base, new = (
-        CheckedSide(word, ref, names, found.result())
-        for word, ref, (names, _), found in zip(words, refs, overlays, asked, strict=True)
-    )
+    words, begun = ("base", "new"), list[StartedTestbeds]()
     with ExitStack() as stack:
-        for launcher in (testbed.launcher for side in (base, new) for testbed in side.testbeds):
-            if launcher:
-                stack.enter_context(closing(launcher))
+        for number, (_, requested) in enumerate(overlays):
+            begun.append(StartedTestbeds(device, requested.execution, serve, number, models))
+            stack.callback(begun[-1].close)
+        with ThreadPoolExecutor(len(words)) as threads:
+            found = list(threads.map(StartedTestbeds.probed, begun, (True, False)))
+        base, new = (
+            CheckedSide(word, ref, names, testbeds)
+            for word, ref, (names, _), testbeds in zip(words, refs, overlays, found, strict=True)
+        )
         yield base, new
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -31,6 +31,9 @@ from jobs.pool.device_slots import choose_gpus, list_gpus, make_slots
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.resuming import Unfinished, check_testbed
 from jobs.requested_options import ExecutionOptions, Selection
+
+#: The places on a slot's cores where the probes and the fork servers of both sides of a check import at the same time.
+_PLACES = 4
 
 
 class HostError(ExpectedError):
@@ -100,7 +103,7 @@ class Testbed:
         if self.launcher or self.execution.start != "fork":
             self.import_for(cells)
             return self
-        variables, cores = {**os.environ, **self.slot.variables}, _cores_of_server(self.slot, side)
+        variables, cores = {**os.environ, **self.slot.variables}, _cores_apart(self.slot, 2 * side + 1)
         return replace(self, launcher=Launcher(variables, preload_for(cells, self.device), cores))
 
     def import_for(self, cells: Iterable[Cell]) -> None:
@@ -157,59 +160,92 @@ def likely_models(selection: Selection, default: Sequence[str]) -> tuple[ModelSp
     return ()
 
 
+class StartedTestbeds:
+    """The device slots of a run whose fork servers import already, if they are to `serve`; `probed` returns their testbeds.
+
+    Probes and servers of each `side` (0 or 1) have cores of their own; servers import what `models` need at first. Close it if it
+    is not probed.
+
+    Raises:
+        ConfigError: a GPU that is not there, more workers than cores, or an overlay of torch that is gone.
+    """
+
+    def __init__(
+        self,
+        device: str | None,
+        execution: ExecutionOptions,
+        serve: bool = False,
+        side: int = 0,
+        models: Sequence[ModelSpec] = (),
+    ) -> None:
+        has_slots = device in (None, GPU)
+        self._gpus = choose_gpus(list_gpus() if has_slots else [], execution.gpus if has_slots else None)
+        self._device, self._execution, self._serves, self._side = device, execution, serve, side
+        self._expected = device or (GPU if self._gpus else CPU)
+        self._slots = make_slots(self._gpus, execution.workers, execution.start)
+        if execution.overlay:
+            variables = _overlay_variables(execution)
+            self._slots = [replace(slot, variables={**slot.variables, **variables}) for slot in self._slots]
+        self._launchers = list[Launcher]()
+        if serve and execution.start == "fork":
+            preload = preload_of_models(models, self._expected)
+            for slot in self._slots:
+                variables = {**os.environ, **slot.variables}
+                self._launchers.append(Launcher(variables, preload, _cores_apart(slot, 2 * side + 1)))
+
+    def probed(self, plans: bool = True) -> list[Testbed]:
+        """Probe the environments and return the testbeds. If several, the options of each name all GPUs.
+
+        Each testbed has a part of the host's cores, and a run that is resumed alone must get that part again. If this process
+        `plans` a run, it imports torch meanwhile, from the overlay if there is one: it can import only one of several overlays.
+
+        Raises:
+            HostError: torch is not installed, or the device is not there.
+        """
+        execution, slots = replace(self._execution, workers=len(self._slots[0].cores)), self._slots
+        if plans and execution.overlay and execution.overlay not in sys.path:
+            sys.path.insert(0, execution.overlay)
+        with ThreadPoolExecutor(len(slots) + 1) as threads:
+            if self._serves and plans:
+                threads.submit(check_config, Config(), self._expected)  # imports torch, as every plan does
+            seen = [replace(slot, cores=[_cores_apart(slot, 2 * self._side)]) for slot in slots]
+            environments = list(threads.map(partial(probe, self._device), seen))
+        if len(self._gpus) > 1:
+            execution = replace(execution, gpus=",".join(str(gpu.index) for gpu in self._gpus))
+        launchers: list[Launcher | None] = [*self._launchers] if self._launchers else [None] * len(slots)
+        return [Testbed(*item) for item in zip(slots, environments, [execution] * len(slots), launchers, strict=True)]
+
+    def close(self) -> None:
+        """End the fork servers."""
+        for launcher in self._launchers:
+            launcher.close()
+
+
 def find_testbeds(
     device: str | None,
     execution: ExecutionOptions,
     serve: bool = False,
     plans: bool = True,
-    side: int = 0,
     models: Sequence[ModelSpec] = (),
 ) -> list[Testbed]:
     """Return the testbeds of this machine that the options ask for: one for each GPU, or the CPU.
 
-    If there are several, the options of each name all GPUs: each testbed has a part of the host's cores, and a run that is
-    resumed alone must get that part again. `serve` announces a run: the fork servers and this process begin to import
-    while the environments are probed, the servers of each `side` (0 or 1) on cores of its own, at first what `models` need. This
-    process imports torch from the overlay, too, if there is one, to make the plan. Without `plans` it does not, since it can
-    import only one of several overlays.
-
-    Raises:
-        HostError: torch is not installed, or the device is not there.
-        ConfigError: a GPU that is not there, more workers than cores, or an overlay of torch that is gone.
+    `serve` announces a run (`StartedTestbeds`). Raises what that and its `probed` raise.
     """
-    has_slots = device in (None, GPU)
-    gpus = choose_gpus(list_gpus() if has_slots else [], execution.gpus if has_slots else None)
-    slots = make_slots(gpus, execution.workers, execution.start)
-    if execution.overlay:
-        variables = _overlay_variables(execution)
-        slots = [replace(slot, variables={**slot.variables, **variables}) for slot in slots]
-        if plans and execution.overlay not in sys.path:
-            sys.path.insert(0, execution.overlay)
-    launchers: list[Launcher | None] = [None] * len(slots)
-    with ThreadPoolExecutor(len(slots) + 1) as threads, ExitStack() as until_probed:
-        if serve:
-            expected = device or (GPU if gpus else CPU)
-            if plans:
-                threads.submit(check_config, Config(), expected)  # imports torch, as every plan does
-            if execution.start == "fork":
-                for number, slot in enumerate(slots):
-                    cores, variables = _cores_of_server(slot, side), {**os.environ, **slot.variables}
-                    server = Launcher(variables, preload_of_models(models, expected), cores)
-                    launchers[number] = until_probed.enter_context(closing(server))
-        environments = list(threads.map(partial(probe, device), slots))
-        until_probed.pop_all()
-    execution = replace(execution, workers=len(slots[0].cores))
-    if len(gpus) > 1:
-        execution = replace(execution, gpus=",".join(str(gpu.index) for gpu in gpus))
-    return [Testbed(*item) for item in zip(slots, environments, [execution] * len(slots), launchers, strict=True)]
+    started = StartedTestbeds(device, execution, serve, models=models)
+    try:
+        return started.probed(plans)
+    except BaseException:
+        started.close()
+        raise
 
 
-def _cores_of_server(slot: DeviceSlot, side: int) -> Sequence[int]:
-    """Return the cores of a worker on which a side's server imports.
+def _cores_apart(slot: DeviceSlot, place: int) -> Sequence[int]:
+    """Return the cores of the worker at one of four places that are far apart, as far as there are workers.
 
-    The two sides are far apart: neighbours may be threads of one core, on which imports take 1.6 times as long.
+    Two processes import at the same time on one core, or on two threads of a core, in up to twice the time.
     """
-    return slot.cores[side * len(slot.cores) // 2]
+    return slot.cores[place * len(slot.cores) // _PLACES]
 
 
 def _overlay_variables(execution: ExecutionOptions) -> dict[str, str]:

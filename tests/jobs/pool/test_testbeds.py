@@ -17,7 +17,7 @@ from collector.vocabulary import Config
 from jobs.plan.shards import group_of
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.resuming import find_night
-from jobs.pool.testbeds import Testbed, find_testbeds, last_testbeds
+from jobs.pool.testbeds import StartedTestbeds, Testbed, find_testbeds, last_testbeds
 from jobs.pool.testbeds import testbeds_of as find_again
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import cell, header, passing, write_bundle
@@ -124,3 +124,13 @@ def test_of_two_overlays_this_process_imports_the_one_that_it_plans_with(tmp_pat
         paths[name] = testbed.environment["path"].partition(os.pathsep)[0]
     assert paths == {name: str(tmp_path / name) for name in paths}
     assert [path for path in sys.path if path.startswith(str(tmp_path))] == [str(tmp_path / "base")]
+
+
+def test_what_imports_at_the_same_time_has_cores_of_its_own(monkeypatch):
+    taken = []
+    monkeypatch.setattr("jobs.pool.testbeds.make_slots", lambda *_: [DeviceSlot([[core] for core in range(8)])])
+    monkeypatch.setattr("jobs.pool.testbeds.Launcher", lambda _, __, cores: taken.append(cores))
+    monkeypatch.setattr("jobs.pool.testbeds.probe", lambda _, slot: taken.append(slot.cores[0]) or FACTS)
+    for side in (0, 1):
+        StartedTestbeds("cpu", ExecutionOptions(start="fork"), True, side).probed(plans=False)
+    assert sorted(taken) == [[0], [2], [4], [6]]
