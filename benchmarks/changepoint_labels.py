@@ -3,7 +3,7 @@
     python -m benchmarks changepoint_labels LABELLED.json
 
 LABELLED.json holds {series: {"y": [value, ...], "annotations": {person: [index, ...]}}}. The scores are TCPD's
-(`tests.analysis.stats.segmentation_scores`). *Unmarked* is the share of the change points without any mark within the
+(`benchmarks.segmentation_scores`). *Unmarked* is the share of the change points without any mark within the
 margin. It depends on the number of people, so it is also given for fewer people, drawn at random. Beside ours:
 
 - agreed marks: the medians of groups of marks, by at least 2 or 3 people, that are within the margin of each other
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from analysis.stats import changepoints
 from analysis.stats.changepoints import clip_spikes, cut_price, detect
-from tests.analysis.stats.segmentation_scores import MARGIN, covering, f1
+from benchmarks.segmentation_scores import MARGIN, covering, f1
 
 _CONTRASTS = (1.2, 1.4, 1.6, 1.8)
 _DRAWS = 20

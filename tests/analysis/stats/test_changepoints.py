@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from analysis.stats.changepoints import detect
-from tests.analysis.stats.segmentation_scores import covering, f1
+from benchmarks.segmentation_scores import covering, f1
 
 ROOT = Path(__file__).resolve().parents[3]
 LABELLED = ROOT.parent / "shared" / "changepoints" / "dev.json"

@@ -4,6 +4,8 @@ Both after van den Burg and Williams, "An evaluation of change point detection a
 benchmark is called TCPD. Index 0 starts the first piece whoever looks, so it counts as found and as marked.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -14,7 +16,7 @@ MARGIN = 5
 
 
 def f1(marked: Sequence[Iterable[int]], found: Iterable[int], margin: int = MARGIN) -> float:
-    """Harmonic mean 2PR / (P + R) of precision and recall, 0 to 1.
+    """Return the harmonic mean 2PR / (P + R) of precision and recall, 0 to 1.
 
     P = |TP(union of all people's marks, found)| / |found|, R = mean over people of |TP(their marks, found)| / |their marks|.
     """
@@ -26,7 +28,7 @@ def f1(marked: Sequence[Iterable[int]], found: Iterable[int], margin: int = MARG
 
 
 def _true_positives(marked: Iterable[int], found: Iterable[int], margin: int = MARGIN) -> int:
-    """How many marks have a found change point within the margin, each found one serving one mark (the nearest)."""
+    """Count the marks that have a found change point within the margin, each found one serving one mark (the nearest)."""
     free, hits = set(found), 0
     for mark in sorted(marked):
         near = min(free, key=lambda index: (abs(index - mark), index), default=None)
@@ -37,7 +39,10 @@ def _true_positives(marked: Iterable[int], found: Iterable[int], margin: int = M
 
 
 def covering(marked: Sequence[Iterable[int]], found: Iterable[int], length: int) -> float:
-    """Mean over people of sum over their pieces A of |A| / n x max over found pieces B of |A and B| / |A or B|, 0 to 1."""
+    """Return the mean over people of the covering, 0 to 1.
+
+    It is the sum over their pieces A of |A| / n x max over found pieces B of |A and B| / |A or B|.
+    """
     ours = _bounds(found, length)
     return sum(_cover(_bounds(marks, length), ours, length) for marks in marked) / len(marked)
 
