@@ -9,18 +9,7 @@ import pytest
 import torch
 
 from collector.measure import timing
-from collector.measure.timing import (
-    Pass,
-    Profile,
-    busy_ms,
-    device_time,
-    drift,
-    graph_use,
-    host_spans,
-    interleaved,
-    quieter,
-    relative_half_width,
-)
+from collector.measure.timing import Pass, Profile, busy_ms, drift, graph_use, interleaved, quieter
 
 
 @pytest.fixture
@@ -76,14 +65,14 @@ def test_intervals_cover_the_median_and_a_level_that_moves_is_seen():
     inside = 0
     for _ in range(2000):
         samples = sorted(drawn.lognormvariate(0, 0.1) for _ in range(30))
-        width = relative_half_width(samples)
+        width = timing.relative_half_width(samples)
         low, high = samples[9], samples[20]  # number 10 and 21: (30 - 10.7) / 2 and 1 + (30 + 10.7) / 2, rounded
         middle = (samples[14] + samples[15]) / 2
         assert width == pytest.approx((high - low) / 2 / middle)
         inside += low <= 1 <= high
     assert inside / 2000 == pytest.approx(0.957, abs=0.015)  # P(10 <= Binomial(30, 1/2) <= 20)
     for samples, expected in (([1.0] * 5, None), ([0.0] * 10, None), ([2.0] * 6, 0)):
-        assert relative_half_width(samples) == drift(samples) == expected
+        assert timing.relative_half_width(samples) == drift(samples) == expected
     assert drift([1.0] * 10 + [1.05] * 10 + [1.1] * 10) == pytest.approx(0.1)
     assert drift([2.0, 1.9, 1.5, 1.0, 1.0, 1.0]) == pytest.approx(1 / 1.95 - 1)
 
@@ -139,13 +128,9 @@ def test_the_passes_of_a_profile_have_their_own_events():
         for call in (x.sin, x.cos, x.sin):
             profile.record(call, 2)
         x.tan()
-    names = [[span.name for span in host_spans(one)] for one in profile.passes()]
-    assert [sorted(name for name in each if name.startswith("aten::")) for each in names] == [
-        ["aten::sin"] * 2,
-        ["aten::cos"] * 2,
-        ["aten::sin"] * 2,
-    ]
-    assert device_time(profile.passes()[0]) is None
+    called = [[span.name for span in timing.host_spans(one) if "aten" in span.name] for one in profile.passes()]
+    assert called == [["aten::sin"] * 2, ["aten::cos"] * 2, ["aten::sin"] * 2]
+    assert timing.device_time(profile.passes()[0]) is None
 
 
 def test_what_no_graph_launched_is_told_by_name():
