@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from sqlalchemy import Engine, delete, func, select, text
 
 from analysis.compare.compare_sides import compare
+from benchmarks.postgres import start
 from benchmarks.synthetic_nights import Shape, World, open_filled
 from db.engine import open_store
 from db.ingest import ingest_bundle
@@ -31,7 +32,6 @@ from db.queries.series import model_history, suite_history
 from db.queries.side_rows import side_rows
 from db.queries.sides import resolve_side
 from db.schema import Evidence, Run, Samples, measurements
-from tests.postgres import start
 
 _MS = 1000
 #: Queries for the bytes of all tables with their indexes, by dialect.

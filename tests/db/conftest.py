@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from benchmarks.postgres import Server
 from db.engine import open_store
 from tests.factories import new_store
-from tests.postgres import Server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
