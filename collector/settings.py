@@ -70,9 +70,9 @@ class Settings:
     folder of shared choices of autotuning (`collector.measure.tuning`). `candidates` is a folder in which cells find each
     other's compiled candidates of autotuning (`collector.measure.candidates`). On `compile_cores` a few processes compile kernels
     and candidates. `compiled` is a folder in which each cell keeps the compiler's caches: a later process of the cell finds its
-    program there and has no compile time. With `is_checked` the outputs of a program that was found there are not checked
-    again. With `code_only` a cell ends once it is compiled, with its code, counters and compile time only; so does a cell that
-    compiles to the `known_code`, which is set for each cell (`collector.code.known_by`).
+    program there and has no compile time. The outputs of a program that was found there are not checked again if its code is
+    the `passed_code`. With `code_only` a cell ends once it is compiled, with its code, counters and compile time only; so does a
+    cell that compiles to the `known_code`, which is set for each cell (`collector.code.known_by`).
 
     Other: `energy` reads a GPU's energy counter over 0.8 to 3 s of calls. `trace` is a folder for torch's structured trace
     (`collector.process.worker.start_trace`). `flags` are torch's back-end switches. `optimizer` ends a training step, as in
@@ -96,7 +96,7 @@ class Settings:
     compiled: str = ""
     candidates: str = ""
     compile_cores: tuple[int, ...] = ()
-    is_checked: bool = False
+    passed_code: str = ""
     code_only: bool = False
     explain: bool = False
     known_code: str = ""
@@ -107,7 +107,7 @@ class Settings:
         return {
             name: value
             for name, value in asdict(self).items()
-            if value or name not in ("own_models", "compiled", "candidates", "compile_cores", "is_checked", "energy")
+            if value or name not in ("own_models", "compiled", "candidates", "compile_cores", "passed_code", "energy")
         }
 
     @classmethod

@@ -122,7 +122,7 @@ class RequestedOptions:
         known = {item.name for item in fields(ExecutionOptions)}
         execution = {name: value for name, value in data["pace"].items() if name in known}
         settings = Settings.from_json(data["settings"])
-        settings = replace(settings, compiled="", candidates="", compile_cores=(), is_checked=False)
+        settings = replace(settings, compiled="", candidates="", compile_cores=(), passed_code="")
         return cls(settings, ExecutionOptions(**execution | {"budget_s": budget_s}))
 
 
@@ -294,7 +294,7 @@ shared_tuning_option = click.option(
     help="Folder in which the first process keeps what autotuning chose, for all later ones (or INDUCTOR_WATCH_TUNING).",
 )
 cache_option = click.option(
-    "--cache", type=FOLDER, default=DEFAULT_CACHE, help="Folder for the code that a census generated."
+    "--cache", type=FOLDER, default=DEFAULT_CACHE, help="Folder for generated code and compiled programs that later checks find."
 )
 max_hours_option = click.option(
     "--max-hours",

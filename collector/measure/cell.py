@@ -222,7 +222,7 @@ class _Run:
         self._look_into_memory(subject, compiled)
         if self.metrics.get("fallbacks"):
             demand_compiled_calls(compiled)
-        if self.settings.is_checked and self.is_found:
+        if self.is_found and self.settings.passed_code and self.settings.passed_code == self.measurement.code_id:
             self.details[CHECKED_ELSEWHERE] = True
         else:
             self._check(subject, compiled, effective, sizes)

@@ -35,6 +35,7 @@ from db.engine import open_store
 from db.store_errors import SideError, counted
 from jobs.checking.check_sides import CheckedSide, CodeAnswer, CodeCensus, OtherOption, SideRecord, serving, soonest
 from jobs.checking.deciding import SETTLED, Need, change_of_model, has_same_code, lacks_compile_time, need
+from jobs.checking.kept_programs import KeptPrograms, folder_for
 from jobs.options import Storage
 from jobs.output.terminal import tell
 from jobs.plan.cost import CostModel, read_history
@@ -108,7 +109,8 @@ class Check:
     `acting` are the files that differ and act at run time. Without any, cells of equal code are not timed. `deadline` is a time
     of `time.monotonic`. With a `census` the code of the cells is asked for first; `answers` are its answers. `other` has the
     options of Inductor in which new differs from base, if the sides differ by options. `compares_compiling`: compile times may
-    differ, so the compile time of some cells of equal code is measured at the end. `timed` counts the rounds in which both sides
+    differ, so the compile time of some cells of equal code is measured at the end. With a `cache` the compiled programs are kept
+    for later checks. `timed` counts the rounds in which both sides
     timed a cell, `compiled` the rounds in which they compiled it and did not find it compiled. `rows` are the rows of the
     comparison after the last outcomes were stored. All keys are the `cell_id` of base's cell.
     """
@@ -123,6 +125,7 @@ class Check:
     census: CodeCensus | None = None
     other: OtherOption | None = None
     compares_compiling: bool = True
+    cache: Path | None = None
     answers: dict[str, CodeAnswer] = field(default_factory=dict)
     timed: Counter[str] = field(default_factory=Counter)
     compiled: Counter[str] = field(default_factory=Counter)
@@ -141,11 +144,9 @@ class Check:
     _servers: dict[str, Server] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
     _launchers: ExitStack = field(default_factory=ExitStack)
-    _programs: str = ""
+    _programs: dict[str, KeptPrograms] = field(default_factory=dict)
     #: The census has ended early: cells without an answer are timed as if their code differed.
     _times_rest: bool = False
-    #: By side and cell_id the programs whose outputs passed.
-    _passed: set[tuple[str, str]] = field(default_factory=set)
     #: Seconds for which a worker works on one side of a cell, estimated from earlier runs.
     _takes_s: Callable[[Cell], float] = lambda _: 0.0
     #: The times of processes that compiled, as multiples of their estimated work.
@@ -191,7 +192,10 @@ class Check:
         """Measure until every cell is decided or the time is over; store everything, also after an interruption or a lost GPU."""
         with _to_stderr():
             try:
-                with TemporaryDirectory(prefix=PREFIX) as self._programs, ExitStack() as self._stack:
+                with TemporaryDirectory(prefix=PREFIX) as scratch, ExitStack() as self._stack:
+                    for side in (self.base, self.new):
+                        found = folder_for(side, self.settings, self.cache) if self.cache else Path(scratch, side.word)
+                        self._programs[side.word] = self._stack.enter_context(KeptPrograms(found))
                     self._work()
             finally:
                 self._store_all()
@@ -515,12 +519,16 @@ class Check:
         self._serve()
         side, cell_id = one.sides.pop(0), one.cell.cell_id
         is_kept = one.is_timed or (one.need is Need.COMPILE and not self.compiled[cell_id])
-        programs = str(Path(self._programs, side.word)) if is_kept else ""
-        is_checked = one.is_timed and (side.word, cell_id) in self._passed
-        settings = replace(self.settings, code_only=not one.is_timed, compiled=programs, is_checked=is_checked)
+        programs, on_side = self._programs[side.word], self._on(side, one.cell)
+        settings = replace(
+            self.settings,
+            code_only=not one.is_timed,
+            compiled=str(programs.folder) if is_kept else "",
+            passed_code=programs.passed(on_side.cell_id) if one.is_timed else "",
+        )
         # Both sides of the cell that began first have the device first: its verdict is the first one.
         rank = self._ranks.setdefault(cell_id, len(self._ranks))
-        job = Job(self._on(side, one.cell), settings, self._servers[side.word], rank)
+        job = Job(on_side, settings, self._servers[side.word], rank)
         self._sides_of[job] = side, self._record_of(side, self._taken[side.word, cell_id])
         self._taken[side.word, cell_id] += 1
         one.jobs.append(job)
@@ -539,8 +547,8 @@ class Check:
         if one is None:
             return
         one.measured.add(side.word)
-        if one.is_timed and found.status is Status.PASS:
-            self._passed.add((side.word, one.cell.cell_id))
+        if one.is_timed and found.status is Status.PASS and found.code_id:
+            self._programs[side.word].note_passed(found.cell.cell_id, found.code_id)
         if one.sides or len(one.measured) < len(one.jobs):
             return
         cell_id = one.cell.cell_id

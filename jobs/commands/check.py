@@ -31,7 +31,7 @@ from db.engine import open_store
 from db.queries.cells import EVERYTHING
 from db.store_errors import SideError, counted
 from jobs.builds.build_options import SourceOptions, import_commits, overlay_options
-from jobs.builds.overlay import acting, changes_compiling, differing, saying
+from jobs.builds.overlay import Wheel, acting, changes_compiling, differing, saying
 from jobs.census.census_pool import CensusPool
 from jobs.checking.check_sides import (
     DEFAULT_MODELS,
@@ -315,6 +315,8 @@ def check_command(
         tell(line)
     check = Check(of_base, of_new, plan.cells, settings, storage, began + 60 * minutes, at_run_time, other=against)
     check.compares_compiling = against is not None or changes_compiling(from_base, from_new, files)
+    if not (Wheel.installed().folder / ".git").exists():  # a working tree's files change under the same name
+        check.cache = cache
     on_new = check.on_new  # fails now if torch does not know an option
     if not at_run_time:
         is_alike = not against and not saying(from_base, from_new, files)

@@ -325,7 +325,7 @@ class GpuScheduler:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         settings = job.settings
         if job in self._disturbed:
-            settings = replace(settings, is_checked=True)
+            settings = replace(settings, passed_code=self._measured[job].measurement.code_id or "")
         else:
             self._forget_program(job)  # of an attempt that ended early
         process = CellProcess(job.cell, settings, server.launcher, server.environ, self._free[0], self._folder)

@@ -75,7 +75,7 @@ class VirtualCell(VirtualProcess):
     def __init__(self, world: World, cell: Cell, settings: Settings, cores: Sequence[int]) -> None:
         self.world, self.cell, self.cores = world, cell, list(cores)
         program = Path(settings.compiled, "program")
-        world.begun.append((cell.batch_size, program.exists(), settings.is_checked))
+        world.begun.append((cell.batch_size, program.exists(), bool(settings.passed_code)))
         program.parent.mkdir(parents=True, exist_ok=True)
         program.touch()
         self.script = world.scripts[cell.batch_size]
@@ -152,7 +152,7 @@ class VirtualCell(VirtualProcess):
             return Outcome(Measurement(self.cell, Status.CRASHED, "", 0.0))
         status = {"crash": "crashed", "no_room": "pass"}.get(self._status, self._status)
         status = status if self.finished else "crashed"
-        found = Measurement(self.cell, Status(status), "", self.world.now - self.began)
+        found = Measurement(self.cell, Status(status), "", self.world.now - self.began, code_id="code")
         if self.is_short:
             found.status, found.failure = Status.OOM, Failure(self.stage, "OutOfMemoryError", "more than was promised")
         found.details |= {"waited_s": self.waited_s + self.stopped_s, "stopped_s": self.stopped_s}

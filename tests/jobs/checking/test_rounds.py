@@ -206,9 +206,11 @@ def test_only_other_code_is_timed_in_turn_until_it_is_decided(checked, capsys):
     of_other = [kept for (_, what, model), kept in programs if (what, model) == ("compile", "2")]
     assert of_other == ["base", "new", ""]
     assert check.compiled[CELLS[3].cell_id] == 1, "the rounds that timed it compiled nothing"
-    timed = [job.settings.is_checked for job in played.jobs if not job.settings.code_only and job.cell == CELLS[3]]
+    timed = [
+        bool(job.settings.passed_code) for job in played.jobs if not job.settings.code_only and job.cell == CELLS[3]
+    ]
     assert timed == [False, False, True, True], "a program's outputs are checked once on each side"
-    assert not any(job.settings.is_checked for job in played.jobs if job.settings.code_only)
+    assert not any(bool(job.settings.passed_code) for job in played.jobs if job.settings.code_only)
     assert played.turns[:8] == [(side, "compile", model) for model in "0123" for side in ("base", "new")]
     for model in "35":
         assert played.of(model, "compile") == ["base", "new"]
@@ -224,6 +226,16 @@ def test_only_other_code_is_timed_in_turn_until_it_is_decided(checked, capsys):
     assert "8 decided, 0 open, 1 regressed" in errors
 
 
+def test_a_later_check_finds_programs_and_what_passed(checked, tmp_path):
+    for code in ("", "model0"):
+        check = checked(played := Played(), acting=ACTING, count=1)
+        check.cache = tmp_path / "cache"
+        check.run()
+        first = [job.settings for job in played.jobs[:2]]
+        assert [settings.passed_code for settings in first] == [code] * 2
+        assert len({settings.compiled for settings in first} & {*map(str, tmp_path.glob("cache/programs/*"))}) == 2
+
+
 def test_an_undecided_shorter_compile_time_fails_nothing(checked):
     check = checked(Played(compiling={"model2": 0.5}, ends_when=lambda one: one.ended == 13), count=4)
     with pytest.raises(KeyboardInterrupt):
@@ -237,7 +249,7 @@ def test_wrong_results_and_more_graph_breaks_fail(checked):
     check = checked(played, census=PlayedCensus(other=("model1", "model4")), count=5, compares_compiling=False)
     check.run()
     assert played.of("1", "time") == ["base", "new", "new", "base"], "it is not flaky"
-    timed = [job.settings.is_checked for job in played.jobs if job.cell.model == "model1"]
+    timed = [bool(job.settings.passed_code) for job in played.jobs if job.cell.model == "model1"]
     assert timed == [False, False, False, True], "what fails its check is checked again"
     report, told = answer(check)
     assert (report.counts["broke"], told.exit_code) == (1, 1)

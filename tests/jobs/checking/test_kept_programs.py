@@ -1,0 +1,43 @@
+"""The programs of a check's sides that later checks find: whose they are, how long they stay, and what passed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from collector.settings import BackendFlags, Settings
+from jobs.checking.check_sides import CheckedSide
+from jobs.checking.kept_programs import KeptPrograms, folder_for
+from jobs.pool.gpu_scheduler import DeviceSlot
+from jobs.pool.testbeds import Testbed
+from jobs.requested_options import ExecutionOptions, RunNames
+
+
+def test_a_side_has_a_folder_for_all_that_its_programs_depend_on(tmp_path):
+    def folder(word="base", flags=None, overlay="", **facts):
+        testbed = Testbed(
+            DeviceSlot([[0]]), {"torch": "2.11", "gpu": "H200", **facts}, ExecutionOptions(overlay=overlay)
+        )
+        settings = Settings(flags=flags or BackendFlags())
+        return folder_for(CheckedSide(word, "main", RunNames(), [testbed]), settings, tmp_path)
+
+    others = [folder("new"), folder(overlay="/of/another"), folder(torch="2.12"), folder(gpu="H100")]
+    others.append(folder(flags=replace(BackendFlags(), tf32_matmul=False)))
+    assert folder() == folder() and len({folder(), *others}) == 6
+    assert folder().parent == tmp_path / "programs"
+
+
+def test_the_newest_sides_are_kept_and_one_in_use(tmp_path):
+    folders = [tmp_path / str(number) for number in range(7)]
+    with KeptPrograms(folders[0]) as used:
+        used.note_passed("cell", "code")
+        for number, folder in enumerate(folders[1:], 1):
+            with KeptPrograms(folder):
+                os.utime(folders[0], (1, 1))
+                os.utime(folder, (number, number))
+        assert [folder.exists() for folder in folders] == [True, False, False, *[True] * 4]
+    assert [folder.exists() for folder in folders[:3]] == [False, False, False], "once it is in use no more"
+    with KeptPrograms(folders[6]) as found:
+        assert (found.passed("cell"), used.passed("cell")) == ("", "")
+        found.note_passed("cell", "code")
+    assert KeptPrograms(folders[6]).passed("cell") == "code"
