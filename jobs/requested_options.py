@@ -294,7 +294,10 @@ shared_tuning_option = click.option(
     help="Folder in which the first process keeps what autotuning chose, for all later ones (or INDUCTOR_WATCH_TUNING).",
 )
 cache_option = click.option(
-    "--cache", type=FOLDER, default=DEFAULT_CACHE, help="Folder for generated code and compiled programs that later checks find."
+    "--cache",
+    type=FOLDER,
+    default=DEFAULT_CACHE,
+    help="Folder for generated code and compiled programs that later checks find.",
 )
 max_hours_option = click.option(
     "--max-hours",

@@ -19,6 +19,7 @@ from typing import IO, Self
 from collector.output_file import write_output
 from collector.own_models import USER, described
 from collector.settings import Settings
+from collector.usage_errors import ConfigError
 from collector.vocabulary import short_hash
 from jobs.checking.check_sides import CheckedSide
 
@@ -35,7 +36,10 @@ def folder_for(side: CheckedSide, settings: Settings, cache: Path) -> Path:
 
 
 class KeptPrograms:
-    """The programs of one side during a check: a context manager that keeps their `folder`, and at its end removes older ones."""
+    """The programs of one side during a check: a context manager that keeps their `folder`, and at its end removes older ones.
+
+    Entering it raises `ConfigError` if another user made the folder or may write to it, since what is found there is run.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,6 +47,11 @@ class KeptPrograms:
 
     def __enter__(self) -> Self:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = self.folder.stat()
+        if about.st_uid != os.geteuid() or about.st_mode & 0o022:
+            raise ConfigError(
+                f"{self.folder}: other users may write compiled programs there: remove it, or take another --cache"
+            )
         self._lock = (self.folder / "lock").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         os.utime(self.folder)

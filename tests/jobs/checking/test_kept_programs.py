@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+import pytest
+
 from collector.settings import BackendFlags, Settings
+from collector.usage_errors import ConfigError
 from jobs.checking.check_sides import CheckedSide
 from jobs.checking.kept_programs import KeptPrograms, folder_for
 from jobs.pool.gpu_scheduler import DeviceSlot
@@ -41,3 +44,10 @@ def test_the_newest_sides_are_kept_and_one_in_use(tmp_path):
         assert (found.passed("cell"), used.passed("cell")) == ("", "")
         found.note_passed("cell", "code")
     assert KeptPrograms(folders[6]).passed("cell") == "code"
+
+
+def test_programs_of_others_are_not_run(tmp_path):
+    (tmp_path / "side").mkdir(mode=0o777)
+    (tmp_path / "side").chmod(0o777)
+    with pytest.raises(ConfigError, match="another --cache"), KeptPrograms(tmp_path / "side"):
+        pass
