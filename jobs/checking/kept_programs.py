@@ -28,10 +28,14 @@ _SIDES = 4
 
 
 def folder_for(side: CheckedSide, settings: Settings, cache: Path) -> Path:
-    """Return the folder for the programs of a side in a cache."""
+    """Return the folder for the programs of a side in a cache.
+
+    A program has the choices of its autotuning, so another folder of shared choices makes other programs.
+    """
     (testbed, *_) = side.testbeds
     models = [described(USER, model.name, settings.own_models) for model in settings.own_models]
-    parts = [side.word, testbed.environment, testbed.execution.overlay, settings.testbed(), models]
+    own = [settings.testbed(), settings.shared_tuning, models]
+    parts = [side.word, testbed.environment, testbed.execution.overlay, own]
     return cache.expanduser() / "programs" / short_hash(parts, 20)
 
 

@@ -110,9 +110,9 @@ class Check:
     of `time.monotonic`. With a `census` the code of the cells is asked for first; `answers` are its answers. `other` has the
     options of Inductor in which new differs from base, if the sides differ by options. `compares_compiling`: compile times may
     differ, so the compile time of some cells of equal code is measured at the end. With a `cache` the compiled programs are kept
-    for later checks. `timed` counts the rounds in which both sides
-    timed a cell, `compiled` the rounds in which they compiled it and did not find it compiled. `rows` are the rows of the
-    comparison after the last outcomes were stored. All keys are the `cell_id` of base's cell.
+    for later checks. `timed` counts the rounds in which both sides timed a cell, `compiled` the rounds in which they compiled it
+    and did not find it compiled. `rows` are the rows of the comparison after the last outcomes were stored. All keys are the
+    `cell_id` of base's cell.
     """
 
     base: CheckedSide
@@ -431,9 +431,8 @@ class Check:
         """Return the next cell to measure, and its need; None if there is none now. `is_asking`: the census goes on.
 
         Cells that began go through their first rounds first, except that second rounds wait while the first of them are to tell
-        the noise. Cells that are open after these rounds wait for all new cells whose
-        two sides can end in time. At the end some cells of equal code are compiled, for their compile time. Without `is_new_too`
-        only cells in their first rounds may begin.
+        the noise. Cells that are open after these rounds wait for all new cells whose two sides can end in time. At the end some
+        cells of equal code are compiled, for their compile time. Without `is_new_too` only cells in their first rounds may begin.
         """
         needs, busy = self.needs(), self._under_way.keys() | self._unjudged
         known = [cell for cell in self.cells if cell.cell_id in needs and not busy & {cell.cell_id, *self._alike(cell)}]
@@ -541,8 +540,9 @@ class Check:
         self._unstored.add(kept)
         found = outcome.measurement
         tell(f"{side.word}: {found.cell_name}  {describe(found)}  ({found.wall_s:.0f} s)")
-        if found.status is Status.PASS and not found.details.get("compiled_before") and self._usual_s(found.cell):
-            self._paces.append(found.wall_s / self._usual_s(found.cell))
+        is_whole = "compiled_ms" in found.metrics and not {"compiled_before", "repeated"} & found.details.keys()
+        if is_whole and (usual_s := self._usual_s(found.cell)):
+            self._paces.append(found.wall_s / usual_s)
         one = next((one for one in self._under_way.values() if job in one.jobs), None)
         if one is None:
             return

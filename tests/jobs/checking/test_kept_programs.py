@@ -17,16 +17,16 @@ from jobs.requested_options import ExecutionOptions, RunNames
 
 
 def test_a_side_has_a_folder_for_all_that_its_programs_depend_on(tmp_path):
-    def folder(word="base", flags=None, overlay="", **facts):
+    def folder(word="base", flags=None, overlay="", tuning="", **facts):
         testbed = Testbed(
             DeviceSlot([[0]]), {"torch": "2.11", "gpu": "H200", **facts}, ExecutionOptions(overlay=overlay)
         )
-        settings = Settings(flags=flags or BackendFlags())
+        settings = Settings(flags=flags or BackendFlags(), shared_tuning=tuning)
         return folder_for(CheckedSide(word, "main", RunNames(), [testbed]), settings, tmp_path)
 
     others = [folder("new"), folder(overlay="/of/another"), folder(torch="2.12"), folder(gpu="H100")]
-    others.append(folder(flags=replace(BackendFlags(), tf32_matmul=False)))
-    assert folder() == folder() and len({folder(), *others}) == 6
+    others += [folder(flags=replace(BackendFlags(), tf32_matmul=False)), folder(tuning="/runs/tuning")]
+    assert folder() == folder() and len({folder(), *others}) == 7
     assert folder().parent == tmp_path / "programs"
 
 
