@@ -28,7 +28,7 @@ from collector.correctness.snapshot import KIND, STATE, Snapshot, other_strides,
 from collector.correctness.ties import FEW, LEAST_SHARE, NUDGES, Nudged, Ties, nudge, part_ties
 from collector.device import device_named
 from collector.failures import classify, hint_of_status, reason_of
-from collector.measure.first_call import released_while_compiling
+from collector.measure.autotuning import released_while_compiling
 from collector.measure.program import IN_A_ROW, SEED, EagerRuns, Subject, deterministic_algorithms
 from collector.process.outcome import Outcome
 from collector.templates import Effective

@@ -30,11 +30,11 @@ from collector.machine.host import Watcher, available_bytes, throttled
 from collector.machine.yardstick import DEVICE_BYTES, SLOW_HOST, GpuYardstick, IdleProbe, NoYardstickError, host_ms
 from collector.measure import autotuning, counters, memory, timing, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
+from collector.measure.autotuning import held_between_compilations
 from collector.measure.candidates import others_in
 from collector.measure.counters import demand_compiled_calls, demand_compiled_gradients, demand_graphs
 from collector.measure.dynamic_shapes import TwoSizes, load
 from collector.measure.evidence import Evidence
-from collector.measure.first_call import held_between_compilations
 from collector.measure.generated_code import CodeLog
 from collector.measure.program import Subject, allow_determinism_later, seed_everything
 from collector.measure.roof import ROOM_BYTES

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch._dynamo
 
-from collector.measure.first_call import held_between_compilations, released_while_compiling
+from collector.measure.autotuning import held_between_compilations, released_while_compiling
 
 
 class Device:
