@@ -143,6 +143,12 @@ def test_who_needs_more_than_was_promised_starts_again_and_disturbs_nobody():
     assert all("starts again with more" in line for line in told)
 
 
+@pytest.mark.parametrize(("workers", "cells"), [(6, 1), (1, 3)])
+def test_a_cell_without_others_may_take_all_of_the_memory(workers, cells):
+    world = play([unknown(70)] * cells, device_slot(workers, 80), lambda *_: None)
+    assert world.attempts == dict.fromkeys(range(1, cells + 1), 1), "nobody starts again"
+
+
 def test_cells_that_wait_for_what_others_keep_are_untangled():
     # As on an H100: twelve trainings kept 5 to 16 GB each and waited four minutes for 20 to 30, beside a cell that compiled.
     training = Script([device(1.0, 2, 2), Step("work", 20.0), device(2.0, 3, 7), Step("work", 5.0), device(5.0, 25, 7)])
@@ -289,6 +295,26 @@ def test_cells_that_are_large_only_in_their_check_go_side_by_side():
     world = play([script] * 6, device_slot(6, 24), lambda _, stage: sizes[stage] * GB)
     all_fit(world)
     assert max(end for *_, end in world.lives) < 4 * 66, "one by one they take 6 times 66 s"
+
+
+def test_a_cell_whose_check_fills_the_memory_begins_beside_small_ones():
+    def script(number):
+        if number != 9:
+            return Script([device(1.0, 6, 6), Step("work", 9.0 + number % 7)])
+        check = Step("device", 5.0, 70 * GB, 2 * GB, Stage.CORRECTNESS)
+        return Script([Step("device", 5.0, None, 2 * GB, Stage.LOAD_MODEL), Step("work", 30.0), check])
+
+    calls = dict.fromkeys((Stage.LOAD_MODEL, Stage.EAGER, Stage.COMPILE), 3)
+    world = play(
+        [script(number) for number in range(1, 60)],
+        device_slot(8, 80),
+        lambda cell, stage: (calls.get(stage, 70) if cell.batch_size == 9 else 6) * GB,
+    )
+    all_fit(world)
+    (_, begin, end), found = next(life for life in world.lives if life[0] == 9), starts(world)
+    assert begin <= found[11] and end < found[39], (
+        "it waits neither to begin nor to be checked until all others have ended"
+    )
 
 
 def test_cells_in_their_checks_ask_for_no_more_than_checks_took():
