@@ -288,7 +288,7 @@ class CensusCache:
         libraries = {name: _version(name) for name in PACKAGES}
         host = [cpu_name(), place.threads]
         own = {"flags": str(settings.flags), "optimizer": settings.optimizer}
-        base = [place.device_name, host, str(self._wheel), libraries, own, _collector_digest()]
+        base = [place.device_name, host, str(self._wheel), libraries, own, collector_digest()]
         self._settings, self._models = settings, dict[tuple[str, str], dict[str, Any]]()
         self._folder = place.cache.expanduser() / "generated" / short_hash(base)
         self._imported: set[str] | None = None
@@ -436,7 +436,7 @@ def _meaning(path: Path) -> str:
 
 
 @cache
-def _collector_digest() -> str:
+def collector_digest() -> str:
     """Return a digest of this program's collector, whose models and census affect the code, too."""
     folder = Path(str(collector.__file__)).parent
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".c"))

@@ -21,6 +21,7 @@ from collector.own_models import USER, described
 from collector.settings import Settings
 from collector.usage_errors import ConfigError
 from collector.vocabulary import short_hash
+from jobs.census.census_pool import collector_digest
 from jobs.checking.check_sides import CheckedSide
 
 #: Sides whose programs are kept: both sides of two checks.
@@ -30,12 +31,13 @@ _SIDES = 4
 def folder_for(side: CheckedSide, settings: Settings, cache: Path) -> Path:
     """Return the folder for the programs of a side in a cache.
 
-    A program has the choices of its autotuning, so another folder of shared choices makes other programs.
+    A program has the choices of its autotuning, so another folder of shared choices makes other programs. Another version of
+    this program may build other models, and check outputs by other rules.
     """
     (testbed, *_) = side.testbeds
     models = [described(USER, model.name, settings.own_models) for model in settings.own_models]
     own = [settings.testbed(), settings.shared_tuning, models]
-    parts = [side.word, testbed.environment, testbed.execution.overlay, own]
+    parts = [side.word, testbed.environment, testbed.execution.overlay, own, collector_digest()]
     return cache.expanduser() / "programs" / short_hash(parts, 20)
 
 
@@ -58,17 +60,19 @@ class KeptPrograms:
             )
         self._lock = (self.folder / "lock").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_SH)
+        self.folder.mkdir(mode=0o700, exist_ok=True)  # another check may have removed it as an old one until now
         os.utime(self.folder)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._lock:
             self._lock.close()
-        beside = [folder for folder in self.folder.parent.iterdir() if folder.is_dir()]
-        for old in sorted(beside, key=lambda folder: folder.stat().st_mtime, reverse=True)[_SIDES:]:
-            with suppress(OSError), (old / "lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(old, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another check removes them, too
+            beside = [folder for folder in self.folder.parent.iterdir() if folder.is_dir()]
+            for old in sorted(beside, key=lambda folder: folder.stat().st_mtime, reverse=True)[_SIDES:]:
+                with suppress(OSError), (old / "lock").open("w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(old, ignore_errors=True)
 
     def passed(self, cell_id: str) -> str:
         """Return the code of a cell whose outputs passed here; empty if none did."""

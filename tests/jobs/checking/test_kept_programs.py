@@ -9,6 +9,7 @@ import pytest
 
 from collector.settings import BackendFlags, Settings
 from collector.usage_errors import ConfigError
+from jobs.checking import kept_programs
 from jobs.checking.check_sides import CheckedSide
 from jobs.checking.kept_programs import KeptPrograms, folder_for
 from jobs.pool.gpu_scheduler import DeviceSlot
@@ -16,7 +17,7 @@ from jobs.pool.testbeds import Testbed
 from jobs.requested_options import ExecutionOptions, RunNames
 
 
-def test_a_side_has_a_folder_for_all_that_its_programs_depend_on(tmp_path):
+def test_a_side_has_a_folder_for_all_that_its_programs_depend_on(tmp_path, monkeypatch):
     def folder(word="base", flags=None, overlay="", tuning="", **facts):
         testbed = Testbed(
             DeviceSlot([[0]]), {"torch": "2.11", "gpu": "H200", **facts}, ExecutionOptions(overlay=overlay)
@@ -26,7 +27,10 @@ def test_a_side_has_a_folder_for_all_that_its_programs_depend_on(tmp_path):
 
     others = [folder("new"), folder(overlay="/of/another"), folder(torch="2.12"), folder(gpu="H100")]
     others += [folder(flags=replace(BackendFlags(), tf32_matmul=False)), folder(tuning="/runs/tuning")]
-    assert folder() == folder() and len({folder(), *others}) == 7
+    with monkeypatch.context() as patch:
+        patch.setattr(kept_programs, "collector_digest", lambda: "another version")
+        others.append(folder())
+    assert folder() == folder() and len({folder(), *others}) == 8
     assert folder().parent == tmp_path / "programs"
 
 
