@@ -472,7 +472,6 @@ class _Run:
             if not compare_sizes:
                 self.evidence.expect_calls()
             with self._holding("device", self._calls_need()):
-                self.evidence.count_instructions(compiled)
                 probe = self.device.idle_probe(self.host.idle_ms)
                 if probe is None:
                     self.details["no_idle_probe"] = (
@@ -502,6 +501,8 @@ class _Run:
         if self.settings.energy and self.on_accelerator:
             # Last, since it heats the GPU, and with garbage collection, since it makes thousands of calls.
             with self._holding("measure", self._calls_need()):
+                if probe:
+                    probe.wait()
                 self.evidence.take_energy(compiled, watcher)
         self.evidence.take_profiles(calls.quieter(profile.passes()) if profile else {})
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
@@ -523,6 +524,8 @@ class _Run:
         # What is entered in the stack is left after the hold: a profile takes as long to end as its calls.
         with ExitStack() as after, self._holding(purpose, needs), garbage_collection_off():
             idle = {"before_ms": probe.wait()} if probe else {}
+            if self.on_accelerator:  # no other work on the device may make a launch wait
+                self.evidence.count_instructions(calls.compiled)
             self.details["settled_after"] = settle(calls.eager, calls.compiled, device)
             held, before = self.device.allocated(), watcher.read()
             limits = settings.rounds, settings.sample_limit_s, settings.precision
@@ -542,7 +545,8 @@ class _Run:
         """Profile a marked program, after it was called at its second size."""
         self.evidence.expect_calls()
         needs = self._calls_need()
-        with Profile(self.cell.device) as profile, self._holding("measure", needs and needs + ROOM_BYTES):
+        needs = None if needs is None else needs + ROOM_BYTES
+        with Profile(self.cell.device) as profile, self._holding("measure", needs):
             if probe:
                 probe.wait()
             with garbage_collection_off():
