@@ -50,7 +50,7 @@ from jobs.pool.testbeds import cell_variables
 _DEEP = 2
 #: The number of cells whose second rounds come before further cells at first. They tell the noise between processes, with which
 #: the first round decides most other cells.
-_TEACHERS = 3
+_NOISE_CELLS = 3
 #: The number of cells of equal code, the most important ones, that are compiled for their compile time if it may have changed.
 _SAMPLE = 4
 #: The fork servers import beside the census on a machine with at least so many cores. With fewer cores they would slow down the
@@ -463,7 +463,7 @@ class Check:
         """Return whether enough cells are in their second rounds, or just judged after them, to tell the noise soon."""
         repeated = {cell_id for cell_id, rounds in self.timed.items() if rounds >= _DEEP}
         telling = {cell_id for cell_id in self._under_way if self.timed[cell_id] == 1} | repeated & self._unjudged
-        return len(repeated - self._unjudged) < _TEACHERS <= len(repeated | telling)
+        return len(repeated - self._unjudged) < _NOISE_CELLS <= len(repeated | telling)
 
     def _choose_new(self, unreached: Sequence[Cell], is_asking: bool) -> tuple[Need, Cell] | None:
         """Return the next of these cells, none of which was measured before, and its need; None if none may begin now.
