@@ -105,8 +105,8 @@ def _model(cell: Cell) -> str:
     return json.dumps({name: value for name, value in cell.to_json().items() if name != "config"})
 
 
-def play(found: Mapping[str, Played], cells: Sequence[Cell], workers: int, memory_bytes: float) -> World:
-    """Play cells on one GPU with a free core; return the simulated world with its times."""
+def play(found: Mapping[str, Played], cells: Sequence[Cell], workers: int, memory_bytes: float, extra: int) -> World:
+    """Play cells on one GPU with a free core and `extra` more cells than workers; return the simulated world with its times."""
     costs = shipped_costs()
     cells = longest_first(cells, costs, workers)
     of_number, known, tuned = dict(enumerate(cells, 1)), memory_of(costs), gpu_scheduler.tuned_model
@@ -120,7 +120,7 @@ def play(found: Mapping[str, Played], cells: Sequence[Cell], workers: int, memor
     def model(cell: Cell) -> Any:
         return tuned(of_number[cell.batch_size])
 
-    slot = DeviceSlot([[core] for core in range(workers)], {}, memory_bytes, [workers])
+    slot = DeviceSlot([[core] for core in range(workers)], {}, memory_bytes, [workers], extra)
     with patch.object(gpu_scheduler, "tuned_model", model):
         world = World((found[cell.cell_id].script() for cell in cells), slot, needs)
         world.run()
@@ -130,21 +130,24 @@ def play(found: Mapping[str, Played], cells: Sequence[Cell], workers: int, memor
 @click.command()
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--workers", default=15, show_default=True, type=click.IntRange(1))
+@click.option("--extra-cells", default=5, show_default=True, type=click.IntRange(0))
 @click.option("--memory-gb", default=79.0, show_default=True, type=click.FloatRange(1.0))
 @click.option("--gpus", default=1, show_default=True, type=click.IntRange(1))
 @click.option("--check-part", default=1.0, show_default=True, type=click.FloatRange(0.0, 1.0))
-def main(bundles: tuple[Path, ...], workers: int, memory_gb: float, gpus: int, check_part: float) -> None:
+def main(
+    bundles: tuple[Path, ...], workers: int, extra_cells: int, memory_gb: float, gpus: int, check_part: float
+) -> None:
     """Play the programs of these bundles."""
     found = played((one for bundle in bundles for one in read_bundle(bundle).measurements), check_part)
     for cells in shares([one.found.cell for one in found.values()], shipped_costs(), gpus):
-        world = play(found, cells, workers, 1e9 * memory_gb)
-        busy = sum(end - begin for _, begin, end in world.lives) / (workers * world.now)
+        world = play(found, cells, workers, 1e9 * memory_gb, extra_cells)
+        busy = sum(end - begin for _, begin, end in world.lives) / ((workers + extra_cells) * world.now)
         ends = sorted(end for _, _, end in world.lives)
         *others, longest = sorted(world.lives, key=lambda life: life[2] - life[1])
         rest_s = max((end for _, _, end in others), default=0.0)
         print(f"{len(cells)} programs in {world.now:.0f} s, half of them after {ends[len(ends) // 2]:.0f} s")
         print(f"the longest took {longest[2] - longest[1]:.0f} s, the last of the others ended after {rest_s:.0f} s")
-        print(f"workers with a cell: {busy:.0%}; sent back for want of memory: {sum(world.sent_back.values())}")
+        print(f"places with a cell: {busy:.0%}; sent back for want of memory: {sum(world.sent_back.values())}")
 
 
 if __name__ == "__main__":

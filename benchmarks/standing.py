@@ -76,7 +76,7 @@ class Users(Quiet):
 def slot_for(rule: str, workers: int | None) -> DeviceSlot:
     """Return the slot of this host's first GPU for a rule; all rules have equal cores for their workers."""
     (slot,) = make_slots(choose_gpus(list_gpus(), None), 1 if rule == "alone" else workers, "fork")
-    return replace(slot, quiet_cores=()) if rule == "all" else slot
+    return replace(slot, extra_cells=0, quiet_cores=() if rule == "all" else slot.quiet_cores)
 
 
 def measured(

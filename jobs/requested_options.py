@@ -55,6 +55,27 @@ class Selection:
         return any((self.suites, self.models, self.phases, self.dtype, self.batch_size))
 
 
+def job_url(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the URL of the job's page, so that a run links to its log; empty outside a service that gives it.
+
+    GitHub Actions documents the URL's three parts under "Default environment variables"; GitLab and Jenkins give the whole URL.
+    """
+    server, repo, run = (environ.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
+    if server and repo and run:
+        attempt = environ.get("GITHUB_RUN_ATTEMPT", "")
+        return f"{server}/{repo}/actions/runs/{run}" + (f"/attempts/{attempt}" if attempt else "")
+    return environ.get("CI_JOB_URL") or environ.get("BUILD_URL") or ""
+
+
+def workflow_night(environ: Mapping[str, str] = os.environ) -> str:
+    """Return a name for the night of this workflow run, equal in all of its jobs; empty outside GitHub Actions.
+
+    The name has the attempt, since a workflow that is run again from its start is another night.
+    """
+    run, attempt = environ.get("GITHUB_RUN_ID", ""), environ.get("GITHUB_RUN_ATTEMPT", "")
+    return f"actions-{run}-{attempt or 1}" if run else ""
+
+
 @dataclass(frozen=True, slots=True)
 class RunNames:
     """The names of a run. The default commit is the installed torch's own, the default branch the one it was built from.

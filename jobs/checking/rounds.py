@@ -376,11 +376,11 @@ class Check:
             return
         # The cell that began first goes first, so that a first verdict comes early.
         for one in sorted(self._under_way.values(), key=lambda one: self._ranks[one.cell.cell_id]):
-            if one.sides and scheduler.free_workers > 0 and self._may_go_on(one, scheduler):
+            if one.sides and self._free_places(scheduler) > 0 and self._may_go_on(one, scheduler):
                 self._begin_turn(one, scheduler)
-        # A worker is kept for each cell that is being judged, since it may need another round.
-        while scheduler.free_workers > 0 and (
-            chosen := self._choose(scheduler, is_asking, is_new_too=scheduler.free_workers > len(self._unjudged))
+        # A place is kept for each cell that is being judged, since it may need another round.
+        while (free := self._free_places(scheduler)) > 0 and (
+            chosen := self._choose(scheduler, is_asking, is_new_too=free > len(self._unjudged))
         ):
             need, cell = chosen
             row = self.rows.get(cell.cell_id)
@@ -391,10 +391,14 @@ class Check:
                 sides = [side for side in sides if lacks_compile_time(states[side.word])]
             self._under_way[cell.cell_id] = one = _Round(need, cell, sides)
             self._begin_turn(one, scheduler)
-            if one.sides and scheduler.free_workers > 0 and self._may_go_on(one, scheduler):
+            if one.sides and self._free_places(scheduler) > 0 and self._may_go_on(one, scheduler):
                 self._begin_turn(one, scheduler)
         if self.census:
             self.census.leave(scheduler.busy_cores)
+
+    def _free_places(self, scheduler: GpuScheduler) -> int:
+        """Return how many jobs may be added: no more than there are workers before the first verdict, so that it comes early."""
+        return scheduler.free_places - (0 if self._told else self.base.testbeds[0].slot.extra_cells)
 
     def _had(self, cell: Cell) -> int:
         """Return how many turns a cell had, on the side with more turns."""

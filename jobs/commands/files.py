@@ -36,7 +36,6 @@ from db.importing.pytorch_names import Given
 from db.ingest import IngestReport, ingest_bundle
 from jobs import tool_version
 from jobs.bisect.search import LOG_NAME
-from jobs.ci import write_outputs
 from jobs.git_log import Repository, read_history
 from jobs.options import (
     INPUT_FILE,
@@ -50,7 +49,7 @@ from jobs.options import (
     repeatable,
     storage_options,
 )
-from jobs.output.terminal import one_line, print_json, print_lines, several, tell
+from jobs.output.terminal import one_line, print_json, print_lines, several, tell, write_outputs
 from jobs.plan.planning import Plan
 from jobs.plan.shards import load_night, merge_night
 from jobs.requested_options import label_option

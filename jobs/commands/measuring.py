@@ -20,7 +20,6 @@ from db.nights import list_nights
 from jobs.builds.build_options import SourceOptions, overlays_option, source_options
 from jobs.checking.confirming import Rounds, check_arguments, confirm, find_confirmable, is_any_due, plans_again
 from jobs.checking.confirming import confirm as confirm_night
-from jobs.ci import outputs_file, workflow_night, write_outputs
 from jobs.cluster.cluster_night import Executing, executing_options, measure_night
 from jobs.options import (
     EXISTING,
@@ -35,7 +34,7 @@ from jobs.options import (
     repeatable,
     storage_options,
 )
-from jobs.output.terminal import print_json
+from jobs.output.terminal import outputs_file, print_json, write_outputs
 from jobs.plan.cost import CostModel, learn_from
 from jobs.plan.dry_run import run_dry
 from jobs.plan.models_file import local_models
@@ -62,6 +61,7 @@ from jobs.requested_options import (
     replicates_option,
     selection_options,
     shared_tuning_option,
+    workflow_night,
 )
 
 

@@ -1,4 +1,7 @@
-"""Output of commands: one line for an error, no traceback. Texts of a bundle or a database may be anybody's."""
+"""Output of commands: one line for an error, no traceback. Texts of a bundle or a database may be anybody's.
+
+In a workflow of GitHub Actions a step also hands outputs to later steps.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ import errno
 import json
 import os
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import click
 
 from collector.masking import mask, mask_own
-from collector.usage_errors import ExpectedError
+from collector.usage_errors import ConfigError, ExpectedError
 from collector.usage_errors import one_line as one_line
 
 #: The most characters of one line: a name of 10 kB must not fill the screen.
@@ -47,6 +51,24 @@ def tell(line: str) -> None:
 def print_json(document: Any) -> None:
     """Print a document for `--json`; moments are in ISO 8601."""
     click.echo(json.dumps(document, indent=2, default=datetime.isoformat))
+
+
+def write_outputs(values: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> None:
+    """Hand values to the later steps and jobs of a workflow, as lines `name=value` in the file `GITHUB_OUTPUT`.
+
+    Raises:
+        ConfigError: `GITHUB_OUTPUT` names no file.
+    """
+    with outputs_file(environ).open("a", encoding="utf-8") as stream:
+        stream.write("".join(f"{name}={text}\n" for name, text in values.items()))
+
+
+def outputs_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the path of a step's outputs. Raises `ConfigError` outside a step of GitHub Actions."""
+    path = environ.get("GITHUB_OUTPUT")
+    if not path:
+        raise ConfigError("GITHUB_OUTPUT names no file: --github-output is for a step of GitHub Actions")
+    return Path(path)
 
 
 #: Exit codes of errors; 2 is also Click's code for wrong usage.

@@ -28,11 +28,11 @@ from collector.device import is_accelerator
 from collector.output_file import both_paths, path_of, write_output
 from collector.usage_errors import BundleError, ConfigError
 from collector.vocabulary import Cell
-from jobs.ci import job_url
 from jobs.output.terminal import several
 from jobs.plan.cost import CostModel
 from jobs.plan.planning import NothingToDoError, Plan, load_plan
 from jobs.plan.spared_cells import TunedModel, plan_work, tuned_model
+from jobs.requested_options import job_url
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

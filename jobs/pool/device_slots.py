@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import re
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -37,6 +39,9 @@ _ENOUGH_CORES = 6
 #: between its calls: a context, weights, and a part of what one call needs. With 1.5 GB of device memory for each, 15 workers
 #: beside a ballast that left 23 GB waited for memory most of the time.
 _HOST_BYTES, _DEVICE_BYTES = 2e9, 3e9
+#: One more cell shares the cores of so many workers, which wait or stand still for a quarter of their time. A recorded night,
+#: played on 15 workers with 3, 5 and 7 more cells (`benchmarks/played_night.py`), took 3, 7 and 9 % less time than without.
+_WORKERS_AN_EXTRA = 3
 _NODES = Path("/sys/devices/system/node")
 _DEVICES = Path("/sys/bus/pci/devices")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -113,10 +118,11 @@ def choose_gpus(gpus: Sequence[Gpu], requested: str | None) -> list[Gpu]:
 
 
 def make_slots(gpus: Sequence[Gpu], workers: int | None, start: str) -> list[DeviceSlot]:
-    """Return a slot for each GPU, or one for a host without GPUs; each with `workers` workers on cores of their own.
+    """Return a slot for each GPU, or one for a host without GPUs; each with cores for `workers` workers.
 
     Without a number a GPU gets as many workers as cores and memory allow, and a CPU gets one, since its cores are what is
-    measured. A single worker of a single slot keeps all cores and is not pinned, since no other process competes.
+    measured. If a GPU keeps cores free for the cell that measures, and memory allows, a third more cells share the cores of its
+    workers. A single worker of a single slot keeps all cores and is not pinned, since no other process competes.
 
     Raises:
         ConfigError: more workers than cores.
@@ -134,20 +140,25 @@ def make_slots(gpus: Sequence[Gpu], workers: int | None, start: str) -> list[Dev
     if len(devices) == workers == 1:
         return [_slot(devices[0], [[]], (), facts)]
     try:
-        return [_slot(gpu, *_share_out(share, workers, gpu), facts) for gpu, share in zip(devices, shares, strict=True)]
+        return [
+            _slot(gpu, *_share_out(share, workers, gpu), facts, len(gpus))
+            for gpu, share in zip(devices, shares, strict=True)
+        ]
     except ValueError as error:
         each = f" for each of {len(gpus)} GPUs: take fewer --gpus or" if len(gpus) > 1 else ": take"
         raise ConfigError(f"{error}{each} fewer --workers") from error
 
 
 def most_workers(gpu: Gpu, share: Sequence[int], gpus: int = 1) -> int:
-    """Return how many workers the cores of a GPU, its free memory, and its part of the host's memory allow, at least one."""
-    bounds = [
-        len(share) - len(quiet_cores(share)) if len(share) >= _ENOUGH_CORES else len(share) // 2,
-        int(_host_bytes() / _HOST_BYTES / gpus),
-        *([int(_MEMORY_PART * gpu.free_bytes / _DEVICE_BYTES)] if gpu.free_bytes else []),
-    ]
-    return max(1, min(bounds))
+    """Return how many workers the cores of a GPU and the memory allow, at least one."""
+    cores = len(share) - len(quiet_cores(share)) if len(share) >= _ENOUGH_CORES else len(share) // 2
+    return max(1, min(cores, _most_cells(gpu, gpus)))
+
+
+def _most_cells(gpu: Gpu, gpus: int) -> int:
+    """Return how many cells at a time the free memory of a GPU and its part of the host's memory allow."""
+    of_device = _MEMORY_PART * gpu.free_bytes / _DEVICE_BYTES if gpu.free_bytes else math.inf
+    return int(min(of_device, _host_bytes() / _HOST_BYTES / gpus, sys.maxsize))
 
 
 def quiet_cores(share: Sequence[int]) -> list[int]:
@@ -217,12 +228,15 @@ def _node_of(bus: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _slot(gpu: Gpu | None, cores: list[list[int]], quiet_cores: Sequence[int], facts: dict[str, str]) -> DeviceSlot:
+def _slot(
+    gpu: Gpu | None, cores: list[list[int]], quiet_cores: Sequence[int], facts: dict[str, str], gpus: int = 1
+) -> DeviceSlot:
     if gpu is None:
         return DeviceSlot(cores, facts)
+    extra = min(len(cores) // _WORKERS_AN_EXTRA, _most_cells(gpu, gpus) - len(cores)) if quiet_cores else 0
     variables = {**facts, "CUDA_VISIBLE_DEVICES": gpu.uuid, GPU_VARIABLE: str(gpu.index)}
     memory = float("inf") if gpu.free_bytes is None else gpu.free_bytes * _MEMORY_PART
-    return DeviceSlot(cores, variables, memory, quiet_cores)
+    return DeviceSlot(cores, variables, memory, quiet_cores, max(0, extra))
 
 
 def _read(path: Path) -> str:

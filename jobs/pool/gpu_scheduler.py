@@ -3,8 +3,8 @@
 A worker gets a job: a cell, its settings, and the server that starts its process. A night has one server; the two sides of a
 check have one each, and share the device. Jobs may be added meanwhile.
 
-Measuring is a small part of a cell; most of it is importing and compiling on the CPU. Each worker has cores of its own.
-A cell asks for the device for one of these purposes, with the bytes of device memory that it needs meanwhile:
+Measuring is a small part of a cell; most of it is importing and compiling on the CPU. Each worker has cores for one cell at a
+time. A cell asks for the device for one of these purposes, with the bytes of device memory that it needs meanwhile:
 
 - `device`: to load or run its model. Several cells may do this at once.
 - `tune`: to let Inductor time the configurations of a kernel.
@@ -18,6 +18,10 @@ waits until a probe shows that the device is idle, since a stopped process leave
 stopped, also the cells that compile: beside their compilers Inductor rejected faster library calls (docs/results.md). If no core
 is kept free, as on a CPU, all other cells are stopped for each purpose but `device`. The time for which a cell was stopped or
 waited is subtracted from its compile time.
+
+More cells are under way than there are workers, and share their cores (`jobs.pool.shared_cores`): a cell that waits for the
+device or is stopped needs none. If too many cells could run, those that hold the device go first, then those that began first.
+The others are stopped until cores are left for them.
 
 Memory is promised, not measured (`jobs.plan.cost`). A cell starts if its peak, and the peak of each other cell, fits beside the
 memory that all other cells keep between their calls. Then it waits until the memory that it needs fits beside what the other
@@ -57,6 +61,7 @@ from collector.usage_errors import ExpectedError
 from collector.vocabulary import Cell, Stage, Status
 from jobs.plan.cost import CONTEXT_BYTES, MemoryOf, MemoryPlan, is_long
 from jobs.plan.spared_cells import TunedModel, tuned_model
+from jobs.pool.shared_cores import SharedCores
 from jobs.pool.usage import DisturbanceCheck
 
 _SURELY_NOT_THE_DEVICE = frozenset(
@@ -101,6 +106,7 @@ class LostDeviceError(ExpectedError):
 class DeviceSlot:
     """A device and the cores that belong to it: one set of cores for each worker, all of the same size.
 
+    `extra_cells` is the number of cells that may be under way besides one for each worker; all of them share the workers' cores.
     `variables` are added to the environment of every process, `memory_bytes` is the memory that cells on this device may
     need together. `quiet_cores` are kept free for the cell that tunes or measures.
     """
@@ -109,6 +115,12 @@ class DeviceSlot:
     variables: Mapping[str, str] = field(default_factory=dict)
     memory_bytes: float = float("inf")
     quiet_cores: Sequence[int] = ()
+    extra_cells: int = 0
+
+    @property
+    def places(self) -> int:
+        """The number of cells that may be under way at a time."""
+        return len(self.cores) + self.extra_cells
 
 
 class Server:
@@ -220,8 +232,8 @@ class GpuScheduler:
         self._memory = MemoryPlan(slot.memory_bytes, memory_of)
         #: Takes a line that says why a cell is measured again.
         self.notice: Callable[[str], None] = lambda _: None
-        self._free = [list(cores) for cores in slot.cores]
-        self._active: dict[CellProcess, list[int]] = {}
+        self._cores = SharedCores(slot.cores)
+        self._active: list[CellProcess] = []
         self._jobs: dict[CellProcess, Job] = {}
         self._queue: list[CellProcess] = []
         self._holders: set[CellProcess] = set()
@@ -259,7 +271,7 @@ class GpuScheduler:
 
     def _compile_cores(self, cell: Cell) -> tuple[int, ...]:
         """Return all workers' cores for one of the longest cells, else none: a night may end with it while other workers idle."""
-        is_one_of_many = is_long(cell) and len(self._slot.cores) > 1
+        is_one_of_many = is_long(cell) and self._slot.places > 1
         return tuple(core for cores in self._slot.cores for core in cores) if is_one_of_many else ()
 
     @property
@@ -273,14 +285,15 @@ class GpuScheduler:
         return self._active
 
     @property
-    def free_workers(self) -> int:
-        """The number of jobs that could be added and begin at once if there is memory for them."""
-        return len(self._free) - len(self._waiting) - len(self._alone)
+    def free_places(self) -> int:
+        """The number of jobs that could be added and begin at once if there are memory and cores for them."""
+        return self._slot.places - len(self._active) - len(self._waiting) - len(self._alone)
 
     @property
     def busy_cores(self) -> int:
         """The number of cores of the workers at work; a worker without cores of its own counts as all cores."""
-        return sum(len(cores) or len(os.sched_getaffinity(0)) for cores in self._active.values())
+        used = self._slot.cores[: len(self._active)]
+        return sum(len(cores) or len(os.sched_getaffinity(0)) for cores in used)
 
     def stage_of(self, job: Job) -> Stage | None:
         """Return the stage that a job is in; None if it is not under way."""
@@ -311,15 +324,20 @@ class GpuScheduler:
     def start_waiting(self) -> None:
         """Start waiting jobs on the free workers. Raises `LauncherError` once too many fork servers were lost."""
         self.prepare()
-        while self._free and self._may_start() and (job := self._choose()) is not None:
+        while (cores := self._place()) is not None and self._may_start() and (job := self._choose()) is not None:
             try:
-                self._begin(job)
+                self._begin(job, cores)
             except LauncherError:
                 # The launcher died during the request: `turn` sees that it is lost and starts another one.
                 self._waiting.insert(0, job)
                 return
 
-    def _begin(self, job: Job) -> None:
+    def _place(self) -> Sequence[int] | None:
+        """Return the cores on which a further cell may start now, None if there are none."""
+        has_place = len(self._active) < self._slot.places
+        return self._cores.next_free(self._in_need_of_cores()) if has_place else None
+
+    def _begin(self, job: Job, cores: Sequence[int]) -> None:
         server = job.server
         assert server.launcher is not None  # noqa: S101 - prepared before
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -328,9 +346,10 @@ class GpuScheduler:
             settings = replace(settings, passed_code=self._measured[job].measurement.code_id or "")
         else:
             self._forget_program(job)  # of an attempt that ended early
-        process = CellProcess(job.cell, settings, server.launcher, server.environ, self._free[0], self._folder)
+        process = CellProcess(job.cell, settings, server.launcher, server.environ, cores, self._folder)
         self._jobs[process] = job
-        self._active[process] = self._free.pop(0)
+        self._active.append(process)
+        self._cores.take(process)
         if len(self._active) > 1:
             self._ran_beside_others.update(self._active)
 
@@ -604,7 +623,7 @@ class GpuScheduler:
             return self._memory.checks(process.cell)
         if process.needs is not None or process.stage not in _UNKNOWN:
             return None
-        is_only = len(self._slot.cores) == 1 or (len(self._active) == 1 and not self._waiting)
+        is_only = self._slot.places == 1 or (len(self._active) == 1 and not self._waiting)
         return self._slot.memory_bytes if is_only else max(self._needs(process), process.keeps)
 
     def _may_start(self) -> bool:
@@ -640,20 +659,53 @@ class GpuScheduler:
             self._holders.discard(process)
             self._note_end(process)
             if process.purpose != "device" and self._slot.quiet_cores and process in self._active:
-                process.move(self._active[process])
+                self._cores.take_back(process)
         # Cells that began first go first: the longest cells begin a night, and other cells wait for their choices.
-        self._queue.sort(key=lambda process: (self._jobs[process].rank, process.began))
+        self._queue.sort(key=self._order)
         for process in list(self._queue):
             may_use = not self._held_alone() and not self._waits_for_turn(process)
             if may_use and self._has_room(process) and not self._is_kept_for_another(process):
                 self._queue.remove(process)
                 self._give(process)
+        self._share_cores()
         if not self._held_alone():
-            self._resume_all()
+            for neighbour in self.neighbours:
+                neighbour.go_on()
 
-    def _held_alone(self) -> bool:
+    def _held_alone(self) -> CellProcess | None:
         # Not even a measurement interrupts a cell that tunes: a timing that is stopped in the middle is wrong.
-        return any(process.purpose != "device" for process in self._holders)
+        return next((process for process in self._holders if process.purpose != "device"), None)
+
+    def _able(self) -> list[CellProcess]:
+        """Return the processes that are not stopped for the cell that has the device alone."""
+        alone = self._held_alone()
+        if alone is None:
+            return list(self._active)
+        all_stand = self._stops_all(alone, alone.purpose)
+        return [one for one in self._active if one is alone or not (all_stand or one.holds)]
+
+    def _in_need_of_cores(self) -> list[CellProcess]:
+        """Return the processes that could run on cores of the workers now, in the order in which they get cores.
+
+        A process that asks for the device waits, and one that has it alone runs on the cores that are kept free for it. Those
+        that hold the device beside others go first: they are stopped as soon as a cell has it alone, and leave all cores.
+        """
+        elsewhere = self._held_alone() if self._slot.quiet_cores else None
+        found = (one for one in self._able() if not one.asks and one is not elsewhere)
+        return sorted(found, key=lambda one: (not one.holds, *self._order(one)))
+
+    def _order(self, process: CellProcess) -> tuple[int, float]:
+        return self._jobs[process].rank, process.began
+
+    def _share_cores(self) -> None:
+        """Let the processes go on that have cores or need none, and stop those for which no cores are left."""
+        needy = self._in_need_of_cores()
+        running, others = needy[: len(self._cores)], needy[len(self._cores) :]
+        stand_together(others)
+        self._cores.give(running)
+        for process in self._able():
+            if process not in others:
+                process.go_on()
 
     def _waits_for_turn(self, process: CellProcess) -> bool:
         """Return whether a process asks for the device alone during the turn of the cells that load or run their models."""
@@ -677,9 +729,6 @@ class GpuScheduler:
             all_stand = self._stops_all(process, process.asks)
             others = [other for other in self._active if other is not process]
             stand_together(other for other in others if all_stand or other.holds)
-            for other in others:
-                if not all_stand and not other.holds:
-                    other.go_on()  # it was stopped for the last holder, and need not be for this one
             for neighbour in self.neighbours:
                 neighbour.stand() if all_stand else neighbour.go_on()
             if self._slot.quiet_cores:
@@ -696,16 +745,11 @@ class GpuScheduler:
         is_quiet = self._jobs.get(process) in self._in_quiet
         return not self._slot.quiet_cores or is_quiet or purpose in self.all_stand
 
-    def _resume_all(self) -> None:
-        for process in self._active:
-            process.go_on()
-        for neighbour in self.neighbours:
-            neighbour.go_on()
-
     def _end(self, process: CellProcess) -> Outcome:
         if process in self._queue:
             self._queue.remove(process)
-        self._free.append(self._active.pop(process))  # first, so that `close` does not repeat what a signal interrupts
+        self._active.remove(process)  # first, so that `close` does not repeat what a signal interrupts
+        self._cores.leave(process)
         self._jobs.pop(process, None)
         outcome = process.close()
         self.held_s.update(process.held_s)

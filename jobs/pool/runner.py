@@ -24,14 +24,13 @@ from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import Cell, Measurement
 from jobs import tool_version
-from jobs.ci import job_url
 from jobs.plan.cost import MemoryOf
 from jobs.plan.spared_cells import Known, Work, copy_for
 from jobs.pool.device_slots import holding_slots, off_quiet_cores
 from jobs.pool.gpu_scheduler import GpuScheduler, Job, LostDeviceError, Server
 from jobs.pool.testbeds import Testbed, preload_for
 from jobs.pool.usage import Usage, UsageMeter
-from jobs.requested_options import RequestedOptions, RunNames
+from jobs.requested_options import RequestedOptions, RunNames, job_url
 
 #: Seconds without an outcome after which a run says what its cells are doing.
 _SILENCE_S = 120.0
@@ -276,7 +275,7 @@ def meter_of(testbed: Testbed) -> UsageMeter:
     slot = testbed.slot
     cores = [core for part in slot.cores for core in part] or sorted(os.sched_getaffinity(0))
     gpu = slot.variables.get("CUDA_VISIBLE_DEVICES") if is_accelerator(testbed.device) else None
-    return UsageMeter(gpu, [*cores, *slot.quiet_cores], len(slot.cores))
+    return UsageMeter(gpu, [*cores, *slot.quiet_cores], slot.places)
 
 
 def server_for(testbed: Testbed, cells: Sequence[Cell], variables: Mapping[str, str]) -> Server:

@@ -320,7 +320,8 @@ def _announce(console: Console, header: RunHeader, run: DeviceRun, attempt: int)
             if slot.quiet_cores
             else ""
         )
-        say(console, f"{len(slot.cores)} workers, each on {several(len(slot.cores[0]), 'core')}{quiet}")
+        more = f", {slot.extra_cells} more while others wait" if slot.extra_cells else ""
+        say(console, f"{len(slot.cores)} workers, each on {several(len(slot.cores[0]), 'core')}{more}{quiet}")
     if duplicates:
         same = "compile to the same program as another one: measured once, shown under each name"
         say(console, f"{duplicates} of them {same}")

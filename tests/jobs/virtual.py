@@ -245,22 +245,27 @@ class World:
         active = self.active
         alone = [one for one in active if one.holds and one.purpose != "device"]
         assert len(alone) <= 1, "one at a time has the device for itself"
+        quiet = self.slot.quiet_cores
+        on_sets = [one for one in active if not one.stopped and not one.asks and not (quiet and one in alone)]
+        taken = Counter(tuple(one.cores) for one in on_sets)
+        assert all(list(cores) in self.slot.cores and times == 1 for cores, times in taken.items()), "a set for each"
+        is_full = len(on_sets) == len(self.slot.cores)
         if not alone:
-            assert not any(one.stopped for one in active), "nobody stands still for nobody"
+            assert is_full or not any(one.stopped for one in active), "nobody stands still for nobody"
             assert not self.neighbour.stopped
             return
         (one,) = alone
         assert not one.stopped
         others = [other for other in active if other is not one]
         assert not any(other.holds and not other.stopped for other in others if not other.finished)
-        quiet = self.slot.quiet_cores
         repeated = self.scheduler._jobs[one] in self.scheduler._in_quiet
         if one.purpose in ("choose", "still") or not quiet or repeated:
             assert not any(other.runs for other in others)
             assert self.neighbour.stopped
         else:
             assert not self.neighbour.stopped, "it goes on beside a measurement"
-            assert not any(other.stopped for other in others if not other.holds), "who compiles goes on"
+            compiling = [other for other in others if not other.holds]
+            assert is_full or not any(other.stopped for other in compiling), "who compiles goes on"
         assert not quiet or one.cores == list(quiet)
         assert not any(other.cores == list(quiet) for other in others if quiet)
 

@@ -20,8 +20,8 @@ from typing import Any
 from collector.configs import parse_config
 from collector.vocabulary import Cell, Measurement, Phase, short_hash
 from collector.zoo.registry import select
-from jobs.ci import job_url
 from jobs.plan.planning import load_plan
+from jobs.requested_options import job_url
 from tests.factories import header, passing, write_bundle
 
 #: Relative standard deviation from run to run.

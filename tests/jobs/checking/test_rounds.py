@@ -55,7 +55,7 @@ class Played:
         self.neighbours = ()
 
     @property
-    def free_workers(self):
+    def free_places(self):
         return self.workers - len(self.under_way)
 
     @property
@@ -71,7 +71,7 @@ class Played:
         return len(self.under_way)
 
     def add(self, job):
-        assert self.free_workers > 0
+        assert self.free_places > 0
         self.under_way.append(job)
         what = "compile" if job.settings.code_only else "time"
         self.turns.append((job.server, what, job.cell.model[-1]))

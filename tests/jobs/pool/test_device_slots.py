@@ -116,6 +116,17 @@ def test_a_gpus_workers_have_a_core_each_and_the_last_is_kept_free(host):
     assert list(slot.quiet_cores) == [7, 15]
     assert sorted(slot.cores) == [[core] for core in range(15) if core != 7]
     assert slot.variables[WORKERS_VARIABLE] == "14"
+    assert (slot.extra_cells, slot.places) == (4, 18)
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "workers", "expected"),
+    [(256, None, 5), (256, 6, 2), (256, 16, 0), (34, None, 2), (20, 12, 0), (256, 1, 0)],
+)
+def test_a_third_more_cells_share_the_cores_if_one_is_kept_free_and_memory_allows(gigabytes, workers, expected, host):
+    host(cores=16, gigabytes=gigabytes)
+    (slot,) = device_slots.make_slots([ONE], workers, "fork")
+    assert slot.extra_cells == expected
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from collector.process.launcher import Launcher
 from collector.settings import Settings
 from collector.vocabulary import Status
 from jobs.pool import gpu_scheduler
-from jobs.pool.gpu_scheduler import Job, Server
+from jobs.pool.gpu_scheduler import DeviceSlot, Job, Server
 from jobs.pool.runner import Pool
 from tests.collector.processes import servers
-from tests.jobs.acting import FIRST, PATIENT, Stage, acted, player_variables, read_log, read_trace, slot, when
+from tests.jobs.acting import FIRST, LAST, PATIENT, Stage, acted, player_variables, read_log, read_trace, slot, when
 
 
 @pytest.fixture
@@ -71,6 +71,23 @@ def test_what_a_cell_stood_counts_against_no_limit_and_no_compile_time(stage):
     assert stood["stood_s"] > 1.5  # of the 2.1 s for which the others measured, what it was not waiting already
     # What is left is what it worked, which takes longer than 1.2 s on a busy machine.
     assert found.metrics["compile_cold_s"] == pytest.approx(ended - began - stood["stood_s"], abs=0.3)
+
+
+def test_a_cell_beyond_the_workers_runs_while_another_one_needs_no_cores(stage):
+    scripts, where = ["work:0.3,measure:0.6,work:0.5", "work:1.0"], DeviceSlot([FIRST], quiet_cores=LAST, extra_cells=1)
+    cells = [acted(script, number) for number, script in enumerate(scripts, 1)]
+    outcomes = [outcome for _, outcome in Pool([stage.scheduler(cells, where)]).run()]
+    all_pass(outcomes, 2)
+    trace = read_trace(stage.log)
+    (measure,), (before, after) = trace.of(1, "measure"), trace.of(1, "work")
+    assert trace.others_in(before) == []
+    assert trace.others_in(measure)
+    # A scheduler that hears of the end late may stop the other cell late.
+    assert trace.others_in(after._replace(begin=after.begin + 0.2)) == []
+    (found,) = [item.measurement for item in outcomes if item.measurement.cell.batch_size == 2]
+    assert found.details["stopped_s"] == pytest.approx(after.end - after.begin, abs=0.3)
+    ((began, ended),) = trace.lives[2]
+    assert found.metrics["compile_cold_s"] == pytest.approx(ended - began - found.details["stood_s"], abs=0.3)
 
 
 def pids_of(stage, number, event, name="-"):

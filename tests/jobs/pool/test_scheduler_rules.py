@@ -22,10 +22,10 @@ GB = 10**9
 PURPOSES = ("device", "device", "tune", "tune", "measure", "choose", "still")
 
 
-def device_slot(workers, size=None, quiet=True):
-    """A slot whose memory is `size` GB beside the contexts of its workers."""
-    memory = float("inf") if size is None else workers * CONTEXT_BYTES + size * GB
-    return DeviceSlot([[number] for number in range(workers)], {}, memory, [99] if quiet else ())
+def device_slot(workers, size=None, quiet=True, extra=0):
+    """A slot whose memory is `size` GB beside the contexts of its cells."""
+    memory = float("inf") if size is None else (workers + extra) * CONTEXT_BYTES + size * GB
+    return DeviceSlot([[number] for number in range(workers)], {}, memory, [99] if quiet else (), extra)
 
 
 def random_script(rng, size):
@@ -68,12 +68,15 @@ def is_repeated_alone(world, number):
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.integers(0, 10**9), st.integers(1, 15), st.integers(8, 20), st.booleans(), st.sampled_from([None, 8, 80]))
-def test_every_rule_holds_for_random_cells(seed, workers, count, quiet, size):
+@given(
+    *(st.integers(0, 10**9), st.integers(1, 15), st.integers(0, 5), st.integers(8, 20), st.booleans()),
+    st.sampled_from([None, 8, 80]),
+)
+def test_every_rule_holds_for_random_cells(seed, workers, extra, count, quiet, size):
     rng = random.Random(seed)
     scripts = [random_script(rng, size or 8) for _ in range(count)]
     known = {number: rng.choice([None, 0.0, GB, 4 * GB, 9e10]) for number in range(1, count + 1)}
-    world = play(scripts, device_slot(workers, size, quiet), lambda cell, _: known[cell.batch_size])
+    world = play(scripts, device_slot(workers, size, quiet, extra), lambda cell, _: known[cell.batch_size])
     found = statuses(world)
     for number, script in world.scripts.items():
         first = script.statuses[0]
