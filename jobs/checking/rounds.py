@@ -435,8 +435,9 @@ class Check:
         """Return the next cell to measure, and its need; None if there is none now. `is_asking`: the census goes on.
 
         Cells that began go through their first rounds first, except that second rounds wait while the first of them are to tell
-        the noise. Cells that are open after these rounds wait for all new cells whose two sides can end in time. At the end some
-        cells of equal code are compiled, for their compile time. Without `is_new_too` only cells in their first rounds may begin.
+        the noise. Cells that are open after these rounds wait for all new cells whose two sides can end in time, and until these
+        have been timed: further rounds take a third of the time when the device is theirs. At the end some cells of equal code
+        are compiled, for their compile time. Without `is_new_too` only cells in their first rounds may begin.
         """
         needs, busy = self.needs(), self._under_way.keys() | self._unjudged
         known = [cell for cell in self.cells if cell.cell_id in needs and not busy & {cell.cell_id, *self._alike(cell)}]
@@ -455,7 +456,8 @@ class Check:
         unreached = [cell for cell in unreached if not self._is_tuned_now(self.base, cell, scheduler)]
         if new := self._choose_new([cell for cell in unreached if self._slack_s(cell) >= 0], is_asking):
             return new
-        for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
+        is_first = any(one.is_timed and not self.timed[cell_id] for cell_id, one in self._under_way.items())
+        for word in (*([] if is_first else [Need.TIME]), Need.COMPILE, Need.COMPARE_COMPILING):
             if by_need[word]:
                 return word, min(by_need[word], key=self._had)
         if new := self._choose_new(unreached, is_asking):

@@ -336,6 +336,25 @@ def test_second_rounds_wait_until_the_first_of_them_tell_the_noise(checked, monk
     assert "".join(model for _, _, model in played.turns[::2]) == order, "the rounds, each of two sides"
 
 
+def test_further_rounds_wait_until_every_cell_has_been_timed(checked, monkeypatch):
+    played = Played(slower={"model0": 1.022})  # hardly more than what matters
+    turn, add, timed = played.turn, played.add, []
+
+    def turned():
+        played.under_way.sort(key=lambda job: job.cell.model == "model3")  # it takes longest
+        yield from turn()
+
+    def added(job):
+        timed.append((job.cell.model, played.done.count(("time", "3"))))
+        add(job)
+
+    monkeypatch.setattr(played, "turn", turned)
+    monkeypatch.setattr(played, "add", added)
+    checked(played, acting=ACTING, count=4).run()
+    of_open = [count for model, count in timed if model == "model0"]
+    assert len(of_open) > 4 and of_open[:4] == [0] * 4 and of_open[4] == 2
+
+
 @pytest.mark.parametrize("config", [Config(), Config(template="max_autotune")])
 def test_both_sides_begin_at_once_but_for_one_that_tunes_long(checked, monkeypatch, config):
     played = Played(slower={"model0": 1.2})
