@@ -356,8 +356,13 @@ def _in_cache(file: Path) -> str:
 
 
 def _add_kernel(kernels: dict[str, Any], kernel: str, choice: dict[str, Any]) -> bool:
-    """Add a choice unless there is one already for these candidates; return whether the stored choice equals it."""
+    """Add a choice unless there is one already for these candidates; return whether the stored choice equals it.
+
+    A choice of coordinate descent replaces the choice among candidates that it began from, which was told before.
+    """
     entry = kernels.setdefault(kernel, {}).setdefault(str(choice.get("configs_hash")), {"torch": [], "chosen": choice})
+    if choice.get("found_by_coordesc") and not entry["chosen"].get("found_by_coordesc"):
+        entry["chosen"] = choice
     if torch.version.git_version not in entry["torch"]:
         entry["torch"].append(torch.version.git_version)
     return _are_equal(entry["chosen"], choice)

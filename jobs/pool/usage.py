@@ -173,10 +173,10 @@ def usage_words(usage: Mapping[str, Any]) -> str:
         most = usage["gpu_memory_most_bytes"]
         device.append(f"GPU memory {usage['gpu_memory_bytes'] / 1e9:.0f} GB in the mean, {most / 1e9:.0f} GB at most")
     cores = [f"{usage['cores']} cores {_percent(usage['cores_busy'])} busy"] if "cores_busy" in usage else []
-    workers = f"{usage['workers']} workers " if usage["workers"] > 1 else "the worker "
+    cells = f"{usage['workers']} cells at a time " if usage["workers"] > 1 else "one cell at a time "
     spent = ", ".join(f"{_percent(usage[name])} {words}" for name, words in _SPENT)
     machine = ", ".join([*cores, *device])
-    return f"{usage['seconds']:.0f} s: {machine}{'; ' if machine else ''}{workers}{spent}"
+    return f"{usage['seconds']:.0f} s: {machine}{'; ' if machine else ''}{cells}{spent}"
 
 
 _SPENT = (("working", "at work"), ("waiting", "waiting for the device"), ("standing", "standing still"))

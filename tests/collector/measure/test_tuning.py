@@ -53,12 +53,11 @@ def kept(process, tmp_path):
     return file
 
 
-def tune(warps, source=SOURCE, candidates="four"):
+def tune(warps, source=SOURCE, candidates="four", **how):
     """What Inductor leaves when it has compiled a kernel and chosen among candidates."""
     store, key = place_of(source, candidates).local_cache
-    store.put(
-        key, {"XBLOCK": 64, "num_warps": warps, "num_stages": 1, "configs_hash": candidates, "time_taken_ms": warps}
-    )
+    choice = {"XBLOCK": 64, "num_warps": warps, "num_stages": 1, "configs_hash": candidates, "time_taken_ms": warps}
+    store.put(key, choice | how)
 
 
 def place_of(source, candidates):
@@ -110,6 +109,21 @@ def test_of_two_beside_each_other_the_first_to_end_decides(process):
     assert counts == [{"kernels_tuned": 1}, {"kernels_tuned": 1, "decided_otherwise": 1}]
     process(3)
     assert looked_up()["num_warps"] == 4
+
+
+def test_a_choice_of_coordinate_descent_replaces_the_one_it_began_from(process):
+    first = process(1)
+    tune(warps=4)
+    first.keep()  # as it tells the choice that it begins from
+    tune(warps=8, found_by_coordesc=True)
+    assert first.keep()["decided_otherwise"] == 0
+    for number, how in ((2, {}), (3, {"found_by_coordesc": True})):
+        other = process(number, lays_in=False)
+        tune(warps=2, **how)
+        assert other.keep()["decided_otherwise"] == 1
+    process(4)
+    found = looked_up()
+    assert (found["num_warps"], found["found_by_coordesc"]) == (8, True)
 
 
 def test_each_build_finds_the_choice_among_its_own_candidates(process, monkeypatch):
