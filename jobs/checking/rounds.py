@@ -24,6 +24,7 @@ from sqlalchemy import Engine
 from analysis.compare.cell_comparison import CHANGES, CellComparison, Outcome
 from analysis.compare.compare_sides import compare_named
 from analysis.present import called, finding_words
+from analysis.stats.run_noise import FEWEST_REPEATED
 from collector.census.gpu_models import CensusError
 from collector.device import is_accelerator
 from collector.metrics import METRICS
@@ -49,8 +50,8 @@ from jobs.pool.testbeds import cell_variables
 #: Rounds after which a cell that is still open waits until all other cells have had as many.
 _DEEP = 2
 #: The number of cells whose second rounds come before further cells at first. They tell the noise between processes, with which
-#: the first round decides most other cells.
-_NOISE_CELLS = 3
+#: the first round decides most other cells; nothing is known of it with fewer.
+_NOISE_CELLS = FEWEST_REPEATED
 #: The number of cells of equal code, the most important ones, that are compiled for their compile time if it may have changed.
 _SAMPLE = 4
 #: The fork servers import beside the census on a machine with at least so many cores. With fewer cores they would slow down the
