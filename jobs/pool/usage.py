@@ -142,8 +142,9 @@ _LOOK_S = 0.5
 class Usage:
     """The usage of the machine by one device's part of a run.
 
-    Shares are between 0 and 1, of the cores that belong to the device and of the time of its workers; None is a share that this
-    machine does not report. `waiting` is for the device or its memory, `standing` is being stopped for another cell.
+    Shares are between 0 and 1, of the cores that belong to the device and of the time of the cells that may be under way at
+    once (`workers`); None is a share that this machine does not report. `waiting` is for the device or its memory, and
+    `standing` is being stopped for another cell or for want of cores.
     """
 
     seconds: float
