@@ -1,10 +1,10 @@
 """Write cells' seconds and memory into the table with which a first night plans (`jobs/plan/first_costs.json`).
 
-    python -m benchmarks first_costs BUNDLES... [--only-new | --only-memory]
+    python -m benchmarks first_costs BUNDLES... [--only new|memory|seconds]
 
-A cell that these bundles do not have keeps its row, except for its memory if they have other configs of its model. With
-`--only-new` all rows stay, and cells without a row get one. With `--only-memory` rows keep their seconds, which are from another
-host, and no row is added.
+A cell that these bundles do not have keeps its row, except for its memory if they have other configs of its model. With `--only
+new` all rows stay, and cells without a row get one. With `--only memory` and `--only seconds` rows keep their seconds or memory,
+which are from another host, and no row is added.
 
 A row has, for each cell of a GPU that was measured completely, the seconds of a worker, and the device memory that it reserved to
 load the model, to run it in eager mode and to check it; for older bundles without that record, the peak of an eager call. Of
@@ -88,19 +88,20 @@ def _model(row: dict[str, Any]) -> dict[str, Any]:
 
 @click.command()
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--only-new", is_flag=True, help="Add cells that have no row, and change none.")
-@click.option("--only-memory", is_flag=True, help="Renew the memory of the cells that have a row, and nothing else.")
-def main(bundles: tuple[Path, ...], only_new: bool, only_memory: bool) -> None:
+@click.option(
+    "--only", type=click.Choice(["new", "memory", "seconds"]), help="Cells without a row, or a part of each row."
+)
+def main(bundles: tuple[Path, ...], only: str | None) -> None:
     """Write the seconds and memory of these bundles' cells into the table; other cells keep their rows."""
-    if only_new and only_memory:
-        raise click.UsageError("name --only-new or --only-memory")
     table = {str(Cell.from_json(row["cell"])): row for row in json.loads(TABLE.read_text())}
     found = {str(Cell.from_json(row["cell"])): row for row in rows(map(read_bundle, bundles))}
-    if only_new:
+    if only == "new":
         found = {name: row for name, row in found.items() if name not in table}
+    elif only == "seconds":
+        found = {name: row | {"worker_s": found[name]["worker_s"]} for name, row in table.items() if name in found}
     else:
         others = {name: row | _memory_of(row, found.values()) for name, row in table.items()}
-        if only_memory:
+        if only == "memory":
             found = {name: row | _memory_of(row, [found[name]]) for name, row in table.items() if name in found}
             others = {name: row | {"stage_bytes": others[name]["stage_bytes"]} for name, row in table.items()}
         table = others
