@@ -34,7 +34,16 @@ from collector.settings import Settings
 from collector.vocabulary import Cell, Phase, Stage, Status
 from db.engine import open_store
 from db.store_errors import SideError, counted
-from jobs.checking.check_sides import CheckedSide, CodeAnswer, CodeCensus, OtherOption, SideRecord, serving, soonest
+from jobs.checking.check_sides import (
+    INFERENCE,
+    CheckedSide,
+    CodeAnswer,
+    CodeCensus,
+    OtherOption,
+    SideRecord,
+    serving,
+    soonest,
+)
 from jobs.checking.deciding import SETTLED, Need, change_of_model, has_same_code, lacks_compile_time, need
 from jobs.checking.kept_programs import KeptPrograms, folder_for
 from jobs.options import Storage
@@ -64,10 +73,8 @@ _LEAD = 4
 _GRACE_S = 30.0
 #: The time of both sides of a cell as a multiple of one side's: at once, or if the second one begins when the first has compiled.
 _AT_ONCE, _IN_TURN = 1.1, 1.7
-#: The time of a process as a multiple of its known work, since it waits and is stopped, too: before any process has compiled
-#: here, and how many times more of it a training step takes (1.3 and 1.4 in two checks on H200s, where processes of
-#: inference took 1.2 and 1.5 times their work).
-_PACE, _OF_TRAINING = 1.3, 1.3
+#: The time of a process as a multiple of its known work before any process has compiled here, since it waits and is stopped, too.
+_PACE = 1.3
 #: A cell goes before others if it would be too late after so many seconds: among fifteen cells one ends every few seconds.
 _SOON_S = 30.0
 #: Stages of a cell that has compiled.
@@ -377,11 +384,11 @@ class Check:
             return
         # The cell that began first goes first, so that a first verdict comes early.
         for one in sorted(self._under_way.values(), key=lambda one: self._ranks[one.cell.cell_id]):
-            if one.sides and self._free_places(scheduler) > 0 and self._may_go_on(one, scheduler):
+            if one.sides and scheduler.free_places > 0 and self._may_go_on(one, scheduler):
                 self._begin_turn(one, scheduler)
         # A place is kept for each cell that is being judged, since it may need another round.
-        while (free := self._free_places(scheduler)) > 0 and (
-            chosen := self._choose(scheduler, is_asking, is_new_too=free > len(self._unjudged))
+        while (free := scheduler.free_places) > 0 and (
+            chosen := self._choose(scheduler, is_asking, is_new_too=free > self._places_kept())
         ):
             need, cell = chosen
             row = self.rows.get(cell.cell_id)
@@ -392,14 +399,17 @@ class Check:
                 sides = [side for side in sides if lacks_compile_time(states[side.word])]
             self._under_way[cell.cell_id] = one = _Round(need, cell, sides)
             self._begin_turn(one, scheduler)
-            if one.sides and self._free_places(scheduler) > 0 and self._may_go_on(one, scheduler):
+            if one.sides and scheduler.free_places > 0 and self._may_go_on(one, scheduler):
                 self._begin_turn(one, scheduler)
         if self.census:
             self.census.leave(scheduler.busy_cores)
 
-    def _free_places(self, scheduler: GpuScheduler) -> int:
-        """Return how many jobs may be added: no more than there are workers before the first verdict, so that it comes early."""
-        return scheduler.free_places - (0 if self._told else self.base.testbeds[0].slot.extra_cells)
+    def _places_kept(self) -> int:
+        """Return how many places are kept for cells that are being judged, since they may need another round.
+
+        Before the first verdict, which is to come early, no more cells begin than there are workers.
+        """
+        return len(self._unjudged) + (0 if self._told else self.base.testbeds[0].slot.extra_cells)
 
     def _had(self, cell: Cell) -> int:
         """Return how many turns a cell had, on the side with more turns."""
@@ -475,8 +485,8 @@ class Check:
     def _choose_new(self, unreached: Sequence[Cell], is_asking: bool) -> tuple[Need, Cell] | None:
         """Return the next of these cells, none of which was measured before, and its need; None if none may begin now.
 
-        Cells whose code differs are timed, in the order of the census's answers, but first those whose two sides would soon be
-        too late to end in time; then cells whose code is not known are compiled.
+        Cells whose code differs are timed, but first those whose two sides would soon be too late to end in time; then cells
+        whose code is not known are compiled.
         Before the first answer of the census, the cell that it will answer first is begun if there are cores for that: if the
         code of that cell differs, its first side has compiled by then.
         """
@@ -485,7 +495,7 @@ class Check:
         is_timed = self.acting or (self._times_rest and not is_asking)
         if other := [cell for cell in unreached if is_timed or self._is_same(cell) is False]:
             urgent = [cell for cell in other if 0 <= self._slack_s(cell) < _SOON_S]
-            return Need.TIME, min(urgent, key=self._slack_s, default=other[0])
+            return Need.TIME, min(urgent, key=self._slack_s, default=min(other, key=self._turn))
         if unknown := [cell for cell in unreached if cell.cell_id in order or not is_asking]:
             return Need.COMPILE, unknown[0]
         # On a CPU the census pauses whenever a cell is measured.
@@ -497,11 +507,17 @@ class Check:
     def _slack_s(self, cell: Cell) -> float:
         """Return the seconds for which a cell can wait and its two sides still end in time; negative if it is too late."""
         times = _IN_TURN if tunes_long(cell.config, cell.device) else _AT_ONCE
-        return self.left_s + _GRACE_S - times * self._usual_s(cell) * median(self._paces or [_PACE])
+        return self.left_s + _GRACE_S - times * self._takes_s(cell) * median(self._paces or [_PACE])
 
-    def _usual_s(self, cell: Cell) -> float:
-        """Return the seconds that one side of a cell takes where processes take as long as they work."""
-        return self._takes_s(cell) * (_OF_TRAINING if cell.phase is Phase.TRAINING else 1.0)
+    def _turn(self, cell: Cell) -> tuple[int, float]:
+        """Return a sort key of cells to be timed; cells with equal keys keep their order, which is that of the census's answers.
+
+        Training comes after inference, the longest first, so that it does not end late. Last is inference under the models'
+        other config, which has almost the same kernels and takes the choices of the first.
+        """
+        if cell.phase is Phase.TRAINING:
+            return 1, -self._takes_s(cell)
+        return (2 if cell.config == INFERENCE[-1] else 0), 0.0
 
     def _alike(self, cell: Cell) -> list[str]:
         """Return the ids of the model's cells under other configs, which may confirm the cell's change; empty if it has none."""
@@ -548,7 +564,7 @@ class Check:
         found = outcome.measurement
         tell(f"{side.word}: {found.cell_name}  {describe(found)}  ({found.wall_s:.0f} s)")
         is_whole = "compiled_ms" in found.metrics and not {"compiled_before", "repeated"} & found.details.keys()
-        if is_whole and (usual_s := self._usual_s(found.cell)):
+        if is_whole and (usual_s := self._takes_s(found.cell)):
             self._paces.append(found.wall_s / usual_s)
         one = next((one for one in self._under_way.values() if job in one.jobs), None)
         if one is None:

@@ -1,7 +1,5 @@
 """The table that a first night plans with, made from bundles."""
 
-from __future__ import annotations
-
 from benchmarks import first_costs
 from collector.bundle import read_bundle
 from collector.vocabulary import Status

@@ -103,9 +103,7 @@ def test_model_shows_the_kernels_that_differ_and_how(open_app, store):
     said = plain(app)
     assert "2 kernels changed: 1 added, 1 changed; 1 unchanged." in said and "Sizes of" not in said
     assert "sum_2 +0.21 ms, 84 % of the loss (changed), from gpt2.py:0, gpt2.py:1 and 3 more" in said
-    assert said.count("gpt2.py:22 more") == 3, (
-        "the kernels that differ, those that take the time, and those that lose it"
-    )
+    assert said.count("gpt2.py:22 more") == 3, "kernels that differ, that take the time, and that lose it"
     assert "1.21041%710" in said and "0.100100%0" in said, "milliseconds, share of the roof, microseconds lost"
     assert "A copy reaches 2,900 GB/s here, a product 640 TFLOP/s in" in said
     assert "XBLOCK: 64" in said and "XBLOCK: 8" in said and "mul, sum" in said

@@ -215,7 +215,7 @@ class World:
                     self._check()
                     still_s = 0.0 if self._advance() else still_s + 0.1
                     assert still_s < _STUCK_S, (
-                        f"nobody gets on: {[(one.cell.batch_size, one.asks) for one in self.active]}"
+                        f"no progress: {[(one.cell.batch_size, one.asks) for one in self.active]}"
                     )
                     self.outcomes += [outcome for _, outcome in self.scheduler.turn()]
                     self._check()

@@ -52,9 +52,7 @@ def test_each_kernel_is_compared_with_its_ideal():
     assert (kernels["addmm [500, 1000] [1000, 500] [500, 1000]"].ms, found.known) == pytest.approx((40, 100 / 120))
     assert kernels["sort [1000, 1000]"].ideal_ms is None, "torch has no formula for it"
     assert found.share == pytest.approx((8 + 12 + 0.008 + 10) / 100)
-    assert roof.compare_with_ideal(events[:3], 1, roof.expected_calls(CODE, TEXTS), SLOW).share is None, (
-        "two thirds are known"
-    )
+    assert roof.compare_with_ideal(events[:3], 1, roof.expected_calls(CODE, TEXTS), SLOW).share is None, "2/3 known"
     assert [row[0] for row in found.to_json()["kernels"]] == [one.name for one in found.kernels if one.ideal_ms]
     events = [DeviceEvent(name, 30_000_000) for name in ("Memcpy DtoD (Device -> Device)", "triton_add_0")]
     found = roof.compare_with_ideal(events, 1, roof.expected_calls(CODE, TEXTS), SLOW)

@@ -1,7 +1,5 @@
 """Confirming nights, and `run --again`."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

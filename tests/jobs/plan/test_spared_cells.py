@@ -1,7 +1,5 @@
 """Which cells a night does not measure: further names of one program, and what earlier nights have measured."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

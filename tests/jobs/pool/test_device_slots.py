@@ -1,7 +1,5 @@
 """What a run measures on: which GPUs and cores, of invented hosts, and one run at a time, of real processes."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """One device and who may use it: real processes that play scripts and log every moment in which they ran."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections import Counter
@@ -74,16 +72,15 @@ def test_what_a_cell_stood_counts_against_no_limit_and_no_compile_time(stage):
 
 
 def test_a_cell_beyond_the_workers_runs_while_another_one_needs_no_cores(stage):
-    scripts, where = ["work:0.3,measure:0.6,work:0.5", "work:1.0"], DeviceSlot([FIRST], quiet_cores=LAST, extra_cells=1)
-    cells = [acted(script, number) for number, script in enumerate(scripts, 1)]
+    where = DeviceSlot([FIRST], quiet_cores=LAST, extra_cells=1)
+    cells = [acted("work:0.3,measure:0.6,work:0.5", 1), acted("work:1.0", 2)]
     outcomes = [outcome for _, outcome in Pool([stage.scheduler(cells, where)]).run()]
     all_pass(outcomes, 2)
     trace = read_trace(stage.log)
     (measure,), (before, after) = trace.of(1, "measure"), trace.of(1, "work")
     assert trace.others_in(before) == []
     assert trace.others_in(measure)
-    # A scheduler that hears of the end late may stop the other cell late.
-    assert trace.others_in(after._replace(begin=after.begin + 0.2)) == []
+    assert trace.others_in(after._replace(begin=after.begin + 0.2)) == [], "but for what the scheduler hears late"
     (found,) = [item.measurement for item in outcomes if item.measurement.cell.batch_size == 2]
     assert found.details["stopped_s"] == pytest.approx(after.end - after.begin, abs=0.3)
     ((began, ended),) = trace.lives[2]

@@ -1,7 +1,5 @@
 """Whatever cells do, the scheduler's rules hold: random scripts of many cells, in time that is only counted."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace
@@ -315,9 +313,7 @@ def test_a_cell_whose_check_fills_the_memory_begins_beside_small_ones():
     )
     all_fit(world)
     (_, begin, end), found = next(life for life in world.lives if life[0] == 9), starts(world)
-    assert begin <= found[11] and end < found[39], (
-        "it waits neither to begin nor to be checked until all others have ended"
-    )
+    assert begin <= found[11] and end < found[39], "it neither begins nor is checked after all others"
 
 
 def test_cells_in_their_checks_ask_for_no_more_than_checks_took():
