@@ -96,10 +96,6 @@ _MOST_SENT_BACK = 2
 _ALONE_S, _TURN_S = 2.0, 0.2
 
 
-#: The rank of jobs that are not stopped for jobs of other ranks.
-_FIRST = 0
-
-
 class LostDeviceError(ExpectedError):
     """An error for a GPU that stopped answering: earlier measurements are good, but all later ones of the night would fail."""
 
@@ -168,15 +164,12 @@ class Server:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """A cell to measure, its settings, and the server that starts its process.
-
-    Jobs of a lower rank get the device first, and nobody gets it alone while a job of rank 0 holds it, but for such a job.
-    """
+    """A cell to measure, its settings, and the server that starts its process. Jobs of a lower rank get the device first."""
 
     cell: Cell
     settings: Settings
     server: Server
-    rank: int = _FIRST
+    rank: int = 0
 
 
 class Neighbour(Protocol):
@@ -670,7 +663,7 @@ class GpuScheduler:
         # Cells that began first go first: the longest cells begin a night, and other cells wait for their choices.
         self._queue.sort(key=self._order)
         for process in list(self._queue):
-            may_use = not (self._held_alone() or self._waits_for_turn(process) or self._waits_for_first(process))
+            may_use = not self._held_alone() and not self._waits_for_turn(process)
             if may_use and self._has_room(process) and not self._is_kept_for_another(process):
                 self._queue.remove(process)
                 self._give(process)
@@ -717,16 +710,6 @@ class GpuScheduler:
     def _waits_for_turn(self, process: CellProcess) -> bool:
         """Return whether a process asks for the device alone during the turn of the cells that load or run their models."""
         return process.asks != "device" and bool(self._holders) and time.monotonic() < self._turn_until
-
-    def _waits_for_first(self, process: CellProcess) -> bool:
-        """Return whether a process asks for the device alone while a process of the first rank, and not its own, holds it.
-
-        A check has one cell of that rank, whose verdict is to come soon: it would be stopped for a third of its time.
-        """
-        is_first = self._jobs[process].rank == _FIRST
-        return (
-            process.asks != "device" and not is_first and any(self._jobs[one].rank == _FIRST for one in self._holders)
-        )
 
     def _note_end(self, process: CellProcess) -> None:
         """Add the time for which a process had the device alone; after `_ALONE_S` begin the turn of the other cells."""

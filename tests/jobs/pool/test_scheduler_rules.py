@@ -325,13 +325,3 @@ def test_cells_in_their_checks_ask_for_no_more_than_checks_took():
     world = play([Script(steps)] * 12, device_slot(6, 60), lambda _, stage: sizes[stage] * GB)
     all_fit(world)
     assert world.now < 40
-
-
-@pytest.mark.parametrize(("rank", "waited_s"), [(0, 0.0), (1, 4.9)])
-def test_nobody_has_the_device_alone_while_a_cell_of_the_first_rank_uses_it(rank, waited_s):
-    world = World([Script([Step("device", 5.0)]), Script([Step("work", 0.1), Step("tune", 0.1)])], device_slot(2))
-    first, other = world.scheduler._waiting
-    world.scheduler._waiting = [first, replace(other, rank=rank)]
-    world.run()
-    (found,) = [seconds for number, purpose, seconds in world.waits if (number, purpose) == (2, "tune")]
-    assert found == pytest.approx(waited_s, abs=0.2)
