@@ -31,19 +31,10 @@ from collector.metrics import METRICS
 from collector.process.orphans import PREFIX
 from collector.process.outcome import Outcome as MeasuredOutcome
 from collector.settings import Settings
-from collector.vocabulary import Cell, Phase, Stage, Status
+from collector.vocabulary import Cell, Stage, Status
 from db.engine import open_store
 from db.store_errors import SideError, counted
-from jobs.checking.check_sides import (
-    INFERENCE,
-    CheckedSide,
-    CodeAnswer,
-    CodeCensus,
-    OtherOption,
-    SideRecord,
-    serving,
-    soonest,
-)
+from jobs.checking.check_sides import CheckedSide, CodeAnswer, CodeCensus, OtherOption, SideRecord, serving, soonest
 from jobs.checking.deciding import SETTLED, Need, change_of_model, has_same_code, lacks_compile_time, need
 from jobs.checking.kept_programs import KeptPrograms, folder_for
 from jobs.options import Storage
@@ -446,9 +437,8 @@ class Check:
         """Return the next cell to measure, and its need; None if there is none now. `is_asking`: the census goes on.
 
         Cells that began go through their first rounds first, except that second rounds wait while the first of them are to tell
-        the noise. Cells that are open after these rounds wait for all new cells whose two sides can end in time, and until these
-        have been timed: further rounds take a third of the time when the device is theirs. At the end some cells of equal code
-        are compiled, for their compile time. Without `is_new_too` only cells in their first rounds may begin.
+        the noise. Cells that are open after these rounds wait for all new cells whose two sides can end in time. At the end some
+        cells of equal code are compiled, for their compile time. Without `is_new_too` only cells in their first rounds may begin.
         """
         needs, busy = self.needs(), self._under_way.keys() | self._unjudged
         known = [cell for cell in self.cells if cell.cell_id in needs and not busy & {cell.cell_id, *self._alike(cell)}]
@@ -467,8 +457,7 @@ class Check:
         unreached = [cell for cell in unreached if not self._is_tuned_now(self.base, cell, scheduler)]
         if new := self._choose_new([cell for cell in unreached if self._slack_s(cell) >= 0], is_asking):
             return new
-        is_first = any(one.is_timed and not self.timed[cell_id] for cell_id, one in self._under_way.items())
-        for word in (*([] if is_first else [Need.TIME]), Need.COMPILE, Need.COMPARE_COMPILING):
+        for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
             if by_need[word]:
                 return word, min(by_need[word], key=self._had)
         if new := self._choose_new(unreached, is_asking):
@@ -485,8 +474,8 @@ class Check:
     def _choose_new(self, unreached: Sequence[Cell], is_asking: bool) -> tuple[Need, Cell] | None:
         """Return the next of these cells, none of which was measured before, and its need; None if none may begin now.
 
-        Cells whose code differs are timed, but first those whose two sides would soon be too late to end in time; then cells
-        whose code is not known are compiled.
+        Cells whose code differs are timed, in the order of the census's answers, but first those whose two sides would soon be
+        too late to end in time; then cells whose code is not known are compiled.
         Before the first answer of the census, the cell that it will answer first is begun if there are cores for that: if the
         code of that cell differs, its first side has compiled by then.
         """
@@ -495,7 +484,7 @@ class Check:
         is_timed = self.acting or (self._times_rest and not is_asking)
         if other := [cell for cell in unreached if is_timed or self._is_same(cell) is False]:
             urgent = [cell for cell in other if 0 <= self._slack_s(cell) < _SOON_S]
-            return Need.TIME, min(urgent, key=self._slack_s, default=min(other, key=self._turn))
+            return Need.TIME, min(urgent, key=self._slack_s, default=other[0])
         if unknown := [cell for cell in unreached if cell.cell_id in order or not is_asking]:
             return Need.COMPILE, unknown[0]
         # On a CPU the census pauses whenever a cell is measured.
@@ -508,16 +497,6 @@ class Check:
         """Return the seconds for which a cell can wait and its two sides still end in time; negative if it is too late."""
         times = _IN_TURN if tunes_long(cell.config, cell.device) else _AT_ONCE
         return self.left_s + _GRACE_S - times * self._takes_s(cell) * median(self._paces or [_PACE])
-
-    def _turn(self, cell: Cell) -> tuple[int, float]:
-        """Return a sort key of cells to be timed; cells with equal keys keep their order, which is that of the census's answers.
-
-        Training comes after inference, the longest first, so that it does not end late. Last is inference under the models'
-        other config, which has almost the same kernels and takes the choices of the first.
-        """
-        if cell.phase is Phase.TRAINING:
-            return 1, -self._takes_s(cell)
-        return (2 if cell.config == INFERENCE[-1] else 0), 0.0
 
     def _alike(self, cell: Cell) -> list[str]:
         """Return the ids of the model's cells under other configs, which may confirm the cell's change; empty if it has none."""

@@ -16,7 +16,7 @@ from collector.code import Code
 from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import Config, Phase, Stage, Status
+from collector.vocabulary import Config, Stage, Status
 from db.engine import open_store
 from jobs.checking import check_sides, rounds
 from jobs.checking.check_sides import CheckedSide, CodeAnswer, OtherOption
@@ -32,7 +32,6 @@ from tests.factories import ENVIRONMENT, at, cell, failing, passing
 CELLS = [cell(f"model{number}") for number in range(8)]
 FAIL_ON = frozenset({"regressed", "broke"})
 ACTING = ["torch/_inductor/runtime/hints.py"]
-AXES = (*({"config": config} for config in check_sides.INFERENCE), {"phase": Phase.TRAINING})
 
 
 class Played:
@@ -335,21 +334,6 @@ def test_second_rounds_wait_until_the_first_of_them_tell_the_noise(checked, monk
     assert "".join(model for _, _, model in played.turns[::2]) == order, "the rounds, each of two sides"
 
 
-def test_further_rounds_wait_until_every_cell_has_been_timed(checked, monkeypatch):
-    played = Played(slower={"model0": 1.022})  # hardly more than what matters
-    turn, begun = played.turn, []
-
-    def turned():
-        played.under_way.sort(key=lambda job: job.cell.model == "model3")  # it takes longest
-        begun.append((len(played.of("0", "time")), played.done.count(("time", "3"))))
-        yield from turn()
-
-    monkeypatch.setattr(played, "turn", turned)
-    checked(played, acting=ACTING, count=4).run()
-    further = [ended for turns, ended in begun if turns > 4]
-    assert (4, 0) in begun and further and min(further) == 2
-
-
 @pytest.mark.parametrize("config", [Config(), Config(template="max_autotune")])
 def test_both_sides_begin_at_once_but_for_one_that_tunes_long(checked, monkeypatch, config):
     played = Played(slower={"model0": 1.2})
@@ -378,17 +362,6 @@ def test_what_would_soon_be_too_late_goes_first_and_what_is_too_late_last(checke
     assert len(played.of("0", "time")) > 4, "two rounds do not decide it"
     models = [model for _, _, model in played.turns]
     assert "".join(dict.fromkeys(models)) == order and models.index("1") > 8
-
-
-def test_training_comes_before_the_other_config_of_inference(checked, monkeypatch):
-    takes_s = {"model0": 9.0, "model1": 20.0}
-    costs = SimpleNamespace(estimate=lambda cell: SimpleNamespace(worker_s=takes_s[cell.model]))
-    monkeypatch.setattr(rounds.CostModel, "of_history", lambda _: costs)
-    check = checked(played := Played(), acting=ACTING, workers=1)
-    first, other, training = ([replace(one, **axes) for one in CELLS[:2]] for axes in AXES)
-    check.cells = [*other, *training, *first]
-    check.run()
-    assert list(dict.fromkeys(job.cell for job in played.jobs)) == [*first, *training[::-1], *other]
 
 
 def test_what_takes_longer_than_the_budget_and_half_a_minute_is_ended(checked, monkeypatch):
