@@ -50,7 +50,7 @@ class SharedCores:
         process.move(self._last[process])
 
     def leave(self, process: CellProcess) -> None:
-        """Free the set of a process that has ended."""
-        del self._last[process]
+        """Free the set of a process that has ended; a signal may have come before it had one."""
+        self._last.pop(process, None)
         if process in self._of:
             self._free.append(self._of.pop(process))
