@@ -98,7 +98,7 @@ class RunNames:
 class ExecutionOptions:
     """The options for executing a plan.
 
-    Each GPU measures `workers` cells at once; None, until the devices are known, stands for as many as fit. After `budget_s`
+    On each GPU `workers` cells compile at once; None, until the devices are known, stands for as many as fit. After `budget_s`
     seconds no further cell starts. `start` is `fork` (from a process that has imported everything) or `spawn` (a new process for
     each cell). `gpus` is as in `jobs.pool.device_slots.choose_gpus`. `overlay` is a folder from which torch is imported in place
     of the installed torch, and `source` describes it (`jobs.builds.overlay`). With `confirm` changed cells are measured again
@@ -350,8 +350,8 @@ _MEASURING = (
     click.option(
         "--workers",
         type=POSITIVE,
-        help="Cells that compile at the same time on each GPU, each on its own cores. "
-        "[as many as cores and memory allow on a GPU, 1 on a CPU]",
+        help="Cells that compile at the same time on each GPU, each on its own cores; a third more may wait or be stopped "
+        "meanwhile. [as many as cores and memory allow on a GPU, 1 on a CPU]",
     ),
     click.option(
         "--start",
