@@ -110,7 +110,6 @@ class _Process(VirtualCell):
     """A process that plays a recorded one."""
 
     def __init__(self, play: _Play, job: Cell, settings: Settings, side: str, cores: Sequence[int]) -> None:
-        play.world.scripts[job.batch_size] = Script(())  # its own script replaces it
         number = play.processes[job.cell_id, side]
         play.processes[job.cell_id, side] += 1
         self._found, self._steps = play.recorded.process(job, side, 0 if settings.code_only else number)
@@ -119,12 +118,9 @@ class _Process(VirtualCell):
             self._found.metrics, self._found.samples = metrics, {}
             self._found.details["only"] = "code"
             self._steps = [one for one in self._steps if one.stage not in (Stage.TIMING, Stage.CORRECTNESS)]
-        self._play, self._is_ready = play, False
+        self._play = play
+        play.world.scripts[job.batch_size] = Script(self._steps)  # which is read at once
         super().__init__(play.world, job, replace(settings, compiled=str(play.folder / "programs")), cores)
-
-    def _go_to_next(self) -> None:
-        self.script = Script(self._steps)
-        super()._go_to_next()
 
     def describe(self) -> str:
         return f"{self.cell} in {self.stage}"

@@ -14,6 +14,7 @@ SHIPPED = {
     "dynamic_sizes data/dynamic/*.xz": "| T5Small | inference | batch 2, length 512 | 12.404 | 4.234 | 4.709 | 1.112 |",
     "process_noise --fewest 2 data/templates/*-115*": "triton       compiled_ms beside eager            57    0.91%    9.37%",
     "beside_pytorch --table data/beside/h200": "| mobilenetv2_100 | triton | 8.04, 3.24 | 1.00 | 1.06 | 0.95 |",
+    "played_check data/check/fusion": "16 processes, 4 cells timed, 12 s of one cell alone",
     "graphnet_samples table data/graphnet/*.xz": "| triton | pass | 167 |",
 }
 
@@ -24,5 +25,8 @@ def test_a_table_is_made_of_the_shipped_measurements(words, monkeypatch, capsys)
     name, *rest = shlex.split(words)
     places = [str(path) for word in rest for path in (sorted(ROOT.glob(word)) if "*" in word else [word])]
     monkeypatch.setattr(sys, "argv", ["benchmarks", name, *places])
-    assert main() == 0
+    try:
+        assert main() == 0
+    except SystemExit as ended:  # as Click ends a command
+        assert ended.code == 0
     assert SHIPPED.get(words, "  10%    396        1.0000") in capsys.readouterr().out

@@ -1,5 +1,7 @@
 """The table that a first night plans with, made from bundles."""
 
+import json
+
 from benchmarks import first_costs
 from collector.bundle import read_bundle
 from collector.vocabulary import Status
@@ -11,6 +13,19 @@ SIZES = {"load_model": 500, "eager": 800, "correctness": 9000}
 
 def measured(which, wall_s, sizes=SIZES, **details):
     return passing(which, wall_s=wall_s, details={"stage_bytes": sizes, **details})
+
+
+CHANGED = [measured(cell("a"), 9.0, {"load_model": 1}), measured(cell("b"), 7.0)]
+
+
+def test_rows_keep_their_memory_where_only_seconds_are_renewed(tmp_path, monkeypatch):
+    monkeypatch.setattr(first_costs, "TABLE", tmp_path / "table.json")
+    (tmp_path / "table.json").write_text("[]")
+    for number, (only, items) in enumerate((("new", [measured(cell("a"), 5.0)]), ("seconds", CHANGED))):
+        path = write_bundle(tmp_path, header(f"r{number}"), items)
+        first_costs.main([str(path), "--only", only], standalone_mode=False)
+    (row,) = json.loads((tmp_path / "table.json").read_text())
+    assert (row["worker_s"], row["stage_bytes"]) == (9.0, SIZES)
 
 
 def test_a_cell_is_a_row_with_the_medians_of_its_whole_measurements(tmp_path):
