@@ -36,7 +36,7 @@ from collector.code import Code
 from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import Cell, Measurement, Stage, Status
+from collector.vocabulary import CHECKED_BY, UNCHECKED, Cell, Measurement, Stage, Status
 from db.engine import open_store
 from jobs.checking import check_sides, rounds
 from jobs.checking.check_sides import CheckedSide, CodeAnswer, soonest
@@ -118,6 +118,9 @@ class _Process(VirtualCell):
             self._found.metrics, self._found.samples = metrics, {}
             self._found.details["only"] = "code"
             self._steps = [one for one in self._steps if one.stage not in (Stage.TIMING, Stage.CORRECTNESS)]
+        if settings.unchecked:
+            self._found.details[CHECKED_BY] = UNCHECKED
+            self._steps = [one for one in self._steps if one.stage is not Stage.CORRECTNESS]
         self._play = play
         play.world.scripts[job.batch_size] = Script(self._steps)  # which is read at once
         super().__init__(play.world, job, replace(settings, compiled=str(play.folder / "programs")), cores)

@@ -56,6 +56,12 @@ class BackendFlags:
 OPTIMIZERS = ("none", "sgd", "adam")
 
 
+#: Settings that a JSON object has only where they are not their default.
+_WITHOUT_DEFAULT = frozenset(
+    ("own_models", "compiled", "candidates", "compile_cores", "passed_code", "unchecked", "energy")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of a run's cells. Times are in seconds; an empty folder turns its feature off.
@@ -71,8 +77,9 @@ class Settings:
     other's compiled candidates of autotuning (`collector.measure.candidates`). On `compile_cores` a few processes compile kernels
     and candidates. `compiled` is a folder in which each cell keeps the compiler's caches: a later process of the cell finds its
     program there and has no compile time. The outputs of a program that was found there are not checked again if its code is
-    the `passed_code`. With `code_only` a cell ends once it is compiled, with its code, counters and compile time only; so does a
-    cell that compiles to the `known_code`, which is set for each cell (`collector.code.known_by`).
+    the `passed_code`. With `unchecked` no outputs are checked, and the cell's details say so. With `code_only` a cell ends once
+    it is compiled, with its code, counters and compile time only; so does a cell that compiles to the `known_code`, which is set
+    for each cell (`collector.code.known_by`).
 
     Other: `energy` reads a GPU's energy counter over 0.8 to 3 s of calls. `trace` is a folder for torch's structured trace
     (`collector.process.worker.start_trace`). `flags` are torch's back-end switches. `optimizer` ends a training step, as in
@@ -97,6 +104,7 @@ class Settings:
     candidates: str = ""
     compile_cores: tuple[int, ...] = ()
     passed_code: str = ""
+    unchecked: bool = False
     code_only: bool = False
     explain: bool = False
     known_code: str = ""
@@ -104,11 +112,7 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object that `from_json` reads back."""
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if value or name not in ("own_models", "compiled", "candidates", "compile_cores", "passed_code", "energy")
-        }
+        return {name: value for name, value in asdict(self).items() if value or name not in _WITHOUT_DEFAULT}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:

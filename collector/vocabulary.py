@@ -329,12 +329,14 @@ class Measurement:
         return str(replace(self.cell, batch_size=made) if isinstance(made, int) else self.cell)
 
 
-#: The key of a measurement's details with the reference of the correctness check: its precision, or `BY_COSINE` if at least one
-#: floating tensor could be compared with eager's only.
+#: The key of a measurement's details with the reference of the correctness check: its precision, `BY_COSINE` if at least one
+#: floating tensor could be compared with eager's only, or `UNCHECKED` if no check was asked for.
 CHECKED_BY = "checked_by"
 #: The key of a detail: the outputs were checked in an earlier process of the cell, which compiled the program.
 CHECKED_ELSEWHERE = "checked_elsewhere"
-BY_COSINE = "cosine"
+BY_COSINE, UNCHECKED = "cosine", "nothing"
+#: What is said of a pass by the reference of its check, where no reference confirms it.
+_WEAK = {BY_COSINE: "checked by cosine", UNCHECKED: "outputs not checked"}
 #: The key that names the tensor whose error is nearest to its limit.
 NEAREST = "nearest_to_limit"
 #: The metric that is 1 if PyTorch's own accuracy check passes a cell, and the key of the details with that check's messages.
@@ -347,8 +349,13 @@ KEPT_BYTES = "kept_bytes"
 
 def status_words(status: str, details: Mapping[str, Any]) -> str:
     """Return a status as users see it: `pass`, or `pass (checked by cosine)` if no reference confirms it."""
-    weak = status == "pass" and details.get(CHECKED_BY) == BY_COSINE
-    return f"{status} (checked by cosine)" if weak else str(status)
+    weak = _WEAK.get(details.get(CHECKED_BY, "")) if status == Status.PASS else None
+    return f"{status} ({weak})" if weak else str(status)
+
+
+def is_unchecked(details: Mapping[str, Any]) -> bool:
+    """Return whether no check of the outputs was asked for, by a measurement's details."""
+    return details.get(CHECKED_BY) == UNCHECKED
 
 
 #: Statuses of cells that fail before outputs are compared.

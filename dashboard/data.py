@@ -30,7 +30,7 @@ from db.engine import DEFAULT, VARIABLE, open_store
 from db.nights import NightInfo, list_nights, local_commits
 from db.queries import series
 from db.queries.cells import EVERYTHING, Axes, CellFilter, axes, cell_names, check_filter, revision, runs_with
-from db.queries.details import CensusCodes, census_codes, checked_by_cosine
+from db.queries.details import CensusCodes, census_codes, references
 from db.queries.series import model_history, rows_of_runs, suite_history
 from db.queries.side_rows import side_rows
 from db.queries.sides import Side, base_nights, resolve_side
@@ -184,9 +184,9 @@ class Data:
         return {name: code_changes(censuses) for name, censuses in groups.items()}
 
     @_cached(32)
-    def checked_by_cosine(self, side: str, cell_ids: frozenset[str]) -> frozenset[tuple[str, str, int]]:
-        """Return the measurements (run_id, cell_id, replicate) of some cells of a side that no reference confirms."""
-        return checked_by_cosine(self.engine, self.side(side).keys, cell_ids)
+    def references(self, side: str, cell_ids: frozenset[str]) -> dict[tuple[str, str, int], str]:
+        """Return the references of the checks of outputs of some cells of a side, by measurement (run_id, cell_id, replicate)."""
+        return references(self.engine, self.side(side).keys, cell_ids)
 
     @_cached(12)
     def default_program(self, run_id: str) -> str | None:

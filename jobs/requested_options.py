@@ -143,7 +143,7 @@ class RequestedOptions:
         known = {item.name for item in fields(ExecutionOptions)}
         execution = {name: value for name, value in data["pace"].items() if name in known}
         settings = Settings.from_json(data["settings"])
-        settings = replace(settings, compiled="", candidates="", compile_cores=(), passed_code="")
+        settings = replace(settings, compiled="", candidates="", compile_cores=(), passed_code="", unchecked=False)
         return cls(settings, ExecutionOptions(**execution | {"budget_s": budget_s}))
 
 

@@ -292,7 +292,7 @@ def change_cells(change: ChangeWords | None) -> list[Markup | str]:
 def status_tag(status: object, details: Mapping[str, Any] = MappingProxyType({})) -> Markup:
     """Return a status as a small label; anything but a text stands for a missing cell.
 
-    With the details of its measurement the label of a pass says whether it was checked by cosine alone.
+    With the details of its measurement the label of a pass says whether no reference confirms it.
     """
     if not isinstance(status, str):
         return span("tag missing", "missing")

@@ -58,11 +58,13 @@ from collector.settings import Settings
 from collector.templates import Effective, resolve_config
 from collector.vocabulary import (
     AHEAD_OF_TIME,
+    CHECKED_BY,
     CHECKED_ELSEWHERE,
     INPUT_BATCH,
     OWN_BATCH,
     PADDING,
     SIZES,
+    UNCHECKED,
     Cell,
     Measurement,
     Phase,
@@ -224,6 +226,8 @@ class _Run:
             demand_compiled_calls(compiled)
         if self.is_found and self.settings.passed_code and self.settings.passed_code == self.measurement.code_id:
             self.details[CHECKED_ELSEWHERE] = True
+        elif self.settings.unchecked:
+            self.details[CHECKED_BY] = UNCHECKED
         else:
             self._check(subject, compiled, effective, sizes)
         if sizes:

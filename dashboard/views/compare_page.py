@@ -41,7 +41,7 @@ from analysis.elements.wording import (
 )
 from analysis.present import eager_words, noise_line
 from collector.metrics import METRICS, MIN_EFFECT, Dimension, Place, shown_in
-from collector.vocabulary import BY_COSINE, CHECKED_BY, batch_words, status_words
+from collector.vocabulary import CHECKED_BY, batch_words, status_words
 from dashboard import url, widgets
 from dashboard.data import Data, Pair
 from dashboard.url import Selection, current
@@ -360,14 +360,12 @@ def _limit() -> int | None:
 
 
 def _with_checks(data: Data, states: Sequence[CellState], side: str) -> list[CellState]:
-    """Return the states of a side with statuses that say which passes were checked by cosine alone."""
-    weak = data.checked_by_cosine(side, frozenset(state.cell_id for state in states if state.cell_id))
-    words = {CHECKED_BY: BY_COSINE}
+    """Return the states of a side with statuses that say which passes no reference confirms."""
+    found: dict[Any, str] = data.references(side, frozenset(state.cell_id for state in states if state.cell_id))
+    checked = [{CHECKED_BY: found.get((state.run_id, state.cell_id, state.replicate))} for state in states]
     return [
-        replace(state, status=status_words(state.status, words))
-        if state.status and (state.run_id, state.cell_id, state.replicate) in weak
-        else state
-        for state in states
+        replace(state, status=status_words(state.status, details)) if state.status else state
+        for state, details in zip(states, checked, strict=True)
     ]
 
 

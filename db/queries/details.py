@@ -17,7 +17,7 @@ from collector.bundle import CENSUS
 from collector.code import Code
 from collector.machine.host import THROTTLING
 from collector.metrics import METRICS
-from collector.vocabulary import BY_COSINE, CHECKED_BY, Cell, Config, Phase, Status
+from collector.vocabulary import CHECKED_BY, Cell, Config, Phase, Status
 from db.connecting import Source, by_key, connected
 from db.nights import RunInfo, called, find_runs
 from db.queries.cells import EVERYTHING, CellFilter, CellName, names_query
@@ -148,13 +148,13 @@ def evidence(
         return _Nights(conn).named(json.loads(texts.details or "{}"), run_id, cell_id), texts.log_tail
 
 
-def checked_by_cosine(source: Source, runs: Iterable[int], cell_ids: Iterable[str]) -> frozenset[tuple[str, str, int]]:
-    """Return the measurements (run_id, cell_id, replicate) whose outputs were compared with eager's alone, by no reference.
+def references(source: Source, runs: Iterable[int], cell_ids: Iterable[str]) -> dict[tuple[str, str, int], str]:
+    """Return the references of the checks of outputs (`CHECKED_BY`) by measurement (run_id, cell_id, replicate).
 
     `runs` are the database's numbers of runs.
     """
-    found = details_with(source, BY_COSINE, Evidence.run.in_(list(runs)), CellRow.cell_id.in_(list(cell_ids)))
-    return frozenset(key for key, details in found.items() if details.get(CHECKED_BY) == BY_COSINE)
+    found = details_with(source, CHECKED_BY, Evidence.run.in_(list(runs)), CellRow.cell_id.in_(list(cell_ids)))
+    return {key: str(details[CHECKED_BY]) for key, details in found.items() if CHECKED_BY in details}
 
 
 def details_with(source: Source, word: str, *where: ColumnElement[bool]) -> dict[tuple[str, str, int], dict[str, Any]]:

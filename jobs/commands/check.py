@@ -77,7 +77,7 @@ class Answer:
     """An account of a check: the numbers of cells by what was done with them, the files that differ, and the exit code's reason.
 
     `census` cells were decided by their generated code before anything was measured. `against` are the options of new, if the
-    sides differ by options.
+    sides differ by options. `unchecked` counts the cells whose base passes without a check of its outputs, since new's pass.
     """
 
     exit_code: int
@@ -87,6 +87,7 @@ class Answer:
     same_code: int
     timed: int
     open: int
+    unchecked: int
     files: int
     acting: tuple[str, ...]
     rounds: int
@@ -107,6 +108,8 @@ class Answer:
             f"{counted(self.cells, 'cell')}: {self.same_code} with the same code and not timed, {self.timed} timed, "
             f"{self.open} left open; {counted(self.rounds, 'round')} in {self.minutes:.1f} min"
         )
+        if self.unchecked:
+            lines.append(f"base's outputs were not checked in {counted(self.unchecked, 'cell')}, since new's pass")
         if self.interrupted:
             lines.append("interrupted: this is what was measured until then")
         return [*lines, f"check: {self.reason}"]
@@ -141,6 +144,7 @@ def build_answer(
         same_code=same,
         timed=sum(is_timed),
         open=check.count_open(),
+        unchecked=sum(one.base.cell_id in check.unchecked and one.new.passes for one in cells),
         files=len(files),
         acting=tuple(check.acting),
         rounds=check.rounds,

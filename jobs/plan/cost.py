@@ -30,7 +30,17 @@ from typing import Any
 from collector.bundle import CENSUS, CONFIRM, BundleContents, RunHeader, check_bundle, read_bundle
 from collector.device import is_accelerator
 from collector.usage_errors import BundleError
-from collector.vocabulary import KEPT_BYTES, NOT_APPLICABLE, Cell, Config, Measurement, Phase, Stage, Status
+from collector.vocabulary import (
+    KEPT_BYTES,
+    NOT_APPLICABLE,
+    Cell,
+    Config,
+    Measurement,
+    Phase,
+    Stage,
+    Status,
+    is_unchecked,
+)
 
 #: Seconds of a worker for a cell of which nothing is known: about the time that one process for each cell took in this
 #: project's first session, for templates without autotuning on an H200.
@@ -253,8 +263,9 @@ def is_long(cell: Cell) -> bool:
 
 
 def is_whole(measurement: Measurement) -> bool:
-    """Return whether a process measured all of a cell: it did not end early, and did not find its program compiled."""
-    return measurement.details.keys().isdisjoint(("only", "compiled_before", "repeated"))
+    """Return whether a process measured all of a cell: it did not end early, compiled the program, and checked the outputs."""
+    details = measurement.details
+    return details.keys().isdisjoint(("only", "compiled_before", "repeated")) and not is_unchecked(details)
 
 
 def worker_s(measurement: Measurement) -> float:

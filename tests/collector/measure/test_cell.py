@@ -16,7 +16,7 @@ from collector.measure.timing import GraphUse, Pass, Profile
 from collector.measure.warm import NoWarmCompileError, WarmCompile
 from collector.metrics import METRICS
 from collector.templates import resolve_config
-from collector.vocabulary import CHECKED_ELSEWHERE, Config, Measurement, Phase, Stage, Status
+from collector.vocabulary import CHECKED_ELSEWHERE, Config, Measurement, Phase, Stage, Status, status_words
 from collector.zoo.spec import begin_device_use
 from tests.collector.correctness.test_checking import Does
 from tests.collector.hosts import ListeningHost
@@ -78,6 +78,8 @@ def test_a_training_step_compiled_before_is_timed_and_has_no_compile_time(own_ca
     for passed, is_checked in ((first.code_id, False), ("another", True)):
         found = measure(one, builder(tiny), replace(settings, passed_code=passed)).measurement.details
         assert ("tensors_compared" in found, CHECKED_ELSEWHERE in found) == (is_checked, not is_checked)
+    unchecked = measure(one, builder(tiny), replace(settings, unchecked=True)).measurement
+    assert status_words(unchecked.status, unchecked.details) == "pass (outputs not checked)"
     finding.measurement.code_id = "another"
     assert compiling.timed_again(finding) is None
 

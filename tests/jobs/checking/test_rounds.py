@@ -16,7 +16,7 @@ from collector.code import Code
 from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome
 from collector.settings import Settings
-from collector.vocabulary import Config, Stage, Status
+from collector.vocabulary import CHECKED_BY, UNCHECKED, Config, Stage, Status
 from db.engine import open_store
 from jobs.checking import check_sides, rounds
 from jobs.checking.check_sides import CheckedSide, CodeAnswer, OtherOption
@@ -42,7 +42,8 @@ class Played:
     once `ends_when` of it is true. A cell has compiled as soon as it began.
     """
 
-    def __init__(self, slower=(), compiling=(), other=(), wrong=(), breaks=(), ends_when=lambda _: False):
+    def __init__(self, slower=(), compiling=(), other=(), wrong=(), breaks=(), ends_when=lambda _: False, disturbed=()):
+        self.disturbed = set(disturbed)
         self.slower, self.compiling, self.breaks = dict(slower), dict(compiling), dict(breaks)
         self.other, self.wrong, self.ends_when = other, wrong, ends_when
         self.tuned: set[str] = set()
@@ -85,6 +86,8 @@ class Played:
             self.done.append(("compile" if job.settings.code_only else "time", job.cell.model[-1]))
             measurement = self._measured(job.cell, job.server, self.ended, job.settings.code_only)
             code = {"code": Code(measurement.code_id, ()).to_json()} if measurement.code_id else {}
+            if job.settings.unchecked:
+                measurement.details[CHECKED_BY] = UNCHECKED
             yield 0, job, Outcome(measurement, ENVIRONMENT, **code)
         if self.ends_when(self):
             raise KeyboardInterrupt
@@ -252,6 +255,20 @@ def test_wrong_results_and_more_graph_breaks_fail(checked):
     report, told = answer(check)
     assert (report.counts["broke"], told.exit_code) == (1, 1)
     assert told.reason == "1 cell has more graph breaks (0 -> 6); 1 broke"
+
+
+@pytest.mark.parametrize("few", [1, 3])
+def test_outputs_of_base_are_checked_only_where_new_fails(checked, monkeypatch, few):
+    monkeypatch.setattr(rounds, "_FEW", few)
+    check = checked(played := Played(wrong=("model1",)), acting=ACTING, count=3)
+    check.run()
+    spared, is_first = defaultdict(list), few < 3
+    for job in played.jobs:
+        spared[job.server, job.cell.model].append(job.settings.unchecked)
+    assert spared["base", "model1"] == [is_first, False], "new's outputs are a change only if base's pass"
+    assert {*spared["base", "model0"]} == {is_first} and not any(spared["new", "model0"] + spared["new", "model1"])
+    report, told = answer(check)
+    assert (report.counts["broke"], told.unchecked, told.exit_code) == (1, 2 * is_first, 1)
 
 
 def test_an_interruption_keeps_what_one_side_has_measured(checked):

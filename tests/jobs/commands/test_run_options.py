@@ -60,7 +60,7 @@ def test_options_of_a_bundle_from_before_there_was_one_are_read():
     assert RequestedOptions.from_json(asked).settings.trace == ""
     # Compiled programs are run: no folder of them is taken from a header.
     folders = {"compiled": "/anywhere", "candidates": "/anywhere"}
-    asked["settings"] |= folders | {"trace": "traces", "compile_cores": [10**6], "passed_code": "a"}
+    asked["settings"] |= folders | {"trace": "traces", "compile_cores": [10**6], "passed_code": "a", "unchecked": True}
     assert RequestedOptions.from_json(asked).settings == settings
 
 
