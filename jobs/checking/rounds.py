@@ -156,6 +156,8 @@ class Check:
     #: Cells whose base passed without a check of its outputs, and cells whose new did not pass.
     unchecked: set[str] = field(default_factory=set)
     _wrong: set[str] = field(default_factory=set)
+    #: Disturbed outcomes of jobs that measure again. They would widen the noise of all cells, and count if no repeat ends.
+    _disturbed: dict[Job, MeasuredOutcome] = field(default_factory=dict)
     _told: dict[str, Outcome] = field(default_factory=dict)
     #: The last line on all cells: how many were decided, and its other counts.
     _told_of_all: tuple[int, str] = (0, "")
@@ -226,7 +228,7 @@ class Check:
         try:
             for _, job, outcome in self._outcomes(pool, scheduler, asking, store):
                 meter.took(outcome.measurement)
-                self._took(job, outcome)
+                self._took(job, outcome, scheduler)
         except KeyboardInterrupt:
             pool.tell_under_way("under way:")
             raise
@@ -243,6 +245,8 @@ class Check:
                 self._take_rows(*judging.result())
                 judging = None
             is_asking = next(asking, False)
+            for job in [job for job in self._disturbed if not scheduler.has(job)]:
+                self._record(job, self._disturbed.pop(job))
             self._start_next(scheduler, is_asking)
             if self._unstored and not judging:
                 judging = store.submit(self._store_new, self._unstored, set(self._unjudged))
@@ -335,6 +339,8 @@ class Check:
     def _store_all(self) -> None:
         """Store the measurements and the answers of the census, also for cells whose code differs and that were not measured."""
         put = self._put
+        for job, outcome in self._disturbed.items():
+            self._sides_of[job][1].add(outcome)
         for kept in (*self._turns["base"], *self._turns["new"]):
             if path := kept.close():
                 put(path)
@@ -430,7 +436,8 @@ class Check:
         return has_compiled and not self._is_tuned_now(one.sides[0], one.cell, scheduler)
 
     def _has_job_compiled(self, one: _Round, job: Job, scheduler: GpuScheduler) -> bool:
-        return self._sides_of[job][0].word in one.measured or scheduler.stage_of(job) in _COMPILED
+        has_ended = self._sides_of[job][0].word in one.measured or job in self._disturbed
+        return has_ended or scheduler.stage_of(job) in _COMPILED
 
     def _is_tuned_now(self, side: CheckedSide, cell: Cell, scheduler: GpuScheduler) -> bool:
         """Return whether another cell of the model has yet to compile on this side: this cell will take its choices."""
@@ -548,13 +555,22 @@ class Check:
         """Return whether base's outputs need no check: so far new's pass, and many cells are to be timed."""
         return cell_id not in self._wrong and len(self.cells) - len(self.same_code) > _FEW
 
-    def _took(self, job: Job, outcome: MeasuredOutcome) -> None:
-        """Record an outcome of a job. A job whose measurement was disturbed gets another outcome later."""
+    def _took(self, job: Job, outcome: MeasuredOutcome, scheduler: GpuScheduler) -> None:
+        """Take an outcome of a job: it counts, unless the job was disturbed and measures again."""
+        found = outcome.measurement
+        tell(f"{self._sides_of[job][0].word}: {found.cell_name}  {describe(found)}  ({found.wall_s:.0f} s)")
+        if scheduler.has(job):
+            self._disturbed[job] = outcome
+        else:
+            self._disturbed.pop(job, None)
+            self._record(job, outcome)
+
+    def _record(self, job: Job, outcome: MeasuredOutcome) -> None:
+        """Record the outcome of a job, which ends a round if it is the last one of it."""
         side, kept = self._sides_of[job]
         kept.add(outcome)
         self._unstored.add(kept)
         found = outcome.measurement
-        tell(f"{side.word}: {found.cell_name}  {describe(found)}  ({found.wall_s:.0f} s)")
         if "compiled_ms" in found.metrics and is_whole(found) and (usual_s := self._takes_s(found.cell)):
             self._paces.append(found.wall_s / usual_s)
         one = next((one for one in self._under_way.values() if job in one.jobs), None)

@@ -299,6 +299,10 @@ class GpuScheduler:
         """Return the stage that a job is in; None if it is not under way."""
         return next((process.stage for process, at in self._jobs.items() if at is job), None)
 
+    def has(self, job: Job) -> bool:
+        """Return whether a job waits or is under way, so that an outcome of it will come."""
+        return job in self._waiting or job in self._alone or job in self._jobs.values()
+
     def add(self, job: Job) -> None:
         """Add one more job to measure."""
         self._waiting.append(job)
