@@ -453,7 +453,8 @@ class Check:
 
         Cells that began go through their first rounds first, except that second rounds wait while the first of them are to tell
         the noise. Cells that are open after these rounds wait for all new cells whose two sides can end in time. At the end some
-        cells of equal code are compiled, for their compile time. Without `is_new_too` only cells in their first rounds may begin.
+        cells of equal code are compiled, for their compile time. What is compiled for that takes a free core, or waits. Without
+        `is_new_too` only cells in their first rounds may begin.
         """
         needs, busy = self.needs(), self._under_way.keys() | self._unjudged
         known = [cell for cell in self.cells if cell.cell_id in needs and not busy & {cell.cell_id, *self._alike(cell)}]
@@ -472,12 +473,13 @@ class Check:
         unreached = [cell for cell in unreached if not self._is_tuned_now(self.base, cell, scheduler)]
         if new := self._choose_new([cell for cell in unreached if self._slack_s(cell) >= 0], is_asking):
             return new
-        for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING):
+        has_core = scheduler.free_places > self.base.testbeds[0].slot.extra_cells
+        for word in (Need.TIME, Need.COMPILE, Need.COMPARE_COMPILING) if has_core else (Need.TIME,):
             if by_need[word]:
                 return word, min(by_need[word], key=self._had)
         if new := self._choose_new(unreached, is_asking):
             return new
-        sample = self.same_code[:_SAMPLE] if self.compares_compiling and not is_asking else []
+        sample = self.same_code[:_SAMPLE] if self.compares_compiling and not is_asking and has_core else []
         return next(((Need.COMPILE, cell) for cell in self._not_measured(sample) if cell.cell_id not in busy), None)
 
     def _is_noise_awaited(self) -> bool:
