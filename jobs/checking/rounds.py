@@ -69,8 +69,9 @@ _GRACE_S = 30.0
 _AT_ONCE, _IN_TURN = 1.1, 1.7
 #: The time of a process as a multiple of its known work before any process has compiled here, since it waits and is stopped, too.
 _PACE = 1.3
-#: A cell goes before others if it would be too late after so many seconds: among fifteen cells one ends every few seconds.
-_SOON_S = 30.0
+#: A cell goes before others if it would be too late after so many seconds. The longest cells must begin early, or the check ends
+#: with few long processes on idle cores: with 30 s a check on an H200 used half of its places in its last minute.
+_SOON_S = 120.0
 #: Stages of a cell that has compiled.
 _COMPILED = (Stage.TIMING, Stage.PROFILE, Stage.CORRECTNESS, Stage.DONE)
 #: Outcomes of decided cells that are counted.

@@ -389,6 +389,7 @@ def test_what_would_soon_be_too_late_goes_first_and_what_is_too_late_last(checke
     takes_s = defaultdict(lambda: 1.0, {"model1": 300.0, "model2": 85.0, "model3": 40.0})
     costs = SimpleNamespace(estimate=lambda cell: SimpleNamespace(worker_s=takes_s[cell.model]))
     monkeypatch.setattr(rounds.CostModel, "of_history", lambda _: costs)
+    monkeypatch.setattr(rounds, "_SOON_S", 30.0)  # a quarter of the budget
     played = Played(slower={"model0": 1.022})  # hardly more than what matters, so that four rounds must show it
     measured = played._measured
     monkeypatch.setattr(
