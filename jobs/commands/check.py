@@ -230,6 +230,8 @@ _ROWS = 20
 #: Samples of a latency, unless --samples says otherwise. A night takes 30, but two processes of a program differ by more than the
 #: precision that more samples gain, and a check mostly waits for the GPU.
 _ROUNDS = 12
+#: Calls of each form under the profiler in each of its two passes, for the same reason: a night takes 3.
+_PROFILE_CALLS = 2
 
 
 @click.command(epilog=example("check main my-branch --repo ~/pytorch --minutes 10"))
@@ -358,10 +360,11 @@ def _census(
 
 
 def _with_defaults(context: click.Context, requested: RequestedOptions) -> RequestedOptions:
-    """Return the requested options, with the number of samples of a check if the command line names none."""
-    if context.get_parameter_source("rounds") is not ParameterSource.DEFAULT:
-        return requested
-    return replace(requested, settings=replace(requested.settings, rounds=_ROUNDS))
+    """Return the requested options with fewer calls under the profiler, and fewer samples if the command line names no number."""
+    settings = replace(requested.settings, profile_calls=_PROFILE_CALLS)
+    if context.get_parameter_source("rounds") is ParameterSource.DEFAULT:
+        settings = replace(settings, rounds=_ROUNDS)
+    return replace(requested, settings=settings)
 
 
 def _write(report: Report, answer: Answer, form: str, output: Path | None) -> None:
