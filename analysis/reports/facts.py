@@ -33,7 +33,7 @@ from analysis.present import claims, dimension_lines, percent, sentence, value
 from analysis.rerun import NOTHING_AGAIN, Again, cell_of, find_again, repro_as
 from collector.failures import Explanation
 from collector.metrics import METRICS, MIN_EFFECT
-from collector.vocabulary import NEAREST, PYTORCH_CHECK, Config, status_words
+from collector.vocabulary import NEAREST, PYTORCH_CHECK, Config, is_unchecked, status_words
 from db.queries.cells import EVERYTHING, CellFilter
 from db.queries.details import codes, configs_of, program, throttled_by
 from db.queries.side_rows import CellState, details_behind
@@ -129,12 +129,11 @@ def _disturbed(*details: Mapping[str, Any]) -> list[str]:
 
 
 def _weakly_checked(row: CellComparison, *details: Mapping[str, Any]) -> list[str]:
-    """Return a line for each side whose pass no reference confirms."""
+    """Return a line for each side whose pass no reference confirms, but none where `check` spared base and new's outputs pass."""
     states = row.base, row.new
     statuses = [(side, str(state.status), of) for side, state, of in zip(_SIDES, states, details, strict=True)]
-    return [
-        f"{side}: {words}" for side, status, of_side in statuses if (words := status_words(status, of_side)) != status
-    ]
+    told = [one for one in statuses if not (row.passes and is_unchecked(one[2]))]
+    return [f"{side}: {words}" for side, status, of_side in told if (words := status_words(status, of_side)) != status]
 
 
 def _judged_otherwise(row: CellComparison, *details: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ def with_evidence(*kernels, slower=1.0, breaks=0):
         metrics = {"eager_ms": base * 2, "compiled_ms": base * slower, "compiled_kernel_ms": base * 0.75 * slower}
         metrics |= {"compile_cold_s": 10.0, "graph_breaks": float(breaks), "roof_share": 0.61 / slower}
         lines = {"lines": ["bert.py:9  x.add(y)"], "kernels": {name: [0] for name, *_ in kernels}}
-        details = {"compiled_kernels": [list(row) for row in kernels], "kernel_lines": lines}
+        details = {"compiled_kernels": [list(row) for row in kernels], "kernel_lines": lines, "checked_by": "nothing"}
         if breaks:
             details |= {"graph_break_reasons": {"call to print": breaks}, "checked_by": "cosine"}
         return passing(which, minutes=661 + 60 * (slower > 1), samples={}, metrics=metrics, details=details)
