@@ -349,7 +349,7 @@ KEPT_BYTES = "kept_bytes"
 
 def status_words(status: str, details: Mapping[str, Any]) -> str:
     """Return a status as users see it: `pass`, or `pass (checked by cosine)` if no reference confirms it."""
-    weak = _WEAK.get(details.get(CHECKED_BY, "")) if status == Status.PASS else None
+    weak = _WEAK.get(str(details.get(CHECKED_BY))) if status == Status.PASS else None
     return f"{status} ({weak})" if weak else str(status)
 
 

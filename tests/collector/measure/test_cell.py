@@ -80,6 +80,7 @@ def test_a_training_step_compiled_before_is_timed_and_has_no_compile_time(own_ca
         assert ("tensors_compared" in found, CHECKED_ELSEWHERE in found) == (is_checked, not is_checked)
     unchecked = measure(one, builder(tiny), replace(settings, unchecked=True)).measurement
     assert status_words(unchecked.status, unchecked.details) == "pass (outputs not checked)"
+    assert status_words("pass", {"checked_by": ["of a foreign bundle"]}) == "pass"
     finding.measurement.code_id = "another"
     assert compiling.timed_again(finding) is None
 
