@@ -129,7 +129,7 @@ def _disturbed(*details: Mapping[str, Any]) -> list[str]:
 
 
 def _weakly_checked(row: CellComparison, *details: Mapping[str, Any]) -> list[str]:
-    """Return a line for each side whose pass no reference confirms, but none where `check` spared base and new's outputs pass."""
+    """Return a line for each side whose pass no reference confirms, but none for an unchecked base whose new passes."""
     states = row.base, row.new
     statuses = [(side, str(state.status), of) for side, state, of in zip(_SIDES, states, details, strict=True)]
     told = [one for one in statuses if not (row.passes and is_unchecked(one[2]))]

@@ -158,7 +158,7 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
     """Return the exit code and the reason as `gate` does, with three differences.
 
     Cells of equal code, which are unchanged anyway, decide nothing. A change of compile time in too few rounds does not fail the
-    check. A rise of a count is named in words.
+    check, nor does a failure of new where base's outputs were not checked. A rise of a count is named in words.
     """
     rows = check.rows.values()
     unconfirmed = [
@@ -166,8 +166,11 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
         for cell_id, row in check.rows.items()
         if row.outcome.verdict in fail_on and is_unconfirmed(row, check.compiled[cell_id])
     ]
-    confirmed = Counter(counts) - Counter(row.outcome.value for row in unconfirmed)
-    exit_code, reason = decide({**confirmed, "unchanged": confirmed["unchanged"] + len(unconfirmed)}, fail_on)
+    broke = {cell_id for cell_id, row in check.rows.items() if row.outcome is Outcome.BROKE and row.outcome in fail_on}
+    unproven = [check.rows[cell_id] for cell_id in broke & check.unproven]
+    left_out = [*unconfirmed, *unproven]
+    confirmed = Counter(counts) - Counter(row.outcome.value for row in left_out)
+    exit_code, reason = decide({**confirmed, "unchanged": confirmed["unchanged"] + len(left_out)}, fail_on)
     rises = [line for name, words in _COUNTED.items() if (line := _more(rows, name, words))]
     if rises and Outcome.REGRESSED in fail_on:
         told = sum(row.outcome is Outcome.REGRESSED and row.metric in _COUNTED for row in rows)
@@ -175,6 +178,11 @@ def _decide(check: Check, counts: Mapping[str, int], fail_on: frozenset[str]) ->
         return 1, "; ".join([*rises, *([beside[1]] if beside[0] == 1 else [])])
     if exit_code:
         return exit_code, reason
+    if unproven:
+        return (
+            3,
+            f"{counted(len(unproven), 'cell')} of new fails and base's outputs were not checked in time: raise --minutes",
+        )
     if unconfirmed:
         return 3, f"compile time changed in {counted(len(unconfirmed), 'cell')}, not yet confirmed: raise --minutes"
     others = [row.outcome for row in check.rows.values() if check.acting or not has_same_code(row)]

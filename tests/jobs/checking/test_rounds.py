@@ -277,6 +277,11 @@ def test_outputs_of_base_are_checked_only_where_new_fails(checked, monkeypatch, 
     assert {*spared["base", "model0"]} == {is_first} and not any(spared["new", "model0"] + spared["new", "model1"])
     report, told = answer(check)
     assert (report.counts["broke"], told.unchecked, told.exit_code) == (1, 2 * is_first, 1)
+    early = Played(wrong=("model1",), ends_when=lambda one: one.done.count(("time", "1")) == 2)
+    check = checked(early, acting=ACTING, count=3, workers=1)
+    with pytest.raises(KeyboardInterrupt):
+        check.run()
+    assert answer(check)[1].exit_code == (3 if is_first else 1), "base may fail, too"
 
 
 def test_a_disturbed_measurement_counts_only_if_no_repeat_ends(checked):
