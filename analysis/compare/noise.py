@@ -19,6 +19,7 @@ from analysis.stats.run_noise import (
     EFFICIENCY,
     FEWEST_REPEATED,
     MEDIAN_EFFICIENCY,
+    MOST_FROM_SIBLINGS,
     Prior,
     Tail,
     around_means,
@@ -230,9 +231,6 @@ class RepeatRows:
 #: With at least this many commits of a branch, neighbouring nights count as repeats. With fewer, only runs of one commit do:
 #: a release that is measured several times shows its own noise, and the next release is another program.
 FEWEST_COMMITS = 10
-#: The noise of siblings counts as at most this many runs of the cell itself. Some cells have two states that siblings do not
-#: have: the peak memory of speech_transformer is one of two values 2.7 % apart.
-MOST_FROM_SIBLINGS = 10.0
 #: If at least this many cells of a program have repeats, the program's cells are siblings of each other only. Device time under
 #: max_autotune varies far more than under the default program, since each process chooses its kernels anew.
 FEWEST_SIBLINGS = 20
@@ -301,7 +299,7 @@ def learn_noise(
         beside = None if beside is None else beside - common
     repeats = rows.repeats(rows.without_copies(usable, values), between)
     own_variance, own_df, *fitted = _own(repeats, values, beside)
-    prior = _prior(own_variance, own_df)
+    prior = fit_prior(own_variance, own_df)
     left = values if beside is None else values - fitted[0][rows.unit] * beside
     program = np.zeros(len(own_df), dtype=np.int64)
     program[rows.unit] = rows.program
@@ -357,17 +355,12 @@ def _own(repeats: _Repeats, values: Numbers, beside: Numbers | None) -> tuple[Nu
         return np.maximum(squares / df, FLOOR**2), df, slope, spread
 
 
-def _prior(variance: Numbers, df: Numbers) -> Prior | None:
-    prior = fit_prior(variance, df)
-    return prior and replace(prior, df=min(prior.df, MOST_FROM_SIBLINGS))
-
-
 def _with_siblings(variance: Numbers, df: Numbers, prior: Prior | None, program: Labels) -> tuple[Numbers, Numbers]:
     """Return variance and df of every unit, moderated by its siblings: the units of its program if enough, else all units."""
     moderated, freedom = moderate(variance, df, prior)
     for label in np.flatnonzero(np.bincount(program[df > 0]) >= FEWEST_SIBLINGS):
         of = program == label
-        moderated[of], freedom[of] = moderate(variance[of], df[of], _prior(variance[of], df[of]))
+        moderated[of], freedom[of] = moderate(variance[of], df[of], fit_prior(variance[of], df[of]))
     return moderated, freedom
 
 
@@ -506,7 +499,7 @@ class _Repeats:
         df = sums(1 - 1 / self._size[self._night_of_row], owners, self._count)
         with np.errstate(invalid="ignore", divide="ignore"):
             own = np.maximum(sums(deviations**2, owners, self._count) / df, FLOOR**2)
-        return moderate(own, df, _prior(own, df))[0], df
+        return moderate(own, df, fit_prior(own, df))[0], df
 
     def _nights_over_repeats(self, values: Numbers, variance: Numbers, is_many: Mask) -> tuple[float, float]:
         """Return the variance of neighbouring nights over the variance that repeats explain, at least 1, and its df.

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compare.noise import FEWEST_SIBLINGS, MOST_FROM_SIBLINGS, RepeatRows, learn_noise
+from analysis.compare.noise import FEWEST_SIBLINGS, RepeatRows, learn_noise
+from analysis.stats.run_noise import MOST_FROM_SIBLINGS
 from db.queries.series import repeats
 from db.queries.sides import resolve_side
 from tests.analysis.compare.judging import put_run
@@ -69,6 +70,6 @@ def test_cells_of_a_noisy_program_do_not_raise_the_noise_of_another(store, tmp_p
     rows = RepeatRows(rows_of(store, "r2"))
     found = learn_noise(rows, "compiled_ms")
     sd = dict(zip(rows.cells, np.sqrt(found.variance), strict=True))
-    assert max(sd[which.cell_id] for which, *_ in quiet) < 0.004
+    assert max(sd[which.cell_id] for which, *_ in quiet) < 0.006
     assert np.median([sd[which.cell_id] for which, *_ in noisy]) > 0.01
     assert found.typical == pytest.approx(0.002, rel=0.5)
