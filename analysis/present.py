@@ -376,7 +376,8 @@ def noise_line(comparison: Comparison, metrics: Iterable[str] | None = None) -> 
     repeats = [int(facts[name].repeats) for name in known]
     few, many = min(repeats), max(repeats)
     learned = counted(many, "repeat") if few == many else f"{few:,} to {many:,} repeats"
-    return " ".join((f"Noise from run to run: {typical}, learned from {learned}.", *drift_lines(comparison, known)))
+    source = f"learned from {learned}" if many else "assumed, since nothing was measured twice (docs/statistics.md)"
+    return " ".join((f"Noise from run to run: {typical}, {source}.", *drift_lines(comparison, known)))
 
 
 def drift_lines(comparison: Comparison, metrics: Iterable[str] | None = None) -> list[str]:

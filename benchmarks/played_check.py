@@ -31,7 +31,7 @@ from unittest.mock import patch
 import click
 
 from benchmarks.played_night import Played
-from collector.bundle import CENSUS, read_bundle
+from collector.bundle import CENSUS, CHECK, read_bundle
 from collector.code import Code
 from collector.machine.environment import environment_id
 from collector.process.outcome import Outcome
@@ -214,7 +214,10 @@ class _Play:
         open_store(database, write=True).dispose()
         environment = next(one for one in self.recorded.environments.values() if "census" not in one)
         testbeds = [Testbed(self.slot, environment, ExecutionOptions(len(self.slot.cores), start="spawn"))]
-        sides = [CheckedSide(word, word, RunNames(word, word[0] * 40, night=names[word]), testbeds) for word in _SIDES]
+        sides = [
+            CheckedSide(word, word, RunNames(word, word[0] * 40, trigger=CHECK, night=names[word]), testbeds)
+            for word in _SIDES
+        ]
         storage, settings = Storage(self.folder / "runs", False, database), Settings(shared_tuning=str(self.folder))
         until = _ASKED_S + 60 * minutes
         check = Check(*sides, self.recorded.cells, settings, storage, until, (), self)  # type: ignore[arg-type]

@@ -57,6 +57,9 @@ class Metric:
         dimension: the dimension of a finding about this metric; None for a metric that is derived from others or only shown.
         meaning: the definition; `how` says how it is measured, `absent` where it is absent. docs/metrics.md is made of these.
         floor: a smaller value counts as this one, so that a change of next to nothing is no change; 0 for no floor.
+        usual_noise: the standard deviation of its logarithm from process to process of the same code that a check assumes before
+            anything was measured twice, as in the measurements in `data/` (`python -m benchmarks borrowed_noise`); None where it
+            depends on the machine.
         control: the metric of the eager run in the same process, which shows how fast the machine was.
         judged_by: the metric that is judged in place of this ratio to eager, since the ratio also moves with eager.
         hud_threshold: PyTorch's dashboard marks an average below this value.
@@ -69,6 +72,7 @@ class Metric:
     title: str
     min_effect: float | None = None
     floor: float = 0.0
+    usual_noise: float | None = None
     average: Average | None = None
     is_count: bool = False
     dimension: Dimension | None = None
@@ -99,14 +103,14 @@ _ALL = (
            meaning="eager_ms over compiled_ms of the same process",
            section=Section.LATENCY, shown=Place.COMPARE, rank=7, judged_by="compiled_ms", hud_threshold=0.95,
            how="not judged: `compiled_ms` is"),
-    Metric("eager_kernel_ms", "ms", "lower", "eager device time",
+    Metric("eager_kernel_ms", "ms", "lower", "eager device time", usual_noise=0.0025,
            meaning="time per eager call in which the device was busy, from a profiler pass of its own",
            section=Section.LATENCY, shown=Place.MODEL, rank=14,
            how="union of all device intervals of a call under the profiler: the median of three calls, in the "
                "shorter one of two passes",
            absent="on a CPU"),
     Metric("compiled_kernel_ms", "ms", "lower", "device time", min_effect=0.02, average="geomean",
-           dimension=Dimension.LATENCY,
+           usual_noise=0.0025, dimension=Dimension.LATENCY,
            meaning="time per compiled call in which the device was busy, from the same pass",
            section=Section.LATENCY, shown=Place.COLUMN, rank=2, control="eager_kernel_ms",
            how="the same pass",
@@ -140,7 +144,7 @@ _ALL = (
            section=Section.MEMORY, shown=Place.MODEL, rank=16,
            how="`torch.cuda.max_memory_allocated`; on a CPU the profiler's memory events, on top of the weights",
            absent="on a CPU if the profiler saw no allocation"),
-    Metric("compiled_peak_bytes", "B", "lower", "peak memory", min_effect=0.02,
+    Metric("compiled_peak_bytes", "B", "lower", "peak memory", min_effect=0.02, usual_noise=0.001,
            dimension=Dimension.MEMORY,
            meaning="the same for the compiled calls after the first, cudagraph recording included",
            section=Section.MEMORY, shown=Place.COLUMN, rank=5,

@@ -321,11 +321,21 @@ class PairedCells:
             moved = np.where(self.cells.same_testbed, self.moved(used), np.nan)
             if used not in self._moves:
                 self._moves[used] = common_moves(self.rows, used)
-            error = self.error(used, learn_noise(self.rows, used, common=self._moves[used], between=self.between))
+            error = self.error(used, self.learn(used, common=self._moves[used]))
             yardsticks = GPU_YARDSTICKS if is_measured else HOST_YARDSTICKS
             machine = machine_move([self.moved(name)[self.cells.same_testbed] for name in yardsticks])
             self._common[used] = common_move(used, moved, error, machine, of_device=used == of_device)
         return self._common[used]
+
+    @cached_property
+    def is_check(self) -> bool:
+        """Return whether any run is one of `check`, which measures both sides in turn."""
+        return any(run.trigger == CHECK for side in self.sides.values() for run in side.runs)
+
+    def learn(self, metric: str, control: str | None = None, common: Numbers | None = None) -> Noise:
+        """Return the noise of a metric (`learn_noise`); a check assumes the usual one of its metric before it has repeats."""
+        assumed = METRICS[metric].usual_noise if self.is_check else None
+        return learn_noise(self.rows, metric, control, common, self.between, assumed)
 
     def error(self, metric: str, noise: Noise) -> Numbers:
         """Return the standard error of each cell's move from base to new by a metric whose noise is `noise`."""
@@ -366,12 +376,12 @@ def adjusted_for_eager(pairs: PairedCells, metric: str, noise: Noise, common: Ad
     if not wanted.any():
         return noise, common
     moves = pairs.common_moves(control)
-    of_control = learn_noise(pairs.rows, control, common=moves, between=pairs.between)
+    of_control = pairs.learn(control, common=moves)
     before, after = pairs.values(control)
     moved = after.log - before.log - common.change
     error = pairs.error(control, of_control)
     controlled = wanted & (throttled | ~_another_program(pairs, moved, error))
-    learned = learn_noise(pairs.rows, metric, control, moves, pairs.between)
+    learned = pairs.learn(metric, control, moves)
     slope, spread = (pairs.of_cell(values, "new") for values in (learned.slope, learned.spread))
     variance = pairs.of_cell(learned.variance, "new") * disturbance(np.where(controlled, moved / error, np.nan))
     has_control = controlled & np.isfinite(moved)
@@ -404,7 +414,7 @@ def _another_program(pairs: PairedCells, moved: Numbers, error: Numbers) -> Mask
         apart = np.abs(moved - np.median(known))
         usual = np.hypot(np.nan_to_num(error), NORMAL_CONSISTENCY * float(np.median(apart[np.isfinite(apart)])))
         alone = (apart >= np.log1p(_LATENCY_CHANGED)) & (apart > _ALONE * usual)
-    if any(run.trigger == CHECK for side in pairs.sides.values() for run in side.runs):
+    if pairs.is_check:
         alone &= np.fmin(*(side.runs for side in pairs.values(CONTROL[WAITS_FOR_HOST]))) >= _FEWEST_IN_TURN
     changed: Mask = np.where(np.isfinite(of_device), of_device >= np.log1p(EAGER_CHANGED), alone)
     return changed

@@ -27,7 +27,6 @@ from analysis.compare.cell_comparison import (
     Outcome,
     Transition,
 )
-from analysis.compare.noise import learn_noise
 from analysis.stats.averages import Mask, Numbers
 from analysis.stats.run_noise import SideRuns, Tail, wider_error
 from analysis.stats.verdicts import (
@@ -210,7 +209,7 @@ def judge_pairs(pairs: PairedCells, min_effects: Mapping[str, float] = MIN_EFFEC
     noise, degrees = {}, {}
     for metric, min_effect in min_effects.items():
         common = pairs.common_moves(CONTROL[metric]) if metric in CONTROL else None
-        learned = learn_noise(pairs.rows, metric, common=common, between=pairs.between)
+        learned = pairs.learn(metric, common=common)
         adjustment = common_adjustment(pairs, learned, drift.get(metric, 0.0) * pairs.part_of_drift(metric))
         if metric in CONTROL:
             learned, adjustment = adjusted_for_eager(pairs, metric, learned, adjustment)

@@ -268,7 +268,8 @@ class Noise:
     @property
     def typical(self) -> float | None:
         """The median standard deviation of the cells; 0.01 is 1 %."""
-        return None if self.prior is None else float(np.sqrt(np.nanmedian(self.variance)))
+        known = self.variance[np.isfinite(self.variance)]
+        return float(np.sqrt(np.median(known))) if self.prior and known.size else None
 
 
 def learn_noise(
@@ -277,6 +278,7 @@ def learn_noise(
     control: str | None = None,
     common: Numbers | None = None,
     between: tuple[int, int] | None = None,
+    assumed: float | None = None,
 ) -> Noise:
     """Learn the noise of a metric (docs/statistics.md, "Two sides").
 
@@ -287,7 +289,7 @@ def learn_noise(
     it do not count. `common` is the result of `common_moves`, which is subtracted from both metrics. `between` has two indices of
     `rows.runs`: the last run of the earlier side and the first run of the later side. If at most `MOST_BETWEEN` steps lie between
     them, the limit at which steps are clipped is found without these steps: else an old spike, which makes two large steps, would
-    make the judged step look usual.
+    make the judged step look usual. `assumed` is the noise before anything was repeated (`fit_prior`).
     """
     values, usable = _logs(rows, metric)
     beside = None
@@ -299,7 +301,7 @@ def learn_noise(
         beside = None if beside is None else beside - common
     repeats = rows.repeats(rows.without_copies(usable, values), between)
     own_variance, own_df, *fitted = _own(repeats, values, beside)
-    prior = fit_prior(own_variance, own_df)
+    prior = fit_prior(own_variance, own_df, assumed)
     left = values if beside is None else values - fitted[0][rows.unit] * beside
     program = np.zeros(len(own_df), dtype=np.int64)
     program[rows.unit] = rows.program

@@ -71,6 +71,9 @@ _TRIED_DFS: Numbers = np.geomspace(0.5, MOST_FROM_SIBLINGS, 18)
 #: What is assumed of these degrees of freedom before anything was measured: the mean and the standard deviation of their
 #: logarithm. The device times in `data/` have 0.9 to 2.8 (`python -m benchmarks borrowed_noise`).
 _USUAL_DF, _DF_SCATTER = 2.0, 0.7
+#: How far the noise of a machine's cells may be from what is assumed of it: the standard deviation of ln variance. The machine's
+#: own repeats outweigh it soon: it counts as much as three cells measured twice.
+_ASSUMED_SCATTER = 1.0
 #: Halvings of the range of ln variance; the result is exact to a millionth of the range.
 _STEPS = 20
 
@@ -83,35 +86,49 @@ class Prior:
     df: float
 
 
-def fit_prior(variances: Sequence[float] | Numbers, dfs: Sequence[float] | Numbers) -> Prior | None:
+def fit_prior(
+    variances: Sequence[float] | Numbers, dfs: Sequence[float] | Numbers, assumed: float | None = None
+) -> Prior | None:
     """Return the prior that fits the cells' own variances (of ln values) and their degrees of freedom.
 
     A cell's s² / s0² has an F distribution with v and d0 degrees of freedom. For each d0 that is tried, s0² is where the
-    likelihood of all cells is largest; the result is the mean of ln d0 and of ln s0² over the d0, weighted by the likelihood and
-    by what is assumed of d0. Smyth's method of moments takes d0 from the variance of ln s²; with one or two degrees of freedom a
-    cell this variance is so large by chance that one cell that is 50 times as noisy as the others goes unseen in it: all cells
-    counted as alike, with a variance that was that one cell's. limma (`fitFDistUnequalDF1`) uses the likelihood for such cells,
-    too. Variances that are not positive and finite, or have no degree of freedom, are left out. None for fewer than 5 usable
-    cells.
+    likelihood of all cells is largest (Wright and Simon, "A random variance model for detection of differential gene expression
+    in small microarray experiments", Bioinformatics 19, 2003). The result is the mean of ln d0 and of ln s0² over all d0,
+    weighted by the likelihood and by what is assumed of d0. Smyth's method of moments takes d0 from the variance of ln s². With
+    one or two degrees of freedom a cell this is so large by chance that a cell that is 50 times as noisy as the others goes
+    unseen in it: all cells counted as alike, with a variance that was that one cell's.
+
+    `assumed` is the standard deviation of ln that is assumed of the cells before anything was measured twice, if one is known:
+    each s0² is weighted by how far it is from that, and without variances it is the result. Variances that are not positive and
+    finite, or have no degree of freedom, are left out. None for fewer than 5 usable cells if nothing is assumed.
     """
     own, freedom = np.asarray(variances, dtype=np.float64), np.asarray(dfs, dtype=np.float64)
     usable = np.isfinite(own) & (own > 0) & np.isfinite(freedom) & (freedom > 0)
-    if usable.sum() < FEWEST_REPEATED:
+    if usable.sum() < FEWEST_REPEATED and assumed is None:
         return None
     own, freedom, tried = own[usable], freedom[usable], _TRIED_DFS[:, None]
-    # The likelihood rises with s0² as long as the sum of (v + d0) v s² / (d0 s0² + v s²) is more than the sum of v.
-    low, high = (np.full(len(tried), np.log(end)) for end in (own.min(), own.max()))
+    ends = own if assumed is None else np.append(own, assumed**2)
+    low, high = (np.full(len(tried), np.log(end)) for end in (ends.min(), ends.max()))
     for _ in range(_STEPS):
         middle = (low + high) / 2
+        # Twice the derivative of the logarithm of the weighted likelihood, which falls as s0² rises.
         parts = (freedom + tried) * freedom * own / (tried * np.exp(middle)[:, None] + freedom * own)
-        rises = parts.sum(axis=1) > freedom.sum()
+        rises = parts.sum(axis=1) - freedom.sum() - 2 * _off(middle, assumed) / _ASSUMED_SCATTER > 0
         low, high = np.where(rises, middle, low), np.where(rises, high, middle)
     ratio = np.log(freedom * own / tried) - middle[:, None]
     total = (freedom + tried) / 2
     by_cell = gammaln(total) - gammaln(tried / 2) + freedom / 2 * ratio - total * np.logaddexp(0, ratio)
-    assumed = ((np.log(_TRIED_DFS) - np.log(_USUAL_DF)) / _DF_SCATTER) ** 2 / 2
-    weights = softmax(by_cell.sum(axis=1) - assumed)
+    of_df = np.log(_TRIED_DFS / _USUAL_DF) / _DF_SCATTER
+    weights = softmax(by_cell.sum(axis=1) - (of_df**2 + _off(middle, assumed) ** 2) / 2)
     return Prior(float(np.exp(weights @ middle)), float(np.exp(weights @ np.log(_TRIED_DFS))))
+
+
+def _off(log_variance: Numbers, assumed: float | None) -> Numbers:
+    """Return how far the logarithms of variances are from the assumed one, in standard deviations; 0 if none is assumed."""
+    if assumed is None:
+        return np.zeros(len(log_variance))
+    distance: Numbers = (log_variance - 2 * np.log(assumed)) / _ASSUMED_SCATTER
+    return distance
 
 
 def moderate(

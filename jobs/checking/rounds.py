@@ -24,7 +24,6 @@ from sqlalchemy import Engine
 from analysis.compare.cell_comparison import CHANGES, CellComparison, Outcome
 from analysis.compare.compare_sides import compare_named
 from analysis.present import called, finding_words
-from analysis.stats.run_noise import FEWEST_REPEATED
 from collector.census.gpu_models import CensusError
 from collector.device import is_accelerator
 from collector.metrics import METRICS
@@ -49,9 +48,6 @@ from jobs.pool.testbeds import cell_variables
 
 #: Rounds after which a cell that is still open waits until all other cells have had as many.
 _DEEP = 2
-#: The number of cells whose second rounds come before further cells at first. They tell the noise between processes, with which
-#: the first round decides most other cells; nothing is known of it with fewer.
-_NOISE_CELLS = FEWEST_REPEATED
 #: With more cells to time than this, outputs of base are checked only where new's are wrong: new's then say as much, and base's
 #: checks were a twelfth of the time of all processes on an H200. Ten cells go on at once on 16 cores, and lose no time by it.
 _FEW = 10
@@ -456,18 +452,15 @@ class Check:
     def _choose(self, scheduler: GpuScheduler, is_asking: bool, is_new_too: bool) -> tuple[Need, Cell] | None:
         """Return the next cell to measure, and its need; None if there is none now. `is_asking`: the census goes on.
 
-        Cells that began go through their first rounds first, except that second rounds wait while the first of them are to tell
-        the noise. Cells that are open after these rounds wait for all new cells whose two sides can end in time. At the end some
-        cells of equal code are compiled, for their compile time. What is compiled for that takes a free core, or waits. Without
-        `is_new_too` only cells in their first rounds may begin.
+        Cells that began go through their first rounds first. Cells that are open after these rounds wait for all new cells whose
+        two sides can end in time. At the end some cells of equal code are compiled, for their compile time. What is compiled for
+        that takes a free core, or waits. Without `is_new_too` only cells in their first rounds may begin.
         """
         needs, busy = self.needs(), self._under_way.keys() | self._unjudged
         known = [cell for cell in self.cells if cell.cell_id in needs and not busy & {cell.cell_id, *self._alike(cell)}]
         known.sort(key=lambda cell: self.rows[cell.cell_id].code_changed is not True)
         by_need = {word: [cell for cell in known if needs[cell.cell_id] is word] for word in Need}
         young = [cell for cell in by_need[Need.TIME] if 0 < self.timed[cell.cell_id] < _DEEP]
-        if self._is_noise_awaited():
-            young = []
         if young := young or [cell for cell in by_need[Need.TIME] if not self.timed[cell.cell_id]]:
             alike = self._alike(young[0])
             confirming = [cell for cell in self._unreached() if cell.cell_id in alike]
@@ -486,12 +479,6 @@ class Check:
             return new
         sample = self.same_code[:_SAMPLE] if self.compares_compiling and not is_asking and has_core else []
         return next(((Need.COMPILE, cell) for cell in self._not_measured(sample) if cell.cell_id not in busy), None)
-
-    def _is_noise_awaited(self) -> bool:
-        """Return whether enough cells are in their second rounds, or just judged after them, to tell the noise soon."""
-        repeated = {cell_id for cell_id, rounds in self.timed.items() if rounds >= _DEEP}
-        telling = {cell_id for cell_id in self._under_way if self.timed[cell_id] == 1} | repeated & self._unjudged
-        return len(repeated - self._unjudged) < _NOISE_CELLS <= len(repeated | telling)
 
     def _choose_new(self, unreached: Sequence[Cell], is_asking: bool) -> tuple[Need, Cell] | None:
         """Return the next of these cells, none of which was measured before, and its need; None if none may begin now.

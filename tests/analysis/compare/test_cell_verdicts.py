@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.present import drift_lines
+from analysis.present import drift_lines, noise_line
 from collector.vocabulary import Status
 from db.engine import open_store
 from tests.analysis.compare.judging import cell_of, judged, put_run
@@ -269,6 +269,25 @@ def test_a_host_that_slowed_both_turns_of_a_side_is_no_slower_model(store, tmp_p
         if number % 4 == 3:
             words.append(judged(store, "base", "new")[1].loc[MODELS[3], "verdict"])
     assert words == ["inconclusive", "regressed"]  # four turns of each side tell
+
+
+@pytest.mark.parametrize(("trigger", "word"), [("check", "regressed"), ("adhoc", "inconclusive")])
+def test_a_check_assumes_the_noise_of_device_times_and_memory_until_it_has_repeats(store, tmp_path, trigger, word):
+    slower = {
+        MODELS[1]: {"compiled_kernel_ms": 1.1},
+        MODELS[2]: {"compiled_kernel_ms": 1.01},
+        MODELS[3]: {"compiled_ms": 1.1},
+    }
+    slower[MODELS[4]] = {"compiled_peak_bytes": 1.1}
+    for number, side in enumerate(("base", "new")):
+        head = {"commit": side.ljust(40, "0"), "night": side, "trigger": trigger}
+        make_run(store, tmp_path, number, slower=slower if number else {}, **head)
+    comparison, cells = judged(store, "base", "new")
+    words = [cells.loc[model, "compiled_kernel_ms_verdict"] for model in MODELS[:3]]
+    assert words == (["unchanged", "regressed", "inconclusive"] if word == "regressed" else ["inconclusive"] * 3)
+    assert cells.loc[MODELS[4], "compiled_peak_bytes_verdict"] == word
+    assert cells.loc[MODELS[3], "compiled_ms_verdict"] == "inconclusive", "the noise of latencies depends on the host"
+    assert ("assumed, since nothing was measured twice" in noise_line(comparison)) == (trigger == "check")
 
 
 def test_a_cell_is_not_unchanged_while_its_compile_time_may_be_much_worse(store, tmp_path):

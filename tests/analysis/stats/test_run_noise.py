@@ -112,6 +112,16 @@ def test_one_noisy_cell_does_not_make_the_others_noisy():
     assert found.df < quiet.df / 1.5
 
 
+def test_what_is_assumed_of_the_noise_counts_until_repeats_tell_it():
+    nothing = run_noise.fit_prior([np.nan], [0], 0.002)
+    assert (nothing.variance, nothing.df) == (pytest.approx(0.002**2, rel=1e-3), pytest.approx(2, rel=0.1))
+    noisy = [np.sqrt(run_noise.fit_prior(*cells(count, 1, 2, 0.02**2), 0.002).variance) for count in (1, 5, 30, 500)]
+    assert noisy == sorted(noisy)
+    assert noisy[1] < 0.013
+    assert noisy[-1] == pytest.approx(0.02, rel=0.15)
+    assert run_noise.fit_prior(*cells(4, 1, 2, 1e-4)) is None
+
+
 @pytest.mark.parametrize("count", [5, 12, 60])
 def test_intervals_from_a_few_repeats_of_uneven_cells_hold_the_truth(count):
     """Cells measured twice, whose variances are as uneven as those of device times; each interval is of one without repeats."""

@@ -367,14 +367,6 @@ def test_cells_that_began_go_on_before_others_begin(checked):
     assert report.counts == {"regressed": 2, "unchanged": 2}
 
 
-@pytest.mark.parametrize(("noise_cells", "order"), [(1, "01203123"), (3, "01201233")])
-def test_second_rounds_wait_until_the_first_of_them_tell_the_noise(checked, monkeypatch, noise_cells, order):
-    monkeypatch.setattr(rounds, "_NOISE_CELLS", noise_cells)
-    played = Played(slower=dict.fromkeys((f"model{number}" for number in range(4)), 1.2))
-    checked(played, acting=ACTING, workers=4, count=4).run()
-    assert "".join(model for _, _, model in played.turns[::2]) == order, "the rounds, each of two sides"
-
-
 @pytest.mark.parametrize("config", [Config(), Config(template="max_autotune")])
 def test_both_sides_begin_at_once_but_for_one_that_tunes_long(checked, monkeypatch, config):
     played = Played(slower={"model0": 1.2})
