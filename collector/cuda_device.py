@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,15 @@ class CudaDevice:
         """Empty the allocator's cache."""
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
+
+    def leave(self) -> None:
+        """Destroy the process's context with all of its memory (`cuDevicePrimaryCtxReset` of CUDA's driver API)."""
+        if torch.version.cuda and torch.cuda.is_initialized():
+            device = ctypes.c_int()
+            with suppress(OSError, AttributeError):  # the end of the process does the same
+                driver = ctypes.CDLL("libcuda.so.1")
+                driver.cuDeviceGet(ctypes.byref(device), 0)
+                driver.cuDevicePrimaryCtxReset_v2(device)
 
     @contextmanager
     def limited(self, limit: Callable[[], int | None]) -> Iterator[None]:

@@ -87,6 +87,9 @@ class Device(Protocol):
     def give_back_unused(self) -> None:
         """Release the memory that torch's allocator keeps for later, so that other processes can use it."""
 
+    def leave(self) -> None:
+        """Free all that this process has on the device. It must not use the device afterwards."""
+
     def limited(self, limit: Callable[[], int | None]) -> AbstractContextManager[None]:
         """Limit torch's allocator to `limit()` bytes in all within this context; None is no limit.
 
@@ -149,6 +152,9 @@ class PlainDevice:
 
     def give_back_unused(self) -> None:
         """Do nothing: the allocator is not known to keep memory."""
+
+    def leave(self) -> None:
+        """Do nothing: the end of the process frees its memory."""
 
     def limited(self, limit: Callable[[], int | None]) -> AbstractContextManager[None]:
         """Return a context without a limit."""

@@ -148,9 +148,16 @@ class CellProcess:
             return True
         if self._outcome is None:
             return False
-        self._done_at = self._done_at or time.monotonic()
         timed_out = self._outcome.measurement.status is Status.TIMEOUT
+        if not timed_out and (self.asks or self._stands_since is not None):
+            return False  # it waits for the device to free its memory
+        self._done_at = self._done_at or time.monotonic()
         return time.monotonic() - self._done_at > (_STACK_S if timed_out else _GRACE_S)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Return whether the process has reported its outcome, so that all it has yet to do is to free its memory and end."""
+        return self._outcome is not None
 
     def _ask_where(self) -> None:
         # The stacks at the end of the log show where the cell is stuck.

@@ -668,7 +668,8 @@ class GpuScheduler:
         self._queue.sort(key=self._order)
         for process in list(self._queue):
             may_use = not self._held_alone() and not self._waits_for_turn(process)
-            if may_use and self._has_room(process) and not self._is_kept_for_another(process):
+            has_room = process.is_leaving or (self._has_room(process) and not self._is_kept_for_another(process))
+            if may_use and has_room:
                 self._queue.remove(process)
                 self._give(process)
         self._share_cores()

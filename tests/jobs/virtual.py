@@ -72,6 +72,8 @@ class VirtualProcess:
 
 
 class VirtualCell(VirtualProcess):
+    is_leaving = False
+
     def __init__(self, world: World, cell: Cell, settings: Settings, cores: Sequence[int]) -> None:
         self.world, self.cell, self.cores = world, cell, list(cores)
         program = Path(settings.compiled, "program")

@@ -133,6 +133,32 @@ def test_a_cells_programs_are_kept_where_it_is_told_to(with_custom, tmp_path):
     assert [path.name for path in (tmp_path / "programs").iterdir()] == [cell().cell_id]
 
 
+def test_a_cell_that_has_reported_may_wait_for_the_device_to_leave_it(with_custom, monkeypatch):
+    """As `collector.process.worker.leave` does: it reports, asks for the device, and ends."""
+    monkeypatch.setattr("collector.process.cell_process._GRACE_S", 0.0)
+    found = Measurement(cell(), Status.PASS, "2026-08-01T02:00:00+00:00", 9.0)
+    code = f"""
+import json, os, sys
+report = int(sys.orig_argv[sys.orig_argv.index("--report") + 1])
+sys.stdin.readline()
+for said in ({Outcome(found).to_json()!r}, {{"ask": "device", "bytes": 0}}):
+    os.write(report, json.dumps({{"outcome": said}} if "ask" not in said else said).encode() + b"\\n")
+sys.stdin.readline()
+os._exit(0)
+"""
+    process = with_custom(code)
+
+    def asks():
+        process.pump()
+        return process.asks
+
+    wait_until(asks, 20)
+    assert process.is_leaving
+    assert not process.finished
+    process.grant()
+    assert wait_for_end(process).status is Status.PASS
+
+
 def test_what_a_cell_stood_is_taken_out_of_compiling_and_of_tuning(with_custom):
     process = with_custom(HANGING)
     process.stood = [(100.0, 101.0), (100.5, 102.0), (200.0, 200.25)]

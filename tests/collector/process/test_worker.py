@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from collector.process.worker import PipeHost
+from collector.process.worker import PipeHost, leave
 from collector.vocabulary import Stage
 
 
@@ -89,6 +89,15 @@ def test_what_is_held_can_be_given_back_for_some_time(pipe):
     with pipe.host.released():
         pass
     assert pipe.messages == [], "nothing was held"
+
+
+def test_memory_is_freed_in_a_hold_that_lasts_to_the_end(pipe):
+    class Gpu:
+        def leave(self):
+            assert pipe.messages == [ask("device", 0)], "granted before"
+
+    leave(Gpu(), pipe.host)
+    assert pipe.messages == []
 
 
 def test_an_exception_gives_every_hold_back_and_a_lost_parent_ends_all(pipe):
