@@ -16,8 +16,9 @@ CONFIRMED_COMPILING = 4
 #: Rounds that must show a change before it counts: the first round may be chance.
 _CONFIRMED = 2
 #: A change of device time of this size needs no second round if the latency by the host's clock shows half of it. In some
-#: processes the device time of a program is 4 % longer than in the rest (docs/statistics.md, second modes), half of this size.
-_BEYOND_MODES = math.log(1.08)
+#: processes the device time of a program is 4 % longer than in the rest (docs/statistics.md, second modes): of this size the
+#: smallest effect is left, even if one side's process is one of those.
+_BEYOND_MODES = math.log(1.06)
 #: A change below this multiple of the smallest effect needs as many rounds as a noisy cell. Measurements of other cells move it,
 #: because they change the noise estimate and the drift of the machine: on an H100 a cell was reported as regressed (2.0 %), and
 #: the report was taken back later (1.9 %).

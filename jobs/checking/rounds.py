@@ -153,7 +153,8 @@ class Check:
     #: Cells whose base passed without a check of its outputs, and cells whose new did not pass.
     unchecked: set[str] = field(default_factory=set)
     _wrong: set[str] = field(default_factory=set)
-    #: Disturbed outcomes of jobs that measure again. They would widen the noise of all cells, and count if no repeat ends.
+    #: Disturbed outcomes of jobs that measure again. They would widen the noise of all cells, and count only if no repeat ends
+    #: and no earlier round timed the cell.
     _disturbed: dict[Job, MeasuredOutcome] = field(default_factory=dict)
     _told: dict[str, Outcome] = field(default_factory=dict)
     #: The last line on all cells: how many were decided, and its other counts.
@@ -243,7 +244,7 @@ class Check:
                 judging = None
             is_asking = next(asking, False)
             for job in [job for job in self._disturbed if not scheduler.has(job)]:
-                self._record(job, self._disturbed.pop(job))
+                self._record(job, self._disturbed.pop(job), counts=self._is_better_than_none(job))
             self._start_next(scheduler, is_asking)
             if self._unstored and not judging:
                 judging = store.submit(self._store_new, self._unstored, set(self._unjudged))
@@ -336,8 +337,8 @@ class Check:
     def _store_all(self) -> None:
         """Store the measurements and the answers of the census, also for cells whose code differs and that were not measured."""
         put = self._put
-        for job, outcome in self._disturbed.items():
-            self._sides_of[job][1].add(outcome)
+        for job in filter(self._is_better_than_none, self._disturbed):
+            self._sides_of[job][1].add(self._disturbed[job])
         for kept in (*self._turns["base"], *self._turns["new"]):
             if path := kept.close():
                 put(path)
@@ -559,11 +560,16 @@ class Check:
             self._disturbed.pop(job, None)
             self._record(job, outcome)
 
-    def _record(self, job: Job, outcome: MeasuredOutcome) -> None:
-        """Record the outcome of a job, which ends a round if it is the last one of it."""
+    def _is_better_than_none(self, job: Job) -> bool:
+        """Return whether a job's disturbed outcome counts although no repeat of it ended."""
+        return not any(job in one.jobs and self.timed[one.cell.cell_id] for one in self._under_way.values())
+
+    def _record(self, job: Job, outcome: MeasuredOutcome, *, counts: bool = True) -> None:
+        """Record the outcome of a job, if it counts. It ends a round if it is the last one of it."""
         side, kept = self._sides_of[job]
-        kept.add(outcome)
-        self._unstored.add(kept)
+        if counts:
+            kept.add(outcome)
+            self._unstored.add(kept)
         found = outcome.measurement
         if "compiled_ms" in found.metrics and is_whole(found) and (usual_s := self._takes_s(found.cell)):
             self._paces.append(found.wall_s / usual_s)

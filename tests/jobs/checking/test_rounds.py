@@ -295,6 +295,19 @@ def test_a_disturbed_measurement_counts_only_if_no_repeat_ends(checked):
     assert "compiled_kernel_ms" in check.rows[CELLS[1].cell_id].base.values, "better than none"
 
 
+def test_a_disturbed_measurement_of_a_later_round_does_not_count_without_its_repeat(checked):
+    def in_second_round(one):
+        if one.ended == 2:
+            one.disturbed.add("model0")
+        return one.ended == 4
+
+    check = checked(Played(slower={"model0": 1.03}, ends_when=in_second_round), acting=ACTING, count=1)
+    with pytest.raises(KeyboardInterrupt):
+        check.run()
+    row = check.rows[CELLS[0].cell_id]
+    assert row.ratio("compiled_kernel_ms") == pytest.approx(1.03, abs=0.01)
+
+
 def test_an_interruption_keeps_what_one_side_has_measured(checked):
     check = checked(Played(other=("model3",), ends_when=lambda one: one.done.count(("time", "3")) == 2), count=4)
     with pytest.raises(KeyboardInterrupt):
