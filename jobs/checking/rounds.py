@@ -538,8 +538,9 @@ class Check:
             passed_code=programs.passed(on_side.cell_id) if one.is_timed else "",
             unchecked=side is self.base and self._spares_check(cell_id),
         )
-        # Both sides of the cell that began first have the device first: its verdict is the first one.
+        # Both sides of the cell that began first have the device first: its verdict is the first one. What had its rounds waits.
         rank = self._ranks.setdefault(cell_id, len(self._ranks))
+        rank += len(self.cells) * (self.timed[cell_id] >= _DEEP)
         job = Job(on_side, settings, self._servers[side.word], rank)
         self._sides_of[job] = side, self._record_of(side, self._taken[side.word, cell_id])
         self._taken[side.word, cell_id] += 1

@@ -394,6 +394,14 @@ def test_both_sides_begin_at_once_but_for_one_that_tunes_long(checked, monkeypat
         assert began.index((side, first)) < began.index((side, other)), "it takes the choices of the first config"
 
 
+def test_a_cell_that_is_open_after_two_rounds_lets_the_others_have_the_device_first(checked):
+    played = Played(slower={"model0": 1.022})
+    checked(played, acting=ACTING, count=2).run()
+    ranks = [job.rank for job in played.jobs if job.cell.model == "model0"]
+    assert ranks[:6] == [0, 0, 0, 0, 2, 2]
+    assert {job.rank for job in played.jobs if job.cell.model == "model1"} == {1}
+
+
 @pytest.mark.parametrize(("pace", "order"), [(1.3, "2031"), (3.0, "2301")])
 def test_what_would_soon_be_too_late_goes_first_and_what_is_too_late_last(checked, monkeypatch, pace, order):
     takes_s = defaultdict(lambda: 1.0, {"model1": 300.0, "model2": 85.0, "model3": 40.0})
