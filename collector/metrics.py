@@ -106,8 +106,8 @@ _ALL = (
     Metric("eager_kernel_ms", "ms", "lower", "eager device time", usual_noise=0.0025,
            meaning="time per eager call in which the device was busy, from a profiler pass of its own",
            section=Section.LATENCY, shown=Place.MODEL, rank=14,
-           how="union of all device intervals of a call under the profiler: the median of three calls, in the "
-               "shorter one of two passes",
+           how="union of all device intervals of a call under the profiler: the shortest one of six calls, three in each of two "
+               "passes; in a check of four",
            absent="on a CPU"),
     Metric("compiled_kernel_ms", "ms", "lower", "device time", min_effect=0.02, average="geomean",
            usual_noise=0.0025, dimension=Dimension.LATENCY,

@@ -28,7 +28,7 @@ from collector.failures import classify
 from collector.machine.environment import environment_id, fingerprint
 from collector.machine.host import Watcher, available_bytes, throttled
 from collector.machine.yardstick import DEVICE_BYTES, SLOW_HOST, GpuYardstick, IdleProbe, NoYardstickError, host_ms
-from collector.measure import autotuning, counters, memory, timing, warm
+from collector.measure import autotuning, counters, memory, warm
 from collector.measure.ahead_of_time import NOT_COUNTED
 from collector.measure.autotuning import held_between_compilations
 from collector.measure.candidates import others_in
@@ -152,9 +152,9 @@ class _Calls(NamedTuple):
     eager: Callable[[], Any]
     compiled: Callable[[], Any]
 
-    def quieter(self, passes: Sequence[Pass]) -> dict[str, Pass]:
-        """Return the quieter pass of each form, by its name; `passes` has the passes of both forms in turn."""
-        return {name: timing.quieter(passes[place::2]) for place, name in enumerate(self._fields)}
+    def passes(self, passes: Sequence[Pass]) -> dict[str, Sequence[Pass]]:
+        """Return the passes of each form, by its name; `passes` has those of both forms in turn."""
+        return {name: passes[place::2] for place, name in enumerate(self._fields)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,7 +508,7 @@ class _Run:
                 if probe:
                     probe.wait()
                 self.evidence.take_energy(compiled, watcher)
-        self.evidence.take_profiles(calls.quieter(profile.passes()) if profile else {})
+        self.evidence.take_profiles(calls.passes(profile.passes()) if profile else {})
         self._ratio("device_speedup", "eager_kernel_ms", "compiled_kernel_ms")
         self.evidence.take_busy_shares()
 

@@ -6,7 +6,7 @@ reason is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median
 from typing import Any
@@ -129,29 +129,33 @@ class Evidence:
         else:
             self.metrics["roof_share"] = found.share
 
-    def take_profiles(self, passes: Mapping[str, Pass]) -> None:
-        """Record the device times of both forms, and of the compiled form host time, roof and use of cudagraphs."""
-        for name, made in passes.items():
+    def take_profiles(self, passes: Mapping[str, Sequence[Pass]]) -> None:
+        """Record the device times of both forms, and of the compiled form host time, roof and use of cudagraphs.
+
+        What the device did is taken from the quietest call, what the host did from all calls.
+        """
+        quietest = {name: timing.quietest_call(made) for name, made in passes.items()}
+        for name, made in quietest.items():
             if (found := timing.device_time(made)) is not None:
                 self.metrics[f"{name}_kernel_ms"] = found.busy_ms
                 self.details[f"{name}_kernels"] = found.kernels
             else:
                 self.details["no_device_time"] = f"torch's profiler saw no work on {self.cell.device}"
-        compiled = passes.get("compiled")
+        compiled = quietest.get("compiled")
         if passes and not self.device.shows_waits:
             self.details["no_host_parts"] = f"it is not known what waits for {self.cell.device}"
         elif compiled:
             with self.absent_where_failing("host_parts"):
-                self.take_host_time(compiled)
+                self.take_host_time(passes["compiled"])
         if compiled:
             with self.absent_where_failing("roof"):
                 self.take_roof(compiled)
         if self.asks_for_graphs and compiled:
             self.take_graph_use(timing.graph_use(compiled))
 
-    def take_host_time(self, made: Pass) -> None:
+    def take_host_time(self, passes: Sequence[Pass]) -> None:
         """Record the host's time of a call, from the samples, and its parts, by their shares in the profile."""
-        spent = host_time(timing.host_spans(made))
+        spent = host_time(span for made in passes for span in timing.host_spans(made))
         if spent is None:
             return
         if spent.waited_us > _MOST_WAITING * (spent.us + spent.waited_us):

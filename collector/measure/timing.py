@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -188,8 +189,8 @@ _KEPT = 24
 _MEMORY = "[memory]"
 #: The beginning of the name of the event around a pass; the number of the pass follows.
 _AROUND = "## inductor-watch pass"
-#: Seconds at both ends of a pass without work, so that what ran in it is known although the clocks of host and device may differ
-#: by some microseconds.
+#: Seconds without work before each call and after the last one of a pass, so that what ran in a call is known although the clocks
+#: of host and device may differ by some microseconds.
 _APART_S = 2e-4
 #: The endings of the functions that launch a graph, in CUDA's runtime and in its driver.
 _GRAPH_LAUNCH = ("GraphLaunch", "GraphLaunch_ptsz")
@@ -197,11 +198,9 @@ _GRAPH_LAUNCH = ("GraphLaunch", "GraphLaunch_ptsz")
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """The device time of one call.
+    """The device time of a call, in the mean of the calls of a pass.
 
-    `busy_ms` is the length of the union of all device intervals: the median over the calls, since a process that uses the
-    GPU for some milliseconds makes one call longer, or the mean if calls differ in their number of kernels. `kernels` lists
-    [name, launches, ms] per call, in the mean.
+    `busy_ms` is the length of the union of all device intervals. `kernels` lists [name, launches, ms] per call.
     """
 
     busy_ms: float
@@ -260,8 +259,8 @@ class Profile:
         """Record a pass of `calls` calls, each from an idle device to an idle device."""
         self._finish()
         with record_function(f"{_AROUND} {len(self._calls)}"):
-            time.sleep(_APART_S)
             for _ in range(calls):
+                time.sleep(_APART_S)
                 with record_function(CALL):
                     call()
                 self._finish()
@@ -305,7 +304,8 @@ def device_time(made: Pass) -> DeviceTime | None:
     # Counted from the first event, since a float cannot hold nanoseconds since 1970 exactly.
     origin = min(event.start_ns() for event in events)
     spans = sorted((float(event.start_ns() - origin), float(event.duration_ns())) for event in events)
-    return DeviceTime(busy_ms(spans, made.calls), _table(events, made.calls))
+    busy_ms = union_length((start, start + length) for start, length in spans) / 1e6 / made.calls
+    return DeviceTime(busy_ms, _table(events, made.calls))
 
 
 def device_events(made: Pass) -> list[DeviceEvent]:
@@ -314,14 +314,29 @@ def device_events(made: Pass) -> list[DeviceEvent]:
     return [DeviceEvent(event.name(), event.duration_ns()) for event in events]
 
 
-def quieter(passes: Sequence[Pass]) -> Pass:
-    """Return the pass with the shortest device time of a call; the first pass if the profiler saw no device activity."""
+def quietest_call(passes: Sequence[Pass]) -> Pass:
+    """Return the call with the shortest device time, as a pass of one call; the first one if there was no device activity.
+
+    When the GPU turns to another process for a moment, one kernel of a call takes 0.2 to 0.4 ms longer, which may be a tenth of
+    the call. Nothing makes a kernel shorter.
+    """
 
     def busy(one: Pass) -> float:
         found = device_time(one)
         return found.busy_ms if found else math.inf
 
-    return min(passes, key=busy)
+    return min((call for made in passes for call in _each_call(made)), key=busy, default=Pass([], 1))
+
+
+def _each_call(made: Pass) -> list[Pass]:
+    """Return the calls of a pass: what began between the pause before a call and the pause before the next one."""
+    starts = sorted(event.start_ns() for event in made.events if event.name() == CALL and not _on_device(event))
+    starts = [start - int(1e9 * _APART_S / 2) for start in starts]
+    calls = [Pass([], 1) for _ in starts]
+    for event in made.events:
+        if at := bisect_right(starts, event.start_ns()):
+            calls[at - 1].events.append(event)
+    return calls
 
 
 def graph_use(made: Pass) -> GraphUse | None:
@@ -348,18 +363,6 @@ def _work(raw: list[Any]) -> list[Any]:
 
 def _on_device(event: Any) -> bool:
     return bool(event.device_type() != torch.autograd.DeviceType.CPU)
-
-
-def busy_ms(spans: Sequence[tuple[float, float]], calls: int) -> float:
-    """Return the milliseconds in which the device was busy in one of `calls` calls, each from an idle device to an idle one.
-
-    `spans` has start and length of each kernel or copy in nanoseconds, in the order of their starts.
-    """
-    ends = [(start, start + length) for start, length in spans]
-    each, rest = divmod(len(ends), calls)
-    if rest:
-        return union_length(ends) / 1e6 / calls
-    return median(union_length(ends[at : at + each]) for at in range(0, len(ends), each)) / 1e6
 
 
 def _annotation(event: Any) -> bool:

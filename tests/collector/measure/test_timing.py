@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from collector.measure import timing
-from collector.measure.timing import Pass, Profile, busy_ms, drift, graph_use, interleaved, quieter
+from collector.measure.host_time import CALL
+from collector.measure.timing import Pass, Profile, drift, graph_use, interleaved, quietest_call
 
 
 @pytest.fixture
@@ -88,38 +89,47 @@ def test_the_count_comes_with_what_was_returned_unless_it_is_forbidden(monkeypat
         timing.counted(lambda: 1 / 0)
 
 
-MS = 1e6
-
-
-def calls_of(*lengths):
-    """Two kernels a call, one after the other, each call 100 ms after the one before."""
-    starts = [number * 100 * MS for number in range(len(lengths))]
-    pairs = zip(starts, lengths, strict=True)
-    return [(start + at, length * MS / 2) for start, length in pairs for at in (0, length * MS)]
-
-
 def made_of(*events, calls=1):
-    """A pass of events: a name, a correlation, nanoseconds, and whether it is one of the GPU."""
+    """A pass of events: a name, a correlation, nanoseconds, whether it is one of the GPU, and its start."""
 
-    def event(name, correlation, ns=0, on_gpu=True):
+    def event(name, correlation, ns=0, on_gpu=True, start=0):
         device = torch.autograd.DeviceType.CUDA if on_gpu else torch.autograd.DeviceType.CPU
-        facts = {"name": name, "correlation_id": correlation, "start_ns": 0, "duration_ns": ns, "device_type": device}
+        facts = {
+            "name": name,
+            "correlation_id": correlation,
+            "start_ns": start,
+            "duration_ns": ns,
+            "device_type": device,
+        }
         methods = {key: lambda value=value: value for key, value in facts.items()}
         return SimpleNamespace(is_user_annotation=lambda: name.startswith("## "), **methods)
 
     return Pass([event(*facts) for facts in events], calls)
 
 
-def test_the_quieter_pass_counts_and_the_usual_call_in_it():
-    for kernels, calls, ms in [
-        (calls_of(2, 2, 9, 2, 2), 5, 2.0),  # another process made one longer
-        ([(0, 2 * MS), (MS, 2 * MS), (50 * MS, 2 * MS), (51 * MS, 2 * MS)], 2, 3.0),  # kernels that overlap
-        ([*calls_of(2, 2), (300 * MS, MS)], 2, 2.5),  # other numbers of kernels
+def pass_of(*calls):
+    """A pass of calls 100 ms apart; a call has (start, milliseconds) of each of its kernels."""
+    events = []
+    for at, kernels in enumerate(calls):
+        begin = at * 100_000_000
+        events.append((CALL, 0, 1_000_000, False, begin))
+        events += [("gemm", 1, int(1e6 * ms), True, begin + int(1e6 * start)) for start, ms in kernels]
+    return made_of(*events, calls=len(calls))
+
+
+def test_the_device_time_is_that_of_the_quietest_call_of_all_passes():
+    quiet, hit, overlapping = [(1, 2), (4, 2)], [(1, 2), (4, 2.4)], [(1, 2), (2, 2)]
+    for passes, ms, launches in [
+        ([pass_of(hit, quiet, hit), pass_of(hit, hit, hit)], 4.0, 2),
+        ([pass_of(hit, hit), pass_of(hit, hit)], 4.4, 2),
+        ([pass_of(quiet, overlapping)], 3.0, 2),
+        ([pass_of(quiet, [(1, 3)])], 3.0, 1),  # another number of kernels
+        ([pass_of([]), pass_of(quiet)], 4.0, 2),
+        ([pass_of([(-0.05, 2), (4, 2)], hit)], 4.0, 2),  # the device's clock is early
     ]:
-        assert busy_ms(kernels, calls) == pytest.approx(ms)
-    long, short, empty = made_of(("gemm", 1, 900)), made_of(("gemm", 1, 300)), made_of()
-    assert quieter([long, short]) is quieter([short, long]) is short
-    assert quieter([empty, long]) is long
+        found = timing.device_time(quietest_call(passes))
+        assert (found.busy_ms, found.kernels[0][1]) == (pytest.approx(ms), launches)
+    assert timing.device_time(quietest_call([pass_of([]), made_of()])) is None
 
 
 def test_the_passes_of_a_profile_have_their_own_events():
@@ -131,6 +141,10 @@ def test_the_passes_of_a_profile_have_their_own_events():
     called = [[span.name for span in timing.host_spans(one) if "aten" in span.name] for one in profile.passes()]
     assert called == [["aten::sin"] * 2, ["aten::cos"] * 2, ["aten::sin"] * 2]
     assert timing.device_time(profile.passes()[0]) is None
+    one = quietest_call(profile.passes()[1:2])
+    assert [span.name for span in timing.host_spans(one) if "aten" in span.name] == ["aten::cos"], (
+        "the first of equal ones"
+    )
 
 
 def test_what_no_graph_launched_is_told_by_name():
