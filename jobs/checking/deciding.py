@@ -49,11 +49,14 @@ class Need(StrEnum):
 SETTLED = (Need.NOTHING, Need.COMPARE_COMPILING)
 
 
-def need(row: CellComparison, timed: int, compiled: int, is_acting: bool, alike: int = 0) -> Need:
+def need(
+    row: CellComparison, timed: int, compiled: int, is_acting: bool, alike: int = 0, *, is_told: bool = False
+) -> Need:
     """Return the next step of a cell after `timed` rounds of timing and `compiled` rounds of compiling.
 
     `is_acting`: files differ that act at run time, so equal code proves nothing. `alike` is the number of rounds of the model
-    under other configs in which the same dimensions changed in the same directions.
+    under other configs in which the same dimensions changed in the same directions. `is_told`: the cell was decided before, with
+    the same outcome. What has been measured of other cells since then moves its interval, but asks for no further round.
     """
     if row.outcome in (Outcome.BROKE, Outcome.FIXED, Outcome.FLAKY):
         if (timed or compiled) >= _CONFIRMED:
@@ -62,7 +65,7 @@ def need(row: CellComparison, timed: int, compiled: int, is_acting: bool, alike:
     if not row.passes:
         # Inconclusive without a measurement: only the code is known, and it differs.
         return Need.TIME if row.outcome is Outcome.INCONCLUSIVE else Need.NOTHING
-    if (is_acting or not has_same_code(row)) and _is_time_open(row, timed, alike):
+    if not is_told and (is_acting or not has_same_code(row)) and _is_time_open(row, timed, alike):
         return Need.TIME
     if row.outcome is Outcome.REGRESSED and _runs_worse(row):
         return Need.NOTHING  # its compile time would not change the verdict

@@ -370,6 +370,7 @@ class Check:
                 self.compiled[cell_id],
                 bool(self.acting),
                 shown[change_of_model(row)] - timed,
+                is_told=self._told.get(cell_id) is row.outcome,
             )
             for cell_id, row in self.rows.items()
         }

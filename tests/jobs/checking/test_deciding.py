@@ -93,3 +93,8 @@ def test_another_config_of_the_model_shows_the_same_change_once_more():
     assert change_of_model(slower) == change_of_model(row("regressed", compiled_ms=("regressed", 0.2, 0.0)))
     assert change_of_model(slower) != change_of_model(larger)
     assert change_of_model(row("unchanged")) == row("unchanged").cell.cell_id
+
+
+def test_a_cell_that_was_told_is_still_compiled_for_its_compile_time():
+    slower = row("unchanged", compiled_ms=NOISY, compile_cold_s=("inconclusive", 0.3, 3.0))
+    assert [need(slower, 1, 1, is_acting=False, is_told=told) for told in (False, True)] == [Need.TIME, Need.COMPILE]

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from analysis.compare.cell_comparison import Outcome as Verdict
 from collector.bundle import CENSUS
 from collector.census.gpu_models import CensusError
 from collector.code import Code
@@ -20,6 +21,7 @@ from collector.vocabulary import CHECKED_BY, UNCHECKED, Config, Stage, Status
 from db.engine import open_store
 from jobs.checking import check_sides, rounds
 from jobs.checking.check_sides import CheckedSide, CodeAnswer, OtherOption
+from jobs.checking.deciding import SETTLED
 from jobs.checking.rounds import Check
 from jobs.commands.check import build_answer
 from jobs.options import Storage
@@ -392,6 +394,18 @@ def test_both_sides_begin_at_once_but_for_one_that_tunes_long(checked, monkeypat
     assert began[:2] == [("base", first), ("new", first) if config == Config() else ("base", CELLS[1])]
     for side in ("base", "new"):
         assert began.index((side, first)) < began.index((side, other)), "it takes the choices of the first config"
+
+
+def test_what_other_cells_tell_of_the_noise_opens_no_decided_cell_while_its_outcome_stays(checked):
+    check = checked(Played(slower={"model0": 1.03}, ends_when=lambda one: one.ended == 2), acting=ACTING, count=1)
+    with pytest.raises(KeyboardInterrupt):
+        check.run()
+    ((cell_id, row),) = check.rows.items()
+    words = []
+    for told in ({}, {cell_id: row.outcome}, {cell_id: Verdict.UNCHANGED}):
+        check._told = told
+        words.append(check.needs()[cell_id] in SETTLED)
+    assert words == [False, True, False]
 
 
 def test_a_cell_that_is_open_after_two_rounds_lets_the_others_have_the_device_first(checked):
