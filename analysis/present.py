@@ -370,7 +370,8 @@ def noise_line(comparison: Comparison, metrics: Iterable[str] | None = None) -> 
     facts = comparison.noise
     names = tuple(facts) if metrics is None else tuple(metrics)
     known = {name: noise for name in names if (noise := facts[name].typical) is not None}
-    if not known:
+    latencies = {name for name in names if METRICS[name].dimension is Dimension.LATENCY}
+    if not known or (latencies and not latencies & known.keys()):
         return _NOISE_OWN if any(facts[name].repeats for name in names) else _NOISE_UNKNOWN
     typical = ", ".join(f"{METRICS[name].title} {100 * noise:.1f} %" for name, noise in known.items())
     repeats = [int(facts[name].repeats) for name in known]

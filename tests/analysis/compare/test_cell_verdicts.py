@@ -288,6 +288,10 @@ def test_a_check_assumes_the_noise_of_device_times_and_memory_until_it_has_repea
     assert cells.loc[MODELS[4], "compiled_peak_bytes_verdict"] == word
     assert cells.loc[MODELS[3], "compiled_ms_verdict"] == "inconclusive", "the noise of latencies depends on the host"
     assert ("assumed, since nothing was measured twice" in noise_line(comparison)) == (trigger == "check")
+    without = replace(
+        comparison, noise={name: of for name, of in comparison.noise.items() if name != "compiled_kernel_ms"}
+    )
+    assert noise_line(without).startswith("The noise from run to run is not known yet"), "of the memory alone"
 
 
 def test_a_cell_is_not_unchanged_while_its_compile_time_may_be_much_worse(store, tmp_path):
