@@ -31,6 +31,9 @@ _BEFORE_COMPILING = frozenset({Stage.START, Stage.RESOLVE_CONFIG, Stage.LOAD_MOD
 _LOG_KEPT, _TAIL_KEPT = 256 * 1024, 8 * 1024
 #: Seconds that a process has to end by itself once its outcome is known.
 _GRACE_S = 5.0
+#: Seconds for which a process that has reported waits to free its memory while no other cell measures. A cell that has a lost GPU
+#: alone never gives it back, and what others have reported must be seen for that to be found.
+_LEAVE_S = 10.0
 #: The most seconds between two checks of a process's time limit.
 _LATE_S = 1.0
 #: Seconds that a process past its time limit has to print its stacks.
@@ -149,7 +152,8 @@ class CellProcess:
         if self._outcome is None:
             return False
         timed_out = self._outcome.measurement.status is Status.TIMEOUT
-        if not timed_out and (self.asks or self._stands_since is not None):
+        since = self._asked_at if self.asks else self._stands_since
+        if not timed_out and since is not None and time.monotonic() - since < _LEAVE_S:
             return False  # it waits for the device to free its memory
         self._done_at = self._done_at or time.monotonic()
         return time.monotonic() - self._done_at > (_STACK_S if timed_out else _GRACE_S)
