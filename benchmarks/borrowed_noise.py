@@ -80,7 +80,7 @@ def _drawn(cells: list[Numbers], count: int, times: int) -> tuple[Numbers, Numbe
 def _prior(variances: Sequence[float] | Numbers, dfs: Sequence[float] | Numbers) -> Prior:
     prior = fit_prior(variances, dfs)
     if prior is None:
-        raise AssertionError("enough cells are repeated")
+        raise AssertionError("fit_prior needs more cells")
     return prior
 
 
