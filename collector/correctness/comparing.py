@@ -390,6 +390,10 @@ class _Comparison:
             self.cosines.append(cosine)
         if of.is_known:
             return (yield from self._by_reference(of, group, floor))
+        if (least := self._of_nothing(of, group, floor)) is not None:
+            wrong = yield from asking_rmse(of.compiled, of.exact)
+            if wrong <= least:
+                return _Judged(None, _share(wrong, least))
         if of.size <= floor:
             difference = yield from asking_rmse(of.compiled, of.eager)
             if difference <= floor:
@@ -400,6 +404,16 @@ class _Comparison:
             return (yield from self._by_size(of))
         self.without_reference.add(path)
         return (yield from self._by_cosine(of))
+
+    def _of_nothing(self, of: _Floats, group: str, floor: float) -> float | None:
+        """Return PyTorch's absolute bound where nothing is computed but zeros, as by `x - x.mean()` of equal values; else None.
+
+        Then eager and reference hold rounding alone, or zeros, and neither has a size or a direction to compare with. Gradients
+        may all be small, and have rules of their own.
+        """
+        least = min(self.tolerance.tol, _CLOSE) / 10
+        is_nothing = max(floor / _FLOOR, of.exact_size) <= least
+        return least if of.exact is not None and group != GRADIENT and is_nothing else None
 
     def _by_reference(self, of: _Floats, group: str, floor: float) -> Asking[_Judged]:
         wrong = yield from asking_rmse(of.compiled, of.exact)

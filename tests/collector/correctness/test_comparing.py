@@ -8,6 +8,7 @@ import torch._dynamo.utils
 
 from collector.correctness.comparing import compare, identical, without_numbers
 from collector.correctness.pytorch_accuracy import Tolerance
+from collector.correctness.snapshot import GRADIENT
 
 TIGHT = Tolerance(1e-3, 2.0)
 
@@ -113,6 +114,25 @@ def test_without_a_usable_reference_the_direction_decides():
     assert (found.by_cosine, found.rmse_ratio) == (1, None)
     for unusable in (torch.zeros(3), torch.full((2000,), math.nan)):  # of another shape, or without numbers
         assert judged(EAGER, EAGER.clone(), unusable.double()).rmse_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("eager", "made", "exact", "beside", "path", "passes"),
+    [
+        (0.0, 2e-5, 4e-13, 0.0, "x", True),  # layer_norm of equal values: rounding over the root of its epsilon
+        (0.0, 2e-5, 0.0, 0.0, "x", True),
+        (7e-9, 6e-8, 1e-15, 0.0, "x", True),
+        (0.0, 2e-3, 0.0, 0.0, "x", False),
+        (0.0, 2e-5, 1e-3, 0.0, "x", False),  # the reference is no zero
+        (0.0, 2e-5, 0.0, 1e-3, "x", False),  # another output shows how large outputs are
+        (0.0, 2e-5, 0.0, 0.0, GRADIENT + "'x']", False),
+    ],
+)
+def test_what_is_zero_but_for_rounding_has_pytorchs_absolute_bound(eager, made, exact, beside, path, passes):
+    like, other = wave(seed=1), {f"{path}.beside": beside * EAGER}
+    reference = {path: exact * wave(seed=2, dtype=torch.float64)} | {name: one.double() for name, one in other.items()}
+    found = compare({path: eager * EAGER} | other, {path: made * like} | other, reference, Tolerance(1e-3, 2.0))
+    assert (found.problem is None) is passes, found.problem
 
 
 def test_outputs_without_numbers_are_found_and_masks_are_not():
