@@ -12,7 +12,7 @@ from collector.usage_errors import ConfigError
 from collector.vocabulary import Cell
 from jobs.builds.build_options import BuildError, SourceOptions
 from jobs.builds.overlay import acting, differing
-from jobs.census.census_pool import Answers, CachedPool, CensusPlace
+from jobs.census.census_pool import Answers, CensusPlace, CensusPool
 from jobs.census.census_runs import CensusCell, CensusMemory, CensusRun
 from jobs.git_log import Repository
 from jobs.output.terminal import the_first
@@ -92,7 +92,7 @@ def take_censuses(
 ) -> Iterator[CommitCensus]:
     """Yield the census of each commit as it is done, oldest first; each has a bundle of its own in `folder`.
 
-    A cell is generated for a commit only if a file differs that its code was generated from. Raises what `CachedPool.generate`
+    A cell is generated for a commit only if a file differs that its code was generated from. Raises what `CensusPool.generate`
     raises.
     """
     titles = {
@@ -130,11 +130,11 @@ def take_commit(
 ) -> tuple[dict[str, CensusCell], Path | None, str]:
     """Return the cells of the commit of `source` by `cell_id`, the bundle in `folder` that has them, and its overlay.
 
-    Raises `BuildError` for a commit that needs a build, and what `CachedPool.generate` raises.
+    Raises `BuildError` for a commit that needs a build, and what `CensusPool.generate` raises.
     """
     names, requested = source.applied(*asked)
     execution = requested.execution
     there = replace(place, overlay=execution.overlay, source=execution.source)
-    with CachedPool(there, requested.settings) as pool, CensusRun(pool, cells, names, requested, folder) as run:
+    with CensusPool(there, requested.settings) as pool, CensusRun(pool, cells, names, requested, folder) as run:
         found = {one.cell.cell_id: one for one in run.take(answers)}
     return found, run.path, execution.overlay

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
@@ -86,8 +86,8 @@ class CensusPlace:
 class CensusPool:
     """The process of a census at one place, which starts with the first cells; a context manager that ends it.
 
-    `workers` cells are generated side by side; the number may change meanwhile. `imported` are the files of torch that were
-    imported so far, as paths that begin with `torch/`.
+    Outcomes are cached. `workers` cells are generated side by side; the number may change meanwhile. `imported` are the files of
+    torch that were imported so far, as paths that begin with `torch/`.
     """
 
     def __init__(self, place: CensusPlace, settings: Settings) -> None:
@@ -103,6 +103,11 @@ class CensusPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @cached_property
+    def cache(self) -> CensusCache:
+        """The cached outcomes of this place and these settings."""
+        return CensusCache(self.place, self._settings)
 
     def take_over(self, settings: Settings, workers: int) -> CensusPool:
         """Set the settings and the workers of a pool whose process started before they were known, and return the pool."""
@@ -140,10 +145,18 @@ class CensusPool:
             self._process.signal(number)
 
     def generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
-        """Yield the outcome of each cell as it comes. `answers` are by `cell_id`.
+        """Yield the outcome of each cell: first the cached ones, then the others as they come. `answers` are by `cell_id`.
 
         Raises `CensusError` if torch does not allow a census, or if the GPU's runtime cannot be built.
         """
+        found = self.cache.find(cells, answers)
+        yield from found
+        there = {outcome.measurement.cell for outcome in found}
+        for outcome in self._generate([cell for cell in cells if cell not in there], answers):
+            self.cache.keep(outcome, answers.get(outcome.measurement.cell.cell_id, {}), self.imported)
+            yield outcome
+
+    def _generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
         waiting = deque(cells)
         under_way: dict[int, tuple[Cell, str]] = {}
         while (waiting or under_way) and not self._is_over:
@@ -294,8 +307,11 @@ class CensusCache:
         self._imported: set[str] | None = None
         self._digest = ""
 
-    def find(self, cell: Cell, answers: Answers) -> Outcome | None:
-        """Return the cached outcome of a cell if it was generated from the same files; else None."""
+    def find(self, cells: Iterable[Cell], answers: Mapping[str, Answers]) -> list[Outcome]:
+        """Return the cached outcomes of the cells that were generated from the same files before; `answers` are by `cell_id`."""
+        return [found for cell in cells if (found := self._find(cell, answers.get(cell.cell_id, {})))]
+
+    def _find(self, cell: Cell, answers: Answers) -> Outcome | None:
         if not self.is_used or not self._sources():
             return None
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -367,60 +383,6 @@ class CensusCache:
         data = {key: value for key, value in outcome.environment.items() if key != NAME_OF_SOURCE}
         outcome.environment = data | ({NAME_OF_SOURCE: self._place.source} if self._place.source else {})
         outcome.measurement.environment_id = environment_id(outcome.environment)
-
-
-class CachedPool:
-    """The process of a census at one place, and its cache of outcomes; a context manager that ends the process.
-
-    `started` is a pool of the same place whose process was started before.
-    """
-
-    def __init__(self, place: CensusPlace, settings: Settings, started: CensusPool | None = None) -> None:
-        self._pool = started.take_over(settings, place.workers) if started else CensusPool(place, settings)
-        self._cache = CensusCache(place, settings)
-
-    def __enter__(self) -> CachedPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.close()
-
-    @property
-    def keeps(self) -> bool:
-        """Return whether outcomes are cached; False if torch is a working tree."""
-        return self._cache.is_used
-
-    @property
-    def workers(self) -> int:
-        """The number of cells that are generated side by side."""
-        return self._pool.workers
-
-    @workers.setter
-    def workers(self, number: int) -> None:
-        self._pool.workers = number
-
-    def give_way(self) -> None:
-        """Yield to other processes on shared cores from now on."""
-        self._pool.give_way()
-
-    def stand(self) -> None:
-        """Pause the process and its cells until `go_on`."""
-        self._pool.stand()
-
-    def go_on(self) -> None:
-        """Resume the process and its cells after `stand`."""
-        self._pool.go_on()
-
-    def find(self, cells: Iterable[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
-        """Yield the cached outcomes of the cells that were generated from the same files before."""
-        found = (self._cache.find(cell, answers.get(cell.cell_id, {})) for cell in cells)
-        return (outcome for outcome in found if outcome)
-
-    def generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
-        """Yield the outcome of each cell as it comes, and cache it. Raises what `CensusPool.generate` raises."""
-        for outcome in self._pool.generate(cells, answers) if cells else ():
-            self._cache.keep(outcome, answers.get(outcome.measurement.cell.cell_id, {}), self._pool.imported)
-            yield outcome
 
 
 def _meaning(path: Path) -> str:

@@ -33,7 +33,7 @@ from collector.templates import resolve_config
 from collector.usage_errors import ConfigError
 from collector.vocabulary import PADDING, Cell, Measurement, Status
 from jobs.builds.overlay import Wheel
-from jobs.census.census_pool import Answers, CachedPool, CensusPlace
+from jobs.census.census_pool import Answers, CensusPlace, CensusPool
 from jobs.output.terminal import tell
 from jobs.plan.cost import bundles_below
 from jobs.plan.planning import Plan
@@ -126,7 +126,7 @@ class CensusRun:
     """
 
     def __init__(
-        self, pool: CachedPool, cells: Sequence[Cell], names: RunNames, requested: RequestedOptions, folder: Path
+        self, pool: CensusPool, cells: Sequence[Cell], names: RunNames, requested: RequestedOptions, folder: Path
     ) -> None:
         groups = share(cells)
         self.cells, self._pool, self._folder = cells, pool, folder
@@ -146,8 +146,8 @@ class CensusRun:
             self._writer.abandon()
 
     def take(self, answers: Mapping[str, Answers]) -> Iterator[CensusCell]:
-        """Yield each cell as it comes, after recording it in the bundle. Raises what `CachedPool.generate` raises."""
-        for outcome in self._generate(self._cells, answers):
+        """Yield each cell as it comes, after recording it in the bundle. Raises what `CensusPool.generate` raises."""
+        for outcome in self._pool.generate(self._cells, answers):
             yield from self._record(outcome)
 
     def correct(
@@ -163,18 +163,11 @@ class CensusRun:
         while tries:
             answers = {cell_id: answer for cell_id, left in tries.items() if (answer := next(left, None))}
             tries = {cell_id: tries[cell_id] for cell_id in answers}
-            for outcome in self._generate([cells[cell_id].cell for cell_id in answers], answers):
+            for outcome in self._pool.generate([cells[cell_id].cell for cell_id in answers], answers):
                 cell_id, code_id = outcome.measurement.cell.cell_id, outcome.measurement.code_id
                 if code_id in codes.get(cell_id, ()):
                     del tries[cell_id]
                     yield from self._record(outcome)
-
-    def _generate(self, cells: Sequence[Cell], answers: Mapping[str, Answers]) -> Iterator[Outcome]:
-        found = set()
-        for outcome in self._pool.find(cells, answers):
-            found.add(outcome.measurement.cell.cell_id)
-            yield outcome
-        yield from self._pool.generate([cell for cell in cells if cell.cell_id not in found], answers)
 
     def _record(self, outcome: Outcome) -> Iterator[CensusCell]:
         if self._writer is None:
@@ -462,12 +455,8 @@ def _generated(
     cells = [cell for cell in cells if cell.cell_id not in memory.differing]
     tell(f"census: the code of {len(cells)} cells, before they are measured")
     try:
-        with CachedPool(place, settings) as pool:
-            answers: dict[str, Answers] = {**memory.answers, **recorded}
-            found = list(pool.find(cells, answers))
-            yield from found
-            there = {outcome.measurement.cell.cell_id for outcome in found}
-            yield from pool.generate([cell for cell in cells if cell.cell_id not in there], answers)
+        with CensusPool(place, settings) as pool:
+            yield from pool.generate(cells, {**memory.answers, **recorded})
     except CensusError as error:
         tell(f"no census: {error}")
 

@@ -31,7 +31,7 @@ from collector.vocabulary import Cell, Config, OptionValue, Phase
 from collector.zoo.spec import ModelSpec
 from jobs.builds.build_options import SourceOptions
 from jobs.builds.overlay import Wheel
-from jobs.census.census_pool import Answers, CachedPool, CensusPlace, CensusPool
+from jobs.census.census_pool import Answers, CensusCache, CensusPlace, CensusPool
 from jobs.census.census_runs import CensusCell, CensusMemory, census_header, share
 from jobs.plan.planning import (
     CPU_TAG,
@@ -325,9 +325,9 @@ class CodeCensus:
     ) -> None:
         self._places, self._settings, self._on_new = places, settings, on_new
         self._started = list(started)
-        self._is_alike = is_alike and CachedPool(places[1], settings).keeps
+        self._is_alike = is_alike and CensusCache(places[1], settings).is_used
         self._memory = CensusMemory.read(places[0], Wheel.installed().version)
-        self._pools: list[CachedPool] = []
+        self._pools: list[CensusPool] = []
         self._stands = self._gives_way = False
 
     def stand(self) -> None:
@@ -394,7 +394,7 @@ class CodeCensus:
         answers = self._memory.answers
         missing: list[list[Cell]] = []
         for side, (place, cells) in enumerate(zip(self._places, leaders, strict=True)):
-            kept = list(CachedPool(place, self._settings).find(cells, answers))
+            kept = CensusCache(place, self._settings).find(cells, answers)
             yield from ((side, outcome) for outcome in kept)
             there = {outcome.measurement.cell.cell_id for outcome in kept}
             missing.append([cell for cell in cells if cell.cell_id not in there])
@@ -405,7 +405,9 @@ class CodeCensus:
         for side, (place, rest) in enumerate(zip(self._places, missing, strict=True)):
             if rest:
                 here = replace(place, workers=max(1, place.workers // busy))
-                pool = stack.enter_context(CachedPool(here, self._settings, self._started_at(place)))
+                started = self._started_at(place)
+                pool = started.take_over(self._settings, here.workers) if started else CensusPool(here, self._settings)
+                stack.enter_context(pool)
                 self._pools.append(pool)
                 threading.Thread(target=_generate, args=(side, pool, rest, answers, done.put), daemon=True).start()
         for pool_without_cells in self._started:
@@ -423,7 +425,7 @@ class CodeCensus:
             yield side, outcome
             if self._is_alike and side == 0:
                 cell = outcome.measurement.cell
-                yield from ((1, same) for same in CachedPool(self._places[1], self._settings).find([cell], answers))
+                yield from ((1, same) for same in CensusCache(self._places[1], self._settings).find([cell], answers))
 
     def _started_at(self, place: CensusPlace) -> CensusPool | None:
         """Remove the started pool of a place from the list and return it; None if there is none."""
@@ -472,7 +474,7 @@ class SideRecord:
 
 def _generate(
     side: int,
-    pool: CachedPool,
+    pool: CensusPool,
     cells: Sequence[Cell],
     answers: Mapping[str, Answers],
     put: Callable[[tuple[int, Outcome | Exception]], None],

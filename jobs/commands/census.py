@@ -18,7 +18,7 @@ from collector.device import CPU, GPU
 from jobs.builds.build_options import SourceOptions, source_options
 from jobs.builds.overlay import Wheel
 from jobs.census.census_commits import CommitCensus, CommitRange, take_censuses
-from jobs.census.census_pool import CachedPool, CensusPlace
+from jobs.census.census_pool import CensusPlace, CensusPool
 from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CensusMemory, CensusRun, CodeTruth, read_truth
 from jobs.options import POSITIVE, Storage, example, json_option, storage_options
 from jobs.output.tables import FittingTable, console, say
@@ -118,7 +118,7 @@ def census_command(
         _show_commits(found, store, out, as_json)
         return
     with (
-        CachedPool(place, requested.settings) as pool,
+        CensusPool(place, requested.settings) as pool,
         CensusRun(pool, plan.cells, names, requested, storage.out) as run,
     ):
         _take(run, memory, agreement, out, as_json)

@@ -28,8 +28,8 @@ def cell(function="net", config="triton", phase="inference", **changes):
 
 
 @pytest.fixture(scope="module")
-def pool():
-    place = CensusPlace(CPU, workers=1, threads=torch.get_num_threads())
+def pool(tmp_path_factory):
+    place = CensusPlace(CPU, cache=tmp_path_factory.mktemp("cache"), workers=1, threads=torch.get_num_threads())
     with pytest.MonkeyPatch.context() as patch, CensusPool(place, SETTINGS) as pool:
         patch.setenv("SMALL_TOKEN", "zq81Kd-77Plm_xx9-0123456789abcdefQRST")
         yield pool
@@ -91,7 +91,7 @@ def test_a_cell_that_fails_or_crashes_takes_no_other_with_it(pool):
 
 def test_cells_die_with_their_process_and_the_next_one_takes_their_place(pool):
     pool.workers = 2
-    endless, one = cell("net_that_never_ends"), cell()
+    endless, one, another = cell("net_that_never_ends"), cell(batch_size=17), cell(batch_size=18)
     found = pool.generate([endless, one], {})
     assert next(found).measurement.cell == one, "it does not wait for the other one"
     os.kill(pool._process._process.pid, signal.SIGKILL)
@@ -99,7 +99,7 @@ def test_cells_die_with_their_process_and_the_next_one_takes_their_place(pool):
     assert (died.measurement.cell, died.measurement.status) == (endless, Status.CRASHED)
     assert died.measurement.failure.message == "the process of the cell ended with SIGKILL"
     pool.workers = 1
-    assert taken(pool, one)[one].measurement.status is Status.NOT_CHECKED
+    assert taken(pool, another)[another].measurement.status is Status.NOT_CHECKED
 
 
 def test_a_process_gives_way_to_others_and_stands_still_while_asked():
@@ -115,7 +115,7 @@ def test_a_process_gives_way_to_others_and_stands_still_while_asked():
 
 
 def test_a_cell_that_takes_too_long_is_given_up(pool):
-    one = cell()
+    one = cell(batch_size=19)
     pool.take_over(replace(SETTINGS, timeout_s=0.01), workers=1)
     assert taken(pool, one)[one].measurement.status is Status.TIMEOUT
     pool.take_over(SETTINGS, workers=1)
