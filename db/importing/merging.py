@@ -221,10 +221,14 @@ def _judge(measurement: Measurement, performance: Row | None, accuracy: Row | No
     # A row without a speedup does not say whether the model ran.
     speedup = performance.first("speedup") if performance else None
     has_failed = speedup is not None and "speedup" not in measurement.metrics
+    # Another harness times nothing that is a metric here.
+    is_timed = not measurement.metrics.keys().isdisjoint(("speedup", "compiled_ms")) or (
+        performance is not None and performance.benchmark not in (None, "TorchInductor")
+    )
     word = accuracy.first("accuracy") if accuracy else None
     if accuracy and isinstance(word, str) and word.strip():
-        _judge_word(measurement, word.strip(), accuracy.place, performance is not None, problems)
-    elif performance:
+        _judge_word(measurement, word.strip(), accuracy.place, is_timed or has_failed, problems)
+    elif is_timed or has_failed:
         measurement.status = Status.PASS
     if measurement.status is Status.PASS and has_failed:
         measurement.status = Status.FAIL_TO_RUN

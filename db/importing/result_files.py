@@ -1,9 +1,9 @@
 """The files of results of PyTorch and of GraphNet as rows.
 
-Of PyTorch there are the tables of benchmarks/dynamo, and benchmark-v3 records. Rows may be padded with zeros, shorter or
-longer than their header. PyTorch's nightly names its files `<backend>_<config>_<suite>_<dtype>_<mode>_<device>_<target>[_<side
-file>]`, after `test_perf_for_dashboard` in PyTorch's `.ci/pytorch/test.sh`. Both `timm_models` and the words of a config
-contain `_`, so the suite's name is the anchor.
+Of PyTorch there are the tables of benchmarks/dynamo, and benchmark-v3 records. Rows may be padded with zeros, or longer than
+their header; PyTorch writes none that is shorter, so that a shorter one was cut off. PyTorch's nightly names its files
+`<backend>_<config>_<suite>_<dtype>_<mode>_<device>_<target>[_<side file>]`, after `test_perf_for_dashboard` in PyTorch's
+`.ci/pytorch/test.sh`. Both `timm_models` and the words of a config contain `_`, so the suite's name is the anchor.
 
 A record has one metric of one model. Records that agree in everything else are one row. Where a metric comes again, the
 model was measured again and a new row begins.
@@ -242,6 +242,8 @@ def read_table(source: Source, damage: list[str]) -> list[Row]:
             raise ImportingError(
                 f"{source.name}: its first line names no column `name`: not a table of benchmarks/dynamo"
             )
+        elif len(cells) < len(header):
+            damage.append(f"{source.name}:{line}: cut off after {len(cells)} of {len(header)} columns: left out")
         elif row := _row(source, line, header, cells, target):
             rows.append(row)
         else:
@@ -303,8 +305,6 @@ def _row(source: Source, line: int, header: list[str], cells: list[str], target:
         batch_size=whole_number(named.get("batch_size")) or None,
     )
     _drop_padding(row, named)
-    if len(cells) < len(header):
-        row.notes.append(f"{len(header) - len(cells)} columns short of its header")
     return row
 
 

@@ -56,14 +56,25 @@ def test_rows_of_pytorchs_lists_land_on_models_of_the_zoo(tmp_path, suite, named
     assert found["of_no_zoo"].cell.suite == {"timm_models": "timm"}.get(suite, suite)
 
 
-def test_unknown_columns_and_rows_of_another_length_are_kept(tmp_path):
+def test_unknown_columns_and_longer_rows_are_kept(tmp_path):
     header = "dev,name,batch_size,tag,speedup,abs_latency,speedup_vs_baseline,brand_new"
     found = timed(tmp_path, "cuda,resnet18,512,nightly,1.5,2.0,1.2,some text", header=header)["resnet18"]
     assert told(found).items() >= {"tag": "nightly", "speedup_vs_baseline": 1.2, "brand_new": "some text"}.items()
     assert found.metrics == {"speedup": 1.5, "compiled_ms": 2.0}
-    found = timed(tmp_path / "b", "cuda,short,8,1.5,2.0", GOOD + ",7,eight")
-    assert found["short"].metrics == {"speedup": 1.5, "compiled_ms": 2.0}
+    found = timed(tmp_path / "b", GOOD + ",7,eight")
     assert told(found["hf_Bert_large"])["column_18"] == "eight"
+
+
+def test_a_row_that_was_cut_off_is_reported_and_no_pass(tmp_path):
+    report = read(tmp_path, table(tmp_path, "performance", PERFORMANCE, GOOD, "cuda,cut,4,1.5,2.0", "cuda,cut"))
+    assert set(measured(report)) == {"hf_Bert_large"}
+    cut = [
+        f"{STEM}_performance.csv:{line}: cut off after {count} of 16 columns: left out"
+        for line, count in ((3, 5), (4, 2))
+    ]
+    assert report.problems == cut
+    untimed = timed(tmp_path / "b", "cuda,untimed,4,0.98", header="dev,name,batch_size,compression_ratio")["untimed"]
+    assert untimed.status is Status.SKIPPED
 
 
 def test_accuracy_decides_the_status_and_performance_gives_numbers(tmp_path):
