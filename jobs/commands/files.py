@@ -219,6 +219,8 @@ def _show(report: ImportReport) -> None:
 
 def _line(run: ImportedRun) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(run.statuses.items()))
+    if earlier := run.measurements - sum(run.statuses.values()):
+        counts += f"; {earlier} of cells that were measured again"
     bundle = f"bundle {run.bundle}" + ("" if run.is_new else " (was there)")
     measured = f"{several(run.measurements, 'measurement')} ({counts})"
     line = f"run {run.run_id}  {run.branch}@{run.commit[:10]}: {measured}; {bundle}"

@@ -126,6 +126,11 @@ def test_a_good_file_becomes_a_bundle_and_rows_and_a_bad_one_is_a_line(imported,
     assert read_bundle(own).header.trigger != "import"
 
 
+def test_the_counts_of_an_import_add_up_where_a_model_appears_again(imported, tmp_path):
+    done = imported(table(tmp_path, "performance", PERFORMANCE, GOOD, GOOD))
+    assert ": 2 measurements (1 pass; 1 of cells that were measured again); bundle" in done.output
+
+
 @pytest.mark.parametrize("content", ["", "nothing", "{"])
 def test_nothing_to_read_is_exit_code_2_and_leaves_nothing(imported, tmp_path, content):
     done = imported(put(tmp_path, "x.csv", content))
