@@ -77,18 +77,24 @@ def ingest_command(
 ) -> None:
     """Put bundles into the database; the same bundle twice changes nothing.
 
-    Exit code 1 if some could not be stored, 2 if none could.
+    Exit code 1 if some could not be stored, 2 if none could. A bundle of which nothing can be read but its first line counts
+    as not stored.
     """
     if github_output and not plan_file:
         raise click.UsageError("--github-output goes with --plan: name the night's plan.json, or leave it out")
     plan = load_night(plan_file) if plan_file else None
     paths, bad, engine = find_bundles(bundles), 0, None
+    if not paths and not plan:
+        raise BundleError(f"no bundles in {' or '.join(map(str, bundles))}: name a folder of .jsonl or .jsonl.gz files")
     reports = {}
     for path in paths:
         try:
             check_bundle(path)  # before a database is made for nothing
             engine = engine or open_store(database, write=True)
-            reports[path] = _ingest(engine, path, as_json)
+            reports[path] = report = _ingest(engine, path, as_json)
+            if report.damage and not report.new + report.updated + report.unchanged:
+                bad += 1
+                tell(f"{path}: no measurement in it could be stored")
         except BundleError as error:
             bad += 1
             if as_json:

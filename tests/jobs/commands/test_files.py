@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
 from click.testing import CliRunner
 
 from collector.bundle import read_bundle
+from collector.usage_errors import BundleError
 from db.engine import open_store
 from db.nights import list_runs
 from jobs.bisect.search import LOG_NAME, BisectionLog
@@ -62,6 +64,17 @@ def test_a_run_that_contradicts_the_stored_one_is_a_bad_file_like_another(folder
     done = ingest("runs/r1.jsonl.gz", other, late)
     assert (done.exit_code, stored()) == (1, ["r1", "r9"])
     assert "already stored" in done.stderr.splitlines()[0]
+
+
+def test_where_nothing_could_be_stored_is_exit_code_2(folder):
+    header, *_ = gzip.decompress(night(folder, "refused", cells=[cell()]).read_bytes()).decode().splitlines()
+    refused = folder / "refused.jsonl"
+    refused.write_text(f'{header}\n{{"record": "measurement"}}\n')
+    done = ingest(refused)
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (2, f"{refused}: no measurement in it could be stored")
+    (folder / "empty").mkdir()
+    error = ingest("empty").exception
+    assert isinstance(error, BundleError) and (error.exit_code, str(error)[:20]) == (2, "no bundles in empty:")
 
 
 def test_a_run_from_the_future_is_refused_and_a_clock_may_be_minutes_ahead(folder, monkeypatch):
