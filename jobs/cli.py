@@ -13,7 +13,7 @@ import click
 from collector.usage_errors import nearest
 from jobs import tool_version
 from jobs.options import DATABASE
-from jobs.output.terminal import NothingBegunError, is_bug, report_error
+from jobs.output.terminal import TO_RESUME, NothingBegunError, is_bug, report_error
 
 #: For each verb, the module that defines its `VERB_command`, and its line of help.
 VERBS = {
@@ -123,7 +123,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt) as error:
         is_begun = not isinstance(error.__cause__, NothingBegunError)  # of Click's own error
         measures = sys.argv[1:2] in (["run"], ["nightly"], ["resume"]) and is_begun
-        what = ": what was measured is in the bundle, `inductor-watch resume` measures the rest" if measures else ""
+        what = f": {TO_RESUME}" if measures else ""
         click.echo(f"interrupted{what}", err=True)
         code = 130
     except Exception as error:

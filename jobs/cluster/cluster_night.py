@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from collector.bundle import BundleContents, read_bundle
 from collector.device import CPU, GPU, is_accelerator
@@ -28,7 +27,7 @@ from db.engine import open_store
 from jobs import tool_version
 from jobs.cluster.ray_cluster import ClusterError, LostError, Node, RayCluster, connected, usable_nodes
 from jobs.options import POSITIVE, Storage, as_one
-from jobs.output.tables import say
+from jobs.output.tables import PipeConsole, say
 from jobs.output.terminal import several
 from jobs.plan.cost import CostModel, read_history
 from jobs.plan.planning import Plan
@@ -292,7 +291,7 @@ def measure_night(
             measurements until then are stored.
     """
     folder, database = storage.out, storage.target
-    console = Console(file=sys.stdout)  # what Ray prints goes to standard error meanwhile
+    console = PipeConsole(file=sys.stdout)  # what Ray prints goes to standard error meanwhile
     with connect(executing.address) as cluster:
         has_gpus = any(node.gpus for node in cluster.nodes())
         plan, names = planned(device or (GPU if has_gpus else CPU))

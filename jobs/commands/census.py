@@ -21,7 +21,7 @@ from jobs.census.census_commits import CommitCensus, CommitRange, take_censuses
 from jobs.census.census_pool import CensusPlace, CensusPool
 from jobs.census.census_runs import EQUAL, Agreement, CensusCell, CensusMemory, CensusRun, CodeTruth, read_truth
 from jobs.options import POSITIVE, Storage, example, json_option, storage_options
-from jobs.output.tables import FittingTable, console, say
+from jobs.output.tables import FittingTable, PipeConsole, console, say
 from jobs.output.terminal import several
 from jobs.plan.models_file import local_models, refusal
 from jobs.plan.planning import Plan, names_cell, planned_night
@@ -108,7 +108,7 @@ def census_command(
     require_cells(plan)
     requested = replace(requested, settings=requested.settings.with_models(plan.own_models))
     store = storing(storage.database) if storage.target else None
-    out = Console(stderr=True) if as_json else console()
+    out = PipeConsole(stderr=True) if as_json else console()
     agreement, began = Agreement(truth) if truth else None, time.monotonic()
     for line in plan.left_out:
         say(out, f"left out: {line}")

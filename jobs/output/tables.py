@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from textwrap import fill
+from typing import NoReturn
 
 import click
 from rich import box
@@ -79,10 +81,19 @@ class FittingTable:
         return table
 
 
+class PipeConsole(Console):
+    """A console that raises `BrokenPipeError` if the reader of its output has left, where rich exits with 1."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Raise the error, which the command line turns into an exit code."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def console() -> Console:
     """Return a console as wide as the terminal, or as COLUMNS says; output to a file or a pipe is not cut."""
-    terminal = Console()
-    return terminal if terminal.is_terminal or os.environ.get("COLUMNS", "").isdigit() else Console(width=_UNLIMITED)
+    terminal = PipeConsole()
+    is_limited = terminal.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    return terminal if is_limited else PipeConsole(width=_UNLIMITED)
 
 
 def print_wrapped(line: str, indent: int) -> None:

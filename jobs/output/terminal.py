@@ -71,6 +71,9 @@ def outputs_file(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(path)
 
 
+#: The end of a message that a run stopped early.
+TO_RESUME = "what was measured is in the bundle, `inductor-watch resume` measures the rest"
+
 #: Exit codes of errors; 2 is also Click's code for wrong usage.
 USAGE, INTERNAL = 2, 4
 

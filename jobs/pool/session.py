@@ -16,14 +16,14 @@ from collector.bundle import BundleWriter, RunHeader
 from collector.process.outcome import Outcome
 from collector.settings import Settings
 from collector.vocabulary import NOT_APPLICABLE, Cell, Measurement, Stage, Status, sizes_of, status_words
-from jobs.output.tables import say
-from jobs.output.terminal import one_line, several
+from jobs.output.tables import PipeConsole, say
+from jobs.output.terminal import TO_RESUME, one_line, several, tell
 from jobs.plan.cost import CostModel, MemoryOf, learn_from, read_history
 from jobs.plan.planning import NothingToDoError, Plan
 from jobs.plan.shards import longest_first, predict, shares
 from jobs.plan.spared_cells import SAME_CODE_AS, Known, known_cells, plan_work
 from jobs.pool.resuming import Unfinished
-from jobs.pool.runner import DeviceRun, make_header, measure_devices, new_run_id, now
+from jobs.pool.runner import DeviceRun, Result, make_header, measure_devices, new_run_id, now
 from jobs.pool.testbeds import Testbed, cell_variables, last_testbeds
 from jobs.requested_options import RequestedOptions, RunNames
 
@@ -241,35 +241,48 @@ def _measure(
     left_out: Sequence[str] = (),
 ) -> tuple[list[str], RunProgress]:
     """Announce the runs (their headers with the number of the attempt), measure them, and store their bundles."""
-    console, execution = Console(), runs[0].testbed.execution
+    console, execution = PipeConsole(), runs[0].testbed.execution
     ordered = []
-    for (header, attempt), run in zip(headers, runs, strict=True):
-        _announce(console, header, run, attempt)
+    for run in runs:
         cells = longest_first(run.work.cells, model, execution.workers or 1, execution.budget_s)
         ordered.append(replace(run, work=replace(run.work, cells=cells)))
-    for line in left_out:
-        console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
     total = sum(run.work.total + len(run.carried) for run in runs)
     worker_s = {cell.cell_id: model.estimate(cell).worker_s for run in ordered for cell in run.work.cells}
     expected_s = max(predict(run.work.cells, model, execution.workers or 1).total_s for run in ordered)
     progress = RunProgress(console, total, worker_s, expected_s)
     variables = cell_variables(execution.start)
-    result = measure_devices(ordered, settings, progress.took, variables, memory_of(model), partial(say, console))
+    try:
+        for (header, attempt), run in zip(headers, runs, strict=True):
+            _announce(console, header, run, attempt)
+        for line in left_out:
+            console.print(f"left out: {line}", style="dim", highlight=False, markup=False, soft_wrap=True)
+        result = measure_devices(ordered, settings, progress.took, variables, memory_of(model), partial(say, console))
+    except BrokenPipeError:
+        tell(f"nothing reads the output any more: {TO_RESUME}")
+        raise
+    _store(console, result, store)
     if execution.carried_nights:
         say(console, progress.carried_words())
     for line in progress.unavailable_words():
         say(console, line)
-    for path, usage in zip(result.paths, result.usages, strict=True):
-        say(console, f"used {usage}")
-        say(console, f"bundle {path}")
-        if store:
-            say(console, store(path))
     if progress.done < total:
         again = f"`inductor-watch resume --out {result.paths[0].parent}` measures them"
         say(console, f"{total - progress.done} cells were not started in time: {again}")
     if result.lost:
         raise result.lost
     return [header.run_id for header, _ in headers], progress
+
+
+def _store(console: Console, result: Result, store: Store | None) -> None:
+    """Store the bundles and name them. They are stored first, since the output may have no reader any more."""
+    try:
+        stored = [store(path) for path in result.paths] if store else []
+    finally:
+        for path, usage in zip(result.paths, result.usages, strict=True):
+            say(console, f"used {usage}")
+            say(console, f"bundle {path}")
+    for line in stored:
+        say(console, line)
 
 
 def memory_of(model: CostModel) -> MemoryOf:

@@ -74,10 +74,11 @@ def test_reading_verbs_import_no_torch(words, folder):
     assert done.stderr.endswith("set()")
 
 
-def test_a_reader_that_has_gone_is_no_regression(folder):
+@pytest.mark.parametrize("words", [["runs"], ["compare", "latest", "latest"]])
+def test_a_reader_that_has_gone_is_no_regression(words, folder):
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "jobs.cli", "runs", "--db", str(folder / "inductor-watch.db")]
+    command = [sys.executable, "-m", "jobs.cli", *words, "--db", str(folder / "inductor-watch.db")]
     done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
 
+from collector.settings import Settings
 from collector.vocabulary import Config, Failure, Stage, Status
-from jobs.pool.session import RunProgress
+from jobs.plan.planning import Plan
+from jobs.pool.resuming import find_night
+from jobs.pool.session import RunProgress, measure_and_store
+from jobs.requested_options import ExecutionOptions, RunNames
 from tests.factories import cell, failing, passing
 
 
@@ -20,6 +25,16 @@ def test_an_error_is_no_markup_and_cannot_steer_the_terminal():
     printed = console.file.getvalue()
     assert "shape [bold]x[/bold] at [0]" in printed
     assert not {"\x1b", "\x07", "\x9b"} & set(printed)
+
+
+def test_a_run_whose_output_nothing_reads_can_be_resumed(measured, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("jobs.pool.session.say", Mock(side_effect=BrokenPipeError))
+    (testbed,) = measured.find_testbeds("cpu", ExecutionOptions(), serve=False)
+    testbed.environment.update(cpu="x", cores=1)
+    with pytest.raises(BrokenPipeError):
+        measure_and_store(Plan([cell()]), [testbed], RunNames("main"), Settings(), tmp_path, None)
+    assert "`inductor-watch resume` measures the rest" in capsys.readouterr().err
+    assert [run.path.suffix for run in find_night(tmp_path, None)] == [".jsonl"]
 
 
 def test_the_time_left_comes_from_the_estimates_at_the_beginning():
