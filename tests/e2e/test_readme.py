@@ -40,6 +40,10 @@ def test_the_first_commands_show_a_comparison_that_names_memory_too(tmp_path):
     lines = ask(*compare)
     assert any("memory: 10 regressed" in line for line in lines)
     assert any("735 MB  1.58 GB +115.5 % +114.8..+116.2" in line for line in lines)
+    (slower,) = (line.split()[1] for line in lines if line.startswith("  latency: "))
+    assert f"A third night with one bad commit has {slower} slower cells." in " ".join(
+        (ROOT / "README.md").read_text().split()
+    )
     assert "regressed: 64 in 54 cells, the first 20 of them (--limit shows more)" in lines
     assert "not shown: 10 improved, 10 no clear change, 2 unchanged (--limit shows more)" in lines
     assert "  slower than eager: 4 cells of new (SDPA.causal_gqa 0.82x, T5Small 0.86x, dlrm 0.91x; 3 of base)" in lines
