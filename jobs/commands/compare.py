@@ -25,6 +25,7 @@ from db.queries.cells import CellFilter, expand_patterns
 from db.queries.details import codes, environment, evidence, measurement, texts_of, with_kernels
 from db.queries.side_rows import CellState
 from db.queries.sides import order_note
+from db.store_errors import in_words
 from jobs.options import POSITIVE, Decorator, cell_options, db_option, example, json_option
 from jobs.output.comparison_tables import show_comparison
 from jobs.output.tables import console
@@ -64,7 +65,7 @@ def _compare(database: str, base: str, new: str, chosen: CellFilter) -> Comparis
 
 def _outcomes(text: str, dimensions: bool) -> frozenset[str]:
     """Return the words of `--fail-on`. Raises `click.UsageError` for no word, or a word that is no outcome or dimension."""
-    known = [outcome.value for outcome in VERDICTS] + [one.value for one in Dimension if dimensions]
+    known = [*VERDICTS, *(Dimension if dimensions else ())]
     words = frozenset(word.strip() for word in text.split(",") if word.strip())
     if not words:
         raise click.UsageError(f"--fail-on: name at least one of {', '.join(known)}")
@@ -76,14 +77,14 @@ def _outcomes(text: str, dimensions: bool) -> frozenset[str]:
 
 def fail_on_option(default: str, dimensions: bool = False) -> Decorator[Any]:
     """Return `--fail-on`: the outcomes that exit code 1 stands for, and `dimensions` in which no cell may regress."""
-    more = "; or a dimension in which none may regress: correctness, latency, memory, compile or graphs"
+    more = f"; or a dimension in which none may regress: {in_words(list(Dimension), 'or')}" if dimensions else ""
+    outcomes = in_words(list(VERDICTS), "or").replace("inconclusive", "inconclusive (no clear change)")
     return click.option(
         "--fail-on",
         callback=lambda _, __, text: _outcomes(text, dimensions),
         default=default,
         metavar="WORD[,WORD...]",
-        help="Outcomes: regressed, improved, inconclusive (no clear change), environment_changed, broke, fixed, "
-        f"still_failing, flaky or missing{more if dimensions else ''}.",
+        help=f"Outcomes: {outcomes}{more}.",
     )
 
 

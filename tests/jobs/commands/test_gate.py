@@ -8,6 +8,7 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
+from analysis.compare.cell_comparison import VERDICTS
 from analysis.compare.cell_verdicts import decide
 from jobs.cli import app
 from tests.analysis.compare.test_cell_verdicts import MODELS
@@ -59,6 +60,8 @@ def test_a_regression_is_exit_code_1_and_named(nights):
     assert done.output.splitlines()[-1] == "gate: 1 broke, 1 regressed"
     assert gate(nights, "r11", "r12", "--model", MODELS[0]).exit_code == 0
     assert gate(nights, "r11", "r12", "--model", MODELS[4], "--fail-on", "broke").exit_code == 0
+    shown = " ".join(CliRunner().invoke(app, ["gate", "--help"]).output.split())
+    assert [word for word in VERDICTS if word not in shown] == []
     for text, said in (("", "at least one"), ("regresed", "regressed")):
         refused = gate(nights, "r10", "r11", "--fail-on", text)
         assert (refused.exit_code, said in refused.output) == (2, True)
