@@ -100,10 +100,10 @@ def choose_gpus(gpus: Sequence[Gpu], requested: str | None) -> list[Gpu]:
     """Return the first GPU if nothing is requested, all GPUs for `all`, else the GPUs of these numbers, separated by commas.
 
     Raises:
-        ConfigError: a number that no visible GPU has.
+        ConfigError: a number that no visible GPU has, or GPUs are requested and none is there.
     """
     if requested is None or not gpus:
-        if requested not in (None, "all"):
+        if requested is not None:
             raise ConfigError(f"--gpus {requested}: there is no GPU here: leave it out, or see `inductor-watch doctor`")
         return list(gpus[:1])
     if requested == "all":

@@ -114,7 +114,8 @@ NO_GPU = pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="ther
 
 @NO_GPU
 def test_a_gpu_that_is_not_there_is_one_line_and_exit_code_2(tmp_path):
-    is_one_line(call("nightly", "--gpus", "0", folder=tmp_path), 2, "--gpus 0")
+    for gpus in ("0", "all"):
+        is_one_line(call("nightly", "--gpus", gpus, folder=tmp_path), 2, f"--gpus {gpus}: there is no GPU here")
     assert list(tmp_path.iterdir()) == []
 
 
