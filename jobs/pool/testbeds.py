@@ -209,7 +209,14 @@ class StartedTestbeds:
             if self._serves and plans:
                 threads.submit(check_config, Config(), self._expected)  # imports torch, as every plan does
             seen = [replace(slot, cores=[_cores_apart(slot, 2 * self._side)]) for slot in slots]
-            environments = list(threads.map(partial(probe, self._device), seen))
+            try:
+                environments = list(threads.map(partial(probe, self._device), seen))
+            except HostError as error:
+                if not execution.overlay:
+                    raise
+                overlays = Path(execution.overlay).parent
+                hint = f"if the installed torch was incomplete before, remove {overlays}, which links to its files"
+                raise HostError(f"{error}; {hint}") from error
         if len(self._gpus) > 1:
             execution = replace(execution, gpus=",".join(str(gpu.index) for gpu in self._gpus))
         launchers: list[Launcher | None] = [*self._launchers] if self._launchers else [None] * len(slots)

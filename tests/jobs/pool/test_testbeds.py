@@ -17,7 +17,7 @@ from collector.vocabulary import Config
 from jobs.plan.shards import group_of
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.resuming import find_night
-from jobs.pool.testbeds import StartedTestbeds, Testbed, find_testbeds, last_testbeds
+from jobs.pool.testbeds import HostError, StartedTestbeds, Testbed, find_testbeds, last_testbeds
 from jobs.pool.testbeds import testbeds_of as find_again
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import cell, header, passing, write_bundle
@@ -124,6 +124,14 @@ def test_of_two_overlays_this_process_imports_the_one_that_it_plans_with(tmp_pat
         paths[name] = testbed.environment["path"].partition(os.pathsep)[0]
     assert paths == {name: str(tmp_path / name) for name in paths}
     assert [path for path in sys.path if path.startswith(str(tmp_path))] == [str(tmp_path / "base")]
+
+
+def test_an_overlay_in_which_torch_does_not_start_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "new" / "torch").mkdir(parents=True)
+    (tmp_path / "new" / "torch" / "__init__.py").write_text("import torch.sparse")
+    with pytest.raises(HostError, match=f"No module named 'torch.sparse'; .*remove {tmp_path}, which"):
+        find_testbeds("cpu", ExecutionOptions(overlay=str(tmp_path / "new")))
 
 
 def test_what_imports_at_the_same_time_has_cores_of_its_own(monkeypatch):
