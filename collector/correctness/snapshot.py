@@ -119,6 +119,9 @@ class Opaque:
 
     kind: str
 
+    def __repr__(self) -> str:
+        return f"a {self.kind}"
+
 
 #: Values in a snapshot besides tensors. They are compared by equality; `Opaque` ones cannot be compared.
 Scalar = bool | int | float | complex | str | Opaque | None

@@ -118,7 +118,7 @@ class RunProgress:
 def describe(measurement: Measurement) -> str:
     """Describe a cell's outcome in a few words: the figures of a pass, the reason of any other status."""
     if measurement.status is not Status.PASS:
-        reason = (measurement.failure.message.splitlines() or [""])[0][:140] if measurement.failure else ""
+        reason = one_line((measurement.failure.message.splitlines() or [""])[0], 140) if measurement.failure else ""
         return f"{measurement.status}: {reason}" if reason else str(measurement.status)
     metrics = measurement.metrics
     parts = [f"{metrics['speedup']:.2f}x"] if "speedup" in metrics else []

@@ -8,7 +8,7 @@ import torch._dynamo.utils
 
 from collector.correctness.comparing import compare, identical, without_numbers
 from collector.correctness.pytorch_accuracy import Tolerance
-from collector.correctness.snapshot import GRADIENT
+from collector.correctness.snapshot import GRADIENT, Opaque
 
 TIGHT = Tolerance(1e-3, 2.0)
 
@@ -45,6 +45,7 @@ WHOLE = torch.arange(12)
         (1.0, 1.1, "1.1 instead of 1.0"),
         (True, 1, "1 instead of True"),
         (None, EAGER, "instead of None"),
+        (Opaque("generator"), Opaque("tuple_iterator"), "a tuple_iterator instead of a generator"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(eager, compiled, said):

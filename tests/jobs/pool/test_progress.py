@@ -12,7 +12,7 @@ from collector.settings import Settings
 from collector.vocabulary import Config, Failure, Stage, Status
 from jobs.plan.planning import Plan
 from jobs.pool.resuming import find_night
-from jobs.pool.session import RunProgress, measure_and_store
+from jobs.pool.session import RunProgress, describe, measure_and_store
 from jobs.requested_options import ExecutionOptions, RunNames
 from tests.factories import cell, failing, passing
 
@@ -25,6 +25,8 @@ def test_an_error_is_no_markup_and_cannot_steer_the_terminal():
     printed = console.file.getvalue()
     assert "shape [bold]x[/bold] at [0]" in printed
     assert not {"\x1b", "\x07", "\x9b"} & set(printed)
+    line.failure.message = "word " * 40
+    assert describe(line).endswith("word wo...")
 
 
 def test_a_run_whose_output_nothing_reads_can_be_resumed(measured, monkeypatch, tmp_path, capsys):
