@@ -8,7 +8,7 @@ import linecache
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -97,17 +97,23 @@ def _check_size(built: Built, batch_size: int, name: str) -> None:
 
 
 def own_loss_or_mean_squares(made: Any, _: Any) -> torch.Tensor:
-    """Return the output named `loss` if there is one, else the sum of the mean squares of all floating outputs.
+    """Return the output named `loss` if there is one, else the sum of the mean squares of all floating and complex outputs.
 
     Raises:
-        TypeError: there is no floating output to make a loss of.
+        TypeError: there is no such output to make a loss of.
+        ValueError: the output named `loss` has more elements than one, or none.
     """
     own = made.get("loss") if isinstance(made, Mapping) else getattr(made, "loss", None)
     if isinstance(own, torch.Tensor):
+        if own.numel() != 1:
+            raise ValueError(
+                f"the output `loss` must have one element, and has shape {tuple(own.shape)}: take its mean"
+            )
         return own
-    squares = [value.float().square().mean() for value in _tensors(made) if value.is_floating_point()]
+    values = [value.abs() if value.is_complex() else value for value in _tensors(made)]
+    squares = [value.float().square().mean() for value in values if value.is_floating_point()]
     if not squares:
-        raise TypeError("a training step needs a floating output to make a loss of")
+        raise TypeError("a training step needs a floating or complex output to make a loss of")
     return torch.stack(squares).sum()
 
 
@@ -120,6 +126,9 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _tensors(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for part in fields(value):
+            yield from _tensors(getattr(value, part.name))
 
 
 def _wanted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:

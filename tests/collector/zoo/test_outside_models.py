@@ -1,6 +1,7 @@
 """Models that others wrote: a user's `module:function`, and a made-up `torchbenchmark`; no list imports any."""
 
 import sys
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -125,12 +126,23 @@ def test_what_is_no_model_or_makes_another_size_is_refused(own, name, error, mes
     assert "\n" not in str(caught.value)
 
 
+@dataclass
+class Output:
+    values: torch.Tensor
+    others: object
+
+
 def test_the_loss_is_the_models_own_or_the_mean_squares_of_what_it_made():
     own_loss = torch.tensor(7.0)
     assert own_loss_or_mean_squares({"loss": own_loss, "logits": torch.ones(2)}, None) is own_loss
     assert own_loss_or_mean_squares(nn.Linear(1, 1).weight.data * 0 + 2, None).item() == 4
     assert own_loss_or_mean_squares([torch.full((3,), 2.0), (torch.ones(2), torch.ones(1).long())], None).item() == 5
-    with pytest.raises(TypeError, match="floating output"):
+    made = Output(torch.full((3,), 2.0), (torch.tensor([3 + 4j]), 3))
+    assert own_loss_or_mean_squares(made, None).item() == 29
+    assert torch.compile(own_loss_or_mean_squares, fullgraph=True, backend="eager")(made, None).item() == 29
+    with pytest.raises(ValueError, match=r"`loss` must have one element, and has shape \(2,\)"):
+        own_loss_or_mean_squares({"loss": torch.ones(2)}, None)
+    with pytest.raises(TypeError, match="floating or complex output"):
         own_loss_or_mean_squares({"ids": torch.ones(2).long()}, None)
 
 
