@@ -107,7 +107,7 @@ _ALL = (
            meaning="time per eager call in which the device was busy, from a profiler pass of its own",
            section=Section.LATENCY, shown=Place.MODEL, rank=14,
            how="union of all device intervals of a call under the profiler: the shortest one of six calls, three in each of two "
-               "passes; in a check of four",
+               "passes, in a check of four; each kernel as short as in any of them",
            absent="on a CPU"),
     Metric("compiled_kernel_ms", "ms", "lower", "device time", min_effect=0.02, average="geomean",
            usual_noise=0.0025, dimension=Dimension.LATENCY,

@@ -126,6 +126,8 @@ def test_the_device_time_is_that_of_the_quietest_call_of_all_passes():
         ([pass_of(quiet, [(1, 3)])], 3.0, 1),  # another number of kernels
         ([pass_of([]), pass_of(quiet)], 4.0, 2),
         ([pass_of([(-0.05, 2), (4, 2)], hit)], 4.0, 2),  # the device's clock is early
+        ([pass_of(hit, [(1, 2.3), (4, 2)])], 4.0, 2),  # each call was hit, each time another kernel
+        ([pass_of(hit, [(1, 2.3), (4, 2), (7, 1)])], 4.4, 2),
     ]:
         found = timing.device_time(quietest_call(passes))
         assert (found.busy_ms, found.kernels[0][1]) == (pytest.approx(ms), launches)
