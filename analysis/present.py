@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from analysis.compare.cell_comparison import CHANGES, WORSE, CellComparison, Finding, Outcome
+from analysis.compare.adjustment import CONTROL
+from analysis.compare.cell_comparison import CHANGES, WORSE, CellComparison, Finding, Judged, Outcome
 from analysis.compare.comparison import Comparison
 from analysis.compare.cost_parts import byte_words
 from analysis.compare.suite_groups import SHOWN_AS_NONE, Counts
@@ -149,6 +150,18 @@ def beside_words(one: CellComparison, finding: Finding) -> str:
     return f"{METRICS[other.metric].title} {percent(other.adjusted)}" if other and other.adjusted is not None else ""
 
 
+def measured_words(one: CellComparison, judged: Judged | None, write: Callable[[float | None], str] = percent) -> str:
+    """Return `measured -16.0 %, eager -16.0 %` where the machine's part was removed from the change that is shown; else "".
+
+    `write` writes a relative change.
+    """
+    change, adjusted = (judged.change, judged.adjusted) if judged else (None, None)
+    if judged is None or change is None or adjusted is None or abs(change - adjusted) < SHOWN_AS_NONE:
+        return ""
+    eager = one.ratio(CONTROL[judged.metric]) if judged.metric in CONTROL else None
+    return f"measured {write(change)}" + ("" if eager is None else f", eager {write(eager - 1)}")
+
+
 def _beside_compile_time(one: CellComparison, metric: str) -> str:
     """Return `tuning 0.0 s -> 8.4 s`; empty where neither side is above the metric's floor."""
     values = [state.values.get(metric) for state in (one.base, one.new)]
@@ -171,6 +184,13 @@ def eager_words(state: CellState) -> str:
     """Return `slower than eager (0.59x)` if the compiled program is slower than eager; else an empty text."""
     speedup = state.values.get("speedup") if state.passes else None
     return f"slower than eager ({speedup:.2f}x)" if speedup is not None and speedup < _NO_GAIN else ""
+
+
+def remarks(one: CellComparison, finding: Finding) -> str:
+    """Return the text beside a finding in a table: the other latency or what would settle it, and how it is to eager."""
+    told = undecided_words(one, finding) if finding.verdict is Outcome.INCONCLUSIVE else beside_words(one, finding)
+    eager = eager_words(one.new) if finding.dimension is Dimension.LATENCY else ""
+    return ", ".join(filter(None, (told, measured_words(one, finding.judged), eager)))
 
 
 def slower_than_eager(comparison: Comparison) -> tuple[int, str]:

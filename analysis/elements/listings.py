@@ -31,8 +31,8 @@ from analysis.elements.wording import (
     unjudged,
 )
 from analysis.history.regression_record import Listed, OfCommit, Record
-from analysis.present import beside_words, commit_title, eager_words
-from collector.metrics import METRICS, Dimension
+from analysis.present import commit_title, remarks
+from collector.metrics import METRICS
 from collector.vocabulary import Cell
 from db.commits.commit_history import CommitEntry, CommitRange, commit_range
 from db.connecting import Source
@@ -88,8 +88,7 @@ def _change_row(one: CellComparison, finding: Finding, link: Link) -> tuple[str,
     values = [number(metric, state.values.get(metric)) for state in (one.base, one.new)]
     change = judged(one, metric)
     change = change._replace(intervals=change.intervals[:1]) if change else None
-    eager = eager_words(one.new) if finding.dimension is Dimension.LATENCY else ""
-    beside = span("soft", ", ".join(filter(None, (beside_words(one, finding), eager))))
+    beside = span("soft", remarks(one, finding))
     return _short_name(one.cell, link), METRICS[metric].title, *values, *change_cells(change), beside
 
 

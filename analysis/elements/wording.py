@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from analysis.compare.adjustment import CONTROL
 from analysis.compare.cell_comparison import CHANGES, CellComparison, Finding, Look, Outcome, ratio
 from analysis.compare.suite_groups import SHOWN_AS_NONE, AverageChange
-from analysis.present import NOTHING, beside_words, called, undecided_words, value, whole_percent
+from analysis.present import NOTHING, beside_words, called, measured_words, undecided_words, value, whole_percent
 from analysis.stats.verdicts import FEWEST
 from collector.metrics import METRICS, MIN_EFFECT
 from collector.vocabulary import NOT_APPLICABLE, Status, status_words
@@ -158,10 +157,8 @@ def judged(one: CellComparison, metric: str) -> ChangeWords | None:
         return None
     ends = (found.low, found.high)
     parts = [] if None in ends else [f"[{', '.join(_in_percent(end) for end in ends)}]"]
-    if found.change is not None and found.adjusted is not None and abs(found.change - found.adjusted) >= SHOWN_AS_NONE:
-        eager = one.ratio(CONTROL[metric]) if metric in CONTROL else None
-        beside = "" if eager is None else f", eager {_in_percent(eager - 1)}"
-        parts.append(f"measured {_in_percent(found.change)}{beside}")
+    if measured := measured_words(one, found, _in_percent):
+        parts.append(measured)
     said = (found.verdict.look, called(found.verdict)) if one.is_comparable else ("calm", "")
     return ChangeWords(size(found.shown), tuple(parts), *said)
 

@@ -50,7 +50,7 @@ def environment(clean: Callable[[Any], Any], **filters: Callable[..., Any]) -> E
         "pass_rate": present.pass_rate,
         "commit_title": present.commit_title,
         "several": counted,
-        "beside": lambda row: present.beside_words(row.compared, row.finding),
+        "beside": _beside,
         "tally": present.tally,
     }
     env.filters.update({name: _markup(function) for name, function in own.items()})
@@ -91,6 +91,11 @@ def _is_foreign(value: Any) -> bool:
 
 def _markup(function: Callable[..., str]) -> Callable[..., Markup]:
     return lambda *arguments: Markup(function(*arguments))  # noqa: S704 -- our own texts
+
+
+def _beside(row: ReportRow) -> str:
+    one, finding = row.compared, row.finding
+    return ", ".join(filter(None, (present.beside_words(one, finding), present.measured_words(one, finding.judged))))
 
 
 def _figure(number: float, metric: str) -> str:

@@ -22,15 +22,7 @@ from analysis.elements.program_tables import SourceText, code_sentence, differin
 from analysis.history.alerts import Alert, survey
 from analysis.history.branch_series import Change
 from analysis.history.regression_record import Record, by_commit, cell_of, dimension_of, listed, record_of
-from analysis.present import (
-    beside_words,
-    describe_side,
-    dimension_lines,
-    drift_lines,
-    finding_words,
-    sentence,
-    undecided_words,
-)
+from analysis.present import describe_side, dimension_lines, drift_lines, finding_words, remarks, sentence
 from analysis.reports.facts import ORDER, evidence_of
 from analysis.rerun import stored_repro
 from analysis.site.cell_details import stored_difference
@@ -307,7 +299,6 @@ def _night(night: NightInfo, left_out: list[str]) -> Night:
 
 def _change(one: CellComparison, finding: Finding) -> FoundChange:
     judged, metric = finding.judged, finding.metric
-    is_open = finding.verdict is Outcome.INCONCLUSIVE
     return FoundChange(
         cell=str(one.cell),
         cell_id=one.cell.cell_id,
@@ -320,7 +311,7 @@ def _change(one: CellComparison, finding: Finding) -> FoundChange:
         low=judged.low if judged else None,
         high=judged.high if judged else None,
         words=finding_words(finding),
-        beside=undecided_words(one, finding) if is_open else beside_words(one, finding),
+        beside=remarks(one, finding),
     )
 
 

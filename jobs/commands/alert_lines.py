@@ -9,6 +9,7 @@ from typing import Any
 import click
 from sqlalchemy import Connection
 
+from analysis.compare.adjustment import CONTROL
 from analysis.history.alerts import Alert, Evidence, Survey, evidence_of, survey
 from analysis.history.branch_series import Certainty, Change
 from analysis.history.timelines import BACK, Drift, DriftSurvey, slow_drift
@@ -38,17 +39,18 @@ def alert_lines(alert: Alert, cells: int, evidence: Evidence | None = None) -> l
 
 
 def change_line(change: Change) -> str:
-    """Return `huggingface/bert ... default: compiled_ms 2 ms -> 2.1 ms, +5.0 % (+4.1 .. +5.9 %)`, or the change of a status."""
+    """Return `timm/vit ... default: compiled_ms 2 ms -> 2.1 ms, measured +5.0 % (+4.1 .. +5.9 %)`, or a change of status."""
     marks = {"pending": change.certainty is Certainty.PENDING, "over": change.is_over}
     end = f" [{', '.join(word for word, is_so in marks.items() if is_so)}]" if any(marks.values()) else ""
     if change.levels is None:
         before, after = change.statuses or ("?", "?")
         return f"{change.cell}: {before} -> {after}{end}"
     levels = change.levels
+    measured = "measured " if change.metric in CONTROL else ""
     eager = "" if change.control is None else f", eager {percent(change.control - 1)}"
     within = f"({interval(levels.low - 1, levels.high - 1)})"
     values = _values(change.metric, levels.before, levels.after)
-    return f"{change.cell}: {values}, {percent(levels.ratio - 1)} {within}{eager}{end}"
+    return f"{change.cell}: {values}, {measured}{percent(levels.ratio - 1)} {within}{eager}{end}"
 
 
 def evidence_lines(evidence: Evidence) -> Iterator[str]:

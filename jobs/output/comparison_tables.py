@@ -14,20 +14,19 @@ from analysis.compare.comparison import Comparison
 from analysis.compare.suite_groups import Figure, Group, PairedFigure
 from analysis.present import (
     NOTHING,
-    beside_words,
     called,
     describe_side,
     dimension_lines,
-    eager_words,
     interval,
+    measured_words,
     noise_line,
     pass_rate,
     percent,
+    remarks,
     sentence,
-    undecided_words,
     value,
 )
-from collector.metrics import METRICS, Dimension
+from collector.metrics import METRICS
 from collector.vocabulary import batch_word
 from db.queries.side_rows import CellState
 from jobs.output.tables import FittingTable, say
@@ -129,7 +128,9 @@ def _cells(rows: Sequence[tuple[CellComparison, Finding]], verdict: Outcome, *, 
     # Bundles of earlier versions have no code.
     code = ("code",) if any(one.code for one, _ in rows) else ()
     open_ones = ("settled by",) if verdict is Outcome.INCONCLUSIVE else ("beside",)
-    headings = ("cell", "by", "base", "new", "change", "95 %", *open_ones, *code)
+    # The column that says so is the first that a narrow terminal leaves out.
+    change = "adjusted" if any(measured_words(one, finding.judged) for one, finding in rows) else "change"
+    headings = ("cell", "by", "base", "new", change, "95 %", *open_ones, *code)
     table = FittingTable(headings, spare=("code", "beside"), folded=("by", "settled by"))
     for one, finding in rows:
         metric, judged = finding.metric, finding.judged
@@ -140,16 +141,10 @@ def _cells(rows: Sequence[tuple[CellComparison, Finding]], verdict: Outcome, *, 
             value(metric, one.new.values.get(metric or "")),
             percent(judged.shown if judged else None),
             interval(judged.low, judged.high).replace(" .. ", "..").removesuffix(" %") if judged else NOTHING,
-            _beside(one, finding, verdict) or NOTHING,
+            remarks(one, finding) or NOTHING,
             *([one.code or NOTHING] if code else []),
         )
     return table
-
-
-def _beside(one: CellComparison, finding: Finding, verdict: Outcome) -> str:
-    told = undecided_words(one, finding) if verdict is Outcome.INCONCLUSIVE else beside_words(one, finding)
-    eager = eager_words(one.new) if finding.dimension is Dimension.LATENCY else ""
-    return ", ".join(filter(None, (told, eager)))
 
 
 def _short(one: CellComparison) -> str:

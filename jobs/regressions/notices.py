@@ -25,6 +25,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import click
 from sqlalchemy import Connection, Engine
 
+from analysis.compare.adjustment import CONTROL
 from analysis.elements.addresses import address
 from analysis.history.regression_record import Listed, Record, dimension_of, record_of
 from analysis.present import NOTHING, percent, value
@@ -40,11 +41,15 @@ _PRINTED_COMMITS = 20
 
 
 def change_of(info: RegressionInfo) -> str:
-    """Return the change from the pinned value to the value at the onset, in words."""
+    """Return the change from the pinned value to the value at the onset, in words.
+
+    A latency's is `measured`: nothing of the machine's part is removed from it.
+    """
     if info.base_value is None or info.new_value is None:
         return NOTHING
     change = percent(info.new_value / info.base_value - 1) if info.base_value > 0 else NOTHING
-    return f"{value(info.metric, info.base_value)} -> {value(info.metric, info.new_value)}, {change}"
+    word = "measured " if info.metric in CONTROL and change != NOTHING else ""
+    return f"{value(info.metric, info.base_value)} -> {value(info.metric, info.new_value)}, {word}{change}"
 
 
 def by_onset(infos: Iterable[RegressionInfo]) -> dict[tuple[str, ...], list[RegressionInfo]]:

@@ -40,7 +40,7 @@ def test_an_alert_is_told_with_its_commits_titles_and_worst_cells(history):
     assert lines[at + 3] == f"    {history.shas[41][:10]}  [inductor] Fuse \N{REPLACEMENT CHARACTER}[31mmore (#4242)"
     assert lines[at + 5].startswith("  huggingface/")
     assert " default: compiled_ms 2" in lines[at + 5] or " default: compiled_ms 1.9" in lines[at + 5]
-    assert " ms, +8." in lines[at + 5]
+    assert " ms, measured +8." in lines[at + 5]
     assert "\x1b" not in "".join(lines)
     done = changepoints(history.location, "--json", "--evidence", "--pinned", history.commit(2))
     found = json.loads(done.output)

@@ -136,7 +136,7 @@ def test_an_alert_gets_one_issue_which_is_kept_up_to_date_and_closed(recorded, s
     assert issue["labels"] == ["inductor-watch"]
     assert issue["title"] == f"main at 0000000000: broke, {BROKEN} and 1 more"
     link = "https://dash.example/model?base=r11&new=r12"
-    for said in (MODELS[4], MODELS[7], "slower", " ms, +", "inductor-watch run --suite", link):
+    for said in (MODELS[4], MODELS[7], "slower", " ms, measured +", "inductor-watch run --suite", link):
         assert said in issue["body"]
     assert {item["link"] for item in records(recorded)} == {"https://github.com/o/r/issues/1"}
     assert publish(recorded, server, "--dashboard-url", "https://dash.example").output.startswith("issue unchanged")

@@ -100,3 +100,11 @@ def test_a_limit_keeps_the_largest_changes_and_brackets_are_no_markup(shown):
 )
 def test_what_is_ruled_out_is_never_less_than_the_interval(low, high, text):
     assert ruled_out(low, high) == text
+
+
+def test_a_change_that_eager_made_too_stands_beside_the_measured_one(shown):
+    faster = [measured(which, 0.84, eager_ms=4.0 * 0.84) for which in CELLS]
+    lines = shown([measured(which) for which in CELLS], faster, commit=COMMIT_A)  # so that noise is known
+    (line,) = (line for line in lines if line.startswith("huggingface/bert ") and "compiled latency" in line)
+    assert "measured -16.0 %, eager -16.0 %" in line and "2.000 ms 1.680 ms -16.0 %" not in line
+    assert any(line.startswith("cell by base new adjusted") for line in lines)
