@@ -170,7 +170,7 @@ def resolve_side(source: Source, text: str) -> Side:
     over one that is only begun. A night or `latest` stands for all runs of that night, a commit, tag or branch for all runs
     of that commit, a run id for that one run and the runs that confirm it. A census, whose cells have no latencies, is named by
     its run alone. Raises `SideError` where the database has no runs, or `text` names none or more than one thing; one line with
-    the nearest names.
+    the nearest names; `NoBaseError` for a `latest~N` without so many base nights.
     """
     text = clean(text)  # as names were when they were stored
     with connected(source) as conn:
@@ -222,15 +222,16 @@ def _latest(conn: Connection, text: str, back: int) -> Side:
     newest = _runs(conn, Run.night == nights[0])
     if not back:
         return Side(text, "latest", newest)
-    if back >= len(nights):
-        count = len(nights)
-        raise SideError(f"{text}: the database has {counted(count, 'night')}: the oldest is latest~{count - 1}")
     bases = list(islice(base_nights(conn, newest), back))
     if len(bases) == back:
         return Side(text, "latest", bases[-1].runs)
+    if len(nights) == 1:
+        raise NoBaseError(f"{text}: the database has 1 night: measure another one with `inductor-watch nightly`")
+    oldest = f" (the oldest is latest~{len(bases)})" if bases else ""
     raise NoBaseError(
         f"{text}: of the nights before {one_line(nights[0])} {len(bases) or 'none'} measured at least half of its cells on"
-        " its testbed; what was run ad hoc does not count. Name the side to compare with: `inductor-watch runs` lists them"
+        f" its testbed{oldest}; what was run ad hoc does not count. Name the side to compare with: `inductor-watch runs` lists"
+        " them"
     )
 
 

@@ -76,7 +76,7 @@ def refusal(source, text):
         ("LATEST", "nearest: latest"),
         (COMMIT_C[:5], "at least 6 digits"),
         ("main@123456789", "branch main has no runs of commit"),
-        ("latest~5", "has 5 nights"),
+        ("latest~5", "(the oldest is latest~4)"),
     ],
 )
 def test_a_text_that_stands_for_nothing_or_too_much_says_why(runs, text, said):
@@ -263,6 +263,13 @@ def test_a_base_planned_half_of_the_cells_or_more_and_measured_some(store, tmp_p
     ingest_bundle(store, night(tmp_path, "newest", minutes=180, cells=planned, **NIGHTLY))
     assert previous_night(store, "newest") == "half"
     assert resolve_side(store, "latest~2").run_ids == ("whole",)
-    with pytest.raises(NoBaseError, match="of the nights before newest 2 measured at least half") as refused:
+    with pytest.raises(NoBaseError, match=r"before newest 2 measured .* \(the oldest is latest~2\)") as refused:
         resolve_side(store, "latest~3")
+    assert refused.value.exit_code == 3
+
+
+def test_one_night_alone_has_no_base(store, tmp_path):
+    store_nights(store, tmp_path, ("alone", "abc"))
+    with pytest.raises(NoBaseError, match="has 1 night") as refused:
+        resolve_side(store, "latest~1")
     assert refused.value.exit_code == 3

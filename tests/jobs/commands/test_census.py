@@ -35,7 +35,7 @@ def test_each_cell_is_an_object_and_the_bundle_a_census_but_no_night(tmp_path):
     runs = call("runs", "--db", "store.db", "--json", folder=tmp_path)
     assert [run["trigger"] for run in json.loads(runs.stdout)] == [CENSUS, "test"], tell(runs)
     compared = call("compare", "latest", "latest~1", "--db", "store.db", folder=tmp_path)
-    is_one_line(compared, 2, "the database has 1 night")
+    is_one_line(compared, 3, "the database has 1 night")
 
 
 @pytest.mark.slow
