@@ -409,11 +409,13 @@ def decide(
     max_missing: int | None = None,
     regressed: Mapping[str, int] = MappingProxyType({}),
     without_base: tuple[int, int] = (0, 0),
+    obstacle: str = "",
 ) -> tuple[int, str]:
     """Return the exit code of `gate` and its reason, from the number of cells of each outcome.
 
     `regressed` has the number of cells that regressed in each dimension that counts. `without_base` has the number of cells of
-    new that base did not measure, and the number of cells that new expects.
+    new that base did not measure, and the number of cells that new expects. `obstacle` says why no undecided cell can have a
+    verdict; empty where more runs may help.
     The code is 0 for a pass, 1 for a failure and 3 where too little was measured to decide.
     """
     missing = counts.get("missing", 0)
@@ -432,5 +434,5 @@ def decide(
         return 1, ", ".join(failures)
     undecided = counts.get("inconclusive", 0) + counts.get("environment_changed", 0)
     if undecided and judged == undecided + counts.get("still_failing", 0):
-        return 3, "nothing could be concluded: measure again, or compare within one testbed"
+        return 3, f"nothing could be concluded: {obstacle or 'measure again, or compare within one testbed'}"
     return 0, "nothing found"

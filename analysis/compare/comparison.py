@@ -37,6 +37,7 @@ from db.queries.cells import EVERYTHING, CellFilter
 from db.queries.details import codes
 from db.queries.side_rows import CellState, details_behind
 from db.queries.sides import Side
+from db.store_errors import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,6 +136,17 @@ class Comparison:
         """Number of the cells of new that base did not measure, and number of the cells that new expects."""
         return len(self.of(Outcome.ENTERED, Outcome.MISSING_IN_BASE)), sum(one.new.is_expected for one in self.cells)
 
+    @property
+    def obstacle(self) -> str:
+        """The reason in words why no cell without a verdict can have one: the model or the machine changed; else empty."""
+        undecided = self.of(Outcome.INCONCLUSIVE, Outcome.ENVIRONMENT_CHANGED)
+        changed = dict.fromkeys(_changed_beside(one) for one in undecided)
+        if not changed or "" in changed:
+            return ""
+        keys = [item.key for item in self.environment[:_NAMED]] if _ENVIRONMENT in changed else []
+        what = " and ".join(changed) + (f" ({', '.join(keys)})" if keys else "")
+        return f"{what} changed in {counted(len(undecided), 'cell')}: to compare torch, both sides must have the same"
+
     def of(self, *outcomes: Outcome) -> list[CellComparison]:
         """Return the cells of these outcomes."""
         return [one for one in self.cells if one.outcome in outcomes]
@@ -200,6 +212,18 @@ class Comparison:
         import pandas as pd
 
         return pd.DataFrame([_row(one) for one in self.cells])
+
+
+_ENVIRONMENT = "the environment"
+
+
+def _changed_beside(one: CellComparison) -> str:
+    """Name what changed besides torch and keeps a cell from a verdict; empty where nothing did."""
+    if one.model_changed:
+        return "the model itself"
+    if one.testbed_changed:
+        return "the testbed"
+    return _ENVIRONMENT if one.outcome is Outcome.ENVIRONMENT_CHANGED else ""
 
 
 def _modes_line(cells: Sequence[CellComparison]) -> tuple[str, ...]:

@@ -378,7 +378,8 @@ def build_report(
     requests = configs_of(conn, {name.config_id for name in names})
     links = {name.cell_id: cell_link(dashboard, *sides, name, configs) if dashboard else "" for name in names}
     repros = {one.cell.cell_id: _repro(comparison, one, requests) for one in comparison.cells}
-    exit_code, reason = decide(comparison.counts(), FAIL_ON, without_base=comparison.without_base)
+    lacking, obstacle = comparison.without_base, comparison.obstacle
+    exit_code, reason = decide(comparison.counts(), FAIL_ON, without_base=lacking, obstacle=obstacle)
     return Report(
         comparison=comparison,
         sentence=_sentence(comparison, exit_code, reason),

@@ -143,7 +143,8 @@ def gate_command(
     if note := order_note(open_store(database, write=False), comparison.base, comparison.new):
         tell(f"note: {note}")
     regressed = count_regressed(comparison, fail_on)
-    code, reason = decide(comparison.counts(), fail_on, max_missing, regressed, comparison.without_base)
+    lacking, obstacle = comparison.without_base, comparison.obstacle
+    code, reason = decide(comparison.counts(), fail_on, max_missing, regressed, lacking, obstacle)
     failed = failed_lines(comparison, fail_on)
     if as_json:
         facts = {"exit_code": code, "reason": reason, "fail_on": sorted(fail_on), "failed": failed}

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from analysis.compare.cell_comparison import Transition
+from analysis.compare.cell_verdicts import decide
 from analysis.compare.compare_sides import compare as compare_sides
 from analysis.compare.compare_sides import summarise
 from collector.vocabulary import Config, Status
@@ -138,6 +139,13 @@ def test_a_model_that_changed_itself_is_no_regression(store, put):
     assert any("1 of 2 cells are of a model that itself changed (own)" in note for note in found.notes)
     outcomes = {model: one.outcome for model, one in by_model(found).items()}
     assert outcomes["own"] == "environment_changed" != outcomes["other"]
+    alone = compare(store, base, new, CellFilter(models=("own",)))
+    assert alone.obstacle == "the model itself changed in 1 cell: to compare torch, both sides must have the same"
+    assert compare(store, base, base).obstacle == ""  # more runs tell more
+    assert decide(alone.counts(), frozenset(), obstacle=alone.obstacle) == (
+        3,
+        f"nothing could be concluded: {alone.obstacle}",
+    )
 
 
 def test_cells_of_a_night_that_moved_to_another_gpu_are_counted(store, put):
