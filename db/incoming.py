@@ -14,7 +14,7 @@ from sqlalchemy import Connection, and_, func, insert, or_, select, tuple_, upda
 
 from collector.bundle import BundleContents, KnownCode, RunHeader, read_bundle
 from collector.code import Code, unpack_text
-from collector.metrics import METRICS
+from collector.metrics import METRICS, Section
 from collector.usage_errors import BundleError
 from collector.vocabulary import Cell, Measurement, canonical_json, short_hash
 from db.connecting import by_key, chunks
@@ -240,9 +240,21 @@ def to_rows(measurement: Measurement, started_at: float, version: int) -> Incomi
     )
 
 
+#: The smallest and the largest value of a metric, in its unit, besides 0: 1e15 ms are 30,000 years, 1e15 bytes a petabyte.
+_LEAST, _MOST = 1e-15, 1e15
+
+
 def _metrics(measurement: Measurement, details: dict[str, Any]) -> dict[str, float]:
-    """Return the finite metrics. Add metrics that the store does not know, and values that are not finite, to `details`."""
+    """Return the finite metrics. Add metrics that the store does not know, and values that are not finite, to `details`.
+
+    Raises `ValueError` for a finite value that nobody measures.
+    """
     numbers = {name: float(value) for name, value in measurement.metrics.items() if math.isfinite(value)}
+    for name, value in numbers.items():
+        # Errors and similarities of wrong outputs may be of any size.
+        is_bounded = name in METRICS and METRICS[name].section is not Section.CORRECTNESS
+        if is_bounded and value and not _LEAST <= value <= _MOST:
+            raise ValueError(f"{name} {value:g} is neither 0 nor from {_LEAST:g} to {_MOST:g}")
     others = {
         name: value if name in numbers else str(value)
         for name, value in measurement.metrics.items()

@@ -50,6 +50,14 @@ def test_unknown_and_infinite_metrics_do_not_pose_as_measured(store, tmp_path):
     assert found.details["other_metrics"] == {"a_later_one": 0.5, "speedup": "inf"}
 
 
+@pytest.mark.parametrize(("value", "damaged"), [(1e308, 1), (-5.0, 1), (1e-300, 1), (0.0, 0)])
+def test_a_value_that_nobody_measures_is_damage(store, tmp_path, value, damaged):
+    sent = passing(cell(), metrics={"compiled_ms": value, "cosine": -0.5, "error_margin": 1e40})
+    report = ingest_bundle(store, write_bundle(tmp_path, header("r1"), [sent, passing(cell("t5"))]))
+    assert (report.new, len(report.damage)) == (2 - damaged, damaged)
+    assert all(f"compiled_ms {value:g} is neither 0 nor" in line for line in report.damage)
+
+
 def test_replicates_are_rows_of_their_own_and_one_cell(store, tmp_path):
     lines = [passing(cell(), minutes=number, seed=number, replicate=number) for number in range(3)]
     report = ingest_bundle(store, write_bundle(tmp_path, header("r1"), lines))
