@@ -5,7 +5,6 @@ The answer of a check has the comparison of its sides and an account of the chec
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections import Counter
@@ -50,7 +49,7 @@ from jobs.commands.report import draw
 from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example, stored_options
 from jobs.output.comparison_tables import show_comparison
 from jobs.output.tables import console, say
-from jobs.output.terminal import tell, the_first
+from jobs.output.terminal import json_text, tell, the_first
 from jobs.pool.device_slots import holding_for
 from jobs.pool.session import require_cells, storing
 from jobs.pool.testbeds import likely_models
@@ -381,7 +380,7 @@ def _write(report: Report, answer: Answer, form: str, output: Path | None) -> No
     if form == "markdown":
         drawn = draw(report, "markdown", _ROWS) + answer.markdown()
     elif form == "json":
-        drawn = json.dumps({"check": answer.to_json(), **report.to_json()}, indent=2) + "\n"
+        drawn = json_text({"check": answer.to_json(), **report.to_json()}) + "\n"
     else:
         drawn = text
     if output:

@@ -30,6 +30,7 @@ from jobs.options import (
     db_option,
     example,
 )
+from jobs.output.terminal import json_text
 
 #: The file that GitHub Actions shows as the summary of a step.
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -181,7 +182,7 @@ def _append_summary(path: Path, report: Report, rows: int) -> None:
 def draw(report: Report, form: str, rows: int) -> str:
     """Return the report in the format of `--format`, with a line end."""
     if form == "json":
-        return json.dumps(report.to_json(), indent=2) + "\n"
+        return json_text(report.to_json()) + "\n"
     if form == "html":
         return html(report)
 

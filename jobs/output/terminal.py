@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,8 +50,24 @@ def tell(line: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print a document for `--json`; moments are in ISO 8601."""
-    click.echo(json.dumps(document, indent=2, default=datetime.isoformat))
+    """Print a document for `--json`."""
+    click.echo(json_text(document))
+
+
+def json_text(document: Any) -> str:
+    """Return a document as JSON: moments in ISO 8601, and null for NaN and infinities, which JSON has not."""
+    try:
+        return json.dumps(document, indent=2, default=datetime.isoformat, allow_nan=False)
+    except ValueError:
+        return json.dumps(_without_nan(document), indent=2, default=datetime.isoformat, allow_nan=False)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_outputs(values: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import shlex
 
 import click
@@ -9,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.cli import VERBS, app, main
-from jobs.output.terminal import NothingBegunError
+from jobs.output.terminal import NothingBegunError, json_text
 
 
 def parse(command, words, name):
@@ -48,3 +50,7 @@ def test_ctrl_c_speaks_of_resume_only_where_something_was_measured(verb, is_wait
     with pytest.raises(SystemExit) as ended:
         main()
     assert (ended.value.code, capsys.readouterr().err) == (130, said)
+
+
+def test_numbers_that_json_has_not_are_null():
+    assert json.loads(json_text({"a": [math.inf, (1.5,)], "b": math.nan})) == {"a": [None, [1.5]], "b": None}
