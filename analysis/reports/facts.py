@@ -86,7 +86,8 @@ def _failure(new: CellState) -> list[str]:
     if new.passes:
         return []
     parts = [part for part in (new.stage, new.exception, new.message) if part is not None]
-    return [": ".join(parts) + (f" ({new.hint})" if new.hint is not None else "")] if parts else []
+    line = ": ".join(parts) + (f" ({new.hint})" if new.hint is not None else "") if parts else ""
+    return [" ".join(line.split())] if line else []  # a compiler's message has many lines
 
 
 def _explained(new: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from analysis.reports.facts import build_report
-from collector.vocabulary import Config, Status
+from collector.vocabulary import Config, Failure, Stage, Status
 from db.engine import open_store
 from db.ingest import ingest_bundle
 from db.queries.cells import EVERYTHING
@@ -43,9 +43,10 @@ def nights(tmp_path_factory):
     evidence = with_evidence(("triton_red_fused_add_3", 2, 0.9))
     make_run(store, folder, 11, slower={MODELS[3]: evidence, MODELS[6]: failing})
     kernels = ("triton_red_fused_add_7", 2, 0.9), ("triton_poi_new_1", 1, 0.6)
+    failure = Failure(Stage.COMPILE, "BackendCompilerFailed", "no kernel\n\nfits", "set fullgraph=False")
     slower = {
         MODELS[3]: with_evidence(*kernels, slower=1.1, breaks=2),
-        MODELS[5]: lambda which: failing(which, Status.OOM),
+        MODELS[5]: lambda which: failing(which, Status.OOM, failure=failure),
         MODELS[2]: {"compiled_ms": 0.9},
     }
     make_run(store, folder, 12, slower=slower)
