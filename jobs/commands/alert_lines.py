@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -120,9 +121,11 @@ def _beside(alert: Alert) -> Iterator[str]:
     if alert.environment_changed:
         changed = [f"{one.key}: {_joined(one.base)} -> {_joined(one.new)}" for one in alert.environment]
         yield f"environment or options changed there, too: {the_first(changed)}"
-    for (_, metric), drift in alert.common_drift.items():
-        machine = sum(change.metric == metric for change in alert.of_machine())
-        yield f"eager times of all its cells moved by {percent(drift - 1)}: {machine} of {metric} by the machine alone"
+    machine = Counter((change.testbed_id, change.metric) for change in alert.of_machine())
+    for (testbed, metric), drift in alert.common_drift.items():
+        if count := machine[testbed, metric]:
+            where = f"eager times of all its cells on testbed {testbed} moved by {percent(drift - 1)}"
+            yield f"{where}: {count} of {metric} by the machine alone"
 
 
 def _joined(values: Sequence[str]) -> str:

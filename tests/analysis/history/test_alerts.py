@@ -7,6 +7,7 @@ import pytest
 from analysis.history.alerts import evidence_of, group_changes, survey
 from analysis.history.branch_series import Certainty, Change, Direction, Point, Span
 from collector.vocabulary import Config
+from jobs.commands.alert_lines import alert_lines
 from tests.analysis.compare.judging import put_run
 from tests.analysis.history.histories import A_NIGHT, find_alerts, slower
 from tests.factories import CUDAGRAPHS, DEFAULT, cell, passing
@@ -107,6 +108,7 @@ def test_what_slows_most_models_by_more_than_a_machine_does_opens_records(histor
     (alert,) = find_alerts(history.store)
     assert alert.of_machine() == ()
     assert len(alert.changes) == 40
+    assert not any("eager times of all its cells" in line for line in alert_lines(alert, 1))
 
 
 # Evidence
