@@ -153,7 +153,8 @@ def _source_words(text: str, torch: str) -> str:
     match = re.fullmatch(r"(\d+) files of (\S+) over (\w+)(.*)", text)
     if not match:
         return text
-    return f"{torch}, unpatched" if match[1] == "0" else f"{match[1]} files of {match[2]} over {torch}{match[4]}"
+    files = counted(int(match[1]), "file")
+    return f"{torch}, unpatched" if match[1] == "0" else f"{files} of {match[2]} over {torch}{match[4]}"
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -35,7 +35,7 @@ def alert_lines(alert: Alert, cells: int, evidence: Evidence | None = None) -> l
     lines += [f"  {change_line(change)}" for change in alert.worst(cells)]
     lines += [f"    {line}" for line in evidence_lines(evidence)] if evidence else []
     if (rest := len(alert.changes) - cells) > 0:
-        lines.append(f"  ... and {rest} more changes (--cells shows more, --json has all)")
+        lines.append(f"  ... and {counted(rest, 'more change')} (--cells shows more, --json has all)")
     return [one_line(line, LONGEST) for line in lines]
 
 
@@ -226,13 +226,15 @@ def _show(
     pinned: str,
 ) -> None:
     series = sum(judged.history.series.values()) + sum(judged.history.first.values())
-    click.echo(f"{judged.cells} cells judged; {series} series by metric; {len(judged.alerts)} alerts")
+    click.echo(
+        f"{counted(judged.cells, 'cell')} judged; {series} series by metric; {counted(len(judged.alerts), 'alert')}"
+    )
     if judged.cells and not series:
         click.echo(f"note: only statuses are judged; all other metrics {_NEED}")
     for alert, beside in alerts:
         print_lines(alert_lines(alert, cells, beside))
     if rest := len(judged.alerts) - len(alerts):
-        click.echo(f"... and {rest} older alerts (--limit shows more, --json has all)")
+        click.echo(f"... and {counted(rest, 'older alert')} (--limit shows more, --json has all)")
     if drifts.drifts or pinned:
         since = "the pin" if pinned else f"their level {BACK} commits ago"
         click.echo(f"{len(drifts.drifts)} of {drifts.series} series drifted from {since}")

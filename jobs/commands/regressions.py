@@ -22,6 +22,7 @@ from collector.output_file import write_output
 from db.engine import open_store
 from db.queries.cells import EVERYTHING
 from db.regression_records import RegressionInfo, change_state, find_regression, note_regression
+from db.store_errors import counted
 from jobs.github import GitHub, check_repo, issues_of, publish_issues
 from jobs.options import OUTPUT_FILE, branch_option, dashboard_option, db_option, example, json_option, together
 from jobs.output.tables import FittingTable, console, say
@@ -143,7 +144,7 @@ def feed(out: Path, branch: str | None, dashboard_url: str, database: str) -> No
     """Write the records as an Atom feed, for any feed reader."""
     records = _records(database, branch, with_closed=True)
     write_output(out, atom(records, dashboard_url))
-    click.echo(f"{out}: {len(records)} records")
+    click.echo(f"{out}: {counted(len(records), 'record')}")
 
 
 @regressions_command.command()
@@ -162,7 +163,7 @@ def detect(branch: str | None, author: str, database: str, as_json: bool) -> Non
     pending = sum(alert.certainty == "pending" for alert in alerts)
     among = f", {pending} of them pending" if pending else ""
     counts = ", ".join(f"{len(names)} {word}" for word, names in asdict(done).items())
-    click.echo(f"{len(alerts)} alerts{among}; records: {counts}")
+    click.echo(f"{counted(len(alerts), 'alert')}{among}; records: {counts}")
     if done.opened or done.returned:
         click.echo("look at them: inductor-watch regressions list")
 

@@ -305,7 +305,7 @@ def storing(database: str) -> Store:
 
     def put(path: Path) -> str:
         report = ingest_bundle(engine, path)
-        stored = f"database {shown(database)}: {report.new + report.updated} measurements stored"
+        stored = f"database {shown(database)}: {several(report.new + report.updated, 'measurement')} stored"
         return f"{stored}\nrun {report.run_id} {report.out_of_order}" if report.newer else stored
 
     return put

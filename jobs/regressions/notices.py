@@ -85,7 +85,7 @@ def blame_lines(record: Record, most: int) -> list[str]:
         return ["no commit landed in between: the same code, or a change that is none of the commits'"]
     lines = [commit_line(entry) for entry in record.commits[:most]]
     rest = record.distance - len(lines)
-    return [*lines, *([f"... and {rest} more commits in between"] if rest else [])]
+    return [*lines, *([f"... and {counted(rest, 'more commit')} in between"] if rest else [])]
 
 
 def commit_line(entry: CommitEntry) -> str:

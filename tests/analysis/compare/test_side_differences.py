@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from analysis.compare.kernel_groups import explained
-from analysis.compare.side_differences import changes, kernel_evidence
+from analysis.compare.side_differences import changes, environment_differences, kernel_evidence
 from analysis.history.alerts import explanation_of
 from analysis.reports.facts import evidence_of
 from collector.bundle import CENSUS
@@ -54,6 +54,12 @@ def test_a_gain_is_no_loss_and_what_hardly_differs_has_no_cause():
 OTHER = Kernel(SUM.name, "d" * 16)
 CODES = {name: code(name, kernels) for name, kernels in {"one": [ADD, SUM], "two": [ADD, OTHER]}.items()}
 TIMED = {"eager_ms": 4.0, "compiled_ms": 2.0, "speedup": 2.0, "compile_cold_s": 10.0}
+
+
+def test_the_source_of_an_overlay_is_told_in_words():
+    sides = [[{"torch": "2.11.0+cu130", "source": f"{count} files of 29ec0a66b7 over 70d99e998b"}] for count in (0, 1)]
+    (found,) = environment_differences(*sides)
+    assert (found.base, found.new) == (("torch 2.11.0, unpatched",), ("1 file of 29ec0a66b7 over torch 2.11.0",))
 
 
 def test_a_kernel_tuned_differently_is_shown_though_its_text_is_equal():

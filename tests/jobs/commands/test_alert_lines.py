@@ -42,6 +42,9 @@ def test_an_alert_is_told_with_its_commits_titles_and_worst_cells(history):
     assert " default: compiled_ms 2" in lines[at + 5] or " default: compiled_ms 1.9" in lines[at + 5]
     assert " ms, measured +8." in lines[at + 5]
     assert "\x1b" not in "".join(lines)
+    assert changepoints(history.location, "--model", "t5").output.startswith(
+        "1 cell judged; 16 series by metric; 1 alert\n"
+    )
     done = changepoints(history.location, "--json", "--evidence", "--pinned", history.commit(2))
     found = json.loads(done.output)
     assert (done.exit_code, found["cells"]) == (0, 4)
