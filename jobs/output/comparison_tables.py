@@ -49,7 +49,8 @@ _NAMED = 20
 def show_summary(out: Console, summary: SideSummary) -> None:
     """Print the table of a single side: pass rate and averages per suite and config, then the cells that did not pass."""
     say(out, describe_side(summary.side))
-    table = FittingTable(("suite", "phase", "config", "pass rate", *(heading for _, heading, _ in _FIGURES)))
+    headings = ("suite", "phase", "config", "pass rate", *(heading for _, heading, _ in _FIGURES))
+    table = FittingTable(headings, folded=("phase", "config"), needed="speedup x")
     for suite in summary.suites:
         figures = [_number(suite.figures[name], digits) for name, _, digits in _FIGURES]
         table.add_row(*_group(suite.group), pass_rate(suite.counts), *figures)
@@ -106,8 +107,10 @@ def _suites(comparison: Comparison) -> FittingTable:
     headings = ("suite", "phase", "config", "pass rate", "paired", *(heading for _, heading, _ in _FIGURES))
     # Device time is less noisy than latency; some suites have none.
     is_timed = any(suite.figures["device_speedup"].n for suite in comparison.suites)
-    noisy = "speedup x" if is_timed else "device speedup x"
-    table = FittingTable(headings, spare=("paired", noisy, "compression x", "cold compile s", "pass rate"))
+    speedups = ("speedup x", "device speedup x")
+    noisy, needed = speedups if is_timed else speedups[::-1]
+    spare = ("paired", noisy, "compression x", "cold compile s", "pass rate")
+    table = FittingTable(headings, spare, folded=("phase", "config"), needed=needed)
     for suite in comparison.suites:
         name, phase, config = _group(suite.group)
         shown = config if config == suite.base_config else f"{suite.base_config} -> {config}"

@@ -31,12 +31,13 @@ class FittingTable:
     """A table that leaves out columns for lack of room, and names them: `spare` columns first, then from the last one on.
 
     Columns of numbers (by the unit in their heading) are set to the right. `folded` columns of words are broken into lines
-    if there is little room.
+    if there is little room. The whole table is left out where there is no room for the column `needed`.
     """
 
     headings: Sequence[str]
     spare: Sequence[str] = ()
     folded: Sequence[str] = ()
+    needed: str = ""
     rows: list[list[Text]] = field(default_factory=list)
 
     def add_row(self, *cells: str) -> None:
@@ -57,10 +58,13 @@ class FittingTable:
         left_out: list[str] = []
         while order and not fits(self._drawn(left_out, _NAMES, is_narrow=True)):
             left_out.append(order.pop(0))
-        yield Text("")
-        yield self._drawn(left_out, is_narrow=True)
+        names = ", ".join(name for name in self.headings if name in left_out)
+        if self.needed in left_out:
+            names = f"the table by {self.headings[0]}"
+        else:
+            yield Text("")
+            yield self._drawn(left_out, is_narrow=True)
         if left_out:
-            names = ", ".join(name for name in self.headings if name in left_out)
             yield Text(f"left out for want of room: {names} (a wider terminal, or a larger COLUMNS, shows all)")
 
     def _drawn(self, left_out: Sequence[str] = (), first_width: int | None = None, *, is_narrow: bool = False) -> Table:

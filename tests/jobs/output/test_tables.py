@@ -35,6 +35,16 @@ def test_no_line_is_longer_than_the_terminal_and_nothing_is_cut(width):
     assert "".join(line[:30].strip() for line in lines[3:]).replace(" ", "")[:20] == NAME[:20]
 
 
+@pytest.mark.parametrize(("width", "is_shown"), [(60, True), (40, False)])
+def test_a_table_without_room_for_its_figure_is_left_out(width, is_shown):
+    out = Console(file=io.StringIO(), width=width)
+    table = FittingTable(("suite", "phase", "config", "speedup x"), folded=("phase", "config"), needed="speedup x")
+    table.add_row("huggingface", "inference bfloat16", "default+dynamic", "1.87 -> 1.49 -19.8 %")
+    out.print(table)
+    shown = " ".join(out.file.getvalue().split())
+    assert ("1.87 -> 1.49 -19.8 %" in shown, "room: the table by suite" in shown) == (is_shown, not is_shown)
+
+
 CELLS = [cell(model) for model in ("bert", "gpt2", "t5", "vit")]
 
 
