@@ -74,7 +74,7 @@ class Judged(NamedTuple):
     Attributes:
         change: new over base, minus 1, as the comparison shows both.
         adjusted: the change without the machine's part, with its 95 % interval `low` to `high`. The verdict is about this
-            change. An interval beyond a factor of 1000 is unknown.
+            change. An interval beyond a factor of 10 is unknown.
         explained: the machine's part, by yardsticks or eager runs: 1 + change = (1 + adjusted) (1 + explained).
         p: two-sided; `q` is the false discovery rate.
         more_runs: how many more runs of each side would settle the verdict; infinite for more than 50.

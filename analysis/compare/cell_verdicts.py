@@ -168,7 +168,7 @@ LEARNED = tuple(sorted({*MIN_EFFECT, *CONTROL.values()}))
 OF_SIDES = tuple(sorted({LEAK, MARGIN, THROTTLED, *YARDSTICKS, *READ_FOR_COUNTS} - set(LEARNED)))
 READ = (*LEARNED, *OF_SIDES)
 #: ln of the largest ratio of an interval's end to the change. Wider intervals say nothing and are shown as unknown.
-_WIDEST = np.log(1000.0)
+_WIDEST = np.log(10.0)
 
 #: Where no noise is known, a change of this factor or more counts by its size alone, if the eager run did not move along: no two
 #: processes of the same code differ by more than 1.34 in both in our data (docs/statistics.md). A latency that doubled may be

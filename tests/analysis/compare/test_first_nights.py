@@ -103,3 +103,9 @@ def test_a_commit_that_slows_most_models_hides_no_quiet_night(history):
     _, rows = judging.judged(store, "n2", "n3")
     verdicts = rows["verdict"].value_counts()
     assert verdicts.get("unchanged", 0) >= 27, verdicts.to_dict()
+
+
+@pytest.mark.parametrize(("noise", "is_told"), [(0.05, True), (0.3, False)])
+def test_an_interval_that_says_nothing_is_unknown(history, noise, is_told):
+    row, told, _ = judged(history({}, {}, noise=noise))
+    assert (row["verdict"], told["low"] is not None) == ("inconclusive", is_told)
