@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -348,8 +349,8 @@ def is_worse(cell: Mapping[str, Any]) -> bool:
 
 
 def rounded(value: float | None, digits: int = _DIGITS) -> float | int | None:
-    """Return a number with the significant digits that are published; None for NaN."""
-    if value is None or value != value:
+    """Return a number with the significant digits that are published; None for NaN and infinities."""
+    if value is None or not math.isfinite(value):
         return None
     number = float(f"{value:.{digits}g}")
     return int(number) if number.is_integer() and abs(number) < 1e15 else number
