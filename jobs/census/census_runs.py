@@ -14,12 +14,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
 from collector.bundle import CENSUS, BundleContents, BundleWriter, RunHeader, read_bundle
-from collector.census.gpu_models import PAD_MM, CensusError, device_word
+from collector.census.gpu_models import CensusError, device_word
 from collector.device import CPU
 from collector.machine.environment import environment_id
 from collector.machine.toolchain import SKIP_VARIABLE
@@ -44,8 +43,6 @@ from jobs.requested_options import DEFAULT_CACHE, RequestedOptions, RunNames
 
 #: Keys of the environment that form the testbed of a census: code does not depend on the host that generates it.
 _TESTBED = ("device", "gpu", CENSUS)
-#: The most times that a cell is generated again with other answers.
-_MOST_TRIES = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,25 +147,6 @@ class CensusRun:
         for outcome in self._pool.generate(self._cells, answers):
             yield from self._record(outcome)
 
-    def correct(
-        self, cells: Mapping[str, CensusCell], source: str, codes: Mapping[str, set[str]]
-    ) -> Iterator[CensusCell]:
-        """Yield the cells that get one of their `codes` under other answers to their questions.
-
-        `cells` and `codes` are by `cell_id`. `source` is recorded as the source of the other answers. The bundle gets the new
-        outcomes of the yielded cells only.
-        """
-        generated = [cells[cell_id] for cell_id in self._others if cell_id in cells]
-        tries = {one.cell.cell_id: other_answers(one.questions, source) for one in generated}
-        while tries:
-            answers = {cell_id: answer for cell_id, left in tries.items() if (answer := next(left, None))}
-            tries = {cell_id: tries[cell_id] for cell_id in answers}
-            for outcome in self._pool.generate([cells[cell_id].cell for cell_id in answers], answers):
-                cell_id, code_id = outcome.measurement.cell.cell_id, outcome.measurement.code_id
-                if code_id in codes.get(cell_id, ()):
-                    del tries[cell_id]
-                    yield from self._record(outcome)
-
     def _record(self, outcome: Outcome) -> Iterator[CensusCell]:
         if self._writer is None:
             header = census_header(outcome.environment, self._names, self._requested)
@@ -177,14 +155,6 @@ class CensusRun:
         others = self._others[outcome.measurement.cell.cell_id]
         for measurement in record(self._writer, outcome, others):
             yield CensusCell(measurement, outcome.environment)
-
-
-def other_answers(questions: Sequence[Mapping[str, Any]], source: str) -> Iterator[Answers]:
-    """Yield other answers to the questions of a cell, from the fewest changed answers to more, at most `_MOST_TRIES` times."""
-    asked = {question["key"]: bool(question["answer"]) for question in questions if question["kind"] == PAD_MM}
-    flips = (chosen for count in range(1, len(asked) + 1) for chosen in combinations(asked, count))
-    for chosen in islice(flips, _MOST_TRIES):
-        yield {key: (answer != (key in chosen), source) for key, answer in asked.items()}
 
 
 def recorded_answers(measurement: Measurement, source: str) -> Answers:
@@ -366,11 +336,6 @@ class Agreement:
             return EQUAL
         self.differing[one.cell.cell_id] = one
         return "DIFFERS"
-
-    def correct(self, one: CensusCell) -> None:
-        """Count a cell that differed as equal: it has the night's code under other answers."""
-        del self.differing[one.cell.cell_id]
-        self.equal += 1
 
     @property
     def compared(self) -> int:

@@ -164,21 +164,15 @@ def _plan(place: CensusPlace, selection: Selection, configs: tuple[str, ...], tr
 
 
 def _take(run: CensusRun, memory: CensusMemory, agreement: Agreement | None, out: Console, as_json: bool) -> None:
-    """Generate every cell and show it; then generate the cells that differ again, under other answers."""
+    """Generate every cell and show it, and keep what a comparison with a night says of the answers."""
     equal: list[CensusCell] = []
     answers = memory.answers | (agreement.truth.answers if agreement else {})
     for count, one in enumerate(run.take(answers), start=1):
         word = agreement.took(one) if agreement else ""
         equal += [one] if word == EQUAL else []
         _show(one, f"[{count}/{len(run.cells)}]", word, out, as_json)
-    if agreement is None:
-        return
-    night = agreement.truth.name
-    for one in run.correct(agreement.differing, night, agreement.codes):
-        agreement.correct(one)
-        equal.append(one)
-        _show(one, "", f"{EQUAL} under other answers", out, as_json)
-    memory.learn(night, equal, agreement.differing)
+    if agreement:
+        memory.learn(agreement.truth.name, equal, agreement.differing)
 
 
 def _show(one: CensusCell, number: str, word: str, out: Console, as_json: bool) -> None:
