@@ -31,7 +31,8 @@ class FittingTable:
     """A table that leaves out columns for lack of room, and names them: `spare` columns first, then from the last one on.
 
     Columns of numbers (by the unit in their heading) are set to the right. `folded` columns of words are broken into lines
-    if there is little room. The whole table is left out where there is no room for the column `needed`.
+    if there is little room; where the column `needed` has a name, only if there is no room for it otherwise. Without room for
+    that the whole table is left out.
     """
 
     headings: Sequence[str]
@@ -55,27 +56,36 @@ class FittingTable:
             yield self._drawn()
             return
         order = [*self.spare, *(name for name in reversed(self.headings[2:]) if name not in self.spare)]
-        left_out: list[str] = []
-        while order and not fits(self._drawn(left_out, _NAMES, is_narrow=True)):
-            left_out.append(order.pop(0))
+        for folded in ((), self.folded) if self.needed else (self.folded,):
+            drawn = (self._drawn(order[:count], _NAMES, folded, is_narrow=True) for count in range(len(order)))
+            left_out = order[: next((count for count, table in enumerate(drawn) if fits(table)), len(order))]
+            if self.needed not in left_out:
+                break
         names = ", ".join(name for name in self.headings if name in left_out)
         if self.needed in left_out:
             names = f"the table by {self.headings[0]}"
         else:
             yield Text("")
-            yield self._drawn(left_out, is_narrow=True)
+            yield self._drawn(left_out, folded=folded, is_narrow=True)
         if left_out:
             yield Text(f"left out for want of room: {names} (a wider terminal, or a larger COLUMNS, shows all)")
 
-    def _drawn(self, left_out: Sequence[str] = (), first_width: int | None = None, *, is_narrow: bool = False) -> Table:
-        """Return the columns that are not left out; the first one has at most `first_width` letters."""
+    def _drawn(
+        self,
+        left_out: Sequence[str] = (),
+        first_width: int | None = None,
+        folded: Sequence[str] = (),
+        *,
+        is_narrow: bool = False,
+    ) -> Table:
+        """Return the columns that are not left out, in `folded` ones with lines; the first has at most `first_width` letters."""
         padding = (0, 0, 0, 0) if is_narrow else (0, 1, 0, 0)
         table = Table(box=box.SIMPLE_HEAD, show_edge=not is_narrow, pad_edge=False, padding=padding)
         shown = [index for index, heading in enumerate(self.headings) if heading not in left_out]
         for index in shown:
             heading, is_first = self.headings[index], index == 0
             is_number = heading.endswith((" x", " s", " ms", "%")) or heading in _NUMBERS
-            is_folded = heading in self.folded
+            is_folded = heading in folded
             width = first_width if is_first else _FOLDED if is_folded and first_width else None
             justify: JustifyMethod = "right" if is_number else "left"
             no_wrap = not is_first and not is_folded
