@@ -110,6 +110,8 @@ _MOVES = 3.0
 _SIDE_BY_SIDE, _WIDEST = 256 << 20, 8
 #: The widest tolerance at which elements are compared one by one. PyTorch's wider ones are meant for error norms.
 _CLOSE = 1e-2
+#: Gradients that are all as small as this, a step of float32 at one, are taken for rounding.
+_NO_GRADIENT = torch.finfo(torch.float32).eps
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,14 +408,13 @@ class _Comparison:
         return (yield from self._by_cosine(of))
 
     def _of_nothing(self, of: _Floats, group: str, floor: float) -> float | None:
-        """Return PyTorch's absolute bound where nothing is computed but zeros, as by `x - x.mean()` of equal values; else None.
+        """Return an absolute bound where nothing is computed but zeros, as by `x - x.mean()` of equal values; else None.
 
-        Then eager and reference hold rounding alone, or zeros, and neither has a size or a direction to compare with. Gradients
-        may all be small, and have rules of their own.
+        Then eager and reference hold rounding alone, or zeros, and neither has a size or a direction to compare with. The bound
+        is PyTorch's. Gradients may all be small, and have a smaller one.
         """
-        least = min(self.tolerance.tol, _CLOSE) / 10
-        is_nothing = max(floor / _FLOOR, of.exact_size) <= least
-        return least if of.exact is not None and group != GRADIENT and is_nothing else None
+        least = _NO_GRADIENT if group == GRADIENT else min(self.tolerance.tol, _CLOSE) / 10
+        return least if of.exact is not None and max(floor / _FLOOR, of.exact_size) <= least else None
 
     def _by_reference(self, of: _Floats, group: str, floor: float) -> Asking[_Judged]:
         wrong = yield from asking_rmse(of.compiled, of.exact)

@@ -127,6 +127,7 @@ def test_without_a_usable_reference_the_direction_decides():
         (0.0, 2e-5, 1e-3, 0.0, "x", False),  # the reference is no zero
         (0.0, 2e-5, 0.0, 1e-3, "x", False),  # another output shows how large outputs are
         (0.0, 2e-5, 0.0, 0.0, GRADIENT + "'x']", False),
+        (1e-16, 7e-10, 1e-20, 0.0, GRADIENT + "'x']", True),
     ],
 )
 def test_what_is_zero_but_for_rounding_has_pytorchs_absolute_bound(eager, made, exact, beside, path, passes):
