@@ -4,8 +4,8 @@ With empty caches every process builds and runs a probe for each instruction set
 more that say nothing about a model. On a host that runs torch's own builds, a probe only finds out whether the C++ compiler
 knows the instructions. So the compiler is asked once; if it knows them, the cells of a run trust the CPU's flags. The probes of
 AVX512 BF16 (torch 2.9), AVX512 VNNI (2.10) and AMX still run, one after the other, up to torch 2.12 each with a Python that
-imports torch: 15 seconds on the host of an H200. A fork server runs them before its first cell, beside the imports of model
-libraries, and the cells inherit the results.
+imports torch: 15 seconds on the host of an H200. A fork server runs them beside the imports of model libraries, and the cells
+inherit the results; it waits for them only where cells have C++ code.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ time contains almost no imports.
 When the process that started the server is gone, the server kills every process of every cell and ends. It listens on a Unix
 socket that keeps message boundaries. Every message is a JSON object:
 
-    request   {"preload": {"libraries": [NAME, ...], "classes": [MODULE:NAME, ...]}}
+    request   {"preload": {"libraries": [NAME, ...], "classes": [MODULE:NAME, ...], "has_cpp": BOOL}}
               {"start": TOKEN, "environ": {...}, "cores": [...]} with three descriptors: standard input, output, report
               {"reap": PID}
     answer    {"ready": true}, {"started": TOKEN, "pid": PID}, {"ended": PID, "code": CODE}
@@ -69,7 +69,11 @@ _COMPILER = """
 
 
 class ForkServer:
-    """The server that starts processes on request and reports their ends. `beside` runs during its first imports."""
+    """The server that starts processes on request and reports their ends.
+
+    `beside` runs beside its first imports; the server is ready for cells with C++ code when it has ended. Meanwhile others are
+    forked: nothing that they need is locked by a thread that waits for compilers.
+    """
 
     def __init__(self, channel: socket.socket, preloaded: bool, beside: Thread | None) -> None:
         self._channel, self._preloaded, self._beside = channel, preloaded, beside
@@ -101,7 +105,7 @@ class ForkServer:
             self._reap(int(request["reap"]))
         elif "preload" in request:
             with quiet():
-                self._preload(request["preload"])
+                self._preload(**request["preload"])
             self._helpers.update(pid for pid in children() if pid not in self._tokens)
             if self._preloaded:
                 gc.collect()
@@ -117,13 +121,16 @@ class ForkServer:
             self._send({"started": request["start"], "pid": pid})
         return True
 
-    def _preload(self, asked: Mapping[str, Any]) -> None:
-        beside, self._beside = self._beside, None
-        if beside:
-            beside.start()
-        preload(**asked)
-        if beside:
-            beside.join()
+    def _preload(self, libraries: Sequence[str], classes: Sequence[str], has_cpp: bool) -> None:
+        if self._beside and not self._beside.ident:
+            self._beside.start()
+        preload(libraries, classes)
+        if has_cpp:
+            self._await_beside()
+
+    def _await_beside(self) -> None:
+        if self._beside and self._beside.ident:
+            self._beside.join()
 
     def _start(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
         reading, writing = os.pipe()
@@ -189,6 +196,9 @@ class ForkServer:
             self._channel.send(json.dumps(message).encode())
 
     def _kill_orphans(self) -> None:
+        self._await_beside()  # its compilers are no orphans
+        if self._helpers:  # numbers of those that have ended may be used again
+            self._helpers.intersection_update(children())
         kill_orphans({*self._tokens, *self._helpers})
 
     def _kill_all(self) -> None:
@@ -273,7 +283,8 @@ def main() -> None:
     pin_to_cores()
     become_subreaper()
     # Not beside the imports of the compiler, of which it would see a part.
-    beside = Thread(target=know_instruction_sets, args=(cores,)) if options.device in DEVICES else None
+    has_probes = options.device in DEVICES
+    beside = Thread(target=know_instruction_sets, args=(cores,), daemon=True) if has_probes else None
     if options.device:
         gc.disable()  # until everything is imported: collections take one of five seconds, and imports make little garbage
         with quiet():

@@ -40,11 +40,15 @@ class LauncherError(ExpectedError):
 
 @dataclass(frozen=True, slots=True)
 class Preload:
-    """The modules and classes that the server imports before the first cell, for a device. Classes are `module:name`."""
+    """The modules and classes that the server imports before the first cell, for a device. Classes are `module:name`.
+
+    If cells may have C++ code (`has_cpp`), the server knows the CPU's instruction sets before the first one.
+    """
 
     device: str
     libraries: Sequence[str] = ()
     classes: Sequence[str] = ()
+    has_cpp: bool = True
 
 
 class Launcher:
@@ -86,7 +90,8 @@ class Launcher:
         """Make the server import more libraries and classes. It is not ready before it has done so."""
         self._importing += 1
         self._ready_by = time.monotonic() + self._timeout_s
-        asked = {"libraries": list(preload.libraries), "classes": list(preload.classes)}
+        lists = {"libraries": list(preload.libraries), "classes": list(preload.classes)}
+        asked = {**lists, "has_cpp": preload.has_cpp}
         try:
             self._channel.send(json.dumps({"preload": asked}).encode())
         except OSError:

@@ -127,15 +127,22 @@ def keeping_servers(testbeds: Iterable[Testbed]) -> Iterator[None]:
 
 
 def preload_for(cells: Iterable[Cell], device: str) -> Preload:
-    """Return the imports of a fork server for a plan: its models' libraries and the code that builds them, in a fixed order."""
+    """Return the imports of a fork server for a plan: its models' libraries and the code that builds them, in a fixed order.
+
+    Graphs for a GPU hardly have C++ code if no wrapper is C++. A cell that has some all the same, and is among the first ones,
+    probes the CPU's instruction sets itself.
+    """
     specs: dict[ModelSpec, None] = {}
+    cells = list(cells)
     for suite, model in dict.fromkeys((cell.suite, cell.model) for cell in cells):
         with suppress(ZooError):  # an unknown model fails in its own cell
             specs[find(suite, model)] = None
-    return preload_of_models(specs, device)
+    configs = {cell.config.name for cell in cells}
+    has_cpp = device == CPU or any("cpp" in name or "backend=" in name for name in configs)
+    return preload_of_models(specs, device, has_cpp)
 
 
-def preload_of_models(specs: Iterable[ModelSpec], device: str) -> Preload:
+def preload_of_models(specs: Iterable[ModelSpec], device: str, has_cpp: bool) -> Preload:
     """Return the imports of a fork server for these models."""
     specs = list(specs)
     needs = sorted({name for spec in specs for name in spec.needs})
@@ -143,7 +150,7 @@ def preload_of_models(specs: Iterable[ModelSpec], device: str) -> Preload:
     # transformers loads a model's module when its class is first used, torchvision its models with the package.
     architectures = sorted({str(spec.params["architecture"]) for spec in specs if "architecture" in spec.params})
     classes = tuple(f"transformers:{name}" for name in architectures)
-    return Preload(device, (*needs, *builders), classes)
+    return Preload(device, (*needs, *builders), classes, has_cpp)
 
 
 def likely_models(selection: Selection, default: Sequence[str]) -> tuple[ModelSpec, ...]:
@@ -188,7 +195,7 @@ class StartedTestbeds:
             self._slots = [replace(slot, variables={**slot.variables, **variables}) for slot in self._slots]
         self._launchers = list[Launcher]()
         if serve and execution.start == "fork":
-            preload = preload_of_models(models, self._expected)
+            preload = preload_of_models(models, self._expected, has_cpp=False)  # the plan asks for that
             for slot in self._slots:
                 variables = {**os.environ, **slot.variables}
                 self._launchers.append(Launcher(variables, preload, _cores_apart(slot, 2 * side + 1)))

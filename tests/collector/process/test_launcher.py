@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, closing
 from uuid import uuid4
 
@@ -214,6 +215,28 @@ def test_the_cells_of_a_server_are_told_and_need_no_probe(tmp_path, code, wish, 
         wait_until(lambda: launcher.is_ready, 200)
         with closing(Script(launcher, asks, hook)) as script:
             assert script.result() == told
+
+
+def test_cells_without_cpp_do_not_wait_for_the_probes_of_the_cpu(tmp_path):
+    hook, compiler = write_hook(tmp_path / "hook"), tmp_path / "slow-compiler"
+    compiler.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo played 1.0 && exit 0\ncase "$*" in *-fsyntax-only*) exit 1;; esac\n'
+        f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 1\n"
+    )
+    compiler.chmod(0o755)
+    environ = {**os.environ, "CXX": str(compiler), "PYTHONPATH": f"{hook}:{ROOT}", "HOME": str(tmp_path)}
+    asks = "from torch._inductor.cpu_vec_isa import valid_vec_isa_list as sets\nprint(sets.cache_info().currsize)"
+    with closing(Launcher(environ, Preload("cpu", ["preloaded"], has_cpp=False))) as launcher:
+        wait_until(lambda: launcher.is_ready, 200)
+        with closing(Script(launcher, asks, hook)) as script:
+            assert script.says("0")
+        launcher.import_also(Preload("cpu", has_cpp=True))
+        time.sleep(0.3)
+        assert not launcher.is_ready
+        (tmp_path / "go").touch()
+        wait_until(lambda: launcher.is_ready, 60)
+        with closing(Script(launcher, asks, hook)) as script:
+            assert script.result() == 1, "its processes inherit what was found, and no compiler was killed as an orphan"
 
 
 #: A run with four cells: a working one, a stopped one, one with a child that left its session, and one that left a child with

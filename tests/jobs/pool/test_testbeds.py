@@ -17,7 +17,7 @@ from collector.vocabulary import Config
 from jobs.plan.shards import group_of
 from jobs.pool.gpu_scheduler import DeviceSlot
 from jobs.pool.resuming import find_night
-from jobs.pool.testbeds import HostError, StartedTestbeds, Testbed, find_testbeds, last_testbeds
+from jobs.pool.testbeds import HostError, StartedTestbeds, Testbed, find_testbeds, last_testbeds, preload_for
 from jobs.pool.testbeds import testbeds_of as find_again
 from jobs.requested_options import ExecutionOptions, RequestedOptions
 from tests.factories import cell, header, passing, write_bundle
@@ -98,6 +98,13 @@ def test_a_night_whose_gpu_has_gone_or_whose_torch_is_another_is_refused(two_gpu
     monkeypatch.setenv("PLAY_ENVIRONMENT", json.dumps({**FACTS, "torch_git": "e" * 40}))
     with pytest.raises(ConfigError, match="eeeeeeeeeeee"):
         resumed(tmp_path / "runs")
+
+
+def test_only_cells_with_cpp_wait_for_the_probes_of_the_cpu():
+    plain = [cell("bert", Config(template=name)) for name in ("triton", "cudagraphs", "max_autotune")]
+    for more in ([cell("bert", Config(template="cpp_wrapper"))], [cell("bert", Config(backend="aot"))]):
+        assert (preload_for(plain, "cuda").has_cpp, preload_for(plain + more, "cuda").has_cpp) == (False, True)
+    assert preload_for(plain, "cpu").has_cpp
 
 
 def test_models_stay_on_the_gpu_of_this_host_that_measured_them_last():
