@@ -71,8 +71,9 @@ _COMPILER = """
 class ForkServer:
     """The server that starts processes on request and reports their ends.
 
-    `beside` runs beside its first imports; the server is ready for cells with C++ code when it has ended. Meanwhile others are
-    forked: nothing that they need is locked by a thread that waits for compilers.
+    `beside` runs beside the imports of cells that may have C++ code, and the server is ready when it has ended. For other cells
+    it begins after the imports, which it would make slower, and the cells are forked meanwhile: nothing that they need is locked
+    by a thread that waits for compilers.
     """
 
     def __init__(self, channel: socket.socket, preloaded: bool, beside: Thread | None) -> None:
@@ -122,11 +123,16 @@ class ForkServer:
         return True
 
     def _preload(self, libraries: Sequence[str], classes: Sequence[str], has_cpp: bool) -> None:
-        if self._beside and not self._beside.ident:
-            self._beside.start()
+        if has_cpp:
+            self._begin_beside()
         preload(libraries, classes)
+        self._begin_beside()
         if has_cpp:
             self._await_beside()
+
+    def _begin_beside(self) -> None:
+        if self._beside and not self._beside.ident:
+            self._beside.start()
 
     def _await_beside(self) -> None:
         if self._beside and self._beside.ident:

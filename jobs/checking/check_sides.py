@@ -101,7 +101,7 @@ def found_sides(
     words, begun = ("base", "new"), list[StartedTestbeds]()
     with ExitStack() as stack:
         for number, (_, requested) in enumerate(overlays):
-            begun.append(StartedTestbeds(device, requested.execution, serve, number, models))
+            begun.append(StartedTestbeds(device, requested.execution, serve, number, models, has_cpp=False))
             stack.callback(begun[-1].close)
         with ThreadPoolExecutor(len(words)) as threads:
             found = list(threads.map(StartedTestbeds.probed, begun, (True, False)))

@@ -170,8 +170,8 @@ def likely_models(selection: Selection, default: Sequence[str]) -> tuple[ModelSp
 class StartedTestbeds:
     """The device slots of a run whose fork servers import already, if they are to `serve`; `probed` returns their testbeds.
 
-    Probes and servers of each `side` (0 or 1) have cores of their own; servers import what `models` need at first. Close it if it
-    is not probed.
+    Probes and servers of each `side` (0 or 1) have cores of their own; servers import what `models` need at first, and know the
+    CPU for their C++ code. Close it if it is not probed.
 
     Raises:
         ConfigError: a GPU that is not there, more workers than cores, or an overlay of torch that is gone.
@@ -184,6 +184,7 @@ class StartedTestbeds:
         serve: bool = False,
         side: int = 0,
         models: Sequence[ModelSpec] = (),
+        has_cpp: bool = True,
     ) -> None:
         has_slots = device in (None, GPU)
         self._gpus = choose_gpus(list_gpus() if has_slots else [], execution.gpus if has_slots else None)
@@ -195,7 +196,7 @@ class StartedTestbeds:
             self._slots = [replace(slot, variables={**slot.variables, **variables}) for slot in self._slots]
         self._launchers = list[Launcher]()
         if serve and execution.start == "fork":
-            preload = preload_of_models(models, self._expected, has_cpp=False)  # the plan asks for that
+            preload = preload_of_models(models, self._expected, has_cpp)
             for slot in self._slots:
                 variables = {**os.environ, **slot.variables}
                 self._launchers.append(Launcher(variables, preload, _cores_apart(slot, 2 * side + 1)))
