@@ -1,6 +1,6 @@
 """Play the processes that a check recorded again: how many cells are decided when, by today's rules.
 
-    python -m benchmarks played_check FOLDER [--extra-cells 5] [--workers 15] [--minutes 5] [--seed 0]
+    python -m benchmarks played_check FOLDER [--extra-cells 5] [--workers 15] [--minutes 5] [--ready 20] [--seed 0]
 
 FOLDER has the bundles of a check of other code in nearly all cells (`check --out FOLDER`). The check, its verdicts and its
 scheduler are the real ones; time is only counted. A process plays its recorded work without waits and stops
@@ -48,8 +48,8 @@ from jobs.pool.testbeds import Testbed
 from jobs.requested_options import ExecutionOptions, RunNames
 from tests.jobs.virtual import Script, Step, VirtualCell, World
 
-#: Seconds until the census is asked, its first answers, and the fork servers are ready.
-_ASKED_S, _ANSWERS_S, _READY_S = 9.0, (19.0, 20.0, 24.0, 25.0, 27.0, 29.0), 20.0
+#: Seconds until the census is asked, and its first answers.
+_ASKED_S, _ANSWERS_S = 9.0, (19.0, 20.0, 24.0, 25.0, 27.0, 29.0)
 _DEVICE_NOISE, _LATENCY_NOISE = 0.002, 0.01
 _COMPILING = ("compile_cold_s", "tuning_s", "compile_instructions")
 _SIDES = ("base", "new")
@@ -157,7 +157,7 @@ class _Server:
 
     @property
     def is_ready(self) -> bool:
-        return self.play.world.now >= _READY_S
+        return self.play.world.now >= self.play.ready_s
 
     def prepare(self) -> None:
         pass
@@ -169,8 +169,8 @@ class _Server:
 class _Play:
     """A check that is played; `told` are its lines with their seconds. It is its own pool, census and meter."""
 
-    def __init__(self, recorded: Recorded, slot: DeviceSlot, folder: Path) -> None:
-        self.recorded, self.slot, self.folder = recorded, slot, folder
+    def __init__(self, recorded: Recorded, slot: DeviceSlot, folder: Path, ready_s: float) -> None:
+        self.recorded, self.slot, self.folder, self.ready_s = recorded, slot, folder, ready_s
         self.world = World((), slot)
         self.world.now = _ASKED_S
         self.processes, self.told = Counter[tuple[str, str]](), list[tuple[float, str]]()
@@ -276,13 +276,14 @@ class _AtOnce(ThreadPoolExecutor):
 @click.option("--workers", default=15, show_default=True, type=click.IntRange(1))
 @click.option("--extra-cells", default=5, show_default=True, type=click.IntRange(0))
 @click.option("--minutes", default=4.9, show_default=True, type=click.FloatRange(0.1), help="What is left when asked.")
+@click.option("--ready", default=20.0, show_default=True, help="Seconds until the fork servers are ready.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--verbose", is_flag=True, help="Print the lines of the check.")
-def main(folder: Path, workers: int, extra_cells: int, minutes: float, seed: int, verbose: bool) -> None:
+def main(folder: Path, workers: int, extra_cells: int, minutes: float, ready: float, seed: int, verbose: bool) -> None:
     """Play the check whose bundles are in FOLDER."""
     slot = DeviceSlot([[core] for core in range(workers)], {}, float("inf"), [workers], extra_cells)
     with TemporaryDirectory() as scratch:
-        play = _Play(Recorded(folder, seed), slot, Path(scratch))
+        play = _Play(Recorded(folder, seed), slot, Path(scratch), ready)
         check = play.run(minutes)
     if verbose:
         print("\n".join(f"{seconds:.0f} {line}" for seconds, line in play.told))

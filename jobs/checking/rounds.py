@@ -56,6 +56,8 @@ _SAMPLE = 4
 #: The fork servers import beside the census on a machine with at least so many cores. With fewer cores they would slow down the
 #: census, and may never be needed: they begin when the code of a cell differs.
 _ENOUGH_CORES = 8
+#: The cells that begin before the census has answered at all.
+_EARLY = 2
 #: The census ends once so many more answers say that the code differs than say anything else: compiling both sides says as
 #: much, and measures, too.
 _LEAD = 4
@@ -156,6 +158,8 @@ class Check:
     #: Disturbed outcomes of jobs that measure again. They would widen the noise of all cells, and count only if no repeat ends
     #: and no earlier round timed the cell.
     _disturbed: dict[Job, MeasuredOutcome] = field(default_factory=dict)
+    #: Jobs of cells that were decided by their code afterwards: what they measure does not count, and nobody waits for it.
+    _needless: set[Job] = field(default_factory=set)
     _told: dict[str, Outcome] = field(default_factory=dict)
     #: The last line on all cells: how many were decided, and its other counts.
     _told_of_all: tuple[int, str] = (0, "")
@@ -249,7 +253,8 @@ class Check:
             if self._unstored and not judging:
                 judging = store.submit(self._store_new, self._unstored, set(self._unjudged))
                 self._unstored = set()
-            if not (is_asking or scheduler.busy or judging or self._unstored):
+            is_busy = scheduler.busy and not (self._needless and not self._under_way)
+            if not (is_asking or is_busy or judging or self._unstored):
                 return
             yield from pool.turn()
         pool.tell_under_way("the time is over; ended, though under way:")
@@ -298,9 +303,8 @@ class Check:
     def _take_answer(self, answer: CodeAnswer) -> None:
         self.answers[answer.cell.cell_id] = answer
         if answer.is_same:
-            one = self._under_way.get(answer.cell.cell_id)
-            if one and len(one.jobs) == 1 and not self.acting:
-                del self._under_way[answer.cell.cell_id]  # its other side need not begin
+            if not self.acting and (early := self._under_way.pop(answer.cell.cell_id, None)):
+                self._needless.update(early.jobs)
             self._record_code(answer)
             tell(f"unchanged: {answer.cell}, same code")
         else:
@@ -426,13 +430,14 @@ class Check:
     def _may_go_on(self, one: _Round, scheduler: GpuScheduler) -> bool:
         """Return whether the second side of a round may begin.
 
-        Both sides go on at once if they find their programs compiled, or if it is certain that both are to be timed: of two
+        Both sides go on at once if they find their programs compiled, or if both are to be timed: of two
         processes that choose for a model at a time the second one takes the first one's choices (`collector.measure.tuning`).
         The second side of a cell that tunes long begins when the first one has compiled, and saves its candidates.
         """
         if one.is_timed and self.timed[one.cell.cell_id]:
             return True
-        is_certain = self.acting or self._times_rest or self._is_same(one.cell) is False
+        is_early = not self.answers  # what begins then begins for the first verdict
+        is_certain = self.acting or self._times_rest or is_early or self._is_same(one.cell) is False
         if one.is_timed and is_certain and not tunes_long(one.cell.config, one.cell.device):
             return True
         has_compiled = all(self._has_job_compiled(one, job, scheduler) for job in one.jobs)
@@ -487,8 +492,8 @@ class Check:
 
         Cells whose code differs are timed, in the order of the census's answers, but first those whose two sides would soon be
         too late to end in time; then cells whose code is not known are compiled.
-        Before the first answer of the census, the cell that it will answer first is begun if there are cores for that: if the
-        code of that cell differs, its first side has compiled by then.
+        Before the first answer of the census, the cells that it will answer first are begun if there are cores for that: the
+        first verdict is theirs if their code differs.
         """
         order = {cell_id: number for number, cell_id in enumerate(self.answers)}
         unreached = sorted(unreached, key=lambda cell: order.get(cell.cell_id, len(order)))
@@ -500,7 +505,7 @@ class Check:
             return Need.COMPILE, unknown[0]
         # On a CPU the census pauses whenever a cell is measured.
         early = [cell for cell in unreached if is_accelerator(cell.device)]
-        if early and not (self.answers or self._under_way) and has_cores_for_all():
+        if early and not self.answers and len(self._under_way) < _EARLY and has_cores_for_all():
             return Need.TIME, min(early, key=soonest)
         return None
 
@@ -553,7 +558,9 @@ class Check:
         return cell_id not in self._wrong and len(self.cells) - len(self.same_code) > _FEW
 
     def _took(self, job: Job, outcome: MeasuredOutcome, scheduler: GpuScheduler) -> None:
-        """Take an outcome of a job: it counts, unless the job was disturbed and measures again."""
+        """Take an outcome of a job: it counts, unless the job was disturbed and measures again, or nobody needs it any more."""
+        if job in self._needless:
+            return
         found = outcome.measurement
         tell(f"{self._sides_of[job][0].word}: {found.cell_name}  {describe(found)}  ({found.wall_s:.0f} s)")
         if scheduler.has(job):

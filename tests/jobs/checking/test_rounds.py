@@ -480,8 +480,8 @@ def test_without_a_census_everything_is_compiled_first(checked, capsys):
 
 
 @pytest.mark.parametrize("other", ["model0", "model1"])
-def test_the_first_cell_begins_before_the_census_has_answered(checked, monkeypatch, other):
-    """On many cores, where the census takes its time; its other side is not begun for equal code."""
+def test_the_first_cells_begin_before_the_census_has_answered(checked, monkeypatch, capsys, other):
+    """On many cores, where the census takes its time; what they measure does not count for equal code."""
     monkeypatch.setattr(rounds, "has_cores_for_all", lambda: True)
     begun = []
     played = Played(slower={other: 1.2}, other=(other,))
@@ -497,8 +497,10 @@ def test_the_first_cell_begins_before_the_census_has_answered(checked, monkeypat
 
     monkeypatch.setattr(check, "_take_answer", took)
     check.run()
-    assert begun[0] == [("base", "time", "0")]
-    assert played.of("0", "time")[:2] == (["base", "new"] if other == "model0" else ["base"])
+    assert begun[0] == [(side, "time", model) for model in "01" for side in ("base", "new")]
+    equal = "1" if other == "model0" else "0"
+    assert (len(played.of(equal, "time")), len(played.of(other[-1], "time"))) == (2, 4)
+    assert f"new: huggingface/model{equal} inference bfloat16 cuda bs8 default  pass" not in capsys.readouterr().err
     assert answer(check)[0].counts == {"regressed": 1, "unchanged": 2}
 
 
