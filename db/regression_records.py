@@ -240,8 +240,8 @@ def find_regression(source: Source, text: str) -> RegressionInfo:
     """
     with connected(source) as conn:
         known = conn.execute(select(Regression.regression_id)).scalars().all()
-        names = [name for name in known if name.startswith(text)] if len(text) >= _SHORTEST_NAME else []
-        if text not in known and len(names) > 1:
+        names = [name for name in known if name.startswith(text)] if text else []
+        if text not in known and (len(names) > 1 or (names and len(text) < _SHORTEST_NAME)):
             raise RecordError(f"{one_line(text)} could be {', '.join(sorted(names)[:4])}: write more of it")
         return regression(conn, names[0] if text not in known and names else text)
 

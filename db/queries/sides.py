@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, select, union
 
-from collector.bundle import CONFIRM
+from collector.bundle import CHECK, CONFIRM
 from db.commits.commit_history import measured_tags, tagged
 from db.connecting import Source, connected
 from db.nights import NightInfo, RunInfo, device_name, find_runs, is_measured, list_nights, newest_nights
@@ -20,7 +20,9 @@ from db.store_errors import NoBaseError, SideError, counted, nearest, one_line
 from db.stored_values import clean
 
 #: Triggers of runs that a person or a search starts. Such a run is often of a few cells, under a load or a commit of its own.
-AD_HOC = frozenset({"adhoc", "again", "backfill", "bisect", "check"})
+AD_HOC = frozenset({"adhoc", "again", "backfill", "bisect", CHECK})
+#: The ends of the names of a check's two nights.
+_BASE, _NEW = "-base", "-new"
 #: An earlier night is a base if it expects at least this share of the cells.
 ENOUGH = 0.5
 
@@ -30,6 +32,7 @@ def base_nights(
 ) -> Iterator[NightInfo]:
     """Yield the earlier nights that `runs` can be compared with, nights of the same branch first, each group newest first.
 
+    The first one of a check's new side is its base side, which was measured with it.
     A base measured something before `runs`, on a testbed of `runs`, and expects there (by its plan, or by measuring it
     without one) at least half of the cells that `runs` expect. A night started ad hoc is a base of ad hoc runs only.
     `nights` are all nights of the store, if they were read already.
@@ -41,15 +44,22 @@ def base_nights(
         is_ad_hoc = {run.trigger for run in own} <= AD_HOC
         newest = {run.night: (run.started_at, run.night) for run in sorted(own, key=lambda run: run.started_at)}
         before = min(newest.values())
+        own_base = {
+            run.night.removesuffix(_NEW) + _BASE for run in own if run.trigger == CHECK and run.night.endswith(_NEW)
+        }
         candidates = [
             night
             for night in (list_nights(conn) if nights is None else nights)
-            if (night.started_at, night.night) < before
+            if ((night.started_at, night.night) < before or night.night in own_base)
             and any(run.measured and run.testbed_id in testbeds for run in night.runs)
             and (is_ad_hoc or not {run.trigger for run in night.runs} & AD_HOC)
         ]
         cells = expected_cells(conn, ours)
-        for night in sorted(candidates, key=lambda night: branches.isdisjoint((r.repo, r.branch) for r in night.runs)):
+
+        def place(night: NightInfo) -> tuple[bool, bool]:
+            return night.night not in own_base, branches.isdisjoint((run.repo, run.branch) for run in night.runs)
+
+        for night in sorted(candidates, key=place):
             theirs = expected_cells(conn, [run.key for run in night.runs if run.testbed_id in testbeds])
             if len(cells & theirs) >= ENOUGH * len(cells):
                 yield night
@@ -219,7 +229,8 @@ def _latest(conn: Connection, text: str, back: int) -> Side:
     nights = conn.execute(newest_nights(is_measured())).scalars().all()
     if not nights:
         raise SideError(_EMPTY)
-    newest = _runs(conn, Run.night == nights[0])
+    new_side = nights[0].removesuffix(_BASE) + _NEW  # a check's base may have measured last
+    newest = _runs(conn, Run.night == (new_side if new_side in nights else nights[0]))
     if not back:
         return Side(text, "latest", newest)
     bases = list(islice(base_nights(conn, newest), back))

@@ -243,6 +243,15 @@ BASES = {
         [("here", "abc"), ("gpu0", "a", {"night": "n"}), ("gpu1", "bc", OTHER), ("new", "abc")],
         {"new": "here"},
     ),
+    "a check has a base of its own, also before an earlier check of the branch": (
+        [
+            ("c1-base", "abc", {"trigger": "check"}),
+            ("c1-new", "abc", {"trigger": "check"} | ON_A),
+            ("c2-new", "abc", {"trigger": "check"} | ON_A),
+            ("c2-base", "abc", {"trigger": "check"}),
+        ],
+        {"c1-new": "c1-base", "c2-new": "c2-base"},
+    ),
     "a night of the same branch goes first": (
         [("old", "abc", ON_A), ("main", "abc"), ("new", "abc", ON_A), ("b", "abc", ON_B)],
         {"new": "old", "b": "new"},
