@@ -74,8 +74,18 @@ class Listed:
     @property
     def size(self) -> float:
         """The size of the change, in ln; infinite for a status, and for a metric that is 0 on either side."""
-        base, new = self.info.base_value, self.info.new_value
-        return abs(math.log(new / base)) if base and new and base > 0 and new > 0 else math.inf
+        return -rank(self.info)[1]
+
+
+def rank(info: RegressionInfo) -> tuple[int, float]:
+    """Return a sort key for records of one onset: in the order of dimensions, and of each dimension the largest change first.
+
+    A change of a status, and of a metric that is 0 on either side, counts as infinite.
+    """
+    order, base, new = [dimension.value for dimension in Dimension], info.base_value, info.new_value
+    size = abs(math.log(new / base)) if base and new and base > 0 and new > 0 else math.inf
+    dimension = dimension_of(info)
+    return order.index(dimension) if dimension in order else len(order), -size
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +110,9 @@ def by_commit(records: Iterable[Listed]) -> list[OfCommit]:
     groups: dict[tuple[str, str, str | None], list[Listed]] = {}
     for one in records:
         groups.setdefault((one.info.branch, one.info.repo, one.info.onset_commit), []).append(one)
-    order = [dimension.value for dimension in Dimension]
 
-    def place(one: Listed) -> tuple[int, float, str]:
-        return order.index(one.dimension) if one.dimension in order else len(order), -one.size, one.name
+    def place(one: Listed) -> tuple[tuple[int, float], str]:
+        return rank(one.info), one.name
 
     found = [
         OfCommit(

@@ -27,7 +27,7 @@ from sqlalchemy import Connection, Engine
 
 from analysis.compare.adjustment import CONTROL
 from analysis.elements.addresses import address
-from analysis.history.regression_record import Listed, Record, dimension_of, record_of
+from analysis.history.regression_record import Listed, Record, dimension_of, rank, record_of
 from analysis.present import NOTHING, percent, value
 from analysis.reports.facts import Report
 from analysis.reports.markdown_report import render_page, render_text
@@ -53,12 +53,12 @@ def change_of(info: RegressionInfo) -> str:
 
 
 def by_onset(infos: Iterable[RegressionInfo]) -> dict[tuple[str, ...], list[RegressionInfo]]:
-    """Group records by the fields that an alert has in common: repository, branch, base and onset."""
+    """Group records by the fields that an alert has in common: repository, branch, base and onset; the worst of each first."""
     groups: dict[tuple[str, ...], list[RegressionInfo]] = {}
     for info in infos:
         base, onset = info.base_commit or info.base_run or "", info.onset_commit or info.onset_run or ""
         groups.setdefault((info.repo, info.branch, base, onset), []).append(info)
-    return groups
+    return {key: sorted(group, key=rank) for key, group in groups.items()}
 
 
 def record_text(record: Record) -> str:
@@ -182,7 +182,9 @@ def notice_of(
     where = f" on {next(iter(branches))}" if len(branches) == 1 else ""
     title = one_line(counted(len(infos), "new regression") + where, 200)
     records = {info.regression_id: record_of(conn, info) for info in infos}
-    alerts = [[records[info.regression_id] for info in group] for group in by_onset(infos[:_ROWS]).values()]
+    shown = [info.regression_id for group in by_onset(infos).values() for info in group][:_ROWS]
+    told = [info for info in infos if info.regression_id in shown]
+    alerts = [[records[info.regression_id] for info in group] for group in by_onset(told).values()]
     text = render_text(
         "notice.txt.j2",
         title=title,
@@ -194,7 +196,7 @@ def notice_of(
             )
             for alert in alerts
         ],
-        more=len(infos) - len(infos[:_ROWS]),
+        more=len(infos) - len(shown),
     )
     document: dict[str, Any] = {
         "source": "inductor-watch",
