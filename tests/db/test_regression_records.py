@@ -84,7 +84,7 @@ def test_a_record_is_found_by_a_beginning_of_its_name_that_is_its_own(nights):
     first = open_regression(nights, SLOWER, at=AT, author=WHO)
     second = open_regression(nights, replace(SLOWER, kind="broke", metric=""), at=AT, author=WHO)
     assert find_regression(nights, first.regression_id[:6]) == first
-    assert "no regression" in says(find_regression, nights, first.regression_id[:3])
+    assert "write more of it" in says(find_regression, nights, first.regression_id[:3])
     with nights.begin() as conn:
         for number, record in enumerate((first, second)):
             named = update(Regression).where(Regression.regression_id == record.regression_id)
