@@ -23,6 +23,7 @@ import pandas as pd
 from sqlalchemy import Connection, select
 
 from collector.bundle import BundleContents, RunHeader
+from collector.code import pack_text
 from collector.hud_configs import HUD_WORDS
 from collector.metrics import METRICS
 from collector.output_file import both_paths, path_of, write_output
@@ -32,7 +33,7 @@ from db.importing.importer import pack_run
 from db.importing.result_files import REQUEST
 from db.nights import RunInfo, find_runs
 from db.queries.cells import names_query
-from db.queries.details import CellInfo
+from db.queries.details import CellInfo, codes, texts_of
 from db.queries.side_rows import side_rows
 from db.queries.sides import Side, resolve_side
 from db.schema import (
@@ -227,9 +228,10 @@ _Key = tuple[int, int]
 
 
 def stored_run(source: Source, run_id: str) -> BundleContents:
-    """Return all that the database has of a run: its header without the request, its plan, its measurements.
+    """Return all that the database has of a run: its header without the request, its plan, its code, its measurements.
 
-    Measurements come in the order of the bundle. Samples that were thinned out are not there any more.
+    Measurements come in the order of the bundle, the last one of each cell and process. Samples that were thinned out are not
+    there any more.
     Raises `KeyError` where there is no such run.
     """
     with connected(source) as conn:
@@ -238,14 +240,20 @@ def stored_run(source: Source, run_id: str) -> BundleContents:
             raise KeyError(run_id)
         (run,) = runs
         cells = _cells(conn, run.key)
+        measured = _measurements(conn, run.key, cells)
+        generated = codes(conn, {one.code_id for one in measured if one.code_id})
+        texts = texts_of(conn, {text_id for code in generated.values() for text_id in code.text_ids})
         return BundleContents(
             _header(conn, run),
             # Measured cells were planned, too: the table of plans keeps only cells without a measurement.
             planned=[cells[cell] for cell in sorted(cells)],
             environments=_used(conn, Environment.environment_id, Environment.data, "environment", run.key),
             programs=_used(conn, Program.program_id, Program.options, "program", run.key),
-            measurements=_measurements(conn, run.key, cells),
+            codes={code_id: code.to_json() for code_id, code in generated.items()},
+            texts={text_id: pack_text(text) for text_id, text in texts.items()},
+            measurements=measured,
             finished_at=run.finished_at.isoformat() if run.finished_at else None,
+            usage=dict(run.usage or {}),
             attempt=run.attempt,
         )
 
@@ -394,12 +402,14 @@ def _bundles(source: Source, runs: Sequence[str], folder: Path, force: bool) -> 
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExportingError(f"{one_line(str(folder), 200)} cannot be made: {error.strerror or error}") from error
-    with tempfile.TemporaryDirectory(prefix="inductor-watch-") as workshop:
-        for run, both in files.items():
-            contents = stored_run(source, run)
+    for run, both in files.items():
+        contents = stored_run(source, run)
+        with tempfile.TemporaryDirectory(
+            prefix="inductor-watch-"
+        ) as workshop:  # of its own: each bundle has all its code
             made = pack_run(contents, Path(workshop))
             write_file(folder / made.name, force, made.read_bytes())
-            for other in both:
-                if other.name != made.name:
-                    other.unlink(missing_ok=True)  # forced: of two files of a run, readers would take the plain one
-            yield Exported(str(folder / made.name), "bundle", len(contents.measurements), (run,))
+        for other in both:
+            if other.name != made.name:
+                other.unlink(missing_ok=True)  # forced: of two files of a run, readers would take the plain one
+        yield Exported(str(folder / made.name), "bundle", len(contents.measurements), (run,))

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from sqlalchemy import Engine
 
 from collector.bundle import BundleContents, BundleWriter, RunHeader
+from collector.code import Code, unpack_text
 from collector.output_file import both_paths, write_output
 from collector.usage_errors import BundleError, ExpectedError
 from collector.vocabulary import Measurement, canonical_json, short_hash
@@ -203,17 +204,21 @@ def _testbed(row: Row, identity: Identity) -> dict[str, Any]:
 def pack_run(contents: BundleContents, folder: Path) -> Path:
     """Write a run as a bundle into a folder and return its path: closed if the run has ended, else open.
 
-    Records have the order of a measured run: the plan, then each measurement after its environment and program.
+    Records have the order of a measured run: the plan, then each measurement after its environment, program and code.
     """
     writer = BundleWriter(folder, contents.header, contents.planned)
     for environment, data in contents.environments.items():
         writer.environment(environment, data)
     for program, options in contents.programs.items():
         writer.program(program, options)
+    for code in contents.codes.values():
+        own = Code.from_json(code).text_ids & contents.texts.keys()
+        texts = {text_id: unpack_text(contents.texts[text_id]) for text_id in own}
+        writer.code(code, texts)
     for measurement in contents.measurements:
         writer.measurement(_fit_for_json(measurement))
     if contents.finished_at is not None:
-        return writer.close(contents.finished_at)
+        return writer.close(contents.finished_at, contents.usage)
     writer.abandon()
     return writer.path
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from collector.bundle import read_bundle
+from collector.code import Code, Graph, Kernel, unpack_text
 from collector.hud_configs import HUD_CONFIGS
 from collector.vocabulary import Config, Phase, Status
 from db.exporter import export_sides, stored_run, write_stream
@@ -18,14 +19,19 @@ from db.importing.result_files import parse_name
 from db.ingest import ingest_bundle
 from db.store_errors import ExportingError
 from tests.db.answers import answers
-from tests.factories import COMMIT_B, CUDAGRAPHS, cell, failing, header, matrix, new_store, night, passing, write_bundle
+from tests.factories import COMMIT_B, CUDAGRAPHS, cell, failing, header, matrix, new_store, passing, write_bundle
+
+#: Code of one kernel, and its texts.
+CODE = Code.of((Graph("a" * 16, (Kernel("triton_poi_0", "b" * 16, "add"),)),))
+TEXTS = {"a" * 16: "def call(args): ...\n", "b" * 16: "@triton.jit\n"}
 
 
 @pytest.fixture(scope="module")
 def full(shared, tmp_path_factory):
     """Two nights: one plain, and one with failures, a missing cell, replicates, odd names, two GPUs; one run is open."""
     bundles = tmp_path_factory.mktemp("bundles")
-    ingest_bundle(shared, night(bundles, "plain"))
+    measured = [passing(item, code_id=CODE.code_id) for item in matrix()]
+    ingest_bundle(shared, write_bundle(bundles, header("plain"), measured, codes=[(CODE, TEXTS)]))
     odd = cell("<b>=naïve \N{ROCKET}\n", Config(template="cudagraphs", overrides={"a.b": "x+y", "c": 1.5, "d": None}))
     lines = [
         failing(cell("t5"), Status.TIMEOUT),
@@ -59,7 +65,12 @@ def test_a_store_rebuilt_from_exported_bundles_gives_the_same_answers(full, tmp_
     for path in sorted((tmp_path / "out").iterdir()):
         assert ingest_bundle(again, path).damage == ()
     assert answers(again) == answers(full)
-    assert set(read_bundle(tmp_path / "out" / "plain.jsonl.gz").planned) == set(matrix())
+    plain = read_bundle(tmp_path / "out" / "plain.jsonl.gz")
+    assert set(plain.planned) == set(matrix())
+    assert (plain.codes, {key: unpack_text(text) for key, text in plain.texts.items()}) == (
+        {CODE.code_id: CODE.to_json()},
+        TEXTS,
+    )
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["g0.jsonl.gz", "g1.jsonl", "plain.jsonl.gz"]
     again.dispose()
 
