@@ -307,13 +307,19 @@ class SiteData:
         return [*changed, *(one for one in ranked if one.code_changed and one not in changed)]
 
 
+#: The size of a change that began at 0, for pages: JSON has no infinity.
+_LARGEST = 1e9
+
+
 def _cell_json(one: CellComparison, has_page: bool) -> dict[str, Any]:
     """Return a cell for the pages' script.
 
-    `o` is its outcome, `s` its outcomes with reasons, `f` a letter for each dimension, `m` the changes of `COLUMNS`, `v` values
-    of earlier nights, `p` the mark of a cell with a page of its own.
+    `o` is its outcome, `r` the size of its leading change, by which pages sort, `s` its outcomes with reasons, `f` a letter for
+    each dimension, `m` the changes of `COLUMNS`, `v` values of earlier nights, `p` the mark of a cell with a page of its own.
     """
     found: dict[str, Any] = {"o": one.outcome.value}
+    if one.leading:
+        found["r"] = rounded(min(one.leading.size, _LARGEST))
     words = [[outcome.value, detail] for outcome, detail in said(one)]
     if words != [[one.outcome.value, ""]]:
         found["s"] = words

@@ -244,7 +244,7 @@ async function comparePage(place) {
   };
   const found = await joinNights(site, base, new_), sides = {base, new: new_, pair: found.pair};
   const order = Object.keys(site.outcomes), rank = row => row.verdict ? order.indexOf(row.verdict.o) : outcomeOf(row) ? -1 : 99;
-  const size = row => Math.max(0, ...site.columns.map(name => Math.abs(row.verdict?.m?.[site.columns.indexOf(name)]?.[0] ?? (row.base[name] > 0 && row.new[name] != null ? row.new[name] / row.base[name] - 1 : 0))));
+  const size = row => row.verdict ? row.verdict.r ?? 0 : Math.max(0, ...site.columns.map(name => Math.abs(row.base[name] > 0 && row.new[name] != null ? row.new[name] / row.base[name] - 1 : 0)));
   const rows = kept(found.rows, site).sort((a, b) => rank(a) - rank(b) || size(b) - size(a) || a.cell.join().localeCompare(b.cell.join()));
   const distinct = at => [...new Set(found.rows.map(row => row.cell[at]))].sort();
   const nights = site.nights.map(night => [night.night, labelOf(night)]);
