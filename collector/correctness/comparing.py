@@ -104,12 +104,16 @@ NOISY_LENGTH = 2.0
 #: In a dtype of 8 bits (a step of at least `_COARSE` of the value) the last bit of the computation now and then rounds a value
 #: to the next step. If one value in `_FLIPS` squared rounds the other way, the root mean square error is a step over `_FLIPS`.
 _FLIPS, _COARSE = 16.0, 0.1
+#: The step of float32 is below this, that of float16 above.
+_FINE = 1e-4
 #: The allowed error of a hardly random tensor in units of its change by another seed: three programs draw their own numbers.
 _MOVES = 3.0
 #: The most bytes of outputs, counted in float64 (`_WIDEST` bytes an element), that are compared together.
 _SIDE_BY_SIDE, _WIDEST = 256 << 20, 8
 #: The widest tolerance at which elements are compared one by one. PyTorch's wider ones are meant for error norms.
 _CLOSE = 1e-2
+#: The largest size of a reference that holds nothing, as a share of PyTorch's bound: rounding of float64, even if it has grown.
+_NOTHING = 1e-3
 #: Gradients that are all as small as this, a step of float32 at one, are taken for rounding.
 _NO_GRADIENT = torch.finfo(torch.float32).eps
 
@@ -414,7 +418,8 @@ class _Comparison:
         is PyTorch's. Gradients may all be small, and have a smaller one.
         """
         least = _NO_GRADIENT if group == GRADIENT else min(self.tolerance.tol, _CLOSE) / 10
-        return least if of.exact is not None and max(floor / _FLOOR, of.exact_size) <= least else None
+        is_nothing = floor / _FLOOR <= least and of.exact_size <= _NOTHING * least
+        return least if of.exact is not None and is_nothing else None
 
     def _by_reference(self, of: _Floats, group: str, floor: float) -> Asking[_Judged]:
         wrong = yield from asking_rmse(of.compiled, of.exact)
@@ -459,7 +464,9 @@ class _Comparison:
         close = yield from self._close(of)
         cosine = yield from asking_cosine(of.eager, of.compiled)
         made = yield from asking_rms(of.compiled)
-        slack = _LENGTH * self.tolerance.multiplier_for(of.eager.shape)
+        # Of few elements in reduced precision the length is noisy.
+        is_noisy = of.step > _FINE
+        slack = _LENGTH * (self.tolerance.multiplier_for(of.eager.shape) if is_noisy else self.tolerance.multiplier)
         margin = max(_share(1 - cosine, 1 - _COSINE), _share(abs(made - of.size), slack * of.size))
         if close is not None:
             return _Judged(None, min(close, margin))
