@@ -36,6 +36,8 @@ _STEADY = 0.1
 #: The move from seed to seed, over the size, up to which it may be an accident. Dropout of one element in a hundred moves a
 #: tensor by 0.14 of its size; the accidents of a language model with 4,096 tokens move its logits by 0.03 at most.
 _SLIGHT = 0.05
+#: A tensor of at least so many elements does not change by less than a twentieth by chance alone.
+_MANY = 64
 #: The size of a gradient, over the largest gradient's, below which it may be rounding noise alone: half a percent in bfloat16
 #: for the gradient of a bias before a softmax.
 _NOISE = 1e-2
@@ -91,11 +93,19 @@ def _note(series: _Series, value: object, before: object) -> Asking[None]:
     series.moved.append(moved)
 
 
+def _count(value: object) -> int:
+    return value.numel() if isinstance(value, torch.Tensor) else 0
+
+
 def slight(first: Snapshot, seed_errors: Mapping[str, float]) -> dict[str, float]:
     """Return the entries of `seed_errors` that are a small part of their tensor, so that its values can still be compared."""
     sizes = settle(asking_rms(first.get(path)) for path in seed_errors)
     pairs = zip(seed_errors.items(), sizes, strict=True)
-    return {path: error for (path, error), size in pairs if error <= _SLIGHT * size}
+    found = {path: error for (path, error), size in pairs if error <= _SLIGHT * size}
+    # Few elements, the loss above all, may be near each other under two seeds by chance: then they are as random as the rest.
+    if any(path not in found and is_float(first.get(path)) for path in seed_errors):
+        found = {path: error for path, error in found.items() if _count(first[path]) >= _MANY}
+    return found
 
 
 def wrong_draws(

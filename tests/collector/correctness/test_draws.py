@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from collector.correctness import checking
-from collector.correctness.draws import wrong_draws
+from collector.correctness.draws import slight, wrong_draws
 from collector.measure.program import SEED
 from collector.vocabulary import Config, Phase, Status
 from tests.collector.correctness.test_checking import Does, check_of, checked, drops, subject_of
@@ -66,6 +66,12 @@ def test_another_share_size_mean_or_spread_fails_and_another_shape_not():
     assert compared(ADDS, UNIFORM) is None, "the same mean and variance"
     assert compared(ADDS, WIDE, control=WIDE) is None, "the program that draws as eager shows it too"
     assert "times as large" in compared(ADDS, WIDE, control=UNIFORM)
+
+
+def test_a_loss_that_two_seeds_leave_alike_by_chance_is_as_random_as_the_rest():
+    made, errors = {"loss": torch.tensor(0.5), "x": torch.ones(100)}, {"loss": 0.01, "x": 0.5}
+    assert slight(made, errors) == {}
+    assert slight(made, errors | {"x": 0.01}) == errors | {"x": 0.01}, "an accident of few numbers"
 
 
 def test_numbers_that_one_seed_does_not_fix_fail():
