@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, inspect, or_, select, text, true, update
 from sqlalchemy.exc import DBAPIError
 
-from collector.usage_errors import BundleError
+from collector.usage_errors import BundleError, ConfigError
 from db.connecting import changing, chunks, connected
 from db.engine import file_of, open_store, shown
 from db.ingest import IngestReport, ingest_bundle
@@ -74,8 +74,8 @@ def prune(target: Engine, ages: Ages, now: datetime, *, dry_run: bool = False) -
 
     Samples keep their count and spread. Of an open regression (new, confirmed, acknowledged, returned) every row of its
     cell on its branch and testbed stays as it is, from its base on; where the base is not known, all of them. A run
-    that holds such a row is not dropped. A dry run reports what would go, and changes nothing. Raises `StoreError` for
-    ages in an order that makes no sense, or where the database cannot be written. Nothing is half-done.
+    that holds such a row is not dropped. A dry run reports what would go, and changes nothing. Raises `ConfigError` for
+    ages in an order that makes no sense, and `StoreError` where the database cannot be written. Nothing is half-done.
     """
     _check(ages)
     if dry_run:
@@ -150,9 +150,11 @@ def vacuum(target: Engine) -> None:
 def _check(ages: Ages) -> None:
     given = [age for age in (ages.samples, ages.evidence, ages.runs) if age is not None]
     if given != sorted(given):
-        raise StoreError("samples are thinned out first, then evidence, then runs: no later one may have a lower age")
+        raise ConfigError(
+            "samples go first, then evidence (--older-than), then runs: no later one may have a lower age"
+        )
     if any(age < timedelta(0) for age in given):
-        raise StoreError("an age is no less than nothing")
+        raise ConfigError("an age is no less than nothing")
 
 
 def _prune(conn: Connection, ages: Ages, now: datetime, *, dry_run: bool) -> PruneReport:

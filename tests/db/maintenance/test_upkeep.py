@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import func, select
 
-from collector.usage_errors import BundleError
+from collector.usage_errors import BundleError, ConfigError
 from collector.vocabulary import Status
 from db.commits.commit_history import LandedCommit, branch_starts, list_commits, set_branch_start, store_commits
 from db.engine import open_store
@@ -111,7 +111,7 @@ def test_without_a_known_base_the_whole_series_is_held(nights):
 def test_ages_that_make_no_sense_are_refused_and_a_vacuum_gives_room_back(nights):
     before = kept(nights)
     for ages in (Ages(days(90), days(30)), Ages(days(1), days(30), days(10)), Ages(days(-1), None)):
-        with pytest.raises(StoreError) as caught:
+        with pytest.raises(ConfigError) as caught:
             prune(nights, ages, NOW)
         assert "\n" not in str(caught.value)
     assert kept(nights) == before
