@@ -229,8 +229,10 @@ def _latest(conn: Connection, text: str, back: int) -> Side:
     nights = conn.execute(newest_nights(is_measured())).scalars().all()
     if not nights:
         raise SideError(_EMPTY)
-    new_side = nights[0].removesuffix(_BASE) + _NEW  # a check's base may have measured last
-    newest = _runs(conn, Run.night == (new_side if new_side in nights else nights[0]))
+    newest = _runs(conn, Run.night == nights[0])
+    new_side = nights[0].removesuffix(_BASE) + _NEW
+    if nights[0].endswith(_BASE) and new_side in nights and {run.trigger for run in newest} == {CHECK}:
+        newest = _runs(conn, Run.night == new_side)  # a check's base may have measured last
     if not back:
         return Side(text, "latest", newest)
     bases = list(islice(base_nights(conn, newest), back))

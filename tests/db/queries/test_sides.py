@@ -265,6 +265,12 @@ def test_a_run_is_compared_with_the_night_that_can_tell(store, tmp_path, told, b
     assert {name: previous_night(store, name) for name in bases} == bases
 
 
+@pytest.mark.parametrize(("trigger", "latest"), [("check", "c-new"), ("nightly", "c-base")])
+def test_a_checks_new_side_is_the_latest_though_its_base_measured_last(store, tmp_path, trigger, latest):
+    store_nights(store, tmp_path, *((f"c-{word}", "abc", {"trigger": trigger}) for word in ("new", "base")))
+    assert resolve_side(store, "latest").run_ids == (latest,)
+
+
 def test_a_base_planned_half_of_the_cells_or_more_and_measured_some(store, tmp_path):
     store_nights(store, tmp_path, ("whole", "abc"), ("half", "ab"), ("third", "a"))
     planned = [cell(model) for model in "abc"]
