@@ -436,7 +436,7 @@ class Check:
         """
         if one.is_timed and self.timed[one.cell.cell_id]:
             return True
-        is_early = not self.answers  # what begins then begins for the first verdict
+        is_early = not self.answers and not self.compiled[one.cell.cell_id]  # begun for the first verdict
         is_certain = self.acting or self._times_rest or is_early or self._is_same(one.cell) is False
         if one.is_timed and is_certain and not tunes_long(one.cell.config, one.cell.device):
             return True
