@@ -78,7 +78,7 @@ class FittingTable:
         *,
         is_narrow: bool = False,
     ) -> Table:
-        """Return the columns that are not left out, in `folded` ones with lines; the first has at most `first_width` letters."""
+        """Return the columns that are not left out; `folded` ones break into lines, the first at `first_width` letters."""
         padding = (0, 0, 0, 0) if is_narrow else (0, 1, 0, 0)
         table = Table(box=box.SIMPLE_HEAD, show_edge=not is_narrow, pad_edge=False, padding=padding)
         shown = [index for index, heading in enumerate(self.headings) if heading not in left_out]

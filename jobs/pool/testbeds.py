@@ -170,8 +170,8 @@ def likely_models(selection: Selection, default: Sequence[str]) -> tuple[ModelSp
 class StartedTestbeds:
     """The device slots of a run whose fork servers import already, if they are to `serve`; `probed` returns their testbeds.
 
-    Probes and servers of each `side` (0 or 1) have cores of their own; servers import what `models` need at first, and know the
-    CPU for their C++ code. Close it if it is not probed.
+    Probes and servers of each `side` (0 or 1) have cores of their own; servers import what `models` need at first, and
+    with `has_cpp` they know the CPU's instruction sets before they are ready. Close it if it is not probed.
 
     Raises:
         ConfigError: a GPU that is not there, more workers than cores, or an overlay of torch that is gone.
