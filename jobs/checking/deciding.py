@@ -6,7 +6,7 @@ import math
 from enum import StrEnum
 
 from analysis.compare.cell_comparison import CHANGES, CellComparison, Judged, Outcome
-from collector.metrics import MIN_EFFECT
+from collector.metrics import MIN_EFFECT, Dimension
 from db.queries.side_rows import CellState
 
 #: Compilations of each side after which a compile time that is still open stays open.
@@ -33,6 +33,8 @@ _SUSPICIOUS, _LARGE = 0.6, math.log(1.25)
 #: Metrics of compiling, and of running.
 OF_COMPILING = ("compile_cold_s", "compile_instructions")
 _OF_RUNNING = ("compiled_ms", "compiled_kernel_ms")
+#: What the rounds of timing decide.
+_TIMED = (Dimension.LATENCY, Dimension.MEMORY)
 
 
 class Need(StrEnum):
@@ -102,10 +104,16 @@ def _is_time_open(row: CellComparison, timed: int, alike: int) -> bool:
     decided = [one for one in judged if one.verdict is not Outcome.INCONCLUSIVE]
     memory = row.judged.get("compiled_peak_bytes")
     changed = [one for one in (*decided, memory) if one and one.verdict in CHANGES]
-    if decided and row.outcome is not Outcome.INCONCLUSIVE:
+    is_open = row.outcome is Outcome.INCONCLUSIVE and _is_running_open(row)
+    if decided and not is_open:
         enough = _PATIENCE if all(map(_is_near_limit, changed)) else _CONFIRMED
         return bool(changed) and timed + alike < enough and not _is_beyond_modes(row)
     return timed < _PATIENCE or any(one.more_runs != float("inf") for one in judged)
+
+
+def _is_running_open(row: CellComparison) -> bool:
+    """Return whether latency or memory is not decided: a cell may be inconclusive for its compile time alone."""
+    return any(one.verdict is Outcome.INCONCLUSIVE for one in row.findings if one.dimension in _TIMED)
 
 
 def _runs_worse(row: CellComparison) -> bool:

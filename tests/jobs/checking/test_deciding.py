@@ -12,10 +12,10 @@ from tests.analysis.compare import cells
 COMPILING = ("compile_cold_s", "compile_instructions")
 
 
-def row(outcome="unchanged", statuses=("pass", "pass"), code_changed=True, without=(), **of_metrics):
+def row(outcome="unchanged", statuses=("pass", "pass"), code_changed=True, without=(), by=None, **of_metrics):
     """A compared cell; a metric is (verdict, change, more runs), and half of its interval a twentieth of these.
 
-    Base lacks the metrics `without`.
+    Base lacks the metrics `without`. The metric `by` decided the outcome.
     """
     parts = dict.fromkeys(COMPILING, ("unchanged", 0.0, 0.0)) | of_metrics
     judged = []
@@ -24,7 +24,7 @@ def row(outcome="unchanged", statuses=("pass", "pass"), code_changed=True, witho
         ends = {} if more is None else {"low": low, "high": high}
         judged.append(cells.of(name, word, change, more_runs=more, **ends))
     sides = {name: 1.0 for name in parts if name not in without}, {name: 1 + part[1] for name, part in parts.items()}
-    return cells.compared(outcome, None, judged, statuses, sides, code_changed=code_changed)
+    return cells.compared(outcome, by, judged, statuses, sides, code_changed=code_changed)
 
 
 SLOWER, FASTER, SAME = ("regressed", 0.1, 0.0), ("improved", -0.1, 0.0), ("unchanged", 0.0, 0.0)
@@ -50,7 +50,11 @@ UNKNOWN, UNKNOWN_LARGE = ("inconclusive", 0.1, None), ("inconclusive", 0.3, None
         (row("regressed", compiled_ms=SAME, compiled_kernel_ms=("regressed", 0.02, 0.0)), 4, 1, Need.NOTHING),
         (row("regressed", compiled_ms=SLOWER, compiled_kernel_ms=("regressed", 0.02, 0.0)), 2, 1, Need.NOTHING),
         # A latency that was seen once, beside an unchanged device time.
-        (row("inconclusive", compiled_ms=OPEN, compiled_kernel_ms=SAME), 1, 1, Need.TIME),
+        (row("inconclusive", by="compiled_ms", compiled_ms=OPEN, compiled_kernel_ms=SAME), 1, 1, Need.TIME),
+        # What is open for its compile time alone is not timed again; for its memory it is.
+        (row("inconclusive", compiled_kernel_ms=SAME, compile_cold_s=UNKNOWN_LARGE), 1, 1, Need.COMPILE),
+        (row("inconclusive", compiled_ms=OPEN, compiled_kernel_ms=SAME, compile_cold_s=UNKNOWN), 1, 1, Need.NOTHING),
+        (row("inconclusive", compiled_kernel_ms=SAME, compiled_peak_bytes=OPEN), 1, 1, Need.TIME),
         # What is open goes on, unless it is known to be too noisy.
         (row("inconclusive", compiled_ms=HOPELESS), 2, 1, Need.TIME),
         (row("inconclusive", compiled_ms=HOPELESS), 4, 1, Need.NOTHING),
