@@ -105,9 +105,10 @@ class ForkServer:
         if "reap" in request:
             self._reap(int(request["reap"]))
         elif "preload" in request:
+            before = {*self._tokens, *children()}
             with quiet():
                 self._preload(**request["preload"])
-            self._helpers.update(pid for pid in children() if pid not in self._tokens)
+            self._helpers.update(pid for pid in children() if pid not in before)
             if self._preloaded:
                 gc.collect()
                 gc.freeze()  # else each full collection in a child copies 100 MB, which takes 0.3 s
@@ -183,13 +184,13 @@ class ForkServer:
         if pid not in self._tokens:  # `reap` was requested while it still ran: nobody needs its code
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-            self._kill_orphans()
+            self._kill_orphans("")
             return
         # It is not reaped yet, so that its number is not reused and its group can be killed.
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         if found is not None:
             code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-            self._kill_orphans()  # before the end is reported and the next cell begins
+            self._kill_orphans(self._tokens[pid])  # before the end is reported and the next cell begins
             self._send({"ended": pid, "code": code})
 
     def _reap(self, pid: int) -> None:
@@ -201,8 +202,15 @@ class ForkServer:
         with suppress(ConnectionError):
             self._channel.send(json.dumps(message).encode())
 
-    def _kill_orphans(self) -> None:
-        self._await_beside()  # its compilers are no orphans
+    def _kill_orphans(self, token: str) -> None:
+        """Kill what cells that are over have left behind, but beside compilers of this server only what has this token.
+
+        The compilers are its children as well, and to wait for them would keep all cells waiting. Orphans that have removed
+        their token are killed when a later cell ends.
+        """
+        if self._beside and self._beside.is_alive():
+            kill_tokens(filter(None, [token]))
+            return
         if self._helpers:  # numbers of those that have ended may be used again
             self._helpers.intersection_update(children())
         kill_orphans({*self._tokens, *self._helpers})

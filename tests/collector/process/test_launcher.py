@@ -224,12 +224,27 @@ def test_cells_without_cpp_do_not_wait_for_the_probes_of_the_cpu(tmp_path):
         f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 1\n"
     )
     compiler.chmod(0o755)
-    environ = {**os.environ, "CXX": str(compiler), "PYTHONPATH": f"{hook}:{ROOT}", "HOME": str(tmp_path)}
+    # Where the suite says that the CPU is to be trusted, a CPU without AMX needs no compiler.
+    environ = {
+        **os.environ,
+        "CXX": str(compiler),
+        "PYTHONPATH": f"{hook}:{ROOT}",
+        "HOME": str(tmp_path),
+        SKIP_VARIABLE: "",
+    }
     asks = "from torch._inductor.cpu_vec_isa import valid_vec_isa_list as sets\nprint(sets.cache_info().currsize)"
     with closing(Launcher(environ, Preload("cpu", ["preloaded"], has_cpp=False))) as launcher:
         wait_until(lambda: launcher.is_ready, 200)
         with closing(Script(launcher, asks, hook)) as script:
             assert script.says("0")
+        with closing(Script(launcher, FAMILY, hook)) as script, closing(Script(launcher, STRAY, hook)) as other:
+            script.says()
+            left = children(script.pid)
+            stray = int(other.says().read().split()[0])
+            os.kill(script.pid, signal.SIGKILL)
+            assert (script.code(), other.code()) == (-9, 0), "no end of a cell waits for the probes"
+            assert left
+            wait_until(lambda: all(map(dead, left)))
         launcher.import_also(Preload("cpu", has_cpp=True))
         time.sleep(0.3)
         assert not launcher.is_ready
@@ -237,6 +252,7 @@ def test_cells_without_cpp_do_not_wait_for_the_probes_of_the_cpu(tmp_path):
         wait_until(lambda: launcher.is_ready, 60)
         with closing(Script(launcher, asks, hook)) as script:
             assert script.result() == 1, "its processes inherit what was found, and no compiler was killed as an orphan"
+        assert dead(stray)  # it had no token
 
 
 #: A run with four cells: a working one, a stopped one, one with a child that left its session, and one that left a child with
