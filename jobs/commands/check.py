@@ -21,7 +21,7 @@ from rich.console import Console
 from analysis.compare.cell_comparison import CellComparison, Outcome
 from analysis.compare.cell_verdicts import decide
 from analysis.reports.facts import Report, build_report
-from analysis.reports.markdown_report import code
+from analysis.reports.markdown_report import code, markdown
 from analysis.rerun import NOTHING_AGAIN, as_check
 from collector.census.gpu_models import CensusError
 from collector.output_file import write_output
@@ -45,7 +45,6 @@ from jobs.checking.check_sides import (
 from jobs.checking.deciding import OF_COMPILING, Need, has_same_code, is_unconfirmed
 from jobs.checking.rounds import Check, has_cores_for_all
 from jobs.commands.compare import fail_on_option
-from jobs.commands.report import draw
 from jobs.options import FOLDER, OUTPUT_FILE, Storage, dashboard_option, example, stored_options
 from jobs.output.comparison_tables import show_comparison
 from jobs.output.tables import console, say
@@ -378,7 +377,7 @@ def _write(report: Report, answer: Answer, form: str, output: Path | None) -> No
     """Print the answer in its format, or write it to the file and print the table."""
     text = _text(report, answer)
     if form == "markdown":
-        drawn = draw(report, "markdown", _ROWS) + answer.markdown()
+        drawn = markdown(report, rows=_ROWS) + answer.markdown()
     elif form == "json":
         drawn = json_text({"check": answer.to_json(), **report.to_json()}) + "\n"
     else:
