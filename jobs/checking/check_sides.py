@@ -95,13 +95,15 @@ def found_sides(
 ) -> Iterator[tuple[CheckedSide, CheckedSide]]:
     """Find the testbeds of both sides at the same time: each imports torch in a process of its own.
 
-    This process plans with the base's torch. With `serve` the fork servers start before that and import what these `models` need;
-    they end with the context. Raises what `StartedTestbeds` and its `probed` raise.
+    This process plans with the base's torch. With `serve` the fork servers start before that and import what the first ones of
+    these `models` need; they end with the context. Raises what `StartedTestbeds` and its `probed` raise.
     """
     words, begun = ("base", "new"), list[StartedTestbeds]()
     with ExitStack() as stack:
         for number, (_, requested) in enumerate(overlays):
-            begun.append(StartedTestbeds(device, requested.execution, serve, number, models, has_cpp=False))
+            begun.append(
+                StartedTestbeds(device, requested.execution, serve, number, first_models(models), has_cpp=False)
+            )
             stack.callback(begun[-1].close)
         with ThreadPoolExecutor(len(words)) as threads:
             found = list(threads.map(StartedTestbeds.probed, begun, (True, False)))
@@ -493,8 +495,19 @@ _SOONEST = ("user", "torchvision", "timm")
 def soonest(cell: Cell) -> tuple[bool, bool, int]:
     """Return a sort key that puts cells first which a census answers soonest; cells with equal keys keep their order."""
     is_last = cell.config == INFERENCE[-1]  # the first config of the model comes before it
-    suite = _SOONEST.index(cell.suite) if cell.suite in _SOONEST else len(_SOONEST)
-    return cell.phase is Phase.TRAINING, is_last, suite
+    return cell.phase is Phase.TRAINING, is_last, _place(cell.suite)
+
+
+def first_models(models: Iterable[ModelSpec]) -> tuple[ModelSpec, ...]:
+    """Return those models whose libraries are imported soonest: their cells begin before the other libraries are imported."""
+    models = tuple(models)
+    first = min((_place(model.suite) for model in models), default=0)
+    return tuple(model for model in models if _place(model.suite) == first)
+
+
+def _place(suite: str) -> int:
+    """Return the place of a suite in the order in which libraries are imported."""
+    return _SOONEST.index(suite) if suite in _SOONEST else len(_SOONEST)
 
 
 def _named(outcome: Outcome, cell: Cell) -> Outcome:

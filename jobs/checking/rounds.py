@@ -44,7 +44,7 @@ from jobs.pool.device_slots import off_quiet_cores
 from jobs.pool.gpu_scheduler import GpuScheduler, Job, Server
 from jobs.pool.runner import Pool, meter_of, scheduler_for, server_for
 from jobs.pool.session import Store, describe, memory_of, storing
-from jobs.pool.testbeds import cell_variables
+from jobs.pool.testbeds import Testbed, cell_variables
 
 #: Rounds after which a cell that is still open waits until all other cells have had as many.
 _DEEP = 2
@@ -143,6 +143,8 @@ class Check:
     #: The places of the cells in the order in which they began.
     _ranks: dict[str, int] = field(default_factory=dict)
     _servers: dict[str, Server] = field(default_factory=dict)
+    #: By side the testbed whose server imports only what the first cells need so far, and all cells there.
+    _to_import: dict[str, tuple[Testbed, Sequence[Cell]]] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
     _launchers: ExitStack = field(default_factory=ExitStack)
     _programs: dict[str, KeptPrograms] = field(default_factory=dict)
@@ -224,7 +226,7 @@ class Check:
         if self.census:
             scheduler.neighbours = [self.census]
             if has_cores_for_all():
-                self._serve()
+                self._serve(sorted(filter(lambda cell: is_accelerator(cell.device), self.cells), key=soonest)[:_EARLY])
         self._stack.enter_context(closing(scheduler))
         self._stack.enter_context(meter)
         try:
@@ -311,15 +313,29 @@ class Check:
             self._serve()
             tell(f"other code: {answer.cell}" if answer.is_same is False else f"{answer.cell}: {answer.reason}")
 
-    def _serve(self) -> None:
-        """Start the fork servers of both sides, if they do not run yet; they import what all cells need."""
+    def _serve(self, first: Sequence[Cell] = ()) -> None:
+        """Start the fork servers of both sides, if they do not run yet; they import what all cells need, or the `first` ones.
+
+        What the others need is imported when the first ones have begun, since imports of all libraries take 7 s longer.
+        """
         if self._servers:
             return
         cells = {side.word: [self._on(side, cell) for cell in self.cells] for side in (self.base, self.new)}
-        asked = [(side, cells[side.word]) for side in (self.base, self.new)]
+        asked = [(side, [self._on(side, cell) for cell in first or self.cells]) for side in (self.base, self.new)]
         for side in self._launchers.enter_context(serving(asked)):
             (testbed, *_), variables = side.testbeds, cell_variables(side.testbeds[0].execution.start)
             self._servers[side.word] = server_for(testbed, cells[side.word], variables)
+            if first:
+                self._to_import[side.word] = testbed, cells[side.word]
+
+    def _import_rest(self, scheduler: GpuScheduler, is_asking: bool) -> None:
+        """Make each fork server import what all cells need once the first cells have begun on it, or will not begin first."""
+        for word in list(self._to_import):
+            jobs = [job for one in self._under_way.values() for job in one.jobs if self._sides_of[job][0].word == word]
+            have_begun = bool(jobs) and all(scheduler.stage_of(job) for job in jobs)
+            if have_begun or self.answers or not is_asking:
+                testbed, cells = self._to_import.pop(word)
+                testbed.import_for(cells)
 
     def _record_code(self, answer: CodeAnswer) -> None:
         for side, outcome in ((self.base, answer.base), (self.new, answer.new)):
@@ -392,6 +408,7 @@ class Check:
 
     def _start_next(self, scheduler: GpuScheduler, is_asking: bool) -> None:
         """Give the free workers their next turns: first the second sides of cells under way, then further cells."""
+        self._import_rest(scheduler, is_asking)
         if self.left_s <= 0:
             return
         # The cell that began first goes first, so that a first verdict comes early.

@@ -7,8 +7,9 @@ import pytest
 from collector.configs import parse_config
 from collector.usage_errors import ConfigError
 from collector.vocabulary import Phase
+from collector.zoo.registry import select
 from collector.zoo.spec import ModelSpec
-from jobs.checking.check_sides import OtherOption, planned_check
+from jobs.checking.check_sides import DEFAULT_MODELS, OtherOption, first_models, planned_check
 from jobs.requested_options import Selection
 from tests.factories import cell
 
@@ -23,6 +24,14 @@ def test_a_model_that_cannot_be_measured_here_is_left_out_and_named(monkeypatch)
     assert {cell.suite for cell in plan.cells} >= {"huggingface"}
     assert "timm" not in {cell.suite for cell in plan.cells}
     assert any("needs timm, not installed" in line for line in plan.left_out)
+
+
+def test_the_first_models_are_those_whose_libraries_are_imported_soonest():
+    models = select(patterns=DEFAULT_MODELS)
+    assert {model.name for model in first_models(models)} == {"resnet18", "squeezenet1_1"}
+    of_transformers = [model for model in models if model.suite == "huggingface"]
+    assert first_models(of_transformers) == tuple(of_transformers)
+    assert first_models(()) == ()
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

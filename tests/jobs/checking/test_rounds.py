@@ -504,6 +504,32 @@ def test_the_first_cells_begin_before_the_census_has_answered(checked, monkeypat
     assert answer(check)[0].counts == {"regressed": 1, "unchanged": 2}
 
 
+@pytest.mark.parametrize("begin", [True, False])
+def test_what_other_cells_need_is_imported_when_the_first_ones_have_begun(checked, monkeypatch, begin):
+    """Or when the census has answered before that."""
+    monkeypatch.setattr(rounds, "has_cores_for_all", lambda: True)
+    played = Played(other=("model1",))
+    check = checked(played, census=PlayedCensus(other=("model1",), pauses=5), count=4, compares_compiling=False)
+    imported, turns = [], []
+
+    def turn():
+        turns.append(len(imported))
+        yield from Played.turn(played) if check.answers else ()
+
+    def import_for(testbed, cells):
+        imported.append(
+            (testbed.slot.variables["side"], "".join(cell.model[-1] for cell in cells), bool(check.answers))
+        )
+
+    monkeypatch.setattr(played, "turn", turn)
+    monkeypatch.setattr(played, "stage_of", lambda _: Stage.LOAD_MODEL if begin and len(turns) > 1 else None)
+    monkeypatch.setattr(Testbed, "import_for", import_for)
+    check.run()
+    first = [(side, "01", False) for side in ("base", "new")]
+    assert turns[:2] == [2, 2]
+    assert imported == [*first, *((side, "0123", not begin) for side in ("base", "new"))]
+
+
 def test_the_census_ends_where_most_cells_have_other_code(checked, monkeypatch, capsys):
     monkeypatch.setattr(rounds, "_LEAD", 1)
     names = [item.model for item in CELLS]
